@@ -1,0 +1,1 @@
+"""Backends apply a plan to a model and run it. One today: JAX."""

@@ -1,0 +1,1 @@
+"""Plans that ship with Meshwright, as package data."""
