@@ -1,0 +1,45 @@
+"""A workload: a step function and its abstract arguments, and what the plan language sees of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+PyTree = Any
+Step = Callable[..., Any]
+
+
+class Workload(tuple[Step, tuple[PyTree, ...]]):
+    """A step and its abstract arguments, ``(step, args)``, with what ``meshwright run`` needs besides.
+
+    ``step(*state, batch)`` returns ``(*state, metrics)``; ``metrics`` is a mapping of scalars with ``loss`` in it.
+    ``init(seed)`` gives the concrete state, one pytree for each argument but the last.
+    ``batches(seed, split)`` gives host batches (NumPy pytrees shaped as the last argument) without end;
+    ``split`` is ``"train"`` or ``"held-out"``.
+    """
+
+    init: Callable[[int], tuple[PyTree, ...]] | None
+    batches: Callable[[int, str], Iterator[PyTree]] | None
+
+    def __new__(
+        cls,
+        step: Step,
+        args: tuple[PyTree, ...],
+        *,
+        init: Callable[[int], tuple[PyTree, ...]] | None = None,
+        batches: Callable[[int, str], Iterator[PyTree]] | None = None,
+    ) -> Workload:
+        self = super().__new__(cls, (step, args))
+        self.init = init
+        self.batches = batches
+        return self
+
+    @property
+    def step(self) -> Step:
+        """The step function."""
+        return self[0]
+
+    @property
+    def args(self) -> tuple[PyTree, ...]:
+        """Its abstract arguments: a tuple of pytrees of ``jax.ShapeDtypeStruct``."""
+        return self[1]
