@@ -1,0 +1,11 @@
+"""Eight simulated CPU devices for every test; set before JAX is first imported."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+_FLAG = "--xla_force_host_platform_device_count=8"
+if _FLAG not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
