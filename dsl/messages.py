@@ -28,16 +28,114 @@ MACHINE: dict[str, Text] = {}
 
 # MW3xx: workloads and applying
 WORKLOAD: dict[str, Text] = {
-    "MW301": Text("The plan names no model.", "Add 'model: package.module:callable', or pass the step and its arguments."),
+    "MW301": Text(
+        "The plan names no model.", "Add 'model: package.module:callable', or pass the step and its arguments."
+    ),
+    "MW302": Text(
+        "The step has an argument called {name}, which the plan language keeps for results and tagged values.",
+        "Rename the argument; tensor paths begin with it.",
+    ),
+    "MW303": Text(
+        "The plan still has holes: {holes}.",
+        "Give each an assignment, or 'infer' to leave it to the compiler's propagation; applying needs a complete plan.",
+    ),
+    "MW304": Text(
+        "The plan says 'remat: {policy}', but the step marks no block that could be rematerialised.",
+        "Wrap the model's blocks in meshwright.remat, or remove 'remat' from the plan.",
+    ),
+    "MW305": Text(
+        "The mesh ({mesh}) has {mesh_devices} devices, but {devices} are given.",
+        "Change the mesh, or give as many devices as it has.",
+    ),
+    "MW306": Text(
+        "The mesh says which physical dims an axis lies on ('over'), but the plan names no topology.",
+        "Add 'topology: v3:4x4' or the like, or remove 'over'.",
+    ),
+    "MW307": Text(
+        "The plan was made for another workload: {changed}.",
+        "Plan again for this workload, or remove the plan's 'result' block to use its assignments as they are.",
+    ),
+    "MW308": Text(
+        "The step was applied to other arguments than it is called with: {changed}.",
+        "Call it with arguments of the shapes and dtypes that it was applied to, or apply the plan to the new ones.",
+    ),
+    "MW309": Text(
+        "It cannot be told which argument of the step this state is: {candidates} fit it differently.",
+        "Say it: place(plan, state, name='params'), or pass the step and its arguments.",
+    ),
+    "MW310": Text(
+        "The assignment of {path} needs a tensor that is not here: {reason}.",
+        "Pass the step and its arguments too: place(plan, state, step, args).",
+    ),
+    "MW311": Text(
+        "The model '{model}' cannot be imported: {reason}.",
+        "Write 'package.module:callable'; the module is looked for in the working directory too.",
+    ),
+    "MW312": Text("The model '{model}' has no setting '{name}'.", "{suggestion}"),
+    "MW313": Text("The model '{model}' fails with these settings: {reason}.", "Change 'with:' to what the model takes."),
+    "MW314": Text(
+        "The model '{model}' returns {got}, not a step function and its abstract arguments.",
+        "Return (step, args), or meshwright.Workload(step, args, init=..., batches=...).",
+    ),
+    "MW315": Text("Tracing the step fails: {reason}.", "The step must be a JAX function of the pytrees it is given."),
+    "MW316": Text(
+        "'{path}' is inside a manual region over {manual}, and its assignment splits it over {axes}.",
+        "Leave the manual region's own axes out of the assignment of values inside it.",
+    ),
 }
 
 # MW4xx: compiling and verifying
 COMPILING: dict[str, Text] = {}
 
 # MW5xx: running and data
-RUNNING: dict[str, Text] = {}
+RUNNING: dict[str, Text] = {
+    "MW501": Text(
+        "Training on real text needs the package {package}: {reason}.",
+        "Install it with: pip install 'meshwright[data]'",
+    ),
+    "MW502": Text(
+        "A {side} vocabulary of {pieces} pieces holds too little of any language.",
+        "Ask for {fewest} or more ({side}_vocab under 'with:').",
+    ),
+    "MW503": Text(
+        "The vocabulary cannot be kept in {folder}: {reason}.",
+        "Set MESHWRIGHT_CACHE to a folder that can be written.",
+    ),
+    "MW504": Text("The vocabulary in {path} cannot be read: {reason}.", "Delete that file; it is built anew."),
+    "MW505": Text(
+        "None of {pairs} pairs fits a row of {length} tokens.",
+        "Give rows more length ('length' under 'with:'), or ask for larger vocabularies, whose pieces are longer.",
+    ),
+    "MW506": Text("There is no split '{split}'.", "Legal here: train, held-out."),
+}
 
 # MW6xx: models
-MODELS: dict[str, Text] = {}
+MODELS: dict[str, Text] = {
+    "MW601": Text("{model} has no setting '{name}'.", "{suggestion}"),
+    "MW602": Text(
+        "{model}: {name} is {value} ({given}); it must be {expected}.", "Write it as {expected}, e.g. {name}: {example}."
+    ),
+    "MW603": Text("{model}: {name} is {value}; it must be {bound}.", "The default is {example}."),
+    "MW604": Text("The family has no member '{name}'.", "{suggestion}"),
+    "MW605": Text(
+        "{layers} layers cannot be halved into an encoder and a decoder of whole {blocks}: {layers} is not a multiple"
+        " of {multiple}.",
+        "Nearest legal layers: {nearest}.",
+    ),
+    "MW606": Text(
+        "{groups} groups do not divide the batch's {tokens} tokens ({batch} rows of {length}).",
+        "Nearest legal groups: {nearest}.",
+    ),
+    "MW607": Text(
+        "The expert capacity 2S/E is 2*{group_tokens}/{experts} = {capacity:.4g}, not a positive integer"
+        " ({tokens} tokens in {groups} groups of {group_tokens}, {experts} experts).",
+        "Set capacity, or one of the nearest legal groups: {nearest}.",
+    ),
+    "MW608": Text(
+        "conv_net: an image dim of {value} ({name}) is not a multiple of {multiple}, which the stride and the pooling"
+        " need.",
+        "Nearest legal {name}: {nearest}.",
+    ),
+}
 
 MESSAGES: dict[str, Text] = {**FILE, **ASSIGNMENTS, **MACHINE, **WORKLOAD, **COMPILING, **RUNNING, **MODELS}
