@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .backends.jax.annotate import remat, replicate, shard, split, tag
-    from .backends.jax.apply import apply, place
+    from .backends.jax.apply import apply
     from .backends.jax.devices import topology
+    from .backends.jax.placing import place
     from .backends.jax.verify import verify
     from .backends.jax.workload import Workload
     from .dsl.errors import PlanError, Problem
@@ -29,7 +30,7 @@ _HOMES = {
     "dumps": "dsl.writer",
     "load": "dsl.reader",
     "loads": "dsl.reader",
-    "place": "backends.jax.apply",
+    "place": "backends.jax.placing",
     "remat": "backends.jax.annotate",
     "replicate": "backends.jax.annotate",
     "shard": "backends.jax.annotate",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import jax
+import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -97,7 +98,7 @@ def _nested(assignment: Any) -> DeviceAssignment:
 
 
 def _batched(args: Sequence[Any], dims: Sequence[Any], *, name: str | None, assignment: Assignment | None) -> Any:
-    x = batching.moveaxis(args[0], dims[0], 0)
+    x = jnp.moveaxis(args[0], dims[0], 0)
     return mark_p.bind(x, name=name, assignment=_under_vmap(assignment)), 0
 
 

@@ -1,0 +1,39 @@
+# Two commands do all the set-up: `make demo` plans and trains on 8 simulated CPU devices, `make test` passes the tests.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint types bench clean
+
+demo: $(VENV)/demo.stamp
+	./demo.sh $(BIN)/meshwright
+
+test: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# Type checkers do not follow an editable install of folders at the root, so a plain copy is checked.
+types: $(VENV)/test.stamp
+	rm -rf $(VENV)/typed build && $(BIN)/pip install --quiet --no-deps --target $(VENV)/typed .
+	cd $(VENV)/typed && ../bin/mypy --config-file ../../pyproject.toml -p meshwright
+	rm -rf build
+
+bench: $(VENV)/test.stamp
+	for b in benchmarks/*.py; do $(BIN)/python $$b || exit 1; done
+
+clean:
+	rm -rf $(VENV) build *.egg-info
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/demo.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[data]'
+	touch $@
+
+$(VENV)/test.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[data,tpu,dev]'
+	touch $@ $(VENV)/demo.stamp

@@ -1,0 +1,156 @@
+"""Applies a plan: the same step, jitted with the plan's shardings on its arguments, results and tagged values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import jaxpr_as_fun
+
+from ...dsl.errors import PlanError, listing, problem
+from ...dsl.plan import Plan
+from ...dsl.tensors import Layout, Tensor
+from .constrain import constrain
+from .layouts import StepLayouts, step_layouts
+from .shardings import DeviceMesh, device_mesh
+from .trace import Traced, abstract_tensor, trace
+from .workload import PyTree, Step
+
+
+class Applied:
+    """A step under a plan. Called like the step; ``lower``, ``trace`` and the rest are those of the jitted function.
+
+    ``layouts`` are what the plan gives each tensor, ``traced`` the step as it was read, ``mesh`` JAX's mesh.
+    """
+
+    def __init__(self, jitted: Any, layouts: StepLayouts, placed: DeviceMesh):
+        self._jitted = jitted
+        self.layouts = layouts
+        self.traced = layouts.traced
+        self.mesh = placed.mesh
+        self.__name__ = getattr(layouts.traced.step, "__name__", "step")
+        self.__wrapped__ = layouts.traced.step
+
+    def __call__(self, *args: PyTree) -> Any:
+        return self._told(self._jitted, args)
+
+    def lower(self, *args: PyTree) -> Any:
+        """The lowered step, to compile for devices that may not be here: ``fast.lower(*args).compile()``."""
+        return self._told(self._jitted.lower, args)
+
+    def trace(self, *args: PyTree) -> Any:
+        """The traced step, as ``jax.jit(...).trace``."""
+        return self._told(self._jitted.trace, args)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._jitted, name)
+
+    def _told(self, call: Callable[..., Any], args: tuple[PyTree, ...]) -> Any:
+        """``call(*args)``; where JAX refuses arguments that differ from those planned for, says how they differ."""
+        try:
+            return call(*args)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, PlanError):
+                raise
+            _refuse_others(self.traced, args)
+            raise
+
+
+def apply(
+    plan: Plan,
+    step: Step,
+    args: Sequence[PyTree],
+    devices: Sequence[Any] | None = None,
+    *,
+    donate_argnums: int | Sequence[int] | None = None,
+) -> Applied:
+    """``step`` jitted with the plan's shardings.
+
+    ``args`` is a tuple of pytrees of ``jax.ShapeDtypeStruct`` (or arrays). ``devices[i]`` is the device with number
+    ``i``; by default those of the plan's topology, ahead-of-time ones where the machine is not here. Donation is that
+    of ``step`` where it is jitted already, or ``donate_argnums``.
+
+    Raises ``PlanError`` with every problem: an illegal or incomplete plan, another workload than it was made for.
+    """
+    layouts = step_layouts(plan, trace(step, args, plan.remat))
+    placed = device_mesh(plan, devices)
+    donated = layouts.traced.donated if donate_argnums is None else donate_argnums
+    jitted = jax.jit(
+        _planned_step(layouts, placed),
+        in_shardings=_argument_shardings(layouts, placed),
+        out_shardings=_result_shardings(layouts, placed),
+        donate_argnums=donated,
+    )
+    return Applied(jitted, layouts, placed)
+
+
+def _planned_step(layouts: StepLayouts, placed: DeviceMesh) -> Callable[..., Any]:
+    traced = layouts.traced
+    run = jaxpr_as_fun(constrain(traced.jaxpr, layouts.chooser(placed)))
+
+    def step(*args: PyTree) -> Any:
+        leaves, structure = jax.tree.flatten(args)
+        if structure != traced.in_tree or _forms(leaves) != _planned_forms(traced):
+            _refuse_others(traced, args)
+        leaves = _pad_inside(leaves, layouts, placed, traced.arguments)
+        results = _pad_inside(run(*leaves), layouts, placed, traced.results)
+        return jax.tree.unflatten(traced.out_tree, results)
+
+    step.__name__ = getattr(traced.step, "__name__", "step")
+    return step
+
+
+def _pad_inside(
+    leaves: Sequence[Any], layouts: StepLayouts, placed: DeviceMesh, tensors: Sequence[Tensor]
+) -> list[Any]:
+    """Splits, inside the program, the values that the plan allows to be padded: JAX holds arrays even at the edge."""
+    return [_padded(leaf, layouts.of(t), placed) for leaf, t in zip(leaves, tensors, strict=True)]
+
+
+def _padded(leaf: Any, layout: Layout, placed: DeviceMesh) -> Any:
+    if not placed.is_padded(layout, leaf.shape):
+        return leaf
+    return jax.lax.with_sharding_constraint(leaf, placed.sharding(layout, leaf.shape))
+
+
+def _argument_shardings(layouts: StepLayouts, placed: DeviceMesh) -> Any:
+    return jax.tree.unflatten(layouts.traced.in_tree, edge_shardings(layouts, placed, layouts.traced.arguments))
+
+
+def _result_shardings(layouts: StepLayouts, placed: DeviceMesh) -> Any:
+    return jax.tree.unflatten(layouts.traced.out_tree, edge_shardings(layouts, placed, layouts.traced.results))
+
+
+def edge_shardings(layouts: StepLayouts, placed: DeviceMesh, tensors: Sequence[Tensor]) -> list[Any]:
+    """The shardings that these arguments or results have between steps, None where propagation decides."""
+    return [placed.sharding(layouts.of(t), t.shape, padding=False) for t in tensors]
+
+
+def _forms(leaves: Sequence[Any]) -> list[tuple[tuple[int, ...], str]]:
+    return [(tuple(leaf.shape), str(leaf.dtype)) for leaf in leaves]
+
+
+def _planned_forms(traced: Traced) -> list[tuple[tuple[int, ...], str]]:
+    return [(t.shape, t.dtype) for t in traced.arguments]
+
+
+def _refuse_others(traced: Traced, args: Sequence[PyTree]) -> None:
+    """Raises ``PlanError`` with what differs, if ``args`` are not those that the step was applied to."""
+    from .paths import leaf_paths
+
+    names = traced.names if len(args) == len(traced.names) else [f"arg{i}" for i in range(len(args))]
+    paths = [path for name, arg in zip(names, args, strict=True) for path in leaf_paths(name, arg)]
+    now = {p: str(abstract_tensor(p, _aval(v), role="argument")) for p, v in zip(paths, jax.tree.leaves(args), strict=True)}
+    planned = {t.path: str(t) for t in traced.arguments}
+    changed = [f"{planned[p]} is {now[p].split(' ')[-1]}" for p in planned if p in now and now[p] != planned[p]]
+    changed += [f"{planned[p]} is missing" for p in planned if p not in now]
+    changed += [f"{now[p]} is new" for p in now if p not in planned]
+    if changed:
+        raise PlanError([problem("MW308", changed=listing(changed))])
+
+
+def _aval(value: Any) -> Any:
+    return value if hasattr(value, "dtype") else jax.eval_shape(lambda: jax.numpy.asarray(value))

@@ -1,0 +1,92 @@
+"""The layouts that a plan gives to everything a step names, or every reason why it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from jax.extend.core import JaxprEqn
+from jax.sharding import NamedSharding
+
+from ...dsl.errors import Problem, listing, problem, raise_errors
+from ...dsl.plan import Assignment, Plan
+from ...dsl.resolve import Resolution, assign, holes, resolve
+from ...dsl.tensors import Layout, Tensor
+from ...planner import device_order
+from .annotate import mark_p
+from .constrain import Chooser
+from .fingerprint import changes
+from .shardings import DeviceMesh
+from .trace import IN_PLACE, Traced, abstract_tensor, value_names
+
+INFER = Layout(how="infer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLayouts:
+    """A step and the layout of each of its arguments, results and tagged values."""
+
+    traced: Traced
+    resolution: Resolution
+    in_place: Mapping[tuple[tuple[int, ...], Assignment], Layout]
+
+    def of(self, tensor: Tensor) -> Layout:
+        """The layout of one of the step's tensors."""
+        return self.resolution.layouts[tensor.path, tensor.shape]
+
+    def chooser(self, placed: DeviceMesh) -> Chooser:
+        """Which sharding each naming equation of the step's jaxpr stands for; None for all others."""
+        name = value_names(self.traced.jaxpr.jaxpr)
+
+        def choose(equation: JaxprEqn) -> NamedSharding | None:
+            layout = self._layout_at(equation, name(equation))
+            return None if layout is None else placed.sharding(layout, equation.outvars[0].aval.shape)
+
+        return choose
+
+    def _layout_at(self, equation: JaxprEqn, name: str | None) -> Layout | None:
+        if name is not None:
+            return self.of(abstract_tensor(f"acts/{name}", equation.outvars[0].aval, role="tagged"))
+        if equation.primitive is mark_p:
+            return self.in_place[tuple(equation.outvars[0].aval.shape), equation.params["assignment"]]
+        return None
+
+
+def step_layouts(plan: Plan, traced: Traced) -> StepLayouts:
+    """Every tensor's layout under a complete, legal plan.
+
+    Raises ``PlanError`` with all that is wrong at once: illegal assignments, an impossible mesh, holes, a remat policy
+    without blocks, another workload than the plan was made for.
+    """
+    resolution = resolve(plan, traced.tensors)
+    in_place, problems = _in_place(plan, traced)
+    problems += [*resolution.problems, *device_order.check(plan), *_step_problems(plan, traced, resolution)]
+    raise_errors(problems)
+    return StepLayouts(traced=traced, resolution=resolution, in_place=in_place)
+
+
+def _step_problems(plan: Plan, traced: Traced, resolution: Resolution) -> Iterator[Problem]:
+    open_ends = holes(plan)
+    if open_ends:
+        yield problem("MW303", plan.mesh.place, holes=listing(open_ends))
+    if plan.remat and plan.remat.policy != "none" and not traced.num_remat_blocks:
+        yield problem("MW304", plan.remat.place, policy=plan.remat.policy)
+    if plan.topology is None and any(axis.over for axis in plan.mesh.axes or ()):
+        yield problem("MW306", plan.mesh.place)
+    if plan.result and plan.result.fingerprint:
+        changed = changes(plan.result.fingerprint, traced, resolution.dims)
+        if changed:
+            yield problem("MW307", plan.result.place, changed=listing(changed))
+
+
+def _in_place(
+    plan: Plan, traced: Traced
+) -> tuple[dict[tuple[tuple[int, ...], Assignment], Layout], list[Problem]]:
+    """The layouts of the assignments that the model itself gives with ``split``, ``replicate`` and ``shard``."""
+    layouts: dict[tuple[tuple[int, ...], Assignment], Layout] = {}
+    problems: list[Problem] = []
+    for tensor, assignment in traced.in_place:
+        layout, found = assign(plan, assignment, replace(tensor, path=IN_PLACE))
+        layouts[tensor.shape, assignment] = layout or INFER
+        problems += found
+    return layouts, problems

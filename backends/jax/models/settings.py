@@ -1,0 +1,79 @@
+"""What a model can be told: settings read from a plan's ``with:`` into a frozen config, every problem at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any, TypeVar
+
+from ....dsl.errors import PlanError, Problem, problem, raise_errors, suggest
+
+C = TypeVar("C")
+
+_KINDS = {
+    "int": ((int,), "a whole number"),
+    "int | None": ((int, type(None)), "a whole number or null"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "true or false"),
+    "str": ((str,), "a word"),
+}
+
+
+def read_settings(model: str, config: type[C], defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> C:
+    """The config of dataclass ``config`` that ``settings``, laid over ``defaults``, describes.
+
+    Fields say what is legal in their metadata: ``least``, ``below`` (exclusive), ``choices``.
+    Raises ``PlanError`` with every unknown name (MW601), wrong type (MW602) and value out of range (MW603).
+    """
+    known = {f.name: f for f in fields(config)}  # type: ignore[arg-type]
+    raise_errors(p for name, value in settings.items() for p in _problems(model, known, defaults, name, value))
+    return config(**{**defaults, **settings})
+
+
+def nearest(candidates: Iterable[int], wanted: int, *, limit: int = 4) -> str:
+    """The candidates nearest to ``wanted``, ascending, as a phrase; ``none`` if there are none."""
+    near = sorted(sorted(candidates, key=lambda c: abs(c - wanted))[:limit])
+    return ", ".join(map(str, near)) or "none"
+
+
+def unknown_member(name: object, members: Iterable[str]) -> PlanError:
+    """The error for a member that a family does not have."""
+    return PlanError([problem("MW604", name=name, suggestion=suggest(str(name), members))])
+
+
+def _problems(
+    model: str, known: Mapping[str, Field[Any]], defaults: Mapping[str, Any], name: str, value: Any
+) -> list[Problem]:
+    if name not in known:
+        return [problem("MW601", model=model, name=name, suggestion=suggest(name, known))]
+    field = known[name]
+    example = defaults.get(name, None if field.default is MISSING else field.default)
+    types, expected = _KINDS[str(field.type)]
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        given = type(value).__name__
+        told = {"model": model, "name": name, "value": repr(value), "given": given, "expected": expected}
+        return [problem("MW602", **told, example=_yaml(example))]
+    bound = _broken_bound(field, value)
+    return [problem("MW603", model=model, name=name, value=value, bound=bound, example=_yaml(example))] if bound else []
+
+
+def _broken_bound(field: Field[Any], value: Any) -> str:
+    """What ``value`` should have been, or the empty string if it is legal."""
+    rules = field.metadata
+    if value is None:
+        return ""
+    if "choices" in rules and value not in rules["choices"]:
+        return "one of " + ", ".join(rules["choices"])
+    if "least" in rules and not value >= rules["least"]:
+        return f"at least {rules['least']}"
+    if "below" in rules and not value < rules["below"]:
+        return f"below {rules['below']}"
+    return ""
+
+
+def _yaml(value: Any) -> str:
+    return {None: "null", True: "true", False: "false"}.get(value, str(value)) if _is_word(value) else str(value)
+
+
+def _is_word(value: Any) -> bool:
+    return value is None or isinstance(value, bool)

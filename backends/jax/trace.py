@@ -1,0 +1,136 @@
+"""Reads a step: its arguments, results and tagged values as the plan language sees them, and its jaxpr."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, subjaxprs
+
+from ...dsl.errors import PlanError, listing, problem
+from ...dsl.plan import Assignment, Remat
+from ...dsl.tensors import Tensor
+from .annotate import mark_p, remat_context
+from .paths import argument_names, leaf_paths
+from .state import returned_state
+from .workload import PyTree, Step
+
+RESERVED = ("out", "acts")
+IN_PLACE = "acts/<in place>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A step as traced for a plan's remat policy.
+
+    ``arguments`` and ``results`` are in the order of the flattened pytrees; ``tagged`` holds one tensor for each name
+    and shape; ``in_place`` the assignments that the model itself gives, with the tensors that they are given to.
+    """
+
+    step: Step
+    jaxpr: ClosedJaxpr
+    in_tree: Any
+    out_tree: Any
+    names: tuple[str, ...]
+    arguments: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    tagged: tuple[Tensor, ...]
+    in_place: tuple[tuple[Tensor, Assignment], ...]
+    donated: tuple[int, ...]
+    num_remat_blocks: int
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Everything that a plan can name."""
+        return self.arguments + self.results + self.tagged
+
+
+def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None) -> Traced:
+    """Traces ``step`` on abstract arguments; nothing is compiled, nothing runs.
+
+    Raises ``PlanError`` where an argument's name is one that the plan language reserves (``out``, ``acts``).
+    """
+    args = tuple(args)
+    names = tuple(argument_names(step, len(args)))
+    clash = [name for name in names if name in RESERVED]
+    if clash:
+        raise PlanError([problem("MW302", name=listing(clash))])
+    traceable = step if hasattr(step, "trace") else jax.jit(step)
+    with remat_context(remat):
+        traced = traceable.trace(*args)
+    infos = traced.args_info[0]
+    arguments = _tensors([p for n, a in zip(names, args, strict=True) for p in leaf_paths(n, a)], traced.jaxpr.in_avals)
+    results = returned_state(traced.out_info, names, args, _results(traced.out_info, traced.jaxpr.out_avals))
+    return Traced(
+        step=step,
+        jaxpr=traced.jaxpr,
+        in_tree=jax.tree.structure(args),
+        out_tree=jax.tree.structure(traced.out_info),
+        names=names,
+        arguments=arguments,
+        results=results,
+        tagged=_tagged(traced.jaxpr.jaxpr),
+        in_place=_in_place(traced.jaxpr.jaxpr),
+        donated=tuple(i for i, info in enumerate(infos) if _donated(info)),
+        num_remat_blocks=sum(1 for e in _equations(traced.jaxpr.jaxpr) if e.primitive.name in ("checkpoint", "remat2")),
+    )
+
+
+def value_names(jaxpr: Jaxpr) -> Callable[[JaxprEqn], str | None]:
+    """A function that gives the name of the value that an equation names, or None.
+
+    ``tag`` leaves a ``checkpoint_name`` and a mark with the same name; then only the mark counts. A
+    ``checkpoint_name`` of the model's own counts where no mark has its name.
+    """
+    marked = {e.params["name"] for e in _equations(jaxpr) if e.primitive is mark_p}
+
+    def name(equation: JaxprEqn) -> str | None:
+        own = equation.primitive.name == "name" and equation.params["name"] not in marked
+        return equation.params["name"] if own or equation.primitive is mark_p else None
+
+    return name
+
+
+def abstract_tensor(path: str, aval: Any, **more: Any) -> Tensor:
+    """The tensor at ``path`` with this abstract value's shape and dtype."""
+    itemsize = getattr(aval.dtype, "itemsize", 4)
+    return Tensor(path=path, shape=tuple(aval.shape), dtype=str(aval.dtype), itemsize=itemsize, **more)
+
+
+def _tensors(paths: Sequence[str], avals: Sequence[Any]) -> tuple[Tensor, ...]:
+    return tuple(abstract_tensor(p, a, role="argument") for p, a in zip(paths, avals, strict=True))
+
+
+def _results(out_info: Any, avals: Sequence[Any]) -> tuple[Tensor, ...]:
+    paths = leaf_paths("out", out_info)
+    return tuple(abstract_tensor(p, a, role="result") for p, a in zip(paths, avals, strict=True))
+
+
+def _donated(info: Any) -> bool:
+    leaves = jax.tree.leaves(info)
+    return bool(leaves) and all(leaf.donated for leaf in leaves)
+
+
+def _equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    stack, seen = [jaxpr], {id(jaxpr)}
+    while stack:
+        current = stack.pop()
+        yield from current.eqns
+        inner = [j for j in subjaxprs(current) if id(j) not in seen]
+        seen.update(map(id, inner))
+        stack.extend(reversed(inner))
+
+
+def _tagged(jaxpr: Jaxpr) -> tuple[Tensor, ...]:
+    name = value_names(jaxpr)
+    named = ((name(e), e.outvars[0].aval) for e in _equations(jaxpr))
+    found = (abstract_tensor(f"acts/{n}", aval, role="tagged") for n, aval in named if n is not None)
+    return tuple(dict.fromkeys(found))
+
+
+def _in_place(jaxpr: Jaxpr) -> tuple[tuple[Tensor, Assignment], ...]:
+    marks = (e for e in _equations(jaxpr) if e.primitive is mark_p and e.params["assignment"] is not None)
+    given = ((abstract_tensor(IN_PLACE, e.outvars[0].aval, role="tagged"), e.params["assignment"]) for e in marks)
+    return tuple(dict.fromkeys(given))
