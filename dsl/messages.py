@@ -45,7 +45,7 @@ MACHINE: dict[str, Text] = {
         "The mesh has {product} devices ({sizes}); {topology} has {devices}.", "Nearest legal choices: {choices}."
     ),
     "MW211": Text(
-        "The sizes given for the mesh ({sizes}) make {product}, which does not divide the {devices} devices of {topology}.",
+        "The sizes given for the mesh ({sizes}) make {product}; {topology} has {devices} devices, no multiple of it.",
         "Take sizes whose product divides {devices}: the 'auto' axes share the rest.",
     ),
     "MW212": Text("Axis '{axis}' lies over '{dim}', which {topology} does not have (it has {dims}).", "{choices}"),
@@ -66,7 +66,8 @@ MACHINE: dict[str, Text] = {
         "Say the part that it takes, such as {example}.",
     ),
     "MW217": Text(
-        "The mesh leaves {left} of {topology} unused.", "Lay an axis over it, or make the axes' sizes fill the machine."
+        "The mesh leaves {left} of {topology} unused.",
+        "Lay an axis over it, or make the axes' sizes fill the machine.",
     ),
     "MW218": Text(
         "Axis '{axis}' says where it lies ('over'), but the plan names no topology.", "Add 'topology: v3:32x32'."

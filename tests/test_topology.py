@@ -1,0 +1,113 @@
+"""The machine that a topology names."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from meshwright.dsl.errors import PlanError
+from meshwright.dsl.plan import Topology
+from meshwright.planner.catalogue import canonical, catalogue
+from meshwright.planner.topology import Machine, parse, physical, problems
+
+
+def machine(text: str) -> Machine:
+    return physical(parse(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "devices", "dims"),
+    [
+        ("v2:16x16", 512, "x y core"),
+        ("v3:32x32", 2048, "x y core"),
+        ("v4:16x16x16", 8192, "x y z core"),
+        ("v5e:16x16", 256, "x y"),
+        ("v5p:16x20x28", 8960, "x y z"),
+        ("v6e:16x16", 256, "x y"),
+        ("tpu7x:4x4x4", 128, "x y z core"),
+        ("7x:4x4x4", 128, "x y z core"),
+        ("4*v5e:16x16", 1024, "slice x y"),
+        ("2*v3:4x4", 64, "slice x y core"),
+        ("h100:8x2", 16, "node gpu"),
+        ("a100:8", 8, "gpu"),
+        ("cpu:8", 8, "x"),
+        ("cpu:2x4", 8, "x y"),
+    ],
+)
+def test_a_topology_has_these_devices_and_dims(text: str, devices: int, dims: str) -> None:
+    m = machine(text)
+    assert m.num_devices == devices == math.prod(m.sizes)
+    assert " ".join(name for name, _ in m.dims) == dims
+
+
+def test_device_numbers_follow_slice_x_y_core() -> None:
+    m = machine("2*v3:4x2")
+    assert m.coordinates(0) == {"slice": 0, "x": 0, "y": 0, "core": 0}
+    assert m.coordinates(1) == {"slice": 0, "x": 0, "y": 0, "core": 1}
+    assert m.coordinates(4) == {"slice": 0, "x": 1, "y": 0, "core": 0}
+    assert m.coordinates(31) == {"slice": 1, "x": 3, "y": 1, "core": 1}
+    with pytest.raises(ValueError, match="0 to 31"):
+        m.coordinates(32)
+
+
+def test_gpus_are_numbered_node_by_node() -> None:
+    assert machine("h100:8x2").coordinates(9) == {"node": 1, "gpu": 1}
+
+
+def test_a_v3_core_gives_what_the_compiler_gives() -> None:
+    m = machine("v3:4x4")
+    assert round(m.hbm_bytes / 2**30, 2) == 15.48
+    assert m.hbm_physical_bytes == 16 * 2**30
+    assert m.clock_hz == 0.94e9
+
+
+@pytest.mark.parametrize("name", list(catalogue()))
+def test_every_figure_of_the_catalogue_says_its_source(name: str) -> None:
+    chip = catalogue()[name]
+    figures = [f for f in ("largest", "largest_chips", "clock_mhz") if getattr(chip, f)]
+    figures += [f"hbm_mib.{f}" for f in ("physical", "usable") if chip.hbm_mib and getattr(chip.hbm_mib, f)]
+    assert set(figures) <= set(chip.sources)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        ("v33:4x4", "MW202", "'v3'"),
+        ("v3:4x4x1", "MW203", "v3:4x4"),
+        ("v4:4x4", "MW203", "v4:"),
+        ("v3:16", "MW203", "v3:4x4"),
+        ("v3:3x5", "MW204", "v3:4x4"),
+        ("v3:64x32", "MW204", "v3:32x32"),
+        ("v5e:17x16", "MW204", "v5e:16x16"),
+        ("v5p:0x2x2", "MW204", "v5p:1x2x2"),
+        ("v4:16x16x32", "MW204", "at most 4096 chips"),
+        ("h100:16", "MW204", "h100:8"),
+        ("2*cpu:8", "MW205", "cpu:8"),
+        ("2000*v3:32x32", "MW206", "4096000 devices"),
+        ("v3", "MW201", "KIND:SIZES"),
+        ("v3:x", "MW201", "KIND:SIZES"),
+        ("v3:" + "9" * 5000, "MW201", "KIND:SIZES"),
+        ("v3:9999999x9999999", "MW204", "v3:32x32"),
+        ("v5p:9999999x9999999x9999999", "MW204", "v5p:"),
+    ],
+)
+def test_a_machine_that_there_is_not_is_refused_with_the_nearest(text: str, code: str, says: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        machine(text)
+    assert [p.code for p in refused.value.problems] == [code]
+    assert says in str(refused.value)
+
+
+@given(st.sampled_from(list(catalogue())), st.lists(st.integers(-2, 70), min_size=1, max_size=4), st.integers(0, 5))
+def test_choices_offered_are_legal(kind: str, dims: list[int], slices: int) -> None:
+    found = problems(Topology(kind=kind, dims=tuple(dims), num_slices=slices))
+    for problem in found:
+        offered = problem.numbers.get("choices")
+        if offered is not None:
+            assert offered
+            assert not [p for text in offered.split(", ") for p in problems(parse(text))]
+
+
+def test_an_alias_is_its_chip() -> None:
+    assert canonical("7x") == "tpu7x"
+    assert canonical("nothing") == "nothing"
