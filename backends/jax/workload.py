@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 PyTree = Any
@@ -16,10 +16,12 @@ class Workload(tuple[Step, tuple[PyTree, ...]]):
     ``init(seed)`` gives the concrete state, one pytree for each argument but the last.
     ``batches(seed, split)`` gives host batches (NumPy pytrees shaped as the last argument) without end;
     ``split`` is ``"train"`` or ``"held-out"``.
+    ``evaluate(*state, batch)`` returns metrics alone, nothing learnt and nothing dropped at random: for held-out text.
     """
 
     init: Callable[[int], tuple[PyTree, ...]] | None
     batches: Callable[[int, str], Iterator[PyTree]] | None
+    evaluate: Callable[..., Mapping[str, PyTree]] | None
 
     def __new__(
         cls,
@@ -28,10 +30,12 @@ class Workload(tuple[Step, tuple[PyTree, ...]]):
         *,
         init: Callable[[int], tuple[PyTree, ...]] | None = None,
         batches: Callable[[int, str], Iterator[PyTree]] | None = None,
+        evaluate: Callable[..., Mapping[str, PyTree]] | None = None,
     ) -> Workload:
         self = super().__new__(cls, (step, args))
         self.init = init
         self.batches = batches
+        self.evaluate = evaluate
         return self
 
     @property
