@@ -1,0 +1,7 @@
+"""Models whose layout is worth planning: GShard's MoE Transformer family, and a convolutional net split in space."""
+
+from __future__ import annotations
+
+from .family import gshard
+
+__all__ = ["gshard"]

@@ -1,0 +1,79 @@
+"""The position-wise mixture-of-experts layer as einsums (GShard section 3.1, Algorithm 2).
+
+Dims: G groups of S tokens, E experts with C slots for each group, model dim M, expert hidden dim H.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..annotate import tag
+from .gates import GateStatistics, Gating, top2_gate
+from .parameters import Params
+
+
+class MoeReport(NamedTuple):
+    """What an MoE layer says of itself, float32 scalars."""
+
+    aux: jax.Array
+    """The auxiliary loss, mean over groups."""
+    dropped: jax.Array
+    """Share of token choices (two a token) that no expert took."""
+    load: jax.Array
+    """Choices that fell on the busiest expert, over the mean of all experts."""
+
+
+def moe_layer(
+    params: Params, x: jax.Array, valid: jax.Array, *, groups: int, capacity: int, key: jax.Array | None
+) -> tuple[jax.Array, MoeReport]:
+    """Sends each token of ``x`` [B, T, M] to at most two experts and returns what they say, [B, T, M].
+
+    ``valid`` [B, T] bool marks tokens that are not padding. Random routing draws from ``key``; without one no second
+    choice is dropped at random. A token that no expert takes gets zero: the residual connection carries it.
+    """
+    B, T, M = x.shape
+    inputs = tag(x.reshape(groups, -1, M), "moe/inputs")
+    uniform = None if key is None else jax.random.uniform(key, inputs.shape[:2])
+    gating = gate(params["wg"], inputs, valid.reshape(groups, -1), capacity=capacity, uniform=uniform)
+    outputs = experts(params, inputs, gating)
+    return outputs.reshape(B, T, M), _report(gating)
+
+
+def gate(wg: jax.Array, inputs: jax.Array, valid: jax.Array, *, capacity: int, uniform: jax.Array | None) -> Gating:
+    """Top2Gating of Algorithm 2: gates from the inputs [G, S, M], always in float32."""
+    logits = jnp.einsum("GSM,ME->GSE", inputs.astype(jnp.float32), wg, precision=jax.lax.Precision.HIGHEST)
+    gates = tag(jax.nn.softmax(logits, axis=-1), "moe/gates")
+    gating = top2_gate(gates, capacity, uniform=uniform, valid=valid)
+    return gating._replace(
+        combine_weights=tag(gating.combine_weights, "moe/combine_weights"),
+        dispatch_mask=tag(gating.dispatch_mask, "moe/dispatch_mask"),
+    )
+
+
+def experts(params: Params, inputs: jax.Array, gating: Gating) -> jax.Array:
+    """Dispatch, the experts' feed-forward, combine: lines 3 to 7 of Algorithm 2. [G, S, M]."""
+    dtype = inputs.dtype
+    mask, weights = gating.dispatch_mask.astype(dtype), gating.combine_weights.astype(dtype)
+    wi, wo = params["wi"].astype(dtype), params["wo"].astype(dtype)
+    dispatched = tag(jnp.einsum("GSEC,GSM->EGCM", mask, inputs), "moe/dispatched")
+    hidden = tag(jax.nn.relu(jnp.einsum("EGCM,EMH->EGCH", dispatched, wi)), "moe/hidden")
+    expert_outputs = tag(jnp.einsum("EGCH,EHM->EGCM", hidden, wo), "moe/expert_outputs")
+    return tag(jnp.einsum("GSEC,EGCM->GSM", weights, expert_outputs), "moe/combined")
+
+
+def _report(gating: Gating) -> MoeReport:
+    statistics = gating.statistics
+    load = statistics.load.sum(axis=0).astype(jnp.float32)
+    return MoeReport(
+        aux=gating.aux_loss.mean(),
+        dropped=_dropped(statistics, choices=min(2, load.shape[0])),
+        load=load.max() / jnp.maximum(load.mean(), 1 / load.shape[0]),
+    )
+
+
+def _dropped(statistics: GateStatistics, *, choices: int) -> jax.Array:
+    dropped = (statistics.first_dropped + statistics.second_dropped).sum()
+    return dropped / jnp.maximum(choices * statistics.tokens.sum(), 1).astype(jnp.float32)

@@ -1,0 +1,233 @@
+"""A planned step computes what the plain step computes, and lies where the plan says."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import meshwright as mw
+import numpy as np
+import optax
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+from meshwright.backends.jax.trace import trace
+
+from random_plans import random_plan
+
+D, H, B, L = 16, 32, 32, 3
+
+
+def forward(params, x):
+    def block(x, w):
+        h = mw.tag(jax.nn.relu(x @ w["wi"]), "block/hidden")
+        return x + mw.tag(h @ w["wo"], "block/out"), None
+
+    x, _ = jax.lax.scan(mw.remat(block, prevent_cse=False), x, params["blocks"])
+    return mw.tag(x @ params["head"], "logits")
+
+
+TX = optax.adam(1e-2)
+
+
+def step(params, opt, batch):
+    def loss(params):
+        return ((forward(params, batch["x"]) - batch["y"]) ** 2).mean()
+
+    value, grads = jax.value_and_grad(loss)(params)
+    updates, opt = TX.update(grads, opt, params)
+    return optax.apply_updates(params, updates), opt, {"loss": value, "grads": grads}
+
+
+def concrete(seed=0):
+    k = iter(jax.random.split(jax.random.key(seed), 6))
+    normal = jax.random.normal
+    blocks = {"wi": normal(next(k), (L, D, H)) / 4, "wo": normal(next(k), (L, H, D)) / 4}
+    params = {"blocks": blocks, "head": normal(next(k), (D, 8))}
+    return params, TX.init(params), {"x": normal(next(k), (B, D)), "y": normal(next(k), (B, 8))}
+
+
+@functools.cache
+def expected():
+    return jax.jit(step)(*concrete())
+
+
+ARGS = jax.eval_shape(concrete)
+
+PLAN = """
+meshwright: 1
+topology: cpu:8
+mesh: {data: 4, model: 2}
+tensors:
+  params/blocks/wi: L D H@model
+  params/blocks/wo: L H@model D
+  params/**: replicate
+  opt/**: like params
+  batch/**: B@data ...
+  acts/block/hidden: B@data H@model
+  out/2/grads/**: replicate
+"""
+
+
+def plan(text=PLAN, **changes):
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    return mw.loads(text)
+
+
+def close(actual, wanted, rtol=1e-5):
+    for a, w in zip(jax.tree.leaves(actual), jax.tree.leaves(wanted), strict=True):
+        scale = max(float(jnp.abs(w).max()), 1e-6)
+        np.testing.assert_allclose(np.asarray(a) / scale, np.asarray(w) / scale, atol=rtol)
+
+
+def test_a_planned_step_computes_the_same():
+    args = concrete()
+    fast = mw.apply(plan(), step, ARGS)
+    close(fast(*args), expected())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_legal_plans_compute_the_same_and_lie_as_planned(seed):
+    traced = trace(step, ARGS)
+    fast = mw.apply(random_plan(traced.tensors, seed), step, ARGS)
+    close(fast(*concrete()), expected())
+    compiled = fast.lower(*ARGS).compile()
+    assert_layouts(fast, compiled)
+
+
+def assert_layouts(fast, compiled):
+    inputs = jax.tree.leaves(compiled.input_shardings[0])
+    outputs = jax.tree.leaves(compiled.output_shardings)
+    layouts = fast.layouts
+    for tensors, shardings in ((layouts.traced.arguments, inputs), (layouts.traced.results, outputs)):
+        for tensor, sharding in zip(tensors, shardings, strict=True):
+            layout = layouts.of(tensor)
+            if layout.how == "split":
+                want = NamedSharding(fast.mesh, PartitionSpec(*(a or None for a in layout.axes)))
+                assert sharding.is_equivalent_to(want, len(tensor.shape)), tensor
+
+
+def test_tagged_values_and_their_gradients_lie_as_planned():
+    def probe(w, x):
+        def loss(x):
+            return (mw.tag(x @ w, "h") ** 2).sum()
+
+        h = mw.tag(x @ w, "h")
+        gradient = jax.vjp(lambda h: (mw.tag(h, "h") ** 2).sum(), h)[1](1.0)[0]
+        return h, gradient, jax.grad(loss)(x)
+
+    text = "meshwright: 1\ntopology: cpu:8\nmesh: {a: 2, b: 4}\ntensors: {w: replicate, x: replicate, acts/h: I@b J@a, out/**: infer}\n"
+    args = (jnp.ones((8, 8)), jnp.ones((16, 8)))
+    fast = mw.apply(mw.loads(text), probe, args)
+    want = NamedSharding(fast.mesh, PartitionSpec("b", "a"))
+    h, gradient, _ = fast.lower(*args).compile().output_shardings
+    assert h.is_equivalent_to(want, 2)
+    assert gradient.is_equivalent_to(want, 2)
+
+
+@pytest.mark.parametrize("remat", ["none", "full", "dots", "{save: [block/hidden]}"])
+def test_remat_changes_no_value(remat):
+    fast = mw.apply(plan(PLAN + f"remat: {remat}\n"), step, ARGS)
+    close(fast(*concrete()), expected())
+    assert (fast.traced.num_remat_blocks > 0) == (remat != "none")
+
+
+def test_remat_without_blocks_is_refused():
+    with pytest.raises(mw.PlanError, match="MW304"):
+        mw.apply(mw.loads("meshwright: 1\nmesh: {a: 8}\ntensors: {x: replicate}\nremat: full\n"), lambda x: x, (jnp.ones(8),))
+
+
+def test_donation_is_kept():
+    jitted = jax.jit(step, donate_argnums=(0, 1))
+    compiled = mw.apply(plan(), jitted, ARGS).lower(*ARGS).compile()
+    assert compiled.memory_analysis().alias_size_in_bytes > 0
+    assert mw.apply(plan(), step, ARGS).lower(*ARGS).compile().memory_analysis().alias_size_in_bytes == 0
+    assert mw.apply(plan(), step, ARGS, donate_argnums=0).lower(*ARGS).compile().memory_analysis().alias_size_in_bytes > 0
+
+
+def test_a_device_order_is_honoured():
+    text = "meshwright: 1\ntopology: cpu:2x4\nmesh: {a: {size: 4, over: [y]}, b: {size: 2, over: [x]}}\ntensors: {x: I@a J@b}\n"
+    fast = mw.apply(mw.loads(text), lambda x: x * 2, (jnp.ones((4, 2)),))
+    out = fast(np.arange(8.0, dtype=np.float32).reshape(4, 2))
+    held = {int(s.data[0, 0]) // 2: s.device.id for s in out.addressable_shards}
+    assert held == {0: 0, 1: 4, 2: 1, 3: 5, 4: 2, 5: 6, 6: 3, 7: 7}
+
+
+def test_an_explicit_device_assignment_is_honoured():
+    numbers = [[0, 2, 4, 6], [1, 3, 5, 7]]
+    text = f"meshwright: 1\ntopology: cpu:8\nmesh: {{a: 8}}\ntensors: {{x: {{shard: {{device_assignment: {numbers}}}}}}}\n"
+    fast = mw.apply(mw.loads(text), lambda x: x * 2, (jnp.ones((2, 4)),))
+    out = fast(np.arange(8.0, dtype=np.float32).reshape(2, 4))
+    held = {int(s.data[0, 0]) // 2: s.device.id for s in out.addressable_shards}
+    assert [held[i] for i in range(8)] == [0, 2, 4, 6, 1, 3, 5, 7]
+
+
+def test_verbs_in_place_are_honoured():
+    def model(x):
+        return mw.split(x * 2, 1, "a"), mw.replicate(x + 1), mw.shard(x * 3, [[0, 1, 2, 3], [4, 5, 6, 7]])
+
+    text = "meshwright: 1\ntopology: cpu:8\nmesh: {a: 8}\ntensors: {x: infer, out/**: infer}\n"
+    x = jnp.ones((8, 8))
+    fast = mw.apply(mw.loads(text), model, (x,))
+    split, whole, tiled = fast(x)
+    assert split.sharding.is_equivalent_to(NamedSharding(fast.mesh, PartitionSpec(None, "a")), 2)
+    assert whole.sharding.is_fully_replicated
+    assert tiled.sharding.shard_shape((8, 8)) == (4, 2)
+
+
+def test_padding_is_said_and_keeps_the_shapes():
+    text = "meshwright: 1\ntopology: cpu:8\nmesh: {a: 8}\ntensors: {x: 'N@a!pad D', w: replicate}\n"
+    x, w = jnp.arange(60.0).reshape(30, 2), jnp.ones((2, 3))
+    fast = mw.apply(mw.loads(text.replace("}\n", ", out: 'N@a!pad K'}\n", 1) if False else text[:-2] + ", out: 'N@a!pad K'}\n"), lambda x, w: x @ w, (x, w))
+    out = fast(x, w)
+    assert out.shape == (30, 3)
+    np.testing.assert_allclose(out, x @ w)
+    assert "[{\"a\"}, {}]" in fast.lower(x, w).as_text()
+
+
+def test_holes_are_refused():
+    with pytest.raises(mw.PlanError, match="MW303"):
+        mw.apply(mw.loads("meshwright: 1\nmesh: {a: 8}\ntensors: {x: auto}\n"), lambda x: x, (jnp.ones(8),))
+
+
+def test_other_arguments_than_planned_for_are_refused_with_what_differs():
+    fast = mw.apply(plan(), step, ARGS)
+    params, opt, batch = concrete()
+    with pytest.raises(mw.PlanError, match=r"MW308.*batch/x float32\[32,16\] is float32\[8,16\]"):
+        fast(params, opt, {"x": batch["x"][:8], "y": batch["y"]})
+    with pytest.raises(mw.PlanError, match=r"batch/z float32\[32,8\] is new"):
+        fast(params, opt, {"x": batch["x"], "z": batch["y"]})
+    with pytest.raises(mw.PlanError, match="MW308"):
+        fast(params, opt)
+
+
+def test_a_plan_for_another_workload_is_refused_with_what_changed():
+    from dataclasses import replace
+
+    from meshwright.backends.jax.fingerprint import fingerprint
+    from meshwright.dsl.plan import Result
+
+    made = replace(plan(), result=Result(status="optimal", fingerprint=fingerprint(trace(step, ARGS), {"B": 32})))
+    mw.apply(made, step, ARGS)
+    wider = jax.eval_shape(lambda: (concrete()[0], concrete()[1], {"x": jnp.ones((64, D)), "y": jnp.ones((64, 8))}))
+    with pytest.raises(mw.PlanError, match=r"MW307.*dim B was 32, is 64.*'batch' had 2 tensors"):
+        mw.apply(made, step, wider)
+    assert mw.loads(mw.dumps(made)) == made
+
+
+def test_place_puts_state_where_the_plan_says():
+    params, opt, batch = concrete()
+    p = plan()
+    placed, placed_opt = mw.place(p, (params, opt), step, ARGS)
+    assert placed["blocks"]["wi"].sharding.shard_shape((L, D, H)) == (L, D, H // 2)
+    assert placed_opt[0].mu["blocks"]["wi"].sharding.shard_shape((L, D, H)) == (L, D, H // 2)
+    assert mw.place(p, batch)["x"].sharding.shard_shape((B, D)) == (B // 4, D)
+    assert mw.place(p, params, name="params")["head"].sharding.is_fully_replicated
+    fast = mw.apply(p, step, ARGS)
+    close(fast(placed, placed_opt, mw.place(p, batch)), expected())
+
+
+def test_every_problem_is_reported_at_once():
+    text = PLAN.replace("H@model", "H@modle", 1).replace("B@data ...", "B@data X Y Z") + "limits: {hbm: 1 GiB}\n"
+    with pytest.raises(mw.PlanError) as caught:
+        mw.apply(mw.loads(text), step, ARGS)
+    assert len(caught.value.problems) >= 2
