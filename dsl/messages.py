@@ -25,10 +25,6 @@ ASSIGNMENTS: dict[str, Text] = {}
 
 # MW2xx: mesh, topology and device order
 MACHINE: dict[str, Text] = {
-    "MW201": Text(
-        "'{text}' names no topology.",
-        "Write KIND:SIZES, such as v3:32x32, v5p:4x4x8, h100:8x2 or cpu:8; 4*v5e:16x16 is four slices of one.",
-    ),
     "MW202": Text("No chip is called '{kind}'.", "{choices}"),
     "MW203": Text(
         "Topology {topology} has {dims} dims; this kind has {wanted} ({names}).", "Nearest legal choices: {choices}."
@@ -175,6 +171,27 @@ RUNNING: dict[str, Text] = {
         "Give rows more length ('length' under 'with:'), or ask for larger vocabularies, whose pieces are longer.",
     ),
     "MW506": Text("There is no split '{split}'.", "Legal here: train, held-out."),
+    "MW507": Text(
+        "The plan is for {topology} ({wanted} devices); here there are {here}.",
+        "Run it on that machine, write a plan for this one ('topology: cpu:8' simulates 8 devices), "
+        "or ask the compiler without the machine: meshwright verify PLAN",
+    ),
+    "MW508": Text(
+        "The model {model} can be planned and verified but not run: it does not say {missing}.",
+        "Return mw.Workload(step, args, init=lambda seed: (params, opt), batches=lambda seed, split: iterator), where "
+        "'init' gives one pytree for each argument but the last, and 'batches' NumPy pytrees for the last.",
+    ),
+    "MW509": Text(
+        "The step of {model} cannot be repeated: {reason}.",
+        "A step to run takes (*state, batch) and returns (*state, metrics), the state in the shapes that it came in and "
+        "the metrics a mapping with 'loss' in it.",
+    ),
+    "MW510": Text(
+        "What '{part}' gives is not what the step was planned for: {differences}.",
+        "Let it give pytrees of the structure, shapes and types of the step's abstract arguments.",
+    ),
+    "MW511": Text("The metrics cannot be written to {path}: {reason}.", "Give --metrics a file that can be written."),
+    "MW512": Text("{option} is {value}.", "Give a whole number of at least {least}."),
 }
 
 # MW6xx: models

@@ -7,12 +7,11 @@ A device's number is its position in the machine's own row-major order: slice, t
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from ..dsl.errors import PlanError, Problem, listing, problem, suggest
+from ..dsl.errors import Problem, listing, problem, raise_errors, suggest
 from ..dsl.plan import Topology
 from .catalogue import Chip, canonical, catalogue
 
@@ -58,20 +57,9 @@ class Machine:
         return f"{self.topology} ({self.num_devices} devices: {listing([f'{n} {s}' for n, s in self.dims])})"
 
 
-def parse(text: str) -> Topology:
-    """The topology that a name such as ``v3:32x32``, ``cpu:8`` or ``4*v5e:16x16`` stands for; raises ``PlanError``."""
-    match = re.fullmatch(r"(?:(\d{1,7})\*)?([A-Za-z]\w*|7x):(\d{1,7}(?:x\d{1,7})*)", text.strip())
-    if not match:
-        raise PlanError([problem("MW201", text=text[:80])])
-    slices, kind, dims = match.groups()
-    return Topology(kind=kind, dims=tuple(map(int, dims.split("x"))), num_slices=int(slices or 1))
-
-
 def physical(topology: Topology) -> Machine:
     """The machine of this topology. Raises ``PlanError`` (MW2xx) if there is none such."""
-    found = problems(topology)
-    if found:
-        raise PlanError(found)
+    raise_errors(problems(topology))
     chip = catalogue()[canonical(topology.kind)]
     return Machine(
         topology=topology,

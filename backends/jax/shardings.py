@@ -13,7 +13,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ...dsl.errors import PlanError, problem
 from ...dsl.plan import Plan
 from ...dsl.tensors import Layout
-from ...planner.device_order import axis_assignment, device_numbers
+from ...planner.device_assignment import axis_assignment
+from ...planner.device_order import device_numbers
 from ...planner.topology import Machine, physical
 from .devices import topology
 
