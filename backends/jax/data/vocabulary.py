@@ -11,6 +11,7 @@ import os
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -140,4 +141,5 @@ def _write_whole(path: Path, content: bytes) -> None:
     except OSError as error:
         raise PlanError([problem("MW503", folder=path.parent, reason=error)]) from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
