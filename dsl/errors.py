@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from .messages import MESSAGES
 from .plan import Place
 
+MAX_WORD = 200  # characters of a user's word that are compared or shown
 Severity = Literal["error", "note"]
 
 
@@ -65,6 +66,33 @@ def problem(code: str, place: Place | None = None, *, severity: Severity = "erro
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flaw:
+    """What a parser of a single word finds wrong: a code, the numbers, and how many characters into the text."""
+
+    code: str
+    offset: int = 0
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    def at(self, place: Place | None) -> Problem:
+        """The problem that this flaw is in a text which begins at ``place``."""
+        where = replace(place, column=place.column + self.offset) if place else None
+        return problem(self.code, where, **self.numbers)
+
+
+class Flawed(ValueError):
+    """A text that cannot be parsed. It does not know where it stands; its reader does, and makes problems of the flaws."""
+
+    def __init__(self, *flaws: Flaw):
+        self.flaws = flaws
+        super().__init__("; ".join(str(flaw.at(None)) for flaw in flaws))
+
+
+def flaw(code: str, offset: int = 0, **numbers: Any) -> Flawed:
+    """An error with a single flaw, to raise."""
+    return Flawed(Flaw(code=code, offset=offset, numbers=numbers))
+
+
 def raise_errors(problems: Iterable[Problem]) -> None:
     """Raises ``PlanError`` with the errors among ``problems``, if there are any; notes alone do not raise."""
     errors = [p for p in problems if p.severity == "error"]
@@ -75,7 +103,7 @@ def raise_errors(problems: Iterable[Problem]) -> None:
 def suggest(word: str, choices: Iterable[str], *, limit: int = 3) -> str:
     """The nearest legal choices, as a phrase that ends a remedy: ``did you mean 'topology'?``"""
     known = list(choices)
-    near = difflib.get_close_matches(word, known, n=limit, cutoff=0.6)
+    near = difflib.get_close_matches(word[:MAX_WORD], known, n=limit, cutoff=0.6)
     if near:
         return "Did you mean " + " or ".join(f"'{n}'" for n in near) + "?"
     return "Legal here: " + listing(known) + "." if known else "Nothing is legal here."
@@ -85,6 +113,11 @@ def listing(items: Sequence[Any], *, limit: int = 8) -> str:
     """The first items, comma-separated, and how many more there are."""
     shown = ", ".join(map(str, items[:limit]))
     return shown if len(items) <= limit else f"{shown}, and {len(items) - limit} more"
+
+
+def shorten(text: str, *, limit: int = 60) -> str:
+    """The text, or its beginning where it is long: hostile input must not flood an error."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 
 def _position(problem: Problem) -> tuple[str, int, int]:

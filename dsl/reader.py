@@ -1,0 +1,56 @@
+"""Reads plans: a file's text into a ``Plan``, or every problem that it has."""
+
+from __future__ import annotations
+
+import os
+
+from .comments import find_comments
+from .errors import PlanError, Problem, problem, raise_errors
+from .from_document import plan_of
+from .plan import Place, Plan
+from .strict_yaml import Composed, compose
+from .text import clean, read_text
+from .tree import Branch, Items, Leaf
+from .validation import validate
+
+MAX_PROBLEMS = 1000
+
+
+def load(path: str | os.PathLike[str]) -> Plan:
+    """The plan in a file. Raises ``PlanError`` with every problem of the file, each with its line and column."""
+    file = os.fspath(path)
+    return loads(read_text(file), file)
+
+
+def loads(text: str, file: str | None = None) -> Plan:
+    """The plan that ``text`` writes; ``file`` names it in problems. Raises ``PlanError`` with every problem."""
+    text = clean(text, file)
+    composed = compose(text, file)
+    root = _root(composed, file)
+    document, problems = validate(root, whole=composed.whole)
+    problems += composed.problems
+    if document is None or problems:
+        raise PlanError(_first(problems))
+    return plan_of(document, root, find_comments(text, root, composed.spans), file)
+
+
+def _root(composed: Composed, file: str | None) -> Branch:
+    """The mapping that a plan is. Raises ``PlanError`` where the text holds none."""
+    root = composed.root
+    if isinstance(root, Branch):
+        return root
+    raise_errors(composed.problems)
+    place = root.place if root else Place(file=file)
+    got = "a list" if isinstance(root, Items) else "empty"
+    if isinstance(root, Leaf) and root.value is not None:
+        got = "a single value"
+    raise PlanError([problem("MW021", place, got=got)])
+
+
+def _first(problems: list[Problem]) -> list[Problem]:
+    """The first problems in the file's order, and how many more there are."""
+    ordered = list(PlanError(problems).problems)
+    if len(ordered) <= MAX_PROBLEMS:
+        return ordered
+    more = problem("MW060", ordered[MAX_PROBLEMS].place, more=len(ordered) - MAX_PROBLEMS)
+    return [*ordered[:MAX_PROBLEMS], more]

@@ -1,0 +1,61 @@
+"""A YAML document as values with their places: what the strict reader makes of a text, before it is a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .plan import Place
+from .scalars import Scalar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """A scalar. ``quote`` is how many characters of quoting stand before its text; ``flawed`` says it was refused."""
+
+    value: Scalar
+    place: Place
+    quote: int = 0
+    flawed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A key of a mapping and its value."""
+
+    key: str
+    place: Place
+    value: Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """A mapping. ``flow`` says that it was written with braces."""
+
+    entries: tuple[Entry, ...]
+    place: Place
+    flow: bool = False
+
+    def entry(self, key: str) -> Entry | None:
+        """The entry with this key."""
+        return next((entry for entry in self.entries if entry.key == key), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Items:
+    """A sequence."""
+
+    items: tuple[Node, ...]
+    place: Place
+
+
+Node = Leaf | Branch | Items
+
+
+def data(node: Node) -> Any:
+    """The node as plain dicts, lists and scalars."""
+    if isinstance(node, Branch):
+        return {entry.key: data(entry.value) for entry in node.entries}
+    if isinstance(node, Items):
+        return [data(item) for item in node.items]
+    return node.value

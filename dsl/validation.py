@@ -1,0 +1,168 @@
+"""A document tree against the models of ``document.py``: either a ``Document``, or every problem with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from .document import Document, legal_keys
+from .errors import Problem, problem, shorten, suggest
+from .plan import Place
+from .tree import Branch, Items, Leaf, Node, data
+
+Path = tuple[str | int, ...]
+
+_KINDS = {
+    "number": "a whole number",
+    "text": "a text",
+    "list": "a list",
+    "mapping": "a mapping",
+    "split": "a mapping with the key 'split'",
+    "shard": "a mapping with the key 'shard'",
+}
+_EXPECTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "a text",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "literal_error": "{expected}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "too_short": "a {field_type} that is not empty",
+}
+_EXAMPLES = {
+    "meshwright": "meshwright: 1",
+    "name": "name: gshard-600b",
+    "model": "model: package.module:callable",
+    "with": "with: {experts: 8, layers: 4}",
+    "topology": "topology: v3:32x32, or topology: {name: v5e:16x16, num_slices: 4}",
+    "mesh": "mesh: auto, mesh: {expert: 2048}, or mesh: {expert: {size: 64, over: [y]}}",
+    "tensors": "params/**: L E@expert ..., replicate, auto, infer, like params, {split: {dim: 0, axis: expert}}, "
+    "or {shard: {device_assignment: [[0, 1], [2, 3]]}}",
+    "remat": "remat: none, full, dots, auto, or {save: [names]}",
+    "limits": "limits: {hbm: 15 GiB}",
+    "result": "result: {status: optimal, step_time_s: 0.25}",
+}
+
+
+def validate(root: Branch, *, whole: bool) -> tuple[Document | None, list[Problem]]:
+    """The document, or None and its problems. Where the text was not read to its end (``whole``), no key is missing."""
+    problems = list(_without_value(root, ()))
+    document = None
+    try:
+        document = Document.model_validate(data(root))
+    except ValidationError as error:
+        for entry in error.errors(include_url=False):
+            if whole or entry["type"] != "missing":
+                problems += _problems(root, entry)
+    refused = _refused_places(root)
+    return document, [p for p in _first_of_each_place(problems) if p.place not in refused]
+
+
+def _problems(root: Branch, error: Any) -> list[Problem]:
+    """The problems that one pydantic error stands for."""
+    path, node, key_place = _follow(root, error["loc"])
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "flaws":
+        place = key_place if error["loc"][-1] == "[key]" else _text_place(node)
+        return [flaw.at(place) for flaw in context["flaws"]]
+    if kind == "extra_forbidden":
+        keys = legal_keys(path[:-1])
+        numbers = {"key": shorten(str(path[-1])), "where": _where(path[:-1]), "suggestion": suggest(str(path[-1]), keys)}
+        return [problem("MW011", key_place, **numbers)]
+    if kind == "missing":
+        key = error["loc"][-1]
+        example = _EXAMPLES.get(str((*path, key)[0]), "")
+        return [problem("MW014", key_place, key=key, where=_where(path), example=example)]
+    return [_wrong_value(path, node, kind, context)]
+
+
+def _wrong_value(path: Path, node: Node, kind: str, context: dict[str, Any]) -> Problem:
+    if path == ("meshwright",) and isinstance(node, Leaf) and isinstance(node.value, int):
+        return problem("MW016", node.place, got=node.value)
+    if kind.startswith("union_tag"):
+        expected = _either(context.get("expected_tags", "'split', 'shard'"))
+    else:
+        expected = _EXPECTED.get(kind, "something else ({kind})").format(**{"kind": kind, **context})
+    example = _EXAMPLES.get(str(path[0]), "") if path else ""
+    remedy = f"Write it like this: {example}." if example else ""
+    return problem("MW015", node.place, what=_what(path), expected=expected, got=_got(node), example=remedy)
+
+
+def _either(tags: str) -> str:
+    words = [_KINDS.get(tag.strip("' "), tag) for tag in tags.split(",")]
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _follow(root: Branch, location: tuple[str | int, ...]) -> tuple[Path, Node, Place]:
+    """A pydantic location without its tags, the node there (or the last on the way) and the place of its key."""
+    path: list[str | int] = []
+    node: Node = root
+    key_place = root.place
+    for step in location:
+        if isinstance(node, Branch) and isinstance(step, str) and (entry := node.entry(step)):
+            node, key_place = entry.value, entry.place
+        elif isinstance(node, Items) and isinstance(step, int) and step < len(node.items):
+            node = node.items[step]
+            key_place = node.place
+        else:
+            continue
+        path.append(step)
+    return tuple(path), node, key_place
+
+
+def _without_value(node: Node, path: Path) -> Iterator[Problem]:
+    """A problem for each key without a value; ``with`` may hold nulls, and ``tensors`` may be empty."""
+    if isinstance(node, Leaf) and node.value is None and path not in ((), ("tensors",)):
+        yield problem("MW017", node.place, what=_what(path))
+    if isinstance(node, Branch) and path != ("with",):
+        for entry in node.entries:
+            yield from _without_value(entry.value, (*path, entry.key))
+    if isinstance(node, Items):
+        for i, item in enumerate(node.items):
+            yield from _without_value(item, (*path, i))
+
+
+def _refused_places(node: Node) -> set[Place]:
+    """Where the reader has already refused a value: nothing more is to be said of it."""
+    if isinstance(node, Leaf):
+        return {_text_place(node), node.place} if node.flawed else set()
+    inner = [entry.value for entry in node.entries] if isinstance(node, Branch) else node.items
+    return set().union(*map(_refused_places, inner))
+
+
+def _first_of_each_place(problems: list[Problem]) -> Iterator[Problem]:
+    """The problems without those that say another thing of the same value."""
+    seen: dict[Place | None, int] = {}
+    for found in problems:
+        if seen.setdefault(found.place, id(found)) == id(found):
+            yield found
+
+
+def _text_place(node: Node) -> Place:
+    quote = node.quote if isinstance(node, Leaf) else 0
+    return replace(node.place, column=node.place.column + quote)
+
+
+def _what(path: Path) -> str:
+    return f"'{shorten('.'.join(map(str, path)))}'" if path else "The plan"
+
+
+def _where(path: Path) -> str:
+    return f"in {_what(path)}" if path else "of a plan"
+
+
+def _got(node: Node) -> str:
+    if isinstance(node, Branch):
+        return "a mapping" if node.entries else "an empty mapping"
+    if isinstance(node, Items):
+        return "a list" if node.items else "an empty list"
+    if isinstance(node.value, bool) or node.value is None:
+        return {True: "true", False: "false", None: "nothing"}[node.value]
+    return shorten(repr(node.value))
