@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .conv_net import conv_net
 from .family import gshard
 
-__all__ = ["gshard"]
+__all__ = ["conv_net", "gshard"]

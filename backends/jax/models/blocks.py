@@ -6,6 +6,7 @@ dense layer where there are no experts. Each sublayer is x + dropout(sublayer(no
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -35,11 +36,8 @@ class Surroundings:
 def run_stack(around: Surroundings, params: Params, x: jax.Array, key: jax.Array | None) -> tuple[jax.Array, MoeReport]:
     """All blocks over ``x`` [B, T, M]; ``params`` have a leading dim L. Each report has one entry a block, [L]."""
     keys = None if key is None else jax.random.split(key, around.config.blocks)
-
-    def turn(x: jax.Array, block: tuple[Params, jax.Array | None]) -> tuple[jax.Array, MoeReport]:
-        return remat(run_block, prevent_cse=False)(around, block[0], x, block[1])
-
-    return jax.lax.scan(turn, x, (params, keys))
+    block = remat(functools.partial(run_block, around), prevent_cse=False)
+    return jax.lax.scan(lambda x, each: block(each[0], x, each[1]), x, (params, keys))
 
 
 def run_block(around: Surroundings, params: Params, x: jax.Array, key: jax.Array | None) -> tuple[jax.Array, MoeReport]:

@@ -1,0 +1,132 @@
+"""The family's members are what Table 1 says; settings that cannot be are told of, all at once."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import jax
+import pytest
+from meshwright.backends.jax.models import gshard
+from meshwright.backends.jax.models.family import MEMBERS, configure
+from meshwright.backends.jax.models.parameters import Table, parameter_table
+from meshwright.dsl.errors import PlanError
+
+
+def elements(table: Table, *, experts: bool) -> int:
+    return sum(math.prod(p.shape) for p in table.values() if (p.dims[:3] == "L E") == experts)
+
+
+def table_of(member: str) -> Table:
+    return parameter_table(configure(member, {}))
+
+
+@pytest.mark.parametrize(
+    ("member", "experts", "others", "printed"),
+    [
+        ("moe-2048e-36l", 618.5e9, 0.853e9, 600e9),
+        ("moe-2048e-12l", 206.2e9, 0.350e9, 200e9),
+        ("moe-512e-36l", 154.6e9, 0.853e9, 150e9),
+        ("moe-512e-12l", 51.5e9, 0.350e9, 50e9),
+        ("moe-128e-36l", 38.65e9, 0.853e9, 37e9),
+        ("moe-128e-12l", 12.88e9, 0.350e9, 12.5e9),
+        ("moe-2048e-60l", 1031e9, 1.357e9, 1000e9),
+    ],
+)
+def test_members_have_the_weights_of_table_1(member: str, experts: float, others: float, printed: float) -> None:
+    table = table_of(member)
+    gates_and_norms = sum(math.prod(p.shape) for path, p in table.items() if "norm" in path or path.endswith("wg"))
+    assert elements(table, experts=True) == pytest.approx(experts, rel=1e-3)
+    assert elements(table, experts=False) - gates_and_norms == pytest.approx(others, rel=2e-3)
+    assert 1.0 < elements(table, experts=True) / printed < 1.07  # the paper rounds down
+
+
+@pytest.mark.parametrize("member", [m for m in MEMBERS if m.startswith("moe")])
+def test_members_keep_2048_source_tokens_a_core_and_a_whole_capacity(member: str) -> None:
+    config = configure(member, {})
+    assert config.tokens == 2048 * config.experts
+    assert config.group_count == config.experts
+    assert config.slots == 2 * 2048 // config.experts
+
+
+def test_a_trillion_weights_are_described_at_once_and_never_allocated() -> None:
+    start = time.perf_counter()
+    workload = gshard(member="moe-2048e-60l")
+    assert time.perf_counter() - start < 2
+    leaves = jax.tree.leaves(workload.args)
+    assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves)
+    assert sum(leaf.size for leaf in jax.tree.leaves(workload.args[0])) > 1.03e12
+
+
+def test_plain_settings_are_those_of_appendix_a2() -> None:
+    params, opt, batch = gshard(experts=2048, layers=36).args
+    assert params["encoder"]["moe"]["wi"].shape == (9, 2048, 1024, 8192)
+    assert params["decoder"]["moe_cross_attention"]["wq"].shape == (9, 1024, 16, 128)
+    assert opt["v_row"]["encoder"]["moe"]["wi"].shape == (9, 2048, 1024)
+    assert opt["v_col"]["encoder"]["moe"]["wi"].shape == (9, 2048, 8192)
+    assert opt["count"].shape == ()
+    assert sorted(batch) == sorted(f"{s}{p}" for s in ("source", "target") for p in ("", "_segments", "_positions"))
+    assert batch["source"].shape == (4096, 1024)
+
+
+def test_settings_override_a_members() -> None:
+    assert configure("tiny", {"layers": 8}).blocks == 2
+    assert configure("tiny", {"experts": 0}).blocks == 2
+
+
+@pytest.mark.parametrize("member", ["tiny", "small"])
+def test_what_init_gives_has_the_abstract_shapes(member: str) -> None:
+    workload = gshard(member=member)
+    assert workload.init is not None
+    state = workload.init(0)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), state) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), workload.args[:2]
+    )
+
+
+def problems(**settings: Any) -> dict[str, str]:
+    with pytest.raises(PlanError) as caught:
+        gshard(**settings)
+    return {p.code: f"{p.message} {p.remedy}" for p in caught.value.problems}
+
+
+def test_every_bad_setting_is_told_at_once() -> None:
+    told = problems(expertz=4, layers="twelve", dropout=1.5, random_routing=1, activations="float16", heads=True)
+    assert sorted(told) == ["MW601", "MW602", "MW603"]
+    with pytest.raises(PlanError) as caught:
+        gshard(expertz=4, layers="twelve", dropout=1.5, random_routing=1, activations="float16", heads=True)
+    assert len(caught.value.problems) == 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "words"),
+    [
+        ({"member": "tinny"}, "MW604", "'tiny'"),
+        ({"member": 7}, "MW604", "moe-2048e-36l"),
+        ({"expert": 8}, "MW601", "'experts'"),
+        ({"layers": 6}, "MW605", "4, 8"),
+        ({"member": "tiny", "groups": 7}, "MW606", "4, 8"),
+        ({"member": "tiny", "groups": 512}, "MW607", "256"),
+        ({"member": "tiny", "experts": 3}, "MW607", "none"),
+        ({"layers": float("nan")}, "MW602", "whole number"),
+        ({"dropout": float("nan")}, "MW603", "at least 0"),
+        ({"batch": 0}, "MW603", "at least 1"),
+    ],
+)
+def test_a_bad_setting_is_told_with_what_is_legal(settings: dict[str, Any], code: str, words: str) -> None:
+    assert words in problems(**settings)[code]
+
+
+def test_an_explicit_capacity_need_not_be_2s_over_e() -> None:
+    assert configure("tiny", {"experts": 3, "capacity": 5}).slots == 5
+
+
+def test_dropout_and_routing_follow_from_the_step_count_and_the_seed() -> None:
+    workload = gshard(member="tiny", experts=2, length=16, batch=8)
+    assert workload.init is not None
+    state = workload.init(0)
+    batch = {name: jax.numpy.ones(x.shape, x.dtype) for name, x in workload.args[2].items()}
+    step = jax.jit(workload.step)
+    losses = [float(step(state[0], {**state[1], "count": jax.numpy.int32(t)}, batch)[2]["loss"]) for t in (0, 0, 1)]
+    assert losses[0] == losses[1] != losses[2]
