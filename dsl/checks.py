@@ -1,0 +1,24 @@
+"""Everything that the language can say of a plan, with or without the tensors of its workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .errors import PlanError, Problem
+from .plan import Plan
+from .resolve import resolve
+from .rule_checks import like_cycles, unknown_axes, unused_axes
+from .tensors import Tensor
+
+
+def check(plan: Plan, tensors: Sequence[Tensor] | None = None) -> tuple[Problem, ...]:
+    """The plan's problems and notes, in the order of their places.
+
+    Without ``tensors`` only what the rules say of each other and of the mesh is checked.
+    """
+    found: Iterable[Problem]
+    if tensors is None:
+        found = [*unknown_axes(plan), *like_cycles(plan)]
+    else:
+        found = resolve(plan, tensors).problems
+    return PlanError([*found, *unused_axes(plan)]).problems

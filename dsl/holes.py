@@ -1,0 +1,24 @@
+"""What a plan leaves to the planner."""
+
+from __future__ import annotations
+
+from .plan import Auto, Plan
+
+
+def holes(plan: Plan) -> tuple[str, ...]:
+    """The parts of the plan that the planner is to decide, by their keys: ``mesh.data``, ``tensors.params/**``."""
+    found = []
+    if plan.mesh.axes is None:
+        found.append("mesh")
+    found += [f"mesh.{axis.name}" for axis in plan.mesh.axes or () if axis.size is None]
+    if not plan.rules:
+        found.append("tensors")
+    found += [f"tensors.{rule.pattern}" for rule in plan.rules if isinstance(rule.assignment, Auto)]
+    if plan.remat and plan.remat.policy == "auto":
+        found.append("remat")
+    return tuple(found)
+
+
+def is_complete(plan: Plan) -> bool:
+    """Whether the plan leaves nothing to the planner."""
+    return not holes(plan)
