@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from types import TracebackType
 from typing import Any
 
@@ -66,10 +67,12 @@ class RunDisplay:
             figures = Text("  ".join(_figures(record)))
             self._live.update(Group(self._bar, figures, Text(sparkline(self._losses))))
         elif record["step"] in (1, self._steps) or record["step"] % max(1, self._steps // PLAIN_LINES) == 0:
-            self.console.print(f"step {record['step']}/{self._steps}  {'  '.join(_figures(record))}", markup=False)
+            line = f"step {record['step']}/{self._steps}  {'  '.join(_figures(record))}"
+            self.console.print(line, markup=False, soft_wrap=True)
 
     def _held_out(self, record: Mapping[str, Any]) -> None:
-        self.console.print(f"held-out loss {float(record['loss']):.4f} before step {record['step'] + 1}", markup=False)
+        when = f"after step {record['step']}" if record["step"] else "before the first step"
+        self.console.print(f"held-out loss {float(record['loss']):.4f} {when}", markup=False)
 
     def _end(self, summary: Mapping[str, Any]) -> None:
         self._live.stop()
@@ -91,7 +94,7 @@ def sparkline(values: Sequence[float], width: int = SPARKLINE_WIDTH) -> str:
         return ""
     count = min(width, len(finite))
     edges = [len(finite) * i // count for i in range(count + 1)]
-    means = [sum(finite[a:b]) / (b - a) for a, b in zip(edges, edges[1:], strict=False)]
+    means = [sum(finite[a:b]) / (b - a) for a, b in pairwise(edges)]
     low, high = min(means), max(means)
     scale = (len(SPARKS) - 1) / (high - low) if high > low else 0.0
     return "".join(SPARKS[round((mean - low) * scale)] for mean in means)
@@ -137,6 +140,8 @@ def _plain(value: Any) -> str:
 
 
 def _suggestions(summary: Mapping[str, Any], file: str) -> Iterator[str]:
+    if summary["status"] == "diverged":
+        yield f"  the loss is {summary['last_loss']} at step {summary['steps']}: lower the learning rate under 'with:'"
     if summary["metrics_file"]:
         yield f"  every step's figures are in {summary['metrics_file']}, a line of JSON each"
     else:

@@ -70,9 +70,8 @@ def compile_step(plan: Plan, workload: Workload, devices: Sequence[Any]) -> Comp
     began_s = time.perf_counter()
     num_state = len(workload.args) - 1
     fast = apply(plan, workload.step, workload.args, devices, donate_argnums=range(num_state))
-    lowered = fast.lower(*workload.args)
-    _require_repeatable(plan, workload, lowered.out_info)
-    executable = lowered.compile()
+    _require_repeatable(plan, workload, jax.tree.unflatten(fast.traced.out_tree, fast.traced.jaxpr.out_avals))
+    executable = fast.lower(*workload.args).compile()
     *state, batch = executable.input_shardings[0]
     return Compiled(
         executable=executable,

@@ -50,9 +50,9 @@ def run(
     require_runnable(plan, workload)
     with metrics_sink(metrics_path, *on_record) as record, Interrupt() as interrupt:
         record(_header(plan, steps, seed, devices))
-        run = _Run(workload, compile_step(plan, workload, devices), seed, record, interrupt)
-        status = run.train(steps, eval_every)
-        summary = run.summary(plan, status, len(devices), metrics_path)
+        running = _Run(workload, compile_step(plan, workload, devices), seed, record, interrupt)
+        status = running.train(steps, eval_every)
+        summary = running.summary(plan, status, len(devices), metrics_path)
         record(summary.as_json())
     return summary
 
@@ -110,9 +110,9 @@ class _Run:
         progress.losses.append(float(metrics["loss"]))
         progress.step_times_s.append(step_time_s)
         progress.tokens.append(tokens)
-        timing = {"step_time_s": step_time_s, "wall_time_s": self._wall_time_s()}
+        own = {"kind": "step", "step": step, "step_time_s": step_time_s, "wall_time_s": self._wall_time_s()}
         rate = {} if tokens is None else {"tokens": tokens, "tokens_per_s": tokens / step_time_s}
-        self._record({**metrics, **rate, **timing, "kind": "step", "step": step})
+        self._record({**own, **metrics, **rate, **own})
 
     def _measure_held_out(self, step: int) -> None:
         if self._evaluate is None or self._interrupt.asked:

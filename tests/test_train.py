@@ -1,0 +1,189 @@
+"""Running a plan: the loss falls, every record is kept, and what cannot run says why."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from meshwright.backends.jax.metrics import RunSummary, plain
+from meshwright.backends.jax.train import run
+from meshwright.dsl.errors import PlanError
+from meshwright.dsl.plan import Axis, Dim, Dims, Mesh, Plan, Replicate, Rest, Rule, Topology
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _toy_is_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(TESTS))
+
+
+def toy_plan(kind: str = "cpu", dims: tuple[int, ...] = (8,), model: str = "toy:workload", **parts: str) -> Plan:
+    split = Dims(dims=(Dim(name="B", axes=("data",)), Rest()))
+    return Plan(
+        name="toy",
+        model=model,
+        settings=parts,
+        topology=Topology(kind=kind, dims=dims),
+        mesh=Mesh(axes=(Axis(name="data", size=8),)),
+        rules=(Rule(pattern="batch/**", assignment=split), Rule(pattern="**", assignment=Replicate())),
+    )
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def losses(path: Path, kind: str = "step") -> list[float]:
+    return [record["loss"] for record in records(path) if record["kind"] == kind]
+
+
+def test_the_loss_falls_on_training_and_on_held_out_batches() -> None:
+    summary = run(toy_plan(), steps=40)
+    assert summary.status == "finished"
+    assert summary.exit_code == 0
+    assert summary.first_loss is not None
+    assert summary.last_loss is not None
+    assert summary.last_loss < summary.first_loss / 3
+    assert summary.held_out_loss_before is not None
+    assert summary.held_out_loss_after is not None
+    assert summary.held_out_loss_after < summary.held_out_loss_before / 3
+
+
+def test_every_line_of_the_metrics_file_is_a_record(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    summary = run(toy_plan(), steps=6, seed=5, metrics_path=path, eval_every=2)
+    kinds = [record["kind"] for record in records(path)]
+    one_round = ["step", "step", "held-out"]
+    assert kinds == ["run", "held-out", *one_round * 3, "summary"]
+    first, *_, last = records(path)
+    assert (first["seed"], first["mesh"], first["devices"]["count"]) == (5, {"data": 8}, 8)
+    assert {"jax", "meshwright"} <= set(first["versions"])
+    assert last == summary.as_json()
+    step = next(record for record in records(path) if record["kind"] == "step")
+    assert (step["step"], step["tokens"], step["expert_load"]) == (1, 32, [0, 1, 2, 3])
+    assert step["tokens_per_s"] == pytest.approx(32 / step["step_time_s"])
+
+
+def test_held_out_loss_is_taken_once_at_the_end_where_the_last_step_is_due_anyway(tmp_path: Path) -> None:
+    run(toy_plan(), steps=4, metrics_path=tmp_path / "run.jsonl", eval_every=4)
+    assert len(losses(tmp_path / "run.jsonl", "held-out")) == 2
+
+
+def test_the_same_seed_gives_the_same_losses_and_another_does_not(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in "abc"]
+    for path, seed in zip(paths, (1, 1, 2), strict=True):
+        run(toy_plan(), steps=5, seed=seed, metrics_path=path)
+    first, again, other = map(losses, paths)
+    assert first == again
+    assert first != other
+
+
+def test_the_layout_does_not_change_the_losses(tmp_path: Path) -> None:
+    whole = Plan(
+        model="toy:workload",
+        mesh=Mesh(axes=(Axis(name="data", size=8),)),
+        topology=Topology(kind="cpu", dims=(8,)),
+        rules=(Rule(pattern="**", assignment=Replicate()),),
+    )
+    run(toy_plan(), steps=5, metrics_path=tmp_path / "split")
+    run(whole, steps=5, metrics_path=tmp_path / "whole")
+    assert losses(tmp_path / "split") == pytest.approx(losses(tmp_path / "whole"), rel=1e-5)
+
+
+def test_an_init_that_cannot_be_traced_gives_the_same_run(tmp_path: Path) -> None:
+    run(toy_plan(), steps=3, metrics_path=tmp_path / "a")
+    run(toy_plan(init="untraceable_init"), steps=3, metrics_path=tmp_path / "b")
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+
+
+def test_a_workload_without_evaluate_has_no_held_out_loss(tmp_path: Path) -> None:
+    summary = run(toy_plan(evaluate="none"), steps=2, metrics_path=tmp_path / "run.jsonl")
+    assert summary.held_out_loss_before is summary.held_out_loss_after is None
+    assert losses(tmp_path / "run.jsonl", "held-out") == []
+
+
+def test_a_loss_that_is_not_a_number_ends_the_run_with_a_negative_answer(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    summary = run(toy_plan(step="diverging_step"), steps=40, metrics_path=path)
+    assert (summary.status, summary.exit_code, summary.steps) == ("diverged", 1, 4)
+    assert math.isnan(summary.last_loss or 0)
+    assert records(path)[-1]["last_loss"] == losses(path)[-1] == "nan"
+
+
+@pytest.mark.parametrize(
+    ("plan", "code", "words"),
+    [
+        (toy_plan("v3", (32, 32)), "MW507", "v3:32x32 .2048 devices.*8 devices"),
+        (toy_plan("cpu", (16,)), "MW507", "cpu:16 .16 devices.*8 devices"),
+        (toy_plan(model="toy:pair"), "MW508", "init.*batches"),
+        (toy_plan(batches="none"), "MW508", "batches"),
+        (toy_plan(step="loss_only_step"), "MW509", "3 arguments and returns 1"),
+        (toy_plan(step="bare_loss_step"), "MW509", "loss"),
+        (toy_plan(step="widening_step"), "MW509", r"0/w is float32\[16,16\] instead of float32\[8,16\]"),
+        (toy_plan(batches="float64_batches"), "MW510", r"x is float64\[32,8\] instead of float32\[32,8\]"),
+    ],
+)
+def test_what_cannot_run_says_why(plan: Plan, code: str, words: str) -> None:
+    with pytest.raises(PlanError, match=words) as caught:
+        run(plan, steps=2)
+    assert [problem.code for problem in caught.value.problems] == [code]
+    assert caught.value.problems[0].remedy
+
+
+def test_a_workload_that_cannot_run_shows_how_to_return_one_that_can() -> None:
+    with pytest.raises(PlanError, match=r"mw\.Workload\(step, args, init=lambda seed"):
+        run(toy_plan(model="toy:pair"), steps=1)
+
+
+def test_options_out_of_range_are_told_together() -> None:
+    with pytest.raises(PlanError, match=r"--steps is 0[\s\S]*--eval-every is -1"):
+        run(toy_plan(), steps=0, eval_every=-1)
+
+
+def test_a_metrics_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"MW511 .*none/run.jsonl"):
+        run(toy_plan(), steps=1, metrics_path=tmp_path / "none" / "run.jsonl")
+
+
+def test_numbers_that_json_lacks_become_words() -> None:
+    assert plain({"a": float("nan"), "b": (1.0, float("-inf"))}) == {"a": "nan", "b": [1.0, "-inf"]}
+
+
+def test_a_summary_is_json_and_knows_its_exit_code() -> None:
+    summary = RunSummary(
+        plan="p", status="interrupted", steps=3, seed=0, num_devices=8, compile_time_s=1, wall_time_s=2
+    )
+    assert json.loads(json.dumps(summary.as_json()))["status"] == "interrupted"
+    assert summary.exit_code == 130
+
+
+ENDLESS = """
+import conftest
+from test_train import toy_plan
+from meshwright.backends.jax.train import run
+print(run(toy_plan(), steps=10**9, metrics_path={path!r}).exit_code, flush=True)
+"""
+
+
+def test_ctrl_c_finishes_the_step_and_keeps_every_record(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    command = [sys.executable, "-c", ENDLESS.format(path=str(path))]
+    process = subprocess.Popen(command, cwd=TESTS, env=os.environ, stdout=subprocess.PIPE, text=True)
+    deadline_s = time.monotonic() + 60
+    while (not path.exists() or path.read_text().count("\n") < 20) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    told, _ = process.communicate(timeout=60)
+    assert (process.returncode, told.strip()) == (0, "130")
+    *steps, summary = records(path)[2:]
+    assert [record["step"] for record in steps] == list(range(1, len(steps) + 1))
+    assert (summary["status"], summary["steps"]) == ("interrupted", len(steps))
