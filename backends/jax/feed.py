@@ -50,9 +50,8 @@ def differences(expected: PyTree, given: PyTree) -> list[str]:
     told = [f"{path} is {found[path]} instead of {wanted[path]}" for path in wanted if _differ(path, wanted, found)]
     told += [f"{path} is missing" for path in wanted if path not in found]
     told += [f"{path} is not expected" for path in found if path not in wanted]
-    if not told and jax.tree.structure(expected) != jax.tree.structure(given):
-        told.append("the containers are of other types")
-    return told
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (expected, given)]
+    return told if told or structures[0] == structures[1] else ["its containers are of other types"]
 
 
 def _differ(path: str, wanted: dict[str, str], found: dict[str, str]) -> bool:

@@ -15,11 +15,12 @@ import numpy as np
 
 from ...dsl.errors import problem, raise_errors
 from ...dsl.plan import Plan
+from .evaluation import apply_evaluation
 from .feed import placed_batch, placed_state
 from .interrupt import Interrupt
 from .loading import load_workload
 from .metrics import SCHEMA_VERSION, Record, RunSummary, Sink, Status, metrics_sink, versions
-from .runnable import Compiled, compile_step, local_devices, require_runnable
+from .runnable import compile_step, local_devices, require_runnable
 from .workload import PyTree, Workload
 
 HELD_OUT_BATCHES = 8
@@ -50,7 +51,7 @@ def run(
     require_runnable(plan, workload)
     with metrics_sink(metrics_path, *on_record) as record, Interrupt() as interrupt:
         record(_header(plan, steps, seed, devices))
-        running = _Run(workload, compile_step(plan, workload, devices), seed, record, interrupt)
+        running = _Run(plan, workload, devices, seed, record, interrupt)
         status = running.train(steps, eval_every)
         summary = running.summary(plan, status, len(devices), metrics_path)
         record(summary.as_json())
@@ -70,13 +71,16 @@ class _Progress:
 class _Run:
     """One run in progress: the state on the devices, the batches, and where its records go."""
 
-    def __init__(self, workload: Workload, compiled: Compiled, seed: int, record: Sink, interrupt: Interrupt):
+    def __init__(
+        self, plan: Plan, workload: Workload, devices: Sequence[Any], seed: int, record: Sink, interrupt: Interrupt
+    ):
         self._started_s = time.perf_counter()
-        self._workload, self._compiled, self._seed = workload, compiled, seed
+        self._workload, self._seed = workload, seed
+        self._compiled = compiled = compile_step(plan, workload, devices)
         self._record, self._interrupt = record, interrupt
         self._progress = _Progress()
         self._batches: Iterator[PyTree] = workload.batches(seed, "train")  # type: ignore[misc]
-        self._evaluate = jax.jit(workload.evaluate) if workload.evaluate else None
+        self._evaluate = apply_evaluation(plan, workload, devices)
         self._held_out: list[PyTree] = []
         self._state = placed_state(workload.init, seed, workload.args[:-1], compiled.state_shardings)  # type: ignore[arg-type]
 
@@ -120,7 +124,7 @@ class _Run:
         if not self._held_out:
             batches: Iterator[PyTree] = self._workload.batches(HELD_OUT_SEED, "held-out")  # type: ignore[misc]
             self._held_out = list(islice(batches, HELD_OUT_BATCHES))
-        losses = [self._evaluate(*self._state, self._put(batch))["loss"] for batch in self._held_out]
+        losses = [self._evaluate(*self._state, self._put(batch))[-1]["loss"] for batch in self._held_out]
         loss = float(np.mean(jax.device_get(losses)))
         self._progress.held_out.append(loss)
         self._record({"kind": "held-out", "step": step, "loss": loss, "wall_time_s": self._wall_time_s()})
