@@ -1,1 +1,1 @@
-"""The plan language: values, notation, reader, writer, patterns, checks, diff, schema. Knows nothing of the other rooms."""
+"""The plan language: values, notation, reader, writer, patterns, checks, diff, schema. Knows no other room."""

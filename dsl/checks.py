@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from .errors import PlanError, Problem
 from .plan import Plan
@@ -16,9 +16,6 @@ def check(plan: Plan, tensors: Sequence[Tensor] | None = None) -> tuple[Problem,
 
     Without ``tensors`` only what the rules say of each other and of the mesh is checked.
     """
-    found: Iterable[Problem]
-    if tensors is None:
-        found = [*unknown_axes(plan), *like_cycles(plan)]
-    else:
-        found = resolve(plan, tensors).problems
-    return PlanError([*found, *unused_axes(plan)]).problems
+    of_rules = () if tensors is not None else (*unknown_axes(plan), *like_cycles(plan))
+    of_tensors = () if tensors is None else resolve(plan, tensors).problems
+    return PlanError([*of_rules, *of_tensors, *unused_axes(plan)]).problems

@@ -54,9 +54,9 @@ def find_comments(text: str, root: Branch, spans: Iterable[Span]) -> dict[str, C
         comment = "" if start is None else source[start:].rstrip()
         if start is None and source.strip():
             continue
-        if not source[:start].strip():
+        if not source[:start].strip() or not position:
             waiting.append((start or 0, comment))
-        elif position:
+        else:
             _beside(found.setdefault(anchors[position - 1].key, _Found()), comment)
     last = anchors[-1].key.split(".")[0] if anchors and "." in anchors[-1].key else ""
     _give(found, _Anchor(line=0, key=END, section=last), waiting, first=False)
@@ -100,7 +100,7 @@ def _anchors(root: Branch) -> list[_Anchor]:
 
 
 def _comment_starts(text: str, spans: Iterable[Span]) -> Iterator[tuple[str, int | None]]:
-    """Each line and where its comment begins (None without one); lines inside a scalar count as no line of their own."""
+    """Each line and where its comment begins (None without one); a blank line inside a scalar is not blank."""
     covered = _covered(spans)
     for number, line in enumerate(text.split("\n")):
         ranges = covered.get(number, [])

@@ -13,11 +13,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 from pydantic_core import PydanticCustomError
 
 from . import long_forms
-from .errors import Flawed, flaw
+from .errors import FlawError, flaw
 from .machine import MACHINE, OVER, TOPOLOGY, scan_over, scan_topology
 from .notation import NAME, NOTATION, check_name, scan
 from .patterns import check_pattern
-from .units import BYTES, MAX_BYTES, check_bytes, parse_bytes
+from .units import BYTES, MAX_BYTES, MIN_PLAIN_BYTES, parse_bytes, plain_bytes
 
 V = TypeVar("V")
 W = TypeVar("W")
@@ -32,7 +32,7 @@ def checked(parse: Callable[[V], W]) -> AfterValidator:
     def validate(value: V) -> W:
         try:
             return parse(value)
-        except Flawed as error:
+        except FlawError as error:
             raise PydanticCustomError("flaws", "flaws", {"flaws": error.flaws}) from None
 
     return AfterValidator(validate)
@@ -112,7 +112,10 @@ class SplitDimForm(Form):
     """The dim's position, from 0; negative from the end."""
     axis: Annotated[
         Annotated[
-            str, checked(_split_axes), text_schema(rf"^{NAME}(\+{NAME})*$", "An axis, or several joined by +."), Tag("text")
+            str,
+            checked(_split_axes),
+            text_schema(rf"^{NAME}(\+{NAME})*$", "An axis, or several joined by +."),
+            Tag("text"),
         ]
         | Annotated[list[AxisName], checked(long_forms.axes), Field(min_length=1), Tag("list")],
         Discriminator(kind_of),
@@ -157,11 +160,21 @@ class SaveForm(Form):
 class LimitsForm(Form):
     """What a device may use."""
 
-    hbm: Annotated[
-        Annotated[int, checked(check_bytes), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MAX_BYTES}), Tag("number")]
-        | Annotated[str, checked(parse_bytes), text_schema(BYTES, "An amount with its unit, such as 15 GiB."), Tag("text")],
-        Discriminator(kind_of),
-    ] | None = None
+    hbm: (
+        Annotated[
+            Annotated[
+                int,
+                checked(plain_bytes),
+                WithJsonSchema({"type": "integer", "minimum": MIN_PLAIN_BYTES, "maximum": MAX_BYTES}),
+                Tag("number"),
+            ]
+            | Annotated[
+                str, checked(parse_bytes), text_schema(BYTES, "An amount with its unit, such as 15 GiB."), Tag("text")
+            ],
+            Discriminator(kind_of),
+        ]
+        | None
+    ) = None
     """Memory of one device: 15 GiB, 512 MiB, 16 GB, or plain bytes."""
 
 
@@ -226,7 +239,9 @@ MeshForm = Annotated[
         dict[
             AxisName,
             Annotated[
-                Annotated[Size, Tag("number")] | Annotated[Literal["auto"], Tag("text")] | Annotated[AxisForm, Tag("mapping")],
+                Annotated[Size, Tag("number")]
+                | Annotated[Literal["auto"], Tag("text")]
+                | Annotated[AxisForm, Tag("mapping")],
                 Discriminator(kind_of),
             ],
         ],
@@ -249,22 +264,28 @@ class Document(Form):
     """The version of the plan language: 1."""
     name: Word | None = None
     """A name for people."""
-    model: Annotated[
-        str, checked(lambda text: long_forms.model(text, MODEL)), text_schema(MODEL, "package.module:callable")
-    ] | None = None
+    model: (
+        Annotated[
+            str, checked(lambda text: long_forms.model(text, MODEL)), text_schema(MODEL, "package.module:callable")
+        ]
+        | None
+    ) = None
     """What makes the step and its abstract arguments: package.module:callable."""
     settings: dict[Word, Any] = Field(default_factory=dict, alias="with")
     """The model's keyword arguments."""
-    topology: Annotated[
+    topology: (
         Annotated[
-            str,
-            checked(scan_topology),
-            text_schema(TOPOLOGY, "A machine: v3:32x32, h100:8x2, cpu:8, or 4*v5e:16x16 for four slices."),
-            Tag("text"),
+            Annotated[
+                str,
+                checked(scan_topology),
+                text_schema(TOPOLOGY, "A machine: v3:32x32, h100:8x2, cpu:8, or 4*v5e:16x16 for four slices."),
+                Tag("text"),
+            ]
+            | Annotated[TopologyForm, Tag("mapping")],
+            Discriminator(kind_of),
         ]
-        | Annotated[TopologyForm, Tag("mapping")],
-        Discriminator(kind_of),
-    ] | None = None
+        | None
+    ) = None
     """The physical machine: v3:32x32, h100:8x2, cpu:8, or 4*v5e:16x16 for four slices."""
     mesh: MeshForm = "auto"
     """The logical axes laid over the machine, major first, or auto: the planner decides."""
@@ -301,4 +322,3 @@ def legal_keys(path: tuple[str | int, ...]) -> list[str]:
         if len(shape) == len(path) and all(a in ("*", b) for a, b in zip(shape, path, strict=True)):
             return [field.alias or name for form in forms for name, field in form.model_fields.items()]
     return []
-

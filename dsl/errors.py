@@ -46,7 +46,7 @@ class Problem:
 
 
 class PlanError(ValueError):
-    """A plan, a file or a call that cannot be used. ``problems`` holds every one found, in the order of their places."""
+    """A plan, a file or a call that cannot be used. ``problems`` has every one found, in the order of their places."""
 
     def __init__(self, problems: Iterable[Problem]):
         self.problems: tuple[Problem, ...] = tuple(sorted(problems, key=_position))
@@ -80,17 +80,17 @@ class Flaw:
         return problem(self.code, where, **self.numbers)
 
 
-class Flawed(ValueError):
-    """A text that cannot be parsed. It does not know where it stands; its reader does, and makes problems of the flaws."""
+class FlawError(ValueError):
+    """A text that cannot be parsed. It does not know where it stands; its reader does, and makes it problems."""
 
     def __init__(self, *flaws: Flaw):
         self.flaws = flaws
         super().__init__("; ".join(str(flaw.at(None)) for flaw in flaws))
 
 
-def flaw(code: str, offset: int = 0, **numbers: Any) -> Flawed:
+def flaw(code: str, offset: int = 0, **numbers: Any) -> FlawError:
     """An error with a single flaw, to raise."""
-    return Flawed(Flaw(code=code, offset=offset, numbers=numbers))
+    return FlawError(Flaw(code=code, offset=offset, numbers=numbers))
 
 
 def raise_errors(problems: Iterable[Problem]) -> None:

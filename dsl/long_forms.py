@@ -1,4 +1,4 @@
-"""Checks of the plan language's long forms: each takes what a file holds, gives what a plan holds, raises ``Flawed``."""
+"""Checks of the long forms: each takes what a file holds, gives what a plan holds, or raises ``FlawError``."""
 
 from __future__ import annotations
 

@@ -7,30 +7,30 @@ from __future__ import annotations
 
 import re
 
-from .errors import Flawed, PlanError, flaw, shorten
+from .errors import FlawError, PlanError, flaw, shorten
 from .plan import OverDim, Place, Topology
 
 TOPOLOGY = r"^([1-9][0-9]{0,5}\*)?[A-Za-z][A-Za-z0-9_.-]*:[1-9][0-9]{0,5}(x[1-9][0-9]{0,5})*$"
 MACHINE = r"^[A-Za-z][A-Za-z0-9_.-]*:[1-9][0-9]{0,5}(x[1-9][0-9]{0,5})*$"
-OVER = r"^[A-Za-z][A-Za-z0-9_]*(:[1-9][0-9]{0,5})?$"
+OVER = r"^[A-Za-z_][A-Za-z0-9_]*(:[1-9][0-9]{0,5})?$"
 """The words as regular expressions, for the JSON schema."""
 
 _TOPOLOGY = re.compile(r"(?:(?P<slices>[^*:]*)\*)?(?P<kind>[^*:]*):(?P<dims>[^:]*)")
 _KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
-_OVER = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_]*)(?::(?P<size>[1-9][0-9]{0,5}))?")
+_OVER = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::(?P<size>[1-9][0-9]{0,5}))?")
 
 
 def parse_topology(text: str, place: Place | None = None) -> Topology:
     """The machine that ``text`` names; ``place`` is where the text begins. Raises ``PlanError``."""
     try:
         return scan_topology(text)
-    except Flawed as error:
+    except FlawError as error:
         raise PlanError(f.at(place) for f in error.flaws) from None
 
 
 def scan_topology(text: str) -> Topology:
-    """The machine that ``text`` names. Raises ``Flawed``."""
+    """The machine that ``text`` names. Raises ``FlawError``."""
     match = _TOPOLOGY.fullmatch(text)
     if not match or not _KIND.fullmatch(match["kind"]):
         raise flaw("MW028", text=shorten(text))
@@ -43,7 +43,7 @@ def scan_topology(text: str) -> Topology:
 
 
 def scan_over(text: str) -> OverDim:
-    """The physical dim, or part of one, that ``text`` names. Raises ``Flawed``."""
+    """The physical dim, or part of one, that ``text`` names. Raises ``FlawError``."""
     match = _OVER.fullmatch(text)
     if not match:
         raise flaw("MW030", text=shorten(text))

@@ -1,4 +1,4 @@
-"""The notation: one word a dim, ``@axis`` where it is split, ``...`` for dims left alone (``E@expert C M H@model+data``).
+"""The notation: one word a dim, ``@axis`` where it is split, ``...`` for dims left alone (``E@expert C M@model``).
 
 It is the papers' underlined letter. The single words ``replicate``, ``auto``, ``infer`` and ``like PATH`` stand in its
 place.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from .errors import Flaw, Flawed, PlanError, flaw, shorten
+from .errors import Flaw, FlawError, PlanError, flaw, shorten
 from .plan import Auto, Dim, Dims, Infer, Like, Place, Replicate, Rest
 
 Name = TypeVar("Name", str, int)
@@ -38,16 +38,16 @@ def parse(text: str, place: Place | None = None) -> Written:
     """The assignment that ``text`` writes; ``place`` is where the text begins. Raises ``PlanError`` with every flaw."""
     try:
         return scan(text)
-    except Flawed as error:
+    except FlawError as error:
         raise PlanError(f.at(place) for f in error.flaws) from None
 
 
 def scan(text: str) -> Written:
-    """The assignment that ``text`` writes. Raises ``Flawed`` with every flaw and its offset."""
+    """The assignment that ``text`` writes. Raises ``FlawError`` with every flaw and its offset."""
     words = [(match.group(), match.start()) for match in _WORD.finditer(text)]
     if not words:
         raise flaw("MW040")
-    first, offset = words[0]
+    first = words[0][0]
     if first == "like":
         return _like(words)
     if first in _SIMPLE and len(words) == 1:
@@ -55,7 +55,7 @@ def scan(text: str) -> Written:
     dims, flaws = _dims(words)
     flaws += [Flaw(code="MW041", offset=at, numbers={"word": word}) for word, at in words if word in WORDS]
     if flaws:
-        raise Flawed(*sorted(flaws, key=lambda f: f.offset))
+        raise FlawError(*sorted(flaws, key=lambda f: f.offset))
     return Dims(dims=tuple(dims))
 
 
@@ -69,10 +69,10 @@ def write(assignment: Written) -> str:
 
 
 def check_name(word: str, offset: int = 0) -> str:
-    """``word``, if it can name an axis or a dim. Raises ``Flawed``."""
+    """``word``, if it can name an axis or a dim. Raises ``FlawError``."""
     flaws = list(_name_flaws(word, offset))
     if flaws:
-        raise Flawed(*flaws)
+        raise FlawError(*flaws)
     return word
 
 

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from .errors import flaw, shorten
 
@@ -33,7 +34,7 @@ class Pattern:
 
 
 def compile_pattern(text: str) -> Pattern:
-    """The compiled pattern. Raises ``Flawed`` where ``text`` is none."""
+    """The compiled pattern. Raises ``FlawError`` where ``text`` is none."""
     check_pattern(text)
     branches = (_path_regex(branch) for branch in _alternatives(text))
     return Pattern(text=text, regex=re.compile("|".join(branches), re.DOTALL))
@@ -51,11 +52,11 @@ def literal_prefix(text: str) -> list[str]:
 
 def literal(text: str) -> str:
     """The pattern that matches the path ``text`` alone: its special characters as classes of one."""
-    return re.sub(r"[*?\[{}]", lambda match: f"[{match.group()}]", text)
+    return re.sub(r"[*?\[\]{}]", lambda match: f"[{match.group()}]", text)
 
 
 def check_pattern(text: str) -> str:
-    """``text``, if it is a pattern. Raises ``Flawed``: too long, or segments, classes or braces are malformed."""
+    """``text``, if it is a pattern. Raises ``FlawError``: too long, or segments, classes or braces are malformed."""
     if len(text) > MAX_LENGTH:
         raise flaw("MW052", text=shorten(text), length=len(text), most=MAX_LENGTH)
     offset = 0
@@ -78,7 +79,7 @@ def check_pattern(text: str) -> str:
 
 
 def _check_class(match: re.Match[str]) -> None:
-    """Raises ``Flawed`` for a class without characters or with a range that runs backwards."""
+    """Raises ``FlawError`` for a class without characters or with a range that runs backwards."""
     spans = _spans(match.group())
     if not spans or any(a > b for a, b in spans):
         raise flaw("MW057", match.start(), text=shorten(match.string), chosen=shorten(match.group()))
@@ -118,7 +119,7 @@ def _pieces(text: str) -> Iterator[list[str]]:
 def _words(text: str, hidden: str) -> list[str]:
     """``text`` cut at the commas that are commas in ``hidden`` too."""
     commas = [-1, *(i for i, character in enumerate(hidden) if character == ","), len(text)]
-    return [text[a + 1 : b] for a, b in zip(commas, commas[1:], strict=False)]
+    return [text[a + 1 : b] for a, b in pairwise(commas)]
 
 
 def _path_regex(text: str) -> str:

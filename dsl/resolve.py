@@ -9,10 +9,12 @@ from .errors import Problem, listing, problem, shorten
 from .follow import best, by_path, counterparts, cycle, inherited, kept_dims
 from .holes import holes as holes
 from .layout import give, replicated
+from .patterns import literal
 from .plan import Assignment, Like, Plan, Rule
 from .rule_checks import unknown_axes, unknown_axes_of
 from .rule_matches import Matches, match_rules, matching_problems
 from .tensors import Layout, Tensor
+from .yaml_words import key
 
 Key = tuple[str, tuple[int, ...]]
 """A tensor's path and shape: a tagged value may stand at one path in several shapes."""
@@ -221,7 +223,9 @@ class _Resolver:
         self.failed |= {key_of(tensor) for tensor in chain}
         rule = self.matches.deciding.get(chain[-1].path)
         names = list(cycle([tensor.path for tensor in chain]))
-        self.problems.append(problem("MW116", rule.place if rule else None, cycle=shorten(" -> ".join(names), limit=300)))
+        self.problems.append(
+            problem("MW116", rule.place if rule else None, cycle=shorten(" -> ".join(names), limit=300))
+        )
 
     def _report_unassigned(self) -> None:
         """One problem for the tensors without a rule, by the argument or result that they belong to."""
@@ -230,6 +234,7 @@ class _Resolver:
             heads.setdefault(tensor.path.split("/")[0], []).append(tensor)
         place = self.plan.places.get("tensors")
         for head, group in heads.items():
-            line = f"{head}/**: replicate" if len(group) > 1 else f"{group[0].path}: replicate"
+            pattern = f"{literal(head)}/**" if len(group) > 1 else literal(group[0].path)
+            line = f"{key(pattern)}: replicate"
             numbers = {"tensors": listing(group, limit=5), "count": len(group), "line": line}
             self.problems.append(problem("MW103", place, **numbers))

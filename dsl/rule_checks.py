@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .errors import Flawed, Problem, problem, suggest
+from .errors import FlawError, Problem, problem, suggest
 from .follow import cycle
 from .patterns import compile_pattern
 from .plan import Assignment, Dim, Dims, Like, Mesh, Place, Plan, Shard, Split
@@ -48,7 +48,7 @@ def like_cycles(plan: Plan) -> Iterator[Problem]:
     """A problem for each cycle of ``like`` that a made-up tensor under the targets would run into."""
     try:
         compiled = [(rule, compile_pattern(rule.pattern)) for rule in plan.rules]
-    except Flawed:
+    except FlawError:
         return
     successor: dict[str, str] = {}
     for rule in plan.rules:

@@ -31,7 +31,7 @@ def match_rules(rules: Sequence[Rule], tensors: Sequence[Tensor]) -> Matches:
 
 
 def matching_problems(matches: Matches, tensors: Sequence[Tensor]) -> Iterator[Problem]:
-    """A problem for each rule that decides no tensor: its pattern matches none, or earlier rules take all it matches."""
+    """A problem for each rule that decides no tensor: none matches its pattern, or earlier rules take them all."""
     busy = {id(rule) for rule in matches.deciding.values()}
     for rule, pattern in matches.rules:
         if id(rule) in busy:

@@ -1,4 +1,4 @@
-"""What a plain YAML scalar means: YAML 1.2's core schema. Where YAML 1.1 reads it otherwise, it is refused, not guessed.
+"""What a plain YAML scalar means: YAML 1.2's core schema. Where YAML 1.1 reads it otherwise, it is refused.
 
 Editors and other tools follow either version; a plan must say the same to all of them.
 """

@@ -39,7 +39,7 @@ def compose(text: str, file: str | None = None) -> Composed:
     return Composed(root=builder.finish(), problems=tuple(builder.problems), whole=whole, spans=tuple(builder.spans))
 
 
-class _Stop(Exception):
+class _StopError(Exception):
     """Ends the reading at something that cannot be read past; its problem is already noted."""
 
 
@@ -79,7 +79,7 @@ class _Builder:
         try:
             for event in _events(text):
                 self._handle(event)
-        except _Stop:
+        except _StopError:
             return False
         except yaml.YAMLError as error:
             self.problems.append(self._syntax_problem(error))
@@ -187,7 +187,7 @@ class _Builder:
 
     def _stop(self, code: str, event: Any, **numbers: Any) -> None:
         self._note(code, event, **numbers)
-        raise _Stop
+        raise _StopError
 
     def _syntax_problem(self, error: yaml.YAMLError) -> Problem:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)

@@ -16,26 +16,36 @@ BYTES = r"^[0-9]+(\.[0-9]+)? ?([KMGTP]i?)?B$"
 """An amount as a regular expression, for the JSON schema; ``parse_bytes`` knows more."""
 
 MAX_BYTES = 2**63 - 1
+MIN_PLAIN_BYTES = 2**20
 _AMOUNT = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,19})?) ?([A-Za-z]*)")
 
 
 def parse_bytes(text: str) -> int:
-    """The bytes that ``text`` writes. Raises ``Flawed``: no amount, no or an unknown unit, a broken number of bytes."""
+    """The bytes that ``text`` writes. Raises ``FlawError``: no amount, no or an unknown unit, a broken number of bytes."""
     match = _AMOUNT.fullmatch(text)
     if not match:
         raise flaw("MW024", text=shorten(text))
     number, unit = match.groups()
     if unit not in UNITS:
         choice = suggest(unit, UNITS) if unit else f"Did you mean '{number} GiB'?"
-        raise flaw("MW025", match.start(2), text=shorten(text), unit=unit, suggestion=choice)
+        raise flaw(
+            "MW025", match.start(2), text=shorten(text), unit=f"'{unit}'" if unit else "nothing", suggestion=choice
+        )
     amount = Fraction(number) * UNITS[unit]
     if amount.denominator != 1:
         raise flaw("MW026", text=shorten(text), amount=float(amount))
     return check_bytes(int(amount))
 
 
+def plain_bytes(amount: int) -> int:
+    """An amount without a unit, in bytes. Raises ``FlawError`` for one so small that its unit was forgotten."""
+    if 0 < amount < MIN_PLAIN_BYTES:
+        raise flaw("MW025", text=str(amount), unit="nothing", suggestion=f"Did you mean '{amount} GiB'?")
+    return check_bytes(amount)
+
+
 def check_bytes(amount: int) -> int:
-    """``amount``, if a device can have so many bytes. Raises ``Flawed``."""
+    """``amount``, if a device can have so many bytes. Raises ``FlawError``."""
     if not 0 < amount <= MAX_BYTES:
         raise flaw("MW027", amount=amount, most=MAX_BYTES)
     return amount

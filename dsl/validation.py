@@ -74,7 +74,11 @@ def _problems(root: Branch, error: Any) -> list[Problem]:
         return [flaw.at(place) for flaw in context["flaws"]]
     if kind == "extra_forbidden":
         keys = legal_keys(path[:-1])
-        numbers = {"key": shorten(str(path[-1])), "where": _where(path[:-1]), "suggestion": suggest(str(path[-1]), keys)}
+        numbers = {
+            "key": shorten(str(path[-1])),
+            "where": _where(path[:-1]),
+            "suggestion": suggest(str(path[-1]), keys),
+        }
         return [problem("MW011", key_place, **numbers)]
     if kind == "missing":
         key = error["loc"][-1]
