@@ -76,7 +76,7 @@ def apply(
     Raises ``PlanError`` with every problem: an illegal or incomplete plan, another workload than it was made for.
     """
     layouts = step_layouts(plan, trace(step, args, plan.remat))
-    placed = device_mesh(plan, devices)
+    placed = device_mesh(plan, devices, layouts.device_assignments)
     donated = layouts.traced.donated if donate_argnums is None else donate_argnums
     jitted = jax.jit(
         _planned_step(layouts, placed),

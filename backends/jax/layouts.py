@@ -9,7 +9,7 @@ from jax.extend.core import JaxprEqn
 from jax.sharding import NamedSharding
 
 from ...dsl.errors import Problem, listing, problem, raise_errors
-from ...dsl.plan import Assignment, Plan
+from ...dsl.plan import Assignment, DeviceAssignment, Plan
 from ...dsl.resolve import Resolution, assign, holes, resolve
 from ...dsl.tensors import Layout, Tensor
 from ...planner import device_order
@@ -33,6 +33,12 @@ class StepLayouts:
     def of(self, tensor: Tensor) -> Layout:
         """The layout of one of the step's tensors."""
         return self.resolution.layouts[tensor.path, tensor.shape]
+
+    @property
+    def device_assignments(self) -> list[DeviceAssignment]:
+        """The explicit device assignments among the layouts."""
+        layouts = [*self.resolution.layouts.values(), *self.in_place.values()]
+        return list(dict.fromkeys(a for layout in layouts if (a := layout.device_assignment) is not None))
 
     def chooser(self, placed: DeviceMesh) -> Chooser:
         """Which sharding each naming equation of the step's jaxpr stands for; None for all others."""
@@ -71,8 +77,6 @@ def _step_problems(plan: Plan, traced: Traced, resolution: Resolution) -> Iterat
         yield problem("MW303", plan.mesh.place, holes=listing(open_ends))
     if plan.remat and plan.remat.policy != "none" and not traced.num_remat_blocks:
         yield problem("MW304", plan.remat.place, policy=plan.remat.policy)
-    if plan.topology is None and any(axis.over for axis in plan.mesh.axes or ()):
-        yield problem("MW306", plan.mesh.place)
     if plan.result and plan.result.fingerprint:
         changed = changes(plan.result.fingerprint, traced, resolution.dims)
         if changed:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 
-from ...dsl.errors import PlanError, listing, problem, raise_errors
-from ...dsl.patterns import matches
+from ...dsl.errors import PlanError, listing, problem
 from ...dsl.plan import Plan
-from ...dsl.resolve import resolve
+from ...dsl.resolve import Resolution, key_of, resolve
+from ...dsl.rule_matches import match_rules
 from ...dsl.tensors import Layout, Tensor
 from .loading import load_workload
 from .paths import argument_names, leaf_paths
@@ -31,105 +31,113 @@ def place(
 ) -> PyTree:
     """``value`` with each array on the devices, laid out as the plan says.
 
-    ``value`` is one argument of the step, or a tuple of its first arguments. Which one is known from ``name``, from
-    ``step`` and ``args`` or the plan's model, or else from the plan's patterns if only one reading fits; arrays that
-    the plan leaves to propagation (``infer``) stay where they are, for the step to place.
+    ``value`` is one argument of the step, a tuple of its first arguments, or a dictionary of arguments by name. Which
+    is known from ``name``, from ``step`` and ``args`` or the plan's model, or else from the plan's patterns. Arrays
+    that the plan leaves to propagation (``infer``) stay where they are, for the step to place.
 
-    Raises ``PlanError`` where the reading is ambiguous or the plan does not fit the shapes.
+    Raises ``PlanError`` where it cannot be told what ``value`` is, or the plan does not fit its shapes.
     """
-    placed = device_mesh(plan, devices)
     if step is None and plan.model is not None and name is None:
         step, args = load_workload(plan)
-    readings = list(_readings(plan, value, step, args, name))
-    layouts = _agreed(plan, readings)
+    known = _from_step(value, step, args, name) if step is not None and args is not None else None
+    layouts = _chosen(plan, [known] if known else list(_from_patterns(plan, value, name)))
+    assignments = [layout.device_assignment for layout in layouts if layout.device_assignment is not None]
+    placed = device_mesh(plan, devices, assignments)
     leaves, structure = jax.tree.flatten(value)
-    return jax.tree.unflatten(structure, [_put(x, l, placed) for x, l in zip(leaves, layouts, strict=True)])
+    return jax.tree.unflatten(structure, [_put(x, to, placed) for x, to in zip(leaves, layouts, strict=True)])
 
 
 def _put(leaf: Any, layout: Layout, placed: DeviceMesh) -> Any:
-    shape = tuple(getattr(leaf, "shape", ()))
-    sharding = placed.sharding(layout, shape, padding=False)
+    sharding = placed.sharding(layout, tuple(getattr(leaf, "shape", ())), padding=False)
     return leaf if sharding is None else jax.device_put(leaf, sharding)
 
 
-Reading = tuple[list[Tensor], list[Tensor]]  # the value's own tensors, and every tensor known beside them
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """One way to take a value for arguments of the step: its tensors, and every tensor known beside them."""
+
+    what: str
+    tensors: tuple[Tensor, ...]
+    table: tuple[Tensor, ...]
 
 
-def _readings(
-    plan: Plan, value: PyTree, step: Step | None, args: Sequence[PyTree] | None, name: str | None
-) -> Iterator[Reading]:
-    """Each way to take ``value`` for arguments of the step."""
-    if step is not None and args is not None:
-        known = argument_names(step, len(args))
-        table = [t for n, a in zip(known, args, strict=True) for t in _argument(n, a)]
-        whole = [n for n, a in zip(known, args, strict=True) if _same_form(a, value)]
-        for chosen in [name] if name else whole[:1]:
-            yield _argument(chosen, value), table
-        if not name and not whole and isinstance(value, tuple) and len(value) <= len(args):
-            yield [t for n, v in zip(known, value, strict=False) for t in _argument(n, v)], table
-        return
-    roots = [name] if name else _roots(plan)
-    for root in roots:
-        tensors = _argument(root, value)
-        yield tensors, tensors
-    if not name and isinstance(value, tuple):
-        yield from _tuple_readings(plan, value, roots)
-    if not name and isinstance(value, dict) and set(map(str, value)) <= set(roots):
-        tensors = [t for key, v in value.items() for t in _argument(str(key), v)]
-        yield tensors, tensors
+def _from_step(value: PyTree, step: Step, args: Sequence[PyTree], name: str | None) -> _Reading | None:
+    """The reading of ``value`` as an argument of this step, or as its first ones; None where it is neither."""
+    names = argument_names(step, len(args))
+    table = tuple(t for n, a in zip(names, args, strict=True) for t in _argument(n, a))
+    whole = [name] if name else [n for n, a in zip(names, args, strict=True) if _form(a) == _form(value)]
+    if whole:
+        return _Reading(what=whole[0], tensors=_argument(whole[0], value), table=table)
+    parts = _named_parts(value, names)
+    return _Reading(what=", ".join(n for n, _ in parts), tensors=_joined(parts), table=table) if parts else None
 
 
-def _tuple_readings(plan: Plan, value: tuple[PyTree, ...], roots: list[str]) -> Iterator[Reading]:
-    """A tuple of the first arguments, taken in the order in which the plan's patterns name them."""
-    if len(value) <= len(roots):
-        for skip in range(len(roots) - len(value) + 1):
-            chosen = roots[skip : skip + len(value)]
-            tensors = [t for n, v in zip(chosen, value, strict=True) for t in _argument(n, v)]
-            yield tensors, tensors
-
-
-def _roots(plan: Plan) -> list[str]:
-    """The arguments that the plan's patterns name, in order."""
+def _from_patterns(plan: Plan, value: PyTree, name: str | None) -> Iterator[_Reading]:
+    """Each reading that the arguments named by the plan's patterns allow."""
     first = (rule.pattern.split("/")[0] for rule in plan.rules)
-    return list(dict.fromkeys(r for r in first if r.isidentifier() and r not in RESERVED))
+    roots = [name] if name else list(dict.fromkeys(r for r in first if r.isidentifier() and r not in RESERVED))
+    for root in roots:
+        yield _Reading(what=root, tensors=_argument(root, value), table=_argument(root, value))
+    if not name and (parts := _named_parts(value, roots)):
+        tensors = _joined(parts)
+        yield _Reading(what=", ".join(n for n, _ in parts), tensors=tensors, table=tensors)
 
 
-def _argument(name: str, tree: PyTree) -> list[Tensor]:
-    leaves = jax.tree.leaves(tree)
-    avals = [leaf if hasattr(leaf, "dtype") else jax.numpy.asarray(leaf) for leaf in leaves]
-    return [abstract_tensor(p, a, role="argument") for p, a in zip(leaf_paths(name, tree), avals, strict=True)]
+def _named_parts(value: PyTree, names: Sequence[str]) -> list[tuple[str, PyTree]]:
+    """A dictionary by argument names, or a plain tuple of the first arguments, as pairs; else nothing."""
+    if isinstance(value, dict) and value and set(map(str, value)) <= set(names):
+        return [(str(key), value[key]) for key in sorted(value)]
+    if type(value) is tuple and len(value) <= len(names):
+        return list(zip(names, value, strict=False))
+    return []
 
 
-def _same_form(a: PyTree, b: PyTree) -> bool:
-    def form(tree: PyTree) -> Any:
-        return jax.tree.structure(tree), [tuple(getattr(x, "shape", ())) for x in jax.tree.leaves(tree)]
-
-    return bool(form(a) == form(b))
+def _joined(parts: Sequence[tuple[str, PyTree]]) -> tuple[Tensor, ...]:
+    return tuple(t for n, v in parts for t in _argument(n, v))
 
 
-def _agreed(plan: Plan, readings: list[Reading]) -> list[Layout]:
-    """The layouts of the value's leaves, if every legal reading gives the same."""
-    legal: dict[str, list[Layout]] = {}
-    problems = []
-    for tensors, table in readings:
-        resolution = resolve(_deciding_rules(plan, table), table)
+def _argument(name: str, tree: PyTree) -> tuple[Tensor, ...]:
+    leaves = [x if hasattr(x, "dtype") else jax.numpy.asarray(x) for x in jax.tree.leaves(tree)]
+    paths = leaf_paths(name, tree)
+    return tuple(abstract_tensor(p, x, role="argument") for p, x in zip(paths, leaves, strict=True))
+
+
+def _form(tree: PyTree) -> tuple[Any, list[tuple[int, ...]]]:
+    return jax.tree.structure(tree), [tuple(getattr(x, "shape", ())) for x in jax.tree.leaves(tree)]
+
+
+def _chosen(plan: Plan, readings: list[_Reading]) -> list[Layout]:
+    """The layouts of the value's leaves under the one reading that the plan's rules fit best.
+
+    A reading fits better where more leaves are decided by a pattern that names more than the argument.
+    """
+    legal, illegal = [], []
+    for reading in readings:
+        partial = _deciding_rules(plan, reading.table)
+        resolution = resolve(partial, reading.table)
         errors = [p for p in resolution.problems if p.severity == "error"]
         if errors:
-            problems.append(errors)
+            illegal.append((reading, errors))
         else:
-            legal[tensors[0].path.split("/")[0] if tensors else ""] = [
-                resolution.layouts[t.path, t.shape] for t in tensors
-            ]
+            layouts = [resolution.layouts[key_of(t)] for t in reading.tensors]
+            legal.append((_specific(resolution, reading), reading.what, layouts))
     if not legal:
-        raise_errors(min(problems, key=len, default=[problem("MW310", path="the state", reason="no rule names it")]))
-    distinct = list(legal.values())
-    if any(layouts != distinct[0] for layouts in distinct[1:]):
-        raise PlanError([problem("MW309", candidates=listing(list(legal)))])
-    return distinct[0]
+        no_rule = [problem("MW310", state="The state", reason="no rule of the plan names it")]
+        raise PlanError(min((errors for _, errors in illegal), key=len, default=no_rule))
+    best = max(score for score, _, _ in legal)
+    chosen = [(what, layouts) for score, what, layouts in legal if score == best]
+    waiting = [r.what for r, errors in illegal if all(p.code == "MW114" for p in errors)]  # 'like' what is not here
+    if any(layouts != chosen[0][1] for _, layouts in chosen) or (waiting and best == 0):
+        raise PlanError([problem("MW309", candidates=listing([*(what for what, _ in chosen), *waiting]))])
+    return chosen[0][1]
 
 
-def _deciding_rules(plan: Plan, tensors: list[Tensor]) -> Plan:
+def _specific(resolution: Resolution, reading: _Reading) -> int:
+    rules = (resolution.rules.get(key_of(t)) for t in reading.tensors)
+    return sum(1 for rule in rules if rule and any(s.strip("*") for s in rule.pattern.split("/")[1:]))
+
+
+def _deciding_rules(plan: Plan, tensors: Sequence[Tensor]) -> Plan:
     """The plan less the rules for what is not here: a part of the workload is being placed, not the whole."""
-    first = (next((r for r in plan.rules if matches(r.pattern, t.path)), None) for t in tensors)
-    deciding = {rule.pattern for rule in first if rule is not None}
+    deciding = {rule.pattern for rule in match_rules(plan.rules, tensors).deciding.values() if rule}
     return replace(plan, rules=tuple(rule for rule in plan.rules if rule.pattern in deciding))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from ...dsl.errors import PlanError, problem
-from ...dsl.plan import Plan
+from ...dsl.plan import DeviceAssignment, Plan
 from ...dsl.tensors import Layout
 from ...planner.device_assignment import axis_assignment
 from ...planner.device_order import device_numbers
@@ -23,12 +25,13 @@ from .devices import topology
 class DeviceMesh:
     """The plan's mesh over devices: ``mesh.devices`` stand in the plan's device order.
 
-    ``numbers`` are the device numbers in the same order and shape.
+    ``numbers`` are the device numbers in the shape of the plan's mesh. Explicit device assignments may cut an axis of
+    the plan into several of ``mesh``'s; ``parts`` has those of each axis, major first.
     """
 
     mesh: Mesh
     numbers: np.ndarray[Any, np.dtype[np.int64]]
-    devices: tuple[Any, ...]
+    parts: Mapping[str, tuple[str, ...]]
 
     def sharding(self, layout: Layout, shape: Sequence[int], *, padding: bool = True) -> NamedSharding | None:
         """The sharding of a tensor of this shape, or None where propagation decides.
@@ -39,25 +42,30 @@ class DeviceMesh:
         if layout.how in ("infer", "auto"):
             return None
         if layout.device_assignment is not None:
-            return self._assigned(layout, shape)
-        even = [padding or dim_size % self._parts(axes) == 0 for dim_size, axes in zip(shape, layout.axes, strict=True)]
-        return NamedSharding(self.mesh, spec(a if ok else () for a, ok in zip(layout.axes, even, strict=True)))
+            return self._assigned(layout.device_assignment)
+        kept = (axes if padding or n % self.count(axes) == 0 else () for n, axes in zip(shape, layout.axes, strict=True))
+        return NamedSharding(self.mesh, spec([part for axis in axes for part in self.parts[axis]] for axes in kept))
 
     def is_padded(self, layout: Layout, shape: Sequence[int]) -> bool:
         """Whether some dim of a tensor of this shape is split in parts that need padding."""
         if layout.how != "split":
             return False
-        return any(dim_size % self._parts(axes) for dim_size, axes in zip(shape, layout.axes, strict=True))
+        return any(dim_size % self.count(axes) for dim_size, axes in zip(shape, layout.axes, strict=True))
 
-    def _parts(self, axes: Sequence[str]) -> int:
-        return math.prod(self.mesh.shape[a] for a in axes)
+    def count(self, axes: Sequence[str]) -> int:
+        """Into how many parts these axes of the plan split a dim."""
+        return math.prod(self.mesh.shape[part] for axis in axes for part in self.parts[axis])
 
-    def _assigned(self, layout: Layout, shape: Sequence[int]) -> NamedSharding:
+    def _assigned(self, assignment: DeviceAssignment) -> NamedSharding:
         """An explicit device assignment as an order of sub-axes over the same devices in the same order."""
-        refined, by_dim = axis_assignment(layout.device_assignment or (), self.numbers)
-        names = tuple(f"part{i}" for i in range(len(refined)))
-        mesh = Mesh(self.mesh.devices.reshape(refined), names, axis_types=(AxisType.Auto,) * len(names))
-        return NamedSharding(mesh, spec(tuple(names[i] for i in dim) for dim in by_dim))
+        order = axis_assignment(assignment, self.numbers)
+        sizes = tuple(self.mesh.shape.values())
+        if set(_cuts(order.sizes)) <= set(_cuts(sizes)):
+            pieces = [_pieces(self.mesh, low, high) for low, high in _spans(order.sizes)]
+            return NamedSharding(self.mesh, spec([p for i in dim for p in pieces[i]] for dim in order.dims))
+        names = tuple(f"part{i}" for i in range(len(order.sizes)))
+        mesh = _mesh(self.mesh.devices.reshape(order.sizes), names)
+        return NamedSharding(mesh, spec([names[i] for i in dim] for dim in order.dims))
 
 
 def spec(axes_by_dim: Any) -> PartitionSpec:
@@ -66,31 +74,73 @@ def spec(axes_by_dim: Any) -> PartitionSpec:
     return PartitionSpec(*(None if not e else e[0] if len(e) == 1 else e for e in entries))
 
 
-def device_mesh(plan: Plan, devices: Sequence[Any] | None = None) -> DeviceMesh:
+def device_mesh(
+    plan: Plan, devices: Sequence[Any] | None = None, assignments: Iterable[DeviceAssignment] = ()
+) -> DeviceMesh:
     """The mesh of a complete plan over ``devices``, by default those of the plan's topology.
 
-    ``devices[i]`` is the device with number ``i``. Raises ``PlanError`` where their count is not the mesh's.
+    ``devices[i]`` is the device with number ``i``; ``assignments`` are the explicit ones that will be asked for.
+    Raises ``PlanError`` where the devices' count is not the mesh's.
     """
     chosen = tuple(devices) if devices is not None else default_devices(plan)
-    sizes = [axis.size or 1 for axis in plan.mesh.axes or ()]
+    sizes = tuple(axis.size or 1 for axis in plan.mesh.axes or ())
     if math.prod(sizes) != len(chosen):
-        raise PlanError(
-            [
-                problem(
-                    "MW305",
-                    plan.mesh.place,
-                    mesh=", ".join(f"{a.name}={a.size}" for a in plan.mesh.axes or ()),
-                    mesh_devices=math.prod(sizes),
-                    devices=len(chosen),
-                )
-            ]
-        )
-    numbers = _numbers(plan, sizes, len(chosen))
+        said = ", ".join(f"{axis.name}={axis.size}" for axis in plan.mesh.axes or ())
+        counts = {"mesh": said, "mesh_devices": math.prod(sizes), "devices": len(chosen)}
+        raise PlanError([problem("MW305", plan.mesh.place, **counts)])
+    numbers = device_numbers(plan.mesh, physical(plan.topology) if plan.topology else None)
     array = np.empty(len(chosen), dtype=object)
     array[:] = chosen
-    names = tuple(axis.name for axis in plan.mesh.axes or ())
-    mesh = Mesh(array[numbers], names, axis_types=(AxisType.Auto,) * len(names))
-    return DeviceMesh(mesh=mesh, numbers=numbers, devices=chosen)
+    orders = [_cuts(axis_assignment(a, numbers).sizes) for a in assignments]
+    refined, parts = _refined(plan, sizes, _common_cuts([_cuts(sizes), *orders]))
+    names = tuple(name for axis in parts.values() for name in axis)
+    return DeviceMesh(mesh=_mesh(array[numbers].reshape(refined), names), numbers=numbers, parts=parts)
+
+
+def _mesh(devices: Any, names: tuple[str, ...]) -> Mesh:
+    """Explicitly of automatic axes: propagation is to fill in what the plan leaves out."""
+    return Mesh(devices, names, axis_types=(AxisType.Auto,) * len(names))
+
+
+def _cuts(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Where a row-major order of these sizes is cut: the products from the minor end, 1 first, the whole last."""
+    return tuple(itertools.accumulate(reversed(sizes), operator.mul, initial=1))
+
+
+def _spans(sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """For each size, major first, the two cuts that it lies between."""
+    cuts = _cuts(sizes)
+    return list(zip(cuts, cuts[1:], strict=False))[::-1]
+
+
+def _common_cuts(orders: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The first order's cuts and those of each further one that can be cut out of the same axes."""
+    common = orders[0]
+    for order in orders[1:]:
+        both = sorted({*common, *order})
+        if all(high % low == 0 for low, high in itertools.pairwise(both)):
+            common = tuple(both)
+    return tuple(sorted(set(common)))
+
+
+def _refined(
+    plan: Plan, sizes: tuple[int, ...], cuts: tuple[int, ...]
+) -> tuple[list[int], dict[str, tuple[str, ...]]]:
+    """The sizes of the plan's axes cut at ``cuts``, and the names of each axis's parts: its own where it is whole."""
+    refined: list[int] = []
+    parts: dict[str, tuple[str, ...]] = {}
+    for axis, (low, high) in zip(plan.mesh.axes or (), _spans(sizes), strict=True):
+        inner = [cut for cut in cuts if low <= cut <= high]
+        pieces = [b // a for a, b in itertools.pairwise(inner)][::-1] or [1]
+        refined += pieces
+        parts[axis.name] = tuple(f"{axis.name}.{i}" for i in range(len(pieces))) if len(pieces) > 1 else (axis.name,)
+    return refined, parts
+
+
+def _pieces(mesh: Mesh, low: int, high: int) -> list[str]:
+    """The names of the mesh's axes between two cuts, major first."""
+    spans = _spans(tuple(mesh.shape.values()))
+    return [name for name, (a, b) in zip(mesh.shape, spans, strict=True) if low <= a and b <= high and a < b]
 
 
 def default_devices(plan: Plan) -> tuple[Any, ...]:
@@ -101,9 +151,3 @@ def default_devices(plan: Plan) -> tuple[Any, ...]:
 
     return tuple(jax.devices())
 
-
-def _numbers(plan: Plan, sizes: Sequence[int], num_devices: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    machine: Machine | None = physical(plan.topology) if plan.topology else None
-    if machine is None:
-        return np.arange(num_devices).reshape(sizes)
-    return device_numbers(plan.mesh, machine)

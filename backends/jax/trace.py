@@ -125,8 +125,8 @@ def _equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
 
 def _tagged(jaxpr: Jaxpr) -> tuple[Tensor, ...]:
     name = value_names(jaxpr)
-    named = ((name(e), e.outvars[0].aval) for e in _equations(jaxpr))
-    found = (abstract_tensor(f"acts/{n}", aval, role="tagged") for n, aval in named if n is not None)
+    named = ((name(e), e) for e in _equations(jaxpr))
+    found = (abstract_tensor(f"acts/{n}", e.outvars[0].aval, role="tagged") for n, e in named if n is not None)
     return tuple(dict.fromkeys(found))
 
 
