@@ -16,6 +16,7 @@ from rich.text import Text
 SPARKS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 32
 PLAIN_LINES = 20
+WAITING = "compiling the step, reading the data ..."
 
 
 class RunDisplay:
@@ -58,7 +59,9 @@ class RunDisplay:
         self._task = self._bar.add_task("step", total=self._steps)
         if self.console.is_terminal:
             self._live.start()
-            self._live.update(Text("compiling ..."))
+            self._live.update(Text(WAITING))
+        else:
+            self.console.print(WAITING)
 
     def _step(self, record: Mapping[str, Any]) -> None:
         self._losses.append(float(record["loss"]))
@@ -145,7 +148,13 @@ def _suggestions(summary: Mapping[str, Any], file: str) -> Iterator[str]:
     if summary["metrics_file"]:
         yield f"  every step's figures are in {summary['metrics_file']}, a line of JSON each"
     else:
-        yield f"  meshwright run {file} --metrics run.jsonl    keeps every step's figures"
-    yield f"  edit 'mesh:' or 'tensors:' in {file} and run it again: another layout, the same losses"
-    yield f"  meshwright verify {file}    the compiler's own word on memory, time and collectives;"
-    yield "                             with 'topology: v3:4x4' that of the TPU compiler, without a TPU"
+        yield f"  keep every step's figures:                   meshwright run {file} --metrics run.jsonl"
+    yield f"  try another layout, the losses stay:         edit 'mesh:' or 'tensors:' in {file}, run it again"
+    yield f"  see memory, time and collectives:            meshwright verify {file}"
+    yield "  see them on TPUs, without a TPU:             the same with 'topology:' a pod's, such as " + _pod(summary)
+
+
+def _pod(summary: Mapping[str, Any]) -> str:
+    """A TPU topology with as many devices, where a small one has; a pod's slice elsewhere."""
+    small = {2: "v3:1x1", 4: "v5e:2x2", 8: "v3:2x2", 16: "v5e:4x4", 32: "v3:4x4"}
+    return small.get(summary["num_devices"], "v3:8x8")

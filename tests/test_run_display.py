@@ -32,7 +32,12 @@ def a_run(status: str = "finished", steps: int = 100) -> list[dict[str, object]]
     ]
     summary = {"kind": "summary", "status": status, "steps": steps, "first_loss": 9.0, "last_loss": 9.0 / steps}
     summary |= {"held_out_loss_before": 9.5, "held_out_loss_after": 0.5, "tokens_per_s": 1234.5, "step_time_s": 0.01}
-    summary |= {"compile_time_s": 2.0, "inputs": {"source_efficiency": 0.97, "pairs": 4321}, "metrics_file": None}
+    summary |= {
+        "compile_time_s": 2.0,
+        "num_devices": 8,
+        "inputs": {"source_efficiency": 0.97, "pairs": 4321},
+        "metrics_file": None,
+    }
     return [header, {"kind": "held-out", "step": 0, "loss": 9.5}, *taken, summary]
 
 
@@ -44,7 +49,7 @@ def test_off_a_terminal_it_prints_a_line_every_few_steps() -> None:
 
 
 def test_it_begins_with_where_it_runs() -> None:
-    assert shown(a_run()).startswith("tiny on 8 cpu devices, mesh expert=8, seed 3\nheld-out loss 9.5000 before")
+    assert shown(a_run()).startswith("tiny on 8 cpu devices, mesh expert=8, seed 3\ncompiling")
 
 
 def test_it_ends_with_the_figures_and_what_to_do_next() -> None:

@@ -17,6 +17,7 @@ from meshwright.backends.jax.metrics import RunSummary, plain
 from meshwright.backends.jax.train import run
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.plan import Axis, Dim, Dims, Mesh, Plan, Replicate, Rest, Rule, Topology
+from meshwright.dsl.reader import load
 
 TESTS = Path(__file__).parent
 
@@ -164,6 +165,18 @@ def test_a_summary_is_json_and_knows_its_exit_code() -> None:
     )
     assert json.loads(json.dumps(summary.as_json()))["status"] == "interrupted"
     assert summary.exit_code == 130
+
+
+def test_a_small_moe_transformer_learns_to_translate_real_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MESHWRIGHT_CACHE", str(tmp_path))
+    plan = load(TESTS.parent / "plans" / "gshard-tiny.yaml")
+    summary = run(plan, steps=12, metrics_path=tmp_path / "run.jsonl")
+    assert summary.first_loss is not None
+    assert summary.last_loss is not None
+    assert summary.last_loss < summary.first_loss - 1
+    assert (summary.held_out_loss_after or 99) < (summary.held_out_loss_before or 0) - 1
+    assert summary.inputs["source_efficiency"] > 0.9
+    assert all(0 <= record["dropped"] < 1 for record in records(tmp_path / "run.jsonl") if record["kind"] == "step")
 
 
 ENDLESS = """
