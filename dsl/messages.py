@@ -95,6 +95,7 @@ FILE: dict[str, Text] = {
         "The device assignment uses a device more than once: {devices}.", "Give every partition a device of its own."
     ),
     "MW036": Text("{number} is no device number.", "Devices are numbered from 0."),
+    "MW037": Text("'{text}' says how many slices there are, and so does 'num_slices'.", "Say it once."),
     "MW040": Text("There is no assignment.", "Write one word a dim, such as 'E@expert C M', or 'replicate'."),
     "MW041": Text(
         "'{word}' is a word of the language and cannot name a dim.",
@@ -391,6 +392,11 @@ RUNNING: dict[str, Text] = {
     ),
     "MW511": Text("The metrics cannot be written to {path}: {reason}.", "Give --metrics a file that can be written."),
     "MW512": Text("{option} is {value}.", "Give a whole number of at least {least}."),
+    "MW513": Text(
+        "'batches' ended after {given} {split} batches; {wanted} are needed.",
+        "Let it go on without end (itertools.cycle repeats a finite set).",
+    ),
+    "MW514": Text("What 'evaluate' of {model} returns has no 'loss'.", "Return a mapping of metrics with 'loss' in it."),
 }
 
 # MW6xx: models

@@ -130,14 +130,21 @@ def test_a_loss_that_is_not_a_number_ends_the_run_with_a_negative_answer(tmp_pat
         (toy_plan(step="loss_only_step"), "MW509", "3 arguments and returns 1"),
         (toy_plan(step="bare_loss_step"), "MW509", "loss"),
         (toy_plan(step="widening_step"), "MW509", r"0/w is float32\[16,16\] instead of float32\[8,16\]"),
+        (toy_plan(batches="three_batches"), "MW513", "after 3 train batches; 5 are"),
+        (toy_plan(batches="no_held_out_batches"), "MW513", "after 0 held-out batches"),
+        (toy_plan(evaluate="evaluate_without_loss"), "MW514", "has no 'loss'"),
         (toy_plan(batches="float64_batches"), "MW510", r"x is float64\[32,8\] instead of float32\[32,8\]"),
     ],
 )
 def test_what_cannot_run_says_why(plan: Plan, code: str, words: str) -> None:
     with pytest.raises(PlanError, match=words) as caught:
-        run(plan, steps=2)
+        run(plan, steps=5)
     assert [problem.code for problem in caught.value.problems] == [code]
     assert caught.value.problems[0].remedy
+
+
+def test_a_finite_set_of_batches_may_last_exactly_as_long_as_the_run() -> None:
+    assert run(toy_plan(batches="three_batches"), steps=3).steps == 3
 
 
 def test_a_workload_that_cannot_run_shows_how_to_return_one_that_can() -> None:

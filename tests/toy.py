@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import jax
@@ -34,6 +35,10 @@ def evaluate(params: Any, opt: Any, batch: Any) -> dict[str, jax.Array]:
     return {"loss": loss_of(params, batch)}
 
 
+def evaluate_without_loss(params: Any, opt: Any, batch: Any) -> dict[str, jax.Array]:
+    return {"error": loss_of(params, batch)}
+
+
 def init(seed: int) -> tuple[Any, Any]:
     first, second = jax.random.split(jax.random.key(seed))
     params = {"w": jax.random.normal(first, (8, 16)), "v": jax.random.normal(second, (16, 4))}
@@ -49,6 +54,14 @@ def batches(seed: int, split: str) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
     while True:
         x = rng.normal(size=(ROWS, 8)).astype(np.float32)
         yield {"x": x, "y": np.sin(x[:, :4])}
+
+
+def three_batches(seed: int, split: str) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+    return islice(batches(seed, split), 3)
+
+
+def no_held_out_batches(seed: int, split: str) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+    return batches(seed, split) if split == "train" else iter(())
 
 
 def float64_batches(seed: int, split: str) -> Iterator[dict[str, np.ndarray[Any, Any]]]:

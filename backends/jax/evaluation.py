@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ...dsl.errors import PlanError, problem
 from ...dsl.plan import Plan
 from ...dsl.resolve import resolve
 from .apply import Applied, apply
@@ -18,12 +19,16 @@ from .workload import PyTree, Workload
 def apply_evaluation(plan: Plan, workload: Workload, devices: Sequence[Any]) -> Applied | None:
     """``workload.evaluate`` jitted with the plan's shardings; None for a workload without one.
 
-    Called as ``(*state, batch)``; its last result is the metrics. Raises what ``apply`` raises.
+    Called as ``(*state, batch)``; its last result is the metrics. Raises ``PlanError``: MW514 where they hold no loss,
+    and all that ``apply`` raises.
     """
     if workload.evaluate is None:
         return None
     evaluate = _as_step(workload, workload.evaluate)
-    return apply(_deciding(plan, evaluate, workload.args), evaluate, workload.args, devices)
+    fast = apply(_deciding(plan, evaluate, workload.args), evaluate, workload.args, devices)
+    if f"out/{len(workload.args) - 1}/loss" not in {tensor.path for tensor in fast.traced.results}:
+        raise PlanError([problem("MW514", plan.places.get("model"), model=plan.model)])
+    return fast
 
 
 def _as_step(workload: Workload, evaluate: Callable[..., Mapping[str, PyTree]]) -> Callable[..., Any]:

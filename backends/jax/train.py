@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...dsl.errors import problem, raise_errors
+from ...dsl.errors import PlanError, problem, raise_errors
 from ...dsl.plan import Plan
 from .evaluation import apply_evaluation
 from .feed import placed_batch, placed_state
@@ -42,8 +42,9 @@ def run(
     ``on_record``. The held-out loss is taken before and after, and every ``eval_every`` steps. The first Ctrl-C ends
     the run after the step in progress. The same seed gives the same losses on the same devices and versions.
 
-    Raises ``PlanError``: MW507 for devices that are not here, MW508 to MW510 for a workload that cannot be run,
-    MW511 for a metrics file that cannot be written, MW512 for a number out of range, and all that ``apply`` raises.
+    Raises ``PlanError``: MW507 for devices that are not here; MW508 to MW510, MW513 and MW514 for a workload that
+    cannot be run; MW511 for a metrics file that cannot be written; MW512 for a number out of range; and all that
+    ``apply`` raises.
     """
     _check_options(steps, seed, eval_every)
     devices = local_devices(plan)
@@ -91,6 +92,8 @@ class _Run:
         for step in range(1, steps + 1):
             if self._interrupt.asked:
                 return "interrupted"
+            if batch is None:
+                raise PlanError([problem("MW513", split="train", given=step - 1, wanted=steps)])
             batch = self._take_step(step, batch)
             if not math.isfinite(self._progress.losses[-1]):
                 return "diverged"
@@ -124,13 +127,15 @@ class _Run:
         if not self._held_out:
             batches: Iterator[PyTree] = self._workload.batches(HELD_OUT_SEED, "held-out")  # type: ignore[misc]
             self._held_out = list(islice(batches, HELD_OUT_BATCHES))
+        if not self._held_out:
+            raise PlanError([problem("MW513", split="held-out", given=0, wanted=HELD_OUT_BATCHES)])
         losses = [self._evaluate(*self._state, self._put(batch))[-1]["loss"] for batch in self._held_out]
         loss = float(np.mean(jax.device_get(losses)))
         self._progress.held_out.append(loss)
         self._record({"kind": "held-out", "step": step, "loss": loss, "wall_time_s": self._wall_time_s()})
 
     def _next_batch(self) -> PyTree:
-        return next(self._batches)
+        return next(self._batches, None)
 
     def _put(self, batch: PyTree) -> PyTree:
         return placed_batch(batch, self._workload.args[-1], self._compiled.batch_shardings)
