@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -12,10 +13,10 @@ from .settings import nearest
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 
 
-def _at_least(default: float | None, least: float, below: float | None = None) -> int:
-    """A field with a lower bound; typed as the field it stands for."""
+def _at_least(default: float | None, least: float, below: float | None = None) -> Any:
+    """A field with a lower bound, and perhaps one that it stays below."""
     bounds = {"least": least} if below is None else {"least": least, "below": below}
-    return field(default=default, metadata=bounds)  # type: ignore[arg-type, return-value]
+    return field(default=default, metadata=bounds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,7 @@ def _layer_problems(config: TransformerConfig) -> list[Problem]:
 def _group_problems(config: TransformerConfig) -> list[Problem]:
     if not config.experts:
         return []
-    told = {"groups": config.group_count, "tokens": config.tokens, "nearest": _nearest_groups(config)}
+    told: dict[str, Any] = {"groups": config.group_count, "tokens": config.tokens, "nearest": _nearest_groups(config)}
     if config.tokens % config.group_count:
         return [problem("MW606", **told, batch=config.rows, length=config.length)]
     group_tokens = config.tokens // config.group_count

@@ -82,7 +82,8 @@ def forward(params: Params, image: jax.Array) -> jax.Array:
     x = tag(_convolve(params["strided"], x, stride=2), "conv/strided")
     x = tag(_pool(x), "conv/pooled")
     x = x + tag(_convolve(params["deep"], x), "conv/deep")
-    return tag(x.mean(axis=(1, 2)) @ params["head"]["w"] + params["head"]["b"], "logits")
+    logits: jax.Array = x.mean(axis=(1, 2)) @ params["head"]["w"] + params["head"]["b"]
+    return tag(logits, "logits")
 
 
 def _convolve(params: Params, x: jax.Array, stride: int = 1) -> jax.Array:
@@ -96,7 +97,7 @@ def _convolve(params: Params, x: jax.Array, stride: int = 1) -> jax.Array:
 def _pool(x: jax.Array) -> jax.Array:
     """Mean over windows of 3x3 that overlap, every second one: [B, Y/2, X/2, F]."""
     sums = jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
-    return sums / 9.0
+    return jnp.asarray(sums / 9.0)
 
 
 def _initial_state(config: ConvNetConfig, seed: int) -> tuple[Params, Any]:
@@ -118,7 +119,7 @@ def _evaluate(params: Params, opt: Any, batch: Batch) -> Metrics:
     return loss(params, batch)[1]
 
 
-def _abstract_arguments(config: ConvNetConfig) -> tuple[Params, Any, Batch]:
+def _abstract_arguments(config: ConvNetConfig) -> tuple[Any, Any, Any]:
     params, opt = jax.eval_shape(lambda: _initial_state(config, 0))
     image = jax.ShapeDtypeStruct((config.batch, config.height, config.width, 3), jnp.float32)
     return params, opt, {"image": image, "label": jax.ShapeDtypeStruct((config.batch,), jnp.int32)}
@@ -129,9 +130,8 @@ def _batches(config: ConvNetConfig, seed: int, split: str) -> Iterator[Any]:
 
 
 def _check(config: ConvNetConfig) -> None:
-    told = {"multiple": _SHRINKING}
     raise_errors(
-        problem("MW608", name=name, value=value, nearest=nearest(_around(value), value), **told)
+        problem("MW608", name=name, value=value, nearest=nearest(_around(value), value), multiple=_SHRINKING)
         for name, value in (("height", config.height), ("width", config.width))
         if value % _SHRINKING
     )

@@ -73,7 +73,7 @@ def gshard(member: str | None = None, **settings: Any) -> Workload:
     optimizer = optimizer_of(config)
 
     def init(seed: int) -> tuple[Params, OptState]:
-        params = initial_parameters(optimizer.table, jax.random.key(seed))
+        params = jax.jit(functools.partial(initial_parameters, optimizer.table))(jax.random.key(seed))
         return params, optimizer.init(params)
 
     def evaluate(params: Params, opt: OptState, batch: Batch) -> Metrics:
@@ -116,7 +116,7 @@ def optimizer_of(config: TransformerConfig) -> Adafactor:
     )
 
 
-def abstract_arguments(config: TransformerConfig) -> tuple[Params, OptState, Batch]:
+def abstract_arguments(config: TransformerConfig) -> tuple[Any, Any, Any]:
     """The step's arguments as shapes: (params, opt, batch). Allocates nothing."""
     optimizer = optimizer_of(config)
     params = abstract_parameters(optimizer.table)

@@ -20,8 +20,8 @@ def layer_norm(params: Params, x: jax.Array) -> jax.Array:
     wide = x.astype(jnp.float32)
     centred = wide - wide.mean(axis=-1, keepdims=True)
     variance = jnp.square(centred).mean(axis=-1, keepdims=True)
-    normed = centred * jax.lax.rsqrt(variance + 1e-6)
-    return (normed * params["scale"] + params["bias"]).astype(x.dtype)
+    normed: jax.Array = centred * jax.lax.rsqrt(variance + 1e-6) * params["scale"] + params["bias"]
+    return normed.astype(x.dtype)
 
 
 def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
@@ -64,7 +64,8 @@ def feed_forward(params: Params, x: jax.Array) -> jax.Array:
 def embed(table: jax.Array, tokens: jax.Array, positions: jax.Array, dtype: jnp.dtype) -> jax.Array:
     """[B, T, M]: embeddings times sqrt(M), plus sinusoids of each token's position in its own segment."""
     M = table.shape[-1]
-    return (table[tokens] * M**0.5 + sinusoids(positions, M)).astype(dtype)
+    embedded: jax.Array = table[tokens] * M**0.5 + sinusoids(positions, M)
+    return embedded.astype(dtype)
 
 
 def sinusoids(positions: jax.Array, M: int) -> jax.Array:

@@ -51,7 +51,13 @@ def _problems(
     types, expected = _KINDS[str(field.type)]
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
         given = type(value).__name__
-        told = {"model": model, "name": name, "value": repr(value), "given": given, "expected": expected}
+        told: dict[str, Any] = {
+            "model": model,
+            "name": name,
+            "value": repr(value),
+            "given": given,
+            "expected": expected,
+        }
         return [problem("MW602", **told, example=_yaml(example))]
     bound = _broken_bound(field, value)
     return [problem("MW603", model=model, name=name, value=value, bound=bound, example=_yaml(example))] if bound else []
@@ -72,8 +78,4 @@ def _broken_bound(field: Field[Any], value: Any) -> str:
 
 
 def _yaml(value: Any) -> str:
-    return {None: "null", True: "true", False: "false"}.get(value, str(value)) if _is_word(value) else str(value)
-
-
-def _is_word(value: Any) -> bool:
-    return value is None or isinstance(value, bool)
+    return "null" if value is None else str(value).lower()

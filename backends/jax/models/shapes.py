@@ -34,24 +34,28 @@ def _image(rng: np.random.Generator, label: int, height: int, width: int) -> Arr
 
 
 def _circle(across: Array, down: Array, radius: float) -> Array:
-    return across**2 + down**2 < radius**2
+    return np.less(np.hypot(across, down), radius)
 
 
 def _square(across: Array, down: Array, radius: float) -> Array:
-    return np.maximum(abs(across), abs(down)) < 0.9 * radius
+    inside: Array = np.maximum(abs(across), abs(down)) < 0.9 * radius
+    return inside
 
 
 def _ring(across: Array, down: Array, radius: float) -> Array:
-    return abs(np.hypot(across, down) - 0.75 * radius) < 0.25 * radius
+    return np.less(abs(np.hypot(across, down) - 0.75 * radius), 0.25 * radius)
 
 
 def _cross(across: Array, down: Array, radius: float) -> Array:
     arms = np.minimum(abs(across), abs(down)) < 0.3 * radius
-    return arms & (np.maximum(abs(across), abs(down)) < radius)
+    inside: Array = arms & (np.maximum(abs(across), abs(down)) < radius)
+    return inside
 
 
 def _stripes(across: Array, down: Array, radius: float) -> Array:
-    return _square(across, down, radius) & (np.floor(down / max(radius / 3, 1)) % 2 == 0)
+    bands = np.floor(down / max(radius / 3, 1)) % 2 == 0
+    inside: Array = _square(across, down, radius) & bands
+    return inside
 
 
 SHAPES: dict[str, _Draw] = {
