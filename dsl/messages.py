@@ -396,7 +396,9 @@ RUNNING: dict[str, Text] = {
         "'batches' ended after {given} {split} batches; {wanted} are needed.",
         "Let it go on without end (itertools.cycle repeats a finite set).",
     ),
-    "MW514": Text("What 'evaluate' of {model} returns has no 'loss'.", "Return a mapping of metrics with 'loss' in it."),
+    "MW514": Text(
+        "What 'evaluate' of {model} returns has no 'loss'.", "Return a mapping of metrics with 'loss' in it."
+    ),
 }
 
 # MW6xx: models

@@ -38,6 +38,7 @@ class Chip(BaseModel):
     largest_chips: int | None = None
     hbm_mib: Hbm | None = None
     clock_mhz: int | None = None
+    offloads_collectives: bool = False
     sources: dict[str, str]
 
     @property

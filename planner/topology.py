@@ -23,7 +23,8 @@ class Machine:
     """A topology with the catalogue's figures.
 
     ``dims`` are names and sizes, major to minor, in the order that numbers the devices. ``hbm_bytes`` is what a
-    program may use of a device's memory; it and ``clock_hz`` are None where unknown.
+    program may use of a device's memory; it and ``clock_hz`` are None where unknown. ``offloads_collectives`` says that
+    the compiler gives collectives to the chip's SparseCores.
     """
 
     topology: Topology
@@ -33,6 +34,7 @@ class Machine:
     hbm_bytes: int | None
     hbm_physical_bytes: int | None
     clock_hz: float | None
+    offloads_collectives: bool = False
 
     @property
     def num_devices(self) -> int:
@@ -69,6 +71,7 @@ def physical(topology: Topology) -> Machine:
         hbm_bytes=chip.hbm_bytes,
         hbm_physical_bytes=chip.hbm_physical_bytes,
         clock_hz=chip.clock_hz,
+        offloads_collectives=chip.offloads_collectives,
     )
 
 

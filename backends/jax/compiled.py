@@ -1,0 +1,193 @@
+"""What the compiler says of a program: bytes by kind, cycles, collectives. Its numbers, not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...planner.topology import Machine
+from .collectives import Collective, collectives
+from .hlo import parse
+from .hlo_flops import matrix_flops
+from .hlo_loops import Runs
+from .program_text import ProgramText
+
+WEIGHTS = "weights"
+OPTIMISER_STATE = "optimiser state"
+BATCH = "batch"
+PADDING = "tile padding"
+RESULTS = "results"
+TEMPORARIES = "temporaries"
+CODE = "program code"
+ALIASED = "aliased"
+
+_STATE_NAMES = frozenset({"mu", "nu", "m", "v", "momentum"})
+_NESTED_STATE_NAMES = frozenset({"mu", "nu", "momentum"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """An argument tensor: its path, the bytes that one device holds of it, whether its next state is a result."""
+
+    path: str
+    num_bytes: int
+    returned: bool
+
+    @property
+    def kind(self) -> str:
+        """What it is for: what does not come back is batch; what does is optimiser state, by its name, or weights."""
+        if not self.returned:
+            return BATCH
+        first, second = [*self.path.split("/"), ""][:2]
+        named = first.startswith("opt") or first in _STATE_NAMES
+        nested = first not in ("params", "weights") and (second.startswith("opt") or second in _NESTED_STATE_NAMES)
+        return OPTIMISER_STATE if named or nested else WEIGHTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A program as the compiler made it, or its word that the program does not fit. Bytes are of one device.
+
+    ``peak_bytes`` is arguments + results - aliased + temporaries + program code; of a program that does not fit, what
+    the compiler says it needs. ``limit_bytes`` is the plan's limit, else what the chip gives; None where neither is
+    known. ``bytes_by_kind`` adds up to the peak, but for ``aliased`` (results that lie in their arguments' place).
+    ``compute_s`` is the compiler's cycles over the chip's clock, loops by their turns; ``matrix_flops`` those of matrix
+    products and convolutions, counted likewise. None stands where the compiler says nothing, as for cycles on CPUs.
+    ``reason`` is the compiler's sentence on why a program does not fit; ``note`` is what a reader must know besides.
+    """
+
+    fits: bool
+    peak_bytes: int | None
+    limit_bytes: int | None
+    limit_of: str
+    compile_s: float
+    argument_bytes: int | None = None
+    output_bytes: int | None = None
+    alias_bytes: int | None = None
+    temp_bytes: int | None = None
+    code_bytes: int | None = None
+    bytes_by_kind: Mapping[str, int] = field(default_factory=dict)
+    bytes_by_argument: Mapping[str, int] = field(default_factory=dict)
+    cycles: int | None = None
+    compute_s: float | None = None
+    matrix_flops: int | None = None
+    collectives: tuple[Collective, ...] = ()
+    strays: tuple[str, ...] = ()
+    reason: str | None = None
+    note: str | None = None
+
+    @property
+    def shardings_kept(self) -> bool:
+        """Whether every argument and result has the layout that the plan says; ``strays`` are those that have not."""
+        return not self.strays
+
+
+def compiled_report(
+    compiled: Any,
+    text: ProgramText,
+    *,
+    mesh: Mapping[str, int],
+    machine: Machine | None,
+    limit_bytes: int | None,
+    arguments: Sequence[Argument],
+    compile_s: float,
+    strays: Sequence[str] = (),
+) -> Compiled:
+    """What a compiled program (``jax.stages.Compiled``) and its text say.
+
+    ``mesh`` is its axes' sizes, major first; ``limit_bytes`` the plan's own limit; ``arguments`` those that the
+    program kept.
+    """
+    memory = compiled.memory_analysis()
+    runs = Runs(program=parse(text.text)) if text.text is not None else None
+    cycles = runs.estimated_cycles if runs else None
+    clock_hz = machine.clock_hz if machine else None
+    code_bytes = memory.generated_code_size_in_bytes
+    results_bytes = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    peak = memory.argument_size_in_bytes + results_bytes + memory.temp_size_in_bytes + code_bytes
+    kinds = bytes_by_kind(arguments)
+    kinds[PADDING] = memory.argument_size_in_bytes - sum(kinds.values())
+    kinds |= {RESULTS: results_bytes, TEMPORARIES: memory.temp_size_in_bytes, CODE: code_bytes}
+    kinds[ALIASED] = memory.alias_size_in_bytes
+    limit, limit_of = memory_limit(machine, limit_bytes)
+    return Compiled(
+        fits=_fits(peak, machine, limit_bytes),
+        peak_bytes=peak,
+        limit_bytes=limit,
+        limit_of=limit_of,
+        compile_s=compile_s,
+        argument_bytes=memory.argument_size_in_bytes,
+        output_bytes=memory.output_size_in_bytes,
+        alias_bytes=memory.alias_size_in_bytes,
+        temp_bytes=memory.temp_size_in_bytes,
+        code_bytes=code_bytes,
+        bytes_by_kind=kinds,
+        bytes_by_argument=_by_argument(arguments),
+        cycles=cycles,
+        compute_s=cycles / clock_hz if cycles is not None and clock_hz else None,
+        matrix_flops=matrix_flops(runs) if runs else None,
+        collectives=collectives(runs, mesh) if runs else (),
+        strays=tuple(strays),
+        note=text.note,
+    )
+
+
+def misfit_report(
+    *,
+    required_bytes: int | None,
+    available_bytes: int | None,
+    reason: str,
+    machine: Machine | None,
+    limit_bytes: int | None,
+    arguments: Sequence[Argument],
+    compile_s: float,
+) -> Compiled:
+    """The report on a program that the compiler refused because it does not fit; ``reason`` is its own sentence."""
+    limit, limit_of = memory_limit(machine, limit_bytes)
+    if available_bytes is not None and (limit_bytes is None or available_bytes <= limit_bytes):
+        limit, limit_of = available_bytes, "what the compiler gives"
+    return Compiled(
+        fits=False,
+        peak_bytes=required_bytes,
+        limit_bytes=limit,
+        limit_of=limit_of,
+        compile_s=compile_s,
+        bytes_by_kind=bytes_by_kind(arguments),
+        bytes_by_argument=_by_argument(arguments),
+        reason=reason,
+    )
+
+
+def bytes_by_kind(arguments: Sequence[Argument]) -> dict[str, int]:
+    """Bytes of a device by the arguments' kind."""
+    kinds = dict.fromkeys((WEIGHTS, OPTIMISER_STATE, BATCH), 0)
+    for argument in arguments:
+        kinds[argument.kind] += argument.num_bytes
+    return kinds
+
+
+def memory_limit(machine: Machine | None, limit_bytes: int | None) -> tuple[int | None, str]:
+    """The tighter of the plan's limit and what the chip gives a program, and which of them it is."""
+    chip_bytes = machine.hbm_bytes if machine else None
+    if limit_bytes is not None and (chip_bytes is None or limit_bytes <= chip_bytes):
+        return limit_bytes, "the plan"
+    return chip_bytes, f"the chip ({machine.topology.kind})" if machine and chip_bytes else "none"
+
+
+def _fits(peak_bytes: int, machine: Machine | None, limit_bytes: int | None) -> bool:
+    """The TPU compiler compiles nothing that does not fit the chip; others do, and are held to the catalogue."""
+    if limit_bytes is not None and peak_bytes > limit_bytes:
+        return False
+    if machine is None or machine.hbm_bytes is None or machine.platform == "tpu":
+        return True
+    return peak_bytes <= machine.hbm_bytes
+
+
+def _by_argument(arguments: Sequence[Argument]) -> dict[str, int]:
+    """Bytes by the step's own argument names, in order."""
+    totals: dict[str, int] = {}
+    for argument in arguments:
+        name = argument.path.partition("/")[0]
+        totals[name] = totals.get(name, 0) + argument.num_bytes
+    return totals

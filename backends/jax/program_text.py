@@ -1,0 +1,52 @@
+"""The text of a compiled program, also where jaxlib cannot read the compiler's own."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from ...planner.topology import Machine
+
+_COLLECTIVES_ON_CORES = dict.fromkeys(
+    (
+        "xla_tpu_enable_sparse_core_collective_offload_all_gather",
+        "xla_tpu_enable_sparse_core_collective_offload_all_reduce",
+        "xla_tpu_enable_sparse_core_collective_offload_reduce_scatter",
+        "xla_tpu_enable_sparse_core_collective_offload_ragged_all_to_all",
+        "xla_tpu_enable_sparse_core_async_all_to_all",
+    ),
+    "false",
+)
+"""Compiler options of libtpu 0.0.51. jaxlib 0.10.2 fails on the asynchronous calls that offloading leaves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramText:
+    """A program's text, None where it cannot be had, and what a reader must know of it."""
+
+    text: str | None
+    note: str | None = None
+
+
+def program_text(compiled: Any, lowered: Any, machine: Machine | None) -> ProgramText:
+    """The text of ``compiled`` (``jax.stages.Compiled``), which was made from ``lowered``.
+
+    Where the compiler offloads collectives, jaxlib cannot read the program; then the text is that of the same step
+    compiled once more without offloading, and the note says so.
+    """
+    if machine is None or not machine.offloads_collectives:
+        with suppress(jax.errors.JaxRuntimeError):
+            return ProgramText(text=compiled.as_text())
+    try:
+        text = lowered.compile(compiler_options=_COLLECTIVES_ON_CORES).as_text()
+    except jax.errors.JaxRuntimeError as error:
+        reason = str(error).partition("\n")[0][:200]
+        return ProgramText(text=None, note=f"The program's text cannot be read, so no cycles, no collectives: {reason}")
+    return ProgramText(
+        text=text,
+        note="Cycles and collectives are those of the step compiled with its collectives on the TensorCores: the text "
+        "of the program that has them on the SparseCores, whose memory this is, cannot be read here.",
+    )

@@ -1,0 +1,137 @@
+"""Verifies a plan: applies it, compiles the step for the plan's topology, and reports what the compiler says.
+
+For a TPU topology that is the TPU compiler itself, with no TPU; for CPUs and GPUs the compiler that is here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from ...dsl.errors import PlanError, problem
+from ...dsl.plan import Plan
+from ...dsl.tensors import Tensor
+from ...planner.topology import Machine, physical
+from .apply import Applied, apply, edge_shardings
+from .compiled import Argument, Compiled, compiled_report, misfit_report
+from .devices import short_reason
+from .misfit import read_misfit
+from .program_text import program_text
+from .shardings import DeviceMesh, default_devices, device_mesh
+from .workload import PyTree, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What the compiler says of a plan. ``compiled`` has its numbers."""
+
+    plan: Plan
+    where: str
+    compiled: Compiled
+
+    @property
+    def fits(self) -> bool:
+        """Whether the program fits the chip and the plan's own limit."""
+        return self.compiled.fits
+
+    def __str__(self) -> str:
+        from .report import text
+
+        return text(self)
+
+    def as_json(self) -> dict[str, Any]:
+        """The verification as plain JSON values; bytes are of one device, times in seconds."""
+        from .report import as_json
+
+        return as_json(self)
+
+
+def verify(plan: Plan, step: Step, args: Sequence[PyTree], *, devices: Sequence[Any] | None = None) -> Verification:
+    """Compiles ``step`` under the plan for the plan's topology, ahead of time, and reports what the compiler says.
+
+    ``args`` is a tuple of pytrees of ``jax.ShapeDtypeStruct``; ``devices[i]`` is the device with number ``i``, by
+    default the topology's. A program that does not fit is an answer (``fits`` False, with the compiler's numbers).
+    Raises ``PlanError`` for a plan that cannot be applied, a compiler that is not here (MW40x), or a program that
+    does not compile for another reason (MW405).
+    """
+    devices = tuple(devices) if devices is not None else default_devices(plan)
+    applied = apply(plan, step, args, devices)
+    placed = device_mesh(plan, devices, applied.layouts.device_assignments)
+    machine = physical(plan.topology) if plan.topology else None
+    where = str(plan.topology or f"{applied.mesh.size} devices here")
+    lowered = applied.lower(*args)
+    begin_s = time.perf_counter()
+    try:
+        compiled = lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        report = _misfit(error, plan, applied, placed, machine, time.perf_counter() - begin_s)
+        return Verification(plan=plan, where=where, compiled=report)
+    compile_s = time.perf_counter() - begin_s
+    report = compiled_report(
+        compiled,
+        program_text(compiled, lowered, machine),
+        mesh={axis: size or 1 for axis, size in plan.mesh.sizes.items()},
+        machine=machine,
+        limit_bytes=plan.limits.hbm_bytes,
+        arguments=_arguments(applied, _leaves(compiled.input_shardings[0])),
+        compile_s=compile_s,
+        strays=_strays(applied, placed, compiled),
+    )
+    return Verification(plan=plan, where=where, compiled=report)
+
+
+def _misfit(
+    error: Exception, plan: Plan, applied: Applied, placed: DeviceMesh, machine: Machine | None, compile_s: float
+) -> Compiled:
+    """The report on a program that does not fit. Raises ``PlanError`` if that is not what the compiler says."""
+    said = read_misfit(str(error))
+    if said is None:
+        place = plan.topology.place if plan.topology else None
+        where = str(plan.topology or "the devices here")
+        raise PlanError([problem("MW405", place, topology=where, reason=short_reason(error))]) from error
+    return misfit_report(
+        required_bytes=said.required_bytes,
+        available_bytes=said.available_bytes,
+        reason=said.reason,
+        machine=machine,
+        limit_bytes=plan.limits.hbm_bytes,
+        arguments=_arguments(applied, edge_shardings(applied.layouts, placed, applied.traced.arguments)),
+        compile_s=compile_s,
+    )
+
+
+def _leaves(shardings: PyTree) -> list[Any]:
+    """One sharding a tensor; None for an argument that the program does not use."""
+    return jax.tree.leaves(shardings, is_leaf=lambda leaf: leaf is None)
+
+
+def _arguments(applied: Applied, shardings: Sequence[Any]) -> list[Argument]:
+    """The arguments that the program keeps, each with what a device holds of it."""
+    returned = {tensor.returns for tensor in applied.traced.results}
+    return [
+        Argument(path=tensor.path, num_bytes=_shard_bytes(tensor, sharding), returned=tensor.path in returned)
+        for tensor, sharding in zip(applied.traced.arguments, shardings, strict=True)
+        if sharding is not None
+    ]
+
+
+def _shard_bytes(tensor: Tensor, sharding: Any) -> int:
+    return int(np.prod(sharding.shard_shape(tensor.shape), dtype=np.int64)) * tensor.itemsize
+
+
+def _strays(applied: Applied, placed: DeviceMesh, compiled: Any) -> list[str]:
+    """Arguments and results that the compiler laid out otherwise than the plan says."""
+    traced = applied.traced
+    tensors = [*traced.arguments, *traced.results]
+    planned = edge_shardings(applied.layouts, placed, tensors)
+    made = [*_leaves(compiled.input_shardings[0]), *_leaves(compiled.output_shardings)]
+    return [
+        tensor.path
+        for tensor, plan, now in zip(tensors, planned, made, strict=True)
+        if plan is not None and now is not None and not now.is_equivalent_to(plan, len(tensor.shape))
+    ]
