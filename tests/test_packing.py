@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -21,7 +22,7 @@ PAIRS = st.lists(st.tuples(TOKENS, TOKENS), max_size=80)
 SHAPES = {"batch": st.integers(1, 5), "length": st.integers(1, 20)}
 
 
-def packed(pairs: list[TokenPair], batch: int, length: int) -> tuple[list[Batch], PackingStats]:
+def packed(pairs: Sequence[TokenPair], batch: int, length: int) -> tuple[list[Batch], PackingStats]:
     stats = PackingStats()
     return list(pack(pairs, batch=batch, length=length, stats=stats)), stats
 

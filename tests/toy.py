@@ -77,7 +77,7 @@ def abstract_arguments() -> tuple[Any, ...]:
 def workload(**parts: str) -> Workload:
     """The regression; ``parts`` names functions of this module to put in place of its own, ``none`` for nothing."""
     chosen = {name: parts.get(name, name) for name in ("step", "init", "batches", "evaluate")}
-    found = {name: None if value == "none" else globals()[value] for name, value in chosen.items()}
+    found: dict[str, Any] = {name: None if value == "none" else globals()[value] for name, value in chosen.items()}
     return Workload(found.pop("step"), abstract_arguments(), **found)
 
 
