@@ -13,6 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from .dsl.errors import Problem
+from .dsl.verdict import Verdict
+
 SPARKS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 32
 PLAIN_LINES = 20
@@ -158,3 +161,46 @@ def _pod(summary: Mapping[str, Any]) -> str:
     """A TPU topology with as many devices, where a small one has; a pod's slice elsewhere."""
     small = {2: "v3:1x1", 4: "v5e:2x2", 8: "v3:2x2", 16: "v5e:4x4", 32: "v3:4x4"}
     return small.get(summary["num_devices"], "v3:8x8")
+
+
+def show_problems(problems: Sequence[Problem]) -> None:
+    """Shows problems on stderr, ``file:line:column: CODE`` first, the remedy on a line of its own."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for problem in problems:
+        where = f"{problem.place}: " if problem.place else ""
+        style = "bold red" if problem.severity == "error" else "bold yellow"
+        note = "note: " if problem.severity == "note" else ""
+        console.print(Text.assemble(where, (problem.code, style), f" {note}{problem.message}"))
+        if problem.remedy:
+            console.print(Text(f"    {problem.remedy}", style="dim"))
+
+
+def show_verdict(verdict: Verdict, name: str) -> None:
+    """Shows what ``check`` found: bytes of a device by argument, then the answer in a line."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if verdict.legal and verdict.argument_bytes:
+        console.print(_bytes_table(verdict))
+    console.print(f"{name}: {', '.join(_answers(verdict))}", markup=False)
+
+
+def _bytes_table(verdict: Verdict) -> Table:
+    table = Table("argument", "bytes of a device", title="What the step's arguments take", title_justify="left")
+    table.columns[1].justify = "right"
+    for argument, held in verdict.argument_bytes.items():
+        table.add_row(Text(argument), "not decided" if held is None else f"{held:,}")
+    if verdict.total_bytes is not None:
+        table.add_row("together", f"{verdict.total_bytes:,}", style="bold")
+    if verdict.limit_bytes is not None:
+        table.add_row("limit", f"{verdict.limit_bytes:,}")
+    return table
+
+
+def _answers(verdict: Verdict) -> Iterator[str]:
+    yield "legal" if verdict.legal else "not legal"
+    if verdict.holes:
+        open_ends = ", ".join(verdict.holes[:8]) + (", ..." if len(verdict.holes) > 8 else "")
+        yield f"not complete (the planner is to decide {open_ends})"
+    else:
+        yield "complete"
+    if verdict.legal and verdict.fits is not None:
+        yield "its arguments fit" if verdict.fits else "does not fit"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .errors import PlanError, Problem
 from .plan import Plan
 from .resolve import resolve
-from .rule_checks import like_cycles, unknown_axes, unused_axes
+from .rule_checks import like_cycles, unknown_axes, unknown_saved, unused_axes
 from .tensors import Tensor
 
 
@@ -18,4 +18,5 @@ def check(plan: Plan, tensors: Sequence[Tensor] | None = None) -> tuple[Problem,
     """
     of_rules = () if tensors is not None else (*unknown_axes(plan), *like_cycles(plan))
     of_tensors = () if tensors is None else resolve(plan, tensors).problems
-    return PlanError([*of_rules, *of_tensors, *unused_axes(plan)]).problems
+    of_remat = () if tensors is None else unknown_saved(plan, tensors)
+    return PlanError([*of_rules, *of_tensors, *of_remat, *unused_axes(plan)]).problems

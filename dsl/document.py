@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from . import long_forms
 from .errors import FlawError, flaw
-from .machine import MACHINE, OVER, TOPOLOGY, scan_over, scan_topology
+from .machine import MACHINE, OVER, TOPOLOGY, scan_machine, scan_over, scan_topology
 from .notation import NAME, NOTATION, check_name, scan
 from .patterns import check_pattern
 from .units import BYTES, MAX_BYTES, MIN_PLAIN_BYTES, parse_bytes, plain_bytes
@@ -71,7 +71,7 @@ def _split_axes(text: str) -> tuple[str, ...]:
     return long_forms.axes(text.split("+"))
 
 
-Word = Annotated[str, checked(_not_empty), WithJsonSchema({"type": "string", "minLength": 1})]
+Word = Annotated[str, checked(_not_empty), WithJsonSchema({"type": "string", "pattern": r"\S"})]
 AxisName = Annotated[str, checked(check_name), WithJsonSchema({"type": "string", "pattern": f"^{NAME}$"})]
 PatternText = Annotated[str, checked(check_pattern), WithJsonSchema({"type": "string", "minLength": 1})]
 Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
@@ -88,7 +88,7 @@ class Form(BaseModel):
 class TopologyForm(Form):
     """The long form of a topology."""
 
-    name: Annotated[str, checked(scan_topology), text_schema(MACHINE, "The machine, such as v5e:16x16.")]
+    name: Annotated[str, checked(scan_machine), text_schema(MACHINE, "The machine, such as v5e:16x16.")]
     """The machine of one slice, such as v5e:16x16."""
     num_slices: Size = 1
     """How many such slices a data-centre network joins."""

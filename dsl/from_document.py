@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from .comments import Comment
 from .document import AxisForm, Document, LimitsForm, ResultForm, SaveForm, ShardForm, SplitForm, TopologyForm
@@ -62,7 +62,7 @@ def _places(root: Branch) -> dict[str, Place]:
 
 def _topology(form: Topology | TopologyForm | None, place: Place) -> Topology | None:
     if isinstance(form, TopologyForm):
-        machine: Any = form.name
+        machine: Topology = cast(Any, form.name)
         return replace(machine, num_slices=form.num_slices, place=place)
     return replace(form, place=place) if form else None
 

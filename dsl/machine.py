@@ -42,6 +42,13 @@ def scan_topology(text: str) -> Topology:
     return Topology(kind=match["kind"], dims=tuple(map(int, dims)), num_slices=slices)
 
 
+def scan_machine(text: str) -> Topology:
+    """The machine of one slice that ``text`` names; how many slices there are stands elsewhere. Raises ``FlawError``."""
+    if "*" in text:
+        raise flaw("MW037", text.index("*"), text=shorten(text))
+    return scan_topology(text)
+
+
 def scan_over(text: str) -> OverDim:
     """The physical dim, or part of one, that ``text`` names. Raises ``FlawError``."""
     match = _OVER.fullmatch(text)

@@ -141,6 +141,7 @@ FILE: dict[str, Text] = {
     ),
     "MW060": Text("There are {more} more problems.", "Mend these first."),
     "MW062": Text("The file cannot be written: {reason}.", "Choose another path, or make its folder writable."),
+    "MW070": Text("Both plans are to be read from the standard input.", "Give a file for one of them."),
     "MW061": Text(
         "{what} cannot be written to a plan: {reason}.",
         "Use texts, finite 64-bit numbers, true, false, null, lists, and mappings with words as keys.",
@@ -202,6 +203,12 @@ ASSIGNMENTS: dict[str, Text] = {
     "MW120": Text(
         "No rule uses the mesh axis '{axis}' (size {size}).",
         "Tensors are replicated over it unless the compiler infers otherwise.",
+    ),
+    "MW117": Text("The remat policy keeps '{name}', which the model does not tag.", "{suggestion}"),
+    "MW122": Text(
+        "The plan does not fit: the step's arguments alone take {total} bytes of a device, {excess} more than the "
+        "{limit} that it may use. By argument: {arguments}.",
+        "Split the largest over more axes, or use more devices, or raise 'limits: {{hbm: ...}}' if the chip has more.",
     ),
     "MW121": Text(
         "Dim {dim} of {tensor} is padded from {size} to {padded} ({parts} parts of {part}): {waste} of {padded} are "

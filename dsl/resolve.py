@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .errors import Problem, listing, problem, shorten
 from .follow import best, by_path, counterparts, cycle, inherited, kept_dims
@@ -134,7 +135,13 @@ class _Resolver:
         known, other = self.dims.setdefault(name, (size, tensor))
         if known != size and f"{name}={size}" not in self.clashes:
             self.clashes.add(f"{name}={size}")
-            numbers = {"dim": name, "size": size, "tensor": str(tensor), "other_size": known, "other": str(other)}
+            numbers: dict[str, Any] = {
+                "dim": name,
+                "size": size,
+                "tensor": str(tensor),
+                "other_size": known,
+                "other": str(other),
+            }
             self.problems.append(problem("MW108", rule.place, **numbers))
 
     def _default(self, tensor: Tensor) -> None:
@@ -207,7 +214,12 @@ class _Resolver:
         return layout
 
     def _report_mismatch(self, tensor: Tensor, source: Tensor, rule: Rule) -> None:
-        numbers = {"tensor": str(tensor), "source": str(source), "pattern": rule.pattern, "path": tensor.path}
+        numbers: dict[str, Any] = {
+            "tensor": str(tensor),
+            "source": str(source),
+            "pattern": rule.pattern,
+            "path": tensor.path,
+        }
         self.problems.append(problem("MW115", rule.place, **numbers))
 
     def _report_orphan(self, tensor: Tensor, rule: Rule) -> None:
@@ -215,7 +227,7 @@ class _Resolver:
         target = rule.assignment.target if isinstance(rule.assignment, Like) else ""
         under = [path for path in self.index if path == target or path.startswith(f"{target}/")]
         known = listing(under, limit=4) if under else "no tensor"
-        numbers = {"tensor": str(tensor), "target": target, "known": known, "path": tensor.path}
+        numbers: dict[str, Any] = {"tensor": str(tensor), "target": target, "known": known, "path": tensor.path}
         self.problems.append(problem("MW114", rule.place, **numbers))
 
     def _report_cycle(self, chain: list[Tensor]) -> None:
@@ -236,5 +248,5 @@ class _Resolver:
         for head, group in heads.items():
             pattern = f"{literal(head)}/**" if len(group) > 1 else literal(group[0].path)
             line = f"{key(pattern)}: replicate"
-            numbers = {"tensors": listing(group, limit=5), "count": len(group), "line": line}
+            numbers: dict[str, Any] = {"tensors": listing(group, limit=5), "count": len(group), "line": line}
             self.problems.append(problem("MW103", place, **numbers))

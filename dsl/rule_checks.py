@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .errors import FlawError, Problem, problem, suggest
 from .follow import cycle
 from .patterns import compile_pattern
 from .plan import Assignment, Dim, Dims, Like, Mesh, Place, Plan, Shard, Split
+from .tensors import Tensor
 
 
 def axes_of(assignment: Assignment) -> tuple[str, ...]:
@@ -42,6 +43,14 @@ def unused_axes(plan: Plan) -> Iterator[Problem]:
     for axis in plan.mesh.axes or ():
         if axis.name not in used and axis.size != 1:
             yield problem("MW120", axis.place, severity="note", axis=axis.name, size=axis.size or "auto")
+
+
+def unknown_saved(plan: Plan, tensors: Sequence[Tensor]) -> Iterator[Problem]:
+    """A problem for each value that the remat policy keeps and the model does not tag."""
+    tagged = [tensor.path.removeprefix("acts/") for tensor in tensors if tensor.role == "tagged"]
+    for name in plan.remat.names if plan.remat else ():
+        if name not in tagged:
+            yield problem("MW117", plan.remat and plan.remat.place, name=name, suggestion=suggest(name, set(tagged)))
 
 
 def like_cycles(plan: Plan) -> Iterator[Problem]:

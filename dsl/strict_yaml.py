@@ -110,7 +110,7 @@ class _Builder:
         if self.nodes > MAX_NODES:
             self._stop("MW006", event, most=MAX_NODES)
         if isinstance(event, yaml.AliasEvent):
-            self._note("MW007", event, what=f"the alias '*{shorten(event.anchor)}'")
+            self._note("MW007", event, what=f"the alias '*{shorten(event.anchor or '')}'")
             self._add(Leaf(value=None, place=self._place(event), flawed=True))
             return
         if event.anchor is not None:

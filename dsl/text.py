@@ -68,7 +68,7 @@ def is_writable(text: str) -> bool:
 
 def _forbidden(text: str, file: str | None) -> list[Problem]:
     """One problem for each of the first forbidden characters; a file full of them is no plan."""
-    found = []
+    found: list[Problem] = []
     for match in _FORBIDDEN.finditer(text):
         if len(found) == _MOST_REPORTED:
             break

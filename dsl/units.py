@@ -21,7 +21,7 @@ _AMOUNT = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,19})?) ?([A-Za-z]*)")
 
 
 def parse_bytes(text: str) -> int:
-    """The bytes that ``text`` writes. Raises ``FlawError``: no amount, no or an unknown unit, a broken number of bytes."""
+    """The bytes that ``text`` writes. Raises ``FlawError``: no amount, no known unit, broken bytes."""
     match = _AMOUNT.fullmatch(text)
     if not match:
         raise flaw("MW024", text=shorten(text))

@@ -74,7 +74,7 @@ def _problems(root: Branch, error: Any) -> list[Problem]:
         return [flaw.at(place) for flaw in context["flaws"]]
     if kind == "extra_forbidden":
         keys = legal_keys(path[:-1])
-        numbers = {
+        numbers: dict[str, Any] = {
             "key": shorten(str(path[-1])),
             "where": _where(path[:-1]),
             "suggestion": suggest(str(path[-1]), keys),

@@ -142,10 +142,11 @@ def _rules(rules: Sequence[Rule]) -> dict[str, str]:
 def _mesh(mesh: Mesh) -> _Section:
     if mesh.axes is None:
         return _Section(key="mesh", text="auto")
-    return _Section(key="mesh", entries={axis.name: _axis(axis) for axis in mesh.axes})
+    return _Section(key="mesh", entries={axis.name: axis_text(axis) for axis in mesh.axes})
 
 
-def _axis(axis: Axis) -> str:
+def axis_text(axis: Axis) -> str:
+    """An axis as it stands after its name: its size, or size and physical dims."""
     size = "auto" if axis.size is None else str(axis.size)
     if axis.over is None:
         return size
@@ -166,6 +167,11 @@ def assignment(written: Assignment) -> str:
 def _split_dim(split: SplitDim) -> str:
     entries = {"dim": str(split.dim), "axis": word("+".join(split.axes), flow=True)}
     return mapping({**entries, "pad": "true"} if split.pad else entries)
+
+
+def remat_text(remat: Remat) -> str:
+    """A rematerialisation policy as it stands after ``remat:``."""
+    return mapping({"save": value(remat.names)}) if remat.policy == "save" else remat.policy
 
 
 def _remat(remat: Remat) -> _Section:

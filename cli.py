@@ -1,0 +1,291 @@
+"""The command line: parses, calls, renders. Each command imports what it needs when it runs, so that help is instant."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .dsl.errors import PlanError, Problem, problem
+
+if TYPE_CHECKING:
+    from .dsl.plan import Plan
+    from .dsl.tensors import Tensor
+    from .dsl.verdict import Verdict
+
+SCHEMA_VERSION = 1
+YES, NO, BAD, INTERRUPTED = 0, 1, 2, 130
+EPILOG = """\
+PLAN is a file, or - for the standard input.
+exit codes: 0 yes; 1 a negative answer (does not fit, plans differ); 2 bad usage or file; 130 interrupted
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A subcommand: its arguments, and the function that runs it and gives the exit code."""
+
+    name: str
+    summary: str
+    arguments: Callable[[argparse.ArgumentParser], object]
+    run: Callable[[argparse.Namespace], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and gives its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+    except PlanError as error:
+        return _refuse(arguments, error.problems)
+    except KeyboardInterrupt:
+        print("meshwright: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return YES
+    return code
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Legal? Complete? Do the arguments fit?"""
+    plan = _load(arguments.plan)
+    verdict = _verdict(plan)
+    _show_problems(verdict.problems)
+    if arguments.json:
+        _print_json("check", file=plan.file, **verdict.as_json())
+    else:
+        from .render import show_verdict
+
+        show_verdict(verdict, plan.file or "the plan")
+    if not verdict.legal:
+        return BAD
+    return NO if verdict.fits is False else YES
+
+
+def fmt(arguments: argparse.Namespace) -> int:
+    """Writes plans canonically."""
+    codes = [_format(file, arguments) for file in arguments.plans]
+    return max(codes)
+
+
+def diff(arguments: argparse.Namespace) -> int:
+    """What changes from one plan to another."""
+    from .dsl.diff import diff as changes_between
+
+    if arguments.before == arguments.after == "-":
+        raise PlanError([problem("MW070")])
+    changes = changes_between(_load(arguments.before), _load(arguments.after))
+    if arguments.json:
+        _print_json("diff", same=not changes, changes=[change.as_json() for change in changes])
+    else:
+        sys.stdout.writelines(f"{change}\n" for change in changes)
+    return NO if changes else YES
+
+
+def schema(arguments: argparse.Namespace) -> int:
+    """The JSON schema of plans."""
+    from .dsl.schema import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+    return YES
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Trains the plan's model on the devices that are here."""
+    plan = _load(arguments.plan)
+    _simulate_devices(plan)
+    from .backends.jax.train import run as train
+    from .render import RunDisplay
+
+    with RunDisplay() as display:
+        summary = train(
+            plan,
+            steps=arguments.steps,
+            seed=arguments.seed,
+            metrics_path=arguments.metrics,
+            eval_every=arguments.eval_every,
+            on_record=[display],
+        )
+    if arguments.json:
+        _print_json("run", **summary.as_json())
+    return summary.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    from . import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="meshwright",
+        description="Plans how JAX models are laid out over pods, proves the plan against the real compiler, runs it.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"meshwright {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        subparser = subparsers.add_parser(command.name, help=command.summary, description=command.summary)
+        command.arguments(subparser)
+        subparser.set_defaults(run=command.run, command=command.name)
+    return parser
+
+
+def _plan_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plan", metavar="PLAN", help="a plan file, or - for the standard input")
+
+
+def _json_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object to the standard output")
+
+
+def _fmt_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plans", metavar="PLAN", nargs="+", help="a plan file, or - for the standard input")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a plan is not canonical")
+    parser.add_argument("--stdout", action="store_true", help="print the plans instead of writing them in place")
+
+
+def _run_arguments(parser: argparse.ArgumentParser) -> None:
+    _plan_argument(parser)
+    parser.add_argument("--steps", type=int, default=100, metavar="N", help="steps to take (default: 100)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the first weights and of the data (0)")
+    parser.add_argument("--metrics", metavar="FILE", help="write every step's figures, a line of JSON each")
+    parser.add_argument("--eval-every", type=int, metavar="N", help="held-out loss every N steps, not at the ends only")
+    _json_option(parser)
+
+
+COMMANDS = (
+    Command(
+        name="check",
+        summary="is a plan legal, is it complete, do its arguments fit?",
+        arguments=lambda parser: (_plan_argument(parser), _json_option(parser)),
+        run=check,
+    ),
+    Command(
+        name="run",
+        summary="train the plan's model on the devices that are here",
+        arguments=_run_arguments,
+        run=run,
+    ),
+    Command(
+        name="fmt",
+        summary="write plans canonically, in place",
+        arguments=_fmt_arguments,
+        run=fmt,
+    ),
+    Command(
+        name="diff",
+        summary="what changes from one plan to another",
+        arguments=lambda parser: (
+            parser.add_argument("before", metavar="A"),
+            parser.add_argument("after", metavar="B"),
+            _json_option(parser),
+        ),
+        run=diff,
+    ),
+    Command(name="schema", summary="print the JSON schema of plans", arguments=lambda parser: None, run=schema),
+)
+
+
+def _text(path: str) -> tuple[str, str]:
+    """A file's text and the name that problems give it."""
+    from .dsl.text import MAX_BYTES, decode, read_text
+
+    if path == "-":
+        return decode(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>"), "<stdin>"
+    return read_text(path), path
+
+
+def _load(path: str) -> Plan:
+    from .dsl.reader import loads
+
+    return loads(*_text(path))
+
+
+def _format(path: str, arguments: argparse.Namespace) -> int:
+    """Formats one file; its problems do not keep the others from being formatted."""
+    from .dsl.reader import loads
+    from .dsl.writer import dumps, write_file
+
+    try:
+        text, name = _text(path)
+        canonical = dumps(loads(text, name))
+        if arguments.check:
+            return _report_uncanonical(name) if canonical != text else YES
+        if arguments.stdout or path == "-":
+            sys.stdout.write(canonical)
+        elif canonical != text:
+            write_file(canonical, path)
+    except PlanError as error:
+        _show_problems(error.problems)
+        return BAD
+    return YES
+
+
+def _report_uncanonical(name: str) -> int:
+    print(f"{name}: not canonical; 'meshwright fmt {name}' writes it so", file=sys.stderr)
+    return NO
+
+
+def _simulate_devices(plan: Plan) -> None:
+    """Where the plan is for CPU devices, makes JAX have as many. JAX must not have started."""
+    from .backends.jax.devices import simulate_cpu
+    from .planner.topology import physical
+
+    machine = physical(plan.topology) if plan.topology else None
+    if machine and machine.platform == "cpu":
+        simulate_cpu(machine.num_devices)
+
+
+def _verdict(plan: Plan) -> Verdict:
+    """The verdict on a plan, with its model's tensors and its chip's memory where it names them."""
+    from .dsl.verdict import judge
+    from .planner import device_order
+    from .planner.topology import physical
+
+    found = list(device_order.check(plan))
+    chip_bytes = physical(plan.topology).hbm_bytes if plan.topology and not found else None
+    tensors, unloadable = _tensors(plan)
+    return judge(plan, tensors, other_problems=[*found, *unloadable], chip_bytes=chip_bytes)
+
+
+def _tensors(plan: Plan) -> tuple[list[Tensor] | None, Sequence[Problem]]:
+    """The tensors of the plan's model, or why it cannot be loaded; neither for a plan without a model."""
+    if plan.model is None:
+        return None, ()
+    from .backends.jax.loading import tensor_table
+
+    try:
+        return tensor_table(plan), ()
+    except PlanError as error:
+        return None, error.problems
+
+
+def _refuse(arguments: argparse.Namespace, problems: Sequence[Problem]) -> int:
+    """Says what is wrong, on stderr and, where asked, as JSON."""
+    _show_problems(problems)
+    if getattr(arguments, "json", False):
+        _print_json(arguments.command, problems=[p.as_json() for p in problems])
+    return BAD
+
+
+def _show_problems(problems: Sequence[Problem]) -> None:
+    if problems:
+        from .render import show_problems
+
+        show_problems(problems)
+
+
+def _print_json(command: str, **fields: Any) -> None:
+    print(json.dumps({"schema_version": SCHEMA_VERSION, "command": command, **fields}, indent=2))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
