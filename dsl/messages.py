@@ -379,7 +379,7 @@ RUNNING: dict[str, Text] = {
     ),
     "MW506": Text("There is no split '{split}'.", "Legal here: train, held-out."),
     "MW507": Text(
-        "The plan is for {topology} ({wanted} devices); here there are {here}.",
+        "The plan is for {topology} ({wanted} devices); JAX finds {here} here.",
         "Run it on that machine, write a plan for this one ('topology: cpu:8' simulates 8 devices), "
         "or ask the compiler without the machine: meshwright verify PLAN",
     ),

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
 from meshwright.backends.jax.metrics import RunSummary, plain
 from meshwright.backends.jax.train import run
+from meshwright.cli import main
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.plan import Axis, Dim, Dims, Mesh, Plan, Replicate, Rest, Rule, Topology
 from meshwright.dsl.reader import load
@@ -68,7 +70,7 @@ def test_every_line_of_the_metrics_file_is_a_record(tmp_path: Path) -> None:
     first, *_, last = records(path)
     assert (first["seed"], first["mesh"], first["devices"]["count"]) == (5, {"data": 8}, 8)
     assert {"jax", "meshwright"} <= set(first["versions"])
-    assert last == summary.as_json()
+    assert last == {"kind": "summary", **summary.as_json()}
     step = next(record for record in records(path) if record["kind"] == "step")
     assert (step["step"], step["tokens"], step["expert_load"]) == (1, 32, [0, 1, 2, 3])
     assert step["tokens_per_s"] == pytest.approx(32 / step["step_time_s"])
@@ -124,8 +126,8 @@ def test_a_loss_that_is_not_a_number_ends_the_run_with_a_negative_answer(tmp_pat
 @pytest.mark.parametrize(
     ("plan", "code", "words"),
     [
-        (toy_plan("v3", (32, 32)), "MW507", "v3:32x32 .2048 devices.*8 devices"),
-        (toy_plan("cpu", (16,)), "MW507", "cpu:16 .16 devices.*8 devices"),
+        (toy_plan("v3", (32, 32)), "MW507", "v3:32x32 .2048 devices.* 8 x cpu"),
+        (toy_plan("cpu", (16,)), "MW507", "cpu:16 .16 devices.* 8 x cpu"),
         (toy_plan(model="toy:pair"), "MW508", "init.*batches"),
         (toy_plan(batches="none"), "MW508", "batches"),
         (toy_plan(step="loss_only_step"), "MW509", "3 arguments and returns 1"),
@@ -187,24 +189,57 @@ def test_a_small_moe_transformer_learns_to_translate_real_text(tmp_path: Path, m
     assert all(0 <= record["dropped"] < 1 for record in records(tmp_path / "run.jsonl") if record["kind"] == "step")
 
 
-ENDLESS = """
-import conftest
-from test_train import toy_plan
-from meshwright.backends.jax.train import run
-print(run(toy_plan(), steps=10**9, metrics_path={path!r}).exit_code, flush=True)
+PLAN_TEXT = """\
+meshwright: 1
+name: toy
+model: toy:workload
+topology: cpu:8
+mesh: {data: 8}
+tensors:
+  batch/**: B@data ...
+  "**": replicate
 """
 
 
-def test_ctrl_c_finishes_the_step_and_keeps_every_record(tmp_path: Path) -> None:
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Path:
+    path = tmp_path / "toy.yaml"
+    path.write_text(PLAN_TEXT)
+    return path
+
+
+def test_the_command_prints_a_summary_as_json(
+    plan_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"])
+    assert main(["run", str(plan_file), "--steps", "3", "--seed", "4", "--json"]) == 0
+    told = capsys.readouterr()
+    summary = json.loads(told.out)
+    assert (summary["command"], summary["schema_version"], summary["steps"], summary["seed"]) == ("run", 1, 3, 4)
+    assert f"meshwright verify {plan_file}" in told.err
+
+
+def test_the_command_makes_as_many_devices_as_the_plan_says(plan_file: Path) -> None:
+    plan_file.write_text(PLAN_TEXT.replace("cpu:8", "cpu:4").replace("data: 8", "data: 4"))
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    command = [sys.executable, "-m", "meshwright.cli", "run", str(plan_file), "--steps", "2", "--json"]
+    done = subprocess.run(command, cwd=TESTS, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stdout)["num_devices"] == 4
+
+
+def test_ctrl_c_finishes_the_step_and_keeps_every_record(plan_file: Path, tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    command = [sys.executable, "-c", ENDLESS.format(path=str(path))]
-    process = subprocess.Popen(command, cwd=TESTS, env=os.environ, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "meshwright.cli", "run", str(plan_file), "--steps", "1000000000"]
+    process = subprocess.Popen(
+        [*command, "--metrics", str(path), "--json"], cwd=TESTS, stdout=PIPE, stderr=PIPE, text=True
+    )
     deadline_s = time.monotonic() + 60
     while (not path.exists() or path.read_text().count("\n") < 20) and time.monotonic() < deadline_s:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     told, _ = process.communicate(timeout=60)
-    assert (process.returncode, told.strip()) == (0, "130")
+    assert process.returncode == 130
     *steps, summary = records(path)[2:]
+    assert json.loads(told)["steps"] == len(steps)
     assert [record["step"] for record in steps] == list(range(1, len(steps) + 1))
     assert (summary["status"], summary["steps"]) == ("interrupted", len(steps))

@@ -57,7 +57,7 @@ class RunSummary:
     def as_json(self) -> dict[str, Any]:
         """The summary as plain JSON values."""
         values: dict[str, Any] = plain(asdict(self))
-        return {"schema_version": SCHEMA_VERSION, "kind": "summary", **values}
+        return values
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def local_devices(plan: Plan) -> tuple[Any, ...]:
         devices = default_devices(plan)
         if set(devices) <= set(here):  # for a TPU that is not here they are the compiler's
             return devices
-    found = f"{len(here)} devices of kind {here[0].device_kind}"
+    found = f"{len(here)} x {here[0].device_kind}"
     numbers: dict[str, Any] = {"topology": plan.topology, "wanted": machine.num_devices, "here": found}
     raise PlanError([problem("MW507", plan.topology.place, **numbers)])
 

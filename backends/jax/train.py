@@ -55,7 +55,7 @@ def run(
         running = _Run(plan, workload, devices, seed, record, interrupt)
         status = running.train(steps, eval_every)
         summary = running.summary(plan, status, len(devices), metrics_path)
-        record(summary.as_json())
+        record({"kind": "summary", **summary.as_json()})
     return summary
 
 
