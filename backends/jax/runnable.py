@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 
 from ...dsl.errors import PlanError, listing, problem
-from ...dsl.plan import Plan
-from ...planner.topology import physical
+from ...dsl.plan import Plan, Topology
+from ...planner.topology import Machine, physical
 from .apply import apply
 from .feed import differences
 from .shardings import default_devices
@@ -41,17 +43,27 @@ def local_devices(plan: Plan) -> tuple[Any, ...]:
 
     Raises ``PlanError`` (MW507) where they are not attached to this process or its peers.
     """
-    here = jax.devices()
     if plan.topology is None:
-        return tuple(here)
+        return tuple(jax.devices())
     machine = physical(plan.topology)
+    if machine.platform == "tpu" and not _may_have_tpu():
+        raise _not_here(plan.topology, machine, "no TPU")
+    here = jax.devices()
     if here[0].platform == machine.platform and len(here) >= machine.num_devices:
         devices = default_devices(plan)
         if set(devices) <= set(here):  # for a TPU that is not here they are the compiler's
             return devices
-    found = f"{len(here)} x {here[0].device_kind}"
-    numbers: dict[str, Any] = {"topology": plan.topology, "wanted": machine.num_devices, "here": found}
-    raise PlanError([problem("MW507", plan.topology.place, **numbers)])
+    raise _not_here(plan.topology, machine, f"{len(here)} x {here[0].device_kind}")
+
+
+def _may_have_tpu() -> bool:
+    """Whether it is worth asking JAX for a TPU: where there is none, libtpu says so at length on stderr."""
+    return "JAX_PLATFORMS" in os.environ or any([*Path("/dev").glob("accel*"), *Path("/dev").glob("vfio/*")])
+
+
+def _not_here(topology: Topology, machine: Machine, here: str) -> PlanError:
+    numbers: dict[str, Any] = {"topology": topology, "wanted": machine.num_devices, "here": here}
+    return PlanError([problem("MW507", topology.place, **numbers)])
 
 
 def require_runnable(plan: Plan, workload: Workload) -> None:
