@@ -13,6 +13,7 @@ import pytest
 from meshwright.backends.jax.models.blocks import Surroundings, run_block, run_stack
 from meshwright.backends.jax.models.config import BOS, TransformerConfig
 from meshwright.backends.jax.models.family import configure, optimizer_of, training_step
+from meshwright.backends.jax.models.gradients import gradients_in
 from meshwright.backends.jax.models.parameters import initial_parameters
 from meshwright.backends.jax.models.transformer import forward, loss, shift_right
 
@@ -153,3 +154,13 @@ def test_every_parameter_gets_a_finite_gradient() -> None:
     for path, gradient in jax.tree_util.tree_leaves_with_path(gradients):
         assert bool(jnp.isfinite(gradient).all()), path
         assert bool((gradient != 0).any()), path
+
+
+def test_bfloat16_activations_give_bfloat16_gradients_that_agree() -> None:
+    params, batch = parameters(CONFIG), packed_batch()
+    rough_config = dataclasses.replace(CONFIG, activations="bfloat16")
+    exact, _ = jax.jit(lambda p: gradients_in(CONFIG.dtype, lambda q: loss(CONFIG, q, batch), p))(params)
+    rough, _ = jax.jit(lambda p: gradients_in(rough_config.dtype, lambda q: loss(rough_config, q, batch), p))(params)
+    assert {g.dtype.name for g in jax.tree.leaves(rough)} == {"bfloat16"}
+    for one, two in zip(jax.tree.leaves(exact), jax.tree.leaves(rough), strict=True):
+        assert float(jnp.linalg.norm(one - two.astype(jnp.float32))) < 0.2 * float(jnp.linalg.norm(one)) + 1e-6

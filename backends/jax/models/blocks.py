@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from ..annotate import remat, tag
 from .config import TransformerConfig
+from .gradients import resolve
 from .layers import attention, dropout, feed_forward, layer_norm, segment_mask
 from .moe import MoeReport, moe_layer
 from .parameters import Params, sublayers
@@ -42,7 +43,7 @@ def run_stack(around: Surroundings, params: Params, x: jax.Array, key: jax.Array
 
 def run_block(around: Surroundings, params: Params, x: jax.Array, key: jax.Array | None) -> tuple[jax.Array, MoeReport]:
     """One block, with the parameters of one turn of the scan. A block without an MoE layer reports perfect balance."""
-    x = tag(x, "block/inputs")
+    x, params = tag(x, "block/inputs"), resolve(params)
     named = sublayers(around.stack, around.config)
     report = MoeReport(aux=jnp.float32(0), dropped=jnp.float32(0), load=jnp.float32(1))
     for (name, kind), sublayer_key in zip(named, split_key(key, len(named)), strict=True):

@@ -12,6 +12,7 @@ import optax
 
 from ..workload import Workload
 from .config import TransformerConfig, check
+from .gradients import gradients_in
 from .optimizer import Adafactor, OptState
 from .parameters import Params, abstract_parameters, initial_parameters, parameter_table
 from .settings import read_settings, unknown_member
@@ -98,8 +99,8 @@ def training_step(config: TransformerConfig) -> Step:
 
     def step(params: Params, opt: OptState, batch: Batch) -> tuple[Params, OptState, Metrics]:
         key = jax.random.fold_in(jax.random.key(config.seed), opt["count"])
-        gradients, metrics = jax.grad(functools.partial(loss, config), has_aux=True)(params, batch, key)
-        metrics["grad_norm"] = optax.tree.norm(gradients)
+        gradients, metrics = gradients_in(config.dtype, lambda p: loss(config, p, batch, key), params)
+        metrics["grad_norm"] = optax.tree.norm(optax.tree.cast(gradients, jnp.float32))
         params, opt = optimizer.update(gradients, opt, params)
         return params, opt, metrics
 

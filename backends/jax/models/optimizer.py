@@ -81,6 +81,7 @@ class Adafactor:
     def _step_of_one(
         self, count: jax.Array, gradient: jax.Array, moments: _Moments, value: jax.Array
     ) -> tuple[jax.Array, _Moments]:
+        gradient = gradient.astype(value.dtype)
         absent = jnp.zeros((1,), value.dtype)  # what Optax holds in the place of a moment that is not needed
         before = optax.FactoredState(count=count, **{name: moments.get(name, absent) for name in _MOMENTS})
         change, after = self._rms().update(gradient, before, value)

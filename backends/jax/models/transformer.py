@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from ..annotate import tag
 from .blocks import Surroundings, run_stack, split_key
 from .config import BOS, TransformerConfig
+from .gradients import resolve
 from .layers import cross_entropy, dropout, embed, layer_norm, project_to_vocabulary
 from .moe import MoeReport
 from .parameters import Params
@@ -48,6 +49,7 @@ def forward(
     config: TransformerConfig, params: Params, batch: Batch, key: jax.Array | None = None
 ) -> tuple[jax.Array, MoeReport]:
     """Logits [B, T, V] float32 of each target token given those before it, and reports of the MoE layers [2L]."""
+    params = {**params, "embedding": resolve(params["embedding"]), "norm": resolve(params["norm"])}
     encoder_key, decoder_key = split_key(key, 2)
     encoded, encoder_reports = encode(config, params, batch, encoder_key)
     decoded, decoder_reports = decode(config, params, batch, encoded, decoder_key)
