@@ -1,4 +1,4 @@
-"""The command line: parses, calls, renders. Each command imports what it needs when it runs, so that help is instant."""
+"""The command line: parses, calls, renders. Each command imports what it needs when it runs, so help is instant."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Command:
 
     name: str
     summary: str
-    arguments: Callable[[argparse.ArgumentParser], object]
+    arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
 
 
@@ -142,6 +142,21 @@ def _plan_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", help="a plan file, or - for the standard input")
 
 
+def _check_arguments(parser: argparse.ArgumentParser) -> None:
+    _plan_argument(parser)
+    _json_option(parser)
+
+
+def _diff_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("before", metavar="A", help="a plan file, or - for the standard input")
+    parser.add_argument("after", metavar="B", help="another")
+    _json_option(parser)
+
+
+def _no_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command takes none."""
+
+
 def _json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object to the standard output")
 
@@ -165,7 +180,7 @@ COMMANDS = (
     Command(
         name="check",
         summary="is a plan legal, is it complete, do its arguments fit?",
-        arguments=lambda parser: (_plan_argument(parser), _json_option(parser)),
+        arguments=_check_arguments,
         run=check,
     ),
     Command(
@@ -174,23 +189,9 @@ COMMANDS = (
         arguments=_run_arguments,
         run=run,
     ),
-    Command(
-        name="fmt",
-        summary="write plans canonically, in place",
-        arguments=_fmt_arguments,
-        run=fmt,
-    ),
-    Command(
-        name="diff",
-        summary="what changes from one plan to another",
-        arguments=lambda parser: (
-            parser.add_argument("before", metavar="A"),
-            parser.add_argument("after", metavar="B"),
-            _json_option(parser),
-        ),
-        run=diff,
-    ),
-    Command(name="schema", summary="print the JSON schema of plans", arguments=lambda parser: None, run=schema),
+    Command(name="fmt", summary="write plans canonically, in place", arguments=_fmt_arguments, run=fmt),
+    Command(name="diff", summary="what changes from one plan to another", arguments=_diff_arguments, run=diff),
+    Command(name="schema", summary="print the JSON schema of plans", arguments=_no_arguments, run=schema),
 )
 
 

@@ -89,12 +89,12 @@ def _anchors(root: Branch) -> list[_Anchor]:
     """The keys, and the keys of the block mappings under them, in the order of their lines."""
     anchors: list[_Anchor] = []
     section = ""
-    for entry in root.entries:
+    for entry in root.entries.values():
         anchors.append(_Anchor(line=entry.place.line - 1, key=entry.key, section=section))
         section = ""
         if isinstance(entry.value, Branch) and not entry.value.flow:
             section = entry.key
-            keys = [(inner.place.line - 1, f"{entry.key}.{inner.key}") for inner in entry.value.entries]
+            keys = [(inner.place.line - 1, f"{entry.key}.{inner.key}") for inner in entry.value.entries.values()]
             anchors += [_Anchor(line=line, key=key, section="") for line, key in keys]
     return [] if root.flow else anchors
 

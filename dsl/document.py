@@ -57,7 +57,7 @@ def kind_of(value: object) -> str:
 def long_form_of(value: object) -> str:
     """The tag of an assignment: its notation's, or the long form's own key."""
     if isinstance(value, dict):
-        return next((form for form in ("split", "shard") if form in value), "mapping")
+        return next((f"{form} form" for form in ("split", "shard") if form in value), "mapping")
     return kind_of(value)
 
 
@@ -65,6 +65,12 @@ def _not_empty(text: str) -> str:
     if not text.strip():
         raise flaw("MW022")
     return text
+
+
+def _version(number: int) -> int:
+    if number != 1:
+        raise flaw("MW016", got=number)
+    return number
 
 
 def _split_axes(text: str) -> tuple[str, ...]:
@@ -228,8 +234,8 @@ AssignmentForm = Annotated[
         text_schema(NOTATION, "One word a dim, @axis where it is split; or replicate, auto, infer, like PATH."),
         Tag("text"),
     ]
-    | Annotated[SplitForm, Tag("split")]
-    | Annotated[ShardForm, Tag("shard")],
+    | Annotated[SplitForm, Tag("split form")]
+    | Annotated[ShardForm, Tag("shard form")],
     Discriminator(long_form_of),
 ]
 
@@ -260,7 +266,7 @@ RematForm = Annotated[
 class Document(Form):
     """A Meshwright plan: how a JAX step is laid out over a pod."""
 
-    meshwright: Literal[1]
+    meshwright: Annotated[int, checked(_version), WithJsonSchema({"const": 1, "type": "integer"})]
     """The version of the plan language: 1."""
     name: Word | None = None
     """A name for people."""

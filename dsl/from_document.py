@@ -53,10 +53,10 @@ def plan_of(document: Document, root: Branch, comments: Mapping[str, Comment], f
 def _places(root: Branch) -> dict[str, Place]:
     """Where each key stands: ``topology``, and ``with.layers`` for the keys inside."""
     places: dict[str, Place] = {}
-    for entry in root.entries:
+    for entry in root.entries.values():
         places[entry.key] = entry.place
         if isinstance(entry.value, Branch):
-            places.update({f"{entry.key}.{inner.key}": inner.place for inner in entry.value.entries})
+            places.update({f"{entry.key}.{inner.key}": inner.place for inner in entry.value.entries.values()})
     return places
 
 

@@ -43,7 +43,7 @@ def scan_topology(text: str) -> Topology:
 
 
 def scan_machine(text: str) -> Topology:
-    """The machine of one slice that ``text`` names; how many slices there are stands elsewhere. Raises ``FlawError``."""
+    """The machine of one slice that ``text`` names; how many there are stands elsewhere. Raises ``FlawError``."""
     if "*" in text:
         raise flaw("MW037", text.index("*"), text=shorten(text))
     return scan_topology(text)

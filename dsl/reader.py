@@ -11,9 +11,7 @@ from .plan import Place, Plan
 from .strict_yaml import Composed, compose
 from .text import clean, read_text
 from .tree import Branch, Items, Leaf
-from .validation import validate
-
-MAX_PROBLEMS = 1000
+from .validation import MAX_PROBLEMS, validate
 
 
 def load(path: str | os.PathLike[str]) -> Plan:
@@ -27,11 +25,11 @@ def loads(text: str, file: str | None = None) -> Plan:
     text = clean(text, file)
     composed = compose(text, file)
     root = _root(composed, file)
-    document, problems = validate(root, whole=composed.whole)
-    problems += composed.problems
-    if document is None or problems:
-        raise PlanError(_first(problems))
-    return plan_of(document, root, find_comments(text, root, composed.spans), file)
+    validated = validate(root, whole=composed.whole)
+    problems = [*composed.problems, *(p for p in validated.problems if composed.whole or p.place != composed.last)]
+    if validated.document is None or problems:
+        raise PlanError(_first(problems, validated.more))
+    return plan_of(validated.document, root, find_comments(text, root, composed.spans), file)
 
 
 def _root(composed: Composed, file: str | None) -> Branch:
@@ -47,10 +45,9 @@ def _root(composed: Composed, file: str | None) -> Branch:
     raise PlanError([problem("MW021", place, got=got)])
 
 
-def _first(problems: list[Problem]) -> list[Problem]:
+def _first(problems: list[Problem], more: int) -> list[Problem]:
     """The first problems in the file's order, and how many more there are."""
     ordered = list(PlanError(problems).problems)
-    if len(ordered) <= MAX_PROBLEMS:
-        return ordered
-    more = problem("MW060", ordered[MAX_PROBLEMS].place, more=len(ordered) - MAX_PROBLEMS)
-    return [*ordered[:MAX_PROBLEMS], more]
+    shown = ordered[:MAX_PROBLEMS]
+    more += len(ordered) - len(shown)
+    return [*shown, problem("MW060", shown[-1].place, more=more)] if more else shown

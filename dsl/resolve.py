@@ -135,14 +135,8 @@ class _Resolver:
         known, other = self.dims.setdefault(name, (size, tensor))
         if known != size and f"{name}={size}" not in self.clashes:
             self.clashes.add(f"{name}={size}")
-            numbers: dict[str, Any] = {
-                "dim": name,
-                "size": size,
-                "tensor": str(tensor),
-                "other_size": known,
-                "other": str(other),
-            }
-            self.problems.append(problem("MW108", rule.place, **numbers))
+            numbers: dict[str, Any] = {"dim": name, "size": size, "other_size": known}
+            self.problems.append(problem("MW108", rule.place, **numbers, tensor=str(tensor), other=str(other)))
 
     def _default(self, tensor: Tensor) -> None:
         """What the language itself says of a tensor that no rule matches."""
@@ -214,13 +208,8 @@ class _Resolver:
         return layout
 
     def _report_mismatch(self, tensor: Tensor, source: Tensor, rule: Rule) -> None:
-        numbers: dict[str, Any] = {
-            "tensor": str(tensor),
-            "source": str(source),
-            "pattern": rule.pattern,
-            "path": tensor.path,
-        }
-        self.problems.append(problem("MW115", rule.place, **numbers))
+        numbers: dict[str, Any] = {"pattern": rule.pattern, "path": tensor.path}
+        self.problems.append(problem("MW115", rule.place, **numbers, tensor=str(tensor), source=str(source)))
 
     def _report_orphan(self, tensor: Tensor, rule: Rule) -> None:
         self.failed.add(key_of(tensor))

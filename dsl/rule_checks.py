@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from .errors import FlawError, Problem, problem, suggest
 from .follow import cycle
 from .patterns import compile_pattern
-from .plan import Assignment, Dim, Dims, Like, Mesh, Place, Plan, Shard, Split
+from .plan import Assignment, Dim, Dims, Like, Mesh, Place, Plan, Remat, Shard, Split
 from .tensors import Tensor
 
 
@@ -48,9 +48,10 @@ def unused_axes(plan: Plan) -> Iterator[Problem]:
 def unknown_saved(plan: Plan, tensors: Sequence[Tensor]) -> Iterator[Problem]:
     """A problem for each value that the remat policy keeps and the model does not tag."""
     tagged = [tensor.path.removeprefix("acts/") for tensor in tensors if tensor.role == "tagged"]
-    for name in plan.remat.names if plan.remat else ():
+    remat = plan.remat or Remat(policy="none")
+    for name in remat.names:
         if name not in tagged:
-            yield problem("MW117", plan.remat and plan.remat.place, name=name, suggestion=suggest(name, set(tagged)))
+            yield problem("MW117", remat.place, name=name, suggestion=suggest(name, set(tagged)))
 
 
 def like_cycles(plan: Plan) -> Iterator[Problem]:

@@ -28,9 +28,8 @@ def _tidy(node: Any) -> Any:
         properties = {name: _tidy(value) for name, value in node["properties"].items()}
         node = {**node, "properties": properties}
         return {key: value if key == "properties" else _tidy(value) for key, value in node.items() if key != "title"}
-    kept = {
-        key: _tidy(value) for key, value in node.items() if not (key == "title" or (key, value) == ("default", None))
-    }
+    silent = [("default", None), ("title", node.get("title"))]
+    kept = {key: _tidy(value) for key, value in node.items() if (key, value) not in silent}
     for pattern, value in kept.pop("patternProperties", {}).items():
         kept |= {"propertyNames": {"pattern": pattern}, "additionalProperties": value}
     choices = [choice for choice in kept.get("anyOf", []) if choice != {"type": "null"}]

@@ -24,19 +24,29 @@ Span = tuple[int, int, int, int]  # first line and column, last line and column;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composed:
-    """A text's tree (None without one), its problems, whether it was read to its end, and where its scalars stand."""
+    """A text's tree (None without one), its problems, whether it was read to its end, and where its scalars stand.
+
+    ``last`` is the place of the last scalar, which a syntax error may have cut short.
+    """
 
     root: Node | None
     problems: tuple[Problem, ...]
     whole: bool
     spans: tuple[Span, ...]
+    last: Place | None = None
 
 
 def compose(text: str, file: str | None = None) -> Composed:
     """The tree of a cleaned text. Never raises: what is wrong is among the problems."""
     builder = _Builder(file=file)
     whole = builder.read(text)
-    return Composed(root=builder.finish(), problems=tuple(builder.problems), whole=whole, spans=tuple(builder.spans))
+    return Composed(
+        root=builder.finish(),
+        problems=tuple(builder.problems),
+        whole=whole,
+        spans=tuple(builder.spans),
+        last=builder.last,
+    )
 
 
 class _StopError(Exception):
@@ -58,7 +68,7 @@ class _Open:
     def closed(self) -> Node:
         """What has been read of it."""
         if self.is_mapping:
-            return Branch(entries=tuple(self.entries.values()), place=self.place, flow=self.flow)
+            return Branch(entries=self.entries, place=self.place, flow=self.flow)
         return Items(items=tuple(self.items), place=self.place)
 
 
@@ -73,6 +83,7 @@ class _Builder:
     root: Node | None = None
     documents: int = 0
     nodes: int = 0
+    last: Place | None = None
 
     def read(self, text: str) -> bool:
         """Reads the text as far as it goes; whether that was to its end."""
@@ -131,7 +142,7 @@ class _Builder:
     def _scalar(self, event: Any) -> None:
         start, end = event.start_mark, event.end_mark
         self.spans.append((start.line, start.column, end.line, end.column))
-        place = self._place(event)
+        place = self.last = self._place(event)
         if event.style:
             quote = 1 if event.style in "'\"" else 0
             self._add(Leaf(value=event.value, place=place, quote=quote, flawed=event.tag is not None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,13 +33,9 @@ class Entry:
 class Branch:
     """A mapping. ``flow`` says that it was written with braces."""
 
-    entries: tuple[Entry, ...]
+    entries: Mapping[str, Entry]
     place: Place
     flow: bool = False
-
-    def entry(self, key: str) -> Entry | None:
-        """The entry with this key."""
-        return next((entry for entry in self.entries if entry.key == key), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +52,7 @@ Node = Leaf | Branch | Items
 def data(node: Node) -> Any:
     """The node as plain dicts, lists and scalars."""
     if isinstance(node, Branch):
-        return {entry.key: data(entry.value) for entry in node.entries}
+        return {entry.key: data(entry.value) for entry in node.entries.values()}
     if isinstance(node, Items):
         return [data(item) for item in node.items]
     return node.value

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,6 +14,7 @@ from .errors import Problem, problem, shorten, suggest
 from .plan import Place
 from .tree import Branch, Items, Leaf, Node, data
 
+MAX_PROBLEMS = 1000
 Path = tuple[str | int, ...]
 
 _KINDS = {
@@ -20,8 +22,8 @@ _KINDS = {
     "text": "a text",
     "list": "a list",
     "mapping": "a mapping",
-    "split": "a mapping with the key 'split'",
-    "shard": "a mapping with the key 'shard'",
+    "split form": "a mapping with the key 'split'",
+    "shard form": "a mapping with the key 'shard'",
 }
 _EXPECTED = {
     "int_type": "a whole number",
@@ -51,18 +53,28 @@ _EXAMPLES = {
 }
 
 
-def validate(root: Branch, *, whole: bool) -> tuple[Document | None, list[Problem]]:
-    """The document, or None and its problems. Where the text was not read to its end (``whole``), no key is missing."""
-    problems = list(_without_value(root, ()))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validated:
+    """The document (None where there is none), its problems, and how many more there are than were looked into."""
+
+    document: Document | None
+    problems: tuple[Problem, ...]
+    more: int = 0
+
+
+def validate(root: Branch, *, whole: bool) -> Validated:
+    """The document, or its problems. Where the text was not read to its end (``whole``), no key is missing."""
     document = None
+    errors: list[Any] = []
     try:
         document = Document.model_validate(data(root))
     except ValidationError as error:
-        for entry in error.errors(include_url=False):
-            if whole or entry["type"] != "missing":
-                problems += _problems(root, entry)
+        errors = [e for e in error.errors(include_url=False) if whole or e["type"] != "missing"]
+    problems = list(islice(_without_value(root, ()), MAX_PROBLEMS))
+    problems += [found for error in errors[:MAX_PROBLEMS] for found in _problems(root, error)]
     refused = _refused_places(root)
-    return document, [p for p in _first_of_each_place(problems) if p.place not in refused]
+    shown = tuple(p for p in _first_of_each_place(problems) if p.place not in refused)
+    return Validated(document=document, problems=shown, more=max(0, len(errors) - MAX_PROBLEMS))
 
 
 def _problems(root: Branch, error: Any) -> list[Problem]:
@@ -71,7 +83,7 @@ def _problems(root: Branch, error: Any) -> list[Problem]:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "flaws":
         place = key_place if error["loc"][-1] == "[key]" else _text_place(node)
-        return [flaw.at(place) for flaw in context["flaws"]]
+        return [flaw.at(place) for flaw in context["flaws"][:MAX_PROBLEMS]]
     if kind == "extra_forbidden":
         keys = legal_keys(path[:-1])
         numbers: dict[str, Any] = {
@@ -88,8 +100,6 @@ def _problems(root: Branch, error: Any) -> list[Problem]:
 
 
 def _wrong_value(path: Path, node: Node, kind: str, context: dict[str, Any]) -> Problem:
-    if path == ("meshwright",) and isinstance(node, Leaf) and isinstance(node.value, int):
-        return problem("MW016", node.place, got=node.value)
     if kind.startswith("union_tag"):
         expected = _either(context.get("expected_tags", "'split', 'shard'"))
     else:
@@ -110,7 +120,7 @@ def _follow(root: Branch, location: tuple[str | int, ...]) -> tuple[Path, Node, 
     node: Node = root
     key_place = root.place
     for step in location:
-        if isinstance(node, Branch) and isinstance(step, str) and (entry := node.entry(step)):
+        if isinstance(node, Branch) and isinstance(step, str) and (entry := node.entries.get(step)):
             node, key_place = entry.value, entry.place
         elif isinstance(node, Items) and isinstance(step, int) and step < len(node.items):
             node = node.items[step]
@@ -126,7 +136,7 @@ def _without_value(node: Node, path: Path) -> Iterator[Problem]:
     if isinstance(node, Leaf) and node.value is None and path not in ((), ("tensors",)):
         yield problem("MW017", node.place, what=_what(path))
     if isinstance(node, Branch) and path != ("with",):
-        for entry in node.entries:
+        for entry in node.entries.values():
             yield from _without_value(entry.value, (*path, entry.key))
     if isinstance(node, Items):
         for i, item in enumerate(node.items):
@@ -137,7 +147,7 @@ def _refused_places(node: Node) -> set[Place]:
     """Where the reader has already refused a value: nothing more is to be said of it."""
     if isinstance(node, Leaf):
         return {_text_place(node), node.place} if node.flawed else set()
-    inner = [entry.value for entry in node.entries] if isinstance(node, Branch) else node.items
+    inner = [entry.value for entry in node.entries.values()] if isinstance(node, Branch) else node.items
     return set().union(*map(_refused_places, inner))
 
 
