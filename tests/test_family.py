@@ -112,6 +112,8 @@ def test_every_bad_setting_is_told_at_once() -> None:
         ({"layers": float("nan")}, "MW602", "whole number"),
         ({"dropout": float("nan")}, "MW603", "at least 0"),
         ({"batch": 0}, "MW603", "at least 1"),
+        ({"heads": 10**30}, "MW603", "below"),
+        ({"batch": 2**31 - 1, "length": 2**31 - 2}, "MW607", "none"),
     ],
 )
 def test_a_bad_setting_is_told_with_what_is_legal(settings: dict[str, Any], code: str, words: str) -> None:

@@ -17,6 +17,7 @@ _KINDS = {
     "bool": ((bool,), "true or false"),
     "str": ((str,), "a word"),
 }
+_TOO_LARGE = 2**31  # no dim of a model has as many elements
 
 
 def read_settings(model: str, config: type[C], defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> C:
@@ -65,14 +66,14 @@ def _problems(
 
 def _broken_bound(field: Field[Any], value: Any) -> str:
     """What ``value`` should have been, or the empty string if it is legal."""
-    rules = field.metadata
-    if value is None:
+    rules = {"below": _TOO_LARGE, **field.metadata}
+    if value is None or isinstance(value, bool):
         return ""
     if "choices" in rules and value not in rules["choices"]:
         return "one of " + ", ".join(rules["choices"])
     if "least" in rules and not value >= rules["least"]:
         return f"at least {rules['least']}"
-    if "below" in rules and not value < rules["below"]:
+    if not isinstance(value, str) and not value < rules["below"]:
         return f"below {rules['below']}"
     return ""
 
