@@ -14,6 +14,7 @@ from subprocess import PIPE
 from typing import Any
 
 import pytest
+from meshwright.backends.jax.interrupt import Interrupt
 from meshwright.backends.jax.metrics import RunSummary, plain
 from meshwright.backends.jax.train import run
 from meshwright.cli import main
@@ -227,19 +228,38 @@ def test_the_command_makes_as_many_devices_as_the_plan_says(plan_file: Path) -> 
     assert json.loads(done.stdout)["num_devices"] == 4
 
 
+def has_lines(path: Path, count: int) -> bool:
+    return path.exists() and path.read_text().count("\n") >= count
+
+
+def endless_run(plan_file: Path, path: Path) -> subprocess.Popen[str]:
+    """A run by the command, once it has taken some steps."""
+    command = [sys.executable, "-m", "meshwright.cli", "run", str(plan_file), "--steps", "1000000000", "--json"]
+    process = subprocess.Popen([*command, "--metrics", str(path)], cwd=TESTS, stdout=PIPE, stderr=PIPE, text=True)
+    deadline_s = time.monotonic() + 60
+    while process.poll() is None and not has_lines(path, 20) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    return process
+
+
 def test_ctrl_c_finishes_the_step_and_keeps_every_record(plan_file: Path, tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    command = [sys.executable, "-m", "meshwright.cli", "run", str(plan_file), "--steps", "1000000000"]
-    process = subprocess.Popen(
-        [*command, "--metrics", str(path), "--json"], cwd=TESTS, stdout=PIPE, stderr=PIPE, text=True
-    )
-    deadline_s = time.monotonic() + 60
-    while (not path.exists() or path.read_text().count("\n") < 20) and time.monotonic() < deadline_s:
-        time.sleep(0.05)
+    process = endless_run(plan_file, path)
     process.send_signal(signal.SIGINT)
-    told, _ = process.communicate(timeout=60)
+    told, said = process.communicate(timeout=60)
     assert process.returncode == 130
+    assert "Ctrl-C again kills" in said
     *steps, summary = records(path)[2:]
     assert json.loads(told)["steps"] == len(steps)
     assert [record["step"] for record in steps] == list(range(1, len(steps) + 1))
     assert (summary["status"], summary["steps"]) == ("interrupted", len(steps))
+
+
+def test_the_second_ctrl_c_kills_and_then_the_old_handler_is_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupt() as interrupt:
+        assert not interrupt.asked
+        signal.raise_signal(signal.SIGINT)
+        assert interrupt.asked
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is before
