@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from typing import Any, Literal
 from .messages import MESSAGES
 from .plan import Place
 
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 MAX_WORD = 200  # characters of a user's word that are compared or shown
 Severity = Literal["error", "note"]
 
@@ -58,8 +60,8 @@ def problem(code: str, place: Place | None = None, *, severity: Severity = "erro
     text = MESSAGES[code]
     return Problem(
         code=code,
-        message=text.message.format(**numbers),
-        remedy=text.remedy.format(**numbers),
+        message=_printable(text.message.format(**numbers)),
+        remedy=_printable(text.remedy.format(**numbers)),
         place=place,
         severity=severity,
         numbers={key: _plain(value) for key, value in numbers.items()},
@@ -123,6 +125,11 @@ def shorten(text: str, *, limit: int = 60) -> str:
 def _position(problem: Problem) -> tuple[str, int, int]:
     place = problem.place
     return (place.file or "", place.line, place.column) if place else ("", 0, 0)
+
+
+def _printable(text: str) -> str:
+    """The text without what a terminal obeys: a file must not steer the screen of who reads about it."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,226 @@
+"""The command line: exit codes, what goes to which stream, and that nothing a user does ends in a traceback."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from meshwright import cli
+from meshwright.backends.jax import loading
+from meshwright.dsl.errors import PlanError, problem
+from meshwright.dsl.plan import Plan
+from meshwright.dsl.tensors import Tensor
+
+LEGAL = "meshwright: 1\nmesh: {x: 4}\ntensors:\n  params/**: M@x\n"
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.yaml"
+    path.write_text(LEGAL)
+    return path
+
+
+def run(*arguments: object) -> int:
+    return cli.main([str(a) for a in arguments])
+
+
+def give_tensors(monkeypatch: pytest.MonkeyPatch, *tensors: Tensor) -> None:
+    def table(plan: Plan) -> list[Tensor]:
+        return list(tensors)
+
+    monkeypatch.setattr(loading, "tensor_table", table)
+
+
+def tensor(path: str, *shape: int) -> Tensor:
+    return Tensor(path=path, shape=shape, dtype="float32", role="argument")
+
+
+def test_help_is_instant_and_brings_neither_jax_nor_pydantic_nor_rich() -> None:
+    heavy = ("jax", "pydantic", "rich", "yaml", "numpy")
+    code = (
+        "import sys\nfrom meshwright.cli import main\n"
+        f"try: main(['--help'])\nfinally: print([m for m in {heavy} if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip().endswith("[]")
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "meshwright.cli", "--help"], capture_output=True, check=True)
+    assert time.perf_counter() - start < 2
+
+
+@pytest.mark.parametrize("arguments", [[], ["chekc"], ["check"], ["check", "a", "b"], ["check", "a", "--jsn"], ["fmt"]])
+def test_bad_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("meshwright ")
+
+
+def test_a_legal_plan_is_0(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("check", plan) == 0
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err == f"{plan}: legal, complete\n"
+
+
+def test_a_plan_with_holes_is_legal_and_not_complete(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan.write_text(LEGAL + "  opt/**: auto\n")
+    assert run("check", plan, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["schema_version"], answer["legal"], answer["complete"]) == (1, True, False)
+    assert answer["holes"] == ["tensors.opt/**"]
+
+
+def test_every_problem_is_a_line_with_its_place(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan.write_text("meshwright: 1\nmehs: auto\nremat: ful\n")
+    assert run("check", plan) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == [
+        f"{plan}:2:1: MW011 'mehs' is not a key of a plan.",
+        f"{plan}:3:8: MW015 'remat' must be 'none', 'full', 'dots' or 'auto', not 'ful'.",
+    ]
+    assert run("check", plan, "--json") == 2
+    answer = json.loads(capsys.readouterr().out)
+    assert [(p["code"], p["line"], p["column"]) for p in answer["problems"]] == [("MW011", 2, 1), ("MW015", 3, 8)]
+
+
+def test_a_plan_is_read_from_the_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"meshwright: 3\n")))
+    assert run("check", "-") == 2
+    assert "<stdin>:1:13: MW016" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["check", "fmt"])
+def test_a_file_that_is_not_there_is_2(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command, tmp_path / "none.yaml") == 2
+    assert run(command, tmp_path) == 2
+    assert capsys.readouterr().err.count("MW001") == 2
+
+
+def test_the_models_tensors_are_checked(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan.write_text(LEGAL + "model: some.where:model\n")
+    give_tensors(monkeypatch, tensor("params/w", 6), tensor("opt/w", 6))
+    assert run("check", plan) == 2
+    err = capsys.readouterr().err
+    assert f"{plan}:4:3: MW105" in err
+    assert f"{plan}:3:1: MW103" in err
+
+
+def test_a_plan_whose_arguments_do_not_fit_is_1(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan.write_text(LEGAL + "model: some.where:model\nlimits: {hbm: 1 MiB}\n")
+    give_tensors(monkeypatch, tensor("params/w", 2**20))
+    assert run("check", plan, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["argument_bytes"] == {"params": 2**20}
+    give_tensors(monkeypatch, tensor("params/w", 2**20 + 4))
+    assert run("check", plan, "--json") == 1
+    streams = capsys.readouterr()
+    assert json.loads(streams.out)["fits"] is False
+    assert "MW122" in streams.err
+    assert "1,048,580 bytes" in streams.err
+
+
+def test_a_model_that_cannot_be_loaded_does_not_hide_other_problems(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(plan: Plan) -> Any:
+        raise PlanError([problem("MW301", plan.places["model"])])
+
+    monkeypatch.setattr(loading, "tensor_table", broken)
+    plan.write_text(LEGAL + "  b: M@y\nmodel: some.where:model\ntopology: v99:4\n")
+    assert run("check", plan) == 2
+    err = capsys.readouterr().err
+    assert "MW301" in err
+    assert "MW106" in err
+    assert "v99" in err
+
+
+def test_fmt_writes_in_place_and_then_has_nothing_to_do(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan.write_text("mesh: {x:   4} # four\nmeshwright: 1\n")
+    assert run("fmt", "--check", plan) == 1
+    assert "not canonical" in capsys.readouterr().err
+    assert run("fmt", "--stdout", plan) == 0
+    assert capsys.readouterr().out == "meshwright: 1\nmesh: {x: 4}  # four\n"
+    assert run("fmt", plan) == 0
+    assert plan.read_text() == "meshwright: 1\nmesh: {x: 4}  # four\n"
+    assert run("fmt", "--check", plan) == 0
+
+
+def test_fmt_goes_on_after_a_file_that_is_no_plan(plan: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("plan")
+    plan.write_text("mesh:   auto\nmeshwright: 1\n")
+    assert run("fmt", bad, plan) == 2
+    assert plan.read_text() == "meshwright: 1\nmesh: auto\n"
+    assert bad.read_text() == "plan"
+
+
+def test_diff_is_1_where_plans_differ(plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(LEGAL.replace("4", "8"))
+    assert run("diff", plan, plan) == 0
+    assert run("diff", plan, other) == 1
+    assert capsys.readouterr().out == "~ mesh.x: 4 -> 8\n"
+    assert run("diff", plan, other, "--json") == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["changes"] == [{"kind": "changed", "key": "mesh.x", "before": "4", "after": "8"}]
+    assert run("diff", "-", "-") == 2
+
+
+def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("schema") == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "Meshwright plan"
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    process = subprocess.run([sys.executable, "-m", "meshwright.cli", "schema"], stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert process.returncode == 0
+    assert process.stderr == b""
+
+
+def test_control_c_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(path: str) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_load", interrupted)
+    assert run("check", "plan.yaml") == 130
+    assert capsys.readouterr().err == "meshwright: interrupted\n"
+
+
+def test_any_encoding_of_the_terminal_will_do(plan: Path) -> None:
+    plan.write_text(LEGAL + "name: 'é→'\n", encoding="utf-8")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-m", "meshwright.cli", "fmt", "--stdout", str(plan)]
+    process = subprocess.run(command, capture_output=True, env=environment, check=True)
+    assert "é→" in process.stdout.decode("utf-8")
+
+
+def test_a_file_cannot_send_escape_sequences_to_the_terminal(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan.write_text('meshwright: 1\n"\\e[31mname": a\n')
+    assert run("check", plan) == 2
+    err = capsys.readouterr().err
+    assert "\x1b" not in err
+    assert "\\x1b[31mname" in err
