@@ -10,10 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .hlo import Instruction, Program
 from .hlo_loops import Runs
+from .hlo_origin import Origins
 from .hlo_source import SourceLine
-from .replica_groups import AxisUse, axes_of_groups, axes_of_pairs, replica_groups, source_target_pairs
+from .replica_groups import AxisUse, axes_of_groups, axes_of_pairs, replica_groups, slices_joined, source_target_pairs
 
 ALL_GATHER = "all-gather"
 ALL_REDUCE = "all-reduce"
@@ -42,7 +45,8 @@ class Collective:
 
     ``num_bytes`` is what one device holds of it each time it runs: the larger of its operands and its results, that is
     the gathered result of an all-gather, the unreduced operand of a reduce-scatter. ``times`` is how often it runs in a
-    step, ``group_size`` how many devices it joins, ``op_name`` JAX's name stack, ``source`` the line that asked for it.
+    step, ``group_size`` how many devices it joins (two for a permute), ``across_slices`` whether it crosses the
+    data-centre network, ``op_name`` JAX's name stack, ``source`` the line that asked for it.
     """
 
     kind: str
@@ -52,6 +56,7 @@ class Collective:
     dtype: str
     group_size: int
     axes: tuple[AxisUse, ...]
+    across_slices: bool
     op_name: str | None
     source: SourceLine | None
 
@@ -70,19 +75,23 @@ class Collective:
             "total_bytes": self.total_bytes,
             "dtype": self.dtype,
             "group_size": self.group_size,
+            "across_slices": self.across_slices,
             "axes": [{"name": a.name, "extent": a.extent, "size": a.size} for a in self.axes],
             "op_name": self.op_name,
             "source": str(self.source) if self.source else None,
         }
 
 
-def collectives(runs: Runs, mesh: Mapping[str, int]) -> tuple[Collective, ...]:
+def collectives(runs: Runs, mesh: Mapping[str, int], slices: np.ndarray | None = None) -> tuple[Collective, ...]:
     """Every collective that a step runs, in program order; ``mesh`` is its axes' sizes, major first.
 
-    An asynchronous one counts once, wherever its parts stand. Those that join one device alone are left out.
+    ``slices``, (slices, devices of each), are the positions in the mesh's flat order of each slice's devices: a machine
+    of several slices runs one program a slice. An asynchronous collective counts once, wherever its parts stand. Those
+    that join one device alone are left out.
     """
-    found = (_collective(runs, mesh, name, i) for name, i in _instructions(runs))
-    return tuple(collective for collective in found if collective is not None and collective.group_size > 1)
+    reader = _Reader(runs=runs, mesh=mesh, slices=slices, origins=Origins(runs=runs))
+    found = (reader.collective(name, i) for name, i in _instructions(runs))
+    return tuple(collective for collective in found if collective.group_size > 1)
 
 
 def total_bytes_by_kind(listed: Iterable[Collective]) -> dict[str, int]:
@@ -95,18 +104,15 @@ def total_bytes_by_kind(listed: Iterable[Collective]) -> dict[str, int]:
 
 def _instructions(runs: Runs) -> Iterator[tuple[str, Instruction]]:
     """The instructions that begin a collective, each with its computation's name."""
-    started = {_chain(i) for name in runs.order for i in _chained(runs.program, name) if _starts(runs.program, name)}
+    begins = {name for name in runs.order if _begins_chain(runs.program, name)}
+    begun = {_chain(i) for name in begins for i in runs.program.computations[name].instructions.values()} - {None}
     for name in runs.order:
         if not runs.times[name]:
             continue
         for instruction in runs.program.computations[name].instructions.values():
-            continued = _chain(instruction) in started and not _starts(runs.program, name)
+            continued = name not in begins and _chain(instruction) in begun
             if _kind(name, instruction) and not continued:
                 yield name, instruction
-
-
-def _chained(program: Program, name: str) -> list[Instruction]:
-    return [i for i in program.computations[name].instructions.values() if _chain(i)]
 
 
 def _chain(instruction: Instruction) -> tuple[str, str] | None:
@@ -118,7 +124,7 @@ def _chain(instruction: Instruction) -> tuple[str, str] | None:
     return (chain[1], channel[1]) if chain and channel else None
 
 
-def _starts(program: Program, name: str) -> bool:
+def _begins_chain(program: Program, name: str) -> bool:
     root = program.computations[name].root
     return root is not None and _CHAIN_START in root.attributes
 
@@ -129,47 +135,81 @@ def _base(opcode: str) -> str:
 
 def _kind(computation: str, instruction: Instruction) -> str | None:
     """Its kind, None for what is no collective. A fused reduce-scatter of the TPU compiler holds an all-reduce."""
-    base = _base(instruction.opcode)
+    base = _transfer(instruction) or _base(instruction.opcode)
     if base == ALL_REDUCE and computation.startswith(_FUSED_REDUCE_SCATTER):
         return REDUCE_SCATTER
     return base if base in KINDS else None
 
 
-def _collective(runs: Runs, mesh: Mapping[str, int], name: str, instruction: Instruction) -> Collective | None:
-    kind = _kind(name, instruction)
-    shapes = instruction.shapes
-    if kind is None or not shapes:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    """A program, the mesh it runs on, and where its operations come from."""
+
+    runs: Runs
+    mesh: Mapping[str, int]
+    slices: np.ndarray | None
+    origins: Origins
+
+    def collective(self, name: str, instruction: Instruction) -> Collective:
+        """The collective that this instruction of this computation begins."""
+        kind = _kind(name, instruction) or instruction.opcode
+        group_size, axes = self._joined(instruction)
+        origin = self.origins.of(name, instruction, made_for_users=kind not in (ALL_REDUCE, REDUCE_SCATTER))
+        attributes = origin.attributes if origin else ""
+        return Collective(
+            kind=kind,
+            name=instruction.name,
+            num_bytes=_bytes(self.runs.program, name, instruction),
+            times=self.runs.times[name],
+            dtype=next((shape.dtype for shape in instruction.shapes), ""),
+            group_size=group_size,
+            axes=axes,
+            across_slices=_transfer(instruction) is not None,
+            op_name=instruction.op_name or (origin.op_name if origin else None),
+            source=self.runs.program.sources.user_line(attributes),
+        )
+
+    def _joined(self, instruction: Instruction) -> tuple[int, tuple[AxisUse, ...]]:
+        """How many devices it joins, and along which axes."""
+        if _transfer(instruction) is not None:
+            return self._joined_slices(slices_joined(instruction.attributes))
+        pairs = source_target_pairs(instruction.attributes)
+        if pairs is not None:
+            moved = self._in_mesh(pairs[pairs[:, 0] != pairs[:, 1]])
+            return (2 if len(moved) else 1), axes_of_pairs(moved, self.mesh)
+        groups = replica_groups(instruction.attributes, self.runs.program.num_partitions)
+        if groups is None:
+            return self.runs.program.num_partitions, ()
+        return groups.shape[1], axes_of_groups(self._in_mesh(groups), self.mesh)
+
+    def _joined_slices(self, joined: tuple[int, ...]) -> tuple[int, tuple[AxisUse, ...]]:
+        """How many devices a transfer between slices joins, one of each, and along which axes they lie."""
+        if self.slices is None or not joined:
+            return max(2, len(joined)), ()
+        return len(joined), axes_of_groups(self.slices[list(joined), :1].T, self.mesh)
+
+    def _in_mesh(self, positions: np.ndarray) -> np.ndarray:
+        """Positions in the whole mesh for those in the program, which is one slice's where there are several."""
+        one_slice = self.slices is not None and self.runs.program.num_partitions == self.slices.shape[1]
+        return np.asarray(self.slices[0][positions]) if one_slice and self.slices is not None else positions
+
+
+def _transfer(instruction: Instruction) -> str | None:
+    """The kind of a transfer between slices, which the TPU compiler writes as a send to the host; else None."""
+    if instruction.opcode != "send":
         return None
-    group_size, axes = _joined(runs.program, mesh, instruction)
-    said = _metadata(runs, name, instruction)
-    return Collective(
-        kind=kind,
-        name=instruction.name,
-        num_bytes=_bytes(runs.program, name, instruction),
-        times=runs.times[name],
-        dtype=shapes[0].dtype,
-        group_size=group_size,
-        axes=axes,
-        op_name=said.op_name,
-        source=runs.program.sources.user_line(said.attributes),
-    )
-
-
-def _joined(program: Program, mesh: Mapping[str, int], instruction: Instruction) -> tuple[int, tuple[AxisUse, ...]]:
-    """How many devices it joins, and along which axes."""
-    pairs = source_target_pairs(instruction.attributes)
-    if pairs is not None:
-        moved = pairs[pairs[:, 0] != pairs[:, 1]]
-        return (2 if len(moved) else 1), axes_of_pairs(moved, mesh)
-    groups = replica_groups(instruction.attributes, program.num_partitions)
-    if groups is None:
-        return program.num_partitions, ()
-    return groups.shape[1], axes_of_groups(groups, mesh)
+    said = re.search(r'_xla_megascale_transfer_type="(\w+)"', instruction.attributes)
+    if said is None:
+        return None
+    kind = said[1].lower().replace("_", "-")
+    return kind if kind in KINDS else COLLECTIVE_PERMUTE
 
 
 def _bytes(program: Program, computation: str, instruction: Instruction) -> int:
     """The larger of operands and results. What a start returns holds its operands (and counters) beside its results."""
     operands = program.operand_bytes(computation, instruction)
+    if _transfer(instruction) is not None:
+        return max(operands, _received(program, computation, instruction))
     if instruction.opcode == f"{COLLECTIVE_PERMUTE}-start":
         return operands
     if instruction.opcode == f"{ALL_GATHER}-start":
@@ -177,11 +217,8 @@ def _bytes(program: Program, computation: str, instruction: Instruction) -> int:
     return max(operands, instruction.num_bytes)
 
 
-def _metadata(runs: Runs, name: str, instruction: Instruction) -> Instruction:
-    """The instruction that says where it comes from: itself, else the one that calls its computation, and so on up."""
-    while "metadata={" not in instruction.attributes and runs.callers[name]:
-        caller = runs.callers[name][0]
-        if caller.instruction.opcode == "while":
-            break
-        name, instruction = caller.caller, caller.instruction
-    return instruction
+def _received(program: Program, computation: str, send: Instruction) -> int:
+    """Bytes of the receive that belongs to a send between slices."""
+    meeting = re.search(r'_xla_host_transfer_rendezvous="[^"]*"', send.attributes)
+    receives = (i for i in program.computations[computation].instructions.values() if i.opcode == "recv")
+    return next((i.shapes[0].num_bytes for i in receives if meeting and meeting[0] in i.attributes), 0)

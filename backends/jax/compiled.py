@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ...planner.topology import Machine
 from .collectives import Collective, collectives
 from .hlo import parse
@@ -88,6 +90,7 @@ def compiled_report(
     text: ProgramText,
     *,
     mesh: Mapping[str, int],
+    slices: np.ndarray | None = None,
     machine: Machine | None,
     limit_bytes: int | None,
     arguments: Sequence[Argument],
@@ -96,8 +99,8 @@ def compiled_report(
 ) -> Compiled:
     """What a compiled program (``jax.stages.Compiled``) and its text say.
 
-    ``mesh`` is its axes' sizes, major first; ``limit_bytes`` the plan's own limit; ``arguments`` those that the
-    program kept.
+    ``mesh`` is its axes' sizes, major first; ``slices`` the positions in it of each slice's devices; ``limit_bytes``
+    the plan's own limit; ``arguments`` those that the program kept.
     """
     memory = compiled.memory_analysis()
     runs = Runs(program=parse(text.text)) if text.text is not None else None
@@ -127,7 +130,7 @@ def compiled_report(
         cycles=cycles,
         compute_s=cycles / clock_hz if cycles is not None and clock_hz else None,
         matrix_flops=matrix_flops(runs) if runs else None,
-        collectives=collectives(runs, mesh) if runs else (),
+        collectives=collectives(runs, mesh, slices) if runs else (),
         strays=tuple(strays),
         note=text.note,
     )

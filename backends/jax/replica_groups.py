@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 _GROUPS = re.compile(
-    r"\b(?:replica_groups|device_list)=(mesh\[[^\]]*\](?:,? ?device_ids=\(?[^{)]*\)?)? ?\{[^}]*\}"
+    r"\b(?:replica_groups|device_list)=(mesh\[[^\]]*\](?:,? ?device_ids=\([^{]*\))? ?\{[^}]*\}"
     r"|\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?|\{\}|\{\{[\d,{} ]*\}\})"
 )
 _IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_SLICES = re.compile(r'_xla_megascale_target=(?:"\{([\d,]+)\}x|\{\{([\d,]+)\})')
+_SLICE_IDS = 100_000
 _PAIRS = re.compile(r"source_target_pairs=\{(\{[\d,{} ]*\})?\}")
 
 
@@ -59,6 +61,20 @@ def source_target_pairs(attributes: str) -> np.ndarray | None:
     if found is None:
         return None
     return np.array(list(map(int, re.findall(r"\d+", found[1] or "")))).reshape(-1, 2)
+
+
+def slices_joined(attributes: str) -> tuple[int, ...]:
+    """The slices, from 0, that a transfer between slices joins, in its first group; empty if it is none.
+
+    Two notations: slices from 1 by devices, ``"{1,2}x{0:3}"``, and lists of device numbers, ``{{100000,300000},...}``,
+    of which slice ``n`` has those from 100,000 (n + 1).
+    """
+    found = _SLICES.search(attributes)
+    if found is None:
+        return ()
+    numbers = map(int, (found[1] or found[2]).split(","))
+    slices = (number if found[1] else number // _SLICE_IDS for number in numbers)
+    return tuple(sorted({number - 1 for number in slices}))
 
 
 def axes_of_groups(groups: np.ndarray, mesh: Mapping[str, int]) -> tuple[AxisUse, ...]:
@@ -107,6 +123,10 @@ def _mesh_groups(text: str) -> np.ndarray:
 
 
 def _mesh_devices(text: str, sizes: list[int]) -> np.ndarray:
+    """The devices of the mesh, in its order: ``device_ids=([2,4]T(1,0))``, a list of them, or 0, 1, 2, ..."""
+    permuted = re.search(r"\(\[([\d,]+)\]T(\([\d,]+\))\)", text)
+    if permuted:
+        return _iota(f"[{int(np.prod(sizes))}]<=[{permuted[1]}]T{permuted[2]}")
     if "<=" in text:
         return _iota(text).ravel()
     listed = re.findall(r"\d+", text)

@@ -118,6 +118,7 @@ def _collectives(listed: Iterable[Collective]) -> Rows:
     alike: dict[tuple[str, str, str], list[Collective]] = {}
     for collective in listed:
         axes = "+".join(map(str, collective.axes)) or f"{collective.group_size} devices"
+        axes += ", across slices" if collective.across_slices else ""
         alike.setdefault((collective.kind, axes, str(collective.source or collective.op_name or "")), []).append(
             collective
         )

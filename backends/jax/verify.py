@@ -16,6 +16,7 @@ import numpy as np
 from ...dsl.errors import PlanError, problem
 from ...dsl.plan import Plan
 from ...dsl.tensors import Tensor
+from ...planner.device_order import device_numbers
 from ...planner.topology import Machine, physical
 from .apply import Applied, apply, edge_shardings
 from .compiled import Argument, Compiled, compiled_report, misfit_report
@@ -76,6 +77,7 @@ def verify(plan: Plan, step: Step, args: Sequence[PyTree], *, devices: Sequence[
         compiled,
         program_text(compiled, lowered, machine),
         mesh={axis: size or 1 for axis, size in plan.mesh.sizes.items()},
+        slices=_slices(plan, machine),
         machine=machine,
         limit_bytes=plan.limits.hbm_bytes,
         arguments=_arguments(applied, _leaves(compiled.input_shardings[0])),
@@ -103,6 +105,15 @@ def _misfit(
         arguments=_arguments(applied, edge_shardings(applied.layouts, placed, applied.traced.arguments)),
         compile_s=compile_s,
     )
+
+
+def _slices(plan: Plan, machine: Machine | None) -> np.ndarray | None:
+    """The positions in the mesh's flat order of each slice's devices, (slices, devices of each); None for one slice."""
+    if machine is None or machine.topology.num_slices == 1:
+        return None
+    count = machine.topology.num_slices
+    home = device_numbers(plan.mesh, machine).ravel() // (machine.num_devices // count)
+    return np.argsort(home, kind="stable").reshape(count, -1)
 
 
 def _leaves(shardings: PyTree) -> list[Any]:
