@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax._src.lib.mlir.dialects import sdy
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -24,6 +25,9 @@ P = ParamSpec("P")
 
 mark_p = Primitive("meshwright_mark")
 """Identity on one array. Parameters: ``name`` (of a tagged value) and ``assignment`` (given in place), or None."""
+
+barrier_p = Primitive("meshwright_propagation_barrier")
+"""Identity on one array. Parameter ``allowed``: ``forward`` or ``backward``."""
 
 remat_context = jax.make_user_context(default_value=None)
 """The ``Remat`` of the plan whose step is being traced. JAX's caches see it, so no trace is used under another plan."""
@@ -81,6 +85,15 @@ def remat(fun: Callable[P, T], *, prevent_cse: bool = True) -> Callable[P, T]:
     return block
 
 
+def propagation_barrier(x: jax.Array, *, allowed: Literal["forward", "backward"]) -> jax.Array:
+    """The identity, through which Shardy's propagation spreads layouts one way only; its gradient's, the other way.
+
+    ``forward``: what computes ``x`` is laid out by its own operands, never by what is asked of ``x`` further on. So a
+    reshard stands exactly here: GShard's "execute the einsum locally, then reshard" (section 3.3.2).
+    """
+    return barrier_p.bind(x, allowed=allowed)  # type: ignore[no-any-return]
+
+
 def _saveable(remat: Remat) -> Callable[..., Any]:
     policies = jax.checkpoint_policies
     if remat.policy == "save":
@@ -117,3 +130,19 @@ mark_p.def_abstract_eval(lambda x, **_: x)
 mlir.register_lowering(mark_p, lambda _ctx, x, **_: [x])
 ad.deflinear2(mark_p, lambda cotangent, _x, **params: [mark_p.bind(cotangent, **params)])
 batching.primitive_batchers[mark_p] = _batched
+
+
+def _lower_barrier(_context: Any, x: Any, *, allowed: str) -> Any:
+    directions = {"forward": 1, "backward": 2}  # sdy's PropagationDirection
+    return [sdy.PropagationBarrierOp(x, directions[allowed]).result]
+
+
+def _opposite(allowed: str) -> str:
+    return "backward" if allowed == "forward" else "forward"
+
+
+barrier_p.def_impl(lambda x, **_: x)
+barrier_p.def_abstract_eval(lambda x, **_: x)
+mlir.register_lowering(barrier_p, _lower_barrier)
+ad.deflinear2(barrier_p, lambda cotangent, _x, *, allowed: [barrier_p.bind(cotangent, allowed=_opposite(allowed))])
+batching.defvectorized(barrier_p)

@@ -143,7 +143,9 @@ def _refuse_others(traced: Traced, args: Sequence[PyTree]) -> None:
 
     names = traced.names if len(args) == len(traced.names) else [f"arg{i}" for i in range(len(args))]
     paths = [path for name, arg in zip(names, args, strict=True) for path in leaf_paths(name, arg)]
-    now = {p: str(abstract_tensor(p, _aval(v), role="argument")) for p, v in zip(paths, jax.tree.leaves(args), strict=True)}
+    now = {
+        p: str(abstract_tensor(p, _aval(v), role="argument")) for p, v in zip(paths, jax.tree.leaves(args), strict=True)
+    }
     planned = {t.path: str(t) for t in traced.arguments}
     changed = [f"{planned[p]} is {now[p].split(' ')[-1]}" for p in planned if p in now and now[p] != planned[p]]
     changed += [f"{planned[p]} is missing" for p in planned if p not in now]

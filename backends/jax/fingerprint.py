@@ -35,10 +35,7 @@ def changes(planned: Fingerprint, traced: Traced, dims: Mapping[str, int]) -> li
 def _difference(planned: ArgumentPrint, now: ArgumentPrint) -> str:
     if (planned.tensors, planned.elements) == (now.tensors, now.elements):
         return f"has the same {now.tensors} tensors and {now.elements} elements in other shapes, names or dtypes"
-    return (
-        f"had {planned.tensors} tensors with {planned.elements} elements, "
-        f"has {now.tensors} with {now.elements}"
-    )
+    return f"had {planned.tensors} tensors with {planned.elements} elements, has {now.tensors} with {now.elements}"
 
 
 def _print(tensors: list[Tensor]) -> ArgumentPrint:

@@ -49,9 +49,7 @@ def _convolution_flops(attributes: str, lhs: tuple[int, ...], rhs: tuple[int, ..
     labels = _LABELS.search(attributes)
     if labels is None:
         return 0
-    inputs, kernel, outputs = (
-        dict(zip(said, dims, strict=True)) for said, dims in zip(labels.groups(), (lhs, rhs, result), strict=True)
-    )
+    inputs, kernel, outputs = _by_label(labels[1], lhs), _by_label(labels[2], rhs), _by_label(labels[3], result)
     window = _WINDOW.search(attributes)
     spatial = sorted(label for label in outputs if label.isdigit())
     pairs = [
@@ -61,6 +59,10 @@ def _convolution_flops(attributes: str, lhs: tuple[int, ...], rhs: tuple[int, ..
     groups = re.search(r"batch_group_count=(\d+)", attributes)
     batches = outputs.get("b", 1) if groups is None else inputs.get("b", 1) // int(groups[1])
     return 2 * batches * outputs.get("f", 1) * kernel.get("i", 1) * math.prod(pairs)
+
+
+def _by_label(labels: str, dims: tuple[int, ...]) -> dict[str, int]:
+    return dict(zip(labels, dims, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,9 +83,7 @@ def _step_problems(plan: Plan, traced: Traced, resolution: Resolution) -> Iterat
             yield problem("MW307", plan.result.place, changed=listing(changed))
 
 
-def _in_place(
-    plan: Plan, traced: Traced
-) -> tuple[dict[tuple[tuple[int, ...], Assignment], Layout], list[Problem]]:
+def _in_place(plan: Plan, traced: Traced) -> tuple[dict[tuple[tuple[int, ...], Assignment], Layout], list[Problem]]:
     """The layouts of the assignments that the model itself gives with ``split``, ``replicate`` and ``shard``."""
     layouts: dict[tuple[tuple[int, ...], Assignment], Layout] = {}
     problems: list[Problem] = []

@@ -17,7 +17,7 @@ from ...dsl.plan import DeviceAssignment, Plan
 from ...dsl.tensors import Layout
 from ...planner.device_assignment import axis_assignment
 from ...planner.device_order import device_numbers
-from ...planner.topology import Machine, physical
+from ...planner.topology import physical
 from .devices import topology
 
 
@@ -43,7 +43,9 @@ class DeviceMesh:
             return None
         if layout.device_assignment is not None:
             return self._assigned(layout.device_assignment)
-        kept = (axes if padding or n % self.count(axes) == 0 else () for n, axes in zip(shape, layout.axes, strict=True))
+        kept = (
+            axes if padding or n % self.count(axes) == 0 else () for n, axes in zip(shape, layout.axes, strict=True)
+        )
         return NamedSharding(self.mesh, spec([part for axis in axes for part in self.parts[axis]] for axes in kept))
 
     def is_padded(self, layout: Layout, shape: Sequence[int]) -> bool:
@@ -123,9 +125,7 @@ def _common_cuts(orders: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(sorted(set(common)))
 
 
-def _refined(
-    plan: Plan, sizes: tuple[int, ...], cuts: tuple[int, ...]
-) -> tuple[list[int], dict[str, tuple[str, ...]]]:
+def _refined(plan: Plan, sizes: tuple[int, ...], cuts: tuple[int, ...]) -> tuple[list[int], dict[str, tuple[str, ...]]]:
     """The sizes of the plan's axes cut at ``cuts``, and the names of each axis's parts: its own where it is whole."""
     refined: list[int] = []
     parts: dict[str, tuple[str, ...]] = {}
@@ -150,4 +150,3 @@ def default_devices(plan: Plan) -> tuple[Any, ...]:
     import jax
 
     return tuple(jax.devices())
-

@@ -52,16 +52,24 @@ class Verification:
         return as_json(self)
 
 
-def verify(plan: Plan, step: Step, args: Sequence[PyTree], *, devices: Sequence[Any] | None = None) -> Verification:
+def verify(
+    plan: Plan,
+    step: Step,
+    args: Sequence[PyTree],
+    *,
+    devices: Sequence[Any] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+) -> Verification:
     """Compiles ``step`` under the plan for the plan's topology, ahead of time, and reports what the compiler says.
 
     ``args`` is a tuple of pytrees of ``jax.ShapeDtypeStruct``; ``devices[i]`` is the device with number ``i``, by
-    default the topology's. A program that does not fit is an answer (``fits`` False, with the compiler's numbers).
+    default the topology's. Donation is as ``apply`` has it: a step that does not donate its state holds the old beside the
+    new. A program that does not fit is an answer (``fits`` False, with the compiler's numbers).
     Raises ``PlanError`` for a plan that cannot be applied, a compiler that is not here (MW40x), or a program that
     does not compile for another reason (MW405).
     """
     devices = tuple(devices) if devices is not None else default_devices(plan)
-    applied = apply(plan, step, args, devices)
+    applied = apply(plan, step, args, devices, donate_argnums=donate_argnums)
     placed = device_mesh(plan, devices, applied.layouts.device_assignments)
     machine = physical(plan.topology) if plan.topology else None
     where = str(plan.topology or f"{applied.mesh.size} devices here")

@@ -65,7 +65,7 @@ def top2_gate(
     second_counts = first_counts[:, -1:] + jnp.cumsum(second.mask, axis=1, dtype=jnp.int32)
     first_slot, second_slot = _slot(first, first_counts), _slot(second, second_counts)
     second = _route_randomly(second, uniform)
-    combine_weights = _place(first, first_slot, capacity) + _place(second, second_slot, capacity)
+    flat = _place(first, first_slot, capacity) + _place(second, second_slot, capacity)
     statistics = GateStatistics(
         tokens=_count(valid),
         first_dropped=_count(valid) - _count(_taken(first, first_slot, capacity)),
@@ -74,7 +74,8 @@ def top2_gate(
         load=second_counts[:, -1],
     )
     aux_loss = _aux_loss(gates, first_counts[:, -1], valid)
-    return Gating(combine_weights, combine_weights > 0, aux_loss, statistics)
+    shape = (*gates.shape, capacity)
+    return Gating(flat.reshape(shape), (flat > 0).reshape(shape), aux_loss, statistics)
 
 
 def _choices(gates: jax.Array, valid: jax.Array) -> tuple[_Choice, _Choice]:
@@ -104,10 +105,15 @@ def _route_randomly(second: _Choice, uniform: jax.Array | None) -> _Choice:
 
 
 def _place(choice: _Choice, slot: jax.Array, capacity: int) -> jax.Array:
-    """[G, S, E, C] float32: the gates at their expert and slot. No slot beyond the capacity exists, hence no weight."""
-    weights = jnp.where(choice.mask, choice.gate[..., None], 0.0)
-    slots = jax.nn.one_hot(slot, capacity, dtype=jnp.float32)
-    return weights[:, :, :, None] * slots[:, :, None, :]
+    """[G, S, E·C] float32: the gates at their expert and slot; a choice beyond the capacity has no place.
+
+    Flat, because a small C as the minor dim would be padded to the width of the vector unit.
+    """
+    experts = choice.mask.shape[-1]
+    position = jnp.argmax(choice.mask, axis=-1) * capacity + slot
+    taken = _taken(choice, slot, capacity)
+    chosen = jax.nn.one_hot(jnp.where(taken, position, -1), experts * capacity, dtype=jnp.float32)
+    return choice.gate[..., None] * chosen
 
 
 def _taken(choice: _Choice, slot: jax.Array, capacity: int) -> jax.Array:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ..annotate import tag
+from ..annotate import propagation_barrier, tag
 from .gates import GateStatistics, Gating, top2_gate
 from .parameters import Params
 
@@ -55,13 +55,30 @@ def gate(wg: jax.Array, inputs: jax.Array, valid: jax.Array, *, capacity: int, u
 
 def experts(params: Params, inputs: jax.Array, gating: Gating) -> jax.Array:
     """Dispatch, the experts' feed-forward, combine: lines 3 to 7 of Algorithm 2. [G, S, M]."""
-    dtype = inputs.dtype
-    mask, weights = gating.dispatch_mask.astype(dtype), gating.combine_weights.astype(dtype)
-    wi, wo = params["wi"].astype(dtype), params["wo"].astype(dtype)
-    dispatched = tag(jnp.einsum("GSEC,GSM->EGCM", mask, inputs), "moe/dispatched")
+    wi, wo = params["wi"].astype(inputs.dtype), params["wo"].astype(inputs.dtype)
+    dispatched = tag(dispatch(gating.dispatch_mask, inputs), "moe/dispatched")
     hidden = tag(jax.nn.relu(jnp.einsum("EGCM,EMH->EGCH", dispatched, wi)), "moe/hidden")
     expert_outputs = tag(jnp.einsum("EGCH,EHM->EGCM", hidden, wo), "moe/expert_outputs")
-    return tag(jnp.einsum("GSEC,EGCM->GSM", weights, expert_outputs), "moe/combined")
+    return tag(combine(gating.combine_weights, expert_outputs), "moe/combined")
+
+
+def dispatch(mask: jax.Array, inputs: jax.Array) -> jax.Array:
+    """GSEC, GSM -> EGCM: each token into the slots that it was given.
+
+    Computed where the tokens are: the experts' layout does not spread back into the product, so that what moves is its
+    result, in an all-to-all (section 3.3.2, "resharding"). E and C are one dim X inside, for C is too small a dim.
+    """
+    G, S, E, C = mask.shape
+    sent = jnp.einsum("GSX,GSM->GXM", mask.reshape(G, S, E * C).astype(inputs.dtype), inputs)
+    by_expert = sent.reshape(G, E, C, -1).transpose(1, 0, 2, 3)
+    return propagation_barrier(by_expert, allowed="forward")
+
+
+def combine(weights: jax.Array, expert_outputs: jax.Array) -> jax.Array:
+    """GSEC, EGCM -> GSM: the weighted sum of what the experts say of each token, computed where the tokens go."""
+    G, S, E, C = weights.shape
+    returned = propagation_barrier(expert_outputs, allowed="backward").transpose(1, 0, 2, 3).reshape(G, E * C, -1)
+    return jnp.einsum("GSX,GXM->GSM", weights.reshape(G, S, E * C).astype(expert_outputs.dtype), returned)
 
 
 def _report(gating: Gating) -> MoeReport:
