@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -70,8 +71,8 @@ def _dim_problems(axis: Axis, machine: Machine) -> Iterator[Problem]:
         if over.name not in sizes:
             choices = suggest(over.name, sizes)
             has = listing(list(sizes))
-            numbers = {"axis": axis.name, "dim": over.name, "topology": str(machine.topology), "dims": has}
-            yield problem("MW212", axis.place, **numbers, choices=choices)
+            numbers: dict[str, Any] = {"axis": axis.name, "dim": over.name, "topology": str(machine.topology)}
+            yield problem("MW212", axis.place, **numbers, dims=has, choices=choices)
         elif over.size is not None and (over.size < 1 or sizes[over.name] % over.size):
             parts = listing([d for d in range(1, sizes[over.name] + 1) if sizes[over.name] % d == 0])
             numbers = {"axis": axis.name, "dim": over.name, "part": over.size, "size": sizes[over.name]}
@@ -106,7 +107,7 @@ def _size_problems(axes: tuple[Axis, ...], pieces: Pieces) -> Iterator[Problem]:
             yield problem("MW216", axis.place, axis=axis.name, dims=listing(loose), example=f"'{loose[0]}:2'")
         elif own and not loose and axis.size is not None and taken != axis.size:
             over = " x ".join(f"{piece.dim}:{piece.size}" for piece in own)
-            numbers = {"axis": axis.name, "size": axis.size, "over": over, "product": taken}
+            numbers: dict[str, Any] = {"axis": axis.name, "size": axis.size, "over": over, "product": taken}
             yield problem("MW215", axis.place, **numbers, example=f"'{own[0].dim}:{axis.size}'")
 
 
@@ -137,7 +138,7 @@ def _left(pieces: Pieces, machine: Machine) -> dict[str, int]:
 def _product_problems(mesh: Mesh, machine: Machine) -> Iterator[Problem]:
     known = {name: size for name, size in mesh.sizes.items() if size is not None}
     taken, devices = math.prod(known.values()), machine.num_devices
-    numbers = {
+    numbers: dict[str, Any] = {
         "product": taken,
         "sizes": listing([f"{name} {size}" for name, size in known.items()]),
         "topology": str(machine.topology),

@@ -183,6 +183,15 @@ def test_arguments_that_the_step_does_not_use_take_no_bytes() -> None:
     assert compiled.argument_bytes == 64 * 64 * 4
 
 
+def test_what_is_donated_takes_no_room_twice(verified: Verify) -> None:
+    donated = verify(plan("cpu:8"), step, arguments(), donate_argnums=(0, 1)).compiled
+    kept = verify(plan("cpu:8"), step, arguments()).compiled
+    state = kept.bytes_by_kind["weights"] + kept.bytes_by_kind["optimiser state"]
+    assert donated.alias_bytes == state
+    assert kept.alias_bytes == 0
+    assert kept.peak_bytes > donated.peak_bytes
+
+
 def test_another_failure_of_the_compiler_is_a_problem_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise jax.errors.JaxRuntimeError("INTERNAL: Mosaic failed\nat a.cc:1\nat b.cc:2")
@@ -191,8 +200,8 @@ def test_another_failure_of_the_compiler_is_a_problem_in_one_line(monkeypatch: p
     monkeypatch.setattr(
         verify_module,
         "apply",
-        lambda *said: SimpleNamespace(
-            layouts=(applied := real(*said)).layouts,
+        lambda *said, **more: SimpleNamespace(
+            layouts=(applied := real(*said, **more)).layouts,
             traced=applied.traced,
             mesh=applied.mesh,
             lower=lambda *args: SimpleNamespace(compile=fail),

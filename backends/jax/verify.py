@@ -63,8 +63,9 @@ def verify(
     """Compiles ``step`` under the plan for the plan's topology, ahead of time, and reports what the compiler says.
 
     ``args`` is a tuple of pytrees of ``jax.ShapeDtypeStruct``; ``devices[i]`` is the device with number ``i``, by
-    default the topology's. Donation is as ``apply`` has it: a step that does not donate its state holds the old beside the
-    new. A program that does not fit is an answer (``fits`` False, with the compiler's numbers).
+    default the topology's. Donation is as ``apply`` has it: a step that does not donate its state holds the old beside
+    the new. A program that does not fit is an answer (``fits`` False, with the compiler's numbers).
+
     Raises ``PlanError`` for a plan that cannot be applied, a compiler that is not here (MW40x), or a program that
     does not compile for another reason (MW405).
     """
