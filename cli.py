@@ -102,7 +102,7 @@ def schema(arguments: argparse.Namespace) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Trains the plan's model on the devices that are here."""
     plan = _load(arguments.plan)
-    _simulate_devices(plan)
+    _prepare_devices(plan)
     from .backends.jax.train import run as train
     from .render import RunDisplay
 
@@ -118,6 +118,23 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json("run", **summary.as_json())
     return summary.exit_code
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    """Compiles the plan's step for its topology and says what the compiler says."""
+    plan = _load(arguments.plan)
+    _prepare_devices(plan)
+    from .backends.jax.loading import load_workload
+    from .backends.jax.verify import verify as compile_step
+    from .render import show_verification
+
+    workload = load_workload(plan)
+    verification = compile_step(plan, workload.step, workload.args, donate_argnums=workload.donated)
+    if arguments.json:
+        _print_json("verify", file=plan.file, **verification.as_json())
+    else:
+        show_verification(verification)
+    return YES if verification.fits else NO
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -189,6 +206,12 @@ COMMANDS = (
         arguments=_run_arguments,
         run=run,
     ),
+    Command(
+        name="verify",
+        summary="compile the plan's step for its topology: the compiler's own word on memory, time, collectives",
+        arguments=_check_arguments,
+        run=verify,
+    ),
     Command(name="fmt", summary="write plans canonically, in place", arguments=_fmt_arguments, run=fmt),
     Command(name="diff", summary="what changes from one plan to another", arguments=_diff_arguments, run=diff),
     Command(name="schema", summary="print the JSON schema of plans", arguments=_no_arguments, run=schema),
@@ -235,14 +258,12 @@ def _report_uncanonical(name: str) -> int:
     return NO
 
 
-def _simulate_devices(plan: Plan) -> None:
-    """Where the plan is for CPU devices, makes JAX have as many. JAX must not have started."""
-    from .backends.jax.devices import simulate_cpu
+def _prepare_devices(plan: Plan) -> None:
+    """Makes JAX, which must not have started, have the devices that the plan asks for."""
+    from .backends.jax.devices import prepare
     from .planner.topology import physical
 
-    machine = physical(plan.topology) if plan.topology else None
-    if machine and machine.platform == "cpu":
-        simulate_cpu(machine.num_devices)
+    prepare(physical(plan.topology) if plan.topology else None)
 
 
 def _verdict(plan: Plan) -> Verdict:
@@ -261,6 +282,7 @@ def _tensors(plan: Plan) -> tuple[list[Tensor] | None, Sequence[Problem]]:
     """The tensors of the plan's model, or why it cannot be loaded; neither for a plan without a model."""
     if plan.model is None:
         return None, ()
+    _prepare_devices(plan)
     from .backends.jax.loading import tensor_table
 
     try:

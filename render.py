@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -15,6 +15,9 @@ from rich.text import Text
 
 from .dsl.errors import Problem
 from .dsl.verdict import Verdict
+
+if TYPE_CHECKING:
+    from .backends.jax.verify import Verification
 
 SPARKS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 32
@@ -181,6 +184,25 @@ def show_verdict(verdict: Verdict, name: str) -> None:
     if verdict.legal and verdict.argument_bytes:
         console.print(_bytes_table(verdict))
     console.print(f"{name}: {', '.join(_answers(verdict))}", markup=False)
+
+
+def show_verification(verification: Verification) -> None:
+    """Shows on stderr what the compiler says: the answer, then memory, time and collectives as tables."""
+    from .backends.jax.report import headline, tables
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    compiled = verification.compiled
+    for rows in tables(verification):
+        table = Table(title=rows.title, title_justify="left")
+        for header in rows.headers:
+            table.add_column(header, overflow="fold")
+        for row in rows.rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
+    for line in (compiled.reason, compiled.note):
+        if line:
+            console.print(Text(line))
+    console.print(Text(headline(verification), style="bold green" if verification.fits else "bold red"))
 
 
 def _bytes_table(verdict: Verdict) -> Table:

@@ -10,13 +10,13 @@ import re
 from .errors import FlawError, PlanError, flaw, shorten
 from .plan import OverDim, Place, Topology
 
-TOPOLOGY = r"^([1-9][0-9]{0,5}\*)?[A-Za-z][A-Za-z0-9_.-]*:[1-9][0-9]{0,5}(x[1-9][0-9]{0,5})*$"
-MACHINE = r"^[A-Za-z][A-Za-z0-9_.-]*:[1-9][0-9]{0,5}(x[1-9][0-9]{0,5})*$"
+TOPOLOGY = r"^([1-9][0-9]{0,5}\*)?[0-9]*[A-Za-z][A-Za-z0-9_.-]*:[1-9][0-9]{0,5}(x[1-9][0-9]{0,5})*$"
+MACHINE = r"^[0-9]*[A-Za-z][A-Za-z0-9_.-]*:[1-9][0-9]{0,5}(x[1-9][0-9]{0,5})*$"
 OVER = r"^[A-Za-z_][A-Za-z0-9_]*(:[1-9][0-9]{0,5})?$"
 """The words as regular expressions, for the JSON schema."""
 
 _TOPOLOGY = re.compile(r"(?:(?P<slices>[^*:]*)\*)?(?P<kind>[^*:]*):(?P<dims>[^:]*)")
-_KIND = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+_KIND = re.compile(r"[0-9]*[A-Za-z][A-Za-z0-9_.-]*")
 _COUNT = re.compile(r"[1-9][0-9]{0,5}")
 _OVER = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::(?P<size>[1-9][0-9]{0,5}))?")
 

@@ -6,6 +6,7 @@ them; nothing can be run on them. JAX is imported when devices are asked for, so
 
 from __future__ import annotations
 
+import glob
 import importlib.util
 import os
 import re
@@ -67,6 +68,23 @@ def simulate_cpu(num_devices: int) -> None:
     kept = [word for word in os.environ.get("XLA_FLAGS", "").split() if word.partition("=")[0] != flag]
     os.environ["XLA_FLAGS"] = " ".join([*kept, f"{flag}={num_devices}"])
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+def prepare(machine: Machine | None) -> None:
+    """Makes JAX, which must not have been used yet, see the devices that work on this machine's plans needs.
+
+    CPU devices are simulated. Where no TPU is attached, JAX is kept from looking for one, which is slow and loud.
+    What the user set in ``JAX_PLATFORMS`` stays.
+    """
+    if machine is not None and machine.platform == "cpu":
+        simulate_cpu(machine.num_devices)
+    elif not _attached("/dev/accel*", "/dev/vfio/[0-9]*") and importlib.util.find_spec("libtpu"):
+        gpu = _attached("/dev/nvidia[0-9]*")
+        os.environ.setdefault("JAX_PLATFORMS", "cuda,cpu" if gpu else "cpu")
+
+
+def _attached(*patterns: str) -> bool:
+    return any(glob.glob(pattern) for pattern in patterns)
 
 
 def _cpu_devices(machine: Machine) -> list[Any]:

@@ -47,3 +47,8 @@ class Workload(tuple[Step, tuple[PyTree, ...]]):
     def args(self) -> tuple[PyTree, ...]:
         """Its abstract arguments: a tuple of pytrees of ``jax.ShapeDtypeStruct``."""
         return self[1]
+
+    @property
+    def donated(self) -> tuple[int, ...] | None:
+        """The arguments that a training run donates: the state. None where the workload says nothing of running."""
+        return tuple(range(len(self.args) - 1)) if self.batches else None
