@@ -79,7 +79,7 @@ def test_settings_override_a_members() -> None:
 def test_what_init_gives_has_the_abstract_shapes(member: str) -> None:
     workload = gshard(member=member)
     assert workload.init is not None
-    state = workload.init(0)
+    state = jax.eval_shape(lambda: workload.init(0))
     assert jax.tree.map(lambda x: (x.shape, x.dtype), state) == jax.tree.map(
         lambda x: (x.shape, x.dtype), workload.args[:2]
     )
@@ -132,3 +132,11 @@ def test_dropout_and_routing_follow_from_the_step_count_and_the_seed() -> None:
     step = jax.jit(workload.step)
     losses = [float(step(state[0], {**state[1], "count": jax.numpy.int32(t)}, batch)[2]["loss"]) for t in (0, 0, 1)]
     assert losses[0] == losses[1] != losses[2]
+
+
+def test_the_program_does_not_grow_with_depth() -> None:
+    def operations(layers: int) -> int:
+        workload = gshard(member="tiny", layers=layers)
+        return jax.jit(workload.step).lower(*workload.args).as_text().count("stablehlo.")
+
+    assert operations(8) == operations(24)
