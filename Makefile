@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint types bench clean
 
 demo: $(VENV)/demo.stamp
-	./demo.sh $(BIN)/meshwright
+	$(BIN)/meshwright check plans/gshard-tiny.yaml
+	$(BIN)/meshwright run plans/gshard-tiny.yaml --steps 200
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n 2 --dist worksteal
