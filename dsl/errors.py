@@ -1,4 +1,4 @@
-"""Problems that a user can mend: a code, a place, the numbers, a remedy. The texts stand in ``messages.py``."""
+"""Problems that a user can mend: a code, a place, the numbers, a remedy. The texts stand in ``messages``."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PlanError(ValueError):
 
 
 def problem(code: str, place: Place | None = None, *, severity: Severity = "error", **numbers: Any) -> Problem:
-    """The problem with this code; ``numbers`` fill the text that ``messages.py`` has for it."""
+    """The problem with this code; ``numbers`` fill the text that ``messages`` has for it."""
     text = MESSAGES[code]
     return Problem(
         code=code,

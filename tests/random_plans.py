@@ -15,7 +15,10 @@ def random_plan(tensors, seed):
     by_path = {}
     for tensor in tensors:
         by_path.setdefault(tensor.path, []).append(tensor)
-    rules = [Rule(pattern=path, assignment=_assignment(rng, group, sizes, i)) for i, (path, group) in enumerate(by_path.items())]
+    rules = [
+        Rule(pattern=path, assignment=_assignment(rng, group, sizes, i))
+        for i, (path, group) in enumerate(by_path.items())
+    ]
     return Plan(topology=Topology(kind="cpu", dims=(8,)), mesh=mesh, rules=tuple(rules))
 
 

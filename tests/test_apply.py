@@ -9,8 +9,8 @@ import numpy as np
 import optax
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
+from layouts import assert_close, assert_layouts
 from meshwright.backends.jax.trace import trace
-
 from random_plans import random_plan
 
 D, H, B, L = 16, 32, 32, 3
@@ -67,43 +67,29 @@ tensors:
 """
 
 
+def on_cpu(mesh, tensors, topology="cpu:8"):
+    return f"meshwright: 1\ntopology: {topology}\nmesh: {mesh}\ntensors: {tensors}\n"
+
+
 def plan(text=PLAN, **changes):
     for old, new in changes.items():
         text = text.replace(old, new)
     return mw.loads(text)
 
 
-def close(actual, wanted, rtol=1e-5):
-    for a, w in zip(jax.tree.leaves(actual), jax.tree.leaves(wanted), strict=True):
-        scale = max(float(jnp.abs(w).max()), 1e-6)
-        np.testing.assert_allclose(np.asarray(a) / scale, np.asarray(w) / scale, atol=rtol)
-
-
 def test_a_planned_step_computes_the_same():
     args = concrete()
     fast = mw.apply(plan(), step, ARGS)
-    close(fast(*args), expected())
+    assert_close(fast(*args), expected())
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_legal_plans_compute_the_same_and_lie_as_planned(seed):
     traced = trace(step, ARGS)
     fast = mw.apply(random_plan(traced.tensors, seed), step, ARGS)
-    close(fast(*concrete()), expected())
+    assert_close(fast(*concrete()), expected())
     compiled = fast.lower(*ARGS).compile()
     assert_layouts(fast, compiled)
-
-
-def assert_layouts(fast, compiled):
-    inputs = jax.tree.leaves(compiled.input_shardings[0])
-    outputs = jax.tree.leaves(compiled.output_shardings)
-    layouts = fast.layouts
-    for tensors, shardings in ((layouts.traced.arguments, inputs), (layouts.traced.results, outputs)):
-        for tensor, sharding in zip(tensors, shardings, strict=True):
-            layout = layouts.of(tensor)
-            if layout.how == "split":
-                want = NamedSharding(fast.mesh, PartitionSpec(*(a or None for a in layout.axes)))
-                assert sharding.is_equivalent_to(want, len(tensor.shape)), tensor
 
 
 def test_tagged_values_and_their_gradients_lie_as_planned():
@@ -115,7 +101,7 @@ def test_tagged_values_and_their_gradients_lie_as_planned():
         gradient = jax.vjp(lambda h: (mw.tag(h, "h") ** 2).sum(), h)[1](1.0)[0]
         return h, gradient, jax.grad(loss)(x)
 
-    text = "meshwright: 1\ntopology: cpu:8\nmesh: {a: 2, b: 4}\ntensors: {w: replicate, x: replicate, acts/h: I@b J@a, out/**: infer}\n"
+    text = on_cpu("{a: 2, b: 4}", "{w: replicate, x: replicate, acts/h: I@b J@a, out/**: infer}")
     args = (jnp.ones((8, 8)), jnp.ones((16, 8)))
     fast = mw.apply(mw.loads(text), probe, args)
     want = NamedSharding(fast.mesh, PartitionSpec("b", "a"))
@@ -127,13 +113,13 @@ def test_tagged_values_and_their_gradients_lie_as_planned():
 @pytest.mark.parametrize("remat", ["none", "full", "dots", "{save: [block/hidden]}"])
 def test_remat_changes_no_value(remat):
     fast = mw.apply(plan(PLAN + f"remat: {remat}\n"), step, ARGS)
-    close(fast(*concrete()), expected())
+    assert_close(fast(*concrete()), expected())
     assert (fast.traced.num_remat_blocks > 0) == (remat != "none")
 
 
 def test_remat_without_blocks_is_refused():
     with pytest.raises(mw.PlanError, match="MW304"):
-        mw.apply(mw.loads("meshwright: 1\nmesh: {a: 8}\ntensors: {x: replicate}\nremat: full\n"), lambda x: x, (jnp.ones(8),))
+        mw.apply(mw.loads(on_cpu("{a: 8}", "{x: replicate}") + "remat: full\n"), lambda x: x, (jnp.ones(8),))
 
 
 def test_donation_is_kept():
@@ -141,11 +127,13 @@ def test_donation_is_kept():
     compiled = mw.apply(plan(), jitted, ARGS).lower(*ARGS).compile()
     assert compiled.memory_analysis().alias_size_in_bytes > 0
     assert mw.apply(plan(), step, ARGS).lower(*ARGS).compile().memory_analysis().alias_size_in_bytes == 0
-    assert mw.apply(plan(), step, ARGS, donate_argnums=0).lower(*ARGS).compile().memory_analysis().alias_size_in_bytes > 0
+    assert (
+        mw.apply(plan(), step, ARGS, donate_argnums=0).lower(*ARGS).compile().memory_analysis().alias_size_in_bytes > 0
+    )
 
 
 def test_a_device_order_is_honoured():
-    text = "meshwright: 1\ntopology: cpu:2x4\nmesh: {a: {size: 4, over: [y]}, b: {size: 2, over: [x]}}\ntensors: {x: I@a J@b}\n"
+    text = on_cpu("{a: {size: 4, over: [y]}, b: {size: 2, over: [x]}}", "{x: I@a J@b}", topology="cpu:2x4")
     fast = mw.apply(mw.loads(text), lambda x: x * 2, (jnp.ones((4, 2)),))
     out = fast(np.arange(8.0, dtype=np.float32).reshape(4, 2))
     held = {int(s.data[0, 0]) // 2: s.device.id for s in out.addressable_shards}
@@ -154,7 +142,7 @@ def test_a_device_order_is_honoured():
 
 def test_an_explicit_device_assignment_is_honoured():
     numbers = [[0, 2, 4, 6], [1, 3, 5, 7]]
-    text = f"meshwright: 1\ntopology: cpu:8\nmesh: {{a: 8}}\ntensors: {{x: {{shard: {{device_assignment: {numbers}}}}}}}\n"
+    text = on_cpu("{a: 8}", f"{{x: {{shard: {{device_assignment: {numbers}}}}}}}")
     fast = mw.apply(mw.loads(text), lambda x: x * 2, (jnp.ones((2, 4)),))
     out = fast(np.arange(8.0, dtype=np.float32).reshape(2, 4))
     held = {int(s.data[0, 0]) // 2: s.device.id for s in out.addressable_shards}
@@ -165,7 +153,7 @@ def test_verbs_in_place_are_honoured():
     def model(x):
         return mw.split(x * 2, 1, "a"), mw.replicate(x + 1), mw.shard(x * 3, [[0, 1, 2, 3], [4, 5, 6, 7]])
 
-    text = "meshwright: 1\ntopology: cpu:8\nmesh: {a: 8}\ntensors: {x: infer, out/**: infer}\n"
+    text = on_cpu("{a: 8}", "{x: infer, out/**: infer}")
     x = jnp.ones((8, 8))
     fast = mw.apply(mw.loads(text), model, (x,))
     split, whole, tiled = fast(x)
@@ -175,13 +163,13 @@ def test_verbs_in_place_are_honoured():
 
 
 def test_padding_is_said_and_keeps_the_shapes():
-    text = "meshwright: 1\ntopology: cpu:8\nmesh: {a: 8}\ntensors: {x: 'N@a!pad D', w: replicate}\n"
+    text = on_cpu("{a: 8}", "{x: N@a!pad D, w: replicate, out: N@a!pad K}")
     x, w = jnp.arange(60.0).reshape(30, 2), jnp.ones((2, 3))
-    fast = mw.apply(mw.loads(text.replace("}\n", ", out: 'N@a!pad K'}\n", 1) if False else text[:-2] + ", out: 'N@a!pad K'}\n"), lambda x, w: x @ w, (x, w))
+    fast = mw.apply(mw.loads(text), lambda x, w: x @ w, (x, w))
     out = fast(x, w)
     assert out.shape == (30, 3)
     np.testing.assert_allclose(out, x @ w)
-    assert "[{\"a\"}, {}]" in fast.lower(x, w).as_text()
+    assert '[{"a"}, {}]' in fast.lower(x, w).as_text()
 
 
 def test_holes_are_refused():
@@ -223,7 +211,7 @@ def test_place_puts_state_where_the_plan_says():
     assert mw.place(p, batch, step, ARGS)["x"].sharding.shard_shape((B, D)) == (B // 4, D)
     assert mw.place(p, params, name="params")["head"].sharding.is_fully_replicated
     fast = mw.apply(p, step, ARGS)
-    close(fast(placed, placed_opt, mw.place(p, batch, name="batch")), expected())
+    assert_close(fast(placed, placed_opt, mw.place(p, batch, name="batch")), expected())
 
 
 def test_every_problem_is_reported_at_once():

@@ -78,7 +78,8 @@ def equinox():
 def plan(model, inner, outer):
     # Equinox keeps weights as (out, in); the others as (in, out).
     wi, wo = ("H@model D", "O H@model") if model is equinox else ("D H@model", "H@model O")
-    return mw.loads(f"""
+    return mw.loads(
+        f"""
 meshwright: 1
 topology: cpu:8
 mesh: {{data: 4, model: 2}}
@@ -89,7 +90,9 @@ tensors:
   opt/**: like params
   batch/**: B@data ...
   acts/hidden: B@data H@model
-""" if model is not plain else f"""
+"""
+        if model is not plain
+        else f"""
 meshwright: 1
 topology: cpu:8
 mesh: {{data: 4, model: 2}}
@@ -99,7 +102,8 @@ tensors:
   opt/**: like params
   batch/**: B@data ...
   acts/hidden: B@data H@model
-""")
+"""
+    )
 
 
 @pytest.mark.parametrize("model", [plain, linen, flax_nnx, equinox], ids=lambda m: m.__name__)

@@ -13,6 +13,7 @@ from ...dsl.plan import Plan
 from ...dsl.tensors import Layout, Tensor
 from .constrain import constrain
 from .layouts import StepLayouts, step_layouts
+from .paths import leaf_paths
 from .shardings import DeviceMesh, device_mesh
 from .trace import Traced, abstract_tensor, trace
 from .workload import PyTree, Step
@@ -21,18 +22,21 @@ from .workload import PyTree, Step
 class Applied:
     """A step under a plan. Called like the step; ``lower``, ``trace`` and the rest are those of the jitted function.
 
-    ``layouts`` are what the plan gives each tensor, ``traced`` the step as it was read, ``mesh`` JAX's mesh.
+    ``layouts`` are what the plan gives each tensor, ``traced`` the step as it was read, ``placed`` the plan's mesh over
+    the devices, ``mesh`` the same as JAX's.
     """
 
     def __init__(self, jitted: Any, layouts: StepLayouts, placed: DeviceMesh):
         self._jitted = jitted
         self.layouts = layouts
         self.traced = layouts.traced
+        self.placed = placed
         self.mesh = placed.mesh
         self.__name__ = getattr(layouts.traced.step, "__name__", "step")
         self.__wrapped__ = layouts.traced.step
 
     def __call__(self, *args: PyTree) -> Any:
+        """What the step returns, laid out as the plan says. Raises ``PlanError`` for other arguments than planned."""
         return self._told(self._jitted, args)
 
     def lower(self, *args: PyTree) -> Any:
@@ -139,8 +143,6 @@ def _planned_forms(traced: Traced) -> list[tuple[tuple[int, ...], str]]:
 
 def _refuse_others(traced: Traced, args: Sequence[PyTree]) -> None:
     """Raises ``PlanError`` with what differs, if ``args`` are not those that the step was applied to."""
-    from .paths import leaf_paths
-
     names = traced.names if len(args) == len(traced.names) else [f"arg{i}" for i in range(len(args))]
     paths = [path for name, arg in zip(names, args, strict=True) for path in leaf_paths(name, arg)]
     now = {

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
@@ -111,8 +112,7 @@ def _cuts(sizes: Sequence[int]) -> tuple[int, ...]:
 
 def _spans(sizes: Sequence[int]) -> list[tuple[int, int]]:
     """For each size, major first, the two cuts that it lies between."""
-    cuts = _cuts(sizes)
-    return list(zip(cuts, cuts[1:], strict=False))[::-1]
+    return list(itertools.pairwise(_cuts(sizes)))[::-1]
 
 
 def _common_cuts(orders: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -147,6 +147,4 @@ def default_devices(plan: Plan) -> tuple[Any, ...]:
     """The devices of the plan's topology in the order of their numbers; the process's own where it names none."""
     if plan.topology is not None:
         return tuple(topology(plan.topology).devices())
-    import jax
-
     return tuple(jax.devices())

@@ -23,7 +23,7 @@ from .compiled import Argument, Compiled, compiled_report, misfit_report
 from .devices import short_reason
 from .misfit import read_misfit
 from .program_text import program_text
-from .shardings import DeviceMesh, default_devices, device_mesh
+from .shardings import DeviceMesh, default_devices
 from .workload import PyTree, Step
 
 
@@ -71,7 +71,7 @@ def verify(
     """
     devices = tuple(devices) if devices is not None else default_devices(plan)
     applied = apply(plan, step, args, devices, donate_argnums=donate_argnums)
-    placed = device_mesh(plan, devices, applied.layouts.device_assignments)
+    placed = applied.placed
     machine = physical(plan.topology) if plan.topology else None
     where = str(plan.topology or f"{applied.mesh.size} devices here")
     lowered = applied.lower(*args)

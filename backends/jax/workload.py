@@ -32,6 +32,7 @@ class Workload(tuple[Step, tuple[PyTree, ...]]):
         batches: Callable[[int, str], Iterator[PyTree]] | None = None,
         evaluate: Callable[..., Mapping[str, PyTree]] | None = None,
     ) -> Workload:
+        """A workload of ``step`` on ``args``."""
         self = super().__new__(cls, (step, args))
         self.init = init
         self.batches = batches

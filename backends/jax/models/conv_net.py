@@ -39,7 +39,7 @@ class ConvNetConfig:
     width: int = field(default=64, metadata={"least": 4})
     features: int = field(default=16, metadata={"least": 1})
     """F of the first convolutions; twice that after the strided one."""
-    learning_rate: float = field(default=1e-2, metadata={"least": 0})
+    learning_rate: float = field(default=0.1, metadata={"least": 0})
 
 
 def conv_net(**settings: Any) -> Workload:
@@ -56,15 +56,19 @@ def conv_net(**settings: Any) -> Workload:
 
 
 def training_step(config: ConvNetConfig) -> Step:
-    """One step of Adam on the cross-entropy of the shapes."""
+    """One step of gradient descent with momentum on the cross-entropy of the shapes."""
 
     def step(params: Params, opt: Any, batch: Batch) -> tuple[Params, Any, Metrics]:
         gradients, metrics = jax.grad(loss, has_aux=True)(params, batch)
         metrics["grad_norm"] = optax.tree.norm(gradients)
-        updates, opt = optax.adam(config.learning_rate).update(gradients, opt, params)
+        updates, opt = _optimizer(config).update(gradients, opt, params)
         return optax.apply_updates(params, updates), opt, metrics
 
     return step
+
+
+def _optimizer(config: ConvNetConfig) -> optax.GradientTransformation:
+    return optax.sgd(config.learning_rate, momentum=0.9)
 
 
 def loss(params: Params, batch: Batch) -> tuple[jax.Array, Metrics]:
@@ -107,7 +111,7 @@ def _initial_state(config: ConvNetConfig, seed: int) -> tuple[Params, Any]:
     params: Params = {name: _kernel(jax.random.fold_in(key, i), *w) for i, (name, w) in enumerate(widths.items())}
     head = jax.random.normal(jax.random.fold_in(key, len(widths)), (2 * features, len(SHAPES)))
     params["head"] = {"w": head * (2 * features) ** -0.5, "b": jnp.zeros(len(SHAPES))}
-    return params, optax.adam(config.learning_rate).init(params)
+    return params, _optimizer(config).init(params)
 
 
 def _kernel(key: jax.Array, inputs: int, outputs: int) -> Params:

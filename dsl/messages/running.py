@@ -1,0 +1,54 @@
+"""MW5xx: running and data."""
+
+from __future__ import annotations
+
+from .text import Text
+
+RUNNING: dict[str, Text] = {
+    "MW501": Text(
+        "Training on real text needs the package {package}: {reason}.",
+        "Install it with: pip install 'meshwright[data]'",
+    ),
+    "MW502": Text(
+        "A {side} vocabulary of {pieces} pieces holds too little of any language.",
+        "Ask for {fewest} or more ({side}_vocab under 'with:').",
+    ),
+    "MW503": Text(
+        "The vocabulary cannot be kept in {folder}: {reason}.",
+        "Set MESHWRIGHT_CACHE to a folder that can be written.",
+    ),
+    "MW504": Text("The vocabulary in {path} cannot be read: {reason}.", "Delete that file; it is built anew."),
+    "MW505": Text(
+        "None of {pairs} pairs fits a row of {length} tokens.",
+        "Give rows more length ('length' under 'with:'), or ask for larger vocabularies, whose pieces are longer.",
+    ),
+    "MW506": Text("There is no split '{split}'.", "Legal here: train, held-out."),
+    "MW507": Text(
+        "The plan is for {topology} ({wanted} devices); JAX finds {here} here.",
+        "Run it on that machine, write a plan for this one ('topology: cpu:8' simulates 8 devices), "
+        "or ask the compiler without the machine: meshwright verify PLAN",
+    ),
+    "MW508": Text(
+        "The model {model} can be planned and verified but not run: it does not say {missing}.",
+        "Return mw.Workload(step, args, init=lambda seed: (params, opt), batches=lambda seed, split: iterator), where "
+        "'init' gives one pytree for each argument but the last, and 'batches' NumPy pytrees for the last.",
+    ),
+    "MW509": Text(
+        "The step of {model} cannot be repeated: {reason}.",
+        "A step to run takes (*state, batch) and returns (*state, metrics), the state in the shapes that it came in, "
+        "the metrics a mapping with 'loss' in it.",
+    ),
+    "MW510": Text(
+        "What '{part}' gives is not what the step was planned for: {differences}.",
+        "Let it give pytrees of the structure, shapes and types of the step's abstract arguments.",
+    ),
+    "MW511": Text("The metrics cannot be written to {path}: {reason}.", "Give --metrics a file that can be written."),
+    "MW512": Text("{option} is {value}.", "Give a whole number of at least {least}."),
+    "MW513": Text(
+        "'batches' ended after {given} {split} batches; {wanted} are needed.",
+        "Let it go on without end (itertools.cycle repeats a finite set).",
+    ),
+    "MW514": Text(
+        "What 'evaluate' of {model} returns has no 'loss'.", "Return a mapping of metrics with 'loss' in it."
+    ),
+}
