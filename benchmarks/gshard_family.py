@@ -41,7 +41,7 @@ def verified(plan: str) -> dict[str, object]:
 
 def main(names: list[str]) -> None:
     rows = {name: verified(name) for name in names}
-    console = Console()
+    console = Console(width=max(140, Console().width))
     table = Table(title="A core's memory and the step's work, compiled for TPU v3")
     for head in (
         "plan",

@@ -12,7 +12,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax._src.lib.mlir.dialects import sdy
+from jax._src.lib.mlir.dialects import sdy  # type: ignore[attr-defined]
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir

@@ -61,8 +61,8 @@ class _Rewriter:
 
 def _constraint(equation: JaxprEqn, sharding: NamedSharding) -> JaxprEqn:
     """The equation of ``with_sharding_constraint`` on the same operand, in the place of ``equation``."""
-    aval = equation.invars[0].aval
+    aval: Any = equation.invars[0].aval
     abstract = jax.ShapeDtypeStruct(aval.shape, aval.dtype)
     traced = jax.make_jaxpr(lambda x: jax.lax.with_sharding_constraint(x, sharding))(abstract)
     (constraint,) = traced.jaxpr.eqns
-    return equation.replace(primitive=constraint.primitive, params=constraint.params)
+    return equation.replace(primitive=constraint.primitive, params=constraint.params)  # type: ignore[no-any-return]

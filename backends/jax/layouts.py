@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from jax.extend.core import JaxprEqn
 from jax.sharding import NamedSharding
@@ -46,16 +47,21 @@ class StepLayouts:
 
         def choose(equation: JaxprEqn) -> NamedSharding | None:
             layout = self._layout_at(equation, name(equation))
-            return None if layout is None else placed.sharding(layout, equation.outvars[0].aval.shape)
+            return None if layout is None else placed.sharding(layout, _aval(equation).shape)
 
         return choose
 
     def _layout_at(self, equation: JaxprEqn, name: str | None) -> Layout | None:
         if name is not None:
-            return self.of(abstract_tensor(f"acts/{name}", equation.outvars[0].aval, role="tagged"))
+            return self.of(abstract_tensor(f"acts/{name}", _aval(equation), role="tagged"))
         if equation.primitive is mark_p:
-            return self.in_place[tuple(equation.outvars[0].aval.shape), equation.params["assignment"]]
+            return self.in_place[tuple(_aval(equation).shape), equation.params["assignment"]]
         return None
+
+
+def _aval(equation: JaxprEqn) -> Any:
+    """The shape and dtype of the value that a naming equation names."""
+    return equation.outvars[0].aval
 
 
 def step_layouts(plan: Plan, traced: Traced) -> StepLayouts:

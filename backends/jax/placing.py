@@ -122,8 +122,8 @@ def _chosen(plan: Plan, readings: list[_Reading]) -> list[Layout]:
             layouts = [resolution.layouts[key_of(t)] for t in reading.tensors]
             legal.append((_specific(resolution, reading), reading.what, layouts))
     if not legal:
-        no_rule = [problem("MW310", state="The state", reason="no rule of the plan names it")]
-        raise PlanError(min((errors for _, errors in illegal), key=len, default=no_rule))
+        fewest = sorted((errors for _, errors in illegal), key=len)[:1]
+        raise PlanError(*fewest or [[problem("MW310", state="The state", reason="no rule of the plan names it")]])
     best = max(score for score, _, _ in legal)
     chosen = [(what, layouts) for score, what, layouts in legal if score == best]
     waiting = [r.what for r, errors in illegal if all(p.code == "MW114" for p in errors)]  # 'like' what is not here

@@ -89,7 +89,7 @@ def device_mesh(
     sizes = tuple(axis.size or 1 for axis in plan.mesh.axes or ())
     if math.prod(sizes) != len(chosen):
         said = ", ".join(f"{axis.name}={axis.size}" for axis in plan.mesh.axes or ())
-        counts = {"mesh": said, "mesh_devices": math.prod(sizes), "devices": len(chosen)}
+        counts: dict[str, Any] = {"mesh": said, "mesh_devices": math.prod(sizes), "devices": len(chosen)}
         raise PlanError([problem("MW305", plan.mesh.place, **counts)])
     numbers = device_numbers(plan.mesh, physical(plan.topology) if plan.topology else None)
     array = np.empty(len(chosen), dtype=object)
