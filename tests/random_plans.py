@@ -12,7 +12,7 @@ def random_plan(tensors, seed):
     rng = random.Random(seed)
     sizes = rng.choice(MESHES)
     mesh = Mesh(axes=tuple(Axis(name=n, size=s) for n, s in sizes.items()))
-    by_path = {}
+    by_path: dict[str, list] = {}
     for tensor in tensors:
         by_path.setdefault(tensor.path, []).append(tensor)
     rules = [

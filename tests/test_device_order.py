@@ -242,4 +242,4 @@ def test_jax_places_the_slices_as_assigned(assignment: Any) -> None:
     devices = JaxMesh(np.array(jax.devices()[:8]).reshape(found.sizes), names)
     sharding = NamedSharding(devices, PartitionSpec(*(tuple(names[a] for a in dim) for dim in found.dims)))
     for device, (row, column) in sharding.devices_indices_map((4, 2)).items():
-        assert assignment[row.start or 0][column.start or 0] == device.id
+        assert assignment[row.start or 0][column.start or 0] == device.id  # type: ignore[attr-defined]

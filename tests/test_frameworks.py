@@ -121,4 +121,4 @@ def test_a_planned_step_equals_the_plain_one(model):
     assert len(split) == 2
     moments = [leaf for leaf in jax.tree.leaves(out[1]) if not leaf.sharding.is_fully_replicated]
     assert len(moments) == 4  # Adam's two for each weight, laid out like it
-    assert jax.tree.structure(out[0]) == jax.tree.structure(params)
+    assert jax.tree.structure(out[0]) == jax.tree.structure(params)  # type: ignore[operator]
