@@ -219,3 +219,83 @@ def test_every_problem_is_reported_at_once():
     with pytest.raises(mw.PlanError) as caught:
         mw.apply(mw.loads(text), step, ARGS)
     assert len(caught.value.problems) >= 2
+
+
+def elsewhere(x):
+    """An array as ``jax.make_mesh`` makes users put it: on explicit axes of their own."""
+    return jax.device_put(x, NamedSharding(jax.make_mesh((8,), ("z",)), PartitionSpec("z")))
+
+
+def test_shardings_that_the_planning_arguments_have_are_left_aside():
+    params, opt, batch = concrete()
+    fast = mw.apply(plan(), step, (params, opt, jax.tree.map(elsewhere, batch)))
+    assert_close(fast(params, opt, batch), expected())
+
+
+def test_arguments_that_lie_elsewhere_are_refused_by_name():
+    params, opt, batch = concrete()
+    with pytest.raises(mw.PlanError, match=r"MW318.*batch/x"):
+        mw.apply(plan(), step, ARGS)(params, opt, jax.tree.map(elsewhere, batch))
+
+
+def test_python_numbers_are_arguments_too():
+    fast = mw.apply(mw.loads(on_cpu("{a: 8}", "{'**': replicate}")), lambda a, b: a + b, (1.5, 2))
+    assert fast(1.5, 2) == 3.5
+
+
+def test_arguments_can_be_named():
+    params, opt, batch = concrete()
+    fast = mw.apply(plan(), step, ARGS)
+    assert_close(fast(params, batch=batch, opt=opt), expected())
+    assert fast.lower(params=params, opt=opt, batch=batch).as_text() == fast.lower(params, opt, batch).as_text()
+    with pytest.raises(mw.PlanError, match=r"MW308.*bach is new"):
+        fast(params, opt, bach=batch)
+
+
+def test_static_arguments_are_refused():
+    jitted = jax.jit(lambda x, mode: x, static_argnames="mode")
+    with pytest.raises(mw.PlanError, match="MW317"):
+        mw.apply(mw.loads(on_cpu("{a: 8}", "{x: replicate}")), jitted, (jnp.ones(8), "train"))
+
+
+@pytest.mark.parametrize("devices", [[0] * 8, range(8)])
+def test_devices_must_be_different_ones(devices):
+    chosen = [jax.devices()[0] for _ in devices] if isinstance(devices, list) else devices
+    with pytest.raises(mw.PlanError, match="MW319"):
+        mw.apply(plan(), step, ARGS, devices=chosen)
+
+
+@pytest.mark.tpu_compiler
+def test_nothing_runs_on_devices_that_are_not_here():
+    elsewhere = mw.loads(on_cpu("{a: 8}", "{x: I@a}", topology="v3:2x2"))
+    with pytest.raises(mw.PlanError, match="MW406"):
+        mw.apply(elsewhere, lambda x: x, (jnp.ones(8),))(jnp.ones(8))
+    with pytest.raises(mw.PlanError, match="MW406"):
+        mw.place(elsewhere, jnp.ones(8), name="x")
+
+
+def manual_step(manual):
+    mesh = jax.make_mesh((2, 4), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+
+    def local(w, x):
+        return jax.lax.psum(mw.tag(jnp.tanh(x @ w), "h").sum(), "b")
+
+    specs = {"in_specs": (PartitionSpec(), PartitionSpec("b")), "out_specs": PartitionSpec()}
+    return jax.value_and_grad(jax.shard_map(local, mesh=mesh, axis_names=manual, **specs))
+
+
+@pytest.mark.parametrize(
+    ("manual", "layout"),
+    [({"b"}, "I@a J"), ({"b"}, "I J@a"), ({"b"}, "replicate"), ({"a", "b"}, "replicate"), ({"a", "b"}, "infer")],
+)
+def test_values_in_a_manual_region_are_split_over_the_other_axes(manual, layout):
+    text = on_cpu("{a: 2, b: 4}", f"{{w: replicate, x: B@b D, acts/h: {layout}, out/**: infer}}")
+    args = (jax.random.normal(jax.random.key(0), (8, 8)), jax.random.normal(jax.random.key(1), (16, 8)))
+    assert_close(mw.apply(mw.loads(text), manual_step(manual), args)(*args), jax.jit(manual_step(manual))(*args))
+
+
+@pytest.mark.parametrize("manual", [{"b"}, {"a", "b"}])
+def test_a_manual_regions_own_axes_are_refused_inside(manual):
+    text = on_cpu("{a: 2, b: 4}", "{w: replicate, x: B@b D, acts/h: I@b J, out/**: infer}")
+    with pytest.raises(mw.PlanError, match=r"MW316.*acts/h.*over b"):
+        mw.apply(mw.loads(text), manual_step(manual), (jnp.ones((8, 8)), jnp.ones((16, 8))))

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import jax
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.sharding import Mesh, NamedSharding
 
 from ...dsl.errors import PlanError, listing, problem
 from ...dsl.plan import Plan
 from ...dsl.tensors import Layout, Tensor
 from .constrain import constrain
+from .convolutions import is_convolution, partitioned_wrongly, without_convolutions
+from .devices import are_here
 from .layouts import StepLayouts, step_layouts
 from .paths import leaf_paths
 from .shardings import DeviceMesh, device_mesh
-from .trace import Traced, abstract_tensor, trace
+from .trace import Traced, abstract_tensor, equations, trace
 from .workload import PyTree, Step
 
 
@@ -35,31 +39,40 @@ class Applied:
         self.__name__ = getattr(layouts.traced.step, "__name__", "step")
         self.__wrapped__ = layouts.traced.step
 
-    def __call__(self, *args: PyTree) -> Any:
+    def __call__(self, *args: PyTree, **named: PyTree) -> Any:
         """What the step returns, laid out as the plan says. Raises ``PlanError`` for other arguments than planned."""
-        return self._told(self._jitted, args)
+        if not self._runnable:
+            raise PlanError([problem("MW406", what="A step")])
+        return self._told(self._jitted, args, named)
 
-    def lower(self, *args: PyTree) -> Any:
+    def lower(self, *args: PyTree, **named: PyTree) -> Any:
         """The lowered step, to compile for devices that may not be here: ``fast.lower(*args).compile()``."""
-        return self._told(self._jitted.lower, args)
+        return self._told(self._jitted.lower, args, named)
 
-    def trace(self, *args: PyTree) -> Any:
+    def trace(self, *args: PyTree, **named: PyTree) -> Any:
         """The traced step, as ``jax.jit(...).trace``."""
-        return self._told(self._jitted.trace, args)
+        return self._told(self._jitted.trace, args, named)
+
+    @cached_property
+    def _runnable(self) -> bool:
+        return are_here(self.mesh.devices.flat)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._jitted, name)
 
-    def _told(self, call: Callable[..., Any], args: tuple[PyTree, ...]) -> Any:
+    def _told(self, call: Callable[..., Any], args: tuple[PyTree, ...], named: dict[str, PyTree]) -> Any:
         """``call(*args)``; where JAX refuses arguments that differ from those planned for, says how they differ."""
+        if named:
+            args = _in_order(self.traced, args, named)
         try:
             return call(*args)
-        except (TypeError, ValueError) as error:
+        except Exception as error:
             if isinstance(error, PlanError):
                 raise
             _refuse_others(self.traced, args)
+            _refuse_elsewhere(self.traced, args, self.mesh)
             raise
 
 
@@ -82,18 +95,27 @@ def apply(
     layouts = step_layouts(plan, trace(step, args, plan.remat))
     placed = device_mesh(plan, devices, layouts.device_assignments)
     donated = layouts.traced.donated if donate_argnums is None else donate_argnums
-    jitted = jax.jit(
-        _planned_step(layouts, placed),
+    jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed))
+    jitted = _jitted(jaxpr, layouts, placed, donated)
+    if any(map(is_convolution, equations(jaxpr.jaxpr))):
+        avals = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.in_avals]
+        if partitioned_wrongly(jitted.lower(*jax.tree.unflatten(layouts.traced.in_tree, avals)), placed.mesh):
+            jitted = _jitted(without_convolutions(jaxpr), layouts, placed, donated)
+    return Applied(jitted, layouts, placed)
+
+
+def _jitted(jaxpr: ClosedJaxpr, layouts: StepLayouts, placed: DeviceMesh, donated: Any) -> Any:
+    return jax.jit(
+        _planned_step(jaxpr, layouts, placed),
         in_shardings=_argument_shardings(layouts, placed),
         out_shardings=_result_shardings(layouts, placed),
         donate_argnums=donated,
     )
-    return Applied(jitted, layouts, placed)
 
 
-def _planned_step(layouts: StepLayouts, placed: DeviceMesh) -> Callable[..., Any]:
+def _planned_step(jaxpr: ClosedJaxpr, layouts: StepLayouts, placed: DeviceMesh) -> Callable[..., Any]:
     traced = layouts.traced
-    run = jaxpr_as_fun(constrain(traced.jaxpr, layouts.chooser(placed)))
+    run = jaxpr_as_fun(jaxpr)
 
     def step(*args: PyTree) -> Any:
         leaves, structure = jax.tree.flatten(args)
@@ -143,7 +165,7 @@ def _planned_forms(traced: Traced) -> list[tuple[tuple[int, ...], str]]:
 
 def _refuse_others(traced: Traced, args: Sequence[PyTree]) -> None:
     """Raises ``PlanError`` with what differs, if ``args`` are not those that the step was applied to."""
-    names = traced.names if len(args) == len(traced.names) else [f"arg{i}" for i in range(len(args))]
+    names = [*traced.names[: len(args)], *(f"arg{i}" for i in range(len(traced.names), len(args)))]
     paths = [path for name, arg in zip(names, args, strict=True) for path in leaf_paths(name, arg)]
     now = {
         p: str(abstract_tensor(p, _aval(v), role="argument")) for p, v in zip(paths, jax.tree.leaves(args), strict=True)
@@ -154,6 +176,30 @@ def _refuse_others(traced: Traced, args: Sequence[PyTree]) -> None:
     changed += [f"{now[p]} is new" for p in now if p not in planned]
     if changed:
         raise PlanError([problem("MW308", changed=listing(changed))])
+
+
+def _in_order(traced: Traced, args: tuple[PyTree, ...], named: dict[str, PyTree]) -> tuple[PyTree, ...]:
+    """Positional and named arguments in the step's order. Raises ``PlanError`` for a name that it does not have."""
+    left = traced.names[len(args) :]
+    strange = [f"{name} is new" for name in named if name not in left]
+    if strange:
+        raise PlanError([problem("MW308", changed=listing(strange))])
+    return (*args, *(named[name] for name in left if name in named))
+
+
+def _refuse_elsewhere(traced: Traced, args: Sequence[PyTree], mesh: Mesh) -> None:
+    """Raises ``PlanError`` if arrays among ``args`` are committed where JAX does not move them from."""
+    leaves = zip(traced.arguments, jax.tree.leaves(args), strict=True)
+    wrong = [tensor.path for tensor, leaf in leaves if isinstance(leaf, jax.Array) and _is_elsewhere(leaf, mesh)]
+    if wrong:
+        raise PlanError([problem("MW318", tensors=listing(wrong))])
+
+
+def _is_elsewhere(leaf: jax.Array, mesh: Mesh) -> bool:
+    if isinstance(leaf, jax.core.Tracer) or not leaf.committed:
+        return False
+    own = leaf.sharding.mesh if isinstance(leaf.sharding, NamedSharding) else mesh
+    return leaf.sharding.device_set != set(mesh.devices.flat) or own.axis_types != mesh.axis_types
 
 
 def _aval(value: Any) -> Any:

@@ -7,25 +7,83 @@ named with ``tag`` or ``checkpoint_name``, and no trace made under one plan is e
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
-from jax.sharding import NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+
+from ...dsl.errors import Problem, listing, problem, raise_errors
 
 Chooser = Callable[[JaxprEqn], NamedSharding | None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """The part of a step inside a ``shard_map``: its mesh, whose manual axes no constraint can name."""
+
+    mesh: AbstractMesh
+
+    @property
+    def manual(self) -> tuple[str, ...]:
+        """The axes along which the region holds one device's values."""
+        return tuple(self.mesh.manual_axes)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether something is left to split over."""
+        return any(size > 1 for axis, size in self.mesh.shape.items() if axis not in self.manual)
+
+
+Replace = Callable[[JaxprEqn, Region | None], JaxprEqn | None]
+
+
 def constrain(closed: ClosedJaxpr, choose: Chooser) -> ClosedJaxpr:
-    """``closed`` with a sharding constraint in place of each equation for which ``choose`` gives a sharding."""
-    return _Rewriter(choose).closed(closed)
+    """``closed`` with a sharding constraint in place of each equation for which ``choose`` gives a sharding.
+
+    Raises ``PlanError`` (MW316) where a value inside a manual region would be split over the region's own axes.
+    """
+    problems: dict[str, Problem] = {}
+
+    def replace(equation: JaxprEqn, region: Region | None) -> JaxprEqn | None:
+        sharding = choose(equation)
+        if sharding is None or region is None:
+            return None if sharding is None else _constraint(equation, sharding)
+        taken = [axis for axis in _axes(sharding) if axis in region.manual or not region.is_free]
+        if taken:
+            path = f"acts/{equation.params['name'] or '<in place>'}"
+            found = problem("MW316", path=path, manual=listing(region.manual), axes=listing(taken))
+            problems[str(found)] = found
+        return None if taken or not region.is_free else _constraint(equation, _inside(sharding, region))
+
+    rewritten = rewrite(closed, replace)
+    raise_errors(problems.values())
+    return rewritten
+
+
+def _axes(sharding: NamedSharding) -> list[str]:
+    entries = (entry if isinstance(entry, tuple) else (entry,) for entry in sharding.spec if entry is not None)
+    return [axis for entry in entries for axis in entry]
+
+
+def _inside(sharding: NamedSharding, region: Region) -> NamedSharding:
+    """The sharding on the region's mesh, which knows what is manual, where that has the same axes."""
+    same = dict(sharding.mesh.shape) == dict(region.mesh.shape)
+    return NamedSharding(region.mesh, sharding.spec) if same else sharding
+
+
+def rewrite(closed: ClosedJaxpr, replace: Replace) -> ClosedJaxpr:
+    """``closed`` with the equation that ``replace`` gives in place of each, also in jaxprs inside; None keeps it."""
+    return _Rewriter(replace).closed(closed)
 
 
 class _Rewriter:
     """One pass over a jaxpr and those inside it; a jaxpr used twice is rewritten once and stays shared."""
 
-    def __init__(self, choose: Chooser):
-        self.choose = choose
+    def __init__(self, replace: Replace, region: Region | None = None):
+        self.replace = replace
+        self.region = region
         self.done: dict[int, tuple[Any, Any]] = {}  # by id; the original is kept alive beside its rewriting
 
     def closed(self, closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -42,12 +100,23 @@ class _Rewriter:
         return self.done[id(jaxpr)][1]  # type: ignore[no-any-return]
 
     def equation(self, equation: JaxprEqn) -> JaxprEqn:
-        sharding = self.choose(equation)
-        if sharding is not None:
-            return _constraint(equation, sharding)
+        other = self.replace(equation, self.region)
+        if other is not None:
+            return other
+        if equation.primitive.name == "shard_map":
+            return self.manual(equation)
         params = {key: self.value(value) for key, value in equation.params.items()}
         same = all(params[key] is value for key, value in equation.params.items())
         return equation if same else equation.replace(params=params)
+
+    def manual(self, equation: JaxprEqn) -> JaxprEqn:
+        """A ``shard_map``, whose inside is a region of its own."""
+        mesh = equation.params["mesh"]
+        abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+        types = dict.fromkeys(equation.params["newly_manual_axes"], AxisType.Manual)
+        region = Region(mesh=abstract.update_axis_types(types))
+        inner = _Rewriter(self.replace, region).value(equation.params["jaxpr"])
+        return equation.replace(params=equation.params | {"jaxpr": inner})
 
     def value(self, value: Any) -> Any:
         if isinstance(value, ClosedJaxpr):
@@ -63,6 +132,7 @@ def _constraint(equation: JaxprEqn, sharding: NamedSharding) -> JaxprEqn:
     """The equation of ``with_sharding_constraint`` on the same operand, in the place of ``equation``."""
     aval: Any = equation.invars[0].aval
     abstract = jax.ShapeDtypeStruct(aval.shape, aval.dtype)
-    traced = jax.make_jaxpr(lambda x: jax.lax.with_sharding_constraint(x, sharding))(abstract)
+    with jax.sharding.use_abstract_mesh(sharding.mesh.abstract_mesh):
+        traced = jax.make_jaxpr(lambda x: jax.lax.with_sharding_constraint(x, sharding))(abstract)
     (constraint,) = traced.jaxpr.eqns
     return equation.replace(primitive=constraint.primitive, params=constraint.params)  # type: ignore[no-any-return]

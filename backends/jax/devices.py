@@ -10,7 +10,7 @@ import glob
 import importlib.util
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +81,17 @@ def prepare(machine: Machine | None) -> None:
     elif not _attached("/dev/accel*", "/dev/vfio/[0-9]*") and importlib.util.find_spec("libtpu"):
         gpu = _attached("/dev/nvidia[0-9]*")
         os.environ.setdefault("JAX_PLATFORMS", "cuda,cpu" if gpu else "cpu")
+
+
+def are_here(devices: Iterable[Any]) -> bool:
+    """Whether programs can run on these devices; on ahead-of-time ones they cannot."""
+    import jax
+
+    first = next(iter(devices))
+    try:
+        return first in jax.devices(first.platform)
+    except RuntimeError:
+        return False
 
 
 def _attached(*patterns: str) -> bool:

@@ -13,6 +13,7 @@ from ...dsl.plan import Plan
 from ...dsl.resolve import Resolution, key_of, resolve
 from ...dsl.rule_matches import match_rules
 from ...dsl.tensors import Layout, Tensor
+from .devices import are_here
 from .loading import load_workload
 from .paths import argument_names, leaf_paths
 from .shardings import DeviceMesh, device_mesh
@@ -43,6 +44,8 @@ def place(
     layouts = _chosen(plan, [known] if known else list(_from_patterns(plan, value, name)))
     assignments = [layout.device_assignment for layout in layouts if layout.device_assignment is not None]
     placed = device_mesh(plan, devices, assignments)
+    if not are_here(placed.mesh.devices.flat):
+        raise PlanError([problem("MW406", what="A state")])
     leaves, structure = jax.tree.flatten(value)
     return jax.tree.unflatten(structure, [_put(x, to, placed) for x, to in zip(leaves, layouts, strict=True)])
 

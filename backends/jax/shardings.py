@@ -91,6 +91,8 @@ def device_mesh(
         said = ", ".join(f"{axis.name}={axis.size}" for axis in plan.mesh.axes or ())
         counts: dict[str, Any] = {"mesh": said, "mesh_devices": math.prod(sizes), "devices": len(chosen)}
         raise PlanError([problem("MW305", plan.mesh.place, **counts)])
+    if len(set(chosen)) < len(chosen) or not all(isinstance(device, jax.Device) for device in chosen):
+        raise PlanError([problem("MW319", plan.mesh.place, count=len(chosen))])
     numbers = device_numbers(plan.mesh, physical(plan.topology) if plan.topology else None)
     array = np.empty(len(chosen), dtype=object)
     array[:] = chosen

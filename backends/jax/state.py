@@ -67,7 +67,8 @@ def _children(part: _Subtree) -> Iterator[_Subtree]:
 
 def _subtree(path: str, key: str, tree: Any) -> _Subtree:
     leaves, structure = jax.tree.flatten(tree)
-    form = (structure, *((tuple(leaf.shape), str(leaf.dtype)) for leaf in leaves)) if leaves else ()
+    avals = [leaf if hasattr(leaf, "dtype") else jax.typeof(leaf) for leaf in leaves]
+    form = (structure, *((tuple(aval.shape), str(aval.dtype)) for aval in avals)) if leaves else ()
     return _Subtree(path=path, key=key, form=form, tree=tree)
 
 

@@ -59,7 +59,10 @@ def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None) -> Tra
         raise PlanError([problem("MW302", name=listing(clash))])
     traceable = step if hasattr(step, "trace") else jax.jit(step)
     with remat_context(remat):
-        traced = traceable.trace(*args)
+        traced = traceable.trace(*jax.tree.map(_unplaced, args))
+    given = len(jax.tree.leaves(args))
+    if given != len(traced.jaxpr.in_avals):
+        raise PlanError([problem("MW317", given=given, traced=len(traced.jaxpr.in_avals))])
     infos = traced.args_info[0]
     arguments = _tensors([p for n, a in zip(names, args, strict=True) for p in leaf_paths(n, a)], traced.jaxpr.in_avals)
     results = returned_state(traced.out_info, names, args, _results(traced.out_info, traced.jaxpr.out_avals))
@@ -74,8 +77,15 @@ def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None) -> Tra
         tagged=_tagged(traced.jaxpr.jaxpr),
         in_place=_in_place(traced.jaxpr.jaxpr),
         donated=tuple(i for i, info in enumerate(infos) if _donated(info)),
-        num_remat_blocks=sum(1 for e in _equations(traced.jaxpr.jaxpr) if e.primitive.name in ("checkpoint", "remat2")),
+        num_remat_blocks=sum(1 for e in equations(traced.jaxpr.jaxpr) if e.primitive.name in ("checkpoint", "remat2")),
     )
+
+
+def _unplaced(leaf: Any) -> Any:
+    """The leaf without the sharding that it may have: the plan gives it one."""
+    if getattr(leaf, "sharding", None) is None:
+        return leaf
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=getattr(leaf, "weak_type", False))
 
 
 def value_names(jaxpr: Jaxpr) -> Callable[[JaxprEqn], str | None]:
@@ -84,7 +94,7 @@ def value_names(jaxpr: Jaxpr) -> Callable[[JaxprEqn], str | None]:
     ``tag`` leaves a ``checkpoint_name`` and a mark with the same name; then only the mark counts. A
     ``checkpoint_name`` of the model's own counts where no mark has its name.
     """
-    marked = {e.params["name"] for e in _equations(jaxpr) if e.primitive is mark_p}
+    marked = {e.params["name"] for e in equations(jaxpr) if e.primitive is mark_p}
 
     def name(equation: JaxprEqn) -> str | None:
         own = equation.primitive.name == "name" and equation.params["name"] not in marked
@@ -113,7 +123,8 @@ def _donated(info: Any) -> bool:
     return bool(leaves) and all(leaf.donated for leaf in leaves)
 
 
-def _equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
+    """The equations of a jaxpr and of those inside it; a jaxpr used twice is gone through once."""
     stack, seen = [jaxpr], {id(jaxpr)}
     while stack:
         current = stack.pop()
@@ -125,12 +136,12 @@ def _equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
 
 def _tagged(jaxpr: Jaxpr) -> tuple[Tensor, ...]:
     name = value_names(jaxpr)
-    named = ((name(e), e) for e in _equations(jaxpr))
+    named = ((name(e), e) for e in equations(jaxpr))
     found = (abstract_tensor(f"acts/{n}", e.outvars[0].aval, role="tagged") for n, e in named if n is not None)
     return tuple(dict.fromkeys(found))
 
 
 def _in_place(jaxpr: Jaxpr) -> tuple[tuple[Tensor, Assignment], ...]:
-    marks = (e for e in _equations(jaxpr) if e.primitive is mark_p and e.params["assignment"] is not None)
+    marks = (e for e in equations(jaxpr) if e.primitive is mark_p and e.params["assignment"] is not None)
     given = ((abstract_tensor(IN_PLACE, e.outvars[0].aval, role="tagged"), e.params["assignment"]) for e in marks)
     return tuple(dict.fromkeys(given))

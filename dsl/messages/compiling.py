@@ -22,4 +22,8 @@ COMPILING: dict[str, Text] = {
         "The program does not compile for {topology}: {reason}",
         "Another layout of the tensors named there, or another topology, may compile.",
     ),
+    "MW406": Text(
+        "{what} cannot be on devices that are not here: the plan's are for compiling ahead of time only.",
+        "Compile with lower(*args).compile() or verify, or give the plan the topology of this machine, such as cpu:8.",
+    ),
 }

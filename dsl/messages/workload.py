@@ -46,7 +46,8 @@ WORKLOAD: dict[str, Text] = {
     ),
     "MW312": Text("The model '{model}' has no setting '{name}'.", "{suggestion}"),
     "MW313": Text(
-        "The model '{model}' fails with these settings: {reason}.", "Change 'with:' to what the model takes."
+        "The model '{model}' fails with these settings: {reason}.",
+        "Change 'with:' to what the model takes, or mend the model.",
     ),
     "MW314": Text(
         "The model '{model}' returns {got}, not a step function and its abstract arguments.",
@@ -56,5 +57,17 @@ WORKLOAD: dict[str, Text] = {
     "MW316": Text(
         "'{path}' is inside a manual region over {manual}, and its assignment splits it over {axes}.",
         "Leave the manual region's own axes out of the assignment of values inside it.",
+    ),
+    "MW317": Text(
+        "The step has static arguments, which are no tensors: it takes {given} values and traces {traced}.",
+        "Bind them first: functools.partial(step, mode='train'), with the static arguments left out of 'args'.",
+    ),
+    "MW318": Text(
+        "Some arguments lie elsewhere than on the plan's devices and mesh: {tensors}.",
+        "Put them there first: place(plan, state, step, args); or pass arrays that are on no device yet.",
+    ),
+    "MW319": Text(
+        "The devices given are not {count} different JAX devices.",
+        "Give each device once, in the order of its number: jax.devices(), or topology('v3:4x4').devices().",
     ),
 }

@@ -1,0 +1,120 @@
+"""Convolutions that XLA's partitioner computes wrongly, and the same as matrix products, which it computes right.
+
+Where a dim that the window runs over is split, and some axis of the mesh is left over, the partitioner may add partial
+results over all devices instead of those that hold different parts: kernels' gradients, and forward results too, are
+then too large by a whole factor (seen with jaxlib 0.10.2 on CPUs; the partitioner is the same for every platform).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, JaxprEqn
+from jax.sharding import Mesh
+
+from .constrain import Region, rewrite
+from .propagation import Axes, ConvolutionLayout, convolution_layouts
+
+
+def is_convolution(equation: JaxprEqn) -> bool:
+    """Whether this equation is a convolution."""
+    return bool(equation.primitive.name == "conv_general_dilated")
+
+
+def partitioned_wrongly(lowered: Any, mesh: Mesh) -> bool:
+    """Whether the partitioner may get some convolution of this lowered step (``jax.stages.Lowered``) wrong."""
+    used = {name for name, size in mesh.shape.items() if size > 1}
+    return len(used) > 1 and not all(_is_safe(layout, used) for layout in convolution_layouts(lowered))
+
+
+def _is_safe(layout: ConvolutionLayout, used: set[str]) -> bool:
+    """No window dim is split; or neighbours exchange halos under a whole kernel; or a sum takes in all axes."""
+    if not any(_axes(operand[2:]) for operand in (layout.inputs, layout.kernel, layout.result)):
+        return True
+    if not _axes(layout.kernel) and layout.inputs[2:] == layout.result[2:]:
+        return True
+    return _axes(layout.inputs[1:]) == used == _axes(layout.kernel[1:])
+
+
+def _axes(by_dim: Sequence[Axes]) -> set[str]:
+    return {axis for axes in by_dim for axis in axes}
+
+
+def without_convolutions(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
+    """The same step with matrix products in place of its convolutions."""
+
+    def replace(equation: JaxprEqn, region: Region | None) -> JaxprEqn | None:
+        return _as_products(equation) if is_convolution(equation) and region is None else None
+
+    return rewrite(jaxpr, replace)
+
+
+def _as_products(equation: JaxprEqn) -> JaxprEqn:
+    """The same convolution as a sum of matrix products of shifted operands, in the place of ``equation``."""
+    avals: list[Any] = [v.aval for v in (*equation.invars, *equation.outvars)]
+    *operands, result = (jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals)
+    products = jax.jit(lambda inputs, kernel: _convolve(inputs, kernel, equation.params).astype(result.dtype))
+    (call,) = jax.make_jaxpr(products)(*operands).eqns
+    return equation.replace(primitive=call.primitive, params=call.params)  # type: ignore[no-any-return]
+
+
+def _convolve(inputs: jax.Array, kernel: jax.Array, params: Mapping[str, Any]) -> jax.Array:
+    """The convolution with these parameters of ``jax.lax.conv_general_dilated_p``."""
+    numbers = params["dimension_numbers"]
+    spread = [
+        (low, high, step - 1) for (low, high), step in zip(params["padding"], params["lhs_dilation"], strict=True)
+    ]
+    inputs = jnp.transpose(inputs, numbers.lhs_spec)  # batch, features, window dims
+    inputs = jax.lax.pad(inputs, jnp.zeros((), inputs.dtype), [(0, 0, 0), (0, 0, 0), *spread])
+    kernel = jnp.transpose(kernel, numbers.rhs_spec)  # outputs, features, window dims
+    by_feature, by_batch = params["feature_group_count"], params["batch_group_count"]
+    inputs = _grouped(inputs, 1, by_feature) if by_feature > 1 else _grouped(inputs, 0, by_batch)
+    result = _products(inputs, _grouped(kernel, 0, max(by_feature, by_batch)), params)
+    result = jnp.moveaxis(result, 0, 1)  # batch, groups, outputs, window dims
+    result = result.reshape(result.shape[0], -1, *result.shape[3:])
+    return jnp.transpose(result, np.argsort(numbers.out_spec).tolist())
+
+
+def _grouped(x: jax.Array, dim: int, groups: int) -> jax.Array:
+    """``x`` with dim ``dim`` cut into groups, which stand first."""
+    cut = x.reshape(*x.shape[:dim], groups, x.shape[dim] // groups, *x.shape[dim + 1 :])
+    return jnp.moveaxis(cut, dim, 0)
+
+
+def _products(inputs: jax.Array, kernel: jax.Array, params: Mapping[str, Any]) -> jax.Array:
+    """(groups, batch, outputs, window dims); a product for each place in the kernel or in the result, the fewer."""
+    strides, steps = params["window_strides"], params["rhs_dilation"]
+    places = kernel.shape[3:]
+    reach = [(n - 1) * step + 1 for n, step in zip(places, steps, strict=True)]
+    sizes = tuple((n - r) // s + 1 for n, r, s in zip(inputs.shape[3:], reach, strides, strict=True))
+    if math.prod(places) <= math.prod(sizes):
+        shifted = ((_shifted(inputs, at, steps, sizes, strides), kernel[(..., *at)]) for at in np.ndindex(*places))
+        terms = [_product(a, b, params) for a, b in shifted]
+        return sum(terms[1:], terms[0])
+    windows = (_shifted(inputs, at, strides, places, steps) for at in np.ndindex(*sizes))
+    results = [_product(window, kernel, params) for window in windows]
+    return jnp.stack(results, axis=-1).reshape(*results[0].shape, *sizes)
+
+
+def _shifted(
+    x: jax.Array, at: Sequence[int], unit: Sequence[int], counts: Sequence[int], strides: Sequence[int]
+) -> jax.Array:
+    """``counts`` numbers of each window dim of ``x``, ``strides`` apart, from ``at`` in steps of ``unit``."""
+    begin = [place * step for place, step in zip(at, unit, strict=True)]
+    end = [b + (count - 1) * stride + 1 for b, count, stride in zip(begin, counts, strides, strict=True)]
+    return jax.lax.slice(x, (0, 0, 0, *begin), (*x.shape[:3], *end), (1, 1, 1, *strides))
+
+
+def _product(a: jax.Array, b: jax.Array, params: Mapping[str, Any]) -> jax.Array:
+    """(groups, batch, features, ...) by (groups, outputs, features, ...), added up in float32 at least."""
+    summed = tuple(range(2, b.ndim))
+    wanted = jnp.promote_types(a.dtype, jnp.float32) if jnp.issubdtype(a.dtype, jnp.floating) else None
+    product = jax.lax.dot_general(
+        a, b, ((summed, summed), ((0,), (0,))), precision=params["precision"], preferred_element_type=wanted
+    )
+    return jnp.moveaxis(product, -1, 2)

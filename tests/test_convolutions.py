@@ -1,0 +1,79 @@
+"""Convolutions are computed right under every layout, also where XLA's partitioner is not right about them."""
+
+import jax
+import jax.numpy as jnp
+import meshwright as mw
+import numpy as np
+import pytest
+from jax.extend.core import jaxpr_as_fun
+from layouts import assert_close
+from meshwright.backends.jax.convolutions import without_convolutions
+
+IMAGES = ("NHWC", "HWIO", "NHWC")
+
+
+def convolve(x, k, **more):
+    arguments = {"window_strides": (1, 1), "padding": "SAME", "dimension_numbers": IMAGES} | more
+    return jax.lax.conv_general_dilated(x, k, **arguments)
+
+
+def operands(seed=0, groups=1):
+    x, k = jax.random.split(jax.random.key(seed))
+    return jax.random.normal(x, (4, 8, 12, 4)), jax.random.normal(k, (3, 3, 4 // groups, 8))
+
+
+def on_cpu(mesh, tensors):
+    return f"meshwright: 1\ntopology: cpu:8\nmesh: {mesh}\ntensors: {tensors}\n"
+
+
+def gradients(fun):
+    return jax.value_and_grad(lambda x, k: (fun(x, k) ** 2).mean(), (0, 1))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"window_strides": (2, 1), "padding": ((1, 2), (0, -1))},
+        {"lhs_dilation": (1, 2), "rhs_dilation": (2, 1), "padding": ((1, 1), (0, 2))},
+        {"feature_group_count": 2},
+    ],
+)
+def test_a_convolution_is_the_same_as_matrix_products(more):
+    args = operands(groups=more.get("feature_group_count", 1))
+    fun = gradients(lambda x, k: convolve(x, k, **more))
+    products = without_convolutions(jax.make_jaxpr(fun)(*args))
+    assert "conv_general_dilated" not in str(products)
+    assert_close(jaxpr_as_fun(products)(*args), jax.tree.leaves(fun(*args)))
+
+
+@pytest.mark.parametrize(
+    ("mesh", "x", "k", "hidden"),
+    [
+        ("{data: 4, space: 2}", "B Y X@space C", "replicate", "infer"),
+        ("{data: 4, space: 2}", "B Y X@space C", "I J C F@data", "infer"),
+        ("{data: 2, space: 2, model: 2}", "B@data Y X@space C", "I J C F@model", "infer"),
+        ("{a: 2, b: 2, c: 2}", "infer", "infer", "B Y X@b F@c+a"),
+    ],
+)
+def test_split_windows_leave_gradients_as_they_are(mesh, x, k, hidden):
+    step = gradients(lambda x, k: mw.tag(convolve(x, k), "hidden"))
+    tensors = f"{{x: {x}, k: {k}, acts/hidden: {hidden}, out/**: infer}}"
+    plan = mw.loads(on_cpu(mesh, tensors))
+    args = operands()
+    assert_close(mw.apply(plan, step, args)(*args), step(*args))
+
+
+def test_convolutions_that_the_partitioner_gets_right_stay():
+    text = on_cpu("{data: 2, space: 4}", "{x: B@data Y X@space C, '**': replicate}")
+    args = operands()
+    fast = mw.apply(mw.loads(text), gradients(convolve), args)
+    assert fast.lower(*args).as_text().count("stablehlo.convolution") == 3
+    np.testing.assert_allclose(fast(*args)[0], gradients(convolve)(*args)[0], rtol=1e-5)
+
+
+def test_a_split_of_features_alone_keeps_convolutions():
+    text = on_cpu("{data: 2, model: 4}", "{x: B@data Y X C, k: I J C F@model, '**': infer}")
+    args = operands()
+    fast = mw.apply(mw.loads(text), lambda x, k: jnp.sum(convolve(x, k)), args)
+    assert "stablehlo.convolution" in fast.lower(*args).as_text()
