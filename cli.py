@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .dsl.plan import Plan
     from .dsl.tensors import Tensor
     from .dsl.verdict import Verdict
+    from .planner.topology import Machine
 
 SCHEMA_VERSION = 1
 YES, NO, BAD, INTERRUPTED = 0, 1, 2, 130
@@ -102,11 +104,11 @@ def schema(arguments: argparse.Namespace) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Trains the plan's model on the devices that are here."""
     plan = _load(arguments.plan)
-    _prepare_devices(plan)
+    _prepare_devices(_machine(plan))
     from .backends.jax.train import run as train
     from .render import RunDisplay
 
-    with RunDisplay() as display:
+    with RunDisplay() as display, redirect_stdout(sys.stderr):
         summary = train(
             plan,
             steps=arguments.steps,
@@ -123,13 +125,14 @@ def run(arguments: argparse.Namespace) -> int:
 def verify(arguments: argparse.Namespace) -> int:
     """Compiles the plan's step for its topology and says what the compiler says."""
     plan = _load(arguments.plan)
-    _prepare_devices(plan)
+    _prepare_devices(_machine(plan))
     from .backends.jax.loading import load_workload
     from .backends.jax.verify import verify as compile_step
     from .render import show_verification
 
-    workload = load_workload(plan)
-    verification = compile_step(plan, workload.step, workload.args, donate_argnums=workload.donated)
+    with redirect_stdout(sys.stderr):
+        workload = load_workload(plan)
+        verification = compile_step(plan, workload.step, workload.args, donate_argnums=workload.donated)
     if arguments.json:
         _print_json("verify", file=plan.file, **verification.as_json())
     else:
@@ -258,37 +261,44 @@ def _report_uncanonical(name: str) -> int:
     return NO
 
 
-def _prepare_devices(plan: Plan) -> None:
-    """Makes JAX, which must not have started, have the devices that the plan asks for."""
-    from .backends.jax.devices import prepare
+def _machine(plan: Plan) -> Machine | None:
+    """The machine of the plan's topology. Raises ``PlanError`` where there is none such."""
     from .planner.topology import physical
 
-    prepare(physical(plan.topology) if plan.topology else None)
+    return physical(plan.topology) if plan.topology else None
+
+
+def _prepare_devices(machine: Machine | None) -> None:
+    """Makes JAX, which must not have started, have the devices that the plan asks for."""
+    from .backends.jax.devices import prepare
+
+    prepare(machine)
 
 
 def _verdict(plan: Plan) -> Verdict:
     """The verdict on a plan, with its model's tensors and its chip's memory where it names them."""
     from .dsl.verdict import judge
-    from .planner import device_order
-    from .planner.topology import physical
+    from .planner import device_assignment, device_order, topology
 
-    found = list(device_order.check(plan))
-    chip_bytes = physical(plan.topology).hbm_bytes if plan.topology and not found else None
-    tensors, unloadable = _tensors(plan)
-    return judge(plan, tensors, other_problems=[*found, *unloadable], chip_bytes=chip_bytes)
+    found = [*device_order.check(plan), *device_assignment.check(plan)]
+    machine = None if plan.topology and topology.problems(plan.topology) else _machine(plan)
+    tensors, of_model = _tensors(plan, machine)
+    return judge(plan, tensors, other_problems=[*found, *of_model], chip_bytes=machine and machine.hbm_bytes)
 
 
-def _tensors(plan: Plan) -> tuple[list[Tensor] | None, Sequence[Problem]]:
-    """The tensors of the plan's model, or why it cannot be loaded; neither for a plan without a model."""
+def _tensors(plan: Plan, machine: Machine | None) -> tuple[list[Tensor] | None, Sequence[Problem]]:
+    """The tensors of the plan's model (None without a model that loads), and what is wrong with it for this plan."""
     if plan.model is None:
         return None, ()
-    _prepare_devices(plan)
-    from .backends.jax.loading import tensor_table
+    _prepare_devices(machine)
+    from .backends.jax import layouts, loading
 
     try:
-        return tensor_table(plan), ()
+        with redirect_stdout(sys.stderr):
+            traced = loading.trace_workload(plan)
     except PlanError as error:
         return None, error.problems
+    return list(traced.tensors), layouts.check(plan, traced)
 
 
 def _refuse(arguments: argparse.Namespace, problems: Sequence[Problem]) -> int:

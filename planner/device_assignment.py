@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ..dsl.errors import PlanError, Problem, listing, problem, raise_errors
-from ..dsl.plan import DeviceAssignment, Place
+from ..dsl.plan import DeviceAssignment, Place, Plan, Shard
+from . import topology as machines
+from .device_order import check as order_problems
+from .device_order import device_numbers
 
 
 class AxisOrder(NamedTuple):
@@ -51,6 +54,30 @@ def axis_assignment(
         example = listing(order.tolist())
         raise PlanError([problem("MW224", place, what=what, detail=_first_break(positions), example=example)])
     return found
+
+
+def check(plan: Plan) -> list[Problem]:
+    """The plan's device assignments that are no order of axes of its mesh; none while the mesh itself is open or wrong.
+
+    Which devices they name is checked against each tensor (MW113).
+    """
+    if plan.mesh.axes is None or None in plan.mesh.sizes.values() or order_problems(plan):
+        return []
+    numbers = device_numbers(plan.mesh, machines.physical(plan.topology) if plan.topology else None)
+    found: list[Problem] = []
+    for rule in plan.rules:
+        if isinstance(rule.assignment, Shard):
+            what = f"'{rule.pattern}'"
+            found += _order_problem(rule.assignment.device_assignment, numbers, what=what, place=rule.place)
+    return found
+
+
+def _order_problem(assignment: DeviceAssignment, numbers: np.ndarray, *, what: str, place: Place) -> Sequence[Problem]:
+    try:
+        axis_assignment(assignment, numbers, what=what, place=place)
+    except PlanError as error:
+        return [found for found in error.problems if found.code == "MW224"]
+    return ()
 
 
 def _shape(nested: object) -> tuple[int, ...] | None:

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from meshwright import cli
-from meshwright.backends.jax import loading
-from meshwright.dsl.errors import PlanError, problem
+from meshwright.dsl.errors import Problem
 from meshwright.dsl.plan import Plan
 from meshwright.dsl.tensors import Tensor
 
@@ -33,10 +32,10 @@ def run(*arguments: object) -> int:
 
 
 def give_tensors(monkeypatch: pytest.MonkeyPatch, *tensors: Tensor) -> None:
-    def table(plan: Plan) -> list[Tensor]:
-        return list(tensors)
+    def table(plan: Plan, machine: object) -> tuple[list[Tensor], tuple[Problem, ...]]:
+        return list(tensors), ()
 
-    monkeypatch.setattr(loading, "tensor_table", table)
+    monkeypatch.setattr(cli, "_tensors", table)
 
 
 def tensor(path: str, *shape: int) -> Tensor:
@@ -141,18 +140,99 @@ def test_a_plan_whose_arguments_do_not_fit_is_1(
 
 
 def test_a_model_that_cannot_be_loaded_does_not_hide_other_problems(
-    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    plan: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(plan: Plan) -> Any:
-        raise PlanError([problem("MW301", plan.places["model"])])
-
-    monkeypatch.setattr(loading, "tensor_table", broken)
     plan.write_text(LEGAL + "  b: M@y\nmodel: some.where:model\ntopology: v99:4\n")
     assert run("check", plan) == 2
     err = capsys.readouterr().err
-    assert "MW301" in err
-    assert "MW106" in err
-    assert "v99" in err
+    assert f"{plan}:5:3: MW106" in err
+    assert f"{plan}:6:1: MW311" in err
+    assert f"{plan}:7:1: MW202" in err
+
+
+MODELS = """\
+import sys
+import jax
+
+shape = jax.ShapeDtypeStruct((8, 8), "float32")
+
+def model():
+    print("hello")
+    return lambda params: params * 2, (shape,)
+
+def leaves(): sys.exit(0)
+def gone(): raise BaseException("out of here.")
+def pair(): return (shape, 3)
+def out(): return lambda out: out, (shape,)
+def untraceable(): return lambda params: sys.exit(0), (shape,)
+def __getattr__(name): raise RuntimeError(f"no {name}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("leaves", "MW313 The model 'mw_models:leaves' fails with these settings: SystemExit: 0."),
+        ("gone", "MW313 The model 'mw_models:gone' fails with these settings: BaseException: out of here."),
+        ("pair", "MW314 The model 'mw_models:pair' returns a tuple of 2 (ShapeDtypeStruct, int), not"),
+        ("out", "MW302 The step has an argument called out,"),
+        ("untraceable", "MW315 Tracing the step fails: SystemExit: 0."),
+        ("missing", "MW311 The model 'mw_models:missing' cannot be imported: RuntimeError: no missing."),
+    ],
+)
+def test_whatever_a_model_does_is_a_problem_at_its_line(
+    name: str, message: str, plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (plan.parent / "mw_models.py").write_text(MODELS)
+    monkeypatch.chdir(plan.parent)
+    sys.modules.pop("mw_models", None)
+    plan.write_text(f"{LEGAL}model: mw_models:{name}\n")
+    assert run("check", plan) == 2
+    assert f"{plan}:5:1: {message}" in capsys.readouterr().err
+
+
+def test_what_a_model_prints_does_not_mix_with_the_answer(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (plan.parent / "mw_models.py").write_text(MODELS)
+    monkeypatch.chdir(plan.parent)
+    sys.modules.pop("mw_models", None)
+    plan.write_text(LEGAL.replace("M@x", "M@x N") + "model: mw_models:model\n")
+    assert run("check", plan, "--json") == 0
+    streams = capsys.readouterr()
+    assert json.loads(streams.out)["argument_bytes"] == {"params": 64}
+    assert "hello" in streams.err
+
+
+def test_a_wrong_setting_of_a_model_stands_where_it_was_set(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan.write_text(
+        "meshwright: 1\nmodel: meshwright.backends.jax.models:gshard\nwith:\n  layers: 3\n  expert: 8\n  seed: '1'\n"
+    )
+    assert run("check", plan) == 2
+    err = capsys.readouterr().err
+    assert f"{plan}:5:3: MW601" in err
+    assert f"{plan}:6:3: MW602" in err
+    plan.write_text("meshwright: 1\nmodel: meshwright.backends.jax.models:gshard\nwith:\n  layers: 3\n")
+    assert run("check", plan) == 2
+    assert f"{plan}:4:3: MW605" in capsys.readouterr().err
+
+
+def test_check_refuses_what_could_not_be_applied(plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    (plan.parent / "mw_models.py").write_text(MODELS)
+    monkeypatch.chdir(plan.parent)
+    sys.modules.pop("mw_models", None)
+    plan.write_text(
+        "meshwright: 1\nmodel: mw_models:model\nmesh: {x: 4}\nremat: full\n"
+        "tensors:\n  params: {shard: {device_assignment: [[3, 2, 1, 0]]}}\n"
+        "result: {status: optimal, fingerprint: {arguments: {weights: {tensors: 1, elements: 2, digest: a}}}}\n"
+    )
+    assert run("check", plan) == 2
+    err = capsys.readouterr().err
+    assert [line.split()[1] for line in err.splitlines() if line.startswith(f"{plan}:") and "MW" in line] == [
+        "MW304",
+        "MW224",
+        "MW307",
+    ]
 
 
 def test_fmt_writes_in_place_and_then_has_nothing_to_do(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:

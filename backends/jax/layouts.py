@@ -73,14 +73,18 @@ def step_layouts(plan: Plan, traced: Traced) -> StepLayouts:
     resolution = resolve(plan, traced.tensors)
     in_place, problems = _in_place(plan, traced)
     problems += [*resolution.problems, *device_order.check(plan), *_step_problems(plan, traced, resolution)]
+    problems += [problem("MW303", plan.mesh.place, holes=listing(holes(plan)))] if holes(plan) else []
     raise_errors(problems)
     return StepLayouts(traced=traced, resolution=resolution, in_place=in_place)
 
 
+def check(plan: Plan, traced: Traced) -> list[Problem]:
+    """What is wrong with a plan, holes allowed, for a step beside what its rules say of the step's tensors."""
+    found = [*_in_place(plan, traced)[1], *_step_problems(plan, traced, resolve(plan, traced.tensors))]
+    return [p if p.place else replace(p, place=plan.places.get("model")) for p in found]
+
+
 def _step_problems(plan: Plan, traced: Traced, resolution: Resolution) -> Iterator[Problem]:
-    open_ends = holes(plan)
-    if open_ends:
-        yield problem("MW303", plan.mesh.place, holes=listing(open_ends))
     if plan.remat and plan.remat.policy != "none" and not traced.num_remat_blocks:
         yield problem("MW304", plan.remat.place, policy=plan.remat.policy)
     if plan.result and plan.result.fingerprint:

@@ -8,9 +8,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
-from ...dsl.errors import PlanError, problem, raise_errors, suggest
+from ...dsl.errors import PlanError, Problem, problem, raise_errors, suggest
 from ...dsl.plan import Place, Plan
 from ...dsl.tensors import Tensor
 from .trace import Traced, trace
@@ -22,25 +23,22 @@ def load_workload(plan: Plan) -> Workload:
     if plan.model is None:
         raise PlanError([problem("MW301", Place(file=plan.file))])
     place = plan.places.get("model")
-    model = _imported(plan.model, place)
+    model = _imported(plan)
     _check_settings(model, plan)
-    made = _called(model, plan, place)
+    with _models_code(plan, "MW313"):
+        made = model(**plan.settings)
     if isinstance(made, Workload):
         return made
     if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0]) and isinstance(made[1], (tuple, list))):
-        raise PlanError([problem("MW314", place, model=plan.model, got=type(made).__name__)])
+        raise PlanError([problem("MW314", place, model=plan.model, got=_kind(made))])
     return Workload(made[0], tuple(made[1]))
 
 
 def trace_workload(plan: Plan, workload: Workload | None = None) -> Traced:
     """The plan's step as the plan language sees it. Raises ``PlanError`` where it cannot be traced."""
     workload = workload or load_workload(plan)
-    try:
+    with _models_code(plan, "MW315"):
         return trace(workload.step, workload.args, plan.remat)
-    except PlanError:
-        raise
-    except Exception as error:
-        raise PlanError([problem("MW315", plan.places.get("model"), reason=_first_line(error))]) from error
 
 
 def tensor_table(plan: Plan) -> list[Tensor]:
@@ -49,26 +47,48 @@ def tensor_table(plan: Plan) -> list[Tensor]:
 
 
 @contextmanager
+def _models_code(plan: Plan, code: str) -> Iterator[None]:
+    """Around code that is the user's: whatever it raises, ``sys.exit`` too, is a problem with this code."""
+    try:
+        yield
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except PlanError as error:
+        raise PlanError(_placed(found, plan) for found in error.problems) from error
+    except BaseException as error:
+        place = plan.places.get("model")
+        raise PlanError([problem(code, place, model=plan.model, reason=_reason(error))]) from error
+
+
+def _placed(found: Problem, plan: Plan) -> Problem:
+    """A problem that does not know where it stands, at the setting that it is about, or else at the model."""
+    setting = found.numbers.get("setting", found.numbers.get("name"))
+    place = plan.places.get(f"with.{setting}") or plan.places.get("model")
+    return found if found.place else replace(found, place=place)
+
+
+@contextmanager
 def _working_directory_importable() -> Iterator[None]:
     """As with ``python -m``: the modules beside the user are importable."""
-    sys.path.insert(0, os.getcwd())
+    here = os.getcwd()
+    sys.path.insert(0, here)
     try:
         yield
     finally:
-        sys.path.remove(os.getcwd())
+        if here in sys.path:
+            sys.path.remove(here)
 
 
-def _imported(model: str, place: Place | None) -> Callable[..., Any]:
-    module_name, _, attribute = model.partition(":")
-    try:
+def _imported(plan: Plan) -> Callable[..., Any]:
+    module_name, _, attribute = (plan.model or "").partition(":")
+    with _models_code(plan, "MW311"):
         with _working_directory_importable():
             found: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError, SyntaxError, ValueError) as error:
-        raise PlanError([problem("MW311", place, model=model, reason=_first_line(error))]) from error
     if not callable(found):
-        raise PlanError([problem("MW311", place, model=model, reason=f"'{attribute}' is not callable")])
+        reason = f"'{attribute}' is not callable"
+        raise PlanError([problem("MW311", plan.places.get("model"), model=plan.model, reason=reason)])
     return found  # type: ignore[no-any-return]
 
 
@@ -88,16 +108,14 @@ def _check_settings(model: Callable[..., Any], plan: Plan) -> None:
     )
 
 
-def _called(model: Callable[..., Any], plan: Plan, place: Place | None) -> Any:
-    try:
-        return model(**plan.settings)
-    except PlanError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {_first_line(error)}"
-        raise PlanError([problem("MW313", place, model=plan.model, reason=reason)]) from error
+def _kind(value: object) -> str:
+    """What a value is, and what a tuple holds."""
+    if not isinstance(value, tuple):
+        return type(value).__name__
+    return f"a tuple of {len(value)} ({', '.join(type(part).__name__ for part in value[:4])})"
 
 
-def _first_line(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
+    """The kind of an error and the first line of what it says."""
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__

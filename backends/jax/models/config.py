@@ -107,13 +107,18 @@ def _layer_problems(config: TransformerConfig) -> list[Problem]:
     below = config.layers // multiple * multiple
     legal = nearest([n for n in (below, below + multiple) if n], config.layers)
     blocks = "pairs (a dense layer and an MoE layer)" if config.experts else "layers"
-    return [problem("MW605", layers=config.layers, blocks=blocks, multiple=multiple, nearest=legal)]
+    return [problem("MW605", setting="layers", layers=config.layers, blocks=blocks, multiple=multiple, nearest=legal)]
 
 
 def _group_problems(config: TransformerConfig) -> list[Problem]:
     if not config.experts:
         return []
-    told: dict[str, Any] = {"groups": config.group_count, "tokens": config.tokens, "nearest": _nearest_groups(config)}
+    told: dict[str, Any] = {
+        "setting": "groups",
+        "groups": config.group_count,
+        "tokens": config.tokens,
+        "nearest": _nearest_groups(config),
+    }
     if config.tokens % config.group_count:
         return [problem("MW606", **told, batch=config.rows, length=config.length)]
     group_tokens = config.tokens // config.group_count

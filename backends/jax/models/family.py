@@ -86,7 +86,7 @@ def gshard(member: str | None = None, **settings: Any) -> Workload:
 
 def configure(member: str | None, settings: dict[str, Any]) -> TransformerConfig:
     """The checked settings of a member with ``settings`` laid over its own."""
-    if member is not None and member not in MEMBERS:
+    if member is not None and (not isinstance(member, str) or member not in MEMBERS):
         raise unknown_member(member, MEMBERS)
     config = read_settings("gshard", TransformerConfig, MEMBERS[member] if member else {}, settings)
     check(config)

@@ -39,7 +39,7 @@ def nearest(candidates: Iterable[int], wanted: int, *, limit: int = 4) -> str:
 
 def unknown_member(name: object, members: Iterable[str]) -> PlanError:
     """The error for a member that a family does not have."""
-    return PlanError([problem("MW604", name=name, suggestion=suggest(str(name), members))])
+    return PlanError([problem("MW604", setting="member", name=str(name), suggestion=suggest(str(name), members))])
 
 
 def _problems(
