@@ -299,3 +299,35 @@ def test_a_manual_regions_own_axes_are_refused_inside(manual):
     text = on_cpu("{a: 2, b: 4}", "{w: replicate, x: B@b D, acts/h: I@b J, out/**: infer}")
     with pytest.raises(mw.PlanError, match=r"MW316.*acts/h.*over b"):
         mw.apply(mw.loads(text), manual_step(manual), (jnp.ones((8, 8)), jnp.ones((16, 8))))
+
+
+def momentum_step(params, mu, batch):
+    return params, mu, (batch @ params["w"]).sum()
+
+
+MOMENTUM = ({"w": jnp.ones((8, 8))}, {"w": jnp.ones((8, 8))}, jnp.ones((16, 8)))
+
+
+def momentum_plan():
+    return mw.loads(on_cpu("{a: 2, b: 4}", "{params/**: I@a J, mu/**: I J@b, batch: B@b D}"))
+
+
+def test_place_asks_which_of_two_alike_arguments_is_meant():
+    params, mu, _ = MOMENTUM
+    with pytest.raises(mw.PlanError, match=r"MW309.*params, mu"):
+        mw.place(momentum_plan(), mu, momentum_step, MOMENTUM)
+    assert mw.place(momentum_plan(), mu, momentum_step, MOMENTUM, name="mu")["w"].sharding.shard_shape((8, 8)) == (8, 2)
+    placed = mw.place(momentum_plan(), [params, mu], momentum_step, MOMENTUM)
+    assert [x["w"].sharding.shard_shape((8, 8)) for x in placed] == [(4, 8), (8, 2)]
+
+
+@pytest.mark.parametrize("value", [{"w": jnp.ones((4, 8))}, (*MOMENTUM, jnp.ones(3)), {"v": jnp.ones((8, 8))}])
+def test_place_refuses_what_is_no_argument_of_the_step(value):
+    with pytest.raises(mw.PlanError, match=r"MW310.*params, mu, batch"):
+        mw.place(momentum_plan(), value, momentum_step, MOMENTUM)
+
+
+@pytest.mark.parametrize("known", [(), (momentum_step, MOMENTUM)])
+def test_place_refuses_an_argument_that_there_is_not(known):
+    with pytest.raises(mw.PlanError, match="MW310"):
+        mw.place(momentum_plan(), MOMENTUM[0], *known, name="parms")

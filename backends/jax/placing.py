@@ -38,10 +38,14 @@ def place(
 
     Raises ``PlanError`` where it cannot be told what ``value`` is, or the plan does not fit its shapes.
     """
+    if not jax.tree.leaves(value):
+        return value
     if step is None and plan.model is not None and name is None:
         step, args = load_workload(plan)
-    known = _from_step(value, step, args, name) if step is not None and args is not None else None
-    layouts = _chosen(plan, [known] if known else list(_from_patterns(plan, value, name)))
+    if step is not None and args is not None:
+        layouts = _agreed(plan, _from_step(value, step, args, name))
+    else:
+        layouts = _chosen(plan, list(_from_patterns(plan, value, name)))
     assignments = [layout.device_assignment for layout in layouts if layout.device_assignment is not None]
     placed = device_mesh(plan, devices, assignments)
     if not are_here(placed.mesh.devices.flat):
@@ -64,15 +68,23 @@ class _Reading:
     table: tuple[Tensor, ...]
 
 
-def _from_step(value: PyTree, step: Step, args: Sequence[PyTree], name: str | None) -> _Reading | None:
-    """The reading of ``value`` as an argument of this step, or as its first ones; None where it is neither."""
+def _from_step(value: PyTree, step: Step, args: Sequence[PyTree], name: str | None) -> list[_Reading]:
+    """The readings of ``value`` as an argument of this step, or as its first ones.
+
+    Raises ``PlanError`` (MW310) where it is neither.
+    """
     names = argument_names(step, len(args))
     table = tuple(t for n, a in zip(names, args, strict=True) for t in _argument(n, a))
-    whole = [name] if name else [n for n, a in zip(names, args, strict=True) if _form(a) == _form(value)]
-    if whole:
-        return _Reading(what=whole[0], tensors=_argument(whole[0], value), table=table)
-    parts = _named_parts(value, names)
-    return _Reading(what=", ".join(n for n, _ in parts), tensors=_joined(parts), table=table) if parts else None
+    fitting = [n for n, a in zip(names, args, strict=True) if _form(a) == _form(value)]
+    whole = [n for n in names if n == name] if name else fitting
+    parts = [] if whole or name else _named_parts(value, names)
+    if not whole and not parts:
+        state = f"'{name}'" if name else "The state"
+        reason = f"the step's arguments are {listing(names)}, and it is none of them in name, structure and shapes"
+        raise PlanError([problem("MW310", state=state, reason=reason)])
+    if parts:
+        return [_Reading(what=", ".join(n for n, _ in parts), tensors=_joined(parts), table=table)]
+    return [_Reading(what=n, tensors=_argument(n, value), table=table) for n in whole]
 
 
 def _from_patterns(plan: Plan, value: PyTree, name: str | None) -> Iterator[_Reading]:
@@ -87,10 +99,10 @@ def _from_patterns(plan: Plan, value: PyTree, name: str | None) -> Iterator[_Rea
 
 
 def _named_parts(value: PyTree, names: Sequence[str]) -> list[tuple[str, PyTree]]:
-    """A dictionary by argument names, or a plain tuple of the first arguments, as pairs; else nothing."""
+    """A dictionary by argument names, or a plain tuple or list of the first arguments, as pairs; else nothing."""
     if isinstance(value, dict) and value and set(map(str, value)) <= set(names):
         return [(str(key), value[key]) for key in sorted(value)]
-    if type(value) is tuple and len(value) <= len(names):
+    if type(value) in (tuple, list) and len(value) <= len(names):
         return list(zip(names, value, strict=False))
     return []
 
@@ -109,6 +121,14 @@ def _form(tree: PyTree) -> tuple[Any, list[tuple[int, ...]]]:
     return jax.tree.structure(tree), [tuple(getattr(x, "shape", ())) for x in jax.tree.leaves(tree)]
 
 
+def _agreed(plan: Plan, readings: list[_Reading]) -> list[Layout]:
+    """The layouts of the value's leaves, which must be the same in every reading."""
+    found = [_chosen(plan, [reading]) for reading in readings]
+    if any(layouts != found[0] for layouts in found):
+        raise PlanError([problem("MW309", candidates=listing([reading.what for reading in readings]))])
+    return found[0]
+
+
 def _chosen(plan: Plan, readings: list[_Reading]) -> list[Layout]:
     """The layouts of the value's leaves under the one reading that the plan's rules fit best.
 
@@ -117,6 +137,8 @@ def _chosen(plan: Plan, readings: list[_Reading]) -> list[Layout]:
     legal, illegal = [], []
     for reading in readings:
         partial = _deciding_rules(plan, reading.table)
+        if reading.tensors and not partial.rules:
+            continue  # no rule says anything of it
         resolution = resolve(partial, reading.table)
         errors = [p for p in resolution.problems if p.severity == "error"]
         if errors:

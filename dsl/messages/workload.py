@@ -34,11 +34,11 @@ WORKLOAD: dict[str, Text] = {
     ),
     "MW309": Text(
         "It cannot be told which argument of the step this state is: {candidates} fit it differently.",
-        "Say it: place(plan, state, name='params'), or pass the step and its arguments.",
+        "Say it: place(plan, state, name='params'), or pass a dictionary of arguments by name.",
     ),
     "MW310": Text(
         "{state} cannot be placed: {reason}.",
-        "Pass the step and its arguments too: place(plan, state, step, args).",
+        "Say which argument it is, place(plan, state, name='params'), or pass a dictionary of arguments by name.",
     ),
     "MW311": Text(
         "The model '{model}' cannot be imported: {reason}.",
