@@ -10,9 +10,10 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from .dsl.errors import PlanError, Problem, problem
+from .dsl.plan import Place
 
 if TYPE_CHECKING:
     from .dsl.plan import Plan
@@ -40,21 +41,50 @@ class Command:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and gives its exit code."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
+    _open_streams()
     arguments = _parser().parse_args(argv)
+    code = YES
     try:
-        code: int = arguments.run(arguments)
-        sys.stdout.flush()
-    except PlanError as error:
-        return _refuse(arguments, error.problems)
+        code = _answer(arguments)
     except KeyboardInterrupt:
         print("meshwright: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return YES
+        _close(sys.stderr)
     return code
+
+
+def _answer(arguments: argparse.Namespace) -> int:
+    try:
+        code: int = arguments.run(arguments)
+    except PlanError as error:
+        return _refuse(arguments, error.problems)
+    return code
+
+
+def _open_streams() -> None:
+    """Gives a process that was started without standard streams some, and the output every character."""
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+
+
+def _write(text: str) -> None:
+    """Writes to the standard output; where nobody reads on, that changes no answer."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _close(sys.stdout)
+    except OSError as error:
+        _close(sys.stdout)
+        raise PlanError([problem("MW071", reason=error.strerror or str(error))]) from None
+
+
+def _close(stream: TextIO) -> None:
+    """Sends what is left in the buffer nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def check(arguments: argparse.Namespace) -> int:
@@ -89,7 +119,7 @@ def diff(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json("diff", same=not changes, changes=[change.as_json() for change in changes])
     else:
-        sys.stdout.writelines(f"{change}\n" for change in changes)
+        _write("".join(f"{change}\n" for change in changes))
     return NO if changes else YES
 
 
@@ -97,7 +127,7 @@ def schema(arguments: argparse.Namespace) -> int:
     """The JSON schema of plans."""
     from .dsl.schema import json_schema
 
-    print(json.dumps(json_schema(), indent=2))
+    _write(json.dumps(json_schema(), indent=2) + "\n")
     return YES
 
 
@@ -226,6 +256,8 @@ def _text(path: str) -> tuple[str, str]:
     from .dsl.text import MAX_BYTES, decode, read_text
 
     if path == "-":
+        if sys.stdin is None:
+            raise PlanError([problem("MW001", Place(file="<stdin>"), reason="it is closed")])
         return decode(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>"), "<stdin>"
     return read_text(path), path
 
@@ -247,7 +279,7 @@ def _format(path: str, arguments: argparse.Namespace) -> int:
         if arguments.check:
             return _report_uncanonical(name) if canonical != text else YES
         if arguments.stdout or path == "-":
-            sys.stdout.write(canonical)
+            _write(canonical)
         elif canonical != text:
             write_file(canonical, path)
     except PlanError as error:
@@ -317,7 +349,7 @@ def _show_problems(problems: Sequence[Problem]) -> None:
 
 
 def _print_json(command: str, **fields: Any) -> None:
-    print(json.dumps({"schema_version": SCHEMA_VERSION, "command": command, **fields}, indent=2))
+    _write(json.dumps({"schema_version": SCHEMA_VERSION, "command": command, **fields}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SPARKS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 32
 PLAIN_LINES = 20
+MIN_WIDTH = 60
 WAITING = "compiling the step, reading the data ..."
 
 
@@ -114,7 +115,9 @@ def _figures(record: Mapping[str, Any]) -> Iterator[str]:
     if "tokens_per_s" in record:
         yield f"{record['tokens_per_s']:,.0f} tokens/s"
     if "dropped" in record:
-        yield f"dropped {float(record['dropped']):.1%}"
+        yield f"dropped {float(record['dropped']):.1%}" + " of choices" * ("overflowed" in record)
+    if "overflowed" in record:
+        yield f"{float(record['overflowed']):.1%} of tokens"
     if "expert_load" in record:
         yield f"expert load {_most_over_mean(record['expert_load']):.2f}x the mean"
 
@@ -166,9 +169,16 @@ def _pod(summary: Mapping[str, Any]) -> str:
     return small.get(summary["num_devices"], "v3:8x8")
 
 
+def _console() -> Console:
+    """The screen, taken to be wide enough for a table's figures: a narrow one wraps them, nothing is left out."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.width = max(console.width, MIN_WIDTH)
+    return console
+
+
 def show_problems(problems: Sequence[Problem]) -> None:
     """Shows problems on stderr, ``file:line:column: CODE`` first, the remedy on a line of its own."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = _console()
     for problem in problems:
         where = f"{problem.place}: " if problem.place else ""
         style = "bold red" if problem.severity == "error" else "bold yellow"
@@ -180,7 +190,7 @@ def show_problems(problems: Sequence[Problem]) -> None:
 
 def show_verdict(verdict: Verdict, name: str) -> None:
     """Shows what ``check`` found: bytes of a device by argument, then the answer in a line."""
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = _console()
     if verdict.legal and verdict.argument_bytes:
         console.print(_bytes_table(verdict))
     console.print(f"{name}: {', '.join(_answers(verdict))}", markup=False)
@@ -190,7 +200,7 @@ def show_verification(verification: Verification) -> None:
     """Shows on stderr what the compiler says: the answer, then memory, time and collectives as tables."""
     from .backends.jax.report import headline, tables
 
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = _console()
     compiled = verification.compiled
     for rows in tables(verification):
         table = Table(title=rows.title, title_justify="left")

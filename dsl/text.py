@@ -18,13 +18,19 @@ _MOST_REPORTED = 20
 def read_text(path: str) -> str:
     """The text of a file. Raises ``PlanError``: missing, unreadable, too large, not UTF-8."""
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=_open_at_once) as stream:
+            os.set_blocking(stream.fileno(), True)
             return decode(stream.read(MAX_BYTES + 1), path)
     except (OSError, ValueError) as error:
         if isinstance(error, PlanError):
             raise
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
         raise PlanError([problem("MW001", Place(file=shorten(path)), reason=reason)]) from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opens a file without waiting: a named pipe that nobody writes to is empty, not a reason to hang."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def decode(content: bytes, file: str | None = None) -> str:

@@ -304,3 +304,37 @@ def test_a_file_cannot_send_escape_sequences_to_the_terminal(plan: Path, capsys:
     err = capsys.readouterr().err
     assert "\x1b" not in err
     assert "\\x1b[31mname" in err
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("check {plan} >&-", 0, "legal"),
+        ("check {plan} --json >&-", 0, ""),
+        ("fmt --stdout {plan} >&-", 0, ""),
+        ("check {plan} 2>&-", 0, ""),
+        ("check - <&-", 2, "<stdin>:1:1: MW001"),
+        ("schema >/dev/full", 2, "MW071"),
+        ("fmt --stdout {plan} >/dev/full", 2, "MW071"),
+        ("check pipe", 2, "pipe:1:1: MW021"),
+        ("diff {plan} other.yaml | true; exit ${{PIPESTATUS[0]}}", 1, ""),
+    ],
+)
+def test_streams_that_are_closed_full_or_empty_are_no_traceback(command: str, code: int, said: str, plan: Path) -> None:
+    os.mkfifo(plan.parent / "pipe")
+    (plan.parent / "other.yaml").write_text(LEGAL.replace("4", "8"))
+    line = f"{sys.executable} -m meshwright.cli {command.format(plan=plan)}"
+    process = subprocess.run(["bash", "-c", line], capture_output=True, text=True, cwd=plan.parent, timeout=60)
+    assert process.returncode == code
+    assert said in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+def test_a_narrow_screen_hides_no_figure(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    plan.write_text(LEGAL + "model: some.where:model\n")
+    give_tensors(monkeypatch, tensor("params/w", 2**30))
+    assert run("check", plan) == 0
+    assert "1,073,741,824" in capsys.readouterr().err

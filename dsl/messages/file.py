@@ -128,6 +128,7 @@ FILE: dict[str, Text] = {
     "MW060": Text("There are {more} more problems.", "Mend these first."),
     "MW062": Text("The file cannot be written: {reason}.", "Choose another path, or make its folder writable."),
     "MW070": Text("Both plans are to be read from the standard input.", "Give a file for one of them."),
+    "MW071": Text("The answer cannot be written: {reason}.", "Give the output room, or send it elsewhere."),
     "MW061": Text(
         "{what} cannot be written to a plan: {reason}.",
         "Use texts, finite 64-bit numbers, true, false, null, lists, and mappings with words as keys.",
