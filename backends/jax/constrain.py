@@ -6,6 +6,7 @@ named with ``tag`` or ``checkpoint_name``, and no trace made under one plan is e
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
 from ...dsl.errors import Problem, listing, problem, raise_errors
+from .axis_order import Order, at_its_own_place, in_order
 
 Chooser = Callable[[JaxprEqn], NamedSharding | None]
 
@@ -39,9 +41,10 @@ class Region:
 Replace = Callable[[JaxprEqn, Region | None], JaxprEqn | None]
 
 
-def constrain(closed: ClosedJaxpr, choose: Chooser) -> ClosedJaxpr:
+def constrain(closed: ClosedJaxpr, choose: Chooser, order: Order) -> ClosedJaxpr:
     """``closed`` with a sharding constraint in place of each equation for which ``choose`` gives a sharding.
 
+    ``order`` is the order of axes that the program keeps to between them (``axis_order.py``).
     Raises ``PlanError`` (MW316) where a value inside a manual region would be split over the region's own axes.
     """
     problems: dict[str, Problem] = {}
@@ -49,13 +52,13 @@ def constrain(closed: ClosedJaxpr, choose: Chooser) -> ClosedJaxpr:
     def replace(equation: JaxprEqn, region: Region | None) -> JaxprEqn | None:
         sharding = choose(equation)
         if sharding is None or region is None:
-            return None if sharding is None else _constraint(equation, sharding)
+            return None if sharding is None else _constraint(equation, sharding, order)
         taken = [axis for axis in _axes(sharding) if axis in region.manual or not region.is_free]
         if taken:
             path = f"acts/{equation.params['name'] or '<in place>'}"
             found = problem("MW316", path=path, manual=listing(region.manual), axes=listing(taken))
             problems[str(found)] = found
-        return None if taken or not region.is_free else _constraint(equation, _inside(sharding, region))
+        return None if taken or not region.is_free else _constraint(equation, _inside(sharding, region), order)
 
     rewritten = rewrite(closed, replace)
     raise_errors(problems.values())
@@ -113,7 +116,7 @@ class _Rewriter:
         """A ``shard_map``, whose inside is a region of its own."""
         mesh = equation.params["mesh"]
         abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
-        types = dict.fromkeys(equation.params["newly_manual_axes"], AxisType.Manual)
+        types = dict.fromkeys(equation.params["newly_manual_axes"], AxisType.Manual)  # type: ignore[no-any-return]
         region = Region(mesh=abstract.update_axis_types(types))
         inner = _Rewriter(self.replace, region).value(equation.params["jaxpr"])
         return equation.replace(params=equation.params | {"jaxpr": inner})
@@ -128,11 +131,16 @@ class _Rewriter:
         return value
 
 
-def _constraint(equation: JaxprEqn, sharding: NamedSharding) -> JaxprEqn:
-    """The equation of ``with_sharding_constraint`` on the same operand, in the place of ``equation``."""
+def _constraint(equation: JaxprEqn, sharding: NamedSharding, order: Order) -> JaxprEqn:
+    """The equation of ``with_sharding_constraint`` on the same operand, in the place of ``equation``.
+
+    Where the sharding is out of order it is that of a call with a reshard before and after.
+    """
     aval: Any = equation.invars[0].aval
     abstract = jax.ShapeDtypeStruct(aval.shape, aval.dtype)
     with jax.sharding.use_abstract_mesh(sharding.mesh.abstract_mesh):
-        traced = jax.make_jaxpr(lambda x: jax.lax.with_sharding_constraint(x, sharding))(abstract)
+        plain = in_order(sharding, order) is None
+        place = functools.partial(at_its_own_place, sharding=sharding, order=order)
+        traced = jax.make_jaxpr(place if plain else jax.jit(place))(abstract)
     (constraint,) = traced.jaxpr.eqns
     return equation.replace(primitive=constraint.primitive, params=constraint.params)  # type: ignore[no-any-return]
