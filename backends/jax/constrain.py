@@ -116,10 +116,10 @@ class _Rewriter:
         """A ``shard_map``, whose inside is a region of its own."""
         mesh = equation.params["mesh"]
         abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
-        types = dict.fromkeys(equation.params["newly_manual_axes"], AxisType.Manual)  # type: ignore[no-any-return]
+        types = dict.fromkeys(equation.params["newly_manual_axes"], AxisType.Manual)
         region = Region(mesh=abstract.update_axis_types(types))
         inner = _Rewriter(self.replace, region).value(equation.params["jaxpr"])
-        return equation.replace(params=equation.params | {"jaxpr": inner})
+        return equation.replace(params=equation.params | {"jaxpr": inner})  # type: ignore[no-any-return]
 
     def value(self, value: Any) -> Any:
         if isinstance(value, ClosedJaxpr):
