@@ -89,7 +89,12 @@ def _close(stream: TextIO) -> None:
 
 def check(arguments: argparse.Namespace) -> int:
     """Legal? Complete? Do the arguments fit?"""
-    plan = _load(arguments.plan)
+    from .dsl.reader import read
+
+    reading = read(*_text(arguments.plan))
+    plan = reading.plan
+    if plan is None or reading.problems:
+        raise PlanError(reading.also(_verdict(plan).problems if plan else ()))
     verdict = _verdict(plan)
     _show_problems(verdict.problems)
     if arguments.json:

@@ -4,7 +4,7 @@ differently, bounded in depth and size. Reports every problem and goes on; only 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -62,7 +62,7 @@ class _Open:
     flow: bool = False
     items: list[Node] = field(default_factory=list)
     entries: dict[str, Entry] = field(default_factory=dict)
-    key: tuple[str, Place] | None = None
+    key: Entry | None = None
     expects_value: bool = False
 
     def closed(self) -> Node:
@@ -171,22 +171,20 @@ class _Builder:
         parent.expects_value = False
         if parent.key is None:
             return
-        key, place = parent.key
-        first = parent.entries.get(key)
-        if first:
-            self.problems.append(problem("MW010", place, key=shorten(key), line=first.place.line))
-        else:
-            parent.entries[key] = Entry(key=key, place=place, value=node)
+        entry = replace(parent.key, value=node)
+        first = parent.entries.setdefault(entry.key, entry)
+        if first is not entry:
+            self.problems.append(problem("MW010", entry.place, key=shorten(entry.key), line=first.place.line))
 
-    def _key(self, node: Node) -> tuple[str, Place] | None:
-        """A key's text and place; None, with a problem, where it is no word."""
+    def _key(self, node: Node) -> Entry | None:
+        """The entry of a key, itself for a value; None, with a problem, where it is no word."""
         if isinstance(node, Leaf) and node.flawed:
             return None
         if isinstance(node, Leaf) and node.value == "<<" and not node.quote:
             self.problems.append(problem("MW007", node.place, what="the merge key '<<'"))
             return None
         if isinstance(node, Leaf) and isinstance(node.value, str):
-            return node.value, node.place
+            return Entry(key=node.value, place=node.place, value=node, quote=node.quote)
         self.problems.append(problem("MW012", node.place, key=_shown(node)))
         return None
 

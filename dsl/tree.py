@@ -22,11 +22,12 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A key of a mapping and its value."""
+    """A key of a mapping and its value. ``quote`` is how many characters of quoting stand before the key's text."""
 
     key: str
     place: Place
     value: Node
+    quote: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,7 +82,7 @@ def _problems(root: Branch, error: Any) -> list[Problem]:
     path, node, key_place = _follow(root, error["loc"])
     kind, context = error["type"], error.get("ctx", {})
     if kind == "flaws":
-        place = key_place if error["loc"][-1] == "[key]" else _text_place(node)
+        place = _key_text(root, path) if error["loc"][-1] == "[key]" else _text_place(node)
         return [flaw.at(place) for flaw in context["flaws"][:MAX_PROBLEMS]]
     if kind == "extra_forbidden":
         keys = legal_keys(path[:-1])
@@ -162,6 +162,13 @@ def _first_of_each_place(problems: list[Problem]) -> Iterator[Problem]:
 def _text_place(node: Node) -> Place:
     quote = node.quote if isinstance(node, Leaf) else 0
     return replace(node.place, column=node.place.column + quote)
+
+
+def _key_text(root: Branch, path: Path) -> Place:
+    """Where the text of the last key of a path begins."""
+    _, parent, _ = _follow(root, path[:-1])
+    entry = parent.entries[str(path[-1])] if isinstance(parent, Branch) else None
+    return replace(entry.place, column=entry.place.column + entry.quote) if entry else parent.place
 
 
 def _what(path: Path) -> str:

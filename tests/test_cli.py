@@ -150,6 +150,50 @@ def test_a_model_that_cannot_be_loaded_does_not_hide_other_problems(
     assert f"{plan}:7:1: MW202" in err
 
 
+def test_a_mistake_in_the_writing_does_not_hide_those_in_what_is_said(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    give_tensors(monkeypatch, tensor("params/w", 6, 4), tensor("params/b", 6), tensor("opt/b", 6))
+    plan.write_text(
+        "meshwright: 1\nnmae: a\ntopology: cpu:8\nmesh: {x: 4}\nmodel: some.where:model\nlimits: {hbm: 15}\ntensors:\n"
+        "  params/w: M@z N\n  params/b: M@x!pd\n  'pramas/[': M\n  out/b: M@x\n"
+    )
+    assert run("check", plan) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith(" ")]
+    assert [tuple(line.removeprefix(f"{plan}:").split()[:2]) for line in lines] == [
+        ("2:1:", "MW011"),
+        ("4:1:", "MW210"),
+        ("6:15:", "MW025"),
+        ("8:3:", "MW106"),
+        ("9:16:", "MW047"),
+        ("10:11:", "MW055"),
+        ("11:3:", "MW101"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        "mesh: {x: 3, y: 0}\ntopology: cpu:8",
+        "topology: cpu8\nmesh: {x: {size: 4, over: [device]}}",
+        "with: {a: 1, a: 2}",
+        "tensors: {params/w: M@x}\ntensors: {opt/b: M}",
+        "tensors: {params/w: {split: {dim: 0}}, opt/b: M}",
+        "tensors: {params/w: M@x, params/w: M, opt/b: M}",
+        "mesh: {x: 4}\ntensors: {params/w: M@x M, '[': M}",
+    ],
+)
+def test_a_mistake_makes_nothing_else_seem_wrong(
+    mistake: str, plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    give_tensors(monkeypatch, tensor("params/w", 4), tensor("opt/b", 4))
+    plan.write_text(f"meshwright: 1\nmodel: some.where:model\n{mistake}\n")
+    assert run("check", plan) == 2
+    err = capsys.readouterr().err
+    assert "MW1" not in err
+    assert "MW2" not in err
+
+
 MODELS = """\
 import sys
 import jax
@@ -285,7 +329,7 @@ def test_control_c_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     def interrupted(path: str) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_load", interrupted)
+    monkeypatch.setattr(cli, "_text", interrupted)
     assert run("check", "plan.yaml") == 130
     assert capsys.readouterr().err == "meshwright: interrupted\n"
 
