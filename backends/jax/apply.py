@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding
 from ...dsl.errors import PlanError, listing, problem
 from ...dsl.plan import Plan
 from ...dsl.tensors import Layout, Tensor
+from .axis_order import common_order, in_order
 from .constrain import constrain
 from .convolutions import is_convolution, partitioned_wrongly, without_convolutions
 from .devices import are_here
@@ -95,7 +97,8 @@ def apply(
     layouts = step_layouts(plan, trace(step, args, plan.remat))
     placed = device_mesh(plan, devices, layouts.device_assignments)
     donated = layouts.traced.donated if donate_argnums is None else donate_argnums
-    jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed))
+    placed = replace(placed, order=common_order(placed.mesh.axis_names, layouts.shardings(placed)))
+    jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed), placed.order)
     jitted = _jitted(jaxpr, layouts, placed, donated)
     if any(map(is_convolution, equations(jaxpr.jaxpr))):
         avals = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.in_avals]
@@ -113,7 +116,7 @@ def _jitted(jaxpr: ClosedJaxpr, layouts: StepLayouts, placed: DeviceMesh, donate
     )
 
 
-def _planned_step(jaxpr: ClosedJaxpr, layouts: StepLayouts, placed: DeviceMesh) -> Callable[..., Any]:
+def _planned_step(jaxpr: ClosedJaxpr, layouts: StepLayouts, placed: DeviceMesh) -> Step:
     traced = layouts.traced
     run = jaxpr_as_fun(jaxpr)
 
@@ -121,25 +124,25 @@ def _planned_step(jaxpr: ClosedJaxpr, layouts: StepLayouts, placed: DeviceMesh) 
         leaves, structure = jax.tree.flatten(args)
         if structure != traced.in_tree or _forms(leaves) != _planned_forms(traced):
             _refuse_others(traced, args)
-        leaves = _pad_inside(leaves, layouts, placed, traced.arguments)
-        results = _pad_inside(run(*leaves), layouts, placed, traced.results)
+        leaves = _inside(leaves, layouts, placed, traced.arguments)
+        results = _inside(run(*leaves), layouts, placed, traced.results)
         return jax.tree.unflatten(traced.out_tree, results)
 
     step.__name__ = getattr(traced.step, "__name__", "step")
     return step
 
 
-def _pad_inside(
-    leaves: Sequence[Any], layouts: StepLayouts, placed: DeviceMesh, tensors: Sequence[Tensor]
-) -> list[Any]:
-    """Splits, inside the program, the values that the plan allows to be padded: JAX holds arrays even at the edge."""
-    return [_padded(leaf, layouts.of(t), placed) for leaf, t in zip(leaves, tensors, strict=True)]
+def _inside(leaves: Sequence[Any], layouts: StepLayouts, placed: DeviceMesh, tensors: Sequence[Tensor]) -> list[Any]:
+    """Arguments or results as they are inside the program: padded where the plan allows it, their axes in order."""
+    return [_one_inside(leaf, layouts.of(t), placed) for leaf, t in zip(leaves, tensors, strict=True)]
 
 
-def _padded(leaf: Any, layout: Layout, placed: DeviceMesh) -> Any:
-    if not placed.is_padded(layout, leaf.shape):
-        return leaf
-    return jax.lax.with_sharding_constraint(leaf, placed.sharding(layout, leaf.shape))
+def _one_inside(leaf: Any, layout: Layout, placed: DeviceMesh) -> Any:
+    sharding = placed.sharding(layout, leaf.shape)
+    ordered = sharding and in_order(sharding, placed.order)
+    if ordered or placed.is_padded(layout, leaf.shape):
+        return jax.lax.with_sharding_constraint(leaf, ordered or sharding)
+    return leaf
 
 
 def _argument_shardings(layouts: StepLayouts, placed: DeviceMesh) -> Any:

@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 
 from ...dsl.errors import Problem, listing, problem, raise_errors
 from ...dsl.plan import Assignment, DeviceAssignment, Plan
-from ...dsl.resolve import Resolution, assign, holes, resolve
+from ...dsl.resolve import Resolution, assign, holes, key_of, resolve
 from ...dsl.tensors import Layout, Tensor
 from ...planner import device_order
 from .annotate import mark_p
@@ -40,6 +40,13 @@ class StepLayouts:
         """The explicit device assignments among the layouts."""
         layouts = [*self.resolution.layouts.values(), *self.in_place.values()]
         return list(dict.fromkeys(a for layout in layouts if (a := layout.device_assignment) is not None))
+
+    def shardings(self, placed: DeviceMesh) -> Iterator[NamedSharding]:
+        """The shardings of everything that is not left to propagation."""
+        tensors = {key_of(tensor): tensor for tensor in self.traced.tensors}
+        chosen = [placed.sharding(layout, tensors[key].shape) for key, layout in self.resolution.layouts.items()]
+        chosen += [placed.sharding(layout, shape) for (shape, _), layout in self.in_place.items()]
+        return (sharding for sharding in chosen if sharding is not None)
 
     def chooser(self, placed: DeviceMesh) -> Chooser:
         """Which sharding each naming equation of the step's jaxpr stands for; None for all others."""

@@ -19,6 +19,7 @@ from ...dsl.tensors import Layout
 from ...planner.device_assignment import axis_assignment
 from ...planner.device_order import device_numbers
 from ...planner.topology import physical
+from .axis_order import Order
 from .devices import topology
 
 
@@ -27,12 +28,14 @@ class DeviceMesh:
     """The plan's mesh over devices: ``mesh.devices`` stand in the plan's device order.
 
     ``numbers`` are the device numbers in the shape of the plan's mesh. Explicit device assignments may cut an axis of
-    the plan into several of ``mesh``'s; ``parts`` has those of each axis, major first.
+    the plan into several of ``mesh``'s; ``parts`` has those of each axis, major first. ``order`` is the order of axes
+    that a program keeps to inside, once the layouts are known.
     """
 
     mesh: Mesh
     numbers: np.ndarray[Any, np.dtype[np.int64]]
     parts: Mapping[str, tuple[str, ...]]
+    order: Order = ()
 
     def sharding(self, layout: Layout, shape: Sequence[int], *, padding: bool = True) -> NamedSharding | None:
         """The sharding of a tensor of this shape, or None where propagation decides.
