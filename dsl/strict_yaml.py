@@ -145,13 +145,15 @@ class _Builder:
         place = self.last = self._place(event)
         if event.style:
             quote = 1 if event.style in "'\"" else 0
-            self._add(Leaf(value=event.value, place=place, quote=quote, flawed=event.tag is not None))
+            verbatim = start.line == end.line and end.column - start.column == len(event.value) + 2 * quote
+            flawed = event.tag is not None
+            self._add(Leaf(value=event.value, place=place, quote=quote, flawed=flawed, verbatim=verbatim))
             return
         value, flaw = resolve_scalar(event.value)
         flawed = flaw is not None or event.tag is not None
         if flaw:
             self.problems.append(flaw.at(place))
-        self._add(Leaf(value=value, place=place, flawed=flawed))
+        self._add(Leaf(value=value, place=place, flawed=flawed, verbatim=start.line == end.line))
 
     def _add(self, node: Node) -> None:
         """Puts a finished node where it belongs: into the open mapping or sequence, or at the root."""

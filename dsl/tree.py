@@ -12,12 +12,16 @@ from .scalars import Scalar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """A scalar. ``quote`` is how many characters of quoting stand before its text; ``flawed`` says it was refused."""
+    """A scalar. ``quote`` is how many characters of quoting stand before its text; ``flawed`` says it was refused.
+
+    ``verbatim`` says that the text stands in the file character by character: on one line, without escapes.
+    """
 
     value: Scalar
     place: Place
     quote: int = 0
     flawed: bool = False
+    verbatim: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

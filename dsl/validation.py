@@ -70,10 +70,10 @@ def validate(root: Branch, *, whole: bool) -> Validated:
         document = Document.model_validate(data(root))
     except ValidationError as error:
         errors = [e for e in error.errors(include_url=False) if whole or e["type"] != "missing"]
-    problems = list(islice(_without_value(root, ()), MAX_PROBLEMS))
-    problems += [found for error in errors[:MAX_PROBLEMS] for found in _problems(root, error)]
+    said = [[found] for found in islice(_without_value(root, ()), MAX_PROBLEMS)]
+    said += [_problems(root, error) for error in errors[:MAX_PROBLEMS]]
     refused = _refused_places(root)
-    shown = tuple(p for p in _first_of_each_place(problems) if p.place not in refused)
+    shown = tuple(p for p in _first_of_each_place(said) if p.place not in refused)
     return Validated(document=document, problems=shown, more=max(0, len(errors) - MAX_PROBLEMS))
 
 
@@ -83,7 +83,9 @@ def _problems(root: Branch, error: Any) -> list[Problem]:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "flaws":
         place = _key_text(root, path) if error["loc"][-1] == "[key]" else _text_place(node)
-        return [flaw.at(place) for flaw in context["flaws"][:MAX_PROBLEMS]]
+        verbatim = not isinstance(node, Leaf) or node.verbatim or error["loc"][-1] == "[key]"
+        flaws = context["flaws"][:MAX_PROBLEMS]
+        return [(flaw if verbatim else replace(flaw, offset=0)).at(place) for flaw in flaws]
     if kind == "extra_forbidden":
         keys = legal_keys(path[:-1])
         numbers: dict[str, Any] = {
@@ -151,12 +153,12 @@ def _refused_places(node: Node) -> set[Place]:
     return set().union(*map(_refused_places, inner))
 
 
-def _first_of_each_place(problems: list[Problem]) -> Iterator[Problem]:
-    """The problems without those that say another thing of the same value."""
-    seen: dict[Place | None, int] = {}
-    for found in problems:
-        if seen.setdefault(found.place, id(found)) == id(found):
-            yield found
+def _first_of_each_place(said: list[list[Problem]]) -> Iterator[Problem]:
+    """The problems without those that say another thing of a value of which earlier ones have said what is wrong."""
+    seen: set[Place | None] = set()
+    for problems in said:
+        yield from (found for found in problems if found.place not in seen)
+        seen.update(found.place for found in problems)
 
 
 def _text_place(node: Node) -> Place:

@@ -114,6 +114,10 @@ def test_numbers_are_read_as_yaml_1_2_reads_them() -> None:
         (HEAD + "remat: {save: [a, a]}\n", [("MW033", 2, 15)]),
         (HEAD + "tensors:\n  a/**b: M\n  b: 'E E'\n  c:\n", [("MW054", 3, 5), ("MW045", 4, 9), ("MW017", 5, 5)]),
         (HEAD + "tensors: {'a//b': M, \"a/[\": M}\n", [("MW053", 2, 14), ("MW055", 2, 25)]),
+        (
+            HEAD + 'tensors:\n  a: M@x\n    N!pa\n  b: "M\\x40x N!pa"\n',
+            [("MW047", 3, 6), ("MW048", 3, 6), ("MW047", 5, 7), ("MW048", 5, 7)],
+        ),
         (HEAD + "tensors:\n  a: {splt: 1}\n  b: [M]\n  c: 3\n", [("MW015", n, 6) for n in (3, 4, 5)]),
         (HEAD + "tensors: {a: {split: {dim: 0}}}\n", [("MW014", 2, 15)]),
         (HEAD + "tensors: {a: {split: {dim: 0, axis: x+x}}}\n", [("MW046", 2, 37)]),
