@@ -138,7 +138,7 @@ def _dim(word: str, offset: int) -> tuple[str, list[Word], bool, list[Flaw]]:
         flaws += _name_flaws(axis, place)
     if bang and mark != "pad":
         flaws.append(Flaw(code="MW047", offset=offset + len(head), numbers={"mark": shorten(mark)}))
-    if bang and not at:
+    if bang and name and not at:
         flaws.append(Flaw(code="MW048", offset=offset + len(head), numbers={"name": shorten(name)}))
     return name, axes, bool(bang), flaws
 

@@ -63,8 +63,9 @@ def like_cycles(plan: Plan) -> Iterator[Problem]:
     successor: dict[str, str] = {}
     for rule in plan.rules:
         if isinstance(rule.assignment, Like):
-            path = f"{rule.assignment.target}/\0"
-            following = next((r for r, pattern in compiled if pattern.matches(path)), None)
+            target = rule.assignment.target
+            following = next((r for r, pattern in compiled if pattern.matches(f"{target}/\0")), None)
+            following = following or next((r for r in plan.rules if r.pattern == target), None)
             if following and isinstance(following.assignment, Like):
                 successor[rule.pattern] = following.pattern
     yield from _cycles(plan, successor)

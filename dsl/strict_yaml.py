@@ -121,13 +121,13 @@ class _Builder:
         if self.nodes > MAX_NODES:
             self._stop("MW006", event, most=MAX_NODES)
         if isinstance(event, yaml.AliasEvent):
-            self._note("MW007", event, what=f"the alias '*{shorten(event.anchor or '')}'")
+            self._note("MW007", event, what=f"The alias '*{shorten(event.anchor or '')}'")
             self._add(Leaf(value=None, place=self._place(event), flawed=True))
             return
         if event.anchor is not None:
-            self._note("MW007", event, what=f"the anchor '&{shorten(event.anchor)}'")
+            self._note("MW007", event, what=f"The anchor '&{shorten(event.anchor)}'")
         if event.tag is not None:
-            self._note("MW007", event, what=f"the tag '{shorten(event.tag)}'")
+            self._note("MW007", event, what=f"The tag '{shorten(event.tag)}'")
         if isinstance(event, yaml.ScalarEvent):
             self._scalar(event)
         else:
@@ -141,7 +141,10 @@ class _Builder:
 
     def _scalar(self, event: Any) -> None:
         start, end = event.start_mark, event.end_mark
-        self.spans.append((start.line, start.column, end.line, end.column))
+        if event.style and event.style in "|>":  # a comment may stand beside the mark
+            self.spans.append((start.line + 1, 0, end.line, end.column))
+        else:
+            self.spans.append((start.line, start.column, end.line, end.column))
         place = self.last = self._place(event)
         if event.style:
             quote = 1 if event.style in "'\"" else 0
@@ -183,7 +186,7 @@ class _Builder:
         if isinstance(node, Leaf) and node.flawed:
             return None
         if isinstance(node, Leaf) and node.value == "<<" and not node.quote:
-            self.problems.append(problem("MW007", node.place, what="the merge key '<<'"))
+            self.problems.append(problem("MW007", node.place, what="The merge key '<<'"))
             return None
         if isinstance(node, Leaf) and isinstance(node.value, str):
             return Entry(key=node.value, place=node.place, value=node, quote=node.quote)

@@ -36,7 +36,7 @@ _EXPECTED = {
     "literal_error": "{expected}",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",
-    "too_short": "a {field_type} that is not empty",
+    "too_short": "{kind_of_node} of one entry or more",
 }
 _EXAMPLES = {
     "meshwright": "meshwright: 1",
@@ -105,7 +105,9 @@ def _wrong_value(path: Path, node: Node, kind: str, context: dict[str, Any]) -> 
     if kind.startswith("union_tag"):
         expected = _either(context.get("expected_tags", "'split', 'shard'"))
     else:
-        expected = _EXPECTED.get(kind, "something else ({kind})").format(**{"kind": kind, **context})
+        expected = _EXPECTED.get(kind, "something else ({kind})").format(
+            **{"kind": kind, "kind_of_node": _kind_of(node), **context}
+        )
     example = _EXAMPLES.get(str(path[0]), "") if path else ""
     remedy = f"Write it like this: {example}." if example else ""
     return problem("MW015", node.place, what=_what(path), expected=expected, got=_got(node), example=remedy)
@@ -179,6 +181,10 @@ def _what(path: Path) -> str:
 
 def _where(path: Path) -> str:
     return f"in {_what(path)}" if path else "of a plan"
+
+
+def _kind_of(node: Node) -> str:
+    return "a mapping" if isinstance(node, Branch) else "a list"
 
 
 def _got(node: Node) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from . import notation
@@ -45,11 +45,22 @@ def dumps(plan: Plan) -> str:
 
 def _left_over(section: str, comments: Mapping[str, object]) -> list[str]:
     """The comments of a key that says nothing and is not written (``tensors:`` without a rule)."""
+    return _gathered(comments, (n for n in comments if n in (section, section + END) or n.startswith(f"{section}.")))
+
+
+def _homeless(section: _Section, comments: Mapping[str, object]) -> list[str]:
+    """The comments of inner keys that the canonical form does without (``topology: {name: ..., num_slices: ...}``)."""
+    kept = {f"{section.key}.{name}" for name in section.entries or ()}
+    ends = () if section.entries else (section.key + END,)
+    inner = (n for n in comments if n in ends or (n.startswith(f"{section.key}.") and n not in kept))
+    return [line for line in _gathered(comments, inner) if line]
+
+
+def _gathered(comments: Mapping[str, object], names: Iterable[str]) -> list[str]:
     lines: list[str] = []
-    for name in comments:
-        if name in (section, section + END) or name.startswith(f"{section}."):
-            comment = comment_of(comments, name)
-            lines += [*comment.before, *([comment.beside] if comment.beside else [])]
+    for name in names:
+        comment = comment_of(comments, name)
+        lines += [*comment.before, *([comment.beside] if comment.beside else [])]
     return lines
 
 
@@ -106,15 +117,16 @@ def _sections(plan: Plan) -> Iterator[_Section]:
 def _written(section: _Section, comments: Mapping[str, object]) -> list[str]:
     """A section's lines with their comments."""
     comment = comment_of(comments, section.key)
+    before = [*comment.before, *_homeless(section, comments)]
     beside = f"  {comment.beside}" if comment.beside else ""
     entries = section.entries
     if entries is None:
-        return [*comment.before, f"{section.key}: {section.text}{beside}"]
+        return [*before, f"{section.key}: {section.text}{beside}"]
     inline = f"{section.key}: {mapping(entries)}"
     commented = any(f"{section.key}.{name}" in comments for name in entries) or section.key + END in comments
     if not (section.block or commented or len(inline) > MAX_LINE):
-        return [*comment.before, inline + beside]
-    lines = [*comment.before, f"{section.key}:{beside}"]
+        return [*before, inline + beside]
+    lines = [*before, f"{section.key}:{beside}"]
     column = _column(entries) if section.aligned else 0
     for name, text in entries.items():
         inner = comment_of(comments, f"{section.key}.{name}")

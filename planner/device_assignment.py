@@ -61,11 +61,12 @@ def check(plan: Plan) -> list[Problem]:
 
     Which devices they name is checked against each tensor (MW113).
     """
-    if plan.mesh.axes is None or None in plan.mesh.sizes.values() or order_problems(plan):
+    shards = [rule for rule in plan.rules if isinstance(rule.assignment, Shard)]
+    if not shards or plan.mesh.axes is None or None in plan.mesh.sizes.values() or order_problems(plan):
         return []
     numbers = device_numbers(plan.mesh, machines.physical(plan.topology) if plan.topology else None)
     found: list[Problem] = []
-    for rule in plan.rules:
+    for rule in shards:
         if isinstance(rule.assignment, Shard):
             what = f"'{rule.pattern}'"
             found += _order_problem(rule.assignment.device_assignment, numbers, what=what, place=rule.place)

@@ -20,6 +20,8 @@ from ..dsl.plan import Axis, Mesh, Plan
 from . import topology as machines
 from .topology import Machine
 
+MAX_AXES = 24  # a machine of two cores along each would be the largest that a plan lays out
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
@@ -46,11 +48,25 @@ def device_numbers(mesh: Mesh, machine: Machine | None) -> np.ndarray:
 
 def check(plan: Plan) -> list[Problem]:
     """Everything wrong with the plan's topology and with its mesh laid over it. A hole in the mesh is no problem."""
+    too_many = list(_bound_problems(plan.mesh))
     if plan.topology is None:
         over = [axis for axis in plan.mesh.axes or () if axis.over]
-        return [problem("MW218", axis.place, axis=axis.name) for axis in over]
+        return [*too_many, *(problem("MW218", axis.place, axis=axis.name) for axis in over)]
     found = machines.problems(plan.topology)
-    return found or mesh_problems(plan.mesh, machines.physical(plan.topology))
+    if found or too_many:
+        return [*found, *too_many]
+    return mesh_problems(plan.mesh, machines.physical(plan.topology))
+
+
+def _bound_problems(mesh: Mesh) -> Iterator[Problem]:
+    """More axes, or more devices, than any machine has."""
+    axes = mesh.axes or ()
+    product = math.prod(axis.size or 1 for axis in axes)
+    if len(axes) > MAX_AXES:
+        yield problem("MW219", mesh.place, count=f"{len(axes)} axes", most=MAX_AXES)
+    if product > machines.MAX_DEVICES:
+        shown = product if product < 10**18 else "more than 10^18"
+        yield problem("MW219", mesh.place, count=f"{shown} devices", most=machines.MAX_DEVICES)
 
 
 def mesh_problems(mesh: Mesh, machine: Machine) -> list[Problem]:

@@ -150,7 +150,8 @@ def _rule(chip: Chip, rank: int) -> str:
 
 def _choices(topology: Topology, chip: Chip) -> str:
     wanted = math.prod(max(1, size) for size in topology.dims)
-    shapes = set(_near_shapes(topology.dims, chip)) or {(chip.host or (1,) * len(chip.dims))}
+    shapes = set(_near_shapes(topology.dims, chip)) or set(_largest_shapes(topology.dims, chip))
+    shapes = shapes or {(chip.host or (1,) * len(chip.dims))}
     near = sorted(shapes, key=lambda dims: (_distance(wanted, dims), _spread(dims), dims))
     slices = topology.num_slices if chip.slices and topology.num_slices > 1 else 1
     return listing([str(Topology(kind=topology.kind, dims=dims, num_slices=slices)) for dims in near[:3]])
@@ -167,6 +168,18 @@ def _near_shapes(dims: tuple[int, ...], chip: Chip) -> Iterator[tuple[int, ...]]
     divisors = [size for size in range(1, min(chips, 512) + 1) if chips % size == 0]
     sizes = [[size for size in divisors if _legal_size(size, i, chip)] for i in range(rank)]
     yield from (shape for shape in product(*sizes) if math.prod(shape) == chips and _legal(shape, chip))
+
+
+def _largest_shapes(dims: tuple[int, ...], chip: Chip) -> Iterator[tuple[int, ...]]:
+    """Legal shapes of as many chips as there are, with one of the sizes asked for made smaller."""
+    most = chip.largest_chips or 0
+    right_rank = len(chip.dims) - chip.optional_dims <= len(dims) <= len(chip.dims)
+    for i in range(len(dims) if right_rank else 0):
+        others = math.prod(dims[:i] + dims[i + 1 :])
+        size = next((s for s in range(most // max(1, others), 0, -1) if _legal_size(s, i, chip)), 0)
+        shape = (*dims[:i], size, *dims[i + 1 :])
+        if _legal(shape, chip):
+            yield shape
 
 
 def _neighbours(size: int, dim: int, chip: Chip) -> list[int]:

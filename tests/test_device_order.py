@@ -243,3 +243,9 @@ def test_jax_places_the_slices_as_assigned(assignment: Any) -> None:
     sharding = NamedSharding(devices, PartitionSpec(*(tuple(names[a] for a in dim) for dim in found.dims)))
     for device, (row, column) in sharding.devices_indices_map((4, 2)).items():
         assert assignment[row.start or 0][column.start or 0] == device.id  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("topology", [None, parse_topology("cpu:1")])
+def test_a_mesh_larger_than_any_machine_is_a_problem(topology: Any) -> None:
+    for large in (mesh(x=2**20, y=2), mesh(**{f"x{i}": 1 for i in range(100)})):
+        assert [p.code for p in check(Plan(mesh=large, topology=topology))] == ["MW219"]

@@ -118,6 +118,7 @@ def test_numbers_are_read_as_yaml_1_2_reads_them() -> None:
             HEAD + 'tensors:\n  a: M@x\n    N!pa\n  b: "M\\x40x N!pa"\n',
             [("MW047", 3, 6), ("MW048", 3, 6), ("MW047", 5, 7), ("MW048", 5, 7)],
         ),
+        (HEAD + "mesh: {x: 2}\ntensors:\n  a: M@x !pad\n", [("MW049", 4, 10)]),
         (HEAD + "tensors:\n  a: {splt: 1}\n  b: [M]\n  c: 3\n", [("MW015", n, 6) for n in (3, 4, 5)]),
         (HEAD + "tensors: {a: {split: {dim: 0}}}\n", [("MW014", 2, 15)]),
         (HEAD + "tensors: {a: {split: {dim: 0, axis: x+x}}}\n", [("MW046", 2, 37)]),

@@ -253,3 +253,8 @@ def test_a_layout_is_given_exactly_where_every_dim_divides(
     resolution = resolve(plan, [subject])
     assert (resolution.layout(subject) is not None) == divides
     assert bool(resolution.problems) != divides
+
+
+def test_two_tensors_that_are_like_each_other_are_a_circle_without_a_model_too() -> None:
+    plan = loads("meshwright: 1\nmesh: {x: 2}\ntensors: {a: like b, b: like a, c: like c}\n")
+    assert [p.numbers["cycle"] for p in check(plan) if p.code == "MW116"] == ["a -> b -> a", "c -> c"]

@@ -252,3 +252,17 @@ def test_a_pattern_cannot_be_written_twice() -> None:
     rule = Rule(pattern="a", assignment=Replicate())
     with pytest.raises(PlanError, match="twice"):
         dumps(Plan(mesh=Mesh(axes=None), rules=(rule, rule)))
+
+
+@pytest.mark.parametrize(
+    ("written", "canonical"),
+    [
+        (
+            "topology: # a\n  # b\n  name: v5e:2x2 # c\n  num_slices: 4\n  # d\nmesh: auto\n",
+            "# b\n# c\n# d\ntopology: 4*v5e:2x2  # a\nmesh: auto\n",
+        ),
+        ("mesh: auto\ntensors:\n  a: >- # b\n    M\n    N\n", "mesh: auto\ntensors:\n  a: M N  # b\n"),
+    ],
+)
+def test_comments_of_what_is_written_otherwise_are_kept(written: str, canonical: str) -> None:
+    assert dumps(loads("meshwright: 1\n" + written)) == "meshwright: 1\n" + canonical

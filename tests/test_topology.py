@@ -108,3 +108,8 @@ def test_choices_offered_are_legal(kind: str, dims: list[int], slices: int) -> N
 def test_an_alias_is_its_chip() -> None:
     assert canonical("7x") == "tpu7x"
     assert canonical("nothing") == "nothing"
+
+
+def test_where_there_are_too_few_chips_the_nearest_choice_has_all_of_them() -> None:
+    (found,) = problems(parse_topology("cpu:999999"))
+    assert "cpu:65536" in found.remedy

@@ -48,6 +48,7 @@ MACHINE: dict[str, Text] = {
     "MW218": Text(
         "Axis '{axis}' says where it lies ('over'), but the plan names no topology.", "Add 'topology: v3:32x32'."
     ),
+    "MW219": Text("The mesh has {count}; {most} are the most.", "Take fewer."),
     "MW220": Text(
         "The device assignment of {what} is uneven: {detail}.",
         "Write nested lists of device numbers, one level a dim, each level of one length.",
