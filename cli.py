@@ -320,7 +320,7 @@ def _verdict(plan: Plan) -> Verdict:
     found = [*device_order.check(plan), *device_assignment.check(plan)]
     machine = None if plan.topology and topology.problems(plan.topology) else _machine(plan)
     tensors, of_model = _tensors(plan, machine)
-    return judge(plan, tensors, other_problems=[*found, *of_model], chip_bytes=machine and machine.hbm_bytes)
+    return judge(plan, tensors, other_problems=[*found, *of_model], chip_bytes=machine.hbm_bytes if machine else None)
 
 
 def _tensors(plan: Plan, machine: Machine | None) -> tuple[list[Tensor] | None, Sequence[Problem]]:

@@ -382,3 +382,14 @@ def test_a_narrow_screen_hides_no_figure(
     give_tensors(monkeypatch, tensor("params/w", 2**30))
     assert run("check", plan) == 0
     assert "1,073,741,824" in capsys.readouterr().err
+
+
+def test_a_model_told_its_sizes_one_by_one_is_the_member_of_its_family(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped = (Path(__file__).parent.parent / "plans" / "gshard-600b.yaml").read_text()
+    by_sizes = tmp_path / "sizes.yaml"
+    by_sizes.write_text(shipped.replace("{member: moe-2048e-36l}", "{experts: 2048, layers: 36}"))
+    assert by_sizes.read_text() != shipped
+    assert run("check", by_sizes) == 0
+    assert "legal, complete, its arguments fit" in capsys.readouterr().err
