@@ -17,7 +17,7 @@ def test_learns_its_shapes() -> None:
     assert workload.batches is not None
     state, batches, step = workload.init(0), workload.batches(0, "train"), jax.jit(workload.step)
     losses = []
-    for _ in range(80):
+    for _ in range(160):
         *state, metrics = step(*state, next(batches))
         losses.append(float(metrics["loss"]))
     assert np.mean(losses[-10:]) < 0.75 * np.mean(losses[:10])

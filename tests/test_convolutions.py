@@ -61,7 +61,10 @@ def test_split_windows_leave_gradients_as_they_are(mesh, x, k, hidden):
     tensors = f"{{x: {x}, k: {k}, acts/hidden: {hidden}, out/**: infer}}"
     plan = mw.loads(on_cpu(mesh, tensors))
     args = operands()
-    assert_close(mw.apply(plan, step, args)(*args), step(*args))
+    fast = mw.apply(plan, step, args)
+    assert_close(fast(*args), step(*args))
+    assert ("stablehlo.convolution" in fast.lower(*args).as_text()) == (not fast.notes)
+    assert all("matrix products" in note for note in mw.verify(plan, step, args).compiled.note.split(". ")[:1])
 
 
 def test_convolutions_that_the_partitioner_gets_right_stay():
@@ -69,6 +72,7 @@ def test_convolutions_that_the_partitioner_gets_right_stay():
     args = operands()
     fast = mw.apply(mw.loads(text), gradients(convolve), args)
     assert fast.lower(*args).as_text().count("stablehlo.convolution") == 3
+    assert fast.notes == ()
     np.testing.assert_allclose(fast(*args)[0], gradients(convolve)(*args)[0], rtol=1e-5)
 
 

@@ -203,7 +203,8 @@ def test_another_failure_of_the_compiler_is_a_problem_in_one_line(monkeypatch: p
         lambda *said, **more: SimpleNamespace(
             layouts=(applied := real(*said, **more)).layouts,
             traced=applied.traced,
-            mesh=applied.mesh,
+            placed=applied.placed,
+            notes=applied.notes,
             lower=lambda *args: SimpleNamespace(compile=fail),
         ),
     )

@@ -16,7 +16,7 @@ from ...dsl.plan import Plan
 from ...dsl.tensors import Layout, Tensor
 from .axis_order import common_order, in_order
 from .constrain import constrain
-from .convolutions import is_convolution, partitioned_wrongly, without_convolutions
+from .convolutions import AS_PRODUCTS, is_convolution, partitioned_wrongly, without_convolutions
 from .devices import are_here
 from .layouts import StepLayouts, step_layouts
 from .paths import leaf_paths
@@ -29,15 +29,16 @@ class Applied:
     """A step under a plan. Called like the step; ``lower``, ``trace`` and the rest are those of the jitted function.
 
     ``layouts`` are what the plan gives each tensor, ``traced`` the step as it was read, ``placed`` the plan's mesh over
-    the devices, ``mesh`` the same as JAX's.
+    the devices, ``mesh`` the same as JAX's, ``notes`` what was done to the step beyond what the plan says.
     """
 
-    def __init__(self, jitted: Any, layouts: StepLayouts, placed: DeviceMesh):
+    def __init__(self, jitted: Any, layouts: StepLayouts, placed: DeviceMesh, notes: Sequence[str] = ()):
         self._jitted = jitted
         self.layouts = layouts
         self.traced = layouts.traced
         self.placed = placed
         self.mesh = placed.mesh
+        self.notes = tuple(notes)
         self.__name__ = getattr(layouts.traced.step, "__name__", "step")
         self.__wrapped__ = layouts.traced.step
 
@@ -103,7 +104,7 @@ def apply(
     if any(map(is_convolution, equations(jaxpr.jaxpr))):
         avals = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.in_avals]
         if partitioned_wrongly(jitted.lower(*jax.tree.unflatten(layouts.traced.in_tree, avals)), placed.mesh):
-            jitted = _jitted(without_convolutions(jaxpr), layouts, placed, donated)
+            return Applied(_jitted(without_convolutions(jaxpr), layouts, placed, donated), layouts, placed, [AS_PRODUCTS])
     return Applied(jitted, layouts, placed)
 
 

@@ -21,6 +21,12 @@ from .constrain import Region, rewrite
 from .propagation import Axes, ConvolutionLayout, convolution_layouts
 
 
+AS_PRODUCTS = (
+    "Convolutions are computed as sums of matrix products: under these layouts XLA's partitioner adds their parts up "
+    "wrongly. Splitting batch or feature dims over the axes that are left avoids it."
+)
+
+
 def is_convolution(equation: JaxprEqn) -> bool:
     """Whether this equation is a convolution."""
     return bool(equation.primitive.name == "conv_general_dilated")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -93,7 +93,8 @@ def verify(
         compile_s=compile_s,
         strays=_strays(applied, placed, compiled),
     )
-    return Verification(plan=plan, where=where, compiled=report)
+    notes = [*applied.notes, *([report.note] if report.note else [])]
+    return Verification(plan=plan, where=where, compiled=replace(report, note=" ".join(notes) or None))
 
 
 def _misfit(
