@@ -114,10 +114,10 @@ def _figures(record: Mapping[str, Any]) -> Iterator[str]:
     yield f"loss {float(record['loss']):.4f}"
     if "tokens_per_s" in record:
         yield f"{record['tokens_per_s']:,.0f} tokens/s"
-    if "dropped" in record:
-        yield f"dropped {float(record['dropped']):.1%}" + " of choices" * ("overflowed" in record)
-    if "overflowed" in record:
-        yield f"{float(record['overflowed']):.1%} of tokens"
+    if "dropped" in record and "overflowed" in record:
+        yield f"dropped {float(record['dropped']):.1%} of choices, {float(record['overflowed']):.1%} of tokens"
+    elif "dropped" in record:
+        yield f"dropped {float(record['dropped']):.1%}"
     if "expert_load" in record:
         yield f"expert load {_most_over_mean(record['expert_load']):.2f}x the mean"
 

@@ -105,6 +105,8 @@ def test_every_bad_setting_is_told_at_once() -> None:
         ({"member": "tinny"}, "MW604", "'tiny'"),
         ({"member": 7}, "MW604", "moe-2048e-36l"),
         ({"expert": 8}, "MW601", "'experts'"),
+        ({"membr": "tiny"}, "MW601", "'member'"),
+        ({"aux_weight": "x"}, "MW602", "a number or null"),
         ({"layers": 6}, "MW605", "4, 8"),
         ({"member": "tiny", "groups": 7}, "MW606", "4, 8"),
         ({"member": "tiny", "groups": 512}, "MW607", "256"),
@@ -118,6 +120,12 @@ def test_every_bad_setting_is_told_at_once() -> None:
 )
 def test_a_bad_setting_is_told_with_what_is_legal(settings: dict[str, Any], code: str, words: str) -> None:
     assert words in problems(**settings)[code]
+
+
+def test_the_auxiliary_loss_weighs_a_hundredth_where_loads_are_equal() -> None:
+    assert configure(None, {"experts": 128}).aux_multiplier == pytest.approx(0.01 * 128**2)  # it is 1/E² there
+    assert configure("tiny", {"aux_weight": 0}).aux_multiplier == 0
+    assert configure("tiny", {"experts": 0}).aux_multiplier == 0
 
 
 def test_an_explicit_capacity_need_not_be_2s_over_e() -> None:

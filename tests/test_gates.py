@@ -108,3 +108,14 @@ def test_padding_takes_no_slot() -> None:
     assert not routed.dispatch_mask[0, 0].any()
     assert routed.dispatch_mask[0, 1, 0, 0]
     assert routed.statistics.tokens.tolist() == [1]
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+def test_gates_that_are_all_zero_give_no_weight_and_no_nan(experts: int) -> None:
+    gates = jnp.zeros((1, 2, experts)).at[0, 1, 0].set(1.0)
+
+    def weight(g: jax.Array) -> jax.Array:
+        return top2_gate(g, 2).combine_weights.sum()
+
+    assert weight(gates) == 1.0
+    assert np.isfinite(jax.grad(weight)(gates)).all()

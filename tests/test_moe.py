@@ -47,7 +47,7 @@ def test_tokens_that_no_expert_takes_get_zero() -> None:
     first_of_each_group = jnp.zeros((B, T), bool).at[:, 0].set(True)
     assert not y[~first_of_each_group].any()
     assert y[first_of_each_group].any()
-    assert float(report.dropped) == pytest.approx(1 - 1 / T)
+    assert float(report.dropped) == float(report.overflowed) == pytest.approx(1 - 1 / T)
     assert float(report.load) == pytest.approx(E / 2)
 
 
@@ -67,6 +67,7 @@ def test_random_routing_drops_some_second_choices_and_no_first() -> None:
     _, routed = run(params, x, capacity=T, key=jax.random.key(3))
     assert float(all_kept.dropped) == 0.0
     assert 0.0 < float(routed.dropped) <= 0.5
+    assert float(routed.overflowed) == 0.0
 
 
 def test_gates_stay_float32_under_bfloat16() -> None:

@@ -27,7 +27,15 @@ def a_run(status: str = "finished", steps: int = 100) -> list[dict[str, object]]
     }
     header |= {"seed": 3, "devices": {"platform": "cpu", "kind": "cpu", "count": 8}}
     taken = [
-        {"kind": "step", "step": i, "loss": 9.0 / i, "tokens_per_s": 1234.5, "dropped": 0.25, "expert_load": [1, 1, 4]}
+        {
+            "kind": "step",
+            "step": i,
+            "loss": 9.0 / i,
+            "tokens_per_s": 1234.5,
+            "dropped": 0.25,
+            "overflowed": 0.01,
+            "expert_load": [1, 1, 4],
+        }
         for i in range(1, steps + 1)
     ]
     summary = {"kind": "summary", "status": status, "steps": steps, "first_loss": 9.0, "last_loss": 9.0 / steps}
@@ -43,7 +51,8 @@ def a_run(status: str = "finished", steps: int = 100) -> list[dict[str, object]]
 
 def test_off_a_terminal_it_prints_a_line_every_few_steps() -> None:
     lines = [line for line in shown(a_run()).splitlines() if line.startswith("step ")]
-    assert lines[0] == "step 1/100  loss 9.0000  1,234 tokens/s  dropped 25.0%  expert load 2.00x the mean"
+    assert lines[0].startswith("step 1/100  loss 9.0000  1,234 tokens/s  dropped 25.0% of choices, 1.0% of tokens")
+    assert lines[0].endswith("  expert load 2.00x the mean")
     assert lines[-1].startswith("step 100/100")
     assert len(lines) <= 22
 

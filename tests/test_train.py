@@ -14,8 +14,9 @@ from subprocess import PIPE
 from typing import Any
 
 import pytest
-from meshwright.backends.jax.interrupt import Interrupt
+from meshwright.backends.jax.interrupt import ASKED, Interrupt
 from meshwright.backends.jax.metrics import RunSummary, plain
+from meshwright.backends.jax.runnable import compile_step
 from meshwright.backends.jax.train import run
 from meshwright.cli import main
 from meshwright.dsl.errors import PlanError
@@ -133,6 +134,7 @@ def test_a_loss_that_is_not_a_number_ends_the_run_with_a_negative_answer(tmp_pat
         (toy_plan(batches="none"), "MW508", "batches"),
         (toy_plan(step="loss_only_step"), "MW509", "3 arguments and returns 1"),
         (toy_plan(step="bare_loss_step"), "MW509", "loss"),
+        (toy_plan(step="nested_loss_step"), "MW509", "its loss is a dict, not a scalar"),
         (toy_plan(step="widening_step"), "MW509", r"0/w is float32\[16,16\] instead of float32\[8,16\]"),
         (toy_plan(batches="three_batches"), "MW513", "after 3 train batches; 5 are"),
         (toy_plan(batches="no_held_out_batches"), "MW513", "after 0 held-out batches"),
@@ -159,6 +161,17 @@ def test_a_workload_that_cannot_run_shows_how_to_return_one_that_can() -> None:
 def test_options_out_of_range_are_told_together() -> None:
     with pytest.raises(PlanError, match=r"--steps is 0[\s\S]*--eval-every is -1"):
         run(toy_plan(), steps=0, eval_every=-1)
+
+
+def test_a_seed_that_jax_cannot_tell_from_another_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"MW512 --seed is 4294967296[\s\S]*from 0 to 4294967295"):
+        run(toy_plan(), steps=1, seed=2**32)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_disk_that_fills_up_is_told_as_a_problem() -> None:
+    with pytest.raises(PlanError, match=r"MW511 .*No space left"):
+        run(toy_plan(), steps=1, metrics_path="/dev/full")
 
 
 def test_a_metrics_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -255,11 +268,63 @@ def test_ctrl_c_finishes_the_step_and_keeps_every_record(plan_file: Path, tmp_pa
     assert (summary["status"], summary["steps"]) == ("interrupted", len(steps))
 
 
-def test_the_second_ctrl_c_kills_and_then_the_old_handler_is_back() -> None:
+def test_the_first_ctrl_c_asks_and_then_the_old_handler_is_back() -> None:
     before = signal.getsignal(signal.SIGINT)
     with Interrupt() as interrupt:
         assert not interrupt.asked
         signal.raise_signal(signal.SIGINT)
+        deadline_s = time.monotonic() + 10
+        while not interrupt.asked and time.monotonic() < deadline_s:
+            time.sleep(0.01)
         assert interrupt.asked
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_programs_own_handler_hears_the_second_ctrl_c() -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    try:
+        with Interrupt() as interrupt:
+            signal.raise_signal(signal.SIGINT)
+            assert interrupt.asked
+            assert heard == []
+            signal.raise_signal(signal.SIGINT)
+            assert heard == [signal.SIGINT]
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+COMPILING = """\
+import hashlib
+from meshwright.backends.jax.interrupt import ASKED, Interrupt
+with Interrupt():
+    print("compiling", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
+"""
+
+
+def test_ctrl_c_is_heard_at_once_where_python_does_not_run() -> None:
+    """A long call of C, which lets other threads run, stands for a compilation."""
+    process = subprocess.Popen([sys.executable, "-c", COMPILING], stdout=PIPE, stderr=PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline() + process.stderr.readline() == ASKED
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+
+
+def test_ctrl_c_before_the_first_step_reads_no_data(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def compile_and_be_interrupted(*args: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        while "Ctrl-C" not in capfd.readouterr().err:
+            time.sleep(0.01)
+        return compile_step(*args)
+
+    monkeypatch.setattr("meshwright.backends.jax.train.compile_step", compile_and_be_interrupted)
+    summary = run(toy_plan(batches="three_batches"), steps=5)
+    assert (summary.status, summary.steps, summary.held_out_loss_before) == ("interrupted", 0, None)

@@ -93,6 +93,10 @@ def bare_loss_step(params: Any, opt: Any, batch: Any) -> tuple[Any, Any, jax.Arr
     return params, opt, loss_of(params, batch)
 
 
+def nested_loss_step(params: Any, opt: Any, batch: Any) -> tuple[Any, Any, dict[str, Any]]:
+    return params, opt, {"loss": {"nll": loss_of(params, batch)}}
+
+
 def widening_step(params: Any, opt: Any, batch: Any) -> tuple[Any, Any, Any]:
     params, opt, metrics = step(params, opt, batch)
     return {"w": jnp.concatenate([params["w"]] * 2), "v": params["v"]}, opt, metrics

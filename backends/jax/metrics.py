@@ -67,19 +67,27 @@ def metrics_sink(path: str | Path | None, *others: Sink) -> Iterator[Sink]:
     Raises ``PlanError`` (MW511) where the file cannot be written.
     """
     with ExitStack() as stack:
-        try:
-            file = stack.enter_context(Path(path).open("w", encoding="utf-8", buffering=1)) if path else None
-        except OSError as error:
-            raise PlanError([problem("MW511", path=path, reason=error.strerror)]) from error
+        with _named(path):
+            file = stack.enter_context(Path(path).open("wb", buffering=0)) if path else None
 
         def sink(record: Record) -> None:
             record = plain(record)
             if file:
-                file.write(json.dumps(record, allow_nan=False) + "\n")
+                with _named(path):
+                    file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
             for other in others:
                 other(record)
 
         yield sink
+
+
+@contextmanager
+def _named(path: str | Path | None) -> Iterator[None]:
+    """What goes wrong inside is a problem with this file."""
+    try:
+        yield
+    except OSError as error:
+        raise PlanError([problem("MW511", path=path, reason=error.strerror)]) from error
 
 
 def plain(value: Any) -> Any:

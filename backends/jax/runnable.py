@@ -107,8 +107,10 @@ def _not_repeatable(args: Sequence[PyTree], results: Any) -> str:
         return f"it takes {len(args)} arguments and returns {count} results"
     if not isinstance(results[-1], Mapping) or "loss" not in results[-1]:
         return "its last result is no mapping with 'loss' in it"
-    if results[-1]["loss"].shape:
-        return f"its loss has the shape {results[-1]['loss'].shape}"
+    loss = results[-1]["loss"]
+    shape = getattr(loss, "shape", None)
+    if shape != ():
+        return f"its loss is a {type(loss).__name__ if shape is None else f'tensor of shape {shape}'}, not a scalar"
     return listing(differences(tuple(args[:-1]), tuple(results[:-1])))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...dsl.errors import PlanError, problem, raise_errors
 from ...dsl.plan import Plan
+from .apply import Applied
 from .evaluation import apply_evaluation
 from .feed import placed_batch, placed_state
 from .interrupt import Interrupt
@@ -25,6 +26,7 @@ from .workload import PyTree, Workload
 
 HELD_OUT_BATCHES = 8
 HELD_OUT_SEED = 0
+MOST = 2**32 - 1  # JAX's keys tell no larger seeds apart
 
 
 def run(
@@ -54,7 +56,7 @@ def run(
         record(_header(plan, steps, seed, devices))
         running = _Run(plan, workload, devices, seed, record, interrupt)
         status = running.train(steps, eval_every)
-        summary = running.summary(plan, status, len(devices), metrics_path)
+        summary = running.summary(status, metrics_path)
         record({"kind": "summary", **summary.as_json()})
     return summary
 
@@ -76,17 +78,20 @@ class _Run:
         self, plan: Plan, workload: Workload, devices: Sequence[Any], seed: int, record: Sink, interrupt: Interrupt
     ):
         self._started_s = time.perf_counter()
-        self._workload, self._seed = workload, seed
-        self._compiled = compiled = compile_step(plan, workload, devices)
+        self._plan, self._workload, self._devices, self._seed = plan, workload, devices, seed
         self._record, self._interrupt = record, interrupt
         self._progress = _Progress()
-        self._batches: Iterator[PyTree] = workload.batches(seed, "train")  # type: ignore[misc]
-        self._evaluate = apply_evaluation(plan, workload, devices)
+        self._compiled = compile_step(plan, workload, devices)
+        self._batches: Iterator[PyTree] = iter(())
+        self._evaluate: Applied | None = None
         self._held_out: list[PyTree] = []
-        self._state = placed_state(workload.init, seed, workload.args[:-1], compiled.state_shardings)  # type: ignore[arg-type]
+        self._state: tuple[PyTree, ...] = ()
 
     def train(self, steps: int, eval_every: int | None) -> Status:
         """Takes the steps; returns how that ended."""
+        for prepare in (self._open_batches, self._apply_evaluation, self._place_state):
+            if not self._interrupt.asked:
+                prepare()
         self._measure_held_out(0)
         batch = self._next_batch()
         for step in range(1, steps + 1):
@@ -100,6 +105,16 @@ class _Run:
             if step == steps or (eval_every and step % eval_every == 0):
                 self._measure_held_out(step)
         return "finished"
+
+    def _open_batches(self) -> None:
+        self._batches = iter(self._workload.batches(self._seed, "train"))  # type: ignore[misc]
+
+    def _apply_evaluation(self) -> None:
+        self._evaluate = apply_evaluation(self._plan, self._workload, self._devices)
+
+    def _place_state(self) -> None:
+        init, expected = self._workload.init, self._workload.args[:-1]
+        self._state = placed_state(init, self._seed, expected, self._compiled.state_shardings)  # type: ignore[arg-type]
 
     def _take_step(self, step: int, batch: PyTree) -> PyTree:
         """One step; the next batch is made ready while the devices work on this one."""
@@ -143,16 +158,16 @@ class _Run:
     def _wall_time_s(self) -> float:
         return time.perf_counter() - self._started_s
 
-    def summary(self, plan: Plan, status: Status, num_devices: int, metrics_path: str | Path | None) -> RunSummary:
+    def summary(self, status: Status, metrics_path: str | Path | None) -> RunSummary:
         """What the run came to."""
         progress = self._progress
         losses, held_out = progress.losses, progress.held_out
         return RunSummary(
-            plan=plan.name,
+            plan=self._plan.name,
             status=status,
             steps=len(losses),
             seed=self._seed,
-            num_devices=num_devices,
+            num_devices=len(self._devices),
             first_loss=losses[0] if losses else None,
             last_loss=losses[-1] if losses else None,
             held_out_loss_before=held_out[0] if held_out else None,
@@ -169,9 +184,9 @@ class _Run:
 def _check_options(steps: int, seed: int, eval_every: int | None) -> None:
     given = (("--steps", steps, 1), ("--seed", seed, 0), ("--eval-every", eval_every, 1))
     raise_errors(
-        problem("MW512", option=option, value=value, least=least)
+        problem("MW512", option=option, value=value, least=least, most=MOST)
         for option, value, least in given
-        if value is not None and value < least
+        if value is not None and not least <= value <= MOST
     )
 
 

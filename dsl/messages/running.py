@@ -43,7 +43,7 @@ RUNNING: dict[str, Text] = {
         "Let it give pytrees of the structure, shapes and types of the step's abstract arguments.",
     ),
     "MW511": Text("The metrics cannot be written to {path}: {reason}.", "Give --metrics a file that can be written."),
-    "MW512": Text("{option} is {value}.", "Give a whole number of at least {least}."),
+    "MW512": Text("{option} is {value}.", "Give a whole number from {least} to {most}."),
     "MW513": Text(
         "'batches' ended after {given} {split} batches; {wanted} are needed.",
         "Let it go on without end (itertools.cycle repeats a finite set).",

@@ -74,7 +74,7 @@ def load_vocabulary(corpus: Corpus, *, side: Side, pieces: int, folder: Path | N
     try:
         processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
     except (OSError, RuntimeError) as error:
-        raise PlanError([problem("MW504", path=path, reason=error)]) from error
+        raise PlanError([problem("MW504", path=path, reason=str(error).rstrip("."))]) from error
     return Vocabulary(side=side, requested_pieces=pieces, processor=processor)
 
 
@@ -139,7 +139,7 @@ def _write_whole(path: Path, content: bytes) -> None:
         part.write_bytes(content)
         os.replace(part, path)
     except OSError as error:
-        raise PlanError([problem("MW503", folder=path.parent, reason=error)]) from error
+        raise PlanError([problem("MW503", folder=path.parent, reason=error.strerror)]) from error
     finally:
         with suppress(OSError):
             part.unlink()

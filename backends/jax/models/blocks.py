@@ -45,7 +45,8 @@ def run_block(around: Surroundings, params: Params, x: jax.Array, key: jax.Array
     """One block, with the parameters of one turn of the scan. A block without an MoE layer reports perfect balance."""
     x, params = tag(x, "block/inputs"), resolve(params)
     named = sublayers(around.stack, around.config)
-    report = MoeReport(aux=jnp.float32(0), dropped=jnp.float32(0), load=jnp.float32(1))
+    none = jnp.float32(0)
+    report = MoeReport(aux=none, dropped=none, overflowed=none, load=jnp.float32(1))
     for (name, kind), sublayer_key in zip(named, split_key(key, len(named)), strict=True):
         inner, residual = split_key(sublayer_key, 2)
         normed = layer_norm(params[name]["norm"], x)

@@ -48,7 +48,9 @@ class TransformerConfig:
     """C, slots of an expert for a group. Default: 2S/E (section 2.2)."""
     dropout: float = _at_least(0.1, 0, 1)  # A.2: input, residual and attention
     random_routing: bool = True
-    aux_weight: float = _at_least(0.01, 0)  # k of L = nll + k·aux; not printed in the paper, Lingvo's value
+    aux_weight: float | None = _at_least(None, 0)
+    """k of L = nll + k·aux (section 2.2). Default: 0.01·E², for the paper prints no k, and Lingvo weighs by 0.01 an
+    auxiliary loss that is E² times the paper's, 1 where the experts' loads are equal."""
     activations: str = field(default="float32", metadata={"choices": ("float32", "bfloat16")})
     learning_rate: float = _at_least(1.0, 0)
     warmup_steps: int = _at_least(10000, 1)
@@ -83,6 +85,11 @@ class TransformerConfig:
     def slots(self) -> int:
         """C."""
         return self.capacity or 2 * (self.tokens // self.group_count) // self.experts
+
+    @property
+    def aux_multiplier(self) -> float:
+        """k."""
+        return 0.01 * self.experts**2 if self.aux_weight is None else self.aux_weight
 
     @property
     def layers_per_block(self) -> int:

@@ -88,7 +88,8 @@ def configure(member: str | None, settings: dict[str, Any]) -> TransformerConfig
     """The checked settings of a member with ``settings`` laid over its own."""
     if member is not None and (not isinstance(member, str) or member not in MEMBERS):
         raise unknown_member(member, MEMBERS)
-    config = read_settings("gshard", TransformerConfig, MEMBERS[member] if member else {}, settings)
+    defaults = MEMBERS[member] if member else {}
+    config = read_settings("gshard", TransformerConfig, defaults, settings, besides=["member"])
     check(config)
     return config
 

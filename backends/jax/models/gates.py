@@ -56,7 +56,8 @@ def top2_gate(
     padding: here a padding token takes no slot, counts for nothing, and S becomes the number of valid tokens in the
     auxiliary loss.
 
-    Ties go to the lowest expert. With E = 1 there is no second expert: g1 = 1, g2 = 0.
+    Ties go to the lowest expert. With E = 1 there is no second expert: g1 = 1, g2 = 0. A token whose gates are all
+    zero has zero weights.
     """
     gates = gates.astype(jnp.float32)
     valid = jnp.ones(gates.shape[:2], bool) if valid is None else valid
@@ -86,7 +87,8 @@ def _choices(gates: jax.Array, valid: jax.Array) -> tuple[_Choice, _Choice]:
     second = jax.nn.one_hot(jnp.argmax(others, axis=-1), experts, dtype=bool) & (experts > 1)
     gate1 = jnp.where(first, gates, 0.0).sum(axis=-1)
     gate2 = jnp.where(second, gates, 0.0).sum(axis=-1)
-    total = gate1 + gate2
+    both = gate1 + gate2
+    total = jnp.where(both > 0, both, 1.0)  # gates of padding may all be zero
     return (
         _Choice(first & valid[..., None], gate1 / total),
         _Choice(second & valid[..., None], gate2 / total),

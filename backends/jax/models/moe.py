@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from ..annotate import propagation_barrier, tag
-from .gates import GateStatistics, Gating, top2_gate
+from .gates import Gating, top2_gate
 from .parameters import Params
 
 
@@ -21,7 +21,9 @@ class MoeReport(NamedTuple):
     aux: jax.Array
     """The auxiliary loss, mean over groups."""
     dropped: jax.Array
-    """Share of token choices (two a token) that no expert took."""
+    """Share of token choices (two a token) that no expert took, for want of a slot or by random routing."""
+    overflowed: jax.Array
+    """Share of tokens that no expert took: they pass by the residual connection."""
     load: jax.Array
     """Choices that fell on the busiest expert, over the mean of all experts."""
 
@@ -86,11 +88,11 @@ def _report(gating: Gating) -> MoeReport:
     load = statistics.load.sum(axis=0).astype(jnp.float32)
     return MoeReport(
         aux=gating.aux_loss.mean(),
-        dropped=_dropped(statistics, choices=min(2, load.shape[0])),
+        dropped=_share(statistics.first_dropped + statistics.second_dropped, min(2, load.shape[0]) * statistics.tokens),
+        overflowed=_share(statistics.overflowed, statistics.tokens),
         load=load.max() / jnp.maximum(load.mean(), 1 / load.shape[0]),
     )
 
 
-def _dropped(statistics: GateStatistics, *, choices: int) -> jax.Array:
-    dropped = (statistics.first_dropped + statistics.second_dropped).sum()
-    return dropped / jnp.maximum(choices * statistics.tokens.sum(), 1).astype(jnp.float32)
+def _share(part: jax.Array, whole: jax.Array) -> jax.Array:
+    return part.sum() / jnp.maximum(whole.sum(), 1).astype(jnp.float32)

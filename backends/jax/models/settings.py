@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
@@ -14,20 +14,36 @@ _KINDS = {
     "int": ((int,), "a whole number"),
     "int | None": ((int, type(None)), "a whole number or null"),
     "float": ((int, float), "a number"),
+    "float | None": ((int, float, type(None)), "a number or null"),
     "bool": ((bool,), "true or false"),
     "str": ((str,), "a word"),
 }
 _TOO_LARGE = 2**31  # no dim of a model has as many elements
 
 
-def read_settings(model: str, config: type[C], defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> C:
+def read_settings(
+    model: str,
+    config: type[C],
+    defaults: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    besides: Sequence[str] = (),
+) -> C:
     """The config of dataclass ``config`` that ``settings``, laid over ``defaults``, describes.
 
+    ``besides`` are names that the model takes besides the config's, to suggest where a name is unknown.
     Fields say what is legal in their metadata: ``least``, ``below`` (exclusive), ``choices``.
     Raises ``PlanError`` with every unknown name (MW601), wrong type (MW602) and value out of range (MW603).
     """
     known = {f.name: f for f in fields(config)}  # type: ignore[arg-type]
-    raise_errors(p for name, value in settings.items() for p in _problems(model, known, defaults, name, value))
+    legal = [*besides, *known]
+    unknown = [
+        problem("MW601", model=model, name=name, suggestion=suggest(name, legal))
+        for name in settings
+        if name not in known
+    ]
+    given = [(known[name], value) for name, value in settings.items() if name in known]
+    raise_errors([*unknown, *(p for field, value in given for p in _problems(model, defaults, field, value))])
     return config(**{**defaults, **settings})
 
 
@@ -42,12 +58,8 @@ def unknown_member(name: object, members: Iterable[str]) -> PlanError:
     return PlanError([problem("MW604", setting="member", name=str(name), suggestion=suggest(str(name), members))])
 
 
-def _problems(
-    model: str, known: Mapping[str, Field[Any]], defaults: Mapping[str, Any], name: str, value: Any
-) -> list[Problem]:
-    if name not in known:
-        return [problem("MW601", model=model, name=name, suggestion=suggest(name, known))]
-    field = known[name]
+def _problems(model: str, defaults: Mapping[str, Any], field: Field[Any], value: Any) -> list[Problem]:
+    name = field.name
     example = defaults.get(name, None if field.default is MISSING else field.default)
     types, expected = _KINDS[str(field.type)]
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):

@@ -25,7 +25,7 @@ Metrics = dict[str, jax.Array]
 def loss(
     config: TransformerConfig, params: Params, batch: Batch, key: jax.Array | None = None
 ) -> tuple[jax.Array, Metrics]:
-    """Mean cross-entropy of the target's tokens plus ``aux_weight`` times the mean auxiliary loss, and metrics.
+    """Mean cross-entropy of the target's tokens plus k times the mean auxiliary loss (``aux_multiplier``), and metrics.
 
     Dropout and random routing draw from ``key``; without one there is neither.
     """
@@ -33,13 +33,14 @@ def loss(
     valid = batch["target_segments"] > 0
     tokens = valid.sum(dtype=jnp.float32)
     nll = jnp.where(valid, cross_entropy(logits, batch["target"]), 0).sum() / jnp.maximum(tokens, 1)
-    total = nll + config.aux_weight * reports.aux.mean()
+    total = nll + config.aux_multiplier * reports.aux.mean()
     metrics = {
         "loss": nll,
         "aux": reports.aux.mean(),
         "total": total,
         "tokens": tokens,
         "dropped": reports.dropped.mean(),
+        "overflowed": reports.overflowed.mean(),
         "expert_load": reports.load.max(),
     }
     return total, metrics
