@@ -1,4 +1,4 @@
-"""What a catalogue says of one kind of chip: the shape of an entry of ``chips.yaml``, whose head explains the fields."""
+"""What a catalogue says of one kind of chip: the shape of an entry of ``chips.yaml``, whose head explains it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ Count = Annotated[int, Field(ge=1, le=2**20)]
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Delay = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
+Precision = Literal["default", "high", "highest"]
 
 
 class Entry(BaseModel):
@@ -48,6 +49,10 @@ class Passes(Entry):
     default: Count = 1
     high: Count
     highest: Count
+
+    def of(self, precision: Precision) -> int:
+        """The passes at one precision."""
+        return {"default": self.default, "high": self.high, "highest": self.highest}[precision]
 
 
 class Wraps(Entry):
@@ -181,12 +186,12 @@ class Chip(Entry):
         """Whether several of its machines may be joined by the data-centre network (``4*v5e:16x16``)."""
         return self.platform == "tpu"
 
-    def peak_flops_per_s(self, dtype: str, precision: Literal["default", "high", "highest"] = "default") -> float | None:
+    def peak_flops_per_s(self, dtype: str, precision: Precision = "default") -> float | None:
         """FLOP/s of a device's matrix units on this dtype; None where the catalogue has none.
 
         A dtype that the units multiply in several bfloat16 passes has that share of bfloat16's rate.
         """
         if dtype in self.passes and "bfloat16" in self.peak_tflops:
-            return self.peak_tflops["bfloat16"] * 1e12 / self.cores / getattr(self.passes[dtype], precision)
+            return self.peak_tflops["bfloat16"] * 1e12 / self.cores / self.passes[dtype].of(precision)
         peak = self.peak_tflops.get(dtype) or self.peak_tflops.get(dtype.partition("_")[0])
         return peak * 1e12 / self.cores if peak else None

@@ -7,6 +7,7 @@ literature, over the other axes' shares), and a device's own part of an all-to-a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import switch, torus
@@ -41,7 +42,7 @@ def price(kind: str, num_bytes: float, placed: Placement) -> Price:
     (RS, AR, AG). A broadcast is taken as the gathering of its pieces. Raises ``ValueError`` for another kind; a
     permute is priced by its pairs (``routing.permute``).
     """
-    priced = {
+    priced: dict[str, Callable[[float, Placement], Price]] = {
         ALL_GATHER: _gather,
         REDUCE_SCATTER: _gather,
         COLLECTIVE_BROADCAST: _gather,
@@ -115,14 +116,14 @@ def _all_to_all(num_bytes: float, placed: Placement) -> Price:
 
 
 def _inner_all_to_all(num_bytes: float, placed: Placement) -> Price:
-    fabric = switch if placed.links.torus is None else torus
-    return fabric.all_to_all(placed, num_bytes)
+    if placed.links.torus is None:
+        return switch.all_to_all(placed, num_bytes)
+    return torus.all_to_all(placed, num_bytes)
 
 
 def _flood(num_bytes: float, placed: Placement) -> Price:
-    fabric = switch if placed.links.torus is None else torus
     inside = placed.group_size // placed.outer
-    near = fabric.flood(placed, num_bytes)
+    near = torus.flood(placed, num_bytes) if placed.links.torus else switch.flood(placed, num_bytes)
     far = placed.group_size - inside
     return at_once(near, _direct(num_bytes * far, far, placed)) if far else near
 

@@ -17,7 +17,7 @@ OUTER = ("slice", "node")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Torus:
-    """Links between chips along ``dims``: bandwidth of one link one way, latency of a hop, which dims join their ends."""
+    """Links between chips along ``dims``: a link's bandwidth one way, a hop's latency, which dims join their ends."""
 
     dims: tuple[str, ...]
     wraps: tuple[bool, ...]
@@ -36,7 +36,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uplink:
-    """The data-centre network along ``dims``: a device's bandwidth one way, a round's and a further message's latency."""
+    """The data-centre network along ``dims``: a device's bandwidth one way, latency, what each message adds to it."""
 
     dims: tuple[str, ...]
     device_bytes_per_s: float

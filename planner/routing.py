@@ -70,7 +70,7 @@ def _over_others(links: Links, moved: Traffic, num_bytes: float) -> list[Price]:
 
 
 def _differ(sources: np.ndarray, targets: np.ndarray, dims: list[int]) -> np.ndarray:
-    return np.asarray((sources[dims] != targets[dims]).any(axis=0))
+    return np.asarray((sources[dims] != targets[dims]).any(axis=0), dtype=bool)
 
 
 def _busiest(pairs: np.ndarray) -> int:
@@ -99,9 +99,9 @@ def _route(torus: Torus, machine: Machine, sources: np.ndarray, targets: np.ndar
 def _steps(start: np.ndarray, end: np.ndarray, size: int, ring: bool) -> np.ndarray:
     """Hops along a dim, negative downwards; half way round a ring goes upwards."""
     if not ring:
-        return end - start
+        return np.asarray(end - start)
     up = (end - start) % size
-    return np.where(up <= size - up, up, up - size)
+    return np.asarray(np.where(up <= size - up, up, up - size))
 
 
 def _most(lines: np.ndarray, start: np.ndarray, steps: np.ndarray, size: int, num_lines: int) -> int:

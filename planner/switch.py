@@ -22,7 +22,7 @@ def gather(placed: Placement, num_bytes: float) -> Price:
     Latency as NCCL's ``tuning.cc`` has it: base + (n-1 - (M-1)) hops in a node + (M-1) between nodes. Bytes:
     V max((m-1)/(mB), (M-1)/(M m b)) (scaling book, GPU chapter).
     """
-    return _quickest(_ring(placed, num_bytes, algorithm, 1) for algorithm in placed.links.algorithms if _rings(algorithm))
+    return _quickest(_ring(placed, num_bytes, a, 1) for a in placed.links.algorithms if _rings(a))
 
 
 def all_reduce(placed: Placement, num_bytes: float) -> Price:

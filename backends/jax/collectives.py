@@ -196,13 +196,15 @@ class _Reader:
         return _Joined(axes=axes_of_groups(groups[:1], self.mesh), group_size=len(joined), groups=groups)
 
     def _predicted_s(self, kind: str, num_bytes: int, joined: _Joined) -> float | None:
-        if self.network is None or (joined.groups is None and joined.pairs is None):
+        """What the network model says that it takes; None where the machine or the devices are not known."""
+        if self.network is None:
             return None
-        machine = self.network.machine
-        pairs = joined.groups[:, :2] if joined.groups is not None and kind == COLLECTIVE_PERMUTE else joined.pairs
-        if pairs is not None:
-            return permute(machine, self.network.at(pairs), num_bytes).total_s
-        return price(kind, num_bytes, place(machine, self.network.at(joined.groups))).total_s
+        machine, pairs, groups = self.network.machine, joined.pairs, joined.groups
+        if groups is not None and kind != COLLECTIVE_PERMUTE:
+            return price(kind, num_bytes, place(machine, self.network.at(groups))).total_s
+        if pairs is None and groups is not None:
+            pairs = groups[:, :2]
+        return permute(machine, self.network.at(pairs), num_bytes).total_s if pairs is not None else None
 
     def _in_mesh(self, positions: np.ndarray) -> np.ndarray:
         """Positions in the whole mesh for those in the program, which is one slice's where there are several."""
