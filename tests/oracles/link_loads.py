@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 
 from meshwright.planner.topology import Machine
@@ -17,7 +17,7 @@ def busiest(machine: Machine, wraps: dict[str, bool], messages: Iterable[Message
     Every message goes the shortest way, dim after dim; half way round a ring it goes upwards, or (``halve``) one half
     each way. ``wraps`` says which dims are links of the torus, and whether they join their ends.
     """
-    loads: Counter[Link] = Counter()
+    loads: dict[Link, float] = defaultdict(float)
     for source, target, num_bytes in messages:
         at, end = list(machine.coordinates(source).values()), list(machine.coordinates(target).values())
         for dim, (name, size) in enumerate(machine.dims):
@@ -45,7 +45,7 @@ def _ways(start: int, end: int, size: int, ring: bool, halve: bool) -> list[tupl
 
 
 def _walk(
-    loads: Counter[Link], machine: Machine, at: list[int], dim: int, end: int, way: int, num_bytes: float
+    loads: dict[Link, float], machine: Machine, at: list[int], dim: int, end: int, way: int, num_bytes: float
 ) -> None:
     """Steps to ``end``; the cores of a chip share its links."""
     size = machine.dims[dim][1]
