@@ -35,23 +35,17 @@ class Price:
 
 def free(algorithm: str = "none") -> Price:
     """Nothing moves."""
-    return Price(total_s=0.0, latency_s=0.0, bandwidth_s=0.0, algorithm=algorithm, bottleneck="")
+    return _priced(0.0, 0.0, 0.0, algorithm, "")
 
 
 def hidden(algorithm: str, latency_s: float, bandwidth_s: float, bottleneck: str) -> Price:
     """A pipeline of hops, each of which takes its latency or its bytes' time, whichever is longer (scaling book)."""
-    total_s = max(latency_s, bandwidth_s)
-    return Price(
-        total_s=total_s, latency_s=latency_s, bandwidth_s=bandwidth_s, algorithm=algorithm, bottleneck=bottleneck
-    )
+    return _priced(max(latency_s, bandwidth_s), latency_s, bandwidth_s, algorithm, bottleneck)
 
 
 def added(algorithm: str, latency_s: float, bandwidth_s: float, bottleneck: str) -> Price:
     """Latency, then bytes: NCCL's form."""
-    total_s = latency_s + bandwidth_s
-    return Price(
-        total_s=total_s, latency_s=latency_s, bandwidth_s=bandwidth_s, algorithm=algorithm, bottleneck=bottleneck
-    )
+    return _priced(latency_s + bandwidth_s, latency_s, bandwidth_s, algorithm, bottleneck)
 
 
 def at_once(*parts: Price) -> Price:
@@ -62,10 +56,14 @@ def at_once(*parts: Price) -> Price:
 
 def in_turn(algorithm: str, *parts: Price) -> Price:
     """Parts that run one after another."""
+    total_s, latency_s, bandwidth_s = (
+        sum(getattr(part, figure) for part in parts) for figure in ("total_s", "latency_s", "bandwidth_s")
+    )
+    slowest = max(parts, key=lambda part: part.total_s)
+    return _priced(total_s, latency_s, bandwidth_s, algorithm, slowest.bottleneck)
+
+
+def _priced(total_s: float, latency_s: float, bandwidth_s: float, algorithm: str, bottleneck: str) -> Price:
     return Price(
-        total_s=sum(part.total_s for part in parts),
-        latency_s=sum(part.latency_s for part in parts),
-        bandwidth_s=sum(part.bandwidth_s for part in parts),
-        algorithm=algorithm,
-        bottleneck=max(parts, key=lambda part: part.total_s).bottleneck,
+        total_s=total_s, latency_s=latency_s, bandwidth_s=bandwidth_s, algorithm=algorithm, bottleneck=bottleneck
     )

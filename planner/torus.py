@@ -22,7 +22,7 @@ def gather(placed: Placement, num_bytes: float) -> Price:
     dims: the array is cut, each piece goes round the dims in another order, and rates add (there; JAX's roofline
     rules), but no device takes in its V(N-1)/N faster than all its links together.
     """
-    return at_once(_gather_links(placed, num_bytes), _gather_chip(placed, num_bytes))
+    return at_once(_gather_links(placed, num_bytes), _within_chip(placed, num_bytes))
 
 
 def all_to_all(placed: Placement, num_bytes: float) -> Price:
@@ -31,7 +31,7 @@ def all_to_all(placed: Placement, num_bytes: float) -> Price:
     The busiest link of a dim carries floor(n^2/4)/(2n) of what stands at each position for a ring and twice that for a
     line; the dims work at the same time: V max(n)/(4N 2w) (scaling book; GShard section 5.3, O(sqrt D) on two dims).
     """
-    return at_once(_exchange_links(placed, num_bytes), _exchange_chip(placed, num_bytes))
+    return at_once(_exchange_links(placed, num_bytes), _within_chip(placed, num_bytes))
 
 
 def flood(placed: Placement, num_bytes: float) -> Price:
@@ -39,7 +39,7 @@ def flood(placed: Placement, num_bytes: float) -> Price:
     spans = placed.torus_spans
     others = placed.group_size // placed.outer - 1
     if not spans or others < 1:
-        return _exchange_chip(placed, num_bytes * placed.cores)
+        return _within_chip(placed, num_bytes * placed.cores)
     rate = sum(_ports(span) * _link(placed) / span.woven for span in spans)
     return hidden(_name(spans), _latency(placed), num_bytes * others / rate, spans[-1].dim)
 
@@ -56,7 +56,8 @@ def _gather_links(placed: Placement, num_bytes: float) -> Price:
     return hidden(_name(spans), _latency(placed), num_bytes * together, spans[alone.index(max(alone))].dim)
 
 
-def _gather_chip(placed: Placement, num_bytes: float) -> Price:
+def _within_chip(placed: Placement, num_bytes: float) -> Price:
+    """What the devices of a chip hand each other: of c devices, each takes in (c-1)/c of its bytes either way."""
     switch, cores = placed.links.switch, placed.cores
     if switch is None or cores == 1:
         return free(CHIP)
@@ -70,10 +71,6 @@ def _exchange_links(placed: Placement, num_bytes: float) -> Price:
     loads = [_exchange_load(span) * span.woven for span in spans]
     busiest = spans[loads.index(max(loads))]
     return hidden(_name(spans), _latency(placed), num_bytes * max(loads) / _link(placed), busiest.dim)
-
-
-def _exchange_chip(placed: Placement, num_bytes: float) -> Price:
-    return _gather_chip(placed, num_bytes)
 
 
 def _exchange_load(span: Span) -> float:
