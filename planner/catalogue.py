@@ -1,69 +1,22 @@
-"""The chips that Meshwright knows, read from ``chips.yaml``: the file's shape, checked as it is read."""
+"""The chips that Meshwright knows, read from ``chips.yaml``, and a user's own, read from a file beside the plan."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from pathlib import Path
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
 
-MIB = 2**20
+from ..dsl.plan import Topology
+from .chip import Chip
+from .machine_file import read_machine
 
-
-class Hbm(BaseModel):
-    """Memory of one device, in MiB: what is soldered on, and what the compiler gives a program."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    physical: int
-    usable: int | None = None
-
-
-class Chip(BaseModel):
-    """One kind of chip: what ``chips.yaml`` says of it; that file's head explains the fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    aliases: tuple[str, ...] = ()
-    platform: Literal["tpu", "gpu", "cpu"]
-    jax_kind: str
-    dims: tuple[str, ...] = Field(min_length=1)
-    order: tuple[str, ...] = ()
-    optional_dims: int = 0
-    cores: int = 1
-    host: tuple[int, ...] = ()
-    largest: tuple[int, ...] = ()
-    largest_chips: int | None = None
-    hbm_mib: Hbm | None = None
-    clock_mhz: int | None = None
-    offloads_collectives: bool = False
-    sources: dict[str, str]
-
-    @property
-    def hbm_bytes(self) -> int | None:
-        """Bytes of a device's memory that a program may use; None for a CPU, whose memory is the host's."""
-        return (self.hbm_mib.usable or self.hbm_mib.physical) * MIB if self.hbm_mib else None
-
-    @property
-    def hbm_physical_bytes(self) -> int | None:
-        """Bytes of a device's memory."""
-        return self.hbm_mib.physical * MIB if self.hbm_mib else None
-
-    @property
-    def clock_hz(self) -> float | None:
-        """Clock of the compiler's cycles, in Hz; None where it is not known."""
-        return self.clock_mhz * 1e6 if self.clock_mhz else None
-
-    @property
-    def slices(self) -> bool:
-        """Whether several of its machines may be joined by the data-centre network (``4*v5e:16x16``)."""
-        return self.platform == "tpu"
+SUFFIXES = (".yaml", ".yml")
 
 
 def catalogue() -> dict[str, Chip]:
-    """Every kind of chip by name, newest first, without the aliases."""
+    """Every kind of chip that ships, by name, newest first, without the aliases."""
     return dict(_read())
 
 
@@ -71,6 +24,18 @@ def canonical(kind: str) -> str:
     """The catalogue's name for a kind or an alias of it (``7x`` is ``tpu7x``); an unknown kind comes back as it is."""
     names = {alias: name for name, chip in _read().items() for alias in chip.aliases}
     return names.get(kind, kind)
+
+
+def chip_of(topology: Topology) -> Chip | None:
+    """The chip that a topology names; None for one that there is not.
+
+    A kind that ends in ``.yaml`` is a user's own machine: a file beside the plan, or in the working directory where the
+    topology stands in no plan. Raises ``PlanError`` (MW207, MW208, or those of YAML) if the file says no chip.
+    """
+    if topology.kind.endswith(SUFFIXES):
+        plan = topology.place.file if topology.place else None
+        return read_machine(str((Path(plan).parent if plan else Path()) / topology.kind), topology.place)
+    return _read().get(canonical(topology.kind))
 
 
 @cache

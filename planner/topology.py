@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
-from ..dsl.errors import Problem, listing, problem, raise_errors, suggest
+from ..dsl.errors import PlanError, Problem, listing, problem, raise_errors, suggest
 from ..dsl.plan import Topology
-from .catalogue import Chip, canonical, catalogue
+from .catalogue import catalogue, chip_of
+from .chip import Chip
 
 MAX_DEVICES = 2**20
 
@@ -24,7 +25,7 @@ class Machine:
 
     ``dims`` are names and sizes, major to minor, in the order that numbers the devices. ``hbm_bytes`` is what a
     program may use of a device's memory; it and ``clock_hz`` are None where unknown. ``offloads_collectives`` says that
-    the compiler gives collectives to the chip's SparseCores.
+    the compiler gives collectives to the chip's SparseCores. ``chip`` is all that the catalogue says.
     """
 
     topology: Topology
@@ -35,6 +36,7 @@ class Machine:
     hbm_physical_bytes: int | None
     clock_hz: float | None
     offloads_collectives: bool = False
+    chip: Chip = field(repr=False, hash=False)
 
     @property
     def num_devices(self) -> int:
@@ -61,8 +63,10 @@ class Machine:
 
 def physical(topology: Topology) -> Machine:
     """The machine of this topology. Raises ``PlanError`` (MW2xx) if there is none such."""
-    raise_errors(problems(topology))
-    chip = catalogue()[canonical(topology.kind)]
+    chip = chip_of(topology)
+    if chip is None:
+        raise PlanError(problems(topology))
+    raise_errors(_size_problems(topology, chip))
     return Machine(
         topology=topology,
         platform=chip.platform,
@@ -72,15 +76,23 @@ def physical(topology: Topology) -> Machine:
         hbm_physical_bytes=chip.hbm_physical_bytes,
         clock_hz=chip.clock_hz,
         offloads_collectives=chip.offloads_collectives,
+        chip=chip,
     )
 
 
 def problems(topology: Topology) -> list[Problem]:
     """Why there is no such machine: an unknown kind, a wrong number of dims, sizes that it cannot have."""
-    chip = catalogue().get(canonical(topology.kind))
+    try:
+        chip = chip_of(topology)
+    except PlanError as error:
+        return list(error.problems)
     if chip is None:
         kinds = list(catalogue())
         return [problem("MW202", topology.place, kind=topology.kind, choices=suggest(topology.kind, kinds))]
+    return _size_problems(topology, chip)
+
+
+def _size_problems(topology: Topology, chip: Chip) -> list[Problem]:
     if not len(chip.dims) - chip.optional_dims <= len(topology.dims) <= len(chip.dims):
         return [_wrong_rank(topology, chip)]
     return [*_wrong_sizes(topology, chip), *_wrong_slices(topology, chip)]

@@ -56,6 +56,31 @@ def test_bytes_are_the_larger_of_operands_and_results(line: str, kind: str, num_
     assert (only.kind, only.num_bytes, only.group_size, only.times) == (kind, num_bytes, size, 1)
 
 
+def test_a_collective_is_priced_where_the_mesh_lies() -> None:
+    """Positions in a program are of the mesh's order; prices are of the machine's devices."""
+    from networks import net
+
+    line = "%r = f32[16,8]{1,0} all-gather(%x), replica_groups=[2,4]<=[8], dimensions={0}"
+    text = "\n".join(
+        [
+            "HloModule m, num_partitions=8",
+            "ENTRY %main (x: f32[4,8]) -> f32[] {",
+            f"  %x = f32[4,8]{{1,0}} parameter(0)\n  {line}",
+            "  %p = f32[4,8] collective-permute(%x), source_target_pairs={{0,1},{1,0}}",
+            "}",
+        ]
+    )
+    mesh = {"a": 2, "b": 4}
+    runs = Runs(program=parse(text))
+    along, woven = (
+        collectives(runs, mesh, network=net("v5e:2x4", a=a, b=b)) for a, b in [(2, 4), ((2, "y:2"), (4, "x y:2"))]
+    )
+    assert [c.predicted_s for c in collectives(runs, mesh)] == [None, None]
+    assert along[0].predicted_s == pytest.approx(3e-6)
+    assert woven[0].predicted_s == pytest.approx(2e-6)
+    assert along[1].predicted_s == woven[1].predicted_s == pytest.approx(1e-6)
+
+
 def test_an_asynchronous_pair_counts_once() -> None:
     assert (
         len(

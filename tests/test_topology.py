@@ -65,9 +65,42 @@ def test_a_v3_core_gives_what_the_compiler_gives() -> None:
 @pytest.mark.parametrize("name", list(catalogue()))
 def test_every_figure_of_the_catalogue_says_its_source(name: str) -> None:
     chip = catalogue()[name]
-    figures = [f for f in ("largest", "largest_chips", "clock_mhz") if getattr(chip, f)]
-    figures += [f"hbm_mib.{f}" for f in ("physical", "usable") if chip.hbm_mib and getattr(chip.hbm_mib, f)]
-    assert set(figures) <= set(chip.sources)
+    said = chip.model_dump(exclude_defaults=True, exclude={"sources"})
+    shape = {"aliases", "platform", "jax_kind", "dims", "order", "optional_dims", "cores", "host", "hbm_mib"}
+    figures = set(said) - shape
+    figures |= {f"hbm_mib.{f}" for f in ("physical", "usable") if chip.hbm_mib and getattr(chip.hbm_mib, f)}
+    figures |= {"ici.wraps"} if chip.ici else set()
+    assert figures <= set(chip.sources)
+
+
+@pytest.mark.parametrize("name", [name for name, chip in catalogue().items() if chip.platform == "tpu"])
+def test_peak_rates_are_a_devices(name: str) -> None:
+    """Against the table that JAX ships, but for where the catalogue says that it parts from it."""
+    from jax._src.pallas.mosaic import tpu_info
+
+    version = tpu_info.ChipVersion({"tpu7x": "7x"}.get(name, name))
+    chip = catalogue()[name]
+    physical_cores = version.num_physical_tensor_cores_per_chip
+    info = tpu_info._get_tpu_info_impl(version, physical_cores // chip.cores)
+    of_device = physical_cores // chip.cores
+    assert chip.peak_flops_per_s("bfloat16") == pytest.approx(info.bf16_ops_per_second * of_device, rel=0.13)
+    assert chip.hbm_bytes_per_s == pytest.approx(info.mem_bw_bytes_per_second * of_device, rel=0.13)
+    assert chip.vmem_bytes == info.vmem_capacity_bytes * of_device
+    assert chip.matrix_unit.count == info.num_mxus * of_device
+    assert chip.matrix_unit.edge == info.mxu_column_size
+    assert chip.tile.sublanes == {
+        bits: info.get_sublane_tiling(dtype)
+        for bits, dtype in {32: "float32", 16: "bfloat16", 8: "int8", 4: "int4"}.items()
+    }
+
+
+def test_float32_products_take_passes_of_bfloat16() -> None:
+    v3 = catalogue()["v3"]
+    assert v3.peak_flops_per_s("float32") == v3.peak_flops_per_s("bfloat16") == 61.5e12
+    assert v3.peak_flops_per_s("float32", "highest") == 61.5e12 / 6
+    assert v3.peak_flops_per_s("int8") is None
+    assert catalogue()["h100"].peak_flops_per_s("float8_e4m3fn") == 1979e12
+    assert catalogue()["h100"].peak_flops_per_s("float32") == 67e12
 
 
 @pytest.mark.parametrize(

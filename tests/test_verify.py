@@ -128,6 +128,19 @@ def test_the_program_keeps_the_plans_layouts_and_communicates(verified: Verify, 
     assert all(c.source and c.source.file == __file__ for c in compiled.collectives)
 
 
+@pytest.mark.parametrize("topology", ["cpu:8", *TPUS])
+def test_every_collective_has_a_predicted_time_that_adds_up(verified: Verify, topology: str) -> None:
+    verification = verified(topology)
+    compiled = verification.compiled
+    assert all(c.predicted_s > 0 for c in compiled.collectives)
+    total_s = sum(c.predicted_s * c.times for c in compiled.collectives)
+    assert compiled.predicted_communication_s == pytest.approx(total_s)
+    assert verification.as_json()["predicted"] == {"communication_s": compiled.predicted_communication_s}
+    assert f"communication, predicted from the network model, nothing overlapped  {total_s * 1e3:.3f} ms" in str(
+        verification
+    )
+
+
 def test_cpus_have_no_cycles_and_no_limit(verified: Verify) -> None:
     compiled = verified("cpu:8").compiled
     assert (compiled.cycles, compiled.compute_s, compiled.limit_bytes) == (None, None, None)

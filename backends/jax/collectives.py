@@ -1,7 +1,4 @@
-"""The collectives of a compiled program: what each moves, how often, along which mesh axes, and who asked for it.
-
-The names of collectives that Meshwright uses stand here and nowhere else.
-"""
+"""The collectives of a compiled program: what each moves, how often, along which mesh axes, and who asked for it."""
 
 from __future__ import annotations
 
@@ -12,28 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from ...planner.collectives import price
+from ...planner.kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
+from ...planner.network import Network
+from ...planner.placement import place
+from ...planner.routing import permute
 from .hlo import Instruction, Program
 from .hlo_loops import Runs
 from .hlo_origin import Origins
 from .hlo_source import SourceLine
 from .replica_groups import AxisUse, axes_of_groups, axes_of_pairs, replica_groups, slices_joined, source_target_pairs
-
-ALL_GATHER = "all-gather"
-ALL_REDUCE = "all-reduce"
-REDUCE_SCATTER = "reduce-scatter"
-ALL_TO_ALL = "all-to-all"
-COLLECTIVE_PERMUTE = "collective-permute"
-RAGGED_ALL_TO_ALL = "ragged-all-to-all"
-COLLECTIVE_BROADCAST = "collective-broadcast"
-KINDS = (
-    ALL_GATHER,
-    ALL_REDUCE,
-    REDUCE_SCATTER,
-    ALL_TO_ALL,
-    COLLECTIVE_PERMUTE,
-    RAGGED_ALL_TO_ALL,
-    COLLECTIVE_BROADCAST,
-)
 
 _FUSED_REDUCE_SCATTER = "all-reduce-scatter"
 _CHAIN_START = '"AsyncCollectiveStart"'
@@ -46,7 +31,8 @@ class Collective:
     ``num_bytes`` is what one device holds of it each time it runs: the larger of its operands and its results, that is
     the gathered result of an all-gather, the unreduced operand of a reduce-scatter. ``times`` is how often it runs in a
     step, ``group_size`` how many devices it joins (two for a permute), ``across_slices`` whether it crosses the
-    data-centre network, ``op_name`` JAX's name stack, ``source`` the line that asked for it.
+    data-centre network, ``op_name`` JAX's name stack, ``source`` the line that asked for it. ``predicted_s`` is what
+    the network model says that it takes each time; None where no machine is known.
     """
 
     kind: str
@@ -59,6 +45,7 @@ class Collective:
     across_slices: bool
     op_name: str | None
     source: SourceLine | None
+    predicted_s: float | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -79,17 +66,32 @@ class Collective:
             "axes": [{"name": a.name, "extent": a.extent, "size": a.size} for a in self.axes],
             "op_name": self.op_name,
             "source": str(self.source) if self.source else None,
+            "predicted_s": self.predicted_s,
         }
 
 
-def collectives(runs: Runs, mesh: Mapping[str, int], slices: np.ndarray | None = None) -> tuple[Collective, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Joined:
+    """The devices that a collective joins: ``groups`` of positions in the mesh, or a permute's ``pairs`` of them."""
+
+    axes: tuple[AxisUse, ...]
+    group_size: int
+    groups: np.ndarray | None = None
+    pairs: np.ndarray | None = None
+
+
+def collectives(
+    runs: Runs, mesh: Mapping[str, int], slices: np.ndarray | None = None, network: Network | None = None
+) -> tuple[Collective, ...]:
     """Every collective that a step runs, in program order; ``mesh`` is its axes' sizes, major first.
+
+    ``network``, the mesh on its machine, predicts what each takes.
 
     ``slices``, (slices, devices of each), are the positions in the mesh's flat order of each slice's devices: a machine
     of several slices runs one program a slice. An asynchronous collective counts once, wherever its parts stand. Those
     that join one device alone are left out.
     """
-    reader = _Reader(runs=runs, mesh=mesh, slices=slices, origins=Origins(runs=runs))
+    reader = _Reader(runs=runs, mesh=mesh, slices=slices, network=network, origins=Origins(runs=runs))
     found = (reader.collective(name, i) for name, i in _instructions(runs))
     return tuple(collective for collective in found if collective.group_size > 1)
 
@@ -148,45 +150,61 @@ class _Reader:
     runs: Runs
     mesh: Mapping[str, int]
     slices: np.ndarray | None
+    network: Network | None
     origins: Origins
 
     def collective(self, name: str, instruction: Instruction) -> Collective:
         """The collective that this instruction of this computation begins."""
         kind = _kind(name, instruction) or instruction.opcode
-        group_size, axes = self._joined(instruction)
+        joined = self._joined(instruction)
+        num_bytes = _bytes(self.runs.program, name, instruction)
         origin = self.origins.of(name, instruction, made_for_users=kind not in (ALL_REDUCE, REDUCE_SCATTER))
         attributes = origin.attributes if origin else ""
         return Collective(
             kind=kind,
             name=instruction.name,
-            num_bytes=_bytes(self.runs.program, name, instruction),
+            num_bytes=num_bytes,
             times=self.runs.times[name],
             dtype=next((shape.dtype for shape in instruction.shapes), ""),
-            group_size=group_size,
-            axes=axes,
+            group_size=joined.group_size,
+            axes=joined.axes,
             across_slices=_transfer(instruction) is not None,
             op_name=instruction.op_name or (origin.op_name if origin else None),
             source=self.runs.program.sources.user_line(attributes),
+            predicted_s=self._predicted_s(kind, num_bytes, joined),
         )
 
-    def _joined(self, instruction: Instruction) -> tuple[int, tuple[AxisUse, ...]]:
-        """How many devices it joins, and along which axes."""
+    def _joined(self, instruction: Instruction) -> _Joined:
+        """The devices that it joins, and along which axes."""
         if _transfer(instruction) is not None:
             return self._joined_slices(slices_joined(instruction.attributes))
         pairs = source_target_pairs(instruction.attributes)
         if pairs is not None:
             moved = self._in_mesh(pairs[pairs[:, 0] != pairs[:, 1]])
-            return (2 if len(moved) else 1), axes_of_pairs(moved, self.mesh)
+            return _Joined(axes=axes_of_pairs(moved, self.mesh), group_size=2 if len(moved) else 1, pairs=moved)
         groups = replica_groups(instruction.attributes, self.runs.program.num_partitions)
         if groups is None:
-            return self.runs.program.num_partitions, ()
-        return groups.shape[1], axes_of_groups(self._in_mesh(groups), self.mesh)
+            return _Joined(axes=(), group_size=self.runs.program.num_partitions)
+        groups = self._in_mesh(groups)
+        return _Joined(axes=axes_of_groups(groups, self.mesh), group_size=groups.shape[1], groups=groups)
 
-    def _joined_slices(self, joined: tuple[int, ...]) -> tuple[int, tuple[AxisUse, ...]]:
-        """How many devices a transfer between slices joins, one of each, and along which axes they lie."""
+    def _joined_slices(self, joined: tuple[int, ...]) -> _Joined:
+        """A transfer between slices joins one device of each."""
         if self.slices is None or not joined:
-            return max(2, len(joined)), ()
-        return len(joined), axes_of_groups(self.slices[list(joined), :1].T, self.mesh)
+            return _Joined(axes=(), group_size=max(2, len(joined)))
+        groups = self.slices[list(joined)].T
+        return _Joined(axes=axes_of_groups(groups[:1], self.mesh), group_size=len(joined), groups=groups)
+
+    def _predicted_s(self, kind: str, num_bytes: int, joined: _Joined) -> float | None:
+        """What the network model says that it takes; None where the machine or the devices are not known."""
+        if self.network is None:
+            return None
+        machine, pairs, groups = self.network.machine, joined.pairs, joined.groups
+        if groups is not None and kind != COLLECTIVE_PERMUTE:
+            return price(kind, num_bytes, place(machine, self.network.at(groups))).total_s
+        if pairs is None and groups is not None:
+            pairs = groups[:, :2]
+        return permute(machine, self.network.at(pairs), num_bytes).total_s if pairs is not None else None
 
     def _in_mesh(self, positions: np.ndarray) -> np.ndarray:
         """Positions in the whole mesh for those in the program, which is one slice's where there are several."""

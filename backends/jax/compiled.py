@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...planner.network import Network
 from ...planner.topology import Machine
 from .collectives import Collective, collectives
 from .hlo import parse
@@ -84,6 +85,12 @@ class Compiled:
         """Whether every argument and result has the layout that the plan says; ``strays`` are those that have not."""
         return not self.strays
 
+    @property
+    def predicted_communication_s(self) -> float | None:
+        """What the network model says that a step's collectives take, one after another; None where it says nothing."""
+        known = [c.predicted_s * c.times for c in self.collectives if c.predicted_s is not None]
+        return sum(known) if known else None
+
 
 def compiled_report(
     compiled: Any,
@@ -92,6 +99,7 @@ def compiled_report(
     mesh: Mapping[str, int],
     slices: np.ndarray | None = None,
     machine: Machine | None,
+    network: Network | None = None,
     limit_bytes: int | None,
     arguments: Sequence[Argument],
     compile_s: float,
@@ -100,7 +108,7 @@ def compiled_report(
     """What a compiled program (``jax.stages.Compiled``) and its text say.
 
     ``mesh`` is its axes' sizes, major first; ``slices`` the positions in it of each slice's devices; ``limit_bytes``
-    the plan's own limit; ``arguments`` those that the program kept.
+    the plan's own limit; ``arguments`` those that the program kept; ``network`` the mesh on its machine.
     """
     memory = compiled.memory_analysis()
     runs = Runs(program=parse(text.text)) if text.text is not None else None
@@ -130,7 +138,7 @@ def compiled_report(
         cycles=cycles,
         compute_s=cycles / clock_hz if cycles is not None and clock_hz else None,
         matrix_flops=matrix_flops(runs) if runs else None,
-        collectives=collectives(runs, mesh, slices) if runs else (),
+        collectives=collectives(runs, mesh, slices, network) if runs else (),
         strays=tuple(strays),
         note=text.note,
     )

@@ -79,6 +79,7 @@ def as_json(verification: Verification) -> dict[str, Any]:
             "reason": compiled.reason,
             "note": compiled.note,
         },
+        "predicted": {"communication_s": compiled.predicted_communication_s},
     }
 
 
@@ -108,9 +109,12 @@ def _time(compiled: Compiled) -> Rows:
         rows.append(("compute, the compiler's cycles over the clock", f"{compiled.compute_s * 1e3:.3f} ms"))
     elif compiled.cycles is not None:
         rows.append(("compute (no clock known for this chip, so no seconds)", f"{compiled.cycles} cycles"))
+    if compiled.predicted_communication_s is not None:
+        took = f"{compiled.predicted_communication_s * 1e3:.3f} ms"
+        rows.append(("communication, predicted from the network model, nothing overlapped", took))
     if compiled.matrix_flops:
         rows.append(("matrix products, a device", f"{compiled.matrix_flops / 1e9:.3f} GFLOP"))
-    return Rows(title="Work of a step, compiled, loops by their turns", headers=("what", "amount"), rows=tuple(rows))
+    return Rows(title="Work of a step, loops by their turns", headers=("what", "amount"), rows=tuple(rows))
 
 
 def _collectives(listed: Iterable[Collective]) -> Rows:
@@ -124,15 +128,20 @@ def _collectives(listed: Iterable[Collective]) -> Rows:
         )
     heavy = sorted(alike.items(), key=lambda item: -_total(item[1]))
     rows = tuple(
-        (kind, axes, str(sum(c.times for c in same)), binary(_total(same)), source)
+        (kind, axes, str(sum(c.times for c in same)), binary(_total(same)), _predicted(same), source)
         for (kind, axes, source), same in heavy
     )
-    headers = ("collective", "axes", "times", "bytes a device", "asked for by")
+    headers = ("collective", "axes", "times", "bytes a device", "predicted", "asked for by")
     return Rows(title="Collectives of a step, compiled", headers=headers, rows=rows)
 
 
 def _total(same: Iterable[Collective]) -> int:
     return sum(collective.total_bytes for collective in same)
+
+
+def _predicted(same: Iterable[Collective]) -> str:
+    known = [collective.predicted_s * collective.times for collective in same if collective.predicted_s is not None]
+    return f"{sum(known) * 1e3:.3f} ms" if known else "-"
 
 
 def _columns(table: Rows) -> str:

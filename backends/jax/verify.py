@@ -17,6 +17,7 @@ from ...dsl.errors import PlanError, problem
 from ...dsl.plan import Plan
 from ...dsl.tensors import Tensor
 from ...planner.device_order import device_numbers
+from ...planner.network import network
 from ...planner.topology import Machine, physical
 from .apply import Applied, apply, edge_shardings
 from .compiled import Argument, Compiled, compiled_report, misfit_report
@@ -88,6 +89,7 @@ def verify(
         mesh={axis: size or 1 for axis, size in plan.mesh.sizes.items()},
         slices=_slices(plan, machine),
         machine=machine,
+        network=network(plan.mesh, machine) if machine else None,
         limit_bytes=plan.limits.hbm_bytes,
         arguments=_arguments(applied, _leaves(compiled.input_shardings[0])),
         compile_s=compile_s,

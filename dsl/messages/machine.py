@@ -17,6 +17,11 @@ MACHINE: dict[str, Text] = {
         "Topology {topology} has {devices} devices; a plan lays out at most {most}.",
         "Take fewer chips or fewer slices.",
     ),
+    "MW207": Text(
+        "The machine's file {file} cannot be read: {reason}",
+        "Put the file beside the plan, or name a chip of the catalogue, such as v3:32x32.",
+    ),
+    "MW208": Text("{what} {wrong}.", "{remedy}"),
     "MW210": Text(
         "The mesh has {product} devices ({sizes}); {topology} has {devices}.", "Nearest legal choices: {choices}."
     ),

@@ -1,0 +1,197 @@
+"""What a catalogue says of one kind of chip: the shape of an entry of ``chips.yaml``, whose head explains it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+MIB = 2**20
+
+Count = Annotated[int, Field(ge=1, le=2**20)]
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Delay = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Precision = Literal["default", "high", "highest"]
+
+
+class Entry(BaseModel):
+    """A mapping whose keys are all known."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Hbm(Entry):
+    """Memory of one device, in MiB: what is soldered on, and what the compiler gives a program."""
+
+    physical: Count
+    usable: Count | None = None
+
+
+class MatrixUnit(Entry):
+    """The matrix units of one device: ``count`` squares of ``edge`` times ``edge`` multiply-adds."""
+
+    edge: Count
+    count: Count
+
+
+class Tile(Entry):
+    """What the two minor dims of an array are padded to: lanes, and sublanes by the bits of the dtype."""
+
+    lanes: Count
+    sublanes: dict[Annotated[int, Field(strict=False)], Count]
+
+
+class Passes(Entry):
+    """How many passes of the matrix unit a product takes, by JAX's precision."""
+
+    default: Count = 1
+    high: Count
+    highest: Count
+
+    def of(self, precision: Precision) -> int:
+        """The passes at one precision."""
+        return {"default": self.default, "high": self.high, "highest": self.highest}[precision]
+
+
+class Wraps(Entry):
+    """Which torus dims join their ends, by one rule of three."""
+
+    at_least: Count | None = None
+    each: Count | None = None
+    all_multiples_of: Count | None = None
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> Self:
+        if sum(rule is not None for rule in (self.at_least, self.each, self.all_multiples_of)) > 1:
+            raise PydanticCustomError("one_rule", "at_least, each and all_multiples_of exclude each other")
+        return self
+
+    def of(self, sizes: tuple[int, ...]) -> tuple[bool, ...]:
+        """Whether each dim of a machine of these sizes joins its ends. Two positions are neighbours anyway."""
+        if self.all_multiples_of:
+            whole = all(size % self.all_multiples_of == 0 for size in sizes)
+            return tuple(whole and size > 2 for size in sizes)
+        least = self.each or self.at_least or 0
+        return tuple(bool(least) and size >= max(3, least) and self.each in (None, size) for size in sizes)
+
+
+class Ici(Entry):
+    """The links of a torus: one link's bandwidth one way, the share of it that is had, a hop's latency."""
+
+    link_gb_per_s: Amount
+    efficiency: Share = 1.0
+    hop_us: Delay
+    wraps: Wraps = Wraps()
+
+
+class Switch(Entry):
+    """Devices that all reach each other at the same rate: one device's bandwidth one way, a step's latency."""
+
+    device_gb_per_s: Amount
+    efficiency: Share = 1.0
+    hop_us: Delay
+
+
+class Uplink(Entry):
+    """The data-centre network between slices or nodes: a chip's share of its host's bandwidth, one way."""
+
+    chip_gb_per_s: Amount
+    efficiency: Share = 1.0
+    latency_us: Delay
+    message_us: Delay = 0.0
+
+
+class Algorithm(Entry):
+    """A way to run a collective over a switch: NCCL's form, latency + bytes / bandwidth (its ``tuning.cc``)."""
+
+    name: Literal["ring", "tree", "nvls", "plain"]
+    protocol: str
+    base_us: Delay
+    hop_us: Delay
+    net_us: Delay
+    bandwidth: Amount
+
+
+class Chip(Entry):
+    """One kind of chip: what ``chips.yaml`` says of it; that file's head explains the fields."""
+
+    aliases: tuple[str, ...] = Field(default=(), strict=False)
+    platform: Literal["tpu", "gpu", "cpu"]
+    jax_kind: str
+    dims: tuple[str, ...] = Field(min_length=1, max_length=3, strict=False)
+    order: tuple[str, ...] = Field(default=(), strict=False)
+    optional_dims: Annotated[int, Field(ge=0, le=2)] = 0
+    cores: Count = 1
+    host: tuple[Count, ...] = Field(default=(), strict=False)
+    largest: tuple[Count, ...] = Field(default=(), strict=False)
+    largest_chips: Count | None = None
+    hbm_mib: Hbm | None = None
+    clock_mhz: Count | None = None
+    offloads_collectives: bool = False
+    peak_tflops: dict[str, Amount] = Field(default_factory=dict)
+    passes: dict[str, Passes] = Field(default_factory=dict)
+    hbm_gb_per_s: Amount | None = None
+    matrix_unit: MatrixUnit | None = None
+    tile: Tile | None = None
+    vmem_mib: Count | None = None
+    ici: Ici | None = None
+    core_link: Switch | None = None
+    switch: Switch | None = None
+    uplink: Uplink | None = None
+    algorithms: tuple[Algorithm, ...] = Field(default=(), strict=False)
+    sources: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> Self:
+        for said in (self.host, self.largest):
+            if said and len(said) != len(self.dims):
+                raise PydanticCustomError("one_a_dim", "host and largest have one entry a dim")
+        if self.order and sorted(self.order) != sorted(self.dims):
+            raise PydanticCustomError("same_dims", "order names the same dims as dims")
+        if len(set(self.dims) | {"core", "slice"}) != len(self.dims) + 2:
+            raise PydanticCustomError("unlike_dims", "dims have unlike names, and none is 'core' or 'slice'")
+        if self.ici and self.switch:
+            raise PydanticCustomError("one_fabric", "a chip stands in a torus (ici) or on a switch, not in both")
+        return self
+
+    @property
+    def hbm_bytes(self) -> int | None:
+        """Bytes of a device's memory that a program may use; None for a CPU, whose memory is the host's."""
+        return (self.hbm_mib.usable or self.hbm_mib.physical) * MIB if self.hbm_mib else None
+
+    @property
+    def hbm_physical_bytes(self) -> int | None:
+        """Bytes of a device's memory."""
+        return self.hbm_mib.physical * MIB if self.hbm_mib else None
+
+    @property
+    def hbm_bytes_per_s(self) -> float | None:
+        """Bandwidth of a device's memory."""
+        return self.hbm_gb_per_s * 1e9 / self.cores if self.hbm_gb_per_s else None
+
+    @property
+    def clock_hz(self) -> float | None:
+        """Clock of the compiler's cycles, in Hz; None where it is not known."""
+        return self.clock_mhz * 1e6 if self.clock_mhz else None
+
+    @property
+    def vmem_bytes(self) -> int | None:
+        """Bytes of a device's vector memory."""
+        return self.vmem_mib * MIB if self.vmem_mib else None
+
+    @property
+    def slices(self) -> bool:
+        """Whether several of its machines may be joined by the data-centre network (``4*v5e:16x16``)."""
+        return self.platform == "tpu"
+
+    def peak_flops_per_s(self, dtype: str, precision: Precision = "default") -> float | None:
+        """FLOP/s of a device's matrix units on this dtype; None where the catalogue has none.
+
+        A dtype that the units multiply in several bfloat16 passes has that share of bfloat16's rate.
+        """
+        if dtype in self.passes and "bfloat16" in self.peak_tflops:
+            return self.peak_tflops["bfloat16"] * 1e12 / self.cores / self.passes[dtype].of(precision)
+        peak = self.peak_tflops.get(dtype) or self.peak_tflops.get(dtype.partition("_")[0])
+        return peak * 1e12 / self.cores if peak else None

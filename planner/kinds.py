@@ -1,0 +1,20 @@
+"""The names of collectives: HLO's. They stand here and nowhere else."""
+
+from __future__ import annotations
+
+ALL_GATHER = "all-gather"
+ALL_REDUCE = "all-reduce"
+REDUCE_SCATTER = "reduce-scatter"
+ALL_TO_ALL = "all-to-all"
+COLLECTIVE_PERMUTE = "collective-permute"
+RAGGED_ALL_TO_ALL = "ragged-all-to-all"
+COLLECTIVE_BROADCAST = "collective-broadcast"
+KINDS = (
+    ALL_GATHER,
+    ALL_REDUCE,
+    REDUCE_SCATTER,
+    ALL_TO_ALL,
+    COLLECTIVE_PERMUTE,
+    RAGGED_ALL_TO_ALL,
+    COLLECTIVE_BROADCAST,
+)
