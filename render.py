@@ -114,8 +114,8 @@ def _figures(record: Mapping[str, Any]) -> Iterator[str]:
     yield f"loss {float(record['loss']):.4f}"
     if "tokens_per_s" in record:
         yield f"{record['tokens_per_s']:,.0f} tokens/s"
-    if "dropped" in record and "overflowed" in record:
-        yield f"dropped {float(record['dropped']):.1%} of choices, {float(record['overflowed']):.1%} of tokens"
+    if "overflowed" in record:
+        yield f"dropped {float(record['overflowed']):.1%} of tokens"
     elif "dropped" in record:
         yield f"dropped {float(record['dropped']):.1%}"
     if "expert_load" in record:

@@ -139,6 +139,9 @@ def test_a_loss_that_is_not_a_number_ends_the_run_with_a_negative_answer(tmp_pat
         (toy_plan(batches="three_batches"), "MW513", "after 3 train batches; 5 are"),
         (toy_plan(batches="no_held_out_batches"), "MW513", "after 0 held-out batches"),
         (toy_plan(evaluate="evaluate_without_loss"), "MW514", "has no 'loss'"),
+        (toy_plan(step="failing_step"), "MW315", "dot_general"),
+        (toy_plan(init="failing_init"), "MW515", "'init' of toy:workload fails: FileNotFoundError: no weights.bin"),
+        (toy_plan(batches="failing_batches"), "MW515", "'batches' of toy:workload fails: FileNotFoundError"),
         (toy_plan(batches="float64_batches"), "MW510", r"x is float64\[32,8\] instead of float32\[32,8\]"),
     ],
 )
@@ -147,6 +150,10 @@ def test_what_cannot_run_says_why(plan: Plan, code: str, words: str) -> None:
         run(plan, steps=5)
     assert [problem.code for problem in caught.value.problems] == [code]
     assert caught.value.problems[0].remedy
+
+
+def test_a_step_need_not_use_all_that_it_is_given() -> None:
+    assert run(toy_plan(step="indifferent_step"), steps=2).status == "finished"
 
 
 def test_a_finite_set_of_batches_may_last_exactly_as_long_as_the_run() -> None:

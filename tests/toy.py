@@ -69,6 +69,15 @@ def float64_batches(seed: int, split: str) -> Iterator[dict[str, np.ndarray[Any,
         yield {"x": batch["x"].astype(np.float64), "y": batch["y"]}
 
 
+def failing_batches(seed: int, split: str) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+    yield from three_batches(seed, split)
+    raise FileNotFoundError("no data.bin")
+
+
+def failing_init(seed: int) -> tuple[Any, Any]:
+    raise FileNotFoundError("no weights.bin")
+
+
 def abstract_arguments() -> tuple[Any, ...]:
     batch = {"x": jax.ShapeDtypeStruct((ROWS, 8), jnp.float32), "y": jax.ShapeDtypeStruct((ROWS, 4), jnp.float32)}
     return (*jax.eval_shape(lambda: init(0)), batch)
@@ -91,6 +100,15 @@ def loss_only_step(params: Any, opt: Any, batch: Any) -> jax.Array:
 
 def bare_loss_step(params: Any, opt: Any, batch: Any) -> tuple[Any, Any, jax.Array]:
     return params, opt, loss_of(params, batch)
+
+
+def failing_step(params: Any, opt: Any, batch: Any) -> tuple[Any, Any, dict[str, Any]]:
+    return params, opt, {"loss": batch["x"] @ params["v"]}
+
+
+def indifferent_step(params: Any, opt: Any, batch: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """Uses neither ``v``, which it returns, nor ``y``."""
+    return params, opt, {"loss": jnp.mean(batch["x"] @ params["w"])}
 
 
 def nested_loss_step(params: Any, opt: Any, batch: Any) -> tuple[Any, Any, dict[str, Any]]:

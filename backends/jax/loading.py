@@ -25,7 +25,7 @@ def load_workload(plan: Plan) -> Workload:
     place = plan.places.get("model")
     model = _imported(plan)
     _check_settings(model, plan)
-    with _models_code(plan, "MW313"):
+    with models_code(plan, "MW313"):
         made = model(**plan.settings)
     if isinstance(made, Workload):
         return made
@@ -37,7 +37,7 @@ def load_workload(plan: Plan) -> Workload:
 def trace_workload(plan: Plan, workload: Workload | None = None) -> Traced:
     """The plan's step as the plan language sees it. Raises ``PlanError`` where it cannot be traced."""
     workload = workload or load_workload(plan)
-    with _models_code(plan, "MW315"):
+    with models_code(plan, "MW315"):
         return trace(workload.step, workload.args, plan.remat)
 
 
@@ -47,7 +47,7 @@ def tensor_table(plan: Plan) -> list[Tensor]:
 
 
 @contextmanager
-def _models_code(plan: Plan, code: str) -> Iterator[None]:
+def models_code(plan: Plan, code: str, **numbers: Any) -> Iterator[None]:
     """Around code that is the user's: whatever it raises, ``sys.exit`` too, is a problem with this code."""
     try:
         yield
@@ -57,7 +57,7 @@ def _models_code(plan: Plan, code: str) -> Iterator[None]:
         raise PlanError(_placed(found, plan) for found in error.problems) from error
     except BaseException as error:
         place = plan.places.get("model")
-        raise PlanError([problem(code, place, model=plan.model, reason=_reason(error))]) from error
+        raise PlanError([problem(code, place, model=plan.model, reason=_reason(error), **numbers)]) from error
 
 
 def _placed(found: Problem, plan: Plan) -> Problem:
@@ -81,7 +81,7 @@ def _working_directory_importable() -> Iterator[None]:
 
 def _imported(plan: Plan) -> Callable[..., Any]:
     module_name, _, attribute = (plan.model or "").partition(":")
-    with _models_code(plan, "MW311"):
+    with models_code(plan, "MW311"):
         with _working_directory_importable():
             found: Any = importlib.import_module(module_name)
         for part in attribute.split("."):

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import NamedSharding, PartitionSpec
 
 from ...dsl.errors import PlanError, listing, problem
 from ...dsl.plan import Plan, Topology
 from ...planner.topology import Machine, physical
-from .apply import apply
+from .apply import Applied, apply, edge_shardings
 from .feed import differences
 from .shardings import default_devices
 from .workload import PyTree, Workload
@@ -84,7 +85,7 @@ def compile_step(plan: Plan, workload: Workload, devices: Sequence[Any]) -> Comp
     fast = apply(plan, workload.step, workload.args, devices, donate_argnums=range(num_state))
     _require_repeatable(plan, workload, jax.tree.unflatten(fast.traced.out_tree, fast.traced.jaxpr.out_avals))
     executable = fast.lower(*workload.args).compile()
-    *state, batch = executable.input_shardings[0]
+    *state, batch = _where_arguments_lie(fast, executable)
     return Compiled(
         executable=executable,
         state_shardings=tuple(state),
@@ -92,6 +93,17 @@ def compile_step(plan: Plan, workload: Workload, devices: Sequence[Any]) -> Comp
         compile_time_s=time.perf_counter() - began_s,
         state_keeps_layout=_same_layout(state, executable.output_shardings[:num_state], workload.args),
     )
+
+
+def _where_arguments_lie(fast: Applied, executable: Any) -> tuple[PyTree, ...]:
+    """The sharding of every argument; those that the step does not use, which JAX leaves out, lie as planned."""
+    compiled = jax.tree.leaves(executable.input_shardings[0], is_leaf=lambda sharding: sharding is None)
+    planned = edge_shardings(fast.layouts, fast.placed, fast.traced.arguments)
+    whole = NamedSharding(fast.mesh, PartitionSpec())
+    shardings: tuple[PyTree, ...] = jax.tree.unflatten(
+        fast.traced.in_tree, [used or plan or whole for used, plan in zip(compiled, planned, strict=True)]
+    )
+    return shardings
 
 
 def _require_repeatable(plan: Plan, workload: Workload, results: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -19,7 +20,7 @@ from .apply import Applied
 from .evaluation import apply_evaluation
 from .feed import placed_batch, placed_state
 from .interrupt import Interrupt
-from .loading import load_workload
+from .loading import load_workload, models_code, trace_workload
 from .metrics import SCHEMA_VERSION, Record, RunSummary, Sink, Status, metrics_sink, versions
 from .runnable import compile_step, local_devices, require_runnable
 from .workload import PyTree, Workload
@@ -44,7 +45,7 @@ def run(
     ``on_record``. The held-out loss is taken before and after, and every ``eval_every`` steps. The first Ctrl-C ends
     the run after the step in progress. The same seed gives the same losses on the same devices and versions.
 
-    Raises ``PlanError``: MW507 for devices that are not here; MW508 to MW510, MW513 and MW514 for a workload that
+    Raises ``PlanError``: MW507 for devices that are not here; MW508 to MW510 and MW513 to MW515 for a workload that
     cannot be run; MW511 for a metrics file that cannot be written; MW512 for a number out of range; and all that
     ``apply`` raises.
     """
@@ -52,6 +53,7 @@ def run(
     devices = local_devices(plan)
     workload = load_workload(plan)
     require_runnable(plan, workload)
+    trace_workload(plan, workload)
     with metrics_sink(metrics_path, *on_record) as record, Interrupt() as interrupt:
         record(_header(plan, steps, seed, devices))
         running = _Run(plan, workload, devices, seed, record, interrupt)
@@ -107,14 +109,21 @@ class _Run:
         return "finished"
 
     def _open_batches(self) -> None:
-        self._batches = iter(self._workload.batches(self._seed, "train"))  # type: ignore[misc]
+        with self._users("batches"):
+            self._batches = iter(self._workload.batches(self._seed, "train"))  # type: ignore[misc]
 
     def _apply_evaluation(self) -> None:
-        self._evaluate = apply_evaluation(self._plan, self._workload, self._devices)
+        with self._users("evaluate"):
+            self._evaluate = apply_evaluation(self._plan, self._workload, self._devices)
 
     def _place_state(self) -> None:
         init, expected = self._workload.init, self._workload.args[:-1]
-        self._state = placed_state(init, self._seed, expected, self._compiled.state_shardings)  # type: ignore[arg-type]
+        with self._users("init"):
+            self._state = placed_state(init, self._seed, expected, self._compiled.state_shardings)  # type: ignore[arg-type]
+
+    def _users(self, part: str) -> AbstractContextManager[None]:
+        """Around a part of the workload: what it raises is a problem (MW515)."""
+        return models_code(self._plan, "MW515", part=part)
 
     def _take_step(self, step: int, batch: PyTree) -> PyTree:
         """One step; the next batch is made ready while the devices work on this one."""
@@ -140,8 +149,9 @@ class _Run:
         if self._evaluate is None or self._interrupt.asked:
             return
         if not self._held_out:
-            batches: Iterator[PyTree] = self._workload.batches(HELD_OUT_SEED, "held-out")  # type: ignore[misc]
-            self._held_out = list(islice(batches, HELD_OUT_BATCHES))
+            with self._users("batches"):
+                batches = self._workload.batches(HELD_OUT_SEED, "held-out")  # type: ignore[misc]
+                self._held_out = list(islice(batches, HELD_OUT_BATCHES))
         if not self._held_out:
             raise PlanError([problem("MW513", split="held-out", given=0, wanted=HELD_OUT_BATCHES)])
         losses = [self._evaluate(*self._state, self._put(batch))[-1]["loss"] for batch in self._held_out]
@@ -150,7 +160,8 @@ class _Run:
         self._record({"kind": "held-out", "step": step, "loss": loss, "wall_time_s": self._wall_time_s()})
 
     def _next_batch(self) -> PyTree:
-        return next(self._batches, None)
+        with self._users("batches"):
+            return next(self._batches, None)
 
     def _put(self, batch: PyTree) -> PyTree:
         return placed_batch(batch, self._workload.args[-1], self._compiled.batch_shardings)

@@ -51,4 +51,8 @@ RUNNING: dict[str, Text] = {
     "MW514": Text(
         "What 'evaluate' of {model} returns has no 'loss'.", "Return a mapping of metrics with 'loss' in it."
     ),
+    "MW515": Text(
+        "'{part}' of {model} fails: {reason}.",
+        "It is called as init(seed), batches(seed, split) or evaluate(*state, batch); mend it in the model's module.",
+    ),
 }
