@@ -55,5 +55,6 @@ tensors:
     rng = np.random.default_rng(0)
     args = tuple(rng.normal(size=s).astype(np.float32) for s in ((8, 8, 4, 16), (8, 16, 32)))
     gradient = jax.grad(step, argnums=(0, 1), has_aux=True)
-    for a, e in zip(jax.tree.leaves(mw.apply(plan, gradient, args)(*args)), jax.tree.leaves(gradient(*args)), strict=True):
+    actual, expected = mw.apply(plan, gradient, args)(*args), gradient(*args)
+    for a, e in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, e, rtol=1e-4, atol=1e-3)

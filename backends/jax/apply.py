@@ -101,11 +101,17 @@ def apply(
     placed = replace(placed, order=common_order(placed.mesh.axis_names, layouts.shardings(placed)))
     jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed), placed.order)
     jitted = _jitted(jaxpr, layouts, placed, donated)
-    if any(map(is_convolution, equations(jaxpr.jaxpr))):
-        avals = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.in_avals]
-        if partitioned_wrongly(jitted.lower(*jax.tree.unflatten(layouts.traced.in_tree, avals)), placed.mesh):
-            return Applied(_jitted(without_convolutions(jaxpr), layouts, placed, donated), layouts, placed, [AS_PRODUCTS])
-    return Applied(jitted, layouts, placed)
+    if not _convolves_wrongly(jitted, jaxpr, layouts, placed):
+        return Applied(jitted, layouts, placed)
+    products = _jitted(without_convolutions(jaxpr), layouts, placed, donated)
+    return Applied(products, layouts, placed, notes=[AS_PRODUCTS])
+
+
+def _convolves_wrongly(jitted: Any, jaxpr: ClosedJaxpr, layouts: StepLayouts, placed: DeviceMesh) -> bool:
+    if not any(map(is_convolution, equations(jaxpr.jaxpr))):
+        return False
+    avals = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.in_avals]
+    return partitioned_wrongly(jitted.lower(*jax.tree.unflatten(layouts.traced.in_tree, avals)), placed.mesh)
 
 
 def _jitted(jaxpr: ClosedJaxpr, layouts: StepLayouts, placed: DeviceMesh, donated: Any) -> Any:

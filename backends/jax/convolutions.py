@@ -20,7 +20,6 @@ from jax.sharding import Mesh
 from .constrain import Region, rewrite
 from .propagation import Axes, ConvolutionLayout, convolution_layouts
 
-
 AS_PRODUCTS = (
     "Convolutions are computed as sums of matrix products: under these layouts XLA's partitioner adds their parts up "
     "wrongly. Splitting batch or feature dims over the axes that are left avoids it."
