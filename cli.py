@@ -140,7 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Trains the plan's model on the devices that are here."""
     plan = _load(arguments.plan)
     _prepare_devices(_machine(plan))
-    from .backends.jax.train import run as train
+    from .backends.jax.training.train import run as train
     from .render import RunDisplay
 
     with RunDisplay() as display, redirect_stdout(sys.stderr):
@@ -161,12 +161,13 @@ def verify(arguments: argparse.Namespace) -> int:
     """Compiles the plan's step for its topology and says what the compiler says."""
     plan = _load(arguments.plan)
     _prepare_devices(_machine(plan))
-    from .backends.jax.loading import load_workload
+    from .backends.jax.loading import load_workload, trace_workload
     from .backends.jax.verify import verify as compile_step
     from .render import show_verification
 
     with redirect_stdout(sys.stderr):
         workload = load_workload(plan)
+        trace_workload(plan, workload)  # a step that cannot be traced is a problem at the model's line
         verification = compile_step(plan, workload.step, workload.args, donate_argnums=workload.donated)
     if arguments.json:
         _print_json("verify", file=plan.file, **verification.as_json())

@@ -27,7 +27,7 @@ WAITING = "compiling the step, reading the data ..."
 
 
 class RunDisplay:
-    """Shows the records of a run (``backends.jax.metrics``) as they come: live on a terminal, plain lines elsewhere."""
+    """Shows a run's records (``training.metrics``) as they come: live on a terminal, plain lines elsewhere."""
 
     def __init__(self, console: Console | None = None):
         self.console = console or Console(stderr=True, highlight=False)

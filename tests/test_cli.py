@@ -393,3 +393,20 @@ def test_a_model_told_its_sizes_one_by_one_is_the_member_of_its_family(
     assert by_sizes.read_text() != shipped
     assert run("check", by_sizes) == 0
     assert "legal, complete, its arguments fit" in capsys.readouterr().err
+
+
+def test_a_step_that_cannot_be_traced_is_a_problem_of_every_command(tmp_path: Path) -> None:
+    (tmp_path / "mistaken.py").write_text(
+        "import jax\n"
+        "def model():\n"
+        "    shape = jax.ShapeDtypeStruct((8, 8), 'float32')\n"
+        "    return lambda params, batch: params @ batch['nope'], (shape, {'x': shape})\n"
+    )
+    text = "meshwright: 1\nmodel: mistaken:model\ntopology: cpu:8\nmesh: {a: 8}\ntensors: {'**': replicate}\n"
+    (tmp_path / "plan.yaml").write_text(text)
+    for command in ("check", "verify"):
+        line = [sys.executable, "-m", "meshwright.cli", command, "plan.yaml"]
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert "plan.yaml:2:1: MW315" in done.stderr
+        assert "Traceback" not in done.stderr

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
-from meshwright.backends.jax.collectives import Collective, collectives, total_bytes_by_kind
 from meshwright.backends.jax.devices import topology
-from meshwright.backends.jax.hlo import parse
-from meshwright.backends.jax.hlo_loops import Runs
-from meshwright.backends.jax.replica_groups import AxisUse, axes_of_groups, replica_groups, source_target_pairs
+from meshwright.backends.jax.program.collectives import Collective, collectives, total_bytes_by_kind
+from meshwright.backends.jax.program.hlo import parse
+from meshwright.backends.jax.program.hlo_loops import Runs
+from meshwright.backends.jax.program.replica_groups import AxisUse, axes_of_groups, replica_groups, source_target_pairs
 
 needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")
 

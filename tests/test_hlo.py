@@ -6,10 +6,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import pytest
-from meshwright.backends.jax.hlo import Program, Shape, parse
-from meshwright.backends.jax.hlo_flops import matrix_flops
-from meshwright.backends.jax.hlo_loops import Runs, trip_count
-from meshwright.backends.jax.hlo_source import SourceTable, read_source_table
+from meshwright.backends.jax.program.hlo import Program, Shape, parse
+from meshwright.backends.jax.program.hlo_flops import matrix_flops
+from meshwright.backends.jax.program.hlo_loops import Runs, trip_count
+from meshwright.backends.jax.program.hlo_source import SourceTable, read_source_table
 
 PROGRAM = """HloModule jit_step, is_scheduled=true, num_partitions=8
 

@@ -14,10 +14,10 @@ from subprocess import PIPE
 from typing import Any
 
 import pytest
-from meshwright.backends.jax.interrupt import ASKED, Interrupt
-from meshwright.backends.jax.metrics import RunSummary, plain
-from meshwright.backends.jax.runnable import compile_step
-from meshwright.backends.jax.train import run
+from meshwright.backends.jax.training.interrupt import ASKED, Interrupt
+from meshwright.backends.jax.training.metrics import RunSummary, plain
+from meshwright.backends.jax.training.runnable import compile_step
+from meshwright.backends.jax.training.train import run
 from meshwright.cli import main
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.plan import Axis, Dim, Dims, Mesh, Plan, Replicate, Rest, Rule, Topology
@@ -303,7 +303,7 @@ def test_a_programs_own_handler_hears_the_second_ctrl_c() -> None:
 
 COMPILING = """\
 import hashlib
-from meshwright.backends.jax.interrupt import ASKED, Interrupt
+from meshwright.backends.jax.training.interrupt import ASKED, Interrupt
 with Interrupt():
     print("compiling", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
@@ -332,6 +332,6 @@ def test_ctrl_c_before_the_first_step_reads_no_data(
             time.sleep(0.01)
         return compile_step(*args)
 
-    monkeypatch.setattr("meshwright.backends.jax.train.compile_step", compile_and_be_interrupted)
+    monkeypatch.setattr("meshwright.backends.jax.training.train.compile_step", compile_and_be_interrupted)
     summary = run(toy_plan(batches="three_batches"), steps=5)
     assert (summary.status, summary.steps, summary.held_out_loss_before) == ("interrupted", 0, None)

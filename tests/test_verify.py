@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from meshwright.backends.jax import program_text as program_text_module
 from meshwright.backends.jax import verify as verify_module
 from meshwright.backends.jax.compiled import ALIASED, Argument, memory_limit
 from meshwright.backends.jax.misfit import read_misfit
-from meshwright.backends.jax.program_text import program_text
+from meshwright.backends.jax.program import program_text as program_text_module
+from meshwright.backends.jax.program.program_text import program_text
 from meshwright.backends.jax.report import binary, tables
 from meshwright.backends.jax.verify import Verification, verify
 from meshwright.dsl.errors import PlanError

@@ -10,11 +10,11 @@ import numpy as np
 
 from ...planner.network import Network
 from ...planner.topology import Machine
-from .collectives import Collective, collectives
-from .hlo import parse
-from .hlo_flops import matrix_flops
-from .hlo_loops import Runs
-from .program_text import ProgramText
+from .program.collectives import Collective, collectives
+from .program.hlo import parse
+from .program.hlo_flops import matrix_flops
+from .program.hlo_loops import Runs
+from .program.program_text import ProgramText
 
 WEIGHTS = "weights"
 OPTIMISER_STATE = "optimiser state"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...dsl.errors import listing
-from .collectives import Collective, total_bytes_by_kind
 from .compiled import ALIASED, Compiled
+from .program.collectives import Collective, total_bytes_by_kind
 
 if TYPE_CHECKING:
     from .verify import Verification

@@ -23,7 +23,7 @@ from .apply import Applied, apply, edge_shardings
 from .compiled import Argument, Compiled, compiled_report, misfit_report
 from .devices import short_reason
 from .misfit import read_misfit
-from .program_text import program_text
+from .program.program_text import program_text
 from .shardings import DeviceMesh, default_devices
 from .workload import PyTree, Step
 

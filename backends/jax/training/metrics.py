@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...dsl.errors import PlanError, problem
+from ....dsl.errors import PlanError, problem
 
 SCHEMA_VERSION = 1
 Record = Mapping[str, Any]

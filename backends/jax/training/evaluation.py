@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...dsl.errors import PlanError, problem
-from ...dsl.plan import Plan
-from ...dsl.resolve import resolve
-from .apply import Applied, apply
-from .trace import trace
-from .workload import PyTree, Workload
+from ....dsl.errors import PlanError, problem
+from ....dsl.plan import Plan
+from ....dsl.resolve import resolve
+from ..apply import Applied, apply
+from ..trace import trace
+from ..workload import PyTree, Workload
 
 
 def apply_evaluation(plan: Plan, workload: Workload, devices: Sequence[Any]) -> Applied | None:

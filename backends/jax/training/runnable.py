@@ -12,13 +12,13 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from ...dsl.errors import PlanError, listing, problem
-from ...dsl.plan import Plan, Topology
-from ...planner.topology import Machine, physical
-from .apply import Applied, apply, edge_shardings
+from ....dsl.errors import PlanError, listing, problem
+from ....dsl.plan import Plan, Topology
+from ....planner.topology import Machine, physical
+from ..apply import Applied, apply, edge_shardings
+from ..shardings import default_devices
+from ..workload import PyTree, Workload
 from .feed import differences
-from .shardings import default_devices
-from .workload import PyTree, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...dsl.errors import PlanError, listing, problem
-from .paths import leaf_paths
-from .workload import PyTree
+from ....dsl.errors import PlanError, listing, problem
+from ..paths import leaf_paths
+from ..workload import PyTree
 
 
 def placed_state(init: Callable[[int], tuple[PyTree, ...]], seed: int, expected: PyTree, shardings: PyTree) -> Any:

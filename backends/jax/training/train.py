@@ -14,16 +14,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from ...dsl.errors import PlanError, problem, raise_errors
-from ...dsl.plan import Plan
-from .apply import Applied
+from ....dsl.errors import PlanError, problem, raise_errors
+from ....dsl.plan import Plan
+from ..apply import Applied
+from ..loading import load_workload, models_code, trace_workload
+from ..workload import PyTree, Workload
 from .evaluation import apply_evaluation
 from .feed import placed_batch, placed_state
 from .interrupt import Interrupt
-from .loading import load_workload, models_code, trace_workload
 from .metrics import SCHEMA_VERSION, Record, RunSummary, Sink, Status, metrics_sink, versions
 from .runnable import compile_step, local_devices, require_runnable
-from .workload import PyTree, Workload
 
 HELD_OUT_BATCHES = 8
 HELD_OUT_SEED = 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from ...planner.topology import Machine
+from ....planner.topology import Machine
 
 _COLLECTIVES_ON_CORES = dict.fromkeys(
     (

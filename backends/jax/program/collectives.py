@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ...planner.collectives import price
-from ...planner.kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
-from ...planner.network import Network
-from ...planner.placement import place
-from ...planner.routing import permute
+from ....planner.collectives import price
+from ....planner.kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
+from ....planner.network import Network
+from ....planner.placement import place
+from ....planner.routing import permute
 from .hlo import Instruction, Program
 from .hlo_loops import Runs
 from .hlo_origin import Origins

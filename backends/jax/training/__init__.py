@@ -1,0 +1,1 @@
+"""Running a plan: the loop, its feeding, its records, its clean end."""
