@@ -17,8 +17,3 @@ def holes(plan: Plan) -> tuple[str, ...]:
     if plan.remat and plan.remat.policy == "auto":
         found.append("remat")
     return tuple(found)
-
-
-def is_complete(plan: Plan) -> bool:
-    """Whether the plan leaves nothing to the planner."""
-    return not holes(plan)

@@ -9,7 +9,7 @@ import meshwright as mw
 import numpy as np
 import pytest
 from layouts import assert_close, assert_layouts
-from meshwright.backends.jax.loading import load_workload, tensor_table
+from meshwright.backends.jax.loading import load_workload, trace_workload
 from meshwright.backends.jax.trace import trace
 from meshwright.dsl.checks import check
 from meshwright.dsl.writer import dumps
@@ -26,7 +26,7 @@ def names(paths):
 @pytest.mark.parametrize("path", PLANS, ids=names(PLANS))
 def test_a_shipped_plan_is_legal_canonical_and_says_what_it_shows(path):
     plan = mw.load(path)
-    assert check(plan, tensor_table(plan)) == ()
+    assert check(plan, trace_workload(plan).tensors) == ()
     assert dumps(plan) == path.read_text()
     assert path.read_text().startswith("# ")
     assert plan.name == path.stem

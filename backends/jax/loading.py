@@ -13,7 +13,6 @@ from typing import Any
 
 from ...dsl.errors import PlanError, Problem, problem, raise_errors, suggest
 from ...dsl.plan import Place, Plan
-from ...dsl.tensors import Tensor
 from .trace import Traced, trace
 from .workload import Workload
 
@@ -39,11 +38,6 @@ def trace_workload(plan: Plan, workload: Workload | None = None) -> Traced:
     workload = workload or load_workload(plan)
     with models_code(plan, "MW315"):
         return trace(workload.step, workload.args, plan.remat)
-
-
-def tensor_table(plan: Plan) -> list[Tensor]:
-    """Every tensor of the plan's model that the plan can name."""
-    return list(trace_workload(plan).tensors)
 
 
 @contextmanager
