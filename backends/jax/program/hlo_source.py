@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import PurePath
 
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
-_PACKAGE = PurePath(__file__).parents[2]
+_PACKAGE = PurePath(__file__).parents[3]
 _MODELS = _PACKAGE / "backends" / "jax" / "models"
 
 
