@@ -32,7 +32,8 @@ class Interrupt:
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
             before = signal.getsignal(signal.SIGINT)
-            kills = before is signal.default_int_handler and not hasattr(sys, "ps1")
+            plain = before in (signal.default_int_handler, signal.SIG_IGN)  # a script's background jobs ignore it
+            kills = plain and not hasattr(sys, "ps1")
             self._listener = _Listener(self._ask) if kills else None
             self._before = signal.signal(signal.SIGINT, _leave_to_listener if kills else self._ask_and_restore)
         return self
