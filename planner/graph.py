@@ -1,0 +1,128 @@
+"""A step as plain data: operations on values, before and after it is laid out over a mesh."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Axes = tuple[str, ...]
+Sharding = tuple[Axes, ...]
+
+BITS = {"pred": 8, "f8": 8, "c64": 64, "c128": 128, "token": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor that an operation reads or makes: its shape, and its dtype as HLO writes it (``f32``, ``bf16``, ``pred``).
+
+    ``sharding`` has the mesh axes of each dim, major first, None where nothing is said of it. In the graph of one
+    device (``partition``'s result) shapes are those that the device holds, and no value has a sharding.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    sharding: Sharding | None = None
+
+    @property
+    def num_elements(self) -> int:
+        """How many numbers it holds."""
+        return math.prod(self.shape)
+
+    @property
+    def bits(self) -> int:
+        """The bits of one number."""
+        return dtype_bits(self.dtype)
+
+    @property
+    def num_bytes(self) -> int:
+        """Its bytes, without the padding of tiles."""
+        return (self.num_elements * self.bits + 7) // 8
+
+
+def dtype_bits(dtype: str) -> int:
+    """The bits of one number of an HLO dtype: 32 of ``f32``, 8 of ``pred``, 4 of ``s4``."""
+    if dtype in BITS:
+        return BITS[dtype]
+    if dtype.startswith("f8"):
+        return 8
+    digits = "".join(c for c in dtype.removeprefix("b") if c.isdigit())
+    return int(digits) if digits else 32
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who asked for an operation: ``source`` is a line (``model.py:12``), ``scope`` JAX's name stack."""
+
+    source: str | None = None
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """An operation's loop nest, Shardy's op sharding rule.
+
+    ``sizes`` are the factors' sizes. ``operands[i][d]`` and ``results[i][d]`` are the factors of dim ``d`` of operand
+    or result ``i``, major first. ``reduction`` factors leave partial sums when they are split, ``replicated`` ones must
+    not be split, ``permutation`` ones exchange halos; all others are parallel.
+    """
+
+    sizes: tuple[int, ...]
+    operands: tuple[tuple[tuple[int, ...], ...], ...]
+    results: tuple[tuple[tuple[int, ...], ...], ...]
+    reduction: tuple[int, ...] = ()
+    replicated: tuple[int, ...] = ()
+    permutation: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One operation. ``kind`` is StableHLO's name without its dialect (``dot_general``), or that of a collective.
+
+    ``operands`` and ``results`` number the graph's values. ``attributes`` are plain values, named as in StableHLO
+    (``lhs_contracting_dimensions``, ``dimensions``, ``reducer`` for the op that a reduction's region applies, ``axes``
+    of a collective). A ``while`` has its body, whose arguments and results are the loop's carry followed, among the
+    arguments, by what it reads from outside; it turns ``trips`` times. A ``case`` has one body a branch; a
+    ``manual_computation`` its region, whose shapes are already those of one device.
+    """
+
+    kind: str
+    operands: tuple[int, ...] = ()
+    results: tuple[int, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    factors: Factors | None = None
+    bodies: tuple[Graph, ...] = ()
+    trips: int = 1
+    origin: Origin = Origin()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """Operations in program order. ``arguments`` and ``results`` number its values.
+
+    Of a whole step, ``names`` are the arguments' pytree paths, ``result_names`` those of the results, ``aliases`` maps
+    the position of a result to that of the donated argument in whose place it is written, and ``mesh`` has the sizes of
+    the axes that shardings name, major first: an axis that propagation splits stands there as its parts (``x:(1)2``,
+    ``x:(2)4``: the size of what is major to the part, and its own).
+    """
+
+    values: tuple[Value, ...]
+    ops: tuple[Op, ...]
+    arguments: tuple[int, ...]
+    results: tuple[int, ...]
+    names: tuple[str, ...] = ()
+    result_names: tuple[str, ...] = ()
+    aliases: Mapping[int, int] = field(default_factory=dict)
+    mesh: Mapping[str, int] = field(default_factory=dict)
+
+    def shape(self, value: int) -> tuple[int, ...]:
+        """The shape of a value, by its number."""
+        return self.values[value].shape
+
+    def walk(self, times: int = 1) -> Iterator[tuple[Graph, Op, int]]:
+        """Every operation with its graph and how often a step runs it, loops entered once."""
+        for op in self.ops:
+            yield self, op, times
+            for body in op.bodies:
+                yield from body.walk(times * op.trips)
