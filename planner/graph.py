@@ -15,7 +15,7 @@ BITS = {"pred": 8, "f8": 8, "c64": 64, "c128": 128, "token": 0}
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor that an operation reads or makes: its shape, and its dtype as HLO writes it (``f32``, ``bf16``, ``pred``).
+    """A tensor that an operation reads or makes: its shape, and its dtype as HLO writes it (``f32``, ``pred``).
 
     ``sharding`` has the mesh axes of each dim, major first, None where nothing is said of it. In the graph of one
     device (``partition``'s result) shapes are those that the device holds, and no value has a sharding.
