@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from meshwright import cli
+from meshwright.commands import check, plan_file
 from meshwright.dsl.errors import Problem
 from meshwright.dsl.plan import Plan
 from meshwright.dsl.tensors import Tensor
@@ -35,7 +36,7 @@ def give_tensors(monkeypatch: pytest.MonkeyPatch, *tensors: Tensor) -> None:
     def table(plan: Plan, machine: object) -> tuple[list[Tensor], tuple[Problem, ...]]:
         return list(tensors), ()
 
-    monkeypatch.setattr(cli, "_tensors", table)
+    monkeypatch.setattr(check, "tensors_of", table)
 
 
 def tensor(path: str, *shape: int) -> Tensor:
@@ -329,7 +330,7 @@ def test_control_c_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     def interrupted(path: str) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_text", interrupted)
+    monkeypatch.setattr(plan_file, "text", interrupted)
     assert run("check", "plan.yaml") == 130
     assert capsys.readouterr().err == "meshwright: interrupted\n"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from meshwright.render import RunDisplay, sparkline
+from meshwright.run_display import RunDisplay, sparkline
 from rich.console import Console
 
 

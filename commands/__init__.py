@@ -1,0 +1,1 @@
+"""The commands, a file each: their arguments, what they call, what they print. Heavy imports wait until one runs."""

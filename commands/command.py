@@ -1,0 +1,39 @@
+"""What every command is: a name, arguments, a function that gives the exit code."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+YES, NO, BAD, INTERRUPTED = 0, 1, 2, 130
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A subcommand: its arguments, and the function that runs it and gives the exit code."""
+
+    name: str
+    summary: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def plan_argument(parser: argparse.ArgumentParser) -> None:
+    """The plan that a command is about."""
+    parser.add_argument("plan", metavar="PLAN", help="a plan file, or - for the standard input")
+
+
+def json_option(parser: argparse.ArgumentParser) -> None:
+    """Whether the answer is wanted as JSON."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object to the standard output")
+
+
+def plan_and_json(parser: argparse.ArgumentParser) -> None:
+    """The arguments of a command that answers one question about one plan."""
+    plan_argument(parser)
+    json_option(parser)
+
+
+def no_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command takes none."""

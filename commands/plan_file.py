@@ -1,0 +1,45 @@
+"""What commands need of a plan file: its text, the plan, the machine and devices that it names."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from ..dsl.errors import PlanError, problem
+from ..dsl.plan import Place
+
+if TYPE_CHECKING:
+    from ..dsl.plan import Plan
+    from ..planner.topology import Machine
+
+
+def text(path: str) -> tuple[str, str]:
+    """A file's text and the name that problems give it. Raises ``PlanError`` for a file that cannot be read."""
+    from ..dsl.text import MAX_BYTES, decode, read_text
+
+    if path == "-":
+        if sys.stdin is None:
+            raise PlanError([problem("MW001", Place(file="<stdin>"), reason="it is closed")])
+        return decode(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>"), "<stdin>"
+    return read_text(path), path
+
+
+def load(path: str) -> Plan:
+    """The plan in a file. Raises ``PlanError`` with every problem."""
+    from ..dsl.reader import loads
+
+    return loads(*text(path))
+
+
+def machine_of(plan: Plan) -> Machine | None:
+    """The machine of the plan's topology. Raises ``PlanError`` where there is none such."""
+    from ..planner.topology import physical
+
+    return physical(plan.topology) if plan.topology else None
+
+
+def prepare_devices(machine: Machine | None) -> None:
+    """Makes JAX, which must not have started, have the devices that the plan asks for."""
+    from ..backends.jax.devices import prepare
+
+    prepare(machine)

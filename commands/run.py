@@ -1,0 +1,49 @@
+"""``meshwright run``: trains the plan's model on the devices that are here."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import redirect_stdout
+
+from .command import Command, json_option, plan_argument
+from .plan_file import load, machine_of, prepare_devices
+from .streams import write_json
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Trains the plan's model on the devices that are here."""
+    plan = load(arguments.plan)
+    prepare_devices(machine_of(plan))
+    from ..backends.jax.training.train import run as train
+    from ..run_display import RunDisplay
+
+    with RunDisplay() as display, redirect_stdout(sys.stderr):
+        summary = train(
+            plan,
+            steps=arguments.steps,
+            seed=arguments.seed,
+            metrics_path=arguments.metrics,
+            eval_every=arguments.eval_every,
+            on_record=[display],
+        )
+    if arguments.json:
+        write_json("run", **summary.as_json())
+    return summary.exit_code
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    plan_argument(parser)
+    parser.add_argument("--steps", type=int, default=100, metavar="N", help="steps to take (default: 100)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the first weights and of the data (0)")
+    parser.add_argument("--metrics", metavar="FILE", help="write every step's figures, a line of JSON each")
+    parser.add_argument("--eval-every", type=int, metavar="N", help="held-out loss every N steps, not at the ends only")
+    json_option(parser)
+
+
+COMMAND = Command(
+    name="run",
+    summary="train the plan's model on the devices that are here",
+    arguments=_arguments,
+    run=run,
+)
