@@ -15,11 +15,12 @@ from meshwright.backends.jax.compiled import ALIASED, Argument, memory_limit
 from meshwright.backends.jax.misfit import read_misfit
 from meshwright.backends.jax.program import program_text as program_text_module
 from meshwright.backends.jax.program.program_text import program_text
-from meshwright.backends.jax.report import binary, tables
+from meshwright.backends.jax.report import tables
 from meshwright.backends.jax.verify import Verification, verify
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.plan import Axis, Dim, Dims, Infer, Like, Limits, Mesh, Plan, Rest, Rule
+from meshwright.planner.explain.rows import binary
 from meshwright.planner.topology import physical
 
 needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")
