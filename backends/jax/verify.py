@@ -19,10 +19,11 @@ from ...dsl.tensors import Tensor
 from ...planner.device_order import device_numbers
 from ...planner.network import network
 from ...planner.topology import Machine, physical
-from .apply import Applied, apply, edge_shardings
+from .apply import Applied, apply
 from .compiled import Argument, Compiled, compiled_report, misfit_report
 from .devices import short_reason
 from .misfit import read_misfit
+from .planned import edge_shardings
 from .program.program_text import program_text
 from .shardings import DeviceMesh, default_devices
 from .workload import PyTree, Step

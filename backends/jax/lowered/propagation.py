@@ -1,0 +1,36 @@
+"""Shardy's passes over a lowered step: its calls inlined, layouts propagated to every value, loop nests said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxlib.mlir import passmanager
+
+from .inline import inline_calls
+
+PROPAGATION = "sdy-propagation-pipeline"
+RULES = "func.func(sdy-populate-op-sharding-rules)"
+
+
+def propagated(lowered: Any) -> Any:
+    """A copy of a lowered step's module (``jax.stages.Lowered``) as it stands after Shardy's propagation.
+
+    Calls are inlined first, as the compilers do, so that each caller's values have layouts of their own. Every
+    operation that Shardy knows has its ``sdy.sharding_rule``.
+    """
+    module = lowered.compiler_ir("stablehlo").operation
+    with module.context:
+        copy = module.clone()  # JAX keeps the original to compile
+        inline_calls(copy)
+        for passes in (PROPAGATION, RULES):
+            passmanager.PassManager.parse(f"builtin.module({passes})").run(copy)
+    return copy
+
+
+def main_function(module: Any) -> Any:
+    """The function that a module starts with."""
+    return next(op.operation for op in module.regions[0].blocks[0].operations if _is_main(op.operation))
+
+
+def _is_main(operation: Any) -> bool:
+    return operation.name == "func.func" and operation.attributes["sym_name"].value == "main"
