@@ -1,0 +1,29 @@
+"""What a device holds when it holds most: tables by kind and by tensor."""
+
+from __future__ import annotations
+
+from ..estimate.figures import Estimate
+from .rows import Rows, binary, first, share
+
+
+def kind_table(estimate: Estimate) -> Rows:
+    """The peak by what the bytes are for."""
+    kinds = sorted(estimate.bytes_by_kind.items(), key=lambda item: -item[1])
+    rows = [(kind, binary(held), share(held, estimate.peak_bytes)) for kind, held in kinds if held]
+    rows.append(("in all", binary(estimate.peak_bytes), "100.0%"))
+    if estimate.limit_bytes is not None:
+        said = f"limit: {estimate.limit_of}"
+        rows.append((said, binary(estimate.limit_bytes), share(estimate.limit_bytes, estimate.peak_bytes)))
+    return Rows(
+        title="Memory of a device at the peak, predicted", headers=("what", "bytes", "of the peak"), rows=tuple(rows)
+    )
+
+
+def tensor_table(estimate: Estimate) -> Rows:
+    """The largest tensors at the peak."""
+    rows = first(
+        (tensor.name, tensor.kind, binary(tensor.num_bytes), share(tensor.num_bytes, estimate.peak_bytes))
+        for tensor in estimate.memory.largest
+    )
+    headers = ("tensor", "kind", "bytes", "of the peak")
+    return Rows(title="Largest tensors at the peak, predicted", headers=headers, rows=rows)
