@@ -44,7 +44,7 @@ Memory of a device at the peak, predicted
   activations      4.00 MiB  66.7%
   weights          2.00 MiB  33.3%
   in all           6.00 MiB  100.0%
-  limit: the plan  8.00 MiB  133.3%
+  limit: the plan  8.00 MiB  75.0% of it used
 
 Communication by axis, predicted
   collective  axes        times  bytes a device  time      of communication  waits for

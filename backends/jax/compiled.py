@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...planner.estimate.limit import memory_limit
 from ...planner.network import Network
 from ...planner.topology import Machine
 from .program.collectives import Collective, collectives
@@ -176,14 +177,6 @@ def bytes_by_kind(arguments: Sequence[Argument]) -> dict[str, int]:
     for argument in arguments:
         kinds[argument.kind] += argument.num_bytes
     return kinds
-
-
-def memory_limit(machine: Machine | None, limit_bytes: int | None) -> tuple[int | None, str]:
-    """The tighter of the plan's limit and what the chip gives a program, and which of them it is."""
-    chip_bytes = machine.hbm_bytes if machine else None
-    if limit_bytes is not None and (chip_bytes is None or limit_bytes <= chip_bytes):
-        return limit_bytes, "the plan"
-    return chip_bytes, f"the chip ({machine.topology.kind})" if machine and chip_bytes else "none"
 
 
 def _fits(peak_bytes: int, machine: Machine | None, limit_bytes: int | None) -> bool:

@@ -120,6 +120,11 @@ class Memory:
     largest: tuple[PeakTensor, ...]
     timeline: tuple[MemoryPoint, ...] = ()
 
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes of a device at the peak."""
+        return sum(self.by_kind.values())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisPlace:

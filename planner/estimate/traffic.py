@@ -20,6 +20,9 @@ from ..price import Price
 from ..routing import permute
 from ..topology import Machine
 
+WAYS = ("source", "target")
+"""The attributes of a permute that say which way it goes: the layouts before and after."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tariff:
@@ -35,28 +38,37 @@ class Tariff:
             self.placements[axes] = self.network.placement(axes)
         return self.placements[axes]
 
-    def price(self, op: Op, num_bytes: int) -> Price:
+    def price(self, op: Op, kind: str, num_bytes: int) -> Price:
         """What one run of a collective takes; ``num_bytes`` is what one device holds of it."""
         axes = axes_of(op)
-        key = (op.kind, axes, num_bytes, op.attributes.get("pairs"))
+        way = tuple(op.attributes.get(name) for name in WAYS)
+        key = (kind, axes, num_bytes, way)
         if key not in self.prices:
-            self.prices[key] = self._priced(op, axes, num_bytes)
+            self.prices[key] = self._priced(op, kind, axes, num_bytes)
         return self.prices[key]
 
     def crosses_slices(self, axes: Axes) -> bool:
         """Whether a collective over these axes leaves a slice or a node."""
         return any(span.dim in OUTER for span in self.placement(axes).spans)
 
-    def _priced(self, op: Op, axes: Axes, num_bytes: int) -> Price:
-        if op.kind != COLLECTIVE_PERMUTE:
-            return price(op.kind, num_bytes, self.placement(axes))
+    def _priced(self, op: Op, kind: str, axes: Axes, num_bytes: int) -> Price:
+        if kind != COLLECTIVE_PERMUTE:
+            return price(kind, num_bytes, self.placement(axes))
         return permute(self.network.machine, self._pairs(op, axes), num_bytes)
 
     def _pairs(self, op: Op, axes: Axes) -> np.ndarray:
-        """The device numbers, from and to, of a permute: ``pairs`` are positions in the groups over its axes."""
+        """The device numbers, from and to, of a permute: from layout to layout, else each to the next along its axes.
+
+        What lies in the same parts over other axes goes to the device whose position along the new ones is its own
+        along the old ones.
+        """
+        if "source" in op.attributes and "target" in op.attributes:
+            old, new = (tuple(axis for dim in op.attributes[name] for axis in dim) for name in ("source", "target"))
+            before = (*old, *(axis for axis in new if axis not in old))
+            after = (*new, *(axis for axis in old if axis not in new))
+            return np.stack([self.network.groups(before).ravel(), self.network.groups(after).ravel()], axis=-1)
         groups = self.network.groups(axes)
-        pairs = np.asarray(op.attributes["pairs"], dtype=np.int64).reshape(-1, 2)
-        return groups[:, pairs].reshape(-1, 2)
+        return np.stack([groups[:, :-1].ravel(), groups[:, 1:].ravel()], axis=-1)
 
 
 def tariff(mesh: Mesh, machine: Machine, parts: Mapping[str, int]) -> Tariff:

@@ -12,8 +12,8 @@ def kind_table(estimate: Estimate) -> Rows:
     rows = [(kind, binary(held), share(held, estimate.peak_bytes)) for kind, held in kinds if held]
     rows.append(("in all", binary(estimate.peak_bytes), "100.0%"))
     if estimate.limit_bytes is not None:
-        said = f"limit: {estimate.limit_of}"
-        rows.append((said, binary(estimate.limit_bytes), share(estimate.limit_bytes, estimate.peak_bytes)))
+        used = f"{share(estimate.peak_bytes, estimate.limit_bytes)} of it used"
+        rows.append((f"limit: {estimate.limit_of}", binary(estimate.limit_bytes), used))
     return Rows(
         title="Memory of a device at the peak, predicted", headers=("what", "bytes", "of the peak"), rows=tuple(rows)
     )
