@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import sdy
 
+from ....planner.graph import Sharding
+from .shardings import axes_by_dim, sharding_of
 
-def inline_calls(module: Any) -> None:
-    """Inlines every ``func.call`` of a module, in place. What no call needs any more is dropped."""
+
+def inline_calls(module: Any, *, once: bool = False) -> None:
+    """Inlines the calls of a module, in place; with ``once`` those of functions called from one place only.
+
+    What no call needs any more is dropped.
+    """
     functions = {f.attributes["sym_name"].value: f for f in _operations(module) if f.name == "func.func"}
-    inliner = _Inliner(functions)
-    for name in functions:
-        inliner.inline_in(name)
+    inliner = _Inliner(_called_once(module, functions) if once else functions)
+    for name, function in functions.items():
+        inliner.inline_in(name, function)
     with module.context:
         passmanager.PassManager.parse("builtin.module(symbol-dce)").run(module)
+
+
+def _called_once(module: Any, functions: dict[str, Any]) -> dict[str, Any]:
+    counts = Counter(op.attributes["callee"].value for op in _nested(module) if op.name == "func.call")
+    return {name: function for name, function in functions.items() if counts[name] <= 1}
 
 
 class _Inliner:
@@ -26,14 +38,14 @@ class _Inliner:
         self.functions = functions
         self.done: set[str] = set()
 
-    def inline_in(self, name: str) -> None:
+    def inline_in(self, name: str, function: Any) -> None:
         if name in self.done:
             return
         self.done.add(name)
-        for call in [op for op in _nested(self.functions[name]) if op.name == "func.call"]:
+        for call in [op for op in _nested(function) if op.name == "func.call"]:
             callee = call.attributes["callee"].value
             if callee in self.functions:
-                self.inline_in(callee)
+                self.inline_in(callee, self.functions[callee])
                 _put(self.functions[callee].clone(), call)
 
 
@@ -54,13 +66,17 @@ def _put(function: Any, call: Any) -> None:
 
 def _as_declared(function: Any, number: int, operand: Any, call: Any) -> Any:
     """The operand, laid out as the function declares its argument where it does."""
-    if "arg_attrs" not in function.attributes:
-        return operand
-    declared = function.attributes["arg_attrs"][number]
-    if "sdy.sharding" not in declared:
+    attributes = function.attributes
+    declared = attributes["arg_attrs"][number] if "arg_attrs" in attributes else {}
+    if "sdy.sharding" not in declared or _axes(operand) == axes_by_dim(declared["sdy.sharding"]):
         return operand
     with ir.InsertionPoint(call), call.location:
         return sdy.ShardingConstraintOp(operand, declared["sdy.sharding"]).result
+
+
+def _axes(value: Any) -> Sharding:
+    said = sharding_of(value)
+    return axes_by_dim(said) if said is not None else ((),) * len(value.type.shape)
 
 
 def _operations(parent: Any) -> Iterator[Any]:

@@ -7,6 +7,8 @@ from typing import Any
 from jaxlib.mlir import passmanager
 
 from .inline import inline_calls
+from .order import in_order_of_use
+from .simplify import simplify
 
 PROPAGATION = "sdy-propagation-pipeline"
 RULES = "func.func(sdy-populate-op-sharding-rules)"
@@ -21,10 +23,17 @@ def propagated(lowered: Any) -> Any:
     module = lowered.compiler_ir("stablehlo").operation
     with module.context:
         copy = module.clone()  # JAX keeps the original to compile
+        inline_calls(copy, once=True)
+        simplify(copy)
+        in_order_of_use(copy)
+        _run(PROPAGATION, copy)
         inline_calls(copy)
-        for passes in (PROPAGATION, RULES):
-            passmanager.PassManager.parse(f"builtin.module({passes})").run(copy)
+        _run(RULES, copy)
     return copy
+
+
+def _run(passes: str, module: Any) -> None:
+    passmanager.PassManager.parse(f"builtin.module({passes})").run(module)
 
 
 def main_function(module: Any) -> Any:
