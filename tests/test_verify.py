@@ -137,10 +137,28 @@ def test_every_collective_has_a_predicted_time_that_adds_up(verified: Verify, to
     assert all(c.predicted_s > 0 for c in compiled.collectives)
     total_s = sum(c.predicted_s * c.times for c in compiled.collectives)
     assert compiled.predicted_communication_s == pytest.approx(total_s)
-    assert verification.as_json()["predicted"] == {"communication_s": compiled.predicted_communication_s}
+    assert verification.as_json()["predicted"]["communication_s"] == compiled.predicted_communication_s
     assert f"communication, predicted from the network model, nothing overlapped  {total_s * 1e3:.3f} ms" in str(
         verification
     )
+
+
+@pytest.mark.parametrize("topology", ["cpu:8", *TPUS])
+def test_what_was_predicted_stands_beside_it_with_its_error(verified: Verify, topology: str) -> None:
+    verification = verified(topology)
+    predicted, compiled = verification.predicted, verification.compiled
+    said = json.loads(json.dumps(verification.as_json()))["predicted"]
+    assert said["what"] == "predicted"
+    assert said["peak_bytes"] == predicted.peak_bytes
+    assert said["errors"]["peak_bytes"] == pytest.approx(predicted.peak_bytes / compiled.peak_bytes - 1)
+    assert "Predicted beside compiled" in str(verification)
+    assert f"{said['errors']['peak_bytes']:+.1%}" in str(verification)
+
+
+def test_without_a_topology_nothing_is_predicted() -> None:
+    nowhere = verify(replace(plan("cpu:8"), topology=None), step, arguments())
+    assert nowhere.predicted is None
+    assert nowhere.as_json()["predicted"] == {"communication_s": None}
 
 
 def test_cpus_have_no_cycles_and_no_limit(verified: Verify) -> None:
@@ -301,7 +319,7 @@ def test_the_tighter_limit_counts() -> None:
 def test_tables_and_text_say_the_same(verified: Verify) -> None:
     verification = verified("cpu:8")
     shown = tables(verification)
-    assert [table.title.split()[0] for table in shown] == ["Memory", "Work", "Collectives"]
+    assert [table.title.split()[0] for table in shown] == ["Memory", "Work", "Collectives", "Predicted"]
     for table in shown:
         assert all(len(row) == len(table.headers) for row in table.rows)
         assert all(cell in str(verification) for row in table.rows for cell in row)

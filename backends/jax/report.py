@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...dsl.errors import listing
 from ...planner.explain.rows import Rows, binary, columns
+from .comparison import comparison_table, predicted_json
 from .compiled import ALIASED, Compiled
 from .program.collectives import Collective, total_bytes_by_kind
 
@@ -17,9 +18,11 @@ SCHEMA_VERSION = 1
 
 
 def tables(verification: Verification) -> list[Rows]:
-    """Memory, time and collectives, as the compiler has them; a table with nothing to say is left out."""
+    """Memory, time and collectives as the compiler has them, and how near the prediction came; no empty table."""
     compiled = verification.compiled
     made = [_memory(compiled), _time(compiled), _collectives(compiled.collectives)]
+    if verification.predicted is not None:
+        made.append(comparison_table(compiled, verification.predicted))
     return [table for table in made if table.rows]
 
 
@@ -70,7 +73,7 @@ def as_json(verification: Verification) -> dict[str, Any]:
             "reason": compiled.reason,
             "note": compiled.note,
         },
-        "predicted": {"communication_s": compiled.predicted_communication_s},
+        "predicted": predicted_json(compiled, verification.predicted),
     }
 
 
