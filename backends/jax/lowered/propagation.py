@@ -8,13 +8,13 @@ from jaxlib.mlir import passmanager
 
 from .inline import inline_calls
 from .order import in_order_of_use
-from .simplify import simplify
+from .rewrites.simplify import simplify
 
 PROPAGATION = "sdy-propagation-pipeline"
 RULES = "func.func(sdy-populate-op-sharding-rules)"
 
 
-def propagated(lowered: Any) -> Any:
+def propagated(lowered: Any, *, tpu: bool = True) -> Any:
     """A copy of a lowered step's module (``jax.stages.Lowered``) as it stands after Shardy's propagation.
 
     Calls are inlined first, as the compilers do, so that each caller's values have layouts of their own. Every
@@ -24,7 +24,7 @@ def propagated(lowered: Any) -> Any:
     with module.context:
         copy = module.clone()  # JAX keeps the original to compile
         inline_calls(copy, once=True)
-        simplify(copy)
+        simplify(copy, tpu=tpu)
         in_order_of_use(copy)
         _run(PROPAGATION, copy)
         inline_calls(copy)

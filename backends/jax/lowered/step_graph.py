@@ -50,14 +50,16 @@ def step_graph(
     placed = abstract_mesh(plan, layouts.device_assignments)
     platform = physical(plan.topology).platform if plan.topology else jax.default_backend()
     found = planned(layouts, placed, donate_argnums, platform)
-    return StepGraph(graph=graph_of(found.lower(platform), found), layouts=layouts, notes=found.notes)
+    return StepGraph(
+        graph=graph_of(found.lower(platform), found, tpu=platform == "tpu"), layouts=layouts, notes=found.notes
+    )
 
 
-def graph_of(lowered: Any, found: Planned) -> Graph:
-    """The graph of a lowered step (``jax.stages.Lowered``), of whatever devices or platform."""
+def graph_of(lowered: Any, found: Planned, *, tpu: bool) -> Graph:
+    """The graph of a lowered step (``jax.stages.Lowered``), with what the TPUs' compiler makes of it."""
     mesh = dict(found.placed.mesh.shape)
     traced = found.layouts.traced
-    module = propagated(lowered)
+    module = propagated(lowered, tpu=tpu)
     with module.context:
         main = main_function(module)
         block = main.regions[0].blocks[0]
