@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,17 @@ if TYPE_CHECKING:
     from .planner.explain.rows import Rows
 
 MIN_WIDTH = 60
+FILE_WIDTH = 160
 
 
 def _console() -> Console:
-    """The screen, taken to be wide enough for a table's figures: a narrow one wraps them, nothing is left out."""
+    """The screen, taken to be wide enough for a table's figures: a narrow one wraps them, nothing is left out.
+
+    What is no terminal, a file or a pipe, has room unless it says otherwise.
+    """
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.width = max(console.width, MIN_WIDTH)
+    least = MIN_WIDTH if console.is_terminal or "COLUMNS" in os.environ else FILE_WIDTH
+    console.width = max(console.width, least)
     return console
 
 

@@ -34,8 +34,13 @@ def layer_of(origin: Origin) -> str:
     if named:
         return "/".join(named)
     if origin.source:
-        return origin.source
+        return short_source(origin.source)
     return next((part[4:-1] for part in reversed(parts[1:]) if part.startswith("jit(")), NOWHERE)
+
+
+def short_source(source: str) -> str:
+    """A source line by its file and folder alone: ``models/transformer.py:35``."""
+    return "/".join(source.split("/")[-2:])
 
 
 def _parts(scope: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..estimate.figures import AxisPlace, Estimate, PredictedCollective
+from ..estimate.scope import NOWHERE, short_source
 from ..placement import Span
 from .rows import Rows, binary, duration, first, share
 
@@ -49,7 +50,13 @@ def axes_text(collective: PredictedCollective) -> str:
 
 def asked_by(collective: PredictedCollective) -> str:
     """The line that asked for a collective, else its name stack."""
-    return collective.origin.source or collective.origin.scope or "(not said)"
+    source = collective.origin.source
+    return short_source(source) if source else collective.origin.scope or NOWHERE
+
+
+def axis_seconds(estimate: Estimate, axis: str) -> float:
+    """What the collectives over an axis, or over it and others, take of a step."""
+    return _seconds(_over(estimate, axis))
 
 
 def _rows(
@@ -70,8 +77,12 @@ def _figures(same: list[PredictedCollective], estimate: Estimate) -> tuple[str, 
 
 
 def _carried(estimate: Estimate, axis: AxisPlace) -> tuple[str, str]:
-    over = [collective for collective in estimate.collectives if axis.name in map(_whole, collective.axes)]
+    over = _over(estimate, axis.name)
     return binary(_bytes(over)), duration(_seconds(over))
+
+
+def _over(estimate: Estimate, axis: str) -> list[PredictedCollective]:
+    return [collective for collective in estimate.collectives if axis in map(_whole, collective.axes)]
 
 
 def _span_text(span: Span) -> str:

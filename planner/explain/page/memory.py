@@ -11,7 +11,7 @@ from . import svg
 
 POINTS = 300
 HEIGHT = 260
-MAX_LIMIT_SHARE = 3
+MAX_LIMIT_SHARE = 4
 
 
 def memory(estimate: Estimate) -> str:

@@ -63,6 +63,8 @@ if (chooser) {
     document.getElementById("said").textContent = `${split.join("; ") || "a scalar"}. A device holds ` +
       `${tensor.device_bytes.toLocaleString("en")} bytes, predicted; ${copies} devices hold each block.${cut}`;
   };
+  const count = (tensor) => product(tensor.axes.flat().map(base));
+  chooser.value = String(data.tensors.reduce((best, t, i) => (count(t) > count(data.tensors[best]) ? i : best), 0));
   chooser.addEventListener("change", draw);
   draw();
 }

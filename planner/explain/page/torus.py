@@ -10,17 +10,21 @@ import numpy as np
 
 from ...estimate.figures import Estimate
 from ...network import Network
-from ..communication import axis_table
+from ..communication import axis_seconds, axis_table
 from . import svg
 
 SHOWN = 16
 CELL = 14
+COLORS = "a colour is a position along the axis, a bar how long its traffic takes"
 
 
 def torus(estimate: Estimate, network: Network) -> str:
     """A panel an axis; of a large machine its first corner, which repeats."""
     rows = {row[0]: row for row in axis_table(estimate).rows}
-    panels = (_panel(axis, rows[axis], network) for axis in network.mesh if axis in rows)
+    carried_s = {axis: axis_seconds(estimate, axis) for axis in rows}
+    most_s = max(carried_s.values(), default=0.0)
+    shares = {axis: took_s / most_s if most_s else 0.0 for axis, took_s in carried_s.items()}
+    panels = (_panel(axis, rows[axis], shares[axis], network) for axis in network.mesh if axis in rows)
     return f'<div class="panels">{"".join(panels)}</div><p class="note">{escape(_caption(network))}</p>'
 
 
@@ -37,9 +41,10 @@ def positions(network: Network, axis: str) -> np.ndarray:
     return where.reshape(sizes if len(sizes) > 1 else (1, *sizes))
 
 
-def _panel(axis: str, row: tuple[str, ...], network: Network) -> str:
+def _panel(axis: str, row: tuple[str, ...], traffic: float, network: Network) -> str:
+    """One axis on the machine, and a bar as long as its traffic takes beside the busiest axis's."""
     _, devices, lies_on, _, carried, took = row
-    plane = _plane(positions(network, axis), network)[:SHOWN, :SHOWN]
+    plane = _plane(positions(network, axis))[:SHOWN, :SHOWN]
     count = network.mesh[axis]
     cells = "".join(
         svg.rect(
@@ -50,14 +55,16 @@ def _panel(axis: str, row: tuple[str, ...], network: Network) -> str:
         for x in range(plane.shape[1])
     )  # fmt: skip
     height, width = plane.shape[0] * CELL, plane.shape[1] * CELL
-    size = f' style="width:{width}px;height:{height}px"'
+    scale = 2 if max(plane.shape) <= SHOWN // 2 else 1
+    size = f' style="width:{width * scale}px;height:{height * scale}px"'
     picture = svg.drawing(cells, width, height, name=f"axis {axis} on the machine", more=size)
     said = f"{devices} devices on {lies_on}; carries {carried} a device in {took}, predicted"
-    return f"<figure><figcaption><b>{escape(axis)}</b>: {escape(said)}</figcaption>{picture}</figure>"
+    bar = f'<div class="bar"><div class="axis-0" style="width:{traffic:.1%}"></div></div>'
+    return f"<figure><figcaption><b>{escape(axis)}</b>: {escape(said)}</figcaption>{bar}{picture}</figure>"
 
 
-def _plane(where: np.ndarray, network: Network) -> np.ndarray:
-    """The two dims of the machine along which most differs, the others at their first position."""
+def _plane(where: np.ndarray) -> np.ndarray:
+    """The two longest dims of the machine, the others at their first position."""
     rows, columns = _drawn(where.shape)
     index = tuple(slice(None) if i in (rows, columns) else 0 for i in range(where.ndim))
     return np.asarray(where[index])
@@ -73,13 +80,13 @@ def _caption(network: Network) -> str:
     sizes = tuple(dims.values())
     if len(sizes) == 1:
         first = f"The first {SHOWN} of {sizes[0]} devices" if sizes[0] > SHOWN else f"All {sizes[0]} devices"
-        return f"{first}; a colour is a position along the axis."
+        return f"{first}; {COLORS}."
     rows, columns = _drawn(sizes)
     names = list(dims)
     others = [f"{name} 0" for i, name in enumerate(names) if i not in (rows, columns)]
     part = [f"{min(SHOWN, sizes[i])} of {sizes[i]} positions of {names[i]}" for i in (rows, columns)]
     at = f" at {', '.join(others)}" if others else ""
-    return f"Down {part[0]}, across {part[1]}{at}; a colour is a position along the axis."
+    return f"Down {part[0]}, across {part[1]}{at}; {COLORS}."
 
 
 def _shade(position: int, count: int) -> str:
