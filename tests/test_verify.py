@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from meshwright.backends.jax import verify as verify_module
-from meshwright.backends.jax.compiled import ALIASED, Argument
+from meshwright.backends.jax.compiled import Argument
 from meshwright.backends.jax.misfit import read_misfit
 from meshwright.backends.jax.program import program_text as program_text_module
 from meshwright.backends.jax.program.program_text import program_text
@@ -22,6 +22,7 @@ from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.plan import Axis, Dim, Dims, Infer, Like, Limits, Mesh, Plan, Rest, Rule
 from meshwright.planner.estimate.limit import memory_limit
 from meshwright.planner.explain.rows import binary
+from meshwright.planner.memory.kinds import ALIASED
 from meshwright.planner.topology import physical
 
 needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...dsl.errors import listing
 from ...planner.explain.rows import Rows, binary, columns
+from ...planner.memory.kinds import ALIASED
 from .comparison import comparison_table, predicted_json
-from .compiled import ALIASED, Compiled
+from .compiled import Compiled
 from .program.collectives import Collective, total_bytes_by_kind
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from ..kernels import Kernel
 from ..kinds import ALL_REDUCE
 
 ACCUMULATIONS = frozenset({"add", "multiply"})
+ARITHMETIC = ACCUMULATIONS | {"subtract"}
 IN_PLACE = frozenset({ALL_REDUCE, "dynamic_update_slice", "scatter", "while"})
 MOVES = frozenset(
     {"dot_general", "convolution", "transpose", "reverse", "gather", "sort", "reduce", "reduce_window", "slice", "pad"}
@@ -18,19 +19,19 @@ MOVES = frozenset(
 def places(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
     """The pairs (new, old) that the TPU compiler lets share memory once the old is not needed any more.
 
-    All-reduces, updates of slices, scatters and loops write into their operand, and sums and products into one that
-    they add to or multiply directly. Other elementwise kernels of its do not, nor do other collectives.
+    All-reduces, updates of slices, scatters and loops write into their operand; sums, differences and products into one
+    of which they come number by number, sums and products also into one that they add or multiply directly. What ends
+    in another operation (a selection, a conversion, an exponential) does not, nor do other collectives.
     """
     makers = {v: graph.ops[op] for op in kernel.ops for v in graph.ops[op].results}
-    pairs, taken = [], set[int]()
+    number_by_number = [(new, old) for new, old in overlays(graph, kernel, buffer) if makers[new].kind in ARITHMETIC]
+    pairs = dict(number_by_number)
     for new in kernel.writes:
-        if buffer.get(new) != new or new not in makers:
-            continue
-        old = _place(graph, kernel, makers[new], new, buffer)
-        if old is not None and buffer[old] not in taken:
-            taken.add(buffer[old])
-            pairs.append((new, buffer[old]))
-    return tuple(pairs)
+        if buffer.get(new) == new and new in makers and new not in pairs:
+            old = _place(graph, kernel, makers[new], new, buffer)
+            if old is not None and buffer[old] not in pairs.values():
+                pairs[new] = buffer[old]
+    return tuple(pairs.items())
 
 
 def _place(graph: Graph, kernel: Kernel, maker: Op, new: int, buffer: Container[int]) -> int | None:
@@ -81,3 +82,9 @@ def _reached(graph: Graph, kernel: Kernel, sources: list[int]) -> dict[int, int]
 def _reshapes(graph: Graph, op: Op, reached: Mapping[int, int]) -> bool:
     shapes = {graph.shape(v) for v in op.operands if reached.get(v)}
     return any(graph.shape(result) not in shapes for result in op.results) if shapes else False
+
+
+def takes_over(graph: Graph, kernel: Kernel, old: int, new: int, buffer: Mapping[int, int]) -> bool:
+    """Whether a kernel can write a result where the argument ``old`` lies, which it reads."""
+    near = {v: v for v in kernel.reads if buffer.get(v) == old} | {new: new}
+    return any(pair[0] == new for pair in (*places(graph, kernel, near), *overlays(graph, kernel, near)))

@@ -49,7 +49,7 @@ def longest_stay_s(chip: Chip) -> float:
 
 
 def begins_s(program: Program, chip: Chip) -> np.ndarray:
-    """When each kernel begins if each takes as long as its matrix FLOPs or its bytes at the chip's peak: a low figure."""
+    """When each kernel begins if each takes what its matrix FLOPs or its bytes take at the chip's peak, or longer."""
     return np.concatenate([[0.0], np.cumsum(_took_s(program, chip))])
 
 
