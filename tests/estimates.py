@@ -6,14 +6,14 @@ from meshwright.planner.estimate.figures import (
     AxisPlace,
     Bound,
     Estimate,
-    Memory,
     MemoryPoint,
-    PeakTensor,
     PredictedCollective,
     PredictedKernel,
+    PredictedMemory,
     TensorLayout,
 )
 from meshwright.planner.graph import Origin
+from meshwright.planner.memory import LiveTensor
 from meshwright.planner.placement import Span
 
 MIB = 2**20
@@ -52,6 +52,12 @@ def collective(position: int, kind: str, *axes: str, took_s: float, times: int =
     )
 
 
+def tensor(name: str, kind: str, num_bytes: int) -> LiveTensor:
+    return LiveTensor(
+        name=name, kind=kind, num_bytes=num_bytes, padding_bytes=0, shape=(num_bytes // 4096, 1024), dtype="f32"
+    )
+
+
 def small_estimate(**changes: object) -> Estimate:
     """Two axes of two devices on v5e:2x2: 5 ms of compute, 3 ms of communication, 6 of 8 MiB."""
     held = {"weights": 2 * MIB, "activations": 4 * MIB}
@@ -71,12 +77,14 @@ def small_estimate(**changes: object) -> Estimate:
             collective(1, "all-reduce", "data", took_s=0.5e-3, times=4),
             collective(3, "all-gather", "data", "model", took_s=1e-3),
         ),
-        "memory": Memory(
+        "memory": PredictedMemory(
             by_kind=held,
-            largest=(
-                PeakTensor(name="<b>hidden</b>", kind="activations", num_bytes=4 * MIB),
-                PeakTensor(name="params/w", kind="weights", num_bytes=2 * MIB),
-            ),
+            tensors=(tensor("<b>hidden</b>", "activations", 4 * MIB), tensor("params/w", "weights", 2 * MIB)),
+            argument_bytes=2 * MIB,
+            output_bytes=0,
+            alias_bytes=0,
+            temp_bytes=4 * MIB,
+            code_bytes=0,
             timeline=(
                 MemoryPoint(label="dot_general", by_kind=held),
                 MemoryPoint(label="add", by_kind={"weights": 2 * MIB, "activations": 0}),

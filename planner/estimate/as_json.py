@@ -16,7 +16,12 @@ def as_json(estimate: Estimate) -> dict[str, Any]:
         "kernels": [_kernel(kernel) for kernel in estimate.kernels],
         "memory": {
             "bytes_by_kind": dict(estimate.memory.by_kind),
-            "largest": [asdict(tensor) for tensor in estimate.memory.largest],
+            "argument_bytes": estimate.memory.argument_bytes,
+            "output_bytes": estimate.memory.output_bytes,
+            "alias_bytes": estimate.memory.alias_bytes,
+            "temp_bytes": estimate.memory.temp_bytes,
+            "code_bytes": estimate.memory.code_bytes,
+            "tensors": [asdict(tensor) for tensor in estimate.memory.tensors],
             "timeline": [_point(point) for point in estimate.memory.timeline],
         },
         "tensors": [tensor_json(tensor) for tensor in estimate.tensors],

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from ..fusion import fuse
 from ..graph import Graph
 from ..kernels import Program
+from ..memory import schedule
 from ..partition import partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProgram:
-    """A step's graph (``step``), the graph of one device that a plan makes of it (``local``), its kernels."""
+    """A step's graph (``step``), the graph of one device that a plan makes of it (``local``), its kernels in order."""
 
     step: Graph
     local: Graph
@@ -22,4 +23,4 @@ class DeviceProgram:
 def device_program(graph: Graph, *, platform: str) -> DeviceProgram:
     """What one device runs of a step whose values have their layouts; ``platform`` is the machine's (``tpu``)."""
     local = partition(graph, platform=platform)
-    return DeviceProgram(step=graph, local=local, program=fuse(local))
+    return DeviceProgram(step=graph, local=local, program=schedule(fuse(local)))

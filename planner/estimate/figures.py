@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..graph import Axes, Origin, Sharding
+from ..memory import LiveTensor
 from ..placement import Span
 
 PREDICTED = "predicted"
@@ -91,15 +92,6 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeakTensor:
-    """A tensor that is live at the peak: its name, what it is for, the bytes that a device holds of it."""
-
-    name: str
-    kind: str
-    num_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPoint:
     """What is live while one kernel runs, by kind; ``label`` is the kernel's."""
 
@@ -113,17 +105,26 @@ class MemoryPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """A device's bytes: at the peak by kind and by tensor, the largest first; over the program, point by point."""
+class PredictedMemory:
+    """A device's bytes: at the peak by kind and by tensor, the largest first; over the program, point by point.
+
+    The peak is ``argument_bytes`` + ``output_bytes`` - ``alias_bytes`` (results in donated arguments' place) +
+    ``temp_bytes`` + ``code_bytes``, as the compiler counts it.
+    """
 
     by_kind: Mapping[str, int]
-    largest: tuple[PeakTensor, ...]
-    timeline: tuple[MemoryPoint, ...] = ()
+    tensors: tuple[LiveTensor, ...]
+    timeline: tuple[MemoryPoint, ...] = field(default=(), repr=False)
+    argument_bytes: int
+    output_bytes: int
+    alias_bytes: int
+    temp_bytes: int
+    code_bytes: int
 
     @property
     def peak_bytes(self) -> int:
         """Bytes of a device at the peak."""
-        return sum(self.by_kind.values())
+        return self.argument_bytes + self.output_bytes - self.alias_bytes + self.temp_bytes + self.code_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +169,7 @@ class Estimate:
     limit_of: str
     collectives: tuple[PredictedCollective, ...]
     kernels: tuple[PredictedKernel, ...]
-    memory: Memory
+    memory: PredictedMemory
     bound: Bound
     axes: tuple[AxisPlace, ...] = ()
     parts: Mapping[str, int] = field(default_factory=dict)

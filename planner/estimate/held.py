@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from ..kernels import Program
+from ..memory import Memory, memory
+from ..memory.kinds import WEIGHTS
 from ..topology import Machine
-from .figures import Memory, MemoryPoint, PeakTensor
+from .figures import MemoryPoint, PredictedMemory
+from .runs import main_op
 
 
-def held(program: Program, machine: Machine, kinds: Mapping[str, str]) -> Memory:
+def held(program: Program, machine: Machine, kinds: Mapping[str, str]) -> PredictedMemory:
     """What a device holds of a program; ``kinds`` says what each argument is for, by its path."""
-    graph = program.graph
-    by_kind: dict[str, int] = {}
-    largest = []
-    for name, value in zip(graph.names, graph.arguments, strict=True):
-        kind = kinds.get(name, "arguments")
-        held = graph.values[value].num_bytes
-        by_kind[kind] = by_kind.get(kind, 0) + held
-        largest.append(PeakTensor(name=name, kind=kind, num_bytes=held))
-    largest.sort(key=lambda t: -t.num_bytes)
-    return Memory(by_kind=by_kind, largest=tuple(largest), timeline=(MemoryPoint(label="all", by_kind=by_kind),))
+    names = program.graph.names
+    found = memory(program, machine.chip, argument_kinds=[kinds.get(name, WEIGHTS) for name in names])
+    return PredictedMemory(
+        by_kind=found.bytes_by_kind,
+        tensors=found.tensors,
+        timeline=tuple(_timeline(found)),
+        argument_bytes=found.argument_bytes,
+        output_bytes=found.output_bytes,
+        alias_bytes=found.alias_bytes,
+        temp_bytes=found.temp_bytes,
+        code_bytes=found.code_bytes,
+    )
+
+
+def _timeline(found: Memory) -> Iterator[MemoryPoint]:
+    """What is there at every point, and what is live at each."""
+    always = Counter(found.bytes_by_kind)
+    always.subtract(found.peak.bytes_by_kind if found.peak else {})
+    for point in found.points:
+        live = dict(always)
+        for kind, num_bytes in point.bytes_by_kind.items():
+            live[kind] = live.get(kind, 0) + num_bytes
+        yield MemoryPoint(label=main_op(point.program, point.kernel).kind, by_kind=live)

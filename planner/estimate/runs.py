@@ -58,7 +58,7 @@ class Runs:
         if self.pricing is None:
             return
         work = self.pricing(program, kernel)
-        main = _main(program, kernel)
+        main = main_op(program, kernel)
         layer, phase = self._place(main.origin)
         self.kernels.append(
             PredictedKernel(
@@ -111,7 +111,7 @@ def kind_of(op: Op) -> str:
     return op.kind.replace("_", "-")
 
 
-def _main(program: Program, kernel: Kernel) -> Op:
+def main_op(program: Program, kernel: Kernel) -> Op:
     """The operation that a kernel is named after: its heaviest, or the last."""
     ops = [program.graph.ops[number] for number in kernel.ops]
     return min(reversed(ops), key=lambda op: HEAVY.index(op.kind) if op.kind in HEAVY else len(HEAVY))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..estimate.figures import Estimate
+from ..memory import LiveTensor
 from .rows import Rows, binary, first, share
 
 
@@ -21,9 +22,15 @@ def kind_table(estimate: Estimate) -> Rows:
 
 def tensor_table(estimate: Estimate) -> Rows:
     """The largest tensors at the peak."""
+    peak_bytes = estimate.peak_bytes
     rows = first(
-        (tensor.name, tensor.kind, binary(tensor.num_bytes), share(tensor.num_bytes, estimate.peak_bytes))
-        for tensor in estimate.memory.largest
+        (tensor.name, shape_text(tensor), tensor.kind, binary(tensor.num_bytes), share(tensor.num_bytes, peak_bytes))
+        for tensor in estimate.memory.tensors
     )
-    headers = ("tensor", "kind", "bytes", "of the peak")
+    headers = ("tensor", "a device holds", "kind", "bytes", "of the peak")
     return Rows(title="Largest tensors at the peak, predicted", headers=headers, rows=rows)
+
+
+def shape_text(tensor: LiveTensor) -> str:
+    """What a device holds of a tensor: ``f32[64,512]``."""
+    return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
