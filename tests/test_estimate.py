@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from meshwright import cli
 from meshwright.backends.jax import estimate as estimate_module
-from meshwright.backends.jax.program_cache import MAX_PROGRAMS, Known, ProgramCache
+from meshwright.backends.jax.graph_cache import MAX_GRAPHS, GraphCache, Known
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.plan import Limits, Plan
@@ -167,14 +167,14 @@ def test_an_explicit_device_assignment_is_read_for_its_device_order() -> None:
     assert layouts["params"] == ((), ("b", "a"))
 
 
-def test_programs_are_forgotten_with_their_steps_and_are_bounded() -> None:
-    cache = ProgramCache()
-    known = Known(program=None, kinds={}, notes=(), order=None)
+def test_graphs_are_forgotten_with_their_steps_and_are_bounded() -> None:
+    cache = GraphCache()
+    known = Known(graph=None, kinds={}, notes=(), order=None)
     step = product()
-    for key in range(MAX_PROGRAMS + 3):
+    for key in range(MAX_GRAPHS + 3):
         cache.put(step, key, known)
     assert cache.get(step, 0, b"") is None
-    assert cache.get(step, MAX_PROGRAMS + 2, b"any order") is known
+    assert cache.get(step, MAX_GRAPHS + 2, b"any order") is known
     del step
     gc.collect()
     assert len(cache.by_step) == 0
@@ -183,14 +183,14 @@ def test_programs_are_forgotten_with_their_steps_and_are_bounded() -> None:
 
 
 def test_a_step_that_was_estimated_can_be_forgotten() -> None:
-    before = len(estimate_module._PROGRAMS.by_step)
+    before = len(estimate_module._GRAPHS.by_step)
     step = product()
     mw.estimate(plan(), step, ARGS)
-    assert len(estimate_module._PROGRAMS.by_step) == before + 1
+    assert len(estimate_module._GRAPHS.by_step) == before + 1
     del step
     jax.clear_caches()
     gc.collect()
-    assert len(estimate_module._PROGRAMS.by_step) == before
+    assert len(estimate_module._GRAPHS.by_step) == before
 
 
 def codes(told: Plan) -> list[str]:

@@ -12,18 +12,17 @@ from ...dsl.holes import holes
 from ...dsl.plan import Place, Plan
 from ...planner import device_order
 from ...planner.device_order import device_numbers
-from ...planner.estimate.device_program import device_program
 from ...planner.estimate.estimate import estimate as estimated
 from ...planner.estimate.figures import Estimate
 from ...planner.topology import Machine, physical
 from .compiled import Argument
+from .graph_cache import GraphCache, Known
 from .layouts import step_layouts
 from .lowered.step_graph import step_graph
-from .program_cache import Known, ProgramCache
 from .trace import Traced, trace
 from .workload import PyTree, Step
 
-_PROGRAMS = ProgramCache()
+_GRAPHS = GraphCache()
 
 
 def estimate(
@@ -44,7 +43,7 @@ def estimate(
     machine = physical(plan.topology)
     known = _known(plan, machine, step, args, donate_argnums)
     return estimated(
-        known.program,
+        known.program(machine),
         plan.mesh,
         machine,
         limit_bytes=plan.limits.hbm_bytes,
@@ -66,20 +65,20 @@ def _problems_of_step(plan: Plan, step: Step, args: Sequence[PyTree]) -> list[Pr
 def _known(
     plan: Plan, machine: Machine, step: Step, args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None
 ) -> Known:
-    """What a device runs of the step, read now or before. Raises ``PlanError`` with all that is wrong with the plan."""
+    """The step's graph, read now or before. Raises ``PlanError`` with all that is wrong with the plan."""
     key = _key(plan, machine, args, donate_argnums)
     order = device_numbers(plan.mesh, machine).tobytes()
-    known = _PROGRAMS.get(step, key, order)
+    known = _GRAPHS.get(step, key, order)
     if known is None:
         read = step_graph(plan, step, args, donate_argnums=donate_argnums)
         names_devices = bool(read.layouts.device_assignments)
         known = Known(
-            program=device_program(read.graph, platform=machine.platform),
+            graph=read.graph,
             kinds=argument_kinds(read.traced),
             notes=read.notes,
             order=order if names_devices else None,
         )
-        _PROGRAMS.put(step, key, known)
+        _GRAPHS.put(step, key, known)
     return known
 
 
@@ -91,7 +90,7 @@ def argument_kinds(traced: Traced) -> dict[str, str]:
 
 
 def _key(plan: Plan, machine: Machine, args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None) -> Hashable:
-    """What a device's program depends on: its arguments, and all that the plan says of tensors and axes."""
+    """What a step's graph depends on: its arguments, and all that the plan says of tensors and axes."""
     leaves, structure = jax.tree.flatten(tuple(args))
     forms = tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf))), _is_weak(leaf)) for leaf in leaves)
     said = (tuple(plan.mesh.sizes.items()), plan.rules, plan.remat, machine.platform, repr(plan.result))

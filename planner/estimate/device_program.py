@@ -1,4 +1,4 @@
-"""A step as one device runs it: what depends on the layouts alone, and on no machine's figures."""
+"""A step as one device runs it: what depends on the layouts and the kind of machine, not on its figures."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ..graph import Graph
 from ..kernels import Program
 from ..memory import schedule
 from ..partition import partition
+from ..topology import Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,7 @@ class DeviceProgram:
     program: Program
 
 
-def device_program(graph: Graph, *, platform: str) -> DeviceProgram:
-    """What one device runs of a step whose values have their layouts; ``platform`` is the machine's (``tpu``)."""
-    local = partition(graph, platform=platform)
+def device_program(graph: Graph, machine: Machine) -> DeviceProgram:
+    """What one device of a machine runs of a step whose values have their layouts."""
+    local = partition(graph, platform=machine.platform, machine=machine)
     return DeviceProgram(step=graph, local=local, program=schedule(fuse(local)))
