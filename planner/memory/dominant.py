@@ -16,7 +16,9 @@ def dominant_points(level: Level) -> tuple[frozenset[tuple[tuple[int, ...], int]
     nothing: frozenset[tuple[tuple[int, ...], int]] = frozenset()
     sets = [nothing, *(key for key, _ in groupby(_live_sets(level, (), nothing))), nothing]
     neighbours = zip(sets, sets[1:], sets[2:], strict=False)
-    return tuple(dict.fromkeys(here for before, here, after in neighbours if not (here < before or here < after)))
+    return tuple(
+        dict.fromkeys(here for before, here, after in neighbours if here and not (here < before or here < after))
+    )
 
 
 def _live_sets(
