@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from meshwright.planner.graph import Sharding
 from meshwright.planner.kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
 from meshwright.planner.partition.layout import local_shape, used

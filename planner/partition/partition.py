@@ -23,7 +23,7 @@ def partition(graph: Graph, *, platform: str = "tpu", machine: Machine | None = 
     operation that asked for it.
     """
     goal = target(platform, machine, ways(graph.mesh, graph.mesh))
-    local = without_dead(spread(graph, graph.mesh))
+    local = without_dead(spread(graph, graph.mesh, goal))
     if not goal.is_tpu:
         return local
     local = reassociate(without_dead(share_gathers(local)))

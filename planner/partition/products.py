@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-
 from ..graph import Axes, Factors, Sharding
 from .dot import Choice, Loops, choose
 from .dot.problem import Ask
 from .elementwise import replicate
+from .layout import ways
 from .slices import follow_window
 from .strategy import Asked, PartialSum, Strategy
+from .windows import Window
 
 
 def dot_rule(asked: Asked) -> Strategy:
@@ -21,8 +22,9 @@ def dot_rule(asked: Asked) -> Strategy:
     choice = choose(loops, _ask(loops, asked))
     return Strategy(
         operands=(loops.layout(choice.left, 0), loops.layout(choice.right, 1)),
-        made=(loops.layout(choice.raw, 2),),
-        sums=tuple(_sums(loops, choice)),
+        made=(loops.layout(choice.made if choice.windowed else choice.raw, 2),),
+        sums=() if choice.windowed else tuple(_sums(loops, choice)),
+        window=_window(loops, choice),
     )
 
 
@@ -47,6 +49,8 @@ def _loops(factors: Factors, bits: tuple[int, int, int], asked: Asked) -> Loops:
         result=tuple(result),
         bits=bits,
         mesh=asked.mesh,
+        shared=asked.shared,
+        window_flops_per_byte=asked.target.window_flops_per_byte,
     )
 
 
@@ -60,6 +64,16 @@ def _ask(loops: Loops, asked: Asked) -> Ask:
         result=split(loops.result, asked.results[0]),
         axes=frozenset(axis for axis, size in asked.mesh.items() if size > 1),
     )
+
+
+def _window(loops: Loops, choice: Choice) -> Window | None:
+    if choice.windowed is None:
+        return None
+    factor, axes = choice.windowed.factor, choice.windowed.axes
+    left, right, result = (
+        rule.index(factor) if factor in rule else None for rule in (loops.left, loops.right, loops.result)
+    )
+    return Window(axes=axes, parts=ways(axes, loops.mesh), moving=choice.windowed.moving, dims=(left, right, result))
 
 
 def _sums(loops: Loops, choice: Choice) -> list[PartialSum]:

@@ -8,29 +8,32 @@ from dataclasses import replace
 from ..graph import Graph, Op, Sharding, Value
 from .builder import Builder
 from .layout import Mesh, stated, whole
+from .looped import in_loop, product_readers
 from .reshard import SLICE
 from .rules import strategy
 from .strategy import Asked, PartialSum, Strategy
+from .target import Target
 
 _LOCAL = ("manual_computation",)
 
 
-def spread(graph: Graph, mesh: Mesh) -> Graph:
+def spread(graph: Graph, mesh: Mesh, target: Target) -> Graph:
     """The graph of one device, its collectives as XLA's partitioner leaves them, before any later pass."""
-    writer = _Writer(graph, mesh, {})
+    writer = _Writer(graph, mesh, target)
     return writer.graph(tuple(writer.argument(number) for number in graph.arguments))
 
 
 class _Writer:
     """One graph, or the body of a loop in it, on its way to one device."""
 
-    def __init__(self, graph: Graph, mesh: Mesh, strategies: dict[object, Strategy]):
+    def __init__(self, graph: Graph, mesh: Mesh, target: Target):
         self.source = graph
         self.mesh = mesh
         self.builder = Builder(mesh)
         self.at: dict[int, int] = {}
         self.layouts = [stated(v.sharding, len(v.shape), mesh) for v in graph.values]
-        self.strategies = strategies
+        self.target = target
+        self.readers = product_readers(graph)
 
     def argument(self, number: int) -> int:
         value = self.source.values[number]
@@ -75,7 +78,10 @@ class _Writer:
             for n, layout in zip(op.results, found.made, strict=True)
         ]
         attributes = {**op.attributes, **found.attributes} if found.attributes else op.attributes
-        made = self.builder.op(op.kind, operands, parts, attributes, op.origin)
+        if found.window is not None:
+            made = (in_loop(self.builder, op, found.window, operands, parts[0], attributes),)
+        else:
+            made = self.builder.op(op.kind, operands, parts, attributes, op.origin)
         for number, value, layout in zip(op.results, made, found.made, strict=True):
             self._complete(op, number, value, layout, found.sums)
 
@@ -98,6 +104,8 @@ class _Writer:
             operands=tuple(self.layouts[n] for n in op.operands),
             results=tuple(self.layouts[n] for n in op.results),
             mesh=self.mesh,
+            target=self.target,
+            shared=tuple(self.readers[n] > 1 for n in op.operands),
         )
         return strategy(asked)
 
@@ -115,7 +123,7 @@ class _Writer:
         self.at.update(zip(op.results, made, strict=True))
 
     def _body(self, body: Graph, layouts: tuple[Sharding, ...]) -> Graph:
-        inner = _Writer(body, self.mesh, self.strategies)
+        inner = _Writer(body, self.mesh, self.target)
         return inner.graph(tuple(inner.argument(n) for n in body.arguments), layouts)
 
     def _part(self, number: int) -> Value:

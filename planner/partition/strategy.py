@@ -8,6 +8,8 @@ from typing import Any
 
 from ..graph import Axes, Op, Sharding, Value
 from .layout import Mesh
+from .target import Target
+from .windows import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +43,16 @@ class Strategy:
     made: tuple[Sharding, ...]
     sums: tuple[PartialSum, ...] = ()
     halos: tuple[Halo, ...] = ()
+    window: Window | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """An operation with the global values that it reads and makes, their layouts, and the mesh."""
+    """An operation with the global values that it reads and makes, their layouts, and the mesh.
+
+    ``shared`` says of each operand whether other products read it too.
+    """
 
     op: Op
     reads: tuple[Value, ...]
@@ -54,6 +60,8 @@ class Asked:
     operands: tuple[Sharding, ...]
     results: tuple[Sharding, ...]
     mesh: Mesh
+    target: Target
+    shared: tuple[bool, ...] = ()
 
 
 Rule = Callable[[Asked], Strategy]

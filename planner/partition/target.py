@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ..links import CORE, OUTER
 from ..topology import Machine
+
+WINDOW_FLOPS_PER_BYTE: Mapping[str, float] = MappingProxyType(
+    {"v4": 1520.0, "v5e": 2130.0, "v5p": 2130.0, "v6e": 4800.0, "tpu7x": 4800.0}
+)
+"""Where libtpu 0.0.51 begins to make such loops, found by bisection over the size of products on each chip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +22,14 @@ class Target:
 
     The TPU compiler fuses a sum with the slice of it that a device keeps where it runs over one ring: for every group
     smaller than the machine, and for all of a machine of one dim, or of two that differ (or two by two). ``devices`` is
-    how many there are.
+    how many there are. ``window_flops_per_byte`` is how many operations of a product hide a byte of its collective in a
+    loop of permutes; None where the compiler makes no such loops.
     """
 
     devices: int
     is_tpu: bool = True
     scatters_whole: bool = True
-    rings_permute: bool = True
+    window_flops_per_byte: float | None = None
 
 
 def target(platform: str, machine: Machine | None, devices: int) -> Target:
@@ -34,5 +42,5 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
         devices=math.prod(machine.sizes),
         is_tpu=machine.platform == "tpu",
         scatters_whole=one_ring,
-        rings_permute=machine.topology.kind not in ("v2", "v3"),
+        window_flops_per_byte=WINDOW_FLOPS_PER_BYTE.get(machine.topology.kind),
     )

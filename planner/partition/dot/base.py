@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .looped import windowed
 from .problem import Ask, Choice, Loops, Reduction, Split, axes_of
 
 
@@ -21,7 +22,8 @@ class _Base:
 
     def choice(self, may_reshard: bool) -> Choice | None:
         """The first of the known cases that fits."""
-        found = self._batch(needs_exchange=True) or self._batch(needs_exchange=False)
+        found = self._batch(needs_exchange=True) or windowed(self.loops, self.ask, self.all)
+        found = found or self._batch(needs_exchange=False)
         found = found or self._contracted(may_reshard) or self._free(must_match=True)
         if found is None and may_reshard:
             found = self._like_result() or self._free(must_match=False)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...graph import Axes
 from ..layout import ways
-from .problem import Ask, Choice, Loops, Reduction, Split, axes_of, dropped, renamed
+from .problem import Ask, Choice, Loops, Reduction, Split, axes_of, dropped, joined, renamed
 
 Solve = Callable[[Ask], Choice]
 Group = Callable[[Loops, Ask, bool, Solve], Choice | None]
@@ -138,4 +138,5 @@ def _aligned(split: Split, group: Split) -> dict[int, Axes]:
 
 
 def _inside(ask: Ask, group: Split, left: Split, right: Split, result: Split) -> Ask:
-    return Ask(left=left, right=right, result=result, axes=ask.axes - frozenset(axes_of(group)))
+    axes = ask.axes - frozenset(axes_of(group))
+    return Ask(left=left, right=right, result=result, axes=axes, outer=joined(ask.outer, group))

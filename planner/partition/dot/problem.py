@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ...graph import Axes, Sharding
-from ..layout import Mesh, local_shape, used, ways
+from ..layout import Mesh, used, ways
 from ..reshard import SLICE, reshard_steps, step_bytes
 
 Split = Mapping[int, Axes]
@@ -15,7 +15,11 @@ Split = Mapping[int, Axes]
 
 @dataclass(frozen=True, kw_only=True)
 class Loops:
-    """The loops of a product: ``sizes`` by factor, and the factor of each dim of both operands and the result."""
+    """The loops of a product: ``sizes`` by factor, and the factor of each dim of both operands and the result.
+
+    ``shared`` says of each operand whether other products read it too, ``window_flops_per_byte`` how many operations
+    hide a byte of the product's collective in a loop of permutes (None: there are no such loops).
+    """
 
     sizes: tuple[int, ...]
     left: tuple[int, ...]
@@ -23,6 +27,8 @@ class Loops:
     result: tuple[int, ...]
     bits: tuple[int, int, int]
     mesh: Mesh
+    shared: tuple[bool, ...] = (False, False)
+    window_flops_per_byte: float | None = None
 
     @cached_property
     def batch(self) -> tuple[int, ...]:
@@ -58,6 +64,13 @@ class Loops:
             number *= -(-self.sizes[factor] // ways(split.get(factor, ()), self.mesh))
         return number // 8
 
+    def flops(self, split: Split) -> int:
+        """Operations of one device's product where its loops are split so."""
+        number = 2
+        for factor in {*self.left, *self.right}:
+            number *= -(-self.sizes[factor] // ways(split.get(factor, ()), self.mesh))
+        return number
+
     def layout(self, split: Split, side: int) -> Sharding:
         """A split of one of the three as a layout of its dims."""
         return tuple(split.get(f, ()) for f in (self.left, self.right, self.result)[side])
@@ -85,6 +98,18 @@ class Reduction:
     scattered: Split = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """A collective in a loop with the product: which operand goes round (None: the sums), over which axes.
+
+    ``factor`` is the loop along which a turn takes its parts.
+    """
+
+    moving: int | None
+    axes: Axes
+    factor: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """One way to compute a product: the splits that it needs of both operands and what it makes.
@@ -97,7 +122,7 @@ class Choice:
     raw: Split
     made: Split
     reductions: tuple[Reduction, ...] = ()
-    windowed: str | None = None
+    windowed: Windowed | None = None
 
     def within(self, left: Split, right: Split, result: Split) -> Choice:
         """The choice with the split of a group of devices put before the one inside each group."""
@@ -112,12 +137,16 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What is to be computed: the splits that operands and result have, over the ``axes`` of one group of devices."""
+    """What is to be computed: the splits that operands and result have, over the ``axes`` of one group of devices.
+
+    ``outer`` is the split that the groups themselves make.
+    """
 
     left: Split
     right: Split
     result: Split
     axes: frozenset[str]
+    outer: Split = field(default_factory=dict)
 
 
 def cost(loops: Loops, ask: Ask, choice: Choice | None) -> tuple[float, float]:
@@ -157,4 +186,15 @@ def axes_of(split: Split) -> Axes:
     return used(tuple(split.values()))
 
 
-__all__ = ["Ask", "Choice", "Loops", "Reduction", "axes_of", "cost", "dropped", "joined", "local_shape", "renamed"]
+    "Ask",
+    "Choice",
+    "Loops",
+    "Reduction",
+    "Windowed",
+    "axes_of",
+    "cost",
+    "dropped",
+    "joined",
+    "local_shape",
+    "renamed",
+]

@@ -36,4 +36,4 @@ def _without_spare(loops: Loops, ask: Ask) -> Choice | None:
     asked = frozenset(axes_of(ask.result))
     if axes_of(ask.left) or axes_of(ask.right) or not asked or asked == ask.axes:
         return None
-    return choose(loops, Ask(left={}, right={}, result=ask.result, axes=asked))
+    return choose(loops, Ask(left={}, right={}, result=ask.result, axes=asked, outer=ask.outer))

@@ -33,7 +33,7 @@ def share_gathers(graph: Graph) -> Graph:
                 renamed[was] = now
                 lowest[now] = min(lowest.get(now, 0), lowest.get(was, 0))
                 continue
-            earlier.setdefault(key, op)
+            earlier[key] = op
         kept.append(op)
     results = tuple(renamed.get(value, value) for value in graph.results)
     return replace(graph, ops=tuple(kept), results=results)
