@@ -13,40 +13,57 @@ from ....planner.graph import Sharding
 from .shardings import axes_by_dim, sharding_of
 
 
-def inline_calls(module: Any, *, once: bool = False) -> None:
-    """Inlines the calls of a module, in place; with ``once`` those of functions called from one place only.
+LARGE = 20
+"""The instructions, arguments among them, from which on XLA leaves a function that several calls share as it is."""
+
+
+def inline_calls(module: Any, *, large: bool = True) -> None:
+    """Inlines the calls of a module, in place; without ``large`` only those that XLA inlines before it partitions.
 
     What no call needs any more is dropped.
     """
     functions = {f.attributes["sym_name"].value: f for f in _operations(module) if f.name == "func.func"}
-    inliner = _Inliner(_called_once(module, functions) if once else functions)
-    for name, function in functions.items():
-        inliner.inline_in(name, function)
+    inliner = _Inliner(functions, large)
+    for name in functions:
+        inliner.inline_in(name)
     with module.context:
         passmanager.PassManager.parse("builtin.module(symbol-dce)").run(module)
-
-
-def _called_once(module: Any, functions: dict[str, Any]) -> dict[str, Any]:
-    counts = Counter(op.attributes["callee"].value for op in _nested(module) if op.name == "func.call")
-    return {name: function for name, function in functions.items() if counts[name] <= 1}
 
 
 class _Inliner:
     """The functions of one module, each freed of calls once, before it is itself put anywhere."""
 
-    def __init__(self, functions: dict[str, Any]):
+    def __init__(self, functions: dict[str, Any], large: bool):
         self.functions = functions
+        self.large = large
+        self.calls = Counter(call.attributes["callee"].value for f in functions.values() for call in _calls(f))
         self.done: set[str] = set()
 
-    def inline_in(self, name: str, function: Any) -> None:
+    def inline_in(self, name: str) -> None:
+        """Inlines the calls in a function, and before that those in what it calls."""
         if name in self.done:
             return
         self.done.add(name)
-        for call in [op for op in _nested(function) if op.name == "func.call"]:
+        for call in _calls(self.functions[name]):
             callee = call.attributes["callee"].value
             if callee in self.functions:
-                self.inline_in(callee, self.functions[callee])
-                _put(self.functions[callee].clone(), call)
+                self.inline_in(callee)
+                if self._is_inlined(callee):
+                    _put(self.functions[callee].clone(), call)
+
+    def _is_inlined(self, name: str) -> bool:
+        return self.large or self.calls[name] <= 1 or _size(self.functions[name]) < LARGE
+
+
+def _calls(function: Any) -> list[Any]:
+    return [op for op in _nested(function) if op.name == "func.call"]
+
+
+def _size(function: Any) -> int:
+    """How many instructions HLO has for a function: its arguments and operations, and a tuple of several results."""
+    block = function.regions[0].blocks[0]
+    *operations, ret = block.operations
+    return len(block.arguments) + len(operations) + (len(ret.operation.operands) > 1)
 
 
 def _put(function: Any, call: Any) -> None:

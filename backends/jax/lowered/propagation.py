@@ -23,7 +23,7 @@ def propagated(lowered: Any, *, tpu: bool = True) -> Any:
     module = lowered.compiler_ir("stablehlo").operation
     with module.context:
         copy = module.clone()  # JAX keeps the original to compile
-        inline_calls(copy, once=True)
+        inline_calls(copy, large=False)
         simplify(copy, tpu=tpu)
         in_order_of_use(copy)
         _run(PROPAGATION, copy)
