@@ -12,7 +12,10 @@ from .calibration import Calibration
 from .cycles import cycles_of
 from .residence import Residence
 from .speed import Speed, speed_of
-from .work import ALONE, FREE, padded_bytes, work_of
+from .work import ALONE, FREE, PRODUCT, padded_bytes, work_of
+
+NETWORK_RATIO = 8.0
+"""How much slower than memory a network is, roughly: for what may be fetched meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +53,7 @@ def price_at(program: Program, speed: Speed, times: int = 1) -> Iterator[KernelP
             for body in kernel.bodies:
                 yield from price_at(body, speed, times * op.trips)
         elif op.kind in KINDS:
-            _communicate(program, kernel, residence, results)
+            _communicate(program, kernel, residence, results, speed)
         else:
             yield _price(program, kernel, residence, results, speed, times)
 
@@ -61,7 +64,8 @@ def _price(
     work = work_of(program.graph, kernel)
     if work.kind == FREE:
         residence.renames(kernel.reads, kernel.writes)
-    near_reads = [residence.reads(v, size) for v, size in zip(kernel.reads, work.reads, strict=False)]
+    fetched = work.kind == PRODUCT
+    near_reads = [residence.reads(v, size, fetched) for v, size in zip(kernel.reads, work.reads, strict=False)]
     near_writes = [residence.writes(v, size, v in results) for v, size in zip(kernel.writes, work.writes, strict=False)]
     took = cycles_of(work, near_reads, near_writes, speed.edge, speed.coefficients)
     residence.now += took.total
@@ -77,7 +81,11 @@ def _price(
     )
 
 
-def _communicate(program: Program, kernel: Kernel, residence: Residence, results: frozenset[int]) -> None:
-    """What a collective leaves in vector memory."""
+def _communicate(
+    program: Program, kernel: Kernel, residence: Residence, results: frozenset[int], speed: Speed
+) -> None:
+    """What a collective leaves in vector memory, and that memory is idle while the network works."""
     for value in kernel.writes:
-        residence.writes(value, padded_bytes(program.graph.values[value]), value in results)
+        num_bytes = padded_bytes(program.graph.values[value])
+        residence.writes(value, num_bytes, value in results)
+        residence.now += NETWORK_RATIO * num_bytes * speed.coefficients.byte_cycles

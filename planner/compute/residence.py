@@ -22,12 +22,12 @@ class Residence:
         self._fetched_at = 0.0
         self.now = 0.0
 
-    def reads(self, value: int, num_bytes: int) -> bool:
-        """Whether a value is in vector memory when it is read now."""
+    def reads(self, value: int, num_bytes: int, fetched: bool) -> bool:
+        """Whether a value is in vector memory when it is read now; ``fetched`` if it is worth fetching there."""
         if value in self._held:
             self._held.move_to_end(value)
             return True
-        if not self._fits(num_bytes) or not self._fetched_in_time(num_bytes):
+        if not fetched or not self._fits(num_bytes) or not self._fetched_in_time(num_bytes):
             return False
         self._hold(value, num_bytes)
         return True

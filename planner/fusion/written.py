@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ..graph import Graph, Op
-from .nature import BROADCAST, ELEMENTWISE, IN_PASSING, PRODUCTS, REDUCE, VIEWS, is_constant, takes
+from .nature import BROADCAST, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS, is_constant, takes
 from .uses import Uses
 
 PACKED_DIM = range(2, 33)
@@ -17,7 +17,7 @@ def written_ops(graph: Graph, uses: Uses) -> set[int]:
     """The numbers of the operations whose result is written.
 
     Whatever can be computed in passing by everything that reads it is computed there, several times if need be, but for
-    three things: what subtracts its own reduction and is read twice, the masks of activations kept for the gradient,
+    three things: what shifts a product's rows and is read twice, the masks of activations kept for the gradient,
     and what combines several arrays and is read by three or more. What follows a product and is its only reader is
     computed with it, and written instead of it.
     """
@@ -50,7 +50,7 @@ def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
     readers = uses.readers[op.results[0]]
     if not all(takes(graph, graph.ops[reader], position, op) for reader, position in readers):
         return True
-    return _is_shared_normaliser(graph, uses, op) or is_packed_mask(graph, uses, op)
+    return _is_shared_shift(graph, uses, op) or is_packed_mask(graph, uses, op)
 
 
 def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
@@ -76,21 +76,18 @@ def _source(graph: Graph, uses: Uses, value: int) -> frozenset[int]:
     return frozenset() if maker is not None and is_constant(graph.ops[maker]) else frozenset({value})
 
 
-def _is_shared_normaliser(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether it combines an array with a reduction of that array and is read more than once: ``x - max(x)``."""
+def _is_shared_shift(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether it shifts or scales a product's result row by row, as ``logits - max``, and is read more than once."""
     if op.kind not in ELEMENTWISE or len(op.operands) != 2 or len(uses.next_ops(op.results[0])) < 2:
         return False
-    return any(_is_reduction_of(graph, uses, b, a) for a, b in (op.operands, op.operands[::-1]))
+    kinds = {graph.ops[uses.makers[value]].kind for value in op.operands if value in uses.makers}
+    return BROADCAST in kinds and bool(kinds & PRODUCTS) and not _is_uniform(graph, uses, op)
 
 
-def _is_reduction_of(graph: Graph, uses: Uses, value: int, whole: int) -> bool:
-    maker = uses.makers.get(value)
-    while maker is not None and graph.ops[maker].kind in VIEWS | {BROADCAST}:
-        maker = uses.makers.get(graph.ops[maker].operands[0])
-    if maker is None or graph.ops[maker].kind != REDUCE or graph.ops[maker].operands[0] != whole:
-        return False
-    source = uses.makers.get(whole)
-    return source is None or graph.ops[source].kind in PRODUCTS
+def _is_uniform(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether an operand is one number everywhere."""
+    makers = (graph.ops[uses.makers[value]] for value in op.operands if value in uses.makers)
+    return any(each.kind == BROADCAST and graph.values[each.operands[0]].num_elements == 1 for each in makers)
 
 
 def _move_behind(graph: Graph, uses: Uses, product: int, written: set[int], taken: set[int]) -> None:
