@@ -18,7 +18,7 @@ PRODUCTS = frozenset({"dot_general", "dot", "convolution"})
 EXCHANGES = frozenset({ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE})
 PASSED = EXCHANGES | {
     *("reshape", "transpose", "copy", "reverse", "slice", "concatenate", "pad", "broadcast_in_dim", "maximum"),
-    *("minimum", "select", "abs", SLICE),
+    *("minimum", "select", "abs", "dynamic_update_slice", SLICE),
 }
 
 
