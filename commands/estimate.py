@@ -19,10 +19,10 @@ def run(arguments: argparse.Namespace) -> int:
         shown = {key: value for key, value in figures.items() if key not in DETAILS}
         write_json("estimate", file=plan.file, plan=plan.name, **shown)
     else:
-        from ..planner.explain.text import headline, short_tables
+        from ..planner.explain.text import headline, notes, short_tables
         from ..render import show_tables
 
-        show_tables(short_tables(estimate), estimate.notes, headline(estimate, name_of(plan)), good=estimate.fits)
+        show_tables(short_tables(estimate), notes(estimate), headline(estimate, name_of(plan)), good=estimate.fits)
     return YES if estimate.fits else NO
 
 

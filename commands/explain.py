@@ -26,10 +26,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         write_json("explain", file=plan.file, plan=plan.name, **estimate.as_json())
     else:
-        from ..planner.explain.text import headline, tables
+        from ..planner.explain.text import headline, notes, tables
         from ..render import show_tables
 
-        show_tables(tables(estimate), estimate.notes, headline(estimate, name_of(plan)), good=estimate.fits)
+        show_tables(tables(estimate), notes(estimate), headline(estimate, name_of(plan)), good=estimate.fits)
     return YES if estimate.fits else NO
 
 

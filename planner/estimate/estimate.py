@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...dsl.plan import Mesh
+from ..compute import Calibration, speed_of
+from ..compute.price import price_at
 from ..graph import Graph
 from ..network import Network
 from ..partition.layout import local_shape
@@ -17,7 +19,6 @@ from .limit import memory_limit
 from .roofline import bound
 from .runs import Runs
 from .traffic import tariff
-from .work import pricing
 
 
 def estimate(
@@ -27,23 +28,27 @@ def estimate(
     *,
     limit_bytes: int | None = None,
     kinds: Mapping[str, str] | None = None,
+    calibration: Calibration | None = None,
     notes: Sequence[str] = (),
 ) -> Estimate:
     """What a step is predicted to take, from what one device runs of it.
 
     ``mesh`` is the plan's, laid over ``machine``; ``limit_bytes`` the plan's own limit; ``kinds`` what each argument is
-    for, by its path; ``notes`` what a reader must know besides. Raises ``PlanError`` if the mesh does not fit.
+    for, by its path; ``calibration`` prices compute in place of the table that ships for the chip; ``notes`` are what a
+    reader must know besides. Raises ``PlanError`` if the mesh does not fit.
     """
     graph, program = laid_out.step, laid_out.program
     priced = tariff(mesh, machine, graph.mesh)
-    runs = Runs(tariff=priced, pricing=pricing(machine)).add(program)
+    speed = speed_of(machine.chip, calibration)
+    runs = Runs(tariff=priced, counts_all=machine.platform != "tpu").add(program, price_at(program, speed))
     memory = held(program, machine, kinds or {})
     limit, limit_of = memory_limit(machine, limit_bytes)
     return Estimate(
         topology=str(machine.topology),
         mesh=_sizes(mesh),
         parts=dict(graph.mesh),
-        compute_s=runs.compute_s,
+        compute_s=sum(kernel.total_s for kernel in runs.kernels if kernel.counted),
+        compute_source=speed.source,
         comm_s=sum(collective.total_s for collective in runs.collectives),
         peak_bytes=memory.peak_bytes,
         limit_bytes=limit,

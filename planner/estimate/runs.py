@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ..compute import KernelPrice
 from ..graph import Op, Origin
 from ..kernels import Kernel, Program
 from ..kinds import COLLECTIVE_PERMUTE, KINDS
@@ -16,57 +17,41 @@ HEAVY = ("convolution", "dot_general", "custom_call", "sort", "scatter", "gather
 """What a kernel is named after, where it holds any of them: the first of these."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What one run of a kernel takes: seconds, the unit that bounds it, FLOPs, the bytes that it reads and writes."""
-
-    took_s: float
-    unit: str
-    flops: float
-    num_bytes: int
-
-
-Pricing = Callable[[Program, Kernel], Work]
-
-
 @dataclass(slots=True)
 class Runs:
-    """What a step runs, as it is collected; ``position`` counts on through loops' bodies, each entered once."""
+    """What a step runs, as it is collected; ``position`` counts on through loops' bodies, each entered once.
+
+    ``counts_all`` says that no kernel's time is left out, as on machines whose compiler counts none of them.
+    """
 
     tariff: Tariff
-    pricing: Pricing | None
+    counts_all: bool
     kernels: list[PredictedKernel] = field(default_factory=list)
     collectives: list[PredictedCollective] = field(default_factory=list)
     places: dict[Origin, tuple[str, str]] = field(default_factory=dict)
 
-    def add(self, program: Program) -> Runs:
-        """Adds everything that a program runs."""
+    def add(self, program: Program, prices: Iterable[KernelPrice]) -> Runs:
+        """Adds everything that a program runs; ``prices`` are of those that compute, in the same order."""
+        left = iter(prices)
         for position, (inner, kernel, times) in enumerate(program.walk()):
             op = inner.graph.ops[kernel.ops[-1]]
             if kind_of(op) in KINDS:
                 self._add_collective(inner, op, times, position)
             elif not kernel.bodies:
-                self._add_kernel(inner, kernel, times, position)
+                self._add_kernel(inner, next(left), times, position)
         return self
 
-    @property
-    def compute_s(self) -> float | None:
-        """Seconds of all kernels; None where nothing prices them."""
-        return sum(kernel.total_s for kernel in self.kernels) if self.pricing else None
-
-    def _add_kernel(self, program: Program, kernel: Kernel, times: int, position: int) -> None:
-        if self.pricing is None:
-            return
-        work = self.pricing(program, kernel)
-        main = main_op(program, kernel)
+    def _add_kernel(self, program: Program, price: KernelPrice, times: int, position: int) -> None:
+        main = main_op(program, price.kernel)
         layer, phase = self._place(main.origin)
         self.kernels.append(
             PredictedKernel(
                 label=main.kind,
-                unit=work.unit,
-                flops=work.flops,
-                num_bytes=work.num_bytes,
-                predicted_s=work.took_s,
+                unit=price.bound,
+                flops=price.flops,
+                num_bytes=price.num_bytes,
+                predicted_s=price.seconds,
+                counted=price.counted or self.counts_all,
                 times=times,
                 origin=main.origin,
                 layer=layer,

@@ -31,7 +31,7 @@ class Event:
 
 def timeline(estimate: Estimate) -> str:
     """The picture, with a frame that a script lets readers zoom."""
-    total_s = estimate.step_time_s or estimate.comm_s
+    total_s = estimate.step_time_s
     if not total_s:
         return "<p>Nothing here takes time that could be predicted.</p>"
     listed = list(merged(events(estimate), total_s / FINEST))
@@ -52,7 +52,8 @@ def timeline(estimate: Estimate) -> str:
 def events(estimate: Estimate) -> Iterator[Event]:
     """Everything that a step runs, one after another; what a loop repeats stands once, as long as its turns take."""
     now_s = 0.0
-    for run in sorted([*estimate.kernels, *estimate.collectives], key=lambda run: run.position):
+    kernels = [kernel for kernel in estimate.kernels if kernel.counted]
+    for run in sorted([*kernels, *estimate.collectives], key=lambda run: run.position):
         if run.total_s:
             lane, color, said = _shown(run)
             yield Event(lane=lane, color=color, begin_s=now_s, took_s=run.total_s, said=said)
