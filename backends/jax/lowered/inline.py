@@ -12,7 +12,6 @@ from jaxlib.mlir.dialects import sdy
 from ....planner.graph import Sharding
 from .shardings import axes_by_dim, sharding_of
 
-
 LARGE = 20
 """The instructions, arguments among them, from which on XLA leaves a function that several calls share as it is."""
 
