@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from .command import NO, YES, Command, plan_and_json
+from .command import NO, YES, Command
 from .plan_file import load
-from .pricing import estimate_of, name_of
+from .pricing import estimate_of, name_of, pricing_arguments
 from .streams import write_json
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Predicts what the plan's step takes."""
     plan = load(arguments.plan)
-    estimate = estimate_of(plan)
+    estimate = estimate_of(plan, arguments.calibration)
     if arguments.json:
         figures = estimate.as_json()
         shown = {key: value for key, value in figures.items() if key not in DETAILS}
@@ -30,6 +30,6 @@ DETAILS = ("kernels", "memory", "tensors")
 COMMAND = Command(
     name="estimate",
     summary="predict whether a plan fits, how long a step is, what it communicates; nothing is compiled",
-    arguments=plan_and_json,
+    arguments=pricing_arguments,
     run=run,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import meshwright as mw
+import meshwright.backends.jax.calibration as calibration_package
 import numpy as np
 import pytest
 from meshwright import cli
@@ -22,6 +24,9 @@ from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.plan import Limits, Plan
 from meshwright.dsl.reader import loads
 from meshwright.planner.collectives import price
+from meshwright.planner.compute import Calibration, dump, load
+from meshwright.planner.compute.calibration import FitError
+from meshwright.planner.compute.coefficients import Coefficients
 from meshwright.planner.estimate.roofline import matrix_work
 from meshwright.planner.estimate.traffic import tariff
 from meshwright.planner.graph import Graph, Op, Value
@@ -53,11 +58,12 @@ def plan(topology: str = "v5e:2x2", params: str = "K@model N", batch: str = "B@d
 
 
 def test_a_contracted_dim_that_is_split_is_summed_by_an_all_reduce() -> None:
-    estimate = mw.estimate(plan(), product(), ARGS)
+    step = product()
+    estimate = mw.estimate(plan(), step, ARGS)
     (summed,) = estimate.collectives
     assert (summed.kind, summed.axes, summed.group_size, summed.times) == ("all-reduce", ("model",), 2, 1)
     assert summed.num_bytes == summed.total_bytes == B // 2 * N * F32
-    assert summed.origin.source.endswith("test_estimate.py:39")
+    assert summed.origin.source.endswith(f"test_estimate.py:{step.__code__.co_firstlineno + 1}")
     machine = physical(parse_topology("v5e:2x2"))
     placed = tariff(plan().mesh, machine, {}).placement(("model",))
     assert summed.predicted_s == price("all-reduce", summed.num_bytes, placed).total_s
@@ -351,3 +357,50 @@ def test_diff_says_why_a_change_has_no_price(file: Path, capsys: pytest.CaptureF
     said = json.loads(capsys.readouterr().out)
     assert said["cost"] is None
     assert "MW303" in said["no_cost_because"]
+
+
+def learned() -> Calibration:
+    """A table of a chip that is slow in everything."""
+    return Calibration(
+        jax_kind="TPU v5 lite",
+        topology="v5e:2x2",
+        compiler="a compiler of ours",
+        programs=5,
+        error=FitError(programs=2, median=0.07, p95=0.2),
+        coefficients=Coefficients(**{each.name: 1e6 for each in dataclasses.fields(Coefficients)}),
+    )
+
+
+def test_a_calibration_of_ones_own_prices_compute(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = file.parent / "table.yaml"
+    table.write_text(dump(learned()))
+    said = []
+    for more in ((), ("--calibration", table)):
+        assert run("estimate", file, "--json", *more) == 0
+        said.append(json.loads(capsys.readouterr().out))
+    assert said[1]["compute_s"] > said[0]["compute_s"]
+    assert "a compiler of ours" in said[1]["compute_source"]
+    table.write_text("programs: many\n")
+    assert run("estimate", file, "--calibration", table) == 2
+    assert "MW411" in capsys.readouterr().err
+    assert run("estimate", file, "--calibration", file.parent / "none") == 2
+    assert "MW001" in capsys.readouterr().err
+
+
+def test_calibrate_writes_a_table_and_says_how_well_it_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = learned()
+    monkeypatch.setattr(calibration_package, "calibrate", lambda topology, progress: progress(1, 1) or made)
+    assert run("calibrate", "v3:2x2", "--out", tmp_path / "table.yaml", "--json") == 0
+    streams = capsys.readouterr()
+    assert json.loads(streams.out)["error"]["median"] == 0.07
+    assert "median error 7.0%" in streams.err
+    assert load((tmp_path / "table.yaml").read_text()) == made
+    assert run("calibrate", "v3:2x2") == 0
+    assert load(capsys.readouterr().out) == made
+    assert run("calibrate", "v3:2x2", "--out", tmp_path) == 2
+    assert "MW414" in capsys.readouterr().err
+    assert run("calibrate", "v3:3x99") == 2
+    assert "MW204" in capsys.readouterr().err
+    assert run("calibrate", "nonsense") == 2
