@@ -9,6 +9,7 @@ from ..chip import Chip
 from ..graph import Graph
 from ..kernels import Program
 from .code import code_bytes
+from .convolved import temporary_bytes
 from .kinds import BATCH, CODE, GAPS, PADDING, RESULTS, WEIGHTS
 from .level import Level, level
 from .points import LiveTensor, Point, live_tensors, points
@@ -65,7 +66,7 @@ def memory(program: Program, chip: Chip | None = None, *, argument_kinds: Sequen
     output_bytes = sum(sizes(graph.values[v]) for v in graph.results)
     alias_bytes = sum(sizes(graph.values[graph.results[result]]) for result in graph.aliases)
     code = code_bytes(program)
-    placed = level(program, chip, sizes)
+    placed = level(program, chip, temporary_bytes(program))
     temp_bytes = heap_bytes(placed)
     constant_bytes = argument_bytes + output_bytes - alias_bytes + code
     if is_tight(constant_bytes + temp_bytes, chip.hbm_bytes if chip else None):

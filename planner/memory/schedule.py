@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from ..graph import Value
 from ..kernels import Kernel, Program
+from .convolved import temporary_bytes
 from .flow import Flow, flow
 from .liveness import scheduled_peak_bytes
 from .orders import depth_first_order, list_order, post_order
-from .tiles import memoised, padded_bytes
 
 
 def schedule(program: Program) -> Program:
@@ -19,7 +19,7 @@ def schedule(program: Program) -> Program:
     XLA's memory scheduler tries three orders and takes the one whose live bytes peak lowest, the first of those that
     tie (``hlo_memory_scheduler.cc``). What the latency-hiding scheduler then moves to hide collectives is not followed.
     """
-    return _scheduled(program, memoised(padded_bytes))[0]
+    return _scheduled(program, temporary_bytes(program))[0]
 
 
 def _scheduled(program: Program, sizes: Callable[[Value], int]) -> tuple[Program, int]:
