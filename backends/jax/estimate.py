@@ -49,15 +49,8 @@ def estimate(
         raise PlanError([*found, *_problems_of_step(plan, step, args)])
     machine = physical(plan.topology)
     known = _known(plan, machine, step, args, donate_argnums)
-    return estimated(
-        known.program(machine),
-        plan.mesh,
-        machine,
-        limit_bytes=plan.limits.hbm_bytes,
-        kinds=known.kinds,
-        calibration=calibration,
-        notes=known.notes,
-    )
+    work = known.work(machine, calibration)
+    return estimated(work, plan.mesh, machine, limit_bytes=plan.limits.hbm_bytes, notes=known.notes)
 
 
 def _problems_of_step(plan: Plan, step: Step, args: Sequence[PyTree]) -> list[Problem]:

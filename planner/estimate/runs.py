@@ -1,9 +1,11 @@
-"""Everything that a device runs in a step, in order: collectives and kernels, each with its price."""
+"""Everything that a device runs in a step, in order: its kernels and its collectives, each with its price.
+
+``position`` counts all of them in a row, what loops repeat once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 
 from ..compute import KernelPrice
 from ..graph import Op, Origin
@@ -17,78 +19,68 @@ HEAVY = ("convolution", "dot_general", "custom_call", "sort", "scatter", "gather
 """What a kernel is named after, where it holds any of them: the first of these."""
 
 
-@dataclass(slots=True)
-class Runs:
-    """What a step runs, as it is collected; ``position`` counts on through loops' bodies, each entered once.
+def kernels(program: Program, prices: Iterable[KernelPrice], *, counts_all: bool) -> Iterator[PredictedKernel]:
+    """The kernels that compute, with their ``prices`` in the same order.
 
     ``counts_all`` says that no kernel's time is left out, as on machines whose compiler counts none of them.
     """
-
-    tariff: Tariff
-    counts_all: bool
-    kernels: list[PredictedKernel] = field(default_factory=list)
-    collectives: list[PredictedCollective] = field(default_factory=list)
-    places: dict[Origin, tuple[str, str]] = field(default_factory=dict)
-
-    def add(self, program: Program, prices: Iterable[KernelPrice]) -> Runs:
-        """Adds everything that a program runs; ``prices`` are of those that compute, in the same order."""
-        left = iter(prices)
-        for position, (inner, kernel, times) in enumerate(program.walk()):
-            op = inner.graph.ops[kernel.ops[-1]]
-            if kind_of(op) in KINDS:
-                self._add_collective(inner, op, times, position)
-            elif not kernel.bodies:
-                self._add_kernel(inner, next(left), times, position)
-        return self
-
-    def _add_kernel(self, program: Program, price: KernelPrice, times: int, position: int) -> None:
-        main = main_op(program, price.kernel)
-        layer, phase = self._place(main.origin)
-        self.kernels.append(
-            PredictedKernel(
-                label=main.kind,
-                unit=price.bound,
-                flops=price.flops,
-                num_bytes=price.num_bytes,
-                predicted_s=price.seconds,
-                counted=price.counted or self.counts_all,
-                times=times,
-                origin=main.origin,
-                layer=layer,
-                phase=phase,
-                position=position,
-            )
+    left = iter(prices)
+    places: dict[Origin, tuple[str, str]] = {}
+    for position, (inner, kernel, times) in enumerate(program.walk()):
+        if kernel.bodies or _collective(inner, kernel):
+            continue
+        price, main = next(left), main_op(inner, kernel)
+        if main.origin not in places:
+            places[main.origin] = layer_of(main.origin), phase_of(main.origin)
+        layer, phase = places[main.origin]
+        yield PredictedKernel(
+            label=main.kind,
+            unit=price.bound,
+            flops=price.flops,
+            num_bytes=price.num_bytes,
+            predicted_s=price.seconds,
+            counted=price.counted or counts_all,
+            times=times,
+            origin=main.origin,
+            layer=layer,
+            phase=phase,
+            position=position,
         )
 
-    def _add_collective(self, program: Program, op: Op, times: int, position: int) -> None:
-        axes, kind = axes_of(op), kind_of(op)
-        joined = group_size(self.tariff.network.mesh, axes)
-        if joined == 1:
-            return
-        num_bytes = held_bytes(program.graph, op)
-        price = self.tariff.price(op, kind, num_bytes)
-        self.collectives.append(
-            PredictedCollective(
-                kind=kind,
-                axes=axes,
-                dims=tuple(op.attributes.get("dimensions", ())),
-                dtype=program.graph.values[op.results[0]].dtype,
-                num_bytes=num_bytes,
-                times=times,
-                group_size=2 if kind == COLLECTIVE_PERMUTE else joined,
-                across_slices=self.tariff.crosses_slices(axes),
-                predicted_s=price.total_s,
-                algorithm=price.algorithm,
-                bottleneck=price.bottleneck,
-                origin=op.origin,
-                position=position,
-            )
-        )
 
-    def _place(self, origin: Origin) -> tuple[str, str]:
-        if origin not in self.places:
-            self.places[origin] = layer_of(origin), phase_of(origin)
-        return self.places[origin]
+def collectives(program: Program, tariff: Tariff) -> Iterator[PredictedCollective]:
+    """The collectives, with the prices of a tariff; those that join one device alone are left out."""
+    for position, (inner, kernel, times) in enumerate(program.walk()):
+        op = _collective(inner, kernel)
+        if op is not None and group_size(tariff.network.mesh, axes_of(op)) > 1:
+            yield _priced(inner, op, times, position, tariff)
+
+
+def _priced(program: Program, op: Op, times: int, position: int, tariff: Tariff) -> PredictedCollective:
+    axes, kind = axes_of(op), kind_of(op)
+    num_bytes = held_bytes(program.graph, op)
+    price = tariff.price(op, kind, num_bytes)
+    return PredictedCollective(
+        kind=kind,
+        axes=axes,
+        dims=tuple(op.attributes.get("dimensions", ())),
+        dtype=program.graph.values[op.results[0]].dtype,
+        num_bytes=num_bytes,
+        times=times,
+        group_size=2 if kind == COLLECTIVE_PERMUTE else group_size(tariff.network.mesh, axes),
+        across_slices=tariff.crosses_slices(axes),
+        predicted_s=price.total_s,
+        algorithm=price.algorithm,
+        bottleneck=price.bottleneck,
+        origin=op.origin,
+        position=position,
+    )
+
+
+def _collective(program: Program, kernel: Kernel) -> Op | None:
+    """The collective that a kernel is; None for all others."""
+    op = program.graph.ops[kernel.ops[-1]]
+    return op if kind_of(op) in KINDS else None
 
 
 def kind_of(op: Op) -> str:
