@@ -23,7 +23,10 @@ def schedule(program: Program) -> Program:
 
 
 def _scheduled(program: Program, sizes: Callable[[Value], int]) -> tuple[Program, int]:
-    """The program in order, and the bytes that it needs at most besides its arguments."""
+    """The program in order, and the bytes that the scheduler thinks a loop needs whose body it is.
+
+    These are its temporaries and all that it is given, though most of that lies in its caller's memory already.
+    """
     needs: dict[int, int] = {}
     kernels = []
     for kernel in program.kernels:
@@ -33,7 +36,8 @@ def _scheduled(program: Program, sizes: Callable[[Value], int]) -> tuple[Program
     program = replace(program, kernels=tuple(kernels))
     found = flow(program, sizes, lambda body: needs[id(body)])
     order, peak = _best(found)
-    return replace(program, kernels=tuple(kernels[position] for position in order)), peak
+    given = sum(sizes(program.graph.values[v]) for v in program.graph.arguments)
+    return replace(program, kernels=tuple(kernels[position] for position in order)), peak + given
 
 
 def _best(found: Flow) -> tuple[list[int], int]:
