@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..graph import Axes, Factors, Sharding
+from .convolutions import follow_window
 from .dot import Choice, Loops, choose
 from .dot.problem import Ask
 from .elementwise import replicate
 from .layout import ways
-from .slices import follow_window
 from .strategy import Asked, PartialSum, Strategy
 from .windows import Window
 

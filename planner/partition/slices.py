@@ -1,11 +1,15 @@
-"""Slices, pads and windows: dims that move by a neighbour's rows, and dims that must be whole."""
+"""Slices, pads and windows: dims that are split take rows of their neighbours, or are whole."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from ..graph import Sharding
 from .elementwise import follow_result
-from .layout import local_shape
-from .strategy import Asked, Strategy
+from .factors import layouts, split_of
+from .layout import local_shape, ways
+from .strategy import Asked, Halo, Strategy
 
 
 def dynamic_slice_rule(asked: Asked) -> Strategy:
@@ -25,15 +29,67 @@ def dynamic_update_rule(asked: Asked) -> Strategy:
     return Strategy(operands=(layout, layout, *scalars), made=(layout,))
 
 
-def follow_window(asked: Asked) -> Strategy:
-    """A convolution whose window's dims are split: as its result lies, the kernel whole."""
-    return follow_result(asked)
+def _without_dims(layout: Sharding, whole: list[bool]) -> Sharding:
+    return tuple(() if gone else axes for axes, gone in zip(layout, whole, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A window along one dim: so many positions ``stride`` apart, ``low`` of them before the first number."""
+
+    size: int = 1
+    stride: int = 1
+    low: int = 0
+    dilation: int = 1
 
 
 def halo_rule(asked: Asked) -> Strategy:
-    """Slices, pads and windows: computed as the result lies."""
-    return follow_result(asked)
+    """Slices, pads and windows are computed as the result lies; split dims that they work along exchange halos."""
+    factors = asked.op.factors
+    if factors is None:
+        return follow_result(asked)
+    moving = set(factors.permutation)
+    split = split_of(factors.results[0], asked.results[0], factors.sizes, asked.mesh) or {}
+    dims = [d for d, own in enumerate(factors.results[0]) if moving & set(own) and asked.results[0][d]]
+    if not dims:
+        return follow_result(asked)
+    halos = [halo(asked, side, d) for d, side in enumerate(_sides(asked)) if d in dims]
+    if any(h is None for h in halos):
+        return follow_result(asked)
+    return Strategy(
+        operands=layouts(factors.operands, split, factors, asked.mesh),
+        made=asked.results,
+        halos=tuple(h for h in halos if h is not None and h.low + h.high > 0),
+    )
 
 
-def _without_dims(layout: Sharding, whole: list[bool]) -> Sharding:
-    return tuple(() if gone else axes for axes, gone in zip(layout, whole, strict=True))
+def halo(asked: Asked, side: Side, dim: int, out_dim: int | None = None) -> Halo | None:
+    """What rows of its neighbours each part of operand 0 needs along a dim; None where it is nearly all."""
+    out = dim if out_dim is None else out_dim
+    axes = asked.results[0][out]
+    parts = ways(axes, asked.mesh)
+    own, made = (-(-size // parts) for size in (asked.reads[0].shape[dim], asked.makes[0].shape[out]))
+    reach = 1 + (side.size - 1) * side.dilation
+    first = [i * made * side.stride - side.low for i in range(parts)]
+    low = max(0, *(i * own - first[i] for i in range(1, parts)))
+    last = [start + (made - 1) * side.stride + reach for start in first]
+    high = max(0, *(last[i] - (i + 1) * own for i in range(parts - 1)))
+    if low + high >= (parts - 1) * own:
+        return None
+    return Halo(0, dim, axes, low, high)
+
+
+def _sides(asked: Asked) -> list[Side]:
+    given, rank = asked.op.attributes, len(asked.reads[0].shape)
+    if asked.op.kind == "slice":
+        return [Side(1, s, -b) for b, s in zip(given["start_indices"], given["strides"], strict=True)]
+    if asked.op.kind == "pad":
+        return [Side(1, 1, low) for low in given["edge_padding_low"]]
+    sizes, strides = given["window_dimensions"], given["window_strides"] or (1,) * rank
+    lows = [low for low, _ in given["padding"]] if given.get("padding") else [0] * rank
+    return windows(sizes, strides, lows, given.get("window_dilations") or (1,) * rank)
+
+
+def windows(sizes: Sequence[int], strides: Sequence[int], lows: Sequence[int], dilations: Sequence[int]) -> list[Side]:
+    """The windows of several dims."""
+    return [Side(*side) for side in zip(sizes, strides, lows, dilations, strict=True)]

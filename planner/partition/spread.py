@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..graph import Graph, Op, Sharding, Value
 from .builder import Builder
+from .halos import exchanged
 from .layout import Mesh, stated, whole
 from .looped import in_loop, product_readers
 from .reshard import SLICE
@@ -72,6 +73,7 @@ class _Writer:
     def _plain(self, op: Op) -> None:
         found = self._strategy(op)
         operands = [self._laid(n, layout, op) for n, layout in zip(op.operands, found.operands, strict=True)]
+        operands = exchanged(self.builder, op, operands, found.halos)
         values = self.source.values
         parts = [
             self.builder.part(values[n].shape, values[n].dtype, layout)

@@ -1,0 +1,42 @@
+"""Rows of neighbours brought to where a window needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..graph import Op, Value
+from ..kinds import COLLECTIVE_PERMUTE
+from .builder import Builder
+from .strategy import Halo
+
+
+def exchanged(builder: Builder, op: Op, operands: Sequence[int], halos: Sequence[Halo]) -> list[int]:
+    """The operands with the halos that a strategy asks for, one permute for each neighbour that gives some."""
+    made = list(operands)
+    for halo in halos:
+        made[halo.operand] = _widened(builder, op, made[halo.operand], halo)
+    return made
+
+
+def _widened(builder: Builder, op: Op, number: int, halo: Halo) -> int:
+    own = builder.values[number]
+    pieces = [number]
+    for rows in (halo.low, halo.high):
+        while rows > 0:
+            pieces.append(_sent(builder, op, number, halo, min(rows, own.shape[halo.dim])))
+            rows -= own.shape[halo.dim]
+    whole = _resized(own, halo.dim, own.shape[halo.dim] + halo.low + halo.high)
+    return builder.op("concatenate", pieces, (whole,), {"dimension": halo.dim}, op.origin)[0]
+
+
+def _sent(builder: Builder, op: Op, number: int, halo: Halo, rows: int) -> int:
+    own = builder.values[number]
+    strip = _resized(own, halo.dim, rows)
+    if rows < own.shape[halo.dim]:
+        (number,) = builder.op("slice", (number,), (strip,), {}, op.origin)
+    attributes = {"axes": halo.axes, "dimensions": (halo.dim,)}
+    return builder.op(COLLECTIVE_PERMUTE, (number,), (strip,), attributes, op.origin)[0]
+
+
+def _resized(value: Value, dim: int, size: int) -> Value:
+    return Value((*value.shape[:dim], size, *value.shape[dim + 1 :]), value.dtype)
