@@ -52,13 +52,17 @@ class Memory:
         return self.argument_bytes + self.output_bytes - self.alias_bytes + self.code_bytes
 
 
-def memory(program: Program, chip: Chip | None = None, *, argument_kinds: Sequence[str] = ()) -> Memory:
+def memory(
+    program: Program, chip: Chip | None = None, *, argument_kinds: Sequence[str] = (), scheduled: bool = False
+) -> Memory:
     """What a device holds that runs a whole step; the kernels are first put into the compiler's order (``schedule``).
+
+    ``scheduled`` says that they stand in it already.
 
     ``chip`` decides what stays in fast memory and when a program is tight; without it nothing stays and none is.
     ``argument_kinds`` are the kinds of the arguments in order (``argument_kind``); what is missing counts as weights.
     """
-    program = schedule(program)
+    program = program if scheduled else schedule(program)
     graph = program.graph
     sizes = memoised(padded_bytes)
     kinds = [*argument_kinds, *[WEIGHTS] * (len(graph.arguments) - len(argument_kinds))]
