@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..graph import Graph, Op, Origin, Sharding, Value
-from ..kinds import ALL_REDUCE
+from ..kinds import ALL_REDUCE, COLLECTIVE_PERMUTE
 from .layout import Mesh, local_shape, used, ways
 from .reshard import Step, reshard_steps
 
@@ -77,7 +77,9 @@ class Builder:
         if steps is None:
             steps = self._steps[source, target] = reshard_steps(source, target, self.mesh)
         for step in steps:
-            attributes = {"axes": step.axes, "dimensions": step.dims}
+            attributes: dict[str, Any] = {"axes": step.axes, "dimensions": step.dims}
+            if step.kind == COLLECTIVE_PERMUTE:
+                attributes |= {"source": source, "target": step.layout}
             part = self.part(whole.shape, whole.dtype, step.layout)
             (value,) = self.op(step.kind, (value,), (part,), attributes, origin)
         return value
