@@ -122,10 +122,14 @@ def _viewed(graph: Graph, kernel: Kernel) -> dict[int, int]:
     last = graph.ops[kernel.ops[-1]]
     if last.kind == "while" and kernel.bodies:
         return _carried(last, kernel.bodies[0].graph)
-    if len(kernel.writes) != 1 or len(kernel.reads) != 1 or any(graph.ops[op].kind not in VIEWS for op in kernel.ops):
+    if any(graph.ops[op].kind not in VIEWS for op in kernel.ops):
         return {}
-    source, target = kernel.reads[0], kernel.writes[0]
-    return {target: source} if graph.values[source].num_bytes == graph.values[target].num_bytes else {}
+    source: dict[int, int] = {}
+    for op in (graph.ops[number] for number in kernel.ops):
+        for value, operand in zip(op.results, op.operands, strict=False):
+            source[value] = source.get(operand, operand)
+    sizes = graph.values
+    return {v: source[v] for v in kernel.writes if v in source and sizes[source[v]].num_bytes == sizes[v].num_bytes}
 
 
 def _carried(loop: Op, body: Graph) -> dict[int, int]:
