@@ -11,11 +11,12 @@ from .halos import exchanged
 from .layout import Mesh, stated, whole
 from .looped import in_loop, product_readers
 from .reshard import SLICE
-from .rules import strategy
+from .rules import RULES, strategy
 from .strategy import Asked, PartialSum, Strategy
 from .target import Target
 
 _LOCAL = ("manual_computation",)
+_SAME_VALUE = ("reshard", "sharding_constraint", "propagation_barrier")
 
 
 def spread(graph: Graph, mesh: Mesh, target: Target) -> Graph:
@@ -61,7 +62,7 @@ class _Writer:
         return self.builder.reshard(self.at[number], self.source.values[number], self.layouts[number], layout, origin)
 
     def _op(self, op: Op) -> None:
-        if op.kind == "reshard":
+        if op.kind in _SAME_VALUE:
             self.at[op.results[0]] = self._laid(op.operands[0], self.layouts[op.results[0]], op)
         elif op.kind in _LOCAL:
             self._manual(op)
@@ -71,6 +72,11 @@ class _Writer:
             self._plain(op)
 
     def _plain(self, op: Op) -> None:
+        if self._lies_right(op):
+            parts = [self._part(n) for n in op.results]
+            made = self.builder.op(op.kind, [self.at[n] for n in op.operands], parts, op.attributes, op.origin)
+            self.at.update(zip(op.results, made, strict=True))
+            return
         found = self._strategy(op)
         operands = [self._laid(n, layout, op) for n, layout in zip(op.operands, found.operands, strict=True)]
         operands = exchanged(self.builder, op, operands, found.halos)
@@ -86,6 +92,16 @@ class _Writer:
             made = self.builder.op(op.kind, operands, parts, attributes, op.origin)
         for number, value, layout in zip(op.results, made, found.made, strict=True):
             self._complete(op, number, value, layout, found.sums)
+
+    def _lies_right(self, op: Op) -> bool:
+        """Whether an operation that works number by number, or on what is whole, has all its tensors alike."""
+        layouts = {self.layouts[n] for n in (*op.operands, *op.results)}
+        if not any(axes for layout in layouts for axes in layout):
+            return True
+        factors = op.factors
+        if len(layouts) > 1 or op.kind in RULES or factors is None:
+            return False
+        return not (factors.replicated or factors.permutation or factors.reduction)
 
     def _complete(self, op: Op, number: int, value: int, layout: Sharding, sums: tuple[PartialSum, ...]) -> None:
         """Sums up what is partial and lays the result out as asked."""

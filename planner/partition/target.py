@@ -27,9 +27,10 @@ class Target:
     """``scatters_whole``: a sum over all devices whose parts are kept apart is one ring's reduce-scatter.
 
     The TPU compiler fuses a sum with the slice of it that a device keeps where it runs over one ring: for every group
-    smaller than the machine, and for all of a machine of one dim, or of two that differ (or two by two). ``devices`` is
-    how many there are. ``window_flops_per_byte`` is how many operations of a product hide a byte of its collective in a
-    loop of permutes; None where the compiler makes no such loops. ``ring_bytes`` is what a ring's pieces may fill.
+    smaller than the machine, and for all of a machine of one dim, or of two that differ (or two by two chips of one
+    core). ``devices`` is how many there are. ``window_flops_per_byte`` is how many operations of a product hide a byte
+    of its collective in a loop of permutes; None where the compiler makes no such loops. ``ring_bytes`` is what a
+    ring's pieces may fill.
     """
 
     devices: int
@@ -44,7 +45,9 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
     if machine is None:
         return Target(devices, is_tpu=platform == "tpu")
     sizes = [size for name, size in machine.dims if size > 1 and name not in (CORE, *OUTER)]
-    one_ring = len(sizes) < 2 or (len(sizes) == 2 and (sizes[0] != sizes[1] or sizes == [2, 2]))
+    cores = dict(machine.dims).get(CORE, 1)
+    square = [2, 2] if cores == 1 else []
+    one_ring = len(sizes) < 2 or (len(sizes) == 2 and (sizes[0] != sizes[1] or sizes == square))
     return Target(
         devices=math.prod(machine.sizes),
         is_tpu=machine.platform == "tpu",

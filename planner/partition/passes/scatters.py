@@ -98,8 +98,8 @@ class _Scattering:
 
 
 def _in_tiles(part: Value, dim: int) -> bool:
-    """Whether a part is whole tiles: the compiler cuts no tile."""
-    return part.num_bytes >= TILE_BYTES and part.shape[dim] % _unit(part, dim) == 0
+    """Whether a part is whole tiles, in a memory layout that suits: the compiler cuts no tile."""
+    return part.num_bytes >= TILE_BYTES and (len(part.shape) > 2 or part.shape[dim] % SUBLANES == 0)
 
 
 def _unit(part: Value, dim: int) -> int:
