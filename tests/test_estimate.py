@@ -29,6 +29,7 @@ from meshwright.planner.compute.calibration import FitError
 from meshwright.planner.compute.coefficients import Coefficients
 from meshwright.planner.estimate.roofline import matrix_work
 from meshwright.planner.estimate.traffic import tariff
+from meshwright.planner.explain.text import tables
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.topology import physical
 
@@ -117,6 +118,27 @@ def test_a_loop_is_priced_by_its_turns() -> None:
     assert long.compute_s == pytest.approx(24 * short.compute_s, rel=0.2)
 
 
+def test_collectives_know_the_weights_whose_gradients_they_add_up() -> None:
+    def loss(params: Any, batch: Any) -> jax.Array:
+        x, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), batch["x"] @ params["first"], params["rest"])
+        return jnp.mean((x - batch["y"]) ** 2)
+
+    def step(params: Any, opt: Any, batch: Any) -> Any:
+        gradients = jax.grad(loss)(params, batch)
+        opt = jax.tree.map(lambda m, g: 0.9 * m + g, opt, gradients)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, opt), opt
+
+    shapes = {"first": (K, K), "rest": (3, K, K)}
+    params = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    batch = {name: jax.ShapeDtypeStruct((B, K), jnp.float32) for name in "xy"}
+    told = "meshwright: 1\ntopology: v5e:2x2\nmesh: {data: 4}\ntensors:\n  batch/**: B@data K\n  '**': replicate\n"
+    estimate = mw.estimate(loads(told, "p"), step, (params, params, batch))
+    summed = {c.gradient_of: (c.times, c.total_bytes) for c in estimate.collectives if c.gradient_of}
+    assert summed == {("params/first",): (1, K * K * F32), ("params/rest",): (3, 3 * K * K * F32)}
+    (shown,) = [table for table in tables(estimate) if table.title.startswith("Gradients")]
+    assert {row[0] for row in shown.rows} == {"params/first", "params/rest"}
+
+
 @pytest.mark.parametrize("topology", ["cpu:4", "h100:4x1", "v3:1x2", "v4:2x1x1", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x1x1"])
 def test_every_kind_of_machine_has_a_price(topology: str) -> None:
     estimate = mw.estimate(plan(topology), product(), ARGS)
@@ -176,7 +198,7 @@ def test_an_explicit_device_assignment_is_read_for_its_device_order() -> None:
 
 def test_graphs_are_forgotten_with_their_steps_and_are_bounded() -> None:
     cache = GraphCache()
-    known = Known(graph=None, kinds={}, notes=(), order=None)
+    known = Known(graph=None, kinds={}, returned={}, notes=(), order=None)
     step = product()
     for key in range(MAX_GRAPHS + 3):
         cache.put(step, key, known)

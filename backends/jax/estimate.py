@@ -76,6 +76,7 @@ def _known(
         known = Known(
             graph=read.graph,
             kinds=argument_kinds(read.traced),
+            returned={tensor.path: tensor.returns for tensor in read.traced.results if tensor.returns},
             notes=read.notes,
             order=order if names_devices else None,
         )

@@ -21,13 +21,15 @@ MAX_GRAPHS = 32
 class Known:
     """A step's graph, what a device runs of it by the target that it was partitioned for, and what that takes by chip.
 
-    ``kinds`` says what each argument is for, by its path; ``notes`` what was done to the step beyond what the plan
+    ``kinds`` says what each argument is for, by its path; ``returned`` which argument a result is the next
+    value of; ``notes`` what was done to the step beyond what the plan
     says. ``order`` is the device order that explicit assignments were read for, None where no layout names devices:
     then the same graph serves whatever the order.
     """
 
     graph: Graph
     kinds: Mapping[str, str]
+    returned: Mapping[str, str]
     notes: tuple[str, ...]
     order: bytes | None
     programs: dict[Target, DeviceProgram] = field(default_factory=dict)
@@ -40,7 +42,9 @@ class Known:
         if key not in self.works or self.works[key].chip != machine.chip:
             if aim not in self.programs:
                 self.programs[aim] = device_program(self.graph, machine)
-            self.works[key] = device_work(self.programs[aim], machine, kinds=self.kinds, calibration=calibration)
+            self.works[key] = device_work(
+                self.programs[aim], machine, kinds=self.kinds, returned=self.returned, calibration=calibration
+            )
         return self.works[key]
 
 

@@ -84,6 +84,7 @@ def _collective(collective: PredictedCollective) -> dict[str, Any]:
         "predicted_s": collective.predicted_s,
         "algorithm": collective.algorithm,
         "bottleneck": collective.bottleneck,
+        "gradient_of": list(collective.gradient_of),
         "source": collective.origin.source,
         "op_name": collective.origin.scope,
         "position": collective.position,

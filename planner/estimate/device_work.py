@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from ..chip import Chip
 from ..compute import Calibration, speed_of
 from ..compute.price import price_at
+from ..memory.kinds import WEIGHTS
 from ..topology import Machine
 from .device_program import DeviceProgram
 from .figures import Bound, PredictedKernel, PredictedMemory, TensorLayout
+from .gradients import gradients
 from .held import held
 from .layouts import layouts
 from .roofline import bound
@@ -28,6 +30,7 @@ class DeviceWork:
     memory: PredictedMemory
     bound: Bound
     tensors: tuple[TensorLayout, ...]
+    gradients: Mapping[int, tuple[str, ...]]
 
 
 def device_work(
@@ -35,13 +38,16 @@ def device_work(
     machine: Machine,
     *,
     kinds: Mapping[str, str] | None = None,
+    returned: Mapping[str, str] | None = None,
     calibration: Calibration | None = None,
 ) -> DeviceWork:
     """What a device of this machine does.
 
-    ``kinds`` is what each argument is for, by its path; ``calibration`` prices kernels in place of the table that ships
-    for the chip.
+    ``kinds`` is what each argument is for, by its path; ``returned`` the path of the argument that a result is the next
+    value of, by the result's; ``calibration`` prices kernels in place of the table that ships for the chip.
     """
+    kinds = kinds or {}
+    weights = {path: name for path, name in (returned or {}).items() if kinds.get(name) == WEIGHTS}
     program, speed = laid_out.program, speed_of(machine.chip, calibration)
     found = kernels(program, price_at(program, speed), counts_all=machine.platform != "tpu")
     return DeviceWork(
@@ -49,7 +55,8 @@ def device_work(
         chip=machine.chip,
         kernels=tuple(found),
         compute_source=speed.source,
-        memory=held(program, machine, kinds or {}),
+        memory=held(program, machine, kinds),
         bound=bound(laid_out.step, laid_out.local, machine.chip),
         tensors=tuple(layouts(laid_out.step)),
+        gradients=gradients(program, weights),
     )

@@ -25,7 +25,7 @@ def estimate(
     """
     parts = work.laid_out.step.mesh
     prices = tariff(mesh, machine, parts)
-    priced = tuple(collectives(work.laid_out.program, prices))
+    priced = tuple(collectives(work.laid_out.program, prices, work.gradients))
     limit, limit_of = memory_limit(machine, limit_bytes)
     return Estimate(
         topology=str(machine.topology),

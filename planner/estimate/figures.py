@@ -20,8 +20,8 @@ class PredictedCollective:
     ``num_bytes`` is what one device holds of it each time it runs: the larger of its operands and its results.
     ``times`` is how often a step runs it, ``dims`` are those of the tensor that it gathers, scatters or exchanges,
     ``group_size`` how many devices it joins (two for a permute), ``across_slices`` whether it crosses the data-centre
-    network. ``predicted_s`` is what it takes each time, by ``algorithm``, waiting for ``bottleneck``. ``position``
-    orders it among all that a step runs.
+    network. ``predicted_s`` is what it takes each time, by ``algorithm``, waiting for ``bottleneck``. ``gradient_of``
+    are the weights whose gradients it adds up. ``position`` orders it among all that a step runs.
     """
 
     kind: str
@@ -35,6 +35,7 @@ class PredictedCollective:
     predicted_s: float
     algorithm: str
     bottleneck: str
+    gradient_of: tuple[str, ...] = ()
     origin: Origin
     position: int
 

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from ..compute import KernelPrice
 from ..graph import Op, Origin
@@ -48,12 +49,18 @@ def kernels(program: Program, prices: Iterable[KernelPrice], *, counts_all: bool
         )
 
 
-def collectives(program: Program, tariff: Tariff) -> Iterator[PredictedCollective]:
-    """The collectives, with the prices of a tariff; those that join one device alone are left out."""
+def collectives(
+    program: Program, tariff: Tariff, gradients: Mapping[int, tuple[str, ...]]
+) -> Iterator[PredictedCollective]:
+    """The collectives, with the prices of a tariff; those that join one device alone are left out.
+
+    ``gradients`` are the weights whose gradients each adds up, by ``id`` of its op.
+    """
     for position, (inner, kernel, times) in enumerate(program.walk()):
         op = _collective(inner, kernel)
         if op is not None and group_size(tariff.network.mesh, axes_of(op)) > 1:
-            yield _priced(inner, op, times, position, tariff)
+            priced = _priced(inner, op, times, position, tariff)
+            yield replace(priced, gradient_of=gradients[id(op)]) if id(op) in gradients else priced
 
 
 def _priced(program: Program, op: Op, times: int, position: int, tariff: Tariff) -> PredictedCollective:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..estimate.figures import Estimate
-from .communication import axis_table, by_axis, by_source
+from .communication import axis_table, by_axis, by_gradient, by_source
 from .memory import kind_table, tensor_table
 from .rows import Rows, binary, columns, duration
 from .time import layer_table, operation_table, time_table, unit_table
@@ -41,6 +41,7 @@ def tables(estimate: Estimate) -> list[Rows]:
         axis_table(estimate),
         by_axis(estimate),
         by_source(estimate),
+        by_gradient(estimate),
     )
     return [table for table in made if table.rows]
 
