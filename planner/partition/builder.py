@@ -18,6 +18,7 @@ class Builder:
         self.mesh = mesh
         self.values: list[Value] = []
         self.ops: list[Op] = []
+        self._made: dict[tuple[object, ...], int] = {}
         self._standing: dict[tuple[int, Sharding], int] = {}
         self._steps: dict[tuple[Sharding, Sharding], tuple[Step, ...]] = {}
         self._known: dict[tuple[tuple[int, ...], str, Sharding], Value] = {}
@@ -59,6 +60,14 @@ class Builder:
             )
         )
         return numbers
+
+    def once(self, key: tuple[object, ...], kind: str, operand: int, result: Value, asker: Op) -> int:
+        """The result of an operation on one value, written down the first time that it is asked for."""
+        found = self._made.get(key)
+        if found is None:
+            (found,) = self.op(kind, (operand,), (result,), {}, asker.origin)
+            self._made[key] = found
+        return found
 
     def reshard(self, value: int, whole: Value, source: Sharding, target: Sharding, origin: Origin) -> int:
         """The value in another layout; ``whole`` is the global one. Where it stands so already it is used again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..graph import Sharding
+from ..graph import Axes, Sharding
 from .elementwise import follow_result
 from .factors import layouts, split_of
 from .layout import local_shape, ways
@@ -35,12 +35,25 @@ def _without_dims(layout: Sharding, whole: list[bool]) -> Sharding:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A window along one dim: so many positions ``stride`` apart, ``low`` of them before the first number."""
+    """A window along one dim: ``size`` positions ``dilation`` apart, at every ``stride``-th place of the result.
+
+    ``low`` places stand before the first number, ``spread`` is how far apart the numbers themselves are put.
+    """
 
     size: int = 1
     stride: int = 1
     low: int = 0
     dilation: int = 1
+    spread: int = 1
+
+    def first(self, place: int) -> int:
+        """The first number that a place of the result reads."""
+        return -((self.low - place * self.stride) // self.spread)
+
+    def last(self, place: int) -> int:
+        """The last number that a place of the result reads."""
+        reach = (self.size - 1) * self.dilation
+        return (place * self.stride - self.low + reach) // self.spread
 
 
 def halo_rule(asked: Asked) -> Strategy:
@@ -69,14 +82,16 @@ def halo(asked: Asked, side: Side, dim: int, out_dim: int | None = None) -> Halo
     axes = asked.results[0][out]
     parts = ways(axes, asked.mesh)
     own, made = (-(-size // parts) for size in (asked.reads[0].shape[dim], asked.makes[0].shape[out]))
-    reach = 1 + (side.size - 1) * side.dilation
-    first = [i * made * side.stride - side.low for i in range(parts)]
-    low = max(0, *(i * own - first[i] for i in range(1, parts)))
-    last = [start + (made - 1) * side.stride + reach for start in first]
-    high = max(0, *(last[i] - (i + 1) * own for i in range(parts - 1)))
-    if low + high >= (parts - 1) * own:
-        return None
-    return Halo(0, dim, axes, low, high)
+    needed = [(side.first(i * made), side.last((i + 1) * made - 1)) for i in range(parts)]
+    return neighbours(dim, axes, own, needed)
+
+
+def neighbours(dim: int, axes: Axes, own: int, needed: Sequence[tuple[int, int]]) -> Halo | None:
+    """The halo of parts of ``own`` rows that need these rows, first and last; None where it is nearly all."""
+    parts = len(needed)
+    low = max(0, *(i * own - first for i, (first, _) in enumerate(needed[1:], 1)))
+    high = max(0, *(last + 1 - (i + 1) * own for i, (_, last) in enumerate(needed[:-1])))
+    return None if low + high >= (parts - 1) * own else Halo(0, dim, axes, low, high)
 
 
 def _sides(asked: Asked) -> list[Side]:
@@ -84,7 +99,8 @@ def _sides(asked: Asked) -> list[Side]:
     if asked.op.kind == "slice":
         return [Side(1, s, -b) for b, s in zip(given["start_indices"], given["strides"], strict=True)]
     if asked.op.kind == "pad":
-        return [Side(1, 1, low) for low in given["edge_padding_low"]]
+        sides = zip(given["edge_padding_low"], given["interior_padding"], strict=True)
+        return [Side(1, 1, low, 1, 1 + between) for low, between in sides]
     sizes, strides = given["window_dimensions"], given["window_strides"] or (1,) * rank
     lows = [low for low, _ in given["padding"]] if given.get("padding") else [0] * rank
     return windows(sizes, strides, lows, given.get("window_dilations") or (1,) * rank)

@@ -26,7 +26,7 @@ def share_gathers(graph: Graph) -> Graph:
     for op in graph.ops:
         op = _renamed(op, renamed)
         if op.kind in (ALL_GATHER, COLLECTIVE_PERMUTE):
-            key = (op.kind, op.operands, op.attributes["axes"], op.attributes["dimensions"])
+            key = (op.kind, op.operands, op.attributes["axes"], op.attributes["dimensions"], op.attributes.get("shift"))
             first = earlier.get(key)
             if first is not None and _near(op, first, heights, lowest):
                 was, now = op.results[0], first.results[0]
