@@ -23,8 +23,13 @@ def without_repetition(module: Any) -> None:
 
 
 def _key(operation: Any) -> Any:
+    """What an operation computes; itself where its attributes cannot be read, as of complex constants."""
     types = tuple(result.type for result in operation.results)
-    return operation.name, tuple(operation.operands), types, tuple(operation.attributes.items())
+    try:
+        attributes = tuple(operation.attributes.items())
+    except TypeError:
+        return operation
+    return operation.name, tuple(operation.operands), types, attributes
 
 
 def _blocks(operation: Any) -> Iterator[Any]:
