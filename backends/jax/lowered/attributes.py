@@ -90,10 +90,7 @@ def splat(attribute: Any) -> dict[str, Any]:
     attribute = attribute.maybe_downcast()
     if not isinstance(attribute, ir.DenseElementsAttr) or not attribute.is_splat:
         return {}
-    try:
-        return {"splat": attribute.get_splat_value().value}
-    except (AttributeError, ValueError):  # of a dtype that Python's bindings have no number for
-        return {"splat": str(attribute.get_splat_value())}
+    return {"splat": plain(attribute.get_splat_value())}
 
 
 def reducer(regions: Any) -> dict[str, Any]:

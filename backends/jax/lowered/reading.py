@@ -37,11 +37,12 @@ class Reading:
 
     def sharding(self, attribute: Any) -> Sharding:
         """A ``sdy.sharding``."""
-        return _once(self._shardings, attribute, axes_by_dim)
+        return _once(self._shardings, attribute, axes_by_dim)  # type: ignore[no-any-return]
 
     def per_value(self, attribute: Any) -> tuple[Sharding, ...]:
         """A ``sdy.sharding_per_value``."""
-        return _once(self._per_value, attribute, lambda a: tuple(self.sharding(s) for s in each_sharding(a)))
+        read = lambda a: tuple(self.sharding(each) for each in each_sharding(a))  # noqa: E731
+        return _once(self._per_value, attribute, read)  # type: ignore[no-any-return]
 
     def results(self, operation: Any, attributes: Mapping[str, Any]) -> list[Value]:
         """The values that an operation makes."""
@@ -74,8 +75,12 @@ class Reading:
         return found
 
     def constant(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What is known of a constant."""
-        return _once(self._attributes, ("value", attributes["value"]), lambda key: splat(key[1]))
+        """What is known of a constant: nothing of a complex one, whose value Python cannot read."""
+        try:
+            attributes["value"]
+        except TypeError:
+            return {}
+        return _once(self._attributes, ("value", attributes["value"]), lambda key: splat(key[1]))  # type: ignore[no-any-return]
 
 
 def _once(known: dict[Any, Any], key: Any, read: Callable[[Any], Any]) -> Any:

@@ -132,16 +132,28 @@ def select(op: Any, rewriter: Rewriter) -> bool:
 
 def fold(op: Any, rewriter: Rewriter) -> bool:
     """What is computed of constants that are the same number everywhere is one."""
-    numbers = [splat_of(operand) for operand in op.operands]
+    numbers = [number for operand in op.operands if (number := splat_of(operand)) is not None]
     dtype = op.results[0].type.element_type
-    if any(number is None for number in numbers) or isinstance(dtype, ir.ComplexType):
+    if len(numbers) < len(op.operands) or not isinstance(dtype, (ir.FloatType, ir.IntegerType)):
         return False
     if op.name == DIVIDE and (not is_floating(dtype) or not numbers[1]):
         return False
     compute = COMPARED[plain(op.attributes["comparison_direction"])] if op.name == COMPARE else FOLDED[op.name]
-    folded = rewriter.constant(compute(*numbers), dtype, op)
-    rewriter.replace(op, rewriter.spread(folded, shape_of(op.results[0]), op))
-    return True
+    number = _held(compute(*numbers), dtype)
+    if number is not None:
+        folded = rewriter.constant(number, dtype, op)
+        rewriter.replace(op, rewriter.spread(folded, shape_of(op.results[0]), op))
+    return number is not None
+
+
+def _held(number: Number, dtype: Any) -> Number | None:
+    """A number as a dtype holds it; None where that is not the number itself, save for its fraction."""
+    if is_floating(dtype):
+        return float(number)
+    if dtype.width == 1:
+        return bool(number)
+    low = 0 if dtype.is_unsigned else -(2 ** (dtype.width - 1))
+    return int(number) if math.isfinite(number) and low <= number < 2 ** (dtype.width - 1) else None
 
 
 def is_sum(op: Any) -> bool:

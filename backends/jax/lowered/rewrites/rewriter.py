@@ -24,7 +24,12 @@ class Rewriter:
     def create(self, name: str, operands: Sequence[Any], kind: Any, at: Any, attributes: Mapping[str, Any]) -> Any:
         """The value of a new operation, which stands where ``at`` does and was written where that was."""
         new = ir.Operation.create(
-            name, results=[kind], operands=operands, attributes=attributes, loc=at.location, ip=ir.InsertionPoint(at)
+            name,
+            results=[kind],
+            operands=operands,
+            attributes=dict(attributes),
+            loc=at.location,
+            ip=ir.InsertionPoint(at),
         )
         self.made.append(new)
         return new.results[0]
