@@ -171,9 +171,9 @@ class Estimate:
     peak_bytes: int
     limit_bytes: int | None
     limit_of: str
-    collectives: tuple[PredictedCollective, ...]
-    kernels: tuple[PredictedKernel, ...]
-    memory: PredictedMemory
+    collectives: tuple[PredictedCollective, ...] = field(repr=False)
+    kernels: tuple[PredictedKernel, ...] = field(repr=False)
+    memory: PredictedMemory = field(repr=False)
     bound: Bound
     axes: tuple[AxisPlace, ...] = ()
     parts: Mapping[str, int] = field(default_factory=dict)
