@@ -426,3 +426,16 @@ def test_calibrate_writes_a_table_and_says_how_well_it_fits(
     assert run("calibrate", "v3:3x99") == 2
     assert "MW204" in capsys.readouterr().err
     assert run("calibrate", "nonsense") == 2
+
+
+def test_a_step_that_fills_the_memory_has_a_price() -> None:
+    def step(params: Any, opt: Any, batch: Any) -> Any:
+        gradients = jax.grad(lambda p: jnp.mean(jnp.tanh(batch @ p["wi"]) @ p["wo"]))(params)
+        opt = jax.tree.map(lambda m, g: 0.9 * m + g, opt, gradients)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, opt), opt
+
+    shapes = {"wi": (8192, 32768), "wo": (32768, 8192)}
+    params = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    told = "meshwright: 1\ntopology: v3:1x1\nmesh: {data: 2}\ntensors: {'**': replicate}\n"
+    estimate = mw.estimate(loads(told, "p"), step, (params, params, jax.ShapeDtypeStruct((2048, 8192), jnp.float32)))
+    assert estimate.peak_bytes > 0.85 * estimate.limit_bytes
