@@ -434,7 +434,7 @@ def test_a_step_that_fills_the_memory_has_a_price() -> None:
         opt = jax.tree.map(lambda m, g: 0.9 * m + g, opt, gradients)
         return jax.tree.map(lambda p, m: p - 0.1 * m, params, opt), opt
 
-    shapes = {"wi": (8192, 32768), "wo": (32768, 8192)}
+    shapes = {"wi": (8192, 65536), "wo": (65536, 8192)}
     params = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
     told = "meshwright: 1\ntopology: v3:1x1\nmesh: {data: 2}\ntensors: {'**': replicate}\n"
     estimate = mw.estimate(loads(told, "p"), step, (params, params, jax.ShapeDtypeStruct((2048, 8192), jnp.float32)))
