@@ -98,6 +98,8 @@ CASES = {
         (normal(0, 3, 3, 3, 3), normal(1, 2, 3, 8, 8)),
     ),
     "divisions": (lambda x: x / 3.0 / (x + 5.0) / (x * x + 1.0) - 0.0, (normal(0, 4, 6),)),
+    "complex": (lambda x: jnp.exp(1j * x).imag * 1.0, (normal(0, 4, 6),)),
+    "random": (lambda x: x + jax.random.normal(jax.random.key(0), (4, 6)), (normal(0, 4, 6),)),
     "gelu": (jax.grad(lambda x: jnp.sum(jax.nn.gelu(x) + jax.nn.silu(x))), (normal(0, 4, 6),)),
 }
 

@@ -8,7 +8,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from ....planner.graph import Factors, Sharding, Value
-from .attributes import LEFT_OUT, splat, spread
+from .attributes import LEFT_OUT, splat, spread, value_of
 from .device_groups import axes_of_groups
 from .origins import Origins
 from .shardings import RESHARDS, axes_by_dim, each_sharding, factors
@@ -21,6 +21,7 @@ class Reading:
         self.mesh = mesh
         self.origins = Origins()
         self._attributes: dict[tuple[str, Any], Mapping[str, Any]] = {}
+        self._constants: dict[Any, Mapping[str, Any]] = {}
         self._factors: dict[Any, Factors] = {}
         self._shardings: dict[Any, Sharding] = {}
         self._per_value: dict[Any, tuple[Sharding, ...]] = {}
@@ -74,13 +75,10 @@ class Reading:
             found |= axes_of_groups(attributes["replica_groups"], self.mesh)
         return found
 
-    def constant(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What is known of a constant: nothing of a complex one, whose value Python cannot read."""
-        try:
-            attributes["value"]
-        except TypeError:
-            return {}
-        return _once(self._attributes, ("value", attributes["value"]), lambda key: splat(key[1]))  # type: ignore[no-any-return]
+    def constant(self, operation: Any) -> Mapping[str, Any]:
+        """What is known of a constant."""
+        value = value_of(operation)
+        return {} if value is None else _once(self._constants, value, lambda _: splat(operation))
 
 
 def _once(known: dict[Any, Any], key: Any, read: Callable[[Any], Any]) -> Any:

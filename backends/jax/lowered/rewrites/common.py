@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..attributes import value_of
+from .rewriter import CONSTANT
+
 KEPT = ("stablehlo.custom_call", "stablehlo.rng", "stablehlo.rng_bit_generator", "stablehlo.iota", "func.call")
 
 
@@ -14,12 +17,16 @@ def without_repetition(module: Any) -> None:
         known: dict[Any, Any] = {}
         for op in list(block.operations)[:-1]:
             operation = op.operation
-            if len(operation.regions) or not len(operation.results) or operation.name in KEPT:
+            if len(operation.regions) or not len(operation.results) or _is_kept(operation):
                 continue
             same = known.setdefault(_key(operation), operation)
             if same != operation:
                 for old, new in zip(operation.results, same.results, strict=True):
                     old.replace_all_uses_with(new)
+
+
+def _is_kept(operation: Any) -> bool:
+    return operation.name in KEPT or (operation.name == CONSTANT and value_of(operation) is None)
 
 
 def _key(operation: Any) -> Any:

@@ -7,6 +7,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from ..attributes import value_of
+
 RESHAPE = "stablehlo.reshape"
 BROADCAST = "stablehlo.broadcast_in_dim"
 CONSTANT = "stablehlo.constant"
@@ -101,8 +103,8 @@ def splat_of(value: Any) -> Number | None:
         found = made_by(found.operands[0])
     if found is None or found.name != CONSTANT:
         return None
-    said = ir.DenseElementsAttr(found.attributes["value"])
-    number = said.get_splat_value() if said.is_splat else None
+    said = value_of(found)
+    number = said.get_splat_value() if isinstance(said, ir.DenseElementsAttr) and said.is_splat else None
     return number.value if isinstance(number, (ir.BoolAttr, ir.IntegerAttr, ir.FloatAttr)) else None
 
 
