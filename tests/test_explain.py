@@ -240,5 +240,7 @@ def test_a_difference_shows_what_moves_with_its_sign() -> None:
     assert rows["memory: cache"] == ("0 B", "2.00 MiB", "+2.00 MiB")
     assert rows["memory: weights"] == ("2.00 MiB", "1.00 MiB", "-1.00 MiB (-50.0%)")
     assert rows["communicated: all-gather"] == ("2.00 MiB", "0 B", "-2.00 MiB (-100.0%)")
+    more = difference_table(before, replace(after, comm_s=90e-3)).rows
+    assert more[1][3] == "+87.000 ms (30 times)"
     said = difference_json(before, after)
     assert said["peak_bytes"] == {"before": 6 * MIB, "after": 3 * MIB, "change": -3 * MIB}
