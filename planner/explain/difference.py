@@ -8,7 +8,6 @@ from typing import Any
 from ..estimate.figures import Estimate
 from .rows import Rows, binary, duration
 
-
 MANY = 10
 
 
