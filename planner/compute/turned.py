@@ -1,8 +1,8 @@
 """Gradients of weights that come out transposed, and the copies that setting them right costs.
 
-For chips whose matrix units are 256 wide the compiler leaves a weight's gradient as JAX writes it, transposed, where what
-the weight multiplies is an argument of the step, as in a first layer. The gradient then lies the other way, its update
-with it, and all that the update takes of the step's arguments and gives back as results is copied, transposed.
+For chips whose matrix units are 256 wide the compiler leaves a weight's gradient as JAX writes it, transposed, where
+what the weight multiplies is an argument of the step, as in a first layer. The gradient then lies the other way, its
+update with it, and all that the update takes of the arguments and gives back as results is copied, transposed.
 """
 
 from __future__ import annotations
