@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..graph import Axes, Sharding
 from .elementwise import follow_result
 from .factors import layouts, split_of
 from .layout import local_shape, ways
-from .strategy import Asked, Halo, Strategy
+from .strategy import Asked, Halo, PartialSum, Strategy
 
 
 def dynamic_slice_rule(asked: Asked) -> Strategy:
@@ -66,6 +66,8 @@ def halo_rule(asked: Asked) -> Strategy:
     dims = [d for d, own in enumerate(factors.results[0]) if moving & set(own) and asked.results[0][d]]
     if not dims:
         return follow_result(asked)
+    if asked.op.kind == "slice" and any(_is_sliver(asked, d) for d in dims):
+        return _sliver(asked)
     halos = [halo(asked, side, d) for d, side in enumerate(_sides(asked)) if d in dims]
     if any(h is None for h in halos):
         return follow_result(asked)
@@ -74,6 +76,49 @@ def halo_rule(asked: Asked) -> Strategy:
         made=asked.results,
         halos=tuple(h for h in halos if h is not None and h.low + h.high > 0),
     )
+
+
+def concatenate_rule(asked: Asked) -> Strategy:
+    """As the result lies; along a split dim each operand's rows move by as much as stands before it."""
+    dim = int(asked.op.attributes.get("dimension", 0))
+    layout = asked.results[0]
+    if not layout[dim]:
+        return Strategy(operands=(layout,) * len(asked.operands), made=(layout,))
+    halos, operands, before = [], [], 0
+    for number, value in enumerate(asked.reads):
+        found = _shifted(asked, dim, value.shape[dim], before)
+        whole = tuple(() if d == dim else axes for d, axes in enumerate(layout))
+        operands.append(layout if found is not None else whole)
+        if found is not None and found.low + found.high > 0:
+            halos.append(replace(found, operand=number))
+        before += value.shape[dim]
+    return Strategy(operands=tuple(operands), made=(layout,), halos=tuple(halos))
+
+
+def _shifted(asked: Asked, dim: int, size: int, before: int) -> Halo | None:
+    """The halo of an operand of this size that stands after so many rows of the result."""
+    axes = asked.results[0][dim]
+    parts = ways(axes, asked.mesh)
+    own, made = -(-size // parts), -(-asked.makes[0].shape[dim] // parts)
+    needed = []
+    for i in range(parts):
+        first, last = max(0, i * made - before), min(size, (i + 1) * made - before) - 1
+        needed.append((first, last) if first <= last else (i * own, (i + 1) * own - 1))
+    return neighbours(dim, axes, own, needed)
+
+
+def _is_sliver(asked: Asked, dim: int) -> bool:
+    """Whether what is cut out of a dim is fewer rows than it has parts."""
+    return asked.makes[0].shape[dim] < ways(asked.results[0][dim], asked.mesh)
+
+
+def _sliver(asked: Asked) -> Strategy:
+    """A few rows are cut out where they lie and summed with the others' zeros."""
+    cut = [a != b for a, b in zip(asked.reads[0].shape, asked.makes[0].shape, strict=True)]
+    layout = asked.operands[0]
+    axes = tuple(axis for own, gone in zip(layout, cut, strict=True) if gone for axis in own)
+    made = _without_dims(layout, cut)
+    return Strategy(operands=(layout,), made=(made,), sums=(PartialSum(axes),) if axes else ())
 
 
 def halo(asked: Asked, side: Side, dim: int, out_dim: int | None = None) -> Halo | None:

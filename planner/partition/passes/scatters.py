@@ -67,7 +67,8 @@ class _Scattering:
             return False
         if not target.is_tpu or not (target.scatters_whole or ways(axes, self.mesh) < target.devices):
             return False
-        return _in_tiles(self.values[kept.results[0]], self._dim(kept))
+        whole, part = self.values[kept.operands[0]], self.values[kept.results[0]]
+        return whole != part and _in_tiles(part, self._dim(kept))
 
     def _dim(self, kept: Op) -> int:
         """The dim that is scattered, the major one where there are several."""
