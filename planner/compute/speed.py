@@ -63,6 +63,8 @@ def _assumed(chip: Chip) -> Speed:
         single_window_bytes=UNBOUNDED_BYTES,
         product_window_bytes=UNBOUNDED_BYTES,
         fill_bytes=0.0,
+        tile_bytes=UNBOUNDED_BYTES,
+        held_bytes=UNBOUNDED_BYTES,
         near_bytes=0.0,
         near_total_bytes=0.0,
     )

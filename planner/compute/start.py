@@ -10,6 +10,8 @@ CLOCK_HZ = 1e9
 
 HBM_BYTES_PER_S, FLOPS_PER_S = 5e11, 1e14
 SMALL_VMEM_BYTES = 32 * MIB
+WINDOWS_BYTES = 16 * MIB
+"""Of vector memory, what the compiler keeps for the windows of the kernel that runs."""
 
 
 def first_guess(chip: Chip) -> Coefficients:
@@ -28,6 +30,8 @@ def first_guess(chip: Chip) -> Coefficients:
         single_window_bytes=0.5 * MIB,
         product_window_bytes=3.0 * MIB,
         fill_bytes=4.0 * MIB,
+        tile_bytes=2.5 * MIB,
+        held_bytes=4.0 * MIB,
         near_bytes=vmem_bytes / 2 if roomy else 0.0,
-        near_total_bytes=vmem_bytes * 0.85 if roomy else 0.0,
+        near_total_bytes=float(vmem_bytes - WINDOWS_BYTES) if roomy else 0.0,
     )

@@ -11,6 +11,7 @@ from ..graph import Graph, Op, Value
 from ..kernels import Kernel
 from .demand import demanded
 from .products import Product, product_of
+from .sides import sides_of
 
 LANES, SUBLANES, WORD_BYTES = 128, 8, 4
 REGISTER_ELEMENTS = LANES * SUBLANES
@@ -28,19 +29,23 @@ class Work:
     """What a kernel has to do. ``kind`` is that of its cost: ``loop``, ``product``, ``alone`` or ``free``.
 
     ``reads`` and ``writes`` are the bytes, padded to tiles, of each value it takes from memory and leaves there.
+    ``sides`` says on which side of a product each read stands.
     ``spill_bytes`` is what it goes through without keeping it: the full-size result that a reduction adds up or that
-    is rounded to a narrower dtype. ``registers`` are vector operations, 1024 numbers each.
+    is rounded to a narrower dtype. ``registers`` are vector operations, 1024 numbers each. ``result_bytes`` are
+    those of a product of the batch, as float32.
     """
 
     kind: str
     products: tuple[Product, ...] = ()
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
+    sides: tuple[int, ...] = ()
     spill_bytes: int = 0
     registers: float = 0.0
     space_bytes: int = 0
     single: bool = False
     flops: float = 0.0
+    result_bytes: float = 0.0
 
 
 def work_of(graph: Graph, kernel: Kernel) -> Work:
@@ -57,11 +62,13 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         products=products,
         reads=tuple(_part(graph.values[v], need.get(v, 0)) for v in kernel.reads),
         writes=tuple(padded_bytes(graph.values[v]) for v in kernel.writes),
+        sides=sides_of(graph, ops, kernel.reads) if products else (),
         spill_bytes=_spilled(graph, kernel, space, bool(products)),
         registers=sum(_registers(op, need) for op in real),
         space_bytes=space * WORD_BYTES,
         single=len(real) == 1 and not products,
         flops=sum(2.0 * each.multiply_adds for each in products),
+        result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
     )
 
 
@@ -100,7 +107,7 @@ def _reduced(op: Op) -> tuple[int, ...]:
 
 def _spilled(graph: Graph, kernel: Kernel, space: int, products: bool) -> int:
     whole = [v for v in map(graph.values.__getitem__, kernel.writes) if 2 * v.num_elements >= space or products]
-    narrow = sum(padded_bytes(Value(v.shape, "f32")) for v in whole if v.bits < 32)
+    narrow = max((padded_bytes(Value(v.shape, "f32")) for v in whole if v.bits < 32), default=0)
     return narrow if whole else space * WORD_BYTES
 
 
