@@ -36,6 +36,25 @@ def test_as_many_parts_over_other_axes_are_exchanged_by_a_permute() -> None:
     assert [s.kind for s in reshard_steps((("a",),), (("b",),), mesh)] == [COLLECTIVE_PERMUTE]
 
 
+def test_parts_split_over_two_dims_are_exchanged_then_put_in_order() -> None:
+    """As the TPU compiler does where the axis that moves is the major one: it never gathers the whole."""
+    mesh = {"a": 4, "b": 4}
+    steps = reshard_steps(((), ("a", "b")), (("a",), ("b",)), mesh)
+    assert [(s.kind, s.axes) for s in steps] == [(ALL_TO_ALL, ("b",)), (COLLECTIVE_PERMUTE, ("b", "a"))]
+    back = reshard_steps((("a",), ("b",)), ((), ("a", "b")), mesh)
+    assert [(s.kind, s.axes) for s in back] == [(ALL_TO_ALL, ("a",)), (COLLECTIVE_PERMUTE, ("b", "a"))]
+
+
+def test_so_they_are_where_the_minor_axis_has_other_parts() -> None:
+    steps = reshard_steps(((), ("z", "y")), (("z",), ("y",)), MESH)
+    assert sorted(s.kind for s in steps) == [ALL_TO_ALL, COLLECTIVE_PERMUTE]
+    assert steps[-1].layout == (("z",), ("y",))
+
+
+def test_parts_that_fit_no_such_split_are_gathered() -> None:
+    assert ALL_GATHER in kinds(((), ("x", "y", "z")), (("x",), ("y",)))
+
+
 def test_bytes_are_the_larger_side_of_a_step() -> None:
     source: Sharding = (("x",), ())
     (step,) = reshard_steps(source, ((), ()), MESH)

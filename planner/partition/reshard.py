@@ -61,11 +61,8 @@ def _same_parts(source: Sharding, target: Sharding, mesh: Mesh) -> bool:
 
 
 def _moved_axes(source: Sharding, target: Sharding) -> Axes:
-    found: list[str] = []
-    for a, b in zip(source, target, strict=True):
-        if a != b:
-            found += [axis for axis in (*a, *b) if axis not in found]
-    return tuple(found)
+    pairs = (pair for pair in zip(source, target, strict=True) if pair[0] != pair[1])
+    return tuple(dict.fromkeys(axis for pair in pairs for layout in pair for axis in layout))
 
 
 class _Resharding:
@@ -80,6 +77,8 @@ class _Resharding:
     def steps(self) -> tuple[Step, ...]:
         while self._exchange():
             pass
+        if self._exchange_parts() and self.now != self.target:
+            self._leave(COLLECTIVE_PERMUTE, (), self.target)
         for dim in reversed(range(len(self.now))):
             self._gather(dim)
         if self.now != self.target:
@@ -103,6 +102,38 @@ class _Resharding:
             if other != dim and (*axes, *moving) == self.target[other][: len(axes) + len(moving)]:
                 return other
         return None
+
+    def _exchange_parts(self) -> bool:
+        """Moves parts where one dim's are to be split over two, or two dims' joined, and only their numbers fit.
+
+        The minor ones move, whichever axes they lie on; then all that is left is the order of the devices' parts.
+        """
+        changed = _changed(self.now, self.target)
+        for dim, other in (changed, changed[::-1]) if len(changed) == 2 else ():
+            (before, after), (held, wanted) = (self._parts(each) for each in (dim, other))
+            moving = self._minor(dim, other, before // after)
+            if moving and before % after == 0 and wanted * after == held * before and 1 in (held, after):
+                if moving != self.now[dim][-len(moving) :]:
+                    self._make_minor(dim, moving)
+                self._all_to_all(dim, other, moving)
+                return True
+        return False
+
+    def _parts(self, dim: int) -> tuple[int, int]:
+        """How many parts a dim has, and how many it shall have."""
+        return ways(self.now[dim], self.mesh), ways(self.target[dim], self.mesh)
+
+    def _minor(self, dim: int, other: int, count: int) -> Axes:
+        """The minor axes of a dim that make so many parts, else those that another dim wants; none if neither do."""
+        axes = self.now[dim]
+        tails = [axes[first:] for first in range(len(axes))]
+        asked = tuple(axis for axis in self.target[other] if axis in axes)
+        return next((found for found in (*tails, asked) if found and ways(found, self.mesh) == count), ())
+
+    def _make_minor(self, dim: int, moving: Axes) -> None:
+        now = list(self.now)
+        now[dim] = (*(axis for axis in now[dim] if axis not in moving), *moving)
+        self._leave(COLLECTIVE_PERMUTE, (), tuple(now))
 
     def _all_to_all(self, source: int, to: int, axes: Axes) -> None:
         now = list(self.now)
