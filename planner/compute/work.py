@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..fusion.nature import ELEMENTWISE, PRODUCTS, REDUCE, VIEWS, stands_alone
+from ..fusion.nature import ELEMENTWISE, PRODUCTS, REDUCE, UPDATE, VIEWS, stands_alone
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel
 from .demand import demanded
@@ -56,12 +57,12 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         return Work(kind=FREE)
     need = demanded(graph, ops, kernel.writes)
     products = tuple(product_of(graph, op) for op in real if op.kind in PRODUCTS)
-    space = max(need.get(v, 0) for op in real for v in (*op.results, *_reduced(op)))
+    space = max(_gone_through(op, need) for op in real)
     return Work(
         kind=PRODUCT if products else ALONE if any(map(stands_alone, real)) else LOOP,
         products=products,
         reads=tuple(_part(graph.values[v], need.get(v, 0)) for v in kernel.reads),
-        writes=tuple(padded_bytes(graph.values[v]) for v in kernel.writes),
+        writes=_written(graph, kernel, real),
         sides=sides_of(graph, ops, kernel.reads) if products else (),
         spill_bytes=_spilled(graph, kernel, space, bool(products)),
         registers=sum(_registers(op, need) for op in real),
@@ -101,8 +102,18 @@ def _is_small(graph: Graph, kernel: Kernel) -> bool:
     return all(graph.values[v].num_elements <= 1 for v in (*kernel.reads, *kernel.writes))
 
 
-def _reduced(op: Op) -> tuple[int, ...]:
-    return op.operands[:1] if op.kind == REDUCE else ()
+def _gone_through(op: Op, need: dict[int, int]) -> int:
+    """Elements that an operation goes through: those of what is reduced, or of what is written over."""
+    if op.kind == UPDATE:
+        return need.get(op.operands[1], 0)
+    made = max((need.get(value, 0) for value in op.results), default=0)
+    return max(made, need.get(op.operands[0], 0)) if op.kind == REDUCE else made
+
+
+def _written(graph: Graph, kernel: Kernel, ops: Sequence[Op]) -> tuple[int, ...]:
+    """Padded bytes of each value it writes; of one updated in place, the update's."""
+    updates = {op.results[0]: op.operands[1] for op in ops if op.kind == UPDATE}
+    return tuple(padded_bytes(graph.values[updates.get(value, value)]) for value in kernel.writes)
 
 
 def _spilled(graph: Graph, kernel: Kernel, space: int, products: bool) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ..graph import Graph
 from .group import Group
-from .nature import ELEMENTWISE, REDUCE
+from .nature import ELEMENTWISE, REDUCE, UPDATE
 from .uses import Uses
 
 SEARCH = 64
@@ -87,7 +87,7 @@ class Merging:
 
     def _is_read_in_step(self, value: int, group: Group) -> bool:
         kinds = (self.graph.ops[reader].kind for reader, _ in self.uses.readers[value] if reader in group.ops)
-        return all(kind in ELEMENTWISE or kind in (REDUCE, "reshape") for kind in kinds)
+        return all(kind in ELEMENTWISE or kind in (REDUCE, UPDATE, "reshape") for kind in kinds)
 
     def _join(self, first: int, second: int) -> None:
         one, other = self.groups[first], self.groups.pop(second)
