@@ -8,6 +8,7 @@ from typing import Any
 
 from ..graph import Graph, Op
 from .nature import BARRIER, CONSTANT, IN_PASSING, PRODUCTS, REDUCE
+from .sunk import with_broadcasts_in_loops
 
 ONCE = IN_PASSING | PRODUCTS | {REDUCE, CONSTANT, "partition_id", "gather"}
 UNCHANGED = frozenset({"reshape", "convert", "broadcast_in_dim", "transpose", "copy", "slice"})
@@ -15,7 +16,8 @@ UNCHANGED = frozenset({"reshape", "convert", "broadcast_in_dim", "transpose", "c
 
 def simplify(graph: Graph) -> Graph:
     """The same graph with its values' numbers, without the operations that the compiler drops."""
-    kept = _living(_without_barriers(replace(graph, **_merged(graph))))
+    whole = _without_barriers(replace(graph, **_merged(graph)))
+    kept = _living(with_broadcasts_in_loops(whole))
     return replace(kept, ops=tuple(_inside(op) for op in kept.ops))
 
 
