@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from ..graph import Graph, Value
 from ..kernels import Program
-from .tiles import LANES, aligned, memoised, padded_bytes, round_up, tile_rows
+from .tiles import LANES, aligned, padded_bytes, round_up, tile_rows
 
 SMALLEST_BATCH = 4
 CUT_COPIES = 2
 
 
-def temporary_bytes(program: Program) -> Callable[[Value], int]:
+def convolved_bytes(program: Program) -> Callable[[Value], int]:
     """The bytes of a program's temporaries: those of ``padded_bytes``, but for what convolutions read and make.
 
     A convolution wants its features on the lanes and its batch on the rows (a batch of whole lanes there), and all
@@ -25,9 +25,9 @@ def temporary_bytes(program: Program) -> Callable[[Value], int]:
 
     def num_bytes(value: Value) -> int:
         dims = wanted.get(value.shape)
-        return padded_bytes(value) if dims is None else _convolved_bytes(value, *dims)
+        return padded_bytes(value) if dims is None else _bytes_beside(value, *dims)
 
-    return memoised(num_bytes)
+    return num_bytes
 
 
 def _wanted(graph: Graph) -> dict[tuple[int, ...], tuple[int, int, bool]]:
@@ -45,7 +45,7 @@ def _wanted(graph: Graph) -> dict[tuple[int, ...], tuple[int, int, bool]]:
     return wanted
 
 
-def _convolved_bytes(value: Value, features: int, batch: int, may_cut: bool) -> int:
+def _bytes_beside(value: Value, features: int, batch: int, may_cut: bool) -> int:
     dims = value.shape
     elements = math.prod(dims)
     if not elements or dims[batch] % LANES == 0:

@@ -13,6 +13,7 @@ from ..kernels import Program
 from .flow import Flow
 from .hoisted import NARROW, hoisted_copies
 from .liveness import lifetimes
+from .looked_up import copied_tables, row_bytes
 from .places import takes_over
 from .schedule import Scheduled
 from .tiles import padded_bytes
@@ -26,8 +27,9 @@ class Level:
     ``spans`` are the first and the last point of the temporaries that lie in the large memory, ``num_bytes`` their
     bytes, ``heirs`` which of them take over another's place as that one ends. ``outputs`` are the buffers of a whole
     step's results that have memory of their own. ``copies`` are the values that a buffer holds in bfloat16: one of a
-    number below zero is a copy for the loops from the first to the last point of its span. ``bodies`` are the bodies by
-    the point at which they run.
+    number below zero is a copy for the loops from the first to the last point of its span. ``tables`` are the arguments
+    of which a buffer of a number below zero holds a copy that lies row by row. ``bodies`` are the bodies by the point
+    at which they run.
     """
 
     program: Program
@@ -37,11 +39,14 @@ class Level:
     heirs: Mapping[int, int]
     outputs: frozenset[int] = frozenset()
     copies: Mapping[int, int] = field(default_factory=dict)
+    tables: Mapping[int, int] = field(default_factory=dict)
     bodies: Mapping[int, tuple[Level, ...]] = field(default_factory=dict)
 
     def value(self, buffer: int) -> Value:
         """What lies in a buffer first."""
         values = self.program.graph.values
+        if buffer in self.tables:
+            return values[self.tables[buffer]]
         return replace(values[self.copies[buffer]], dtype=NARROW) if buffer in self.copies else values[buffer]
 
 
@@ -50,11 +55,25 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     graph = step.program.graph
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
     placed = _level(step, chip, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
-    found = hoisted_copies(step.program, step.flow.buffer)
+    return _with_tables(_with_copies(placed, hoisted_copies(step.program, step.flow.buffer)))
+
+
+def _with_copies(placed: Level, found: Mapping[int, tuple[int, int]]) -> Level:
+    """With the narrow copies of ``hoisted_copies``."""
     copies = {value if value in placed.num_bytes else -1 - value: value for value in found}
     spans = {buffer: found[value] for buffer, value in copies.items() if buffer < 0}
-    narrow = {b: padded_bytes(replace(graph.values[value], dtype=NARROW)) for b, value in copies.items()}
+    values = placed.program.graph.values
+    narrow = {b: padded_bytes(replace(values[value], dtype=NARROW)) for b, value in copies.items()}
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **narrow}, copies=copies)
+
+
+def _with_tables(placed: Level) -> Level:
+    """With the copies of tables whose rows are looked up."""
+    found = copied_tables(placed.program, placed.flow.touches)
+    tables = {-1 - value: value for value in found if -1 - value not in placed.copies}
+    spans = {buffer: found[value] for buffer, value in tables.items()}
+    rows = {buffer: row_bytes(placed.program.graph.values[value]) for buffer, value in tables.items()}
+    return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **rows}, tables=tables)
 
 
 def _level(part: Scheduled, chip: Chip | None, room_bytes: int, elsewhere: set[int], outputs: frozenset[int]) -> Level:
