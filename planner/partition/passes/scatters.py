@@ -1,7 +1,9 @@
 """A sum of which each device keeps its part is a reduce-scatter.
 
 The TPU compiler fuses such a sum with its slice. The ring passes pieces of equal size, a whole number of tiles each, so
-that parts are padded; what of a device's own part the padding moved to its neighbours comes back by a permute. A part of which only some rows are read is no part of a ring.
+that parts are padded; what of a device's own part the padding moved to its neighbours comes back by a permute.
+
+Where only some rows of a part are read, the sum stays as it is.
 """
 
 from __future__ import annotations
