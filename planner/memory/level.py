@@ -10,6 +10,7 @@ import numpy as np
 from ..chip import Chip
 from ..graph import Value
 from ..kernels import Program
+from .convolved import copied_images
 from .flow import Flow
 from .hoisted import NARROW, hoisted_copies
 from .liveness import lifetimes
@@ -27,9 +28,9 @@ class Level:
     ``spans`` are the first and the last point of the temporaries that lie in the large memory, ``num_bytes`` their
     bytes, ``heirs`` which of them take over another's place as that one ends. ``outputs`` are the buffers of a whole
     step's results that have memory of their own. ``copies`` are the values that a buffer holds in bfloat16: one of a
-    number below zero is a copy for the loops from the first to the last point of its span. ``tables`` are the arguments
-    of which a buffer of a number below zero holds a copy that lies row by row. ``bodies`` are the bodies by the point
-    at which they run.
+    number below zero is a copy for loops or convolutions, from the first to the last point of its span. ``tables`` are
+    the arguments of which a buffer of a number below zero holds a copy that lies row by row. ``bodies`` are the bodies
+    by the point at which they run.
     """
 
     program: Program
@@ -55,15 +56,17 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     graph = step.program.graph
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
     placed = _level(step, chip, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
-    return _with_tables(_with_copies(placed, hoisted_copies(step.program, step.flow.buffer)))
+    return _with_tables(_with_copies(placed))
 
 
-def _with_copies(placed: Level, found: Mapping[int, tuple[int, int]]) -> Level:
-    """With the narrow copies of ``hoisted_copies``."""
-    copies = {value if value in placed.num_bytes else -1 - value: value for value in found}
-    spans = {buffer: found[value] for buffer, value in copies.items() if buffer < 0}
-    values = placed.program.graph.values
-    narrow = {b: padded_bytes(replace(values[value], dtype=NARROW)) for b, value in copies.items()}
+def _with_copies(placed: Level) -> Level:
+    """With the narrow copies for loops and for convolutions."""
+    program, flow = placed.program, placed.flow
+    stacks, images = hoisted_copies(program, flow.buffer), copied_images(program, flow.touches)
+    copies = {value if value in placed.num_bytes else -1 - value: value for value in stacks.keys() | images.keys()}
+    spans = {b: images[value][0] if value in images else stacks[value] for b, value in copies.items() if b < 0}
+    narrow = {b: padded_bytes(replace(program.graph.values[value], dtype=NARROW)) for b, value in copies.items()}
+    narrow |= {-1 - value: num_bytes for value, (_, num_bytes) in images.items()}
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **narrow}, copies=copies)
 
 
