@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from ..kinds import KINDS
 from .calibration import Calibration
 from .cycles import cycles_of
 from .residence import Residence
+from .rowwise import Rowwise
 from .speed import Speed, speed_of
 from .turned import Turned
 from .work import ALONE, FREE, PRODUCT, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes, work_of
@@ -22,10 +22,8 @@ Counting = Callable[[Graph, Kernel], Work]
 NETWORK_RATIO = 8.0
 """How much slower than memory a network is, roughly: for what may be fetched meanwhile."""
 
-TURNING = 20.0
-"""Vector operations that transposing 1024 numbers takes, seen on v6e."""
-
-COPY_WINDOW_BYTES = 3 * 2**20
+TURNING_CYCLES = 12.0
+"""What transposing 1024 numbers takes, seen on v6e and tpu7x."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +57,7 @@ def price_at(program: Program, speed: Speed, times: int = 1, count: Counting = w
     ``count`` counts the work of a kernel, for who has counted it before.
     """
     graph, residence = program.graph, Residence(speed.coefficients)
-    turned = Turned(graph, speed.edge)
+    turned, rowwise = Turned(graph, speed.edge), Rowwise(graph, speed.coefficients)
     results = frozenset(graph.results)
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
@@ -68,10 +66,12 @@ def price_at(program: Program, speed: Speed, times: int = 1, count: Counting = w
                 yield from price_at(body, speed, times * op.trips, count)
         elif op.kind in KINDS:
             turned.copied(kernel)
+            rowwise.extra_cycles(kernel)
             _communicate(program, kernel, residence, results, speed)
         else:
-            copies = sum(_copy_cycles(graph, value, speed) for value in turned.copied(kernel))
-            yield _price(kernel, count(graph, kernel), residence, results, speed, times, copies)
+            more = sum(_copy_cycles(graph, value, speed) for value in turned.copied(kernel))
+            more += rowwise.extra_cycles(kernel)
+            yield _price(kernel, count(graph, kernel), residence, results, speed, times, more)
 
 
 def _price(
@@ -81,7 +81,7 @@ def _price(
     results: frozenset[int],
     speed: Speed,
     times: int,
-    copies: float,
+    more_cycles: float,
 ) -> KernelPrice:
     residence.next_kernel()
     if work.kind == FREE:
@@ -92,7 +92,7 @@ def _price(
     near_reads = [residence.reads(v, size, fetched) for v, size in zip(kernel.reads, work.reads, strict=False)]
     near_writes = [residence.writes(v, size, v in results) for v, size in zip(kernel.writes, work.writes, strict=False)]
     took = cycles_of(work, near_reads, near_writes, speed.edge, speed.coefficients)
-    cycles = took.total + copies
+    cycles = took.total + more_cycles
     residence.now += cycles
     return KernelPrice(
         kernel=kernel,
@@ -107,10 +107,10 @@ def _price(
 
 
 def _copy_cycles(graph: Graph, value: int, speed: Speed) -> float:
-    """Cycles of a transposed copy: read, turned tile by tile, written, in windows smaller than those of a chain."""
-    of, num_bytes = speed.coefficients, padded_bytes(graph.values[value])
-    turned = TURNING * num_bytes / (WORD_BYTES * REGISTER_ELEMENTS) * of.register_cycles
-    return 2 * num_bytes * of.byte_cycles + math.ceil(2 * num_bytes / COPY_WINDOW_BYTES) * of.step_cycles + turned
+    """Cycles of a transposed copy: read, turned register by register, written."""
+    num_bytes = padded_bytes(graph.values[value])
+    turned = TURNING_CYCLES * num_bytes / (WORD_BYTES * REGISTER_ELEMENTS)
+    return 2 * num_bytes * speed.coefficients.byte_cycles + turned
 
 
 def _communicate(program: Program, kernel: Kernel, residence: Residence, results: frozenset[int], speed: Speed) -> None:
