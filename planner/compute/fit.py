@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..graph import Graph
 from ..kernels import Kernel, Program
@@ -83,6 +84,8 @@ def _loss(found: Sequence[Measured], of: Coefficients, edge: int) -> float:
     return float(off.mean() + TAIL_WEIGHT * np.square(off).mean())
 
 
-def _log_ratios(found: Sequence[Measured], of: Coefficients, edge: int) -> np.ndarray:
-    predicted = [each.predicted_cycles(of, edge) for each in found]
-    return np.log(np.maximum(predicted, 1.0) / np.array([each.cycles for each in found]))
+def _log_ratios(found: Sequence[Measured], of: Coefficients, edge: int) -> NDArray[np.float64]:
+    predicted = np.array([max(each.predicted_cycles(of, edge), 1.0) for each in found])
+    given = np.array([each.cycles for each in found])
+    ratios: NDArray[np.float64] = np.log(predicted) - np.log(given)
+    return ratios
