@@ -34,7 +34,7 @@ def test_narrow_tables_are_copied_row_by_row_and_so_is_their_gradient(columns: i
     in_rows = ROWS * 128 * 4
     assert held.argument_bytes == pytest.approx(ROWS * columns * 4, rel=0.01)
     assert held.temp_bytes == pytest.approx(2 * in_rows, rel=0.05)  # the copy and the gradient; no zeros, no result
-    assert "copy by rows of table" in {tensor.name for tensor in held.tensors}
+    assert "copy of table in another layout" in {tensor.name for tensor in held.tensors}
 
 
 def test_wide_tables_lie_row_by_row_already() -> None:

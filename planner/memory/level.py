@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..chip import Chip
+from ..compute.turned import Turned
 from ..graph import Value
 from ..kernels import Program
 from .convolved import copied_images
@@ -28,8 +29,8 @@ class Level:
     ``spans`` are the first and the last point of the temporaries that lie in the large memory, ``num_bytes`` their
     bytes, ``heirs`` which of them take over another's place as that one ends. ``outputs`` are the buffers of a whole
     step's results that have memory of their own. ``copies`` are the values that a buffer holds in bfloat16: one of a
-    number below zero is a copy for loops or convolutions, from the first to the last point of its span. ``tables`` are
-    the arguments of which a buffer of a number below zero holds a copy that lies row by row. ``bodies`` are the bodies
+    number below zero is a copy for loops or convolutions, from the first to the last point of its span. ``relaid`` are
+    the values of which a buffer of a number below zero holds a copy in another layout. ``bodies`` are the bodies
     by the point at which they run.
     """
 
@@ -40,14 +41,14 @@ class Level:
     heirs: Mapping[int, int]
     outputs: frozenset[int] = frozenset()
     copies: Mapping[int, int] = field(default_factory=dict)
-    tables: Mapping[int, int] = field(default_factory=dict)
+    relaid: Mapping[int, int] = field(default_factory=dict)
     bodies: Mapping[int, tuple[Level, ...]] = field(default_factory=dict)
 
     def value(self, buffer: int) -> Value:
         """What lies in a buffer first."""
         values = self.program.graph.values
-        if buffer in self.tables:
-            return values[self.tables[buffer]]
+        if buffer in self.relaid:
+            return values[self.relaid[buffer]]
         return replace(values[self.copies[buffer]], dtype=NARROW) if buffer in self.copies else values[buffer]
 
 
@@ -56,7 +57,8 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     graph = step.program.graph
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
     placed = _level(step, chip, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
-    return _with_tables(_with_copies(placed))
+    edge = chip.matrix_unit.edge if chip and chip.matrix_unit else 0
+    return _with_turned(_with_tables(_with_copies(placed)), edge, chip.buffer_vmem_bytes if chip else 0)
 
 
 def _with_copies(placed: Level) -> Level:
@@ -76,7 +78,26 @@ def _with_tables(placed: Level) -> Level:
     tables = {-1 - value: value for value in found if -1 - value not in placed.copies}
     spans = {buffer: found[value] for buffer, value in tables.items()}
     rows = {buffer: row_bytes(placed.program.graph.values[value]) for buffer, value in tables.items()}
-    return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **rows}, tables=tables)
+    return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **rows}, relaid=tables)
+
+
+def _with_turned(placed: Level, edge: int, room_bytes: int) -> Level:
+    """With the copies for updates whose gradient lies transposed: the results lie where those of arguments did.
+
+    An update all of which fits into fast memory has its copies there.
+    """
+    graph, turned = placed.program.graph, Turned(placed.program.graph, edge)
+    relaid, spans = dict(placed.relaid), dict(placed.spans)
+    for point, kernel in enumerate(placed.program.kernels):
+        copied = turned.copied(kernel)
+        if sum(padded_bytes(graph.values[value]) for value in (*kernel.reads, *kernel.writes)) <= room_bytes:
+            continue
+        taken = [value for value in copied if value in kernel.reads]
+        for value in [*taken, *[v for v in copied if v in kernel.writes][len(taken) :]]:
+            relaid[-1 - value] = value
+            spans[-1 - value] = (point, point)
+    sizes = {buffer: padded_bytes(graph.values[value]) for buffer, value in relaid.items()}
+    return replace(placed, spans=spans, num_bytes={**sizes, **placed.num_bytes}, relaid=relaid)
 
 
 def _level(part: Scheduled, chip: Chip | None, room_bytes: int, elsewhere: set[int], outputs: frozenset[int]) -> Level:

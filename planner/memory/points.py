@@ -107,6 +107,6 @@ def live_tensors(level: Level, path: tuple[int, ...], weights: frozenset[tuple[i
 
 
 def _copy_name(level: Level, buffer: int, names: Mapping[int | None, str]) -> str:
-    if buffer in level.tables:
-        return f"copy by rows of {names.get(level.tables[buffer], 'a table')}"
+    if buffer in level.relaid:
+        return f"copy of {names.get(level.relaid[buffer], 'a result')} in another layout"
     return f"narrow copy of {names.get(level.copies.get(buffer), 'a weight')}"
