@@ -127,7 +127,8 @@ class _Rewriter:
         if isinstance(value, Jaxpr):
             return self.open(value)
         if isinstance(value, (tuple, list)) and any(isinstance(v, (ClosedJaxpr, Jaxpr)) for v in value):
-            return type(value)(self.value(v) for v in value)
+            inner = [self.value(v) for v in value]
+            return type(value)(*inner) if hasattr(value, "_fields") else type(value)(inner)
         return value
 
 

@@ -13,5 +13,10 @@ PRICING: dict[str, Text] = {
         "{path} holds no calibration: {reason}.", "Write one with: meshwright calibrate TOPOLOGY --out {path}"
     ),
     "MW412": Text("The page cannot be written to {path}: {reason}.", "Give --html a file that can be written."),
+    "MW413": Text(
+        "JAX cannot lower the step for {topology}: {reason}.",
+        "Price the step without callbacks and prints, and with each Pallas kernel in a shard_map; or take a topology "
+        "that has what it uses.",
+    ),
     "MW414": Text("The table cannot be written to {path}: {reason}.", "Give --out a file that can be written."),
 }

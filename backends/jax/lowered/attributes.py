@@ -30,7 +30,7 @@ PLAIN: Mapping[type, Callable[[Any], Any]] = {
     ir.BoolAttr: lambda a: bool(a.value),
     ir.IntegerAttr: lambda a: int(a.value),
     ir.FloatAttr: lambda a: float(a.value),
-    ir.StringAttr: lambda a: a.value,
+    ir.StringAttr: lambda a: a.value_bytes.decode(errors="replace"),  # kernels' code is no text
     ir.FlatSymbolRefAttr: lambda a: a.value,
     ir.UnitAttr: lambda a: True,
     ir.TypeAttr: lambda a: str(a.value),

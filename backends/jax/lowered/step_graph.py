@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 from jaxlib.mlir import ir
 
-from ....dsl.plan import Plan
+from ....dsl.errors import PlanError, problem
+from ....dsl.plan import Place, Plan
 from ....planner.graph import Graph, Sharding
 from ....planner.topology import physical
+from ..devices import short_reason
 from ..layouts import StepLayouts, step_layouts
 from ..planned import Planned, planned
 from ..shardings import abstract_mesh
@@ -44,15 +47,30 @@ def step_graph(
     """The graph of ``step`` under a complete plan: the program that ``apply`` would compile, after propagation.
 
     Needs neither the plan's devices nor its compiler. ``args`` and donation are as ``apply`` has them.
-    Raises ``PlanError`` with every problem of the plan.
+    Raises ``PlanError`` with every problem of the plan, or where JAX cannot lower the step for its machine (MW413).
     """
     layouts = step_layouts(plan, trace(step, args, plan.remat))
     placed = abstract_mesh(plan, layouts.device_assignments)
     platform = physical(plan.topology).platform if plan.topology else jax.default_backend()
-    found = planned(layouts, placed, donate_argnums, platform)
-    return StepGraph(
-        graph=graph_of(found.lower(platform), found, tpu=platform == "tpu"), layouts=layouts, notes=found.notes
-    )
+    with _lowering(plan):
+        found = planned(layouts, placed, donate_argnums, platform)
+        lowered = found.lower(platform)
+    return StepGraph(graph=graph_of(lowered, found, tpu=platform == "tpu"), layouts=layouts, notes=found.notes)
+
+
+@contextmanager
+def _lowering(plan: Plan) -> Iterator[None]:
+    """Around what JAX refuses for some platforms, such as callbacks and kernels: a problem of the plan."""
+    try:
+        yield
+    except PlanError:
+        raise
+    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        place = plan.topology.place if plan.topology else Place(file=plan.file)
+        reason = short_reason(error).rstrip(".")
+        raise PlanError(
+            [problem("MW413", place, topology=str(plan.topology or "this machine"), reason=reason)]
+        ) from error
 
 
 def graph_of(lowered: Any, found: Planned, *, tpu: bool) -> Graph:
