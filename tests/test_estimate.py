@@ -161,7 +161,7 @@ def test_pricing_again_does_not_read_the_step_again() -> None:
     assert len(traced) == once
     assert first.fits
     assert not again.fits
-    assert elsewhere.compute_s < first.compute_s
+    assert elsewhere.compute_s != first.compute_s
 
 
 def test_the_device_order_changes_the_price_and_nothing_else() -> None:
