@@ -131,6 +131,18 @@ def test_a_sum_of_which_some_rows_are_read_is_not_scattered(stride: int, kind: s
     assert first[0] == kind
 
 
+@pytest.mark.parametrize(("axes", "kinds"), [(("x", "y"), [REDUCE_SCATTER]), (("y", "x"), [ALL_GATHER, ALL_REDUCE])])
+def test_a_sum_kept_along_a_minor_axis_is_scattered(axes: tuple[str, ...], kinds: list[str]) -> None:
+    written = Written({"x": 4, "y": 4})
+    left, right = written.argument((2048, 4096), (("x",), ("y",))), written.argument((4096, 512), (("y",), ()))
+    product = Factors(
+        sizes=(2048, 512, 4096), operands=(((0,), (2,)), ((2,), (1,))), results=(((0,), (1,)),), reduction=(2,)
+    )
+    graph = written.graph(written.op("dot_general", (left, right), (2048, 512), (axes, ()), factors=product))
+    found = [kind for kind, *_ in moved(partition(graph, machine=machine("v5e:4x4")))]
+    assert [kind for kind in found if kind != COLLECTIVE_PERMUTE] == kinds
+
+
 def test_one_number_in_all_places_is_never_gathered() -> None:
     written = Written()
     number = written.argument((), ())

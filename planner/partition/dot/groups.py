@@ -127,6 +127,9 @@ def _summed_result(loops: Loops, ask: Ask, group: Split) -> tuple[dict[int, Axes
         return _elsewhere(loops, ask, taken, [a for a in unsplit if a not in axes]), {}
     if axes - set(axes_of(covered)) in (set(), set(unsplit)):
         return {f: own for f, own in result.items() if f not in covered}, covered
+    minor = {f: own[-len(axes) :] for f, own in result.items() if set(own[-len(axes) :]) == axes}
+    if minor:
+        return {f: own[: -len(axes)] if f in minor else own for f, own in result.items()}, minor
     return {}, {}
 
 
