@@ -97,9 +97,30 @@ def test_a_print_is_priced_where_jax_lowers_it_and_else_refused_with_a_code() ->
         jax.debug.print("{}", jnp.sum(x))
         return x
 
+    def in_order(x: jax.Array) -> jax.Array:
+        jax.debug.print("{}", jnp.sum(x), ordered=True)
+        return x
+
+    assert mw.estimate(plan("x: replicate", topology="cpu:1", mesh="{data: 1}"), in_order, (shape(8, 8),)).fits
     assert mw.estimate(plan("x: replicate", topology="cpu:1", mesh="{data: 1}"), prints, (shape(8, 8),)).fits
     with pytest.raises(PlanError, match="MW413"):
         mw.estimate(split_rows(), prints, (shape(64, 128),))
+
+
+def test_a_region_for_one_device_may_gather_sum_and_pass_on_by_itself() -> None:
+    rows = jax.sharding.PartitionSpec("data")
+
+    def region(a: jax.Array) -> jax.Array:
+        gathered = jax.lax.all_gather(a, "model").sum(0)
+        return gathered + jax.lax.psum(a, "data") + jax.lax.ppermute(a, "data", [(0, 1), (1, 0)])
+
+    def step(x: jax.Array) -> jax.Array:
+        mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
+        return jax.shard_map(region, mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False)(x)
+
+    said = mw.estimate(plan("x: B@data ...", "'**': infer"), step, (shape(64, 128),)).collective_bytes
+    local = 64 // 4 * 128 * F32
+    assert (said["all-gather"], said["all-reduce"]) == (2 * local, local)
 
 
 @pytest.mark.filterwarnings("ignore:Using:DeprecationWarning")

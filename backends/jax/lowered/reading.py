@@ -53,10 +53,9 @@ class Reading:
         elif "out_shardings" in attributes:
             said = self.per_value(attributes["out_shardings"])
         elif "sdy.sharding" in attributes:
-            said = self.per_value(attributes["sdy.sharding"])[
-                : len(operation.results)
-            ]  # a callback has one, of nothing
-        return [self.value(r.type, s) for r, s in zip(operation.results, said, strict=True)]
+            said = self.per_value(attributes["sdy.sharding"])
+        told = said[: len(operation.results)]  # a callback that gives nothing has one all the same
+        return [self.value(r.type, s) for r, s in zip(operation.results, told, strict=True)]
 
     def factors(self, attributes: Mapping[str, Any]) -> Factors | None:
         """The loop nest of an operation with these attributes; None where Shardy has no rule for it."""

@@ -111,5 +111,13 @@ def _names(block: Any, traced: Traced) -> tuple[str, ...]:
     numbered = jax.tree.unflatten(traced.in_tree, range(traced.in_tree.num_leaves))
     leaves = jax.tree_util.tree_leaves_with_path(numbered)
     paths = {f"args{jax.tree_util.keystr(path)}": traced.arguments[number].path for path, number in leaves}
-    found = (ir.NameLoc(value.location).name_str for value in block.arguments)
+    found = (_name(value.location) for value in block.arguments)
     return tuple(paths.get(name, name) for name in found)
+
+
+def _name(location: Any) -> str:
+    """An argument's name; the tokens that order prints have none."""
+    try:
+        return str(ir.NameLoc(location).name_str)
+    except ValueError:
+        return ""

@@ -28,7 +28,7 @@ def share_gathers(graph: Graph) -> Graph:
         op = _renamed(op, renamed)
         if op.kind == "reverse":
             turned[op.results[0]] = op
-        if op.kind in (ALL_GATHER, COLLECTIVE_PERMUTE):
+        if op.kind in (ALL_GATHER, COLLECTIVE_PERMUTE) and {"axes", "dimensions"} <= op.attributes.keys():
             turn = turned.get(op.operands[0]) if op.kind == ALL_GATHER else None
             key = _key(op, turn)
             first = earlier.get(key)
