@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Floats, Ints
+from ..arrays import Flags, Floats, Ints
 from ..compiled import compiled
 from ..rows_used import Usage, priced, used_by
 from .decode import decode
@@ -18,12 +18,13 @@ MEMORY = 0.7
 
 @compiled
 def climb(
-    field: Field, usage: Usage, costs: Floats, prices: Floats, target: float, sweeps: int, every: int
+    field: Field, usage: Usage, costs: Floats, prices: Floats, target: float, sweeps: int, every: int, halt: Flags
 ) -> tuple[float, Floats, Floats, float, Ints, Floats]:
     """Climbs for a number of double sweeps. The best bound, its prices and messages; the best solution and its cost; visits.
 
     Prices step along a running mean of what the rows are over their limits, by a shrinking part of the way to the
-    ``target`` bound (Polyak 1969; Camerini, Fratta, Maffioli 1975). Every ``every`` sweeps a solution is decoded.
+    ``target`` bound (Polyak 1969; Camerini, Fratta, Maffioli 1975). Every ``every`` sweeps a solution is decoded. Ends
+    early once ``halt`` is set, which another thread may do.
     """
     messages = np.zeros(field.message_at[-1])
     choices = np.zeros(len(field.backward), np.int64)
@@ -58,7 +59,7 @@ def climb(
         visits *= 0.98
         for node in range(len(choices)):
             visits[field.choice_start[node] + choices[node]] += 0.02
-        if part < 1e-4 or best >= goal:
+        if part < 1e-4 or best >= goal or halt[0]:
             break
         if len(prices) == 0:
             if k > SETTLE and waited == PATIENCE:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Floats, Ints
+from ..arrays import Flags, Floats, Ints
 from ..cost import cost_of
 from ..problem import Problem
 from ..rows_used import Usage, priced, usage_of
@@ -45,16 +45,22 @@ class Dual:
 
 
 def climb_dual(
-    problem: Problem, *, prices: Floats | None = None, target: float = np.inf, sweeps: int = 300, decode_every: int = 5
+    problem: Problem,
+    *,
+    halt: Flags,
+    prices: Floats | None = None,
+    target: float = np.inf,
+    sweeps: int = 300,
+    decode_every: int = 5,
 ) -> Dual:
-    """Climbs for at most ``sweeps`` double passes towards the bound ``target``.
+    """Climbs for at most ``sweeps`` double passes towards the bound ``target``, or until ``halt`` is set.
 
     The bound is lowered by what adding up may have rounded off.
     """
     field, usage = lay_out(problem), usage_of(problem)
     start = np.zeros(len(problem.limits)) if prices is None else prices
     _, at, messages, cost, choices, visits = climb(
-        field, usage, problem.costs, start, target - problem.constant_cost, sweeps, decode_every
+        field, usage, problem.costs, start, target - problem.constant_cost, sweeps, decode_every, halt
     )
     return Dual(
         problem=problem,

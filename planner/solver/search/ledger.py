@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from ..arrays import Flags
 
 
 @dataclass(slots=True, kw_only=True)
 class Ledger:
-    """Counts the problems climbed. The count bounds a search the same on every run; ``stop`` is for clocks and users."""
+    """Counts the problems climbed. The count bounds a search the same on every run; ``halt`` is for clocks and users."""
 
-    stop: Callable[[], bool]
+    halt: Flags  # one
     step: float  # a better solution is better by at least this much
     left: int  # climbs that may still be made
-    spent: int = field(default=0)
 
     def exhausted(self) -> bool:
         """Whether to end; a climb is paid for by asking."""
-        self.spent += 1
         self.left -= 1
-        return self.left < 0 or self.stop()
+        return self.left < 0 or bool(self.halt[0])

@@ -31,7 +31,7 @@ NOTHING = Found(choices=None, cost=np.inf, closed=True)
 UNKNOWN = Found(choices=None, cost=np.inf, closed=False)
 
 
-def hunt(problem: Problem, cutoff: float, ledger: Ledger, prices: Floats | None = None, depth: int = 0) -> Found:
+def hunt(problem: Problem, cutoff: float, ledger: Ledger, prices: Floats | None = None) -> Found:
     """Searches for the cheapest solution that costs at most ``cutoff``."""
     reduction = reduce(problem)
     small = reduction.problem
@@ -42,7 +42,8 @@ def hunt(problem: Problem, cutoff: float, ledger: Ledger, prices: Floats | None 
     if ledger.exhausted():
         return UNKNOWN
     start = None if prices is None else reduction.prices(prices)
-    dual = climb_dual(small, prices=start, target=cutoff, sweeps=CHILD_SWEEPS if depth else ROOT_SWEEPS)
+    sweeps = ROOT_SWEEPS if prices is None else CHILD_SWEEPS
+    dual = climb_dual(small, halt=ledger.halt, prices=start, target=cutoff, sweeps=sweeps)
     best = UNKNOWN
     if dual.cost <= cutoff:
         best = Found(choices=dual.choices, cost=dual.cost, closed=False)
@@ -50,7 +51,7 @@ def hunt(problem: Problem, cutoff: float, ledger: Ledger, prices: Floats | None 
     if dual.bound > limit:
         rest = NOTHING
     else:
-        rest = _rest(dual, limit, ledger, depth)
+        rest = _rest(dual, limit, ledger)
     return _lifted(reduction, _better(best, rest))
 
 
@@ -69,25 +70,25 @@ def _lifted(reduction: Reduction, found: Found) -> Found:
     return found if found.choices is None else replace(found, choices=reduction.choices(found.choices))
 
 
-def _rest(dual: Dual, cutoff: float, ledger: Ledger, depth: int) -> Found:
+def _rest(dual: Dual, cutoff: float, ledger: Ledger) -> Found:
     """What is left below the cutoff once fixed: climbed again where much went, else split."""
     fixed = dual.fixed(cutoff)
     if _entries(fixed) <= WORTH * _entries(dual.problem):
-        return hunt(fixed, cutoff, ledger, dual.prices, depth + 1)
-    return _split(replace(dual, problem=fixed), cutoff, ledger, depth)
+        return hunt(fixed, cutoff, ledger, dual.prices)
+    return _split(replace(dual, problem=fixed), cutoff, ledger)
 
 
 def _entries(problem: Problem) -> int:
     return int(np.isfinite(problem.costs).sum() + np.isfinite(problem.tables).sum())
 
 
-def _split(dual: Dual, cutoff: float, ledger: Ledger, depth: int) -> Found:
+def _split(dual: Dual, cutoff: float, ledger: Ledger) -> Found:
     """Both halves of one node's choices, the one that passes chose more often first."""
     best = NOTHING
     closed = True
     for half in halves(dual):
         child = replace(dual.problem, costs=np.where(half, dual.problem.costs, np.inf))
-        found = hunt(child, min(cutoff, best.cost - ledger.step), ledger, dual.prices, depth + 1)
+        found = hunt(child, min(cutoff, best.cost - ledger.step), ledger, dual.prices)
         closed = closed and found.closed
         best = found if found.cost < best.cost else best
     return replace(best, closed=closed)

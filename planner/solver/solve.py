@@ -1,0 +1,121 @@
+"""The solver: reduce, climb, hunt below ever higher cutoffs, improve by neighbourhoods, until it is proven or time is up.
+
+The cheapest solution of a problem is the cheapest below a cutoff, if there is one there. A low cutoff lets the bound
+fix nearly everything, so that the search below it is short; where it finds nothing the cutoff has become the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .arrays import Flags, Floats, Ints
+from .bound.dual import Dual, climb_dual
+from .clock import Clock
+from .incumbent import Incumbent
+from .problem import Problem
+from .reduce.pipeline import reduce
+from .search.improve import improve
+from .search.ledger import Ledger
+from .search.tree import hunt
+from .solution import Solution, Stage
+
+FIRST_SWEEPS, MORE_SWEEPS, RISE = 500, 250, 1e-4
+CLIMBS = 6  # at most, of the whole problem at the start
+CUTOFFS = (1e-4, 1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2, 0.15, 0.3, 0.6, 1.2)  # above the bound, as parts of it
+HUNT_CLIMBS = 40
+ENTRIES_PER_CLIMB = 20_000  # one climb less for so many choices
+ROUND_CLIMBS = 200  # neighbourhoods between two hunts
+
+
+def solve(
+    problem: Problem,
+    *,
+    time_limit_s: float = 60.0,
+    seed: int = 0,
+    bound_only: bool = False,
+    on_stage: Callable[[Stage], None] | None = None,
+    halt: Flags | None = None,
+) -> Solution:
+    """The cheapest choices within the limits that are found in the time, and a bound on the cheapest there are.
+
+    ``halt`` (one flag) ends the search early when another thread sets it. What is found is the same for the same
+    seed as far as the search got: all work is counted, the clock only ends it.
+    """
+    with Clock(time_limit_s, halt) as clock:
+        state = Incumbent(problem=problem, clock=clock, on_stage=on_stage)
+        reduction = reduce(problem)
+        if reduction.problem is None:
+            return state.infeasible()
+        state.reduced(reduction)
+        if not state.closed:
+            dual = _climb(state, reduction.problem)
+            if not bound_only and not state.closed:
+                _search(state, dual, seed)
+        return state.solution()
+
+
+def _climb(state: Incumbent, problem: Problem) -> Dual:
+    """Climbs from the best prices again and again while that raises the bound."""
+    dual = climb_dual(problem, halt=state.clock.halt, sweeps=FIRST_SWEEPS)
+    state.learn(dual)
+    for _ in range(CLIMBS):
+        if state.closed or state.clock.over or not len(problem.limits):
+            break
+        again = climb_dual(
+            problem, halt=state.clock.halt, prices=dual.prices, target=state.cost, sweeps=MORE_SWEEPS
+        )
+        state.learn(again)
+        rise = again.bound - dual.bound
+        dual = again if rise > 0 else dual
+        if rise < RISE * abs(dual.bound):
+            break
+    state.end_stage("bound", problem)
+    return dual
+
+
+def _search(state: Incumbent, dual: Dual, seed: int) -> None:
+    """Hunts below cutoffs and improves by neighbourhoods in turn, with more work every time."""
+    work = 1
+    while not state.closed and not state.clock.over:
+        _hunt(state, dual, work)
+        if state.closed or state.clock.over:
+            break
+        if np.isfinite(state.cost):
+            dual = _improve(state, dual, seed + work, ROUND_CLIMBS * work)
+        work *= 2
+
+
+def _hunt(state: Incumbent, dual: Dual, work: int) -> None:
+    """Hunts below one cutoff after the other, until one is too much work."""
+    base = dual.bound
+    for part in CUTOFFS:
+        cutoff = min(base + part * max(abs(base), 1.0), state.cost - state.step)
+        if cutoff < state.bound:
+            continue
+        left = max(1, work * HUNT_CLIMBS - len(dual.problem.costs) // ENTRIES_PER_CLIMB)
+        ledger = Ledger(halt=state.clock.halt, step=state.step, left=left)
+        found = hunt(dual.fixed(cutoff), cutoff, ledger, dual.prices)
+        state.offer(found.choices, found.cost)
+        if found.closed:
+            state.raise_bound(min(cutoff + state.step, state.cost))
+        if state.closed or not found.closed:
+            break
+    state.end_stage("hunt", dual.problem)
+
+
+def _improve(state: Incumbent, dual: Dual, seed: int, climbs: int) -> Dual:
+    """Neighbourhoods, then the problem without what the better cost rules out."""
+    ledger = Ledger(halt=state.clock.halt, step=state.step, left=climbs)
+    improve(
+        dual,
+        state.core_choices,
+        state.cost,
+        ledger=ledger,
+        seed=seed,
+        enough=lambda cost: cost - state.step < state.bound,
+        found=state.offer,
+    )
+    state.end_stage("improve", dual.problem)
+    return dual
