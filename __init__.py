@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .backends.jax.annotate import remat, replicate, shard, split, tag
     from .backends.jax.apply import apply
     from .backends.jax.devices import topology
+    from .backends.jax.estimate import estimate
     from .backends.jax.placing import place
     from .backends.jax.verify import verify
     from .backends.jax.workload import Workload
@@ -28,6 +29,7 @@ _HOMES = {
     "apply": "backends.jax.apply",
     "dump": "dsl.writer",
     "dumps": "dsl.writer",
+    "estimate": "backends.jax.estimate",
     "load": "dsl.reader",
     "loads": "dsl.reader",
     "place": "backends.jax.placing",
@@ -48,6 +50,7 @@ __all__ = [
     "apply",
     "dump",
     "dumps",
+    "estimate",
     "load",
     "loads",
     "place",

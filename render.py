@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -14,14 +15,20 @@ from .dsl.verdict import Verdict
 
 if TYPE_CHECKING:
     from .backends.jax.verify import Verification
+    from .planner.explain.rows import Rows
 
 MIN_WIDTH = 60
+FILE_WIDTH = 160
 
 
 def _console() -> Console:
-    """The screen, taken to be wide enough for a table's figures: a narrow one wraps them, nothing is left out."""
+    """The screen, taken to be wide enough for a table's figures: a narrow one wraps them, nothing is left out.
+
+    What is no terminal, a file or a pipe, has room unless it says otherwise.
+    """
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.width = max(console.width, MIN_WIDTH)
+    least = MIN_WIDTH if console.is_terminal or "COLUMNS" in os.environ else FILE_WIDTH
+    console.width = max(console.width, least)
     return console
 
 
@@ -46,22 +53,32 @@ def show_verdict(verdict: Verdict, name: str) -> None:
 
 
 def show_verification(verification: Verification) -> None:
-    """Shows on stderr what the compiler says: the answer, then memory, time and collectives as tables."""
+    """Shows on stderr what the compiler says: memory, time and collectives as tables, then the answer."""
     from .backends.jax.report import headline, tables
 
-    console = _console()
     compiled = verification.compiled
-    for rows in tables(verification):
-        table = Table(title=rows.title, title_justify="left")
+    notes = [line for line in (compiled.reason, compiled.note) if line]
+    show_tables(tables(verification), notes, headline(verification), good=verification.fits)
+
+
+def show_note(text: str) -> None:
+    """Shows a line that is no answer, on stderr."""
+    _console().print(Text(text, style="dim"))
+
+
+def show_tables(tables: Iterable[Rows], notes: Iterable[str], answer: str, *, good: bool) -> None:
+    """Shows tables, what a reader must know besides, then the answer in a line."""
+    console = _console()
+    for rows in tables:
+        table = Table(title=Text(rows.title), title_justify="left")
         for header in rows.headers:
-            table.add_column(header, overflow="fold")
+            table.add_column(Text(header), overflow="fold")
         for row in rows.rows:
             table.add_row(*map(Text, row))
         console.print(table)
-    for line in (compiled.reason, compiled.note):
-        if line:
-            console.print(Text(line))
-    console.print(Text(headline(verification), style="bold green" if verification.fits else "bold red"))
+    for line in notes:
+        console.print(Text(line))
+    console.print(Text(answer, style="bold green" if good else "bold red"))
 
 
 def _bytes_table(verdict: Verdict) -> Table:

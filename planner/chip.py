@@ -136,6 +136,7 @@ class Chip(Entry):
     matrix_unit: MatrixUnit | None = None
     tile: Tile | None = None
     vmem_mib: Count | None = None
+    buffer_vmem_mib: Count | None = None
     ici: Ici | None = None
     core_link: Switch | None = None
     switch: Switch | None = None
@@ -180,6 +181,11 @@ class Chip(Entry):
     def vmem_bytes(self) -> int | None:
         """Bytes of a device's vector memory."""
         return self.vmem_mib * MIB if self.vmem_mib else None
+
+    @property
+    def buffer_vmem_bytes(self) -> int:
+        """Bytes of a device's fast memory in which the compiler keeps temporaries."""
+        return (self.buffer_vmem_mib or 0) * MIB
 
     @property
     def slices(self) -> bool:

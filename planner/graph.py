@@ -10,7 +10,8 @@ from typing import Any
 Axes = tuple[str, ...]
 Sharding = tuple[Axes, ...]
 
-BITS = {"pred": 8, "f8": 8, "c64": 64, "c128": 128, "token": 0}
+BITS = {"pred": 8, "f8": 8, "c64": 64, "c128": 128, "token": 0, "bf16": 16, "f16": 16, "f32": 32, "f64": 64}
+BITS |= {f"{sign}{bits}": bits for sign in "su" for bits in (4, 8, 16, 32, 64)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,18 @@ import jax
 import jax.numpy as jnp
 import pytest
 from meshwright.backends.jax import verify as verify_module
-from meshwright.backends.jax.compiled import ALIASED, Argument, memory_limit
+from meshwright.backends.jax.compiled import Argument
 from meshwright.backends.jax.misfit import read_misfit
 from meshwright.backends.jax.program import program_text as program_text_module
 from meshwright.backends.jax.program.program_text import program_text
-from meshwright.backends.jax.report import binary, tables
+from meshwright.backends.jax.report import tables
 from meshwright.backends.jax.verify import Verification, verify
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.plan import Axis, Dim, Dims, Infer, Like, Limits, Mesh, Plan, Rest, Rule
+from meshwright.planner.estimate.limit import memory_limit
+from meshwright.planner.explain.rows import binary
+from meshwright.planner.memory.kinds import ALIASED
 from meshwright.planner.topology import physical
 
 needs_libtpu = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")
@@ -135,10 +138,28 @@ def test_every_collective_has_a_predicted_time_that_adds_up(verified: Verify, to
     assert all(c.predicted_s > 0 for c in compiled.collectives)
     total_s = sum(c.predicted_s * c.times for c in compiled.collectives)
     assert compiled.predicted_communication_s == pytest.approx(total_s)
-    assert verification.as_json()["predicted"] == {"communication_s": compiled.predicted_communication_s}
+    assert verification.as_json()["predicted"]["communication_s"] == compiled.predicted_communication_s
     assert f"communication, predicted from the network model, nothing overlapped  {total_s * 1e3:.3f} ms" in str(
         verification
     )
+
+
+@pytest.mark.parametrize("topology", ["cpu:8", *TPUS])
+def test_what_was_predicted_stands_beside_it_with_its_error(verified: Verify, topology: str) -> None:
+    verification = verified(topology)
+    predicted, compiled = verification.predicted, verification.compiled
+    said = json.loads(json.dumps(verification.as_json()))["predicted"]
+    assert said["what"] == "predicted"
+    assert said["peak_bytes"] == predicted.peak_bytes
+    assert said["errors"]["peak_bytes"] == pytest.approx(predicted.peak_bytes / compiled.peak_bytes - 1)
+    assert "Predicted beside compiled" in str(verification)
+    assert f"{said['errors']['peak_bytes']:+.1%}" in str(verification)
+
+
+def test_without_a_topology_nothing_is_predicted() -> None:
+    nowhere = verify(replace(plan("cpu:8"), topology=None), step, arguments())
+    assert nowhere.predicted is None
+    assert nowhere.as_json()["predicted"] == {"communication_s": None}
 
 
 def test_cpus_have_no_cycles_and_no_limit(verified: Verify) -> None:
@@ -299,7 +320,7 @@ def test_the_tighter_limit_counts() -> None:
 def test_tables_and_text_say_the_same(verified: Verify) -> None:
     verification = verified("cpu:8")
     shown = tables(verification)
-    assert [table.title.split()[0] for table in shown] == ["Memory", "Work", "Collectives"]
+    assert [table.title.split()[0] for table in shown] == ["Memory", "Work", "Collectives", "Predicted"]
     for table in shown:
         assert all(len(row) == len(table.headers) for row in table.rows)
         assert all(cell in str(verification) for row in table.rows for cell in row)

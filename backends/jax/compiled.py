@@ -8,6 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from ...planner.estimate.limit import memory_limit
+from ...planner.memory.kinds import (
+    ALIASED,
+    BATCH,
+    CODE,
+    OPTIMISER_STATE,
+    PADDING,
+    RESULTS,
+    TEMPORARIES,
+    WEIGHTS,
+    argument_kind,
+)
 from ...planner.network import Network
 from ...planner.topology import Machine
 from .program.collectives import Collective, collectives
@@ -15,18 +27,6 @@ from .program.hlo import parse
 from .program.hlo_flops import matrix_flops
 from .program.hlo_loops import Runs
 from .program.program_text import ProgramText
-
-WEIGHTS = "weights"
-OPTIMISER_STATE = "optimiser state"
-BATCH = "batch"
-PADDING = "tile padding"
-RESULTS = "results"
-TEMPORARIES = "temporaries"
-CODE = "program code"
-ALIASED = "aliased"
-
-_STATE_NAMES = frozenset({"mu", "nu", "m", "v", "momentum"})
-_NESTED_STATE_NAMES = frozenset({"mu", "nu", "momentum"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +40,7 @@ class Argument:
     @property
     def kind(self) -> str:
         """What it is for: what does not come back is batch; what does is optimiser state, by its name, or weights."""
-        if not self.returned:
-            return BATCH
-        first, second = [*self.path.split("/"), ""][:2]
-        named = first.startswith("opt") or first in _STATE_NAMES
-        nested = first not in ("params", "weights") and (second.startswith("opt") or second in _NESTED_STATE_NAMES)
-        return OPTIMISER_STATE if named or nested else WEIGHTS
+        return argument_kind(self.path, self.returned)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,14 +171,6 @@ def bytes_by_kind(arguments: Sequence[Argument]) -> dict[str, int]:
     for argument in arguments:
         kinds[argument.kind] += argument.num_bytes
     return kinds
-
-
-def memory_limit(machine: Machine | None, limit_bytes: int | None) -> tuple[int | None, str]:
-    """The tighter of the plan's limit and what the chip gives a program, and which of them it is."""
-    chip_bytes = machine.hbm_bytes if machine else None
-    if limit_bytes is not None and (chip_bytes is None or limit_bytes <= chip_bytes):
-        return limit_bytes, "the plan"
-    return chip_bytes, f"the chip ({machine.topology.kind})" if machine and chip_bytes else "none"
 
 
 def _fits(peak_bytes: int, machine: Machine | None, limit_bytes: int | None) -> bool:

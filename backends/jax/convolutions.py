@@ -17,8 +17,9 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jax.sharding import Mesh
 
+from ...planner.graph import Axes
 from .constrain import Region, rewrite
-from .propagation import Axes, ConvolutionLayout, convolution_layouts
+from .lowered.convolution_layouts import ConvolutionLayout, convolution_layouts
 
 AS_PRODUCTS = (
     "Convolutions are computed as sums of matrix products: under these layouts XLA's partitioner adds their parts up "

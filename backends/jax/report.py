@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...dsl.errors import listing
-from .compiled import ALIASED, Compiled
+from ...planner.explain.rows import Rows, binary, columns
+from ...planner.memory.kinds import ALIASED
+from .comparison import comparison_table, predicted_json
+from .compiled import Compiled
 from .program.collectives import Collective, total_bytes_by_kind
 
 if TYPE_CHECKING:
@@ -16,19 +18,12 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
-    """A table to show: its title, its columns' heads, its cells as text."""
-
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
 def tables(verification: Verification) -> list[Rows]:
-    """Memory, time and collectives, as the compiler has them; a table with nothing to say is left out."""
+    """Memory, time and collectives as the compiler has them, and how near the prediction came; no empty table."""
     compiled = verification.compiled
     made = [_memory(compiled), _time(compiled), _collectives(compiled.collectives)]
+    if verification.predicted is not None:
+        made.append(comparison_table(compiled, verification.predicted))
     return [table for table in made if table.rows]
 
 
@@ -49,7 +44,7 @@ def headline(verification: Verification) -> str:
 def text(verification: Verification) -> str:
     """The headline and the tables in columns."""
     said = [line for line in (verification.compiled.reason, verification.compiled.note) if line]
-    blocks = [headline(verification), *said, *(_columns(table) for table in tables(verification))]
+    blocks = [headline(verification), *said, *(columns(table) for table in tables(verification))]
     return "\n\n".join(blocks)
 
 
@@ -79,18 +74,8 @@ def as_json(verification: Verification) -> dict[str, Any]:
             "reason": compiled.reason,
             "note": compiled.note,
         },
-        "predicted": {"communication_s": compiled.predicted_communication_s},
+        "predicted": predicted_json(compiled, verification.predicted),
     }
-
-
-def binary(num_bytes: int) -> str:
-    """Bytes as people read them: ``15.48 GiB``."""
-    amount, unit = float(num_bytes), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(amount) < 1024 or unit == "TiB":
-            break
-        amount /= 1024
-    return f"{num_bytes} B" if unit == "B" else f"{amount:.2f} {unit}"
 
 
 def _memory(compiled: Compiled) -> Rows:
@@ -142,10 +127,3 @@ def _total(same: Iterable[Collective]) -> int:
 def _predicted(same: Iterable[Collective]) -> str:
     known = [collective.predicted_s * collective.times for collective in same if collective.predicted_s is not None]
     return f"{sum(known) * 1e3:.3f} ms" if known else "-"
-
-
-def _columns(table: Rows) -> str:
-    lines = [table.headers, *table.rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(table.headers))]
-    cells = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
-    return "\n".join([table.title, *(f"  {line}" for line in cells)])

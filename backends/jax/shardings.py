@@ -6,12 +6,12 @@ import itertools
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from ...dsl.errors import PlanError, problem
 from ...dsl.plan import DeviceAssignment, Plan
@@ -25,14 +25,14 @@ from .devices import topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceMesh:
-    """The plan's mesh over devices: ``mesh.devices`` stand in the plan's device order.
+    """The plan's mesh over devices: ``mesh.devices`` stand in the plan's device order; an abstract mesh has none.
 
     ``numbers`` are the device numbers in the shape of the plan's mesh. Explicit device assignments may cut an axis of
     the plan into several of ``mesh``'s; ``parts`` has those of each axis, major first. ``order`` is the order of axes
     that a program keeps to inside, once the layouts are known.
     """
 
-    mesh: Mesh
+    mesh: Mesh | AbstractMesh
     numbers: np.ndarray[Any, np.dtype[np.int64]]
     parts: Mapping[str, tuple[str, ...]]
     order: Order = ()
@@ -70,7 +70,7 @@ class DeviceMesh:
             pieces = [_pieces(self.mesh, low, high) for low, high in _spans(order.sizes)]
             return NamedSharding(self.mesh, spec([p for i in dim for p in pieces[i]] for dim in order.dims))
         names = tuple(f"part{i}" for i in range(len(order.sizes)))
-        mesh = _mesh(self.mesh.devices.reshape(order.sizes), names)
+        mesh = _other_mesh(self.mesh, order.sizes, names)
         return NamedSharding(mesh, spec([names[i] for i in dim] for dim in order.dims))
 
 
@@ -96,18 +96,35 @@ def device_mesh(
         raise PlanError([problem("MW305", plan.mesh.place, **counts)])
     if len(set(chosen)) < len(chosen) or not all(isinstance(device, jax.Device) for device in chosen):
         raise PlanError([problem("MW319", plan.mesh.place, count=len(chosen))])
-    numbers = device_numbers(plan.mesh, physical(plan.topology) if plan.topology else None)
     array = np.empty(len(chosen), dtype=object)
     array[:] = chosen
+    abstract = abstract_mesh(plan, assignments)
+    mesh = _mesh(array[abstract.numbers].reshape(abstract.mesh.axis_sizes), abstract.mesh.axis_names)
+    return replace(abstract, mesh=mesh)
+
+
+def abstract_mesh(plan: Plan, assignments: Iterable[DeviceAssignment] = ()) -> DeviceMesh:
+    """The mesh of a complete plan without devices, for layouts that nothing is compiled or run with."""
+    sizes = tuple(axis.size or 1 for axis in plan.mesh.axes or ())
+    numbers = device_numbers(plan.mesh, physical(plan.topology) if plan.topology else None)
     orders = [_cuts(axis_assignment(a, numbers).sizes) for a in assignments]
     refined, parts = _refined(plan, sizes, _common_cuts([_cuts(sizes), *orders]))
     names = tuple(name for axis in parts.values() for name in axis)
-    return DeviceMesh(mesh=_mesh(array[numbers].reshape(refined), names), numbers=numbers, parts=parts)
+    return DeviceMesh(mesh=_abstract(refined, names), numbers=numbers, parts=parts)
 
 
 def _mesh(devices: Any, names: tuple[str, ...]) -> Mesh:
     """Explicitly of automatic axes: propagation is to fill in what the plan leaves out."""
     return Mesh(devices, names, axis_types=(AxisType.Auto,) * len(names))
+
+
+def _abstract(sizes: Sequence[int], names: tuple[str, ...]) -> AbstractMesh:
+    return AbstractMesh(tuple(sizes), names, axis_types=(AxisType.Auto,) * len(names))
+
+
+def _other_mesh(mesh: Mesh | AbstractMesh, sizes: Sequence[int], names: tuple[str, ...]) -> Mesh | AbstractMesh:
+    """Other axes over the same devices in the same order."""
+    return _abstract(sizes, names) if isinstance(mesh, AbstractMesh) else _mesh(mesh.devices.reshape(sizes), names)
 
 
 def _cuts(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -142,7 +159,7 @@ def _refined(plan: Plan, sizes: tuple[int, ...], cuts: tuple[int, ...]) -> tuple
     return refined, parts
 
 
-def _pieces(mesh: Mesh, low: int, high: int) -> list[str]:
+def _pieces(mesh: Mesh | AbstractMesh, low: int, high: int) -> list[str]:
     """The names of the mesh's axes between two cuts, major first."""
     spans = _spans(tuple(mesh.shape.values()))
     return [name for name, (a, b) in zip(mesh.shape, spans, strict=True) if low <= a and b <= high and a < b]

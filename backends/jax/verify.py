@@ -17,12 +17,15 @@ from ...dsl.errors import PlanError, problem
 from ...dsl.plan import Plan
 from ...dsl.tensors import Tensor
 from ...planner.device_order import device_numbers
+from ...planner.estimate.figures import Estimate
 from ...planner.network import network
 from ...planner.topology import Machine, physical
-from .apply import Applied, apply, edge_shardings
+from .apply import Applied, apply
 from .compiled import Argument, Compiled, compiled_report, misfit_report
 from .devices import short_reason
+from .estimate import estimate
 from .misfit import read_misfit
+from .planned import edge_shardings
 from .program.program_text import program_text
 from .shardings import DeviceMesh, default_devices
 from .workload import PyTree, Step
@@ -30,11 +33,12 @@ from .workload import PyTree, Step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What the compiler says of a plan. ``compiled`` has its numbers."""
+    """What the compiler says of a plan: ``compiled`` has its numbers, ``predicted`` ours, None without a topology."""
 
     plan: Plan
     where: str
     compiled: Compiled
+    predicted: Estimate | None = None
 
     @property
     def fits(self) -> bool:
@@ -75,13 +79,14 @@ def verify(
     placed = applied.placed
     machine = physical(plan.topology) if plan.topology else None
     where = str(plan.topology or f"{applied.mesh.size} devices here")
+    predicted = estimate(plan, step, args, donate_argnums=donate_argnums) if machine else None
     lowered = applied.lower(*args)
     begin_s = time.perf_counter()
     try:
         compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         report = _misfit(error, plan, applied, placed, machine, time.perf_counter() - begin_s)
-        return Verification(plan=plan, where=where, compiled=report)
+        return Verification(plan=plan, where=where, compiled=report, predicted=predicted)
     compile_s = time.perf_counter() - begin_s
     report = compiled_report(
         compiled,
@@ -96,7 +101,8 @@ def verify(
         strays=_strays(applied, placed, compiled),
     )
     notes = [*applied.notes, *([report.note] if report.note else [])]
-    return Verification(plan=plan, where=where, compiled=replace(report, note=" ".join(notes) or None))
+    report = replace(report, note=" ".join(notes) or None)
+    return Verification(plan=plan, where=where, compiled=report, predicted=predicted)
 
 
 def _misfit(

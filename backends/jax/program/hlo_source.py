@@ -6,6 +6,7 @@ An instruction's metadata names a stack frame; a frame is a place in a file and 
 
 from __future__ import annotations
 
+import os
 import re
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,19 +46,23 @@ class SourceTable:
         return [SourceLine(file=place[1], line=int(place[2]))] if place else []
 
     def user_line(self, attributes: str) -> SourceLine | None:
-        """The innermost place in the user's own model: not in a library, nor in Meshwright, whose models do count.
-
-        Where all is library code, the innermost place outside JAX; None where nothing is known.
-        """
-        stack = self.stack(attributes)
-        own = (place for place in stack if not _is_library(place.file) and not _is_internal(place.file))
-        outside = (place for place in stack if not _is_internal(place.file))
-        return next(own, None) or next(outside, None) or next(iter(stack), None)
+        """The innermost place in the user's own model that an instruction with these attributes comes from."""
+        return user_line(self.stack(attributes))
 
     def _up(self, frame: int) -> Iterator[SourceLine]:
         while frame in self.frames:
             place, frame = self.frames[frame]
             yield place
+
+
+def user_line(stack: Sequence[SourceLine]) -> SourceLine | None:
+    """The innermost place in the user's own model: not in a library, nor in Meshwright, whose models do count.
+
+    ``stack`` is innermost first. Where all is library code, the innermost place outside JAX; None where it is empty.
+    """
+    own = (place for place in stack if not _is_library(place.file) and not _is_internal(place.file))
+    outside = (place for place in stack if not _is_internal(place.file))
+    return next(own, None) or next(outside, None) or next(iter(stack), None)
 
 
 def read_source_table(lines: Sequence[str]) -> SourceTable:
@@ -103,7 +108,7 @@ def _numbers(text: str) -> dict[str, int]:
 
 
 def _is_internal(file: str) -> bool:
-    path = PurePath(file)
+    path = PurePath(os.path.normpath(file))
     if path.is_relative_to(_PACKAGE):
         return not path.is_relative_to(_MODELS) and not path.is_relative_to(_PACKAGE / "tests")
     return any(part in ("jax", "jaxlib") for part in path.parts) and _is_library(file)

@@ -15,7 +15,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from ....dsl.errors import PlanError, listing, problem
 from ....dsl.plan import Plan, Topology
 from ....planner.topology import Machine, physical
-from ..apply import Applied, apply, edge_shardings
+from ..apply import Applied, apply
+from ..planned import edge_shardings
 from ..shardings import default_devices
 from ..workload import PyTree, Workload
 from .feed import differences

@@ -1,0 +1,102 @@
+"""Predicts what a step takes under a plan, without its devices and without compiling anything."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import jax
+import numpy as np
+
+from ...dsl.errors import PlanError, Problem, problem
+from ...dsl.holes import holes
+from ...dsl.plan import Place, Plan
+from ...planner import device_order
+from ...planner.device_order import device_numbers
+from ...planner.estimate.estimate import estimate as estimated
+from ...planner.estimate.figures import Estimate
+from ...planner.topology import Machine, physical
+from .compiled import Argument
+from .graph_cache import GraphCache, Known
+from .layouts import step_layouts
+from .lowered.step_graph import step_graph
+from .trace import Traced, trace
+from .workload import PyTree, Step
+
+_GRAPHS = GraphCache()
+
+
+def estimate(
+    plan: Plan, step: Step, args: Sequence[PyTree], *, donate_argnums: int | Sequence[int] | None = None
+) -> Estimate:
+    """What ``step`` is predicted to take under a complete plan, on the plan's topology.
+
+    ``args`` is a tuple of pytrees of ``jax.ShapeDtypeStruct``; donation is as ``apply`` has it. The step is traced the
+    first time; pricing it again for another machine, device order or limit takes milliseconds.
+
+    Raises ``PlanError`` with every problem: an illegal plan or one with holes, no topology (MW410).
+    """
+    found = [*device_order.check(plan)]
+    if plan.topology is None:
+        found.append(problem("MW410", Place(file=plan.file)))
+    if plan.topology is None or found or holes(plan):
+        raise PlanError([*found, *_problems_of_step(plan, step, args)])
+    machine = physical(plan.topology)
+    known = _known(plan, machine, step, args, donate_argnums)
+    return estimated(
+        known.program(machine),
+        plan.mesh,
+        machine,
+        limit_bytes=plan.limits.hbm_bytes,
+        kinds=known.kinds,
+        notes=known.notes,
+    )
+
+
+def _problems_of_step(plan: Plan, step: Step, args: Sequence[PyTree]) -> list[Problem]:
+    """What else is wrong with a plan that cannot be priced, apart from where its mesh lies."""
+    try:
+        step_layouts(plan, trace(step, args, plan.remat))
+    except PlanError as error:
+        known = {found.code for found in device_order.check(plan)}
+        return [found for found in error.problems if found.code not in known]
+    return []
+
+
+def _known(
+    plan: Plan, machine: Machine, step: Step, args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None
+) -> Known:
+    """The step's graph, read now or before. Raises ``PlanError`` with all that is wrong with the plan."""
+    key = _key(plan, machine, args, donate_argnums)
+    order = device_numbers(plan.mesh, machine).tobytes()
+    known = _GRAPHS.get(step, key, order)
+    if known is None:
+        read = step_graph(plan, step, args, donate_argnums=donate_argnums)
+        names_devices = bool(read.layouts.device_assignments)
+        known = Known(
+            graph=read.graph,
+            kinds=argument_kinds(read.traced),
+            notes=read.notes,
+            order=order if names_devices else None,
+        )
+        _GRAPHS.put(step, key, known)
+    return known
+
+
+def argument_kinds(traced: Traced) -> dict[str, str]:
+    """What each argument of a step is for, by its path."""
+    returned = {tensor.returns for tensor in traced.results}
+    paths = [tensor.path for tensor in traced.arguments]
+    return {path: Argument(path=path, num_bytes=0, returned=path in returned).kind for path in paths}
+
+
+def _key(plan: Plan, machine: Machine, args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None) -> Hashable:
+    """What a step's graph depends on: its arguments, and all that the plan says of tensors and axes."""
+    leaves, structure = jax.tree.flatten(tuple(args))
+    forms = tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf))), _is_weak(leaf)) for leaf in leaves)
+    said = (tuple(plan.mesh.sizes.items()), plan.rules, plan.remat, machine.platform, repr(plan.result))
+    donated = tuple(donate_argnums) if isinstance(donate_argnums, Sequence) else donate_argnums
+    return structure, forms, said, donated
+
+
+def _is_weak(leaf: PyTree) -> bool:
+    return bool(getattr(leaf, "weak_type", False))

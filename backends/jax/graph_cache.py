@@ -1,0 +1,70 @@
+"""Steps that were read and laid out already, kept as long as they live."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from ...planner.estimate.device_program import DeviceProgram, device_program
+from ...planner.graph import Graph
+from ...planner.partition.target import Target, target
+from ...planner.topology import Machine
+
+MAX_GRAPHS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A step's graph, and what a device runs of it by the targets that it was partitioned for.
+
+    ``kinds`` says what each argument is for, by its path; ``notes`` what was done to the step beyond what the plan
+    says. ``order`` is the device order that explicit assignments were read for, None where no layout names devices:
+    then the same graph serves whatever the order.
+    """
+
+    graph: Graph
+    kinds: Mapping[str, str]
+    notes: tuple[str, ...]
+    order: bytes | None
+    programs: dict[Target, DeviceProgram] = field(default_factory=dict)
+
+    def program(self, machine: Machine) -> DeviceProgram:
+        """What a device of this machine runs."""
+        aim = target(machine.platform, machine, machine.num_devices)
+        if aim not in self.programs:
+            self.programs[aim] = device_program(self.graph, machine)
+        return self.programs[aim]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCache:
+    """For each step (held weakly) its last graphs, by what they depend on: arguments and layouts, not the machine.
+
+    A step that cannot be held weakly, or compared by its identity or value, is not kept.
+    """
+
+    by_step: weakref.WeakKeyDictionary[object, OrderedDict[Hashable, Known]] = field(
+        default_factory=weakref.WeakKeyDictionary
+    )
+
+    def get(self, step: object, key: Hashable, order: bytes) -> Known | None:
+        """The graph that was kept, if it holds for this device order."""
+        try:
+            kept = self.by_step[step]
+        except (KeyError, TypeError):
+            return None
+        known = kept.get(key)
+        return known if known is not None and known.order in (None, order) else None
+
+    def put(self, step: object, key: Hashable, known: Known) -> None:
+        """Keeps a graph, in place of the oldest where there are many."""
+        try:
+            kept = self.by_step.setdefault(step, OrderedDict())
+        except TypeError:
+            return
+        kept.pop(key, None)
+        kept[key] = known
+        while len(kept) > MAX_GRAPHS:
+            kept.popitem(last=False)

@@ -1,0 +1,35 @@
+"""Which results are written in the place of which donated arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ....planner.graph import Value
+
+
+def aliases(
+    said: Sequence[Mapping[str, Any]], arguments: Sequence[Value], results: Sequence[Value], mesh: Mapping[str, int]
+) -> dict[int, int]:
+    """The position of a result and that of the argument in whose place it is written.
+
+    ``said`` are the arguments' attributes: JAX pairs those laid out alike, and leaves the rest to the compiler, which
+    gives each donated argument in turn to the first result whose part on a device is as large.
+    """
+    found = {int(each["tf.aliasing_output"].value): i for i, each in enumerate(said) if "tf.aliasing_output" in each}
+    free: dict[tuple[Any, ...], list[int]] = {}
+    for position, value in enumerate(results):
+        if position not in found:
+            free.setdefault(_local(value, mesh), []).append(position)
+    for i, each in enumerate(said):
+        same = free.get(_local(arguments[i], mesh), []) if "jax.buffer_donor" in each else []
+        if same:
+            found[same.pop(0)] = i
+    return found
+
+
+def _local(value: Value, mesh: Mapping[str, int]) -> tuple[Any, ...]:
+    """The shape of a value's part on a device, and its dtype."""
+    counts = (math.prod(mesh.get(axis, 1) for axis in axes) for axes in value.sharding or ())
+    return (*(-(-size // count) for size, count in zip(value.shape, counts, strict=False)), value.dtype)

@@ -1,0 +1,107 @@
+"""Attributes of MLIR operations as plain Python values, named as in StableHLO.
+
+What numbers dims (of a product, a convolution, a gather, a scatter) is spread into its fields. A region that only
+combines two numbers becomes ``reducer``: the operation in it, or all of them in a tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+NUMBERED = {
+    "#stablehlo.dot": stablehlo.DotDimensionNumbers,
+    "#stablehlo.conv": stablehlo.ConvDimensionNumbers,
+    "#stablehlo.gather": stablehlo.GatherDimensionNumbers,
+    "#stablehlo.scatter": stablehlo.ScatterDimensionNumbers,
+}
+"""What spreads into fields, by how its text begins."""
+
+FIELDS: Mapping[Any, tuple[str, ...]] = {
+    kind: tuple(name for name, member in vars(kind).items() if isinstance(member, property))
+    for kind in NUMBERED.values()
+}
+
+PLAIN: Mapping[type, Callable[[Any], Any]] = {
+    ir.BoolAttr: lambda a: bool(a.value),
+    ir.IntegerAttr: lambda a: int(a.value),
+    ir.FloatAttr: lambda a: float(a.value),
+    ir.StringAttr: lambda a: a.value,
+    ir.FlatSymbolRefAttr: lambda a: a.value,
+    ir.UnitAttr: lambda a: True,
+    ir.TypeAttr: lambda a: str(a.value),
+    ir.DenseBoolArrayAttr: tuple,
+    ir.DenseI32ArrayAttr: tuple,
+    ir.DenseI64ArrayAttr: tuple,
+    ir.DenseIntElementsAttr: lambda a: nested(np.array(a)),
+    ir.ArrayAttr: lambda a: tuple(plain(element) for element in a),
+    ir.DictAttr: lambda a: {each.name: plain(each.attr) for each in a},
+}
+
+LEFT_OUT = (
+    "sdy.sharding",
+    "sdy.sharding_rule",
+    "sharding",
+    "value",
+    "channel_handle",
+    "replica_groups",
+    "use_global_device_ids",
+    "result_accuracy",
+)
+"""What is read elsewhere, or says nothing of what an operation costs."""
+
+
+def plain(attribute: Any) -> Any:
+    """An attribute as a plain value; of an enumeration's, the word that it stands for."""
+    attribute = attribute.maybe_downcast()
+    convert = PLAIN.get(type(attribute))
+    return convert(attribute) if convert is not None else word(str(attribute))
+
+
+def word(text: str) -> str:
+    """``LT`` of ``#stablehlo<comparison_direction LT>``; other texts stay as they are."""
+    return text.rstrip(">").split(" ")[-1] if text.startswith("#stablehlo<") else text
+
+
+def nested(array: np.ndarray) -> Any:
+    """An array as nested tuples."""
+    return tuple(nested(row) for row in array) if array.ndim else array.item()
+
+
+def spread(name: str, attribute: Any) -> dict[str, Any]:
+    """The plain values that one attribute gives, by name."""
+    numbered = NUMBERED.get(str(attribute).partition("<")[0]) if "dimension_numbers" in name else None
+    if numbered is None:
+        return {name: plain(attribute)}
+    read = numbered(attribute)
+    return {field: _tuple(getattr(read, field)) for field in FIELDS[numbered]}
+
+
+def _tuple(value: Any) -> Any:
+    return value if isinstance(value, int) else tuple(value)
+
+
+def splat(attribute: Any) -> dict[str, Any]:
+    """``splat`` of a constant whose elements are all the same number; nothing of another."""
+    attribute = attribute.maybe_downcast()
+    if not isinstance(attribute, ir.DenseElementsAttr) or not attribute.is_splat:
+        return {}
+    try:
+        return {"splat": attribute.get_splat_value().value}
+    except (AttributeError, ValueError):  # of a dtype that Python's bindings have no number for
+        return {"splat": str(attribute.get_splat_value())}
+
+
+def reducer(regions: Any) -> dict[str, Any]:
+    """``reducer`` of the operations in a region of scalars: one kind, or a tuple of several."""
+    kinds = [tuple(_kind(op) for op in block.operations)[:-1] for region in regions for block in region.blocks]
+    named = [k[0] if len(k) == 1 else k for k in kinds]
+    return dict(zip(("reducer", "second_reducer"), named, strict=False))
+
+
+def _kind(op: Any) -> str:
+    return str(op.operation.name.partition(".")[2])

@@ -1,0 +1,109 @@
+"""Puts the bodies of called functions in the places of their calls. MLIR's own inliner leaves StableHLO's alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir.dialects import sdy
+
+from ....planner.graph import Sharding
+from .shardings import axes_by_dim, sharding_of
+
+
+LARGE = 20
+"""The instructions, arguments among them, from which on XLA leaves a function that several calls share as it is."""
+
+
+def inline_calls(module: Any, *, large: bool = True) -> None:
+    """Inlines the calls of a module, in place; without ``large`` only those that XLA inlines before it partitions.
+
+    What no call needs any more is dropped.
+    """
+    functions = {f.attributes["sym_name"].value: f for f in _operations(module) if f.name == "func.func"}
+    inliner = _Inliner(functions, large)
+    for name in functions:
+        inliner.inline_in(name)
+    with module.context:
+        passmanager.PassManager.parse("builtin.module(symbol-dce)").run(module)
+
+
+class _Inliner:
+    """The functions of one module, each freed of calls once, before it is itself put anywhere."""
+
+    def __init__(self, functions: dict[str, Any], large: bool):
+        self.functions = functions
+        self.large = large
+        self.calls = Counter(call.attributes["callee"].value for f in functions.values() for call in _calls(f))
+        self.done: set[str] = set()
+
+    def inline_in(self, name: str) -> None:
+        """Inlines the calls in a function, and before that those in what it calls."""
+        if name in self.done:
+            return
+        self.done.add(name)
+        for call in _calls(self.functions[name]):
+            callee = call.attributes["callee"].value
+            if callee in self.functions:
+                self.inline_in(callee)
+                if self._is_inlined(callee):
+                    _put(self.functions[callee].clone(), call)
+
+    def _is_inlined(self, name: str) -> bool:
+        return self.large or self.calls[name] <= 1 or _size(self.functions[name]) < LARGE
+
+
+def _calls(function: Any) -> list[Any]:
+    return [op for op in _nested(function) if op.name == "func.call"]
+
+
+def _size(function: Any) -> int:
+    """How many instructions HLO has for a function: its arguments and operations, and a tuple of several results."""
+    block = function.regions[0].blocks[0]
+    *operations, ret = block.operations
+    return len(block.arguments) + len(operations) + (len(ret.operation.operands) > 1)
+
+
+def _put(function: Any, call: Any) -> None:
+    """Moves the operations of ``function``, a copy, before ``call`` and drops both."""
+    block = function.regions[0].blocks[0]
+    for number, (argument, operand) in enumerate(zip(block.arguments, call.operands, strict=True)):
+        argument.replace_all_uses_with(_as_declared(function, number, operand, call))
+    *body, ret = [op.operation for op in block.operations]
+    for op in body:
+        op.location = ir.Location.callsite(op.location, [call.location])
+        op.move_before(call)
+    for result, value in zip(call.results, list(ret.operands), strict=True):
+        result.replace_all_uses_with(value)
+    call.erase()
+    function.erase()
+
+
+def _as_declared(function: Any, number: int, operand: Any, call: Any) -> Any:
+    """The operand, laid out as the function declares its argument where it does."""
+    attributes = function.attributes
+    declared = attributes["arg_attrs"][number] if "arg_attrs" in attributes else {}
+    if "sdy.sharding" not in declared or _axes(operand) == axes_by_dim(declared["sdy.sharding"]):
+        return operand
+    with ir.InsertionPoint(call), call.location:
+        return sdy.ShardingConstraintOp(operand, declared["sdy.sharding"]).result
+
+
+def _axes(value: Any) -> Sharding:
+    said = sharding_of(value)
+    return axes_by_dim(said) if said is not None else ((),) * len(value.type.shape)
+
+
+def _operations(parent: Any) -> Iterator[Any]:
+    for region in parent.regions:
+        for block in region.blocks:
+            for op in block.operations:
+                yield op.operation
+
+
+def _nested(parent: Any) -> Iterator[Any]:
+    for op in _operations(parent):
+        yield op
+        yield from _nested(op)

@@ -1,0 +1,71 @@
+"""Where an operation was written, from its MLIR location: the user's own line, and JAX's name stack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from ....planner.graph import Origin
+from ..program.hlo_source import SourceLine, user_line
+
+
+class Origins:
+    """Reads locations; equal ones once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Origin] = {}
+        self._read: dict[Any, tuple[str, tuple[SourceLine, ...]]] = {}
+        self._stacks: dict[Any, tuple[SourceLine, ...]] = {}
+        self._lines: dict[tuple[SourceLine, ...], str | None] = {}
+
+    def of(self, location: Any) -> Origin:
+        """The origin of an operation at this location."""
+        if location not in self._known:
+            scope, stack = self._parts(location)
+            self._known[location] = Origin(source=self._line(stack), scope=scope or None)
+        return self._known[location]
+
+    def _line(self, stack: tuple[SourceLine, ...]) -> str | None:
+        if stack not in self._lines:
+            line = user_line(stack)
+            self._lines[stack] = None if line is None else str(line)
+        return self._lines[stack]
+
+    def _parts(self, location: Any) -> tuple[str, tuple[SourceLine, ...]]:
+        """The name stack and the frames, innermost first; of what was inlined, with its caller's."""
+        if location not in self._read:
+            self._read[location] = self._parted(location)
+        return self._read[location]
+
+    def _parted(self, location: Any) -> tuple[str, tuple[SourceLine, ...]]:
+        if isinstance(location, ir.CallSiteLoc):
+            (inner, frames), (outer, callers) = self._parts(location.callee), self._parts(location.caller)
+            return "/".join(part for part in (outer, inner) if part), frames + callers
+        if not isinstance(location, ir.NameLoc):
+            return "", self._stack(location)
+        name, child = location.name_str, location.child_loc
+        if name.endswith(":") and isinstance(child, ir.NameLoc):  # a note of JAX's on the location inside
+            return self._parts(child)
+        return name, self._stack(child)
+
+    def _stack(self, location: Any) -> tuple[SourceLine, ...]:
+        """The frames of a location below its name, innermost first."""
+        if location not in self._stacks:
+            self._stacks[location] = self._frames(location)
+        return self._stacks[location]
+
+    def _frames(self, location: Any) -> tuple[SourceLine, ...]:
+        if isinstance(location, ir.CallSiteLoc):
+            return self._stack(location.callee) + self._stack(location.caller)
+        if isinstance(location, ir.NameLoc):
+            return tuple(_named(frame, location.name_str) for frame in self._stack(location.child_loc))
+        if isinstance(location, ir.FileLineColLoc):
+            return (SourceLine(file=location.filename, line=location.start_line),)
+        if isinstance(location, ir.FusedLoc):
+            return tuple(frame for each in location.locations for frame in self._stack(each))
+        return ()
+
+
+def _named(frame: SourceLine, function: str) -> SourceLine:
+    return SourceLine(file=frame.file, line=frame.line, function=frame.function or function)

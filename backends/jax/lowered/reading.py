@@ -1,0 +1,102 @@
+"""Reads values and attributes off a propagated module, each distinct one once: MLIR's bindings are slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from ....planner.graph import Factors, Sharding, Value
+from .attributes import LEFT_OUT, splat, spread
+from .device_groups import axes_of_groups
+from .origins import Origins
+from .shardings import RESHARDS, axes_by_dim, each_sharding, factors
+
+
+class Reading:
+    """What was read of one module so far. ``mesh`` has the sizes of the axes that devices are numbered by."""
+
+    def __init__(self, mesh: Mapping[str, int]):
+        self.mesh = mesh
+        self.origins = Origins()
+        self._attributes: dict[tuple[str, Any], Mapping[str, Any]] = {}
+        self._factors: dict[Any, Factors] = {}
+        self._shardings: dict[Any, Sharding] = {}
+        self._per_value: dict[Any, tuple[Sharding, ...]] = {}
+        self._types: dict[Any, tuple[tuple[int, ...], str]] = {}
+        self._values: dict[tuple[Any, Sharding | None], Value] = {}
+
+    def value(self, kind: Any, sharding: Sharding | None) -> Value:
+        """A value of this MLIR type; without a sharding it is whole everywhere."""
+        key = kind, sharding
+        if key not in self._values:
+            shape, dtype = _once(self._types, kind, _tensor)
+            self._values[key] = Value(shape=shape, dtype=dtype, sharding=sharding or ((),) * len(shape))
+        return self._values[key]
+
+    def sharding(self, attribute: Any) -> Sharding:
+        """A ``sdy.sharding``."""
+        return _once(self._shardings, attribute, axes_by_dim)
+
+    def per_value(self, attribute: Any) -> tuple[Sharding, ...]:
+        """A ``sdy.sharding_per_value``."""
+        return _once(self._per_value, attribute, lambda a: tuple(self.sharding(s) for s in each_sharding(a)))
+
+    def results(self, operation: Any, attributes: Mapping[str, Any]) -> list[Value]:
+        """The values that an operation makes."""
+        said: tuple[Sharding | None, ...] = (None,) * len(operation.results)
+        if operation.name in RESHARDS:
+            said = (self.sharding(attributes["sharding"]),)
+        elif "out_shardings" in attributes:
+            said = self.per_value(attributes["out_shardings"])
+        elif "sdy.sharding" in attributes:
+            said = self.per_value(attributes["sdy.sharding"])
+        return [self.value(r.type, s) for r, s in zip(operation.results, said, strict=True)]
+
+    def factors(self, attributes: Mapping[str, Any]) -> Factors | None:
+        """The loop nest of an operation with these attributes; None where Shardy has no rule for it."""
+        rule = attributes.get("sdy.sharding_rule")
+        return None if rule is None else _once(self._factors, rule, factors)
+
+    def plain(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """An operation's attributes as plain values."""
+        found: dict[str, Any] = {}
+        for name, attribute in attributes.items():
+            if name in LEFT_OUT:
+                continue
+            key = name, attribute
+            if key not in self._attributes:
+                self._attributes[key] = spread(name, attribute)
+            found |= self._attributes[key]
+        if "replica_groups" in attributes:
+            found |= axes_of_groups(attributes["replica_groups"], self.mesh)
+        return found
+
+    def constant(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What is known of a constant."""
+        return _once(self._attributes, ("value", attributes["value"]), lambda key: splat(key[1]))
+
+
+def _once(known: dict[Any, Any], key: Any, read: Callable[[Any], Any]) -> Any:
+    if key not in known:
+        known[key] = read(key)
+    return known[key]
+
+
+def _tensor(kind: Any) -> tuple[tuple[int, ...], str]:
+    """The shape and the HLO dtype of an MLIR type."""
+    if not isinstance(kind, ir.RankedTensorType):
+        return (), "token" if "token" in str(kind) else str(kind)
+    return tuple(kind.shape), hlo_dtype(str(kind.element_type))
+
+
+def hlo_dtype(name: str) -> str:
+    """HLO's name of an MLIR dtype: ``pred`` of ``i1``, ``s32`` of ``i32``, ``u8`` of ``ui8``, ``c64``, ``f8e4m3fn``."""
+    if name == "i1":
+        return "pred"
+    if name.startswith("complex"):
+        return f"c{2 * int(name[9:-1])}"
+    if name.startswith(("i", "ui")):
+        return name.removeprefix("i").removeprefix("ui").join(("u" if name[0] == "u" else "s", ""))
+    return name.lower()

@@ -1,0 +1,78 @@
+"""The parts of an operation that depend on what its regions are: a loop's body, branches, one device's program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ....planner.graph import Sharding
+from .attributes import reducer
+from .loops import trips
+from .shardings import manual_axes
+
+if TYPE_CHECKING:
+    from .body import Body
+
+Parts = dict[str, Any]
+
+
+def operation_parts(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Parts:
+    """Operands and attributes of any operation; a region of scalars is named by what it does."""
+    found = body.reading.plain(attributes)
+    if len(operation.regions):
+        found |= reducer(operation.regions)
+    return {"operands": tuple(map(body.number, operation.operands)), "attributes": found}
+
+
+def _while(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Parts:
+    carry = body.reading.results(operation, attributes)
+    inside = body.inner(operation.regions[1].blocks[0], carry)
+    outside = list(inside.captured)
+    turns = trips(operation)
+    return {
+        "operands": tuple(map(body.number, (*operation.operands, *outside))),
+        "attributes": {} if turns is not None else {"trips_unknown": True},
+        "bodies": (inside.graph(outside),),
+        "trips": 1 if turns is None else turns,
+    }
+
+
+def _branches(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Parts:
+    """All branches have the same arguments: whatever one of them reads from outside."""
+    branches = [body.inner(region.blocks[0]) for region in operation.regions]
+    outside = list(dict.fromkeys(value for branch in branches for value in branch.captured))
+    return {
+        "operands": tuple(map(body.number, (*operation.operands, *outside))),
+        "bodies": tuple(branch.graph(outside) for branch in branches),
+    }
+
+
+def _manual(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Parts:
+    manual = manual_axes(attributes["manual_axes"])
+    entering = body.reading.per_value(attributes["in_shardings"])
+    block = operation.regions[0].blocks[0]
+    arguments = (
+        body.reading.value(v.type, _left(sharding, manual))
+        for v, sharding in zip(block.arguments, entering, strict=True)
+    )
+    inside = body.inner(block, arguments)
+    outside = list(inside.captured)
+    leaving = body.reading.per_value(attributes["out_shardings"])
+    return {
+        "operands": tuple(map(body.number, (*operation.operands, *outside))),
+        "attributes": {"in_shardings": entering, "out_shardings": leaving, "manual_axes": manual},
+        "bodies": (inside.graph(outside),),
+    }
+
+
+def _left(sharding: Sharding, manual: tuple[str, ...]) -> Sharding:
+    """What is left to split over inside of a region where some axes are manual."""
+    return tuple(tuple(axis for axis in axes if axis.partition(":")[0] not in manual) for axes in sharding)
+
+
+BUILDERS: Mapping[str, Callable[[Body, Any, Mapping[str, Any]], Parts]] = {
+    "stablehlo.while": _while,
+    "stablehlo.case": _branches,
+    "stablehlo.if": _branches,
+    "sdy.manual_computation": _manual,
+}

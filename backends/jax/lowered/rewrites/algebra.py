@@ -1,0 +1,137 @@
+"""Arithmetic that XLA simplifies: what changes nothing, division by a constant, constants of constants."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from .rewriter import Number, Rewriter, is_floating, is_used_once, maker, shape_of, splat_of
+
+ADD, MULTIPLY, NEGATE = "stablehlo.add", "stablehlo.multiply", "stablehlo.negate"
+
+NEUTRAL: Mapping[str, Number] = {
+    ADD: 0,
+    MULTIPLY: 1,
+    "stablehlo.maximum": -math.inf,
+    "stablehlo.minimum": math.inf,
+}
+"""The operand that leaves the other as it is, on either side."""
+
+FOLDED: Mapping[str, Callable[..., Number]] = {
+    ADD: operator.add,
+    MULTIPLY: operator.mul,
+    "stablehlo.subtract": operator.sub,
+    "stablehlo.divide": operator.truediv,
+    NEGATE: operator.neg,
+    "stablehlo.convert": lambda x: x,
+}
+"""What scalar constants are computed with; of divisions only those of floating-point numbers."""
+
+
+def combine(op: Any, rewriter: Rewriter) -> bool:
+    """Drops an operand that changes nothing; puts a constant after what it is combined with."""
+    left, right = op.operands
+    numbers = splat_of(left), splat_of(right)
+    for number, other in zip(numbers, (right, left), strict=True):
+        if number is not None and number == NEUTRAL[op.name]:
+            rewriter.replace(op, other)
+            return True
+    if numbers[0] is not None and numbers[1] is None:
+        op.operands[0], op.operands[1] = right, left
+    return op.name == ADD and _add_to_scatter(op, rewriter)
+
+
+def _add_to_scatter(op: Any, rewriter: Rewriter) -> bool:
+    """What is added to a scatter into zeros is what it scatters into."""
+    for value, other in (tuple(op.operands), tuple(op.operands)[::-1]):
+        scatter = maker(value, "stablehlo.scatter")
+        if scatter is not None and splat_of(scatter.operands[0]) == 0 and is_used_once(value) and is_sum(scatter):
+            inner = scatter.clone(ip=ir.InsertionPoint(op))
+            inner.operands[0] = other
+            rewriter.replace(op, inner.results[0])
+            return True
+    return False
+
+
+def subtract(op: Any, rewriter: Rewriter) -> bool:
+    """Drops a zero that is taken away."""
+    if splat_of(op.operands[1]) != 0:
+        return False
+    rewriter.replace(op, op.operands[0])
+    return True
+
+
+def divide(op: Any, rewriter: Rewriter) -> bool:
+    """A product with the reciprocal of a constant."""
+    number, dtype = splat_of(op.operands[1]), op.results[0].type.element_type
+    if not number or not is_floating(dtype):
+        return False
+    reciprocal = rewriter.spread(rewriter.constant(1 / number, dtype, op), shape_of(op.results[0]), op)
+    rewriter.replace(op, rewriter.create(MULTIPLY, [op.operands[0], reciprocal], op.results[0].type, op, {}))
+    return True
+
+
+def convert(op: Any, rewriter: Rewriter) -> bool:
+    """Drops a conversion to the dtype that its operand has."""
+    if op.operands[0].type != op.results[0].type:
+        return False
+    rewriter.replace(op, op.operands[0])
+    return True
+
+
+def select(op: Any, rewriter: Rewriter) -> bool:
+    """A choice between true and false is the predicate; one by a constant is what it chooses."""
+    predicate, first, second = op.operands
+    always = splat_of(predicate)
+    if always is not None:
+        rewriter.replace(op, first if always else second)
+        return True
+    if predicate.type != op.results[0].type or splat_of(first) is not True or splat_of(second) is not False:
+        return False
+    rewriter.replace(op, predicate)
+    return True
+
+
+def fold(op: Any, rewriter: Rewriter) -> bool:
+    """A scalar of constant scalars, computed."""
+    numbers = [splat_of(operand) for operand in op.operands]
+    dtype = op.results[0].type.element_type
+    if shape_of(op.results[0]) or any(number is None for number in numbers) or isinstance(dtype, ir.ComplexType):
+        return False
+    if op.name == "stablehlo.divide" and (not is_floating(dtype) or not numbers[1]):
+        return False
+    rewriter.replace(op, rewriter.constant(FOLDED[op.name](*numbers), dtype, op))
+    return True
+
+
+def is_sum(op: Any) -> bool:
+    """Whether all that an operation's region does is to add."""
+    return [inner.operation.name for inner in op.regions[0].blocks[0].operations][:-1] == [ADD]
+
+
+def square(op: Any, rewriter: Rewriter) -> bool:
+    """As a product, through which propagation passes; it does not pass through CHLO's own operation."""
+    (x,) = op.operands
+    rewriter.replace(op, rewriter.create(MULTIPLY, [x, x], op.results[0].type, op, {}))
+    return True
+
+
+def reduce(op: Any, rewriter: Rewriter) -> bool:
+    """A reduction over dims of size one is a reshape; a sum of negated numbers is negated."""
+    if len(op.operands) != 2:
+        return False
+    source, dims = op.operands[0], list(op.attributes["dimensions"])
+    if dims and all(shape_of(source)[dim] == 1 for dim in dims):
+        rewriter.replace(op, rewriter.reshaped(source, shape_of(op.results[0]), op))
+        return True
+    negated = maker(source, NEGATE)
+    if negated is None or not is_sum(op) or not is_used_once(source):
+        return False
+    inner = op.clone(ip=ir.InsertionPoint(op))
+    inner.operands[0] = negated.operands[0]
+    rewriter.replace(op, rewriter.create(NEGATE, [inner.results[0]], op.results[0].type, op, {}))
+    return True

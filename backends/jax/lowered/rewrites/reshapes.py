@@ -1,0 +1,86 @@
+"""Dims of size one out of the way: HLO's broadcasts do not expand them, so these become reshapes, which sink below the
+elementwise operations that follow them and vanish in broadcasts. A mean is taken without the dim that it sums over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .rewriter import BROADCAST, CONSTANT, DIMS, RESHAPE, Rewriter, made_by, maker, shape_of, splat_of, tensor_type
+
+ELEMENTWISE = frozenset(
+    f"stablehlo.{name}"
+    for name in """
+    abs add and cbrt ceil compare complex convert cosine divide exponential exponential_minus_one floor imag is_finite
+    log log_plus_one logistic maximum minimum multiply negate not or power real remainder round_nearest_afz
+    round_nearest_even rsqrt select shift_left shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan
+    tanh xor
+    """.split()  # noqa: SIM905
+)
+
+
+def broadcast(op: Any, rewriter: Rewriter) -> None:
+    """As a broadcast of its operand without dims of size one, and of what that is a broadcast or reshape of."""
+    source, dims = op.operands[0], list(op.attributes[DIMS])
+    result = op.results[0]
+    if _proper(shape_of(source)) == _proper(shape_of(result)) and dims == sorted(dims):
+        rewriter.replace(op, rewriter.reshaped(source, shape_of(result), op))
+        return
+    kept = [i for i, size in enumerate(shape_of(source)) if size != 1]
+    if len(kept) < len(dims):
+        source, dims = rewriter.reshaped(source, _proper(shape_of(source)), op), [dims[i] for i in kept]
+    inner = maker(source, BROADCAST)
+    if inner is not None:
+        source, dims = inner.operands[0], [dims[i] for i in inner.attributes[DIMS]]
+    if source != op.operands[0]:
+        rewriter.replace(op, rewriter.broadcast(source, dims, result.type, op))
+
+
+def reshape(op: Any, rewriter: Rewriter) -> None:
+    """As one reshape of what its operand is a reshape of; none where that has its shape."""
+    source, shape = op.operands[0], shape_of(op.results[0])
+    if shape_of(source) == shape or maker(source, RESHAPE) is not None:
+        rewriter.replace(op, rewriter.reshaped(source, shape, op))
+    elif splat_of(source) is not None and maker(source, BROADCAST) is not None:
+        rewriter.replace(op, rewriter.spread(made_by(source).operands[0], shape, op))
+
+
+def sink(op: Any, rewriter: Rewriter) -> None:
+    """An elementwise operation on reshaped operands is the reshape of it on what they were."""
+    makers = [made_by(operand) for operand in op.operands]
+    reshapes = [each for each in makers if each is not None and each.name == RESHAPE]
+    if not reshapes or not all(map(_may_move, reshapes)):
+        return
+    shape = shape_of(reshapes[0].operands[0])
+    if any(shape_of(each.operands[0]) != shape for each in reshapes):
+        return
+    if any(each is None or not (each.name == RESHAPE or _is_scalar(each)) for each in makers):
+        return
+    operands = [each.operands[0] if each.name == RESHAPE else _in_shape(each, shape, op, rewriter) for each in makers]
+    kind = tensor_type(shape, op.results[0].type.element_type)
+    inner = rewriter.create(op.name, operands, kind, op, dict(op.attributes.items()))
+    rewriter.replace(op, rewriter.reshaped(inner, shape_of(op.results[0]), op))
+
+
+def _proper(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size != 1)
+
+
+def _may_move(moved: Any) -> bool:
+    """Whether all that reads a reshape would take it further, so that it goes."""
+    return all(use.owner.name in (*ELEMENTWISE, BROADCAST, RESHAPE) for use in moved.results[0].uses)
+
+
+def _is_scalar(made: Any) -> bool:
+    """Whether this makes one number, however often it stands in the result."""
+    return made.name in (BROADCAST, CONSTANT) and (
+        splat_of(made.results[0]) is not None or (made.name == BROADCAST and not shape_of(made.operands[0]))
+    )
+
+
+def _in_shape(made: Any, shape: tuple[int, ...], at: Any, rewriter: Rewriter) -> Any:
+    value = made.results[0]
+    if made.name == BROADCAST and not shape_of(made.operands[0]):
+        return rewriter.spread(made.operands[0], shape, at)
+    number, dtype = splat_of(value), value.type.element_type
+    return rewriter.spread(rewriter.constant(number if number is not None else 0, dtype, at), shape, at)

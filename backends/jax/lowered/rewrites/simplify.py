@@ -1,0 +1,68 @@
+"""The rules, by the kind of operation that they rewrite, and the pass that applies them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from . import algebra
+from .common import without_repetition
+from .products import transpose
+from .reshapes import ELEMENTWISE, broadcast, reshape, sink
+from .rewriter import BROADCAST, RESHAPE, Rewriter
+from .scatters import scatter
+
+NESTING = ("func.func", "stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
+
+ALGEBRA: Mapping[str, Callable[[Any, Rewriter], bool]] = {
+    **dict.fromkeys(algebra.NEUTRAL, algebra.combine),
+    "stablehlo.subtract": algebra.subtract,
+    "stablehlo.divide": algebra.divide,
+    "stablehlo.convert": algebra.convert,
+    "stablehlo.select": algebra.select,
+    "stablehlo.reduce": algebra.reduce,
+    "chlo.square": algebra.square,
+}
+
+STRUCTURE: Mapping[str, Callable[[Any, Rewriter], None]] = {
+    BROADCAST: broadcast,
+    RESHAPE: reshape,
+    "stablehlo.transpose": transpose,
+    **dict.fromkeys(ELEMENTWISE, sink),
+}
+
+
+def simplify(module: Any, *, tpu: bool) -> None:
+    """Rewrites a module in place, as the compilers do, and as the one for TPUs does beside."""
+    structure = {**STRUCTURE, "stablehlo.scatter": scatter} if tpu else STRUCTURE
+    with module.context, ir.Location.unknown():
+        without_repetition(module)
+        for operation in list(_nested(module)):
+            _rewrite(operation, structure)
+        without_repetition(module)
+
+
+def _rewrite(operation: Any, structure: Mapping[str, Callable[[Any, Rewriter], None]]) -> None:
+    """Applies the rules to an operation, then to those that they make of it."""
+    pending = [operation]
+    while pending:
+        current, rewriter = pending.pop(), Rewriter()
+        name = current.name
+        done = (name in algebra.FOLDED and algebra.fold(current, rewriter)) or (
+            name in ALGEBRA and ALGEBRA[name](current, rewriter)
+        )
+        if not done and name in structure:
+            structure[name](current, rewriter)
+        pending += reversed(rewriter.made)
+
+
+def _nested(parent: Any) -> Iterator[Any]:
+    """The operations of functions, loops, branches and manual regions; not those that reductions are made of."""
+    for region in parent.regions:
+        for block in region.blocks:
+            for op in block.operations:
+                yield op.operation
+                if op.operation.name in NESTING:
+                    yield from _nested(op.operation)

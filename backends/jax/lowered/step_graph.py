@@ -1,0 +1,97 @@
+"""The graph of a step under a plan: what the compiler would be given, as the planner's plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+from jaxlib.mlir import ir
+
+from ....dsl.plan import Plan
+from ....planner.graph import Graph, Sharding
+from ....planner.topology import physical
+from ..layouts import StepLayouts, step_layouts
+from ..planned import Planned, planned
+from ..shardings import abstract_mesh
+from ..trace import Traced, trace
+from ..workload import PyTree, Step
+from .aliases import aliases
+from .body import Body
+from .propagation import main_function, propagated
+from .reading import Reading
+from .sub_axes import in_parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepGraph:
+    """A step under a plan as a graph, and what it was made of. ``notes`` are ``apply``'s."""
+
+    graph: Graph
+    layouts: StepLayouts
+    notes: tuple[str, ...]
+
+    @property
+    def traced(self) -> Traced:
+        """The step as it was read."""
+        return self.layouts.traced
+
+
+def step_graph(
+    plan: Plan, step: Step, args: Sequence[PyTree], *, donate_argnums: int | Sequence[int] | None = None
+) -> StepGraph:
+    """The graph of ``step`` under a complete plan: the program that ``apply`` would compile, after propagation.
+
+    Needs neither the plan's devices nor its compiler. ``args`` and donation are as ``apply`` has them.
+    Raises ``PlanError`` with every problem of the plan.
+    """
+    layouts = step_layouts(plan, trace(step, args, plan.remat))
+    placed = abstract_mesh(plan, layouts.device_assignments)
+    platform = physical(plan.topology).platform if plan.topology else jax.default_backend()
+    found = planned(layouts, placed, donate_argnums, platform)
+    return StepGraph(
+        graph=graph_of(found.lower(platform), found, tpu=platform == "tpu"), layouts=layouts, notes=found.notes
+    )
+
+
+def graph_of(lowered: Any, found: Planned, *, tpu: bool) -> Graph:
+    """The graph of a lowered step (``jax.stages.Lowered``), with what the TPUs' compiler makes of it."""
+    mesh = dict(found.placed.mesh.shape)
+    traced = found.layouts.traced
+    module = propagated(lowered, tpu=tpu)
+    with module.context:
+        main = main_function(module)
+        block = main.regions[0].blocks[0]
+        reading = Reading(mesh)
+        entering = _edge(main, "arg_attrs", len(block.arguments))
+        arguments = [
+            reading.value(v.type, _sharding(reading, said)) for v, said in zip(block.arguments, entering, strict=True)
+        ]
+        body = Body(reading).read(block, arguments)
+        body.lay_out_results(_sharding(reading, said) for said in _edge(main, "res_attrs", len(traced.results)))
+        names = _names(block, traced)
+        graph = body.graph(names=names, result_names=tuple(t.path for t in traced.results))
+        results = [graph.values[number] for number in graph.results]
+        graph = replace(graph, aliases=aliases(entering, arguments, results, mesh))
+    return in_parts(graph, mesh)
+
+
+def _edge(main: Any, table: str, count: int) -> list[Mapping[str, Any]]:
+    """The attributes of the arguments (``arg_attrs``) or of the results (``res_attrs``) of a function."""
+    if table not in main.attributes:
+        return [{}] * count
+    return [{each.name: each.attr for each in attributes} for attributes in main.attributes[table]]
+
+
+def _sharding(reading: Reading, said: Mapping[str, Any]) -> Sharding | None:
+    return reading.sharding(said["sdy.sharding"]) if "sdy.sharding" in said else None
+
+
+def _names(block: Any, traced: Traced) -> tuple[str, ...]:
+    """The paths of the arguments that the program keeps: JAX writes the tree's own path as each one's location."""
+    numbered = jax.tree.unflatten(traced.in_tree, range(traced.in_tree.num_leaves))
+    leaves = jax.tree_util.tree_leaves_with_path(numbered)
+    paths = {f"args{jax.tree_util.keystr(path)}": traced.arguments[number].path for path, number in leaves}
+    found = (ir.NameLoc(value.location).name_str for value in block.arguments)
+    return tuple(paths.get(name, name) for name in found)

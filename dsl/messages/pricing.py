@@ -1,0 +1,13 @@
+"""MW41x: predicting what a plan takes."""
+
+from __future__ import annotations
+
+from .text import Text
+
+PRICING: dict[str, Text] = {
+    "MW410": Text(
+        "The plan names no topology, so there is no machine to price it on.",
+        "Add the machine to the plan, such as 'topology: v5e:4x4'.",
+    ),
+    "MW412": Text("The page cannot be written to {path}: {reason}.", "Give --html a file that can be written."),
+}

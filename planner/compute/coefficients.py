@@ -1,0 +1,31 @@
+"""What the formula cannot know of a chip: the numbers that calibration learns from the compiler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coefficients:
+    """Of one chip, in the cycles that the compiler counts (of its clock).
+
+    ``byte_cycles``: a byte to or from memory. ``step_cycles``: what each window of a kernel waits for memory, and
+    ``near_step_cycles`` what it waits where all it reads is in vector memory. ``start_cycles``: any kernel at all.
+    ``register_cycles``: a vector operation on 1024 numbers. ``multiply_add_cycles``: one of the matrix units.
+    ``loop_window_bytes``, ``single_window_bytes``, ``product_window_bytes``: how much a window takes at once, of fused
+    operations, of one alone, of a product. ``fill_bytes``: what of a product's bytes comes before it multiplies.
+    ``near_bytes``: how large a value may be that is kept in vector memory, and ``near_total_bytes`` all of them.
+    """
+
+    byte_cycles: float
+    step_cycles: float
+    near_step_cycles: float
+    start_cycles: float
+    register_cycles: float
+    multiply_add_cycles: float
+    loop_window_bytes: float
+    single_window_bytes: float
+    product_window_bytes: float
+    fill_bytes: float
+    near_bytes: float
+    near_total_bytes: float

@@ -1,0 +1,68 @@
+"""Cycles of a kernel: the slowest of the matrix units, the vector units and memory, and what starting windows takes.
+
+The form is that of the compiler's own estimate, which is linear where memory decides (seen by varying one thing at a
+time): every value read or written costs its bytes, a full-size result that is only added up or rounded costs as if it
+were written too, and each window waits once for memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .coefficients import Coefficients
+from .work import ALONE, FREE, PRODUCT, Work
+
+MATRIX, VECTOR, MEMORY = "matrix", "vector", "memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycles:
+    """What a kernel takes, in cycles, and which unit it waits for longest. ``far_bytes`` cross to or from memory."""
+
+    total: float
+    bound: str
+    far_bytes: int
+
+
+def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edge: int, of: Coefficients) -> Cycles:
+    """Cycles of a kernel, given which of its reads and writes are in vector memory."""
+    far_reads = sum(size for size, is_near in zip(work.reads, near, strict=True) if not is_near)
+    far_writes = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if not is_near)
+    if work.kind == FREE:
+        return Cycles(total=0.0, bound=MEMORY, far_bytes=0)
+    if work.kind == ALONE:
+        return Cycles(
+            total=(sum(work.reads) + far_writes) * of.byte_cycles, bound=MEMORY, far_bytes=far_reads + far_writes
+        )
+    if work.kind == PRODUCT:
+        return _product(work, far_reads, far_writes, edge, of)
+    return _loop(work, far_reads, far_writes, of)
+
+
+def _loop(work: Work, far_reads: int, far_writes: int, of: Coefficients) -> Cycles:
+    """Reads cost their bytes wherever they are: the compiler counts them before it knows."""
+    moved = sum(work.reads) + work.spill_bytes
+    memory = (moved + far_writes) * of.byte_cycles
+    vector = work.registers * of.register_cycles
+    if work.single:
+        windows = math.ceil(work.space_bytes / of.single_window_bytes)
+    else:
+        windows = math.ceil((moved + sum(work.writes)) / of.loop_window_bytes)
+    total = max(memory, vector) + windows * of.step_cycles + of.start_cycles
+    return Cycles(total=total, bound=VECTOR if vector > memory else MEMORY, far_bytes=far_reads + far_writes)
+
+
+def _product(work: Work, far_reads: int, far_writes: int, edge: int, of: Coefficients) -> Cycles:
+    matrix = sum(each.padded(edge) for each in work.products) * of.multiply_add_cycles
+    far = far_reads + far_writes
+    memory = (far + (work.spill_bytes if work.writes else 0)) * of.byte_cycles
+    vector = work.registers * of.register_cycles
+    moved = sum(work.reads) + sum(work.writes)
+    share = far / moved if moved else 0.0
+    steps = math.ceil(moved / of.product_window_bytes) * (of.near_step_cycles + share * of.step_cycles)
+    fill = min(far, of.fill_bytes) * of.byte_cycles
+    slowest = max(matrix, memory, vector)
+    bound = MATRIX if slowest == matrix else VECTOR if slowest == vector else MEMORY
+    return Cycles(total=slowest + fill + steps + of.start_cycles, bound=bound, far_bytes=far)

@@ -1,0 +1,33 @@
+"""How much of each value a kernel really goes through: of an array from which it cuts a piece, only the piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..fusion.nature import BROADCAST, PRODUCTS, REDUCE, UPDATE
+from ..graph import Graph, Op
+
+WHOLE = PRODUCTS | {REDUCE}
+CUTS = frozenset({"slice", "dynamic_slice"})
+
+
+def demanded(graph: Graph, ops: Sequence[Op], writes: Sequence[int]) -> dict[int, int]:
+    """Elements of each value that a kernel computes or reads; its operations are in the order of the program."""
+    need = {value: graph.values[value].num_elements for value in writes}
+    for op in reversed(ops):
+        made = max((need.get(value, 0) for value in op.results), default=0)
+        for position, value in enumerate(op.operands):
+            size = graph.values[value].num_elements
+            need[value] = min(size, need.get(value, 0) + _passed_on(graph, op, position, made, size))
+    return need
+
+
+def _passed_on(graph: Graph, op: Op, position: int, made: int, size: int) -> int:
+    """What making so many elements of the result takes of an operand of this size."""
+    if op.kind in WHOLE:
+        return size
+    if op.kind == UPDATE:
+        return size if position else 0
+    if op.kind == BROADCAST:
+        return -(-made * size // max(graph.values[op.results[0]].num_elements, 1))
+    return 1 if op.kind in CUTS and position else made

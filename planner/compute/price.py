@@ -1,0 +1,91 @@
+"""Seconds of every kernel of a program on a chip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..chip import Chip
+from ..kernels import Kernel, Program
+from ..kinds import KINDS
+from .calibration import Calibration
+from .cycles import cycles_of
+from .residence import Residence
+from .speed import Speed, speed_of
+from .work import ALONE, FREE, PRODUCT, padded_bytes, work_of
+
+NETWORK_RATIO = 8.0
+"""How much slower than memory a network is, roughly: for what may be fetched meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelPrice:
+    """What one run of a kernel takes; ``times`` is how often a step runs it.
+
+    ``cycles`` are of the clock that the compiler counts in, ``bound`` is the unit that it waits for (``matrix``,
+    ``vector``, ``memory``), ``flops`` those of its products, ``num_bytes`` what crosses to and from memory. The TPU
+    compiler gives no cycles for gathers, scatters, sorts and running sums: of these ``counted`` is false, and their
+    seconds are what their bytes take.
+    """
+
+    kernel: Kernel
+    times: int
+    cycles: float
+    seconds: float
+    flops: float
+    num_bytes: int
+    bound: str
+    counted: bool
+
+
+def price(program: Program, chip: Chip, calibration: Calibration | None = None) -> tuple[KernelPrice, ...]:
+    """The price of every kernel that computes, in the order of ``Program.walk``: loops and collectives are left out."""
+    return tuple(price_at(program, speed_of(chip, calibration)))
+
+
+def price_at(program: Program, speed: Speed, times: int = 1) -> Iterator[KernelPrice]:
+    """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand."""
+    graph, residence = program.graph, Residence(speed.coefficients)
+    results = frozenset(graph.results)
+    for kernel in program.kernels:
+        op = graph.ops[kernel.ops[-1]]
+        if kernel.bodies:
+            for body in kernel.bodies:
+                yield from price_at(body, speed, times * op.trips)
+        elif op.kind in KINDS:
+            _communicate(program, kernel, residence, results, speed)
+        else:
+            yield _price(program, kernel, residence, results, speed, times)
+
+
+def _price(
+    program: Program, kernel: Kernel, residence: Residence, results: frozenset[int], speed: Speed, times: int
+) -> KernelPrice:
+    work = work_of(program.graph, kernel)
+    if work.kind == FREE:
+        residence.renames(kernel.reads, kernel.writes)
+    fetched = work.kind == PRODUCT
+    near_reads = [residence.reads(v, size, fetched) for v, size in zip(kernel.reads, work.reads, strict=False)]
+    near_writes = [residence.writes(v, size, v in results) for v, size in zip(kernel.writes, work.writes, strict=False)]
+    took = cycles_of(work, near_reads, near_writes, speed.edge, speed.coefficients)
+    residence.now += took.total
+    return KernelPrice(
+        kernel=kernel,
+        times=times,
+        cycles=took.total,
+        seconds=took.total / speed.clock_hz,
+        flops=work.flops,
+        num_bytes=took.far_bytes,
+        bound=took.bound,
+        counted=work.kind not in (ALONE, FREE),
+    )
+
+
+def _communicate(
+    program: Program, kernel: Kernel, residence: Residence, results: frozenset[int], speed: Speed
+) -> None:
+    """What a collective leaves in vector memory, and that memory is idle while the network works."""
+    for value in kernel.writes:
+        num_bytes = padded_bytes(program.graph.values[value])
+        residence.writes(value, num_bytes, value in results)
+        residence.now += NETWORK_RATIO * num_bytes * speed.coefficients.byte_cycles

@@ -1,0 +1,83 @@
+"""A product or convolution as the matrix unit sees it: rows streamed through weights, both in squares."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..fusion.narrow import is_default_precision
+from ..graph import Graph, Op
+
+PRECISE_PASSES, HIGH_PASSES = 6, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """``batch`` products of [rows, depth] with [depth, columns], ``passes`` times; ``dtype`` is that multiplied."""
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    passes: int
+    dtype: str
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds asked for."""
+        return self.batch * self.rows * self.columns * self.depth
+
+    def padded(self, edge: int) -> float:
+        """Multiply-adds that squares of this edge do for it: depth and columns (or rows, whichever fits better) in
+        whole squares, and no fewer rows streamed than half an edge.
+        """
+        depth = -(-self.depth // edge) * edge
+        one, other = (
+            max(streamed, edge // 2) * -(-held // edge) * edge
+            for streamed, held in ((self.rows, self.columns), (self.columns, self.rows))
+        )
+        return float(self.batch * self.passes * depth * min(one, other))
+
+
+def product_of(graph: Graph, op: Op) -> Product:
+    """The product that a ``dot_general`` or a ``convolution`` is."""
+    return _dot(graph, op) if op.kind == "dot_general" else _convolution(graph, op)
+
+
+def _dot(graph: Graph, op: Op) -> Product:
+    left, right = (graph.values[value] for value in op.operands[:2])
+    said = op.attributes
+    batch = math.prod(left.shape[d] for d in said.get("lhs_batching_dimensions", ()))
+    depth = math.prod(left.shape[d] for d in said.get("lhs_contracting_dimensions", ()))
+    shared = max(batch * depth, 1)
+    return Product(
+        batch=batch,
+        rows=left.num_elements // shared,
+        columns=right.num_elements // shared,
+        depth=depth,
+        passes=_passes(graph, op),
+        dtype=left.dtype,
+    )
+
+
+def _convolution(graph: Graph, op: Op) -> Product:
+    """A convolution as the products of its window's positions: the features that meet are the depth."""
+    left, right, made = (graph.values[value] for value in (*op.operands[:2], op.results[0]))
+    said = op.attributes
+    features = max(right.shape[int(said.get("kernel_output_feature_dimension", len(right.shape) - 1))], 1)
+    groups = int(said.get("feature_group_count", 1)) * int(said.get("batch_group_count", 1))
+    return Product(
+        batch=groups,
+        rows=max(made.num_elements // features, 1),
+        columns=max(features // groups, 1),
+        depth=max(right.num_elements // features, 1),
+        passes=_passes(graph, op),
+        dtype=left.dtype,
+    )
+
+
+def _passes(graph: Graph, op: Op) -> int:
+    if is_default_precision(op) or graph.values[op.operands[0]].dtype != "f32":
+        return 1
+    words = str(op.attributes.get("precision_config") or op.attributes.get("precision")).upper()
+    return PRECISE_PASSES if "HIGHEST" in words else HIGH_PASSES

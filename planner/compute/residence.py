@@ -1,0 +1,62 @@
+"""Which values stand in a chip's vector memory when a kernel reads them, in the order in which kernels run."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from .coefficients import Coefficients
+
+AHEAD = 4.0
+
+
+class Residence:
+    """Vector memory as the compiler assigns it: what was made or fetched last stays, and what memory's idle time allows
+    is fetched before it is needed.
+    """
+
+    def __init__(self, of: Coefficients) -> None:
+        self._of = of
+        self._held: OrderedDict[int, int] = OrderedDict()
+        self._held_bytes = 0
+        self._fetched_at = 0.0
+        self.now = 0.0
+
+    def reads(self, value: int, num_bytes: int, fetched: bool) -> bool:
+        """Whether a value is in vector memory when it is read now; ``fetched`` if it is worth fetching there."""
+        if value in self._held:
+            self._held.move_to_end(value)
+            return True
+        if not fetched or not self._fits(num_bytes) or not self._fetched_in_time(num_bytes):
+            return False
+        self._hold(value, num_bytes)
+        return True
+
+    def writes(self, value: int, num_bytes: int, is_result: bool) -> bool:
+        """Whether a value is left in vector memory."""
+        if is_result or not self._fits(num_bytes):
+            return False
+        self._hold(value, num_bytes)
+        return True
+
+    def renames(self, values: Sequence[int], by: Sequence[int]) -> None:
+        """Says that values of the same bytes have other numbers: those of a reshape."""
+        if len(values) == len(by) == 1 and values[0] in self._held:
+            self._hold(by[0], self._held[values[0]])
+
+    def _fits(self, num_bytes: int) -> bool:
+        return num_bytes <= self._of.near_bytes
+
+    def _fetched_in_time(self, num_bytes: int) -> bool:
+        takes = num_bytes * self._of.byte_cycles
+        ready = max(self._fetched_at, self.now - AHEAD * takes) + takes
+        if ready > self.now:
+            return False
+        self._fetched_at = ready
+        return True
+
+    def _hold(self, value: int, num_bytes: int) -> None:
+        self._held_bytes += num_bytes - self._held.pop(value, 0)
+        self._held[value] = num_bytes
+        while self._held_bytes > self._of.near_total_bytes and len(self._held) > 1:
+            self._held_bytes -= self._held.popitem(last=False)[1]

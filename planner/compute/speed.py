@@ -1,0 +1,70 @@
+"""How fast a chip is: what a table says of it, or what its published peaks allow where no compiler can be asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..chip import Chip
+from .calibration import Calibration, shipped
+from .coefficients import Coefficients
+
+# Of a chip without a table: the shares of its published peaks that well-written kernels reach, and what starting one
+# takes. Round figures, stated as such.
+MATRIX_SHARE, MEMORY_SHARE = 0.75, 0.8
+GPU_START_S, CPU_START_S = 3e-6, 1e-6
+# Of a chip of which the catalogue gives no peaks (a host's CPU): round figures, no machine's.
+CPU_BYTES_PER_S, CPU_FLOPS_PER_S = 2e10, 1e11
+NANOSECOND = 1e-9
+EDGE = 128
+UNBOUNDED_BYTES = 1e18
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """A chip's coefficients and the clock of their cycles; ``source`` says where both come from."""
+
+    coefficients: Coefficients
+    clock_hz: float
+    edge: int
+    source: str
+
+
+def speed_of(chip: Chip, calibration: Calibration | None = None) -> Speed:
+    """The speed of a chip by this calibration, else by the table that ships, else by its published peaks."""
+    table = calibration or shipped(chip.jax_kind)
+    return _assumed(chip) if table is None else _learned(chip, table)
+
+
+def _learned(chip: Chip, table: Calibration) -> Speed:
+    edge = chip.matrix_unit.edge if chip.matrix_unit else EDGE
+    said = f"learned from {table.compiler} on {table.topology}"
+    if chip.clock_hz:
+        return Speed(coefficients=table.coefficients, clock_hz=chip.clock_hz, edge=edge, source=said)
+    peak = chip.peak_flops_per_s("bfloat16") or CPU_FLOPS_PER_S
+    clock_hz = peak / 2 * table.coefficients.multiply_add_cycles
+    said += "; clock not published: peak FLOP/s over the multiply-adds that the compiler counts a cycle"
+    return Speed(coefficients=table.coefficients, clock_hz=clock_hz, edge=edge, source=said)
+
+
+def _assumed(chip: Chip) -> Speed:
+    """In nanoseconds, so that a cycle is one."""
+    bytes_per_s = (chip.hbm_bytes_per_s or CPU_BYTES_PER_S) * MEMORY_SHARE
+    flops_per_s = (chip.peak_flops_per_s("bfloat16") or CPU_FLOPS_PER_S) * MATRIX_SHARE
+    vector_flops_per_s = chip.peak_flops_per_s("float32") or flops_per_s
+    start_s = GPU_START_S if chip.platform == "gpu" else CPU_START_S
+    assumed = Coefficients(
+        byte_cycles=1 / bytes_per_s / NANOSECOND,
+        step_cycles=0.0,
+        near_step_cycles=0.0,
+        start_cycles=start_s / NANOSECOND,
+        register_cycles=1024 / vector_flops_per_s / NANOSECOND,
+        multiply_add_cycles=2 / flops_per_s / NANOSECOND,
+        loop_window_bytes=UNBOUNDED_BYTES,
+        single_window_bytes=UNBOUNDED_BYTES,
+        product_window_bytes=UNBOUNDED_BYTES,
+        fill_bytes=0.0,
+        near_bytes=0.0,
+        near_total_bytes=0.0,
+    )
+    said = f"published peaks, of which {MATRIX_SHARE:.0%} of the FLOP/s and {MEMORY_SHARE:.0%} of the bandwidth"
+    return Speed(coefficients=assumed, clock_hz=1 / NANOSECOND, edge=1, source=said)

@@ -1,0 +1,118 @@
+"""What a kernel has to do, counted: multiply-adds, vector operations, bytes; no chip's speed in it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ..fusion.nature import ELEMENTWISE, PRODUCTS, REDUCE, VIEWS, stands_alone
+from ..graph import Graph, Op, Value
+from ..kernels import Kernel
+from .demand import demanded
+from .products import Product, product_of
+
+LANES, SUBLANES, WORD_BYTES = 128, 8, 4
+REGISTER_ELEMENTS = LANES * SUBLANES
+# How many vector operations one of these takes: what the compiler expands it to, roughly.
+EXPANSIONS = {
+    "exponential": 8, "exponential_minus_one": 10, "log": 12, "log_plus_one": 12, "tanh": 12, "logistic": 10,
+    "sqrt": 6, "rsqrt": 5, "divide": 8, "power": 20, "sine": 30, "cosine": 30, "erf": 20, "erfc": 20, "remainder": 12,
+    "atan2": 30, "cbrt": 10, "tan": 30,
+}  # fmt: skip
+FREE, LOOP, PRODUCT, ALONE = "free", "loop", "product", "alone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a kernel has to do. ``kind`` is that of its cost: ``loop``, ``product``, ``alone`` or ``free``.
+
+    ``reads`` and ``writes`` are the bytes, padded to tiles, of each value it takes from memory and leaves there.
+    ``spill_bytes`` is what it goes through without keeping it: the full-size result that a reduction adds up or that
+    is rounded to a narrower dtype. ``registers`` are vector operations, 1024 numbers each.
+    """
+
+    kind: str
+    products: tuple[Product, ...] = ()
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    spill_bytes: int = 0
+    registers: float = 0.0
+    space_bytes: int = 0
+    single: bool = False
+    flops: float = 0.0
+
+
+def work_of(graph: Graph, kernel: Kernel) -> Work:
+    """Counts the work of a kernel of this graph."""
+    ops = [graph.ops[number] for number in kernel.ops]
+    real = [op for op in ops if op.kind not in VIEWS]
+    if not real or kernel.bodies or _is_small(graph, kernel):
+        return Work(kind=FREE)
+    need = demanded(graph, ops, kernel.writes)
+    products = tuple(product_of(graph, op) for op in real if op.kind in PRODUCTS)
+    space = max(need.get(v, 0) for op in real for v in (*op.results, *_reduced(op)))
+    return Work(
+        kind=PRODUCT if products else ALONE if any(map(stands_alone, real)) else LOOP,
+        products=products,
+        reads=tuple(_part(graph.values[v], need.get(v, 0)) for v in kernel.reads),
+        writes=tuple(padded_bytes(graph.values[v]) for v in kernel.writes),
+        spill_bytes=_spilled(graph, kernel, space),
+        registers=sum(_registers(op, need) for op in real),
+        space_bytes=space * WORD_BYTES,
+        single=len(real) == 1 and not products,
+        flops=sum(2.0 * each.multiply_adds for each in products),
+    )
+
+
+def padded_bytes(value: Value) -> int:
+    """Bytes of a value in tiles, in the layout that wastes least: which dims are minor is the compiler's to choose."""
+    return -(-_padded_elements(value.shape, 32 // max(min(value.bits, 32), 4)) * value.bits // 8)
+
+
+@lru_cache(maxsize=4096)
+def _padded_elements(shape: tuple[int, ...], packed: int) -> int:
+    """Elements of a shape with one dim padded to whole lanes and another to whole sublanes."""
+    large = sorted((size for size in shape if size > 1), reverse=True)
+    if len(large) < 2:
+        return _up(large[0] if large else 1, LANES)
+    count = math.prod(large)
+    return min(
+        count // (lane * sublane) * _up(lane, LANES) * _up(sublane, SUBLANES)
+        for i, lane in enumerate(large)
+        for j, sublane in enumerate(large)
+        if i != j
+    )
+
+
+def _up(size: int, to: int) -> int:
+    return -(-size // to) * to
+
+
+def _is_small(graph: Graph, kernel: Kernel) -> bool:
+    """Whether it works on single numbers: scalar code, which takes no time worth counting."""
+    return all(graph.values[v].num_elements <= 1 for v in (*kernel.reads, *kernel.writes))
+
+
+def _reduced(op: Op) -> tuple[int, ...]:
+    return op.operands[:1] if op.kind == REDUCE else ()
+
+
+def _spilled(graph: Graph, kernel: Kernel, space: int) -> int:
+    whole = [v for v in map(graph.values.__getitem__, kernel.writes) if 2 * v.num_elements >= space]
+    narrow = sum(padded_bytes(Value(v.shape, "f32")) for v in whole if v.bits < 32)
+    return narrow if whole else space * WORD_BYTES
+
+
+def _part(value: Value, elements: int) -> int:
+    """The padded bytes of so many of a value's elements."""
+    return padded_bytes(value) * elements // max(value.num_elements, 1)
+
+
+def _registers(op: Op, need: dict[int, int]) -> float:
+    """Vector operations: one a number, more where the compiler expands what it does."""
+    if op.kind == REDUCE:
+        return need[op.operands[0]] / REGISTER_ELEMENTS
+    if op.kind not in ELEMENTWISE:
+        return 0.0
+    return EXPANSIONS.get(op.kind, 1) * need.get(op.results[0], 0) / REGISTER_ELEMENTS

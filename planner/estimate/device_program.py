@@ -1,0 +1,27 @@
+"""A step as one device runs it: what depends on the layouts and the kind of machine, not on its figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..fusion import fuse
+from ..graph import Graph
+from ..kernels import Program
+from ..memory import schedule
+from ..partition import partition
+from ..topology import Machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProgram:
+    """A step's graph (``step``), the graph of one device that a plan makes of it (``local``), its kernels in order."""
+
+    step: Graph
+    local: Graph
+    program: Program
+
+
+def device_program(graph: Graph, machine: Machine) -> DeviceProgram:
+    """What one device of a machine runs of a step whose values have their layouts."""
+    local = partition(graph, platform=machine.platform, machine=machine)
+    return DeviceProgram(step=graph, local=local, program=schedule(fuse(local)))

@@ -1,0 +1,40 @@
+"""What a device holds, as an estimate shows it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from ..kernels import Program
+from ..memory import Memory, memory
+from ..memory.kinds import WEIGHTS
+from ..topology import Machine
+from .figures import MemoryPoint, PredictedMemory
+from .runs import main_op
+
+
+def held(program: Program, machine: Machine, kinds: Mapping[str, str]) -> PredictedMemory:
+    """What a device holds of a program; ``kinds`` says what each argument is for, by its path."""
+    names = program.graph.names
+    found = memory(program, machine.chip, argument_kinds=[kinds.get(name, WEIGHTS) for name in names])
+    return PredictedMemory(
+        by_kind=found.bytes_by_kind,
+        tensors=found.tensors,
+        timeline=tuple(_timeline(found)),
+        argument_bytes=found.argument_bytes,
+        output_bytes=found.output_bytes,
+        alias_bytes=found.alias_bytes,
+        temp_bytes=found.temp_bytes,
+        code_bytes=found.code_bytes,
+    )
+
+
+def _timeline(found: Memory) -> Iterator[MemoryPoint]:
+    """What is there at every point, and what is live at each."""
+    always = Counter(found.bytes_by_kind)
+    always.subtract(found.peak.bytes_by_kind if found.peak else {})
+    for point in found.points:
+        live = dict(always)
+        for kind, num_bytes in point.bytes_by_kind.items():
+            live[kind] = live.get(kind, 0) + num_bytes
+        yield MemoryPoint(label=main_op(point.program, point.kernel).kind, by_kind=live)

@@ -1,0 +1,13 @@
+"""What a device may use of its memory."""
+
+from __future__ import annotations
+
+from ..topology import Machine
+
+
+def memory_limit(machine: Machine | None, limit_bytes: int | None) -> tuple[int | None, str]:
+    """The tighter of the plan's limit and what the chip gives a program, and which of them it is."""
+    chip_bytes = machine.hbm_bytes if machine else None
+    if limit_bytes is not None and (chip_bytes is None or limit_bytes <= chip_bytes):
+        return limit_bytes, "the plan"
+    return chip_bytes, f"the chip ({machine.topology.kind})" if machine and chip_bytes else "none"

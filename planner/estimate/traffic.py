@@ -1,0 +1,100 @@
+"""The collectives of a device's graph, each priced by where its groups lie on the machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...dsl.plan import Mesh
+from ..collectives import price
+from ..device_order import device_numbers
+from ..graph import Axes, Graph, Op
+from ..kinds import COLLECTIVE_PERMUTE
+from ..links import OUTER
+from ..network import Network
+from ..placement import Placement
+from ..price import Price
+from ..routing import permute
+from ..topology import Machine
+
+WAYS = ("source", "target")
+"""The attributes of a permute that say which way it goes: the layouts before and after."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tariff:
+    """What collectives cost on one network; alike ones are priced once."""
+
+    network: Network
+    placements: dict[Axes, Placement] = field(default_factory=dict)
+    prices: dict[tuple[object, ...], Price] = field(default_factory=dict)
+
+    def placement(self, axes: Axes) -> Placement:
+        """Where a collective over these axes lies."""
+        if axes not in self.placements:
+            self.placements[axes] = self.network.placement(axes)
+        return self.placements[axes]
+
+    def price(self, op: Op, kind: str, num_bytes: int) -> Price:
+        """What one run of a collective takes; ``num_bytes`` is what one device holds of it."""
+        axes = axes_of(op)
+        way = tuple(op.attributes.get(name) for name in WAYS)
+        key = (kind, axes, num_bytes, way)
+        if key not in self.prices:
+            self.prices[key] = self._priced(op, kind, axes, num_bytes)
+        return self.prices[key]
+
+    def crosses_slices(self, axes: Axes) -> bool:
+        """Whether a collective over these axes leaves a slice or a node."""
+        return any(span.dim in OUTER for span in self.placement(axes).spans)
+
+    def _priced(self, op: Op, kind: str, axes: Axes, num_bytes: int) -> Price:
+        if kind != COLLECTIVE_PERMUTE:
+            return price(kind, num_bytes, self.placement(axes))
+        return permute(self.network.machine, self._pairs(op, axes), num_bytes)
+
+    def _pairs(self, op: Op, axes: Axes) -> np.ndarray:
+        """The device numbers, from and to, of a permute: from layout to layout, else each to the next along its axes.
+
+        What lies in the same parts over other axes goes to the device whose position along the new ones is its own
+        along the old ones.
+        """
+        if "source" in op.attributes and "target" in op.attributes:
+            old, new = (tuple(axis for dim in op.attributes[name] for axis in dim) for name in ("source", "target"))
+            before = (*old, *(axis for axis in new if axis not in old))
+            after = (*new, *(axis for axis in old if axis not in new))
+            return np.stack([self.network.groups(before).ravel(), self.network.groups(after).ravel()], axis=-1)
+        groups = self.network.groups(axes)
+        return np.stack([groups[:, :-1].ravel(), groups[:, 1:].ravel()], axis=-1)
+
+
+def tariff(mesh: Mesh, machine: Machine, parts: Mapping[str, int]) -> Tariff:
+    """The tariff of the plan's mesh over the machine; ``parts`` are its axes as a graph cuts them, major first.
+
+    Raises ``PlanError`` if the mesh has holes or does not fit.
+    """
+    numbers = device_numbers(mesh, machine)
+    sizes = dict(parts) or {axis: size or 1 for axis, size in mesh.sizes.items()}
+    return Tariff(network=Network(machine=machine, mesh=sizes, numbers=numbers.reshape(tuple(sizes.values()))))
+
+
+def axes_of(op: Op) -> Axes:
+    """The mesh axes that a collective runs over."""
+    return tuple(op.attributes.get("axes", ()))
+
+
+def held_bytes(graph: Graph, op: Op) -> int:
+    """What one device holds of a collective: the larger of its operands and its results."""
+    return max(_bytes(graph, op.operands), _bytes(graph, op.results))
+
+
+def group_size(mesh: Mapping[str, int], axes: Iterable[str]) -> int:
+    """How many devices a collective over these axes joins."""
+    return math.prod(mesh[axis] for axis in axes)
+
+
+def _bytes(graph: Graph, values: Iterable[int]) -> int:
+    return sum(graph.values[value].num_bytes for value in values)

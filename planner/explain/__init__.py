@@ -1,0 +1,1 @@
+"""An estimate as people read it: tables, text, a page of pictures. Every figure says that it is predicted."""

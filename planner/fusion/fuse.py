@@ -1,0 +1,66 @@
+"""A graph of one device as a program of kernels.
+
+The rules are those that the TPU compiler's own programs follow; what each one says stands where it is applied.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from ..graph import Graph
+from ..kernels import Kernel, Program
+from .group import Group, groups
+from .merge import Merging
+from .narrow import narrow
+from .simplify import simplify
+from .uses import read_uses
+from .written import written_ops
+
+
+def fuse(graph: Graph) -> Program:
+    """The kernels in which a device computes a graph, its own shapes in it, and their order.
+
+    The program's graph has the same values by the same numbers; operations that the compiler drops are gone from it,
+    and what only products read is bfloat16. A kernel of nothing but reshapes and transposes costs nothing: what it
+    writes is what it reads under another shape.
+    """
+    return _program(simplify(graph))
+
+
+def _program(graph: Graph) -> Program:
+    uses = read_uses(graph)
+    written = written_ops(graph, uses)
+    merged = Merging(graph, uses, groups(graph, uses, written)).run()
+    graph = narrow(graph, uses)
+    wanted = uses.results.union(*(group.reads for group in merged))
+    return Program(graph=graph, kernels=tuple(_kernel(graph, wanted, group) for group in _in_order(graph, merged)))
+
+
+def _kernel(graph: Graph, wanted: frozenset[int], group: Group) -> Kernel:
+    ops = tuple(sorted(group.ops))
+    bodies = tuple(_program(body) for body in graph.ops[ops[-1]].bodies)
+    made = tuple(value for root in sorted(group.roots) for value in graph.ops[root].results)
+    writes = tuple(value for value in made if value in wanted) or made
+    return Kernel(ops=ops, reads=tuple(sorted(group.reads)), writes=writes, bodies=bodies)
+
+
+def _in_order(graph: Graph, found: list[Group]) -> list[Group]:
+    """The groups so that each comes after what it reads, otherwise as their operations stand."""
+    maker = {v: n for n, group in enumerate(found) for root in group.roots for v in graph.ops[root].results}
+    needs = [{maker[v] for v in group.reads if v in maker} for group in found]
+    readers: list[list[int]] = [[] for _ in found]
+    for number, sources in enumerate(needs):
+        for source in sources:
+            readers[source].append(number)
+    missing = [len(sources) for sources in needs]
+    ready = [(max(group.roots), n) for n, group in enumerate(found) if not missing[n]]
+    heapq.heapify(ready)
+    ordered = []
+    while ready:
+        _, number = heapq.heappop(ready)
+        ordered.append(found[number])
+        for reader in readers[number]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, (max(found[reader].roots), reader))
+    return ordered

@@ -1,0 +1,67 @@
+"""Groups of operations that become kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..graph import Graph
+from .nature import BROADCAST, PRODUCTS, REDUCE, VIEWS, is_constant, stands_alone
+from .uses import Uses
+from .written import is_packed_mask
+
+
+@dataclass(slots=True)
+class Group:
+    """A kernel in the making. ``roots`` are the operations whose results may be written, ``space`` the elements that it
+    goes through, ``open`` whether others of the same space may join it.
+    """
+
+    ops: set[int]
+    roots: set[int]
+    reads: set[int]
+    space: int
+    open: bool
+    products: int
+    reduces: bool
+
+
+def groups(graph: Graph, uses: Uses, written: set[int]) -> list[Group]:
+    """One group a written operation, each with all that is computed in passing for it."""
+    return [_group(graph, uses, written, number) for number in sorted(written)]
+
+
+def _group(graph: Graph, uses: Uses, written: set[int], root: int) -> Group:
+    ops, reads, waiting = {root}, set[int](), [root]
+    while waiting:
+        for value in graph.ops[waiting.pop()].operands:
+            maker = uses.makers.get(value)
+            if maker is None or maker in written or is_constant(graph.ops[maker]):
+                reads.add(value)
+            elif maker not in ops:
+                ops.add(maker)
+                waiting.append(maker)
+    kinds = [graph.ops[number].kind for number in ops]
+    return Group(
+        ops=ops,
+        roots={root},
+        reads=reads,
+        space=_space(graph, root),
+        open=_is_open(graph, uses, root),
+        products=sum(kind in PRODUCTS for kind in kinds),
+        reduces=graph.ops[root].kind == REDUCE,
+    )
+
+
+def _space(graph: Graph, root: int) -> int:
+    op = graph.ops[root]
+    if op.kind == REDUCE:
+        return graph.values[op.operands[0]].num_elements
+    return max((graph.values[value].num_elements for value in op.results), default=0)
+
+
+def _is_open(graph: Graph, uses: Uses, root: int) -> bool:
+    op = graph.ops[root]
+    if is_packed_mask(graph, uses, op):
+        return False
+    fixed = VIEWS | {BROADCAST, "concatenate", "dynamic_update_slice", "pad", "slice", "iota"}
+    return op.kind not in fixed and not stands_alone(op)

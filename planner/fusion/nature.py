@@ -1,0 +1,56 @@
+"""The nature of an operation: what may be computed in passing, and what stands as a kernel of its own."""
+
+from __future__ import annotations
+
+from ..graph import Graph, Op
+
+ELEMENTWISE_KINDS = """
+abs acos acosh add and asin asinh atan atan2 atanh bessel_i1e bitcast_convert cbrt ceil clamp compare complex conj
+convert copy cos cosh count_leading_zeros digamma divide erf erf_inv erfc exponential exponential_minus_one floor
+imag is_finite is_inf lgamma log log_plus_one logistic map maximum minimum multiply negate next_after not or
+polygamma popcnt power real reduce_precision remainder round_nearest_afz round_nearest_even rsqrt select shift_left
+shift_right_arithmetic shift_right_logical sign sine cosine sinh sqrt square subtract tan tanh xor zeta
+"""
+CONSTANT = "constant"
+REDUCE = "reduce"
+UPDATE = "dynamic_update_slice"
+BROADCAST = "broadcast_in_dim"
+PRODUCTS = frozenset({"dot_general", "convolution"})
+VIEWS = frozenset({"reshape", "transpose", "optimization_barrier"})
+MOVES = frozenset({"slice", "pad", "reverse", "dynamic_slice", "concatenate", BROADCAST})
+ELEMENTWISE = frozenset(ELEMENTWISE_KINDS.split())
+IN_PASSING = ELEMENTWISE | VIEWS | MOVES | {"iota"}
+
+
+def is_scalar(graph: Graph, op: Op) -> bool:
+    """Whether it makes one number."""
+    return len(op.results) == 1 and graph.values[op.results[0]].num_elements == 1
+
+
+def is_constant(op: Op) -> bool:
+    """Whether it is part of the program's code, and no work."""
+    return op.kind == CONSTANT
+
+
+def stands_alone(op: Op) -> bool:
+    """Whether nothing is fused to it: collectives, loops, sorts, gathers, scatters, running sums, calls."""
+    return not (op.kind in IN_PASSING or op.kind in PRODUCTS or op.kind in (REDUCE, UPDATE, CONSTANT))
+
+
+def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
+    """Whether ``consumer`` computes ``producer`` in passing as its operand at ``position``.
+
+    What a broadcast spreads is computed before, and so is what a pad or an update in place moves; all else takes what
+    comes before it.
+    """
+    if stands_alone(consumer) or producer.kind == "concatenate":
+        return False
+    if consumer.kind == UPDATE:
+        return position > 0
+    if consumer.kind == BROADCAST:
+        return producer.kind in (BROADCAST, "iota") or is_scalar(graph, producer) or not _spreads(graph, consumer)
+    return consumer.kind != "pad" or producer.kind in VIEWS
+
+
+def _spreads(graph: Graph, op: Op) -> bool:
+    return graph.values[op.results[0]].num_elements > graph.values[op.operands[0]].num_elements

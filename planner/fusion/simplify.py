@@ -1,0 +1,72 @@
+"""What the compiler throws away before it fuses: what nothing reads, what is computed twice, what changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any
+
+from ..graph import Graph, Op
+from .nature import CONSTANT, IN_PASSING, PRODUCTS, REDUCE
+
+ONCE = IN_PASSING | PRODUCTS | {REDUCE, CONSTANT, "partition_id", "gather"}
+UNCHANGED = frozenset({"reshape", "convert", "broadcast_in_dim", "transpose", "copy", "slice"})
+
+
+def simplify(graph: Graph) -> Graph:
+    """The same graph with its values' numbers, without the operations that the compiler drops."""
+    kept = _living(replace(graph, **_merged(graph)))
+    return replace(kept, ops=tuple(_inside(op) for op in kept.ops))
+
+
+def _merged(graph: Graph) -> dict[str, Any]:
+    """Each computation once; what changes nothing is what it reads."""
+    same: dict[int, int] = {}
+    known: dict[Hashable, Op] = {}
+    ops = []
+    for op in graph.ops:
+        operands = tuple(same.get(value, value) for value in op.operands)
+        op = op if operands == op.operands else replace(op, operands=operands)
+        if _changes_nothing(graph, op):
+            same[op.results[0]] = op.operands[0]
+            continue
+        key = _key(graph, op)
+        first = known.setdefault(key, op) if key is not None else op
+        if first is op:
+            ops.append(op)
+        else:
+            same.update(zip(op.results, first.results, strict=True))
+    return {"ops": tuple(ops), "results": tuple(same.get(value, value) for value in graph.results)}
+
+
+def _changes_nothing(graph: Graph, op: Op) -> bool:
+    if op.kind not in UNCHANGED or not op.operands:
+        return False
+    before, after = graph.values[op.operands[0]], graph.values[op.results[0]]
+    if before.shape != after.shape or before.dtype != after.dtype:
+        return False
+    if op.kind == "transpose":
+        return tuple(op.attributes.get("permutation", ())) == tuple(range(len(after.shape)))
+    return True
+
+
+def _key(graph: Graph, op: Op) -> Hashable | None:
+    """What two computations have in common that give the same."""
+    if op.kind not in ONCE or (op.kind == CONSTANT and "splat" not in op.attributes):
+        return None
+    made = tuple((graph.values[value].shape, graph.values[value].dtype) for value in op.results)
+    return (op.kind, op.operands, made, repr(sorted(op.attributes.items())))
+
+
+def _living(graph: Graph) -> Graph:
+    """Only what a result needs."""
+    needed, kept = set(graph.results), []
+    for op in reversed(graph.ops):
+        if not needed.isdisjoint(op.results) or not op.results:
+            kept.append(op)
+            needed.update(op.operands)
+    return replace(graph, ops=tuple(reversed(kept)))
+
+
+def _inside(op: Op) -> Op:
+    return replace(op, bodies=tuple(simplify(body) for body in op.bodies)) if op.bodies else op

@@ -1,0 +1,35 @@
+"""Who makes and who reads each value of a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class Uses:
+    """``makers`` has the number of the operation that makes each value, ``readers`` each value's readers.
+
+    A reader is the number of an operation and the position at which it reads.
+    """
+
+    makers: dict[int, int]
+    readers: tuple[tuple[tuple[int, int], ...], ...]
+    results: frozenset[int]
+
+    def next_ops(self, value: int) -> tuple[int, ...]:
+        """The operations that read a value, each once."""
+        return tuple(dict.fromkeys(op for op, _ in self.readers[value]))
+
+
+def read_uses(graph: Graph) -> Uses:
+    """The uses of every value of a graph, its loops' bodies apart."""
+    readers: list[list[tuple[int, int]]] = [[] for _ in graph.values]
+    makers: dict[int, int] = {}
+    for number, op in enumerate(graph.ops):
+        for position, value in enumerate(op.operands):
+            readers[value].append((number, position))
+        for value in op.results:
+            makers[value] = number
+    return Uses(makers, tuple(map(tuple, readers)), frozenset(graph.results))

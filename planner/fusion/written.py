@@ -1,0 +1,114 @@
+"""Which operations leave their result in memory; all others are computed in passing by what reads them."""
+
+from __future__ import annotations
+
+import math
+
+from ..graph import Graph, Op
+from .nature import BROADCAST, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS, is_constant, takes
+from .uses import Uses
+
+PACKED_DIM = range(2, 33)
+PACKED_ELEMENTS = 2**20
+MANY_READERS = 3
+
+
+def written_ops(graph: Graph, uses: Uses) -> set[int]:
+    """The numbers of the operations whose result is written.
+
+    Whatever can be computed in passing by everything that reads it is computed there, several times if need be, but for
+    three things: what shifts a product's rows and is read twice, the masks of activations kept for the gradient,
+    and what combines several arrays and is read by three or more. What follows a product and is its only reader is
+    computed with it, and written instead of it.
+    """
+    written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number)}
+    written |= _combined(graph, uses, written)
+    taken: set[int] = set()
+    for number in sorted((n for n in written if graph.ops[n].kind in PRODUCTS), reverse=True):
+        _move_behind(graph, uses, number, written, taken)
+    return written
+
+
+def is_packed_mask(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether it is a large comparison of a product's result, which the compiler keeps as bits for the gradient."""
+    if op.kind != "compare":
+        return False
+    shape = graph.values[op.results[0]].shape
+    if len(shape) < 3 or shape[0] not in PACKED_DIM or math.prod(shape) < PACKED_ELEMENTS:
+        return False
+    made_by = (uses.makers.get(value) for value in op.operands)
+    compared = [graph.ops[number] for number in made_by if number is not None]
+    return any(each.kind in PRODUCTS and len(uses.next_ops(each.results[0])) > 1 for each in compared)
+
+
+def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
+    op = graph.ops[number]
+    if is_constant(op):
+        return False
+    if op.kind not in IN_PASSING or not uses.results.isdisjoint(op.results):
+        return True
+    readers = uses.readers[op.results[0]]
+    if not all(takes(graph, graph.ops[reader], position, op) for reader, position in readers):
+        return True
+    return _is_shared_shift(graph, uses, op) or is_packed_mask(graph, uses, op)
+
+
+def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
+    """Operations that bring together several arrays of their own size from memory, for ``MANY_READERS`` or more."""
+    sources: dict[int, frozenset[int]] = {}
+    found = set()
+    for number, op in enumerate(graph.ops):
+        if number in written or is_constant(op):
+            continue
+        result = op.results[0]
+        size = graph.values[result].num_elements
+        here = frozenset[int]().union(*(sources.get(v, _source(graph, uses, v)) for v in op.operands))
+        here = frozenset(v for v in here if 2 * graph.values[v].num_elements >= size)
+        if len(here) > 1 and len(uses.next_ops(result)) >= MANY_READERS and op.kind in ELEMENTWISE:
+            found.add(number)
+        else:
+            sources[result] = here
+    return found
+
+
+def _source(graph: Graph, uses: Uses, value: int) -> frozenset[int]:
+    maker = uses.makers.get(value)
+    return frozenset() if maker is not None and is_constant(graph.ops[maker]) else frozenset({value})
+
+
+def _is_shared_shift(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether it shifts or scales a product's result row by row, as ``logits - max``, and is read more than once."""
+    if op.kind not in ELEMENTWISE or len(op.operands) != 2 or len(uses.next_ops(op.results[0])) < 2:
+        return False
+    kinds = {graph.ops[uses.makers[value]].kind for value in op.operands if value in uses.makers}
+    return BROADCAST in kinds and bool(kinds & PRODUCTS) and not _is_uniform(graph, uses, op)
+
+
+def _is_uniform(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether an operand is one number everywhere."""
+    makers = (graph.ops[uses.makers[value]] for value in op.operands if value in uses.makers)
+    return any(each.kind == BROADCAST and graph.values[each.operands[0]].num_elements == 1 for each in makers)
+
+
+def _move_behind(graph: Graph, uses: Uses, product: int, written: set[int], taken: set[int]) -> None:
+    """Follows what alone reads a product, and alone reads that, and writes the last of it instead of the product."""
+    last = product
+    while (after := _only_reader(graph, uses, last)) is not None and after not in taken:
+        last = after
+    taken.add(last)
+    at = product
+    while at != last:
+        written.discard(at)
+        at = uses.next_ops(graph.ops[at].results[0])[0]
+        taken.add(at)
+    written.add(last)
+
+
+def _only_reader(graph: Graph, uses: Uses, number: int) -> int | None:
+    (result, *more) = graph.ops[number].results
+    readers = uses.next_ops(result)
+    if more or len(readers) != 1 or result in uses.results:
+        return None
+    after = graph.ops[readers[0]]
+    same_size = graph.values[after.results[0]].num_elements == graph.values[result].num_elements
+    return readers[0] if after.kind in ELEMENTWISE | VIEWS and same_size else None

@@ -1,0 +1,9 @@
+"""What a program of one device holds: the compiler's order of its kernels, bytes live at every point, the peak."""
+
+from .dominant import dominant_points
+from .kinds import argument_kind
+from .memory import Memory, memory
+from .points import LiveTensor, Point
+from .schedule import schedule
+
+__all__ = ["LiveTensor", "Memory", "Point", "argument_kind", "dominant_points", "memory", "schedule"]

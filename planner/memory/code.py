@@ -1,0 +1,26 @@
+"""How many bytes the compiled program itself takes in a device's memory."""
+
+from __future__ import annotations
+
+from ..kernels import Program
+from ..kinds import KINDS
+
+MATRIX = frozenset({"dot_general", "convolution"})
+BASE_BYTES = 1 << 20
+MATRIX_KERNEL_BYTES = 280 << 10
+COLLECTIVE_BYTES = 200 << 10
+OTHER_KERNEL_BYTES = 30 << 10
+
+
+def code_bytes(program: Program) -> int:
+    """A rough figure: so many bytes a kernel, more where it multiplies matrices or communicates."""
+    total = BASE_BYTES
+    for inner, kernel, _ in program.walk():
+        kinds = {inner.graph.ops[op].kind for op in kernel.ops}
+        if kinds & MATRIX:
+            total += MATRIX_KERNEL_BYTES
+        elif kinds.intersection(KINDS):
+            total += COLLECTIVE_BYTES
+        else:
+            total += OTHER_KERNEL_BYTES
+    return total

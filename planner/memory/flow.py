@@ -1,0 +1,110 @@
+"""The buffers of a program: which kernel makes them, which read them, which lie in the place of another.
+
+A buffer has the number of the value that it holds first. What lies in the memory of the program's caller (arguments, a
+loop's carry and what it reads from outside) is no buffer here: it lives before and after, whatever the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..graph import Graph, Op, Value
+from ..kernels import Kernel, Program
+from .places import overlays, places
+
+VIEWS = frozenset({"bitcast", "optimization_barrier", "get_tuple_element", "tuple", "reshape", "transpose"})
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Kernels by position, buffers by value.
+
+    ``operands`` and ``made`` are the values that each kernel takes from others and makes, ``maker`` the kernel of each
+    value, ``results`` the program's results that it makes itself; ``reads`` and ``writes`` are each kernel's buffers;
+    ``places`` the pairs (new, old) that share memory if nothing needs the old one any more, ``overlays`` those which
+    the compiler's schedulers think would (every elementwise kernel's); ``inside`` what a kernel's bodies need besides;
+    ``held`` the buffers of the program's results, which live to its end. ``buffer`` is where each value lies, arguments
+    in themselves; ``touches`` are the kernels that read each argument, the last of them at the end.
+    """
+
+    num_bytes: dict[int, int]
+    operands: tuple[tuple[int, ...], ...]
+    made: tuple[tuple[int, ...], ...]
+    maker: dict[int, int]
+    results: tuple[int, ...]
+    reads: tuple[tuple[int, ...], ...]
+    writes: tuple[tuple[int, ...], ...]
+    places: tuple[Pairs, ...]
+    overlays: tuple[Pairs, ...]
+    inside: tuple[int, ...]
+    held: frozenset[int]
+    buffer: dict[int, int]
+    touches: dict[int, tuple[int, ...]]
+
+
+def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Program], int]) -> Flow:
+    """The buffers of a program; ``sizes`` has a value's bytes, ``inside`` the temporary bytes of a body."""
+    buffer = buffers(program)
+    graph, kernels = program.graph, program.kernels
+    arguments = frozenset(graph.arguments)
+    own = {v: held for v, held in buffer.items() if held not in arguments}
+    maker = {v: position for position, kernel in enumerate(kernels) for v in kernel.writes}
+    shared = tuple(places(graph, kernel, own) for kernel in kernels)
+    return Flow(
+        num_bytes={v: sizes(graph.values[v]) for v, held in own.items() if v == held},
+        operands=tuple(tuple(dict.fromkeys(v for v in kernel.reads if v in maker)) for kernel in kernels),
+        made=tuple(kernel.writes for kernel in kernels),
+        maker=maker,
+        results=tuple(dict.fromkeys(v for v in graph.results if v in maker)),
+        reads=tuple(tuple(dict.fromkeys(own[v] for v in kernel.reads if v in own)) for kernel in kernels),
+        writes=tuple(tuple(v for v in kernel.writes if own.get(v) == v) for kernel in kernels),
+        places=shared,
+        overlays=tuple(pairs or overlays(graph, kernel, own) for kernel, pairs in zip(kernels, shared, strict=True)),
+        inside=tuple(max(map(inside, kernel.bodies), default=0) for kernel in kernels),
+        held=frozenset(own[v] for v in graph.results if v in own),
+        buffer=buffer,
+        touches=_touches(program, buffer),
+    )
+
+
+def buffers(program: Program) -> dict[int, int]:
+    """The buffer in which each value lies: itself, an argument, or another that it is only a view of."""
+    graph = program.graph
+    buffer = {v: v for v in graph.arguments}
+    for kernel in program.kernels:
+        viewed = _viewed(graph, kernel)
+        for value in kernel.writes:
+            source = viewed.get(value, value)
+            if source == value:
+                buffer[value] = value
+            elif source in buffer:
+                buffer[value] = buffer[source]
+    return buffer
+
+
+def _touches(program: Program, buffer: dict[int, int]) -> dict[int, tuple[int, ...]]:
+    found: dict[int, list[int]] = {v: [] for v in program.graph.arguments}
+    for position, kernel in enumerate(program.kernels):
+        for held in {buffer.get(v, -1) for v in kernel.reads}:
+            if held in found:
+                found[held].append(position)
+    return {v: tuple(positions) for v, positions in found.items()}
+
+
+def _viewed(graph: Graph, kernel: Kernel) -> dict[int, int]:
+    """What a kernel only hands on: a value under another shape, what a loop carries around unchanged."""
+    last = graph.ops[kernel.ops[-1]]
+    if last.kind == "while" and kernel.bodies:
+        return _carried(last, kernel.bodies[0].graph)
+    if len(kernel.writes) != 1 or len(kernel.reads) != 1 or any(graph.ops[op].kind not in VIEWS for op in kernel.ops):
+        return {}
+    source, target = kernel.reads[0], kernel.writes[0]
+    return {target: source} if graph.values[source].num_bytes == graph.values[target].num_bytes else {}
+
+
+def _carried(loop: Op, body: Graph) -> dict[int, int]:
+    turns = zip(loop.results, loop.operands, body.arguments, body.results, strict=False)
+    return {value: operand for value, operand, before, after in turns if before == after}

@@ -1,0 +1,139 @@
+"""Orders in which kernels may run, as XLA's memory schedulers find them (``hlo_memory_scheduler.cc``)."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+
+from .flow import Flow
+
+
+def users(flow: Flow) -> list[list[int]]:
+    """The kernels that read what each kernel makes, in order."""
+    found: list[list[int]] = [[] for _ in flow.operands]
+    for kernel, values in enumerate(flow.operands):
+        for earlier in dict.fromkeys(flow.maker[value] for value in values):
+            found[earlier].append(kernel)
+    return found
+
+
+class _ListOrder:
+    """XLA's list scheduler: next comes the ready kernel that frees most bytes less those that it defines.
+
+    Among equals, the one with more users, then the one that became ready last.
+    """
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+        self.users = users(flow)
+        self.waits = [len({flow.maker[value] for value in values}) for values in flow.operands]
+        self.uses: dict[int, int] = dict.fromkeys(flow.num_bytes, 0)
+        self.readers: dict[int, list[int]] = {buffer: [] for buffer in flow.num_bytes}
+        for kernel, buffers in enumerate(flow.reads):
+            for buffer in buffers:
+                self.uses[buffer] += 1
+                self.readers[buffer].append(kernel)
+        for buffer in flow.held:
+            self.uses[buffer] += 1
+        self.heap: list[tuple[int, int, int, int]] = []
+        self.priority: dict[int, int] = {}
+        self.arrivals = 0
+
+    def run(self) -> list[int]:
+        """The order."""
+        for kernel, waits in enumerate(self.waits):
+            if not waits:
+                self.push(kernel)
+        order: list[int] = []
+        while self.heap:
+            least, _, _, kernel = heapq.heappop(self.heap)
+            if self.priority.get(kernel) == -least:
+                del self.priority[kernel]
+                order.append(kernel)
+                self.leave(kernel)
+        return order
+
+    def push(self, kernel: int) -> None:
+        """Puts a kernel among the ready ones, or anew if what it frees has changed."""
+        freed = self.freed(kernel)
+        if self.priority.get(kernel) != freed:
+            self.priority[kernel] = freed
+            self.arrivals += 1
+            heapq.heappush(self.heap, (-freed, -len(self.users[kernel]), -self.arrivals, kernel))
+
+    def freed(self, kernel: int) -> int:
+        """Bytes freed less bytes defined; a loop defines what its body needs."""
+        flow = self.flow
+        freed = sum(flow.num_bytes[b] for b in flow.reads[kernel] if self.uses[b] == 1)
+        defined = flow.inside[kernel] or sum(flow.num_bytes[b] for b in flow.writes[kernel])
+        return freed - defined
+
+    def leave(self, kernel: int) -> None:
+        """Counts down what a kernel has read, and lets those follow that waited for it."""
+        changed = []
+        for buffer in self.flow.reads[kernel]:
+            self.uses[buffer] -= 1
+            if self.uses[buffer] == 1:
+                changed.append(buffer)
+        for user in self.users[kernel]:
+            self.waits[user] -= 1
+            if not self.waits[user]:
+                self.push(user)
+        for buffer in changed:
+            for reader in self.readers[buffer]:
+                if reader in self.priority:
+                    self.push(reader)
+
+
+def list_order(flow: Flow) -> list[int]:
+    """The order of XLA's list scheduler."""
+    return _ListOrder(flow).run()
+
+
+def depth_first_order(flow: Flow) -> list[int]:
+    """Post-order from the results back: operands with more users below them come first, then those with more bytes."""
+    weights = _weights(flow)
+    operands = [sorted(values, key=weights.__getitem__) for values in flow.operands]
+    return _post_order(flow, operands, sorted(flow.results, key=weights.__getitem__))
+
+
+def post_order(flow: Flow) -> list[int]:
+    """Post-order from the results back, operands as they are written."""
+    return _post_order(flow, flow.operands, flow.results)
+
+
+def _weights(flow: Flow) -> dict[int, tuple[int, int]]:
+    """Of each value, the users beyond the first of all that it is made from, and their bytes, both negated.
+
+    A kernel of several results has these for users, and each of them its readers; whatever is reached on several ways
+    counts on each, up to the number of kernels and the bytes made so far.
+    """
+    readers = Counter(value for values in flow.operands for value in values)
+    readers.update(flow.results)
+    weights: dict[int, tuple[int, int]] = {}
+    limit = 0
+    for kernel, values in enumerate(flow.operands):
+        written = sum(flow.num_bytes[buffer] for buffer in flow.writes[kernel])
+        limit += written
+        fan = len(flow.made[kernel]) - 1 - sum(weights[value][0] for value in values)
+        total = min(limit, written - sum(weights[value][1] for value in values))
+        for value in flow.made[kernel]:
+            beyond = max(0, readers[value] - 1)
+            weights[value] = (-min(len(flow.operands), fan + beyond), -total)
+    return weights
+
+
+def _post_order(flow: Flow, operands: Sequence[Sequence[int]], ends: Sequence[int]) -> list[int]:
+    seen, order = set[int](), list[int]()
+    rest = [value for kernel, made in enumerate(flow.made) for value in made[:1]]
+    stack = [(flow.maker[value], False) for value in [*reversed(rest), *reversed(ends)]]
+    while stack:
+        kernel, done = stack.pop()
+        if done:
+            order.append(kernel)
+        elif kernel not in seen:
+            seen.add(kernel)
+            stack.append((kernel, True))
+            stack += [(flow.maker[value], False) for value in reversed(operands[kernel])]
+    return order

@@ -1,0 +1,45 @@
+"""The compiler's heap of a program's temporaries, replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .heap import Heap
+from .level import Level
+
+TABLE_BYTES = 16 << 10
+
+
+def heap_bytes(level: Level) -> int:
+    """How large the heap of a step's temporaries grows, loops' bodies in the same heap as what is around them."""
+    heap = Heap()
+    _run(level, heap)
+    return heap.top_bytes + TABLE_BYTES * (1 + _tables(level))
+
+
+def _run(level: Level, heap: Heap) -> None:
+    starts, ends = _by_point(level, 0), _by_point(level, 1)
+    inherited = set(level.heirs.values())
+    offsets: dict[int, int] = {}
+    for point in range(len(level.program.kernels)):
+        for buffer in starts[point]:
+            old = level.heirs.get(buffer)
+            offsets[buffer] = heap.take(level.num_bytes[buffer]) if old is None else offsets[old]
+        for body in level.bodies.get(point, ()):
+            _run(body, heap)
+        for buffer in ends[point]:
+            if buffer not in inherited:
+                heap.give(offsets[buffer], level.num_bytes[buffer])
+
+
+def _by_point(level: Level, side: int) -> Sequence[list[int]]:
+    points: list[list[int]] = [[] for _ in level.program.kernels]
+    for buffer, span in level.spans.items():
+        points[span[side]].append(buffer)
+    return points
+
+
+def _tables(level: Level) -> int:
+    """Kernels of several results: each has a table of where they lie, for all the program's time."""
+    here = sum(len(kernel.writes) > 1 for kernel in level.program.kernels)
+    return here + sum(_tables(body) for bodies in level.bodies.values() for body in bodies)

@@ -1,0 +1,63 @@
+"""What a tensor takes in a TPU's memory: its two minor dims are padded to tiles of 8 rows of 128 lanes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import permutations
+
+from ..graph import Value
+
+LANES = 128
+ROWS = 8
+VECTOR_ELEMENTS = LANES * ROWS
+ALIGNMENT_BYTES = 512
+
+
+def padded_bytes(value: Value) -> int:
+    """Bytes of a value with its tiles filled up and its start aligned.
+
+    The compiler's layout assignment may put any dim minor, and takes two that pad least: ``f32[1024,2,64]`` is stored
+    with 1024 on the lanes and 64 on the rows, and so not padded. A minor dim of up to four rows has a smaller tile.
+    """
+    bits = value.bits
+    return _aligned((_padded_elements(tuple(d for d in value.shape if d != 1), 32 // max(bits, 1)) * bits + 7) // 8)
+
+
+def memoised(sizes: Callable[[Value], int]) -> Callable[[Value], int]:
+    """The same sizes, each shape and dtype worked out once."""
+    known: dict[tuple[tuple[int, ...], str], int] = {}
+
+    def look_up(value: Value) -> int:
+        key = (value.shape, value.dtype)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = sizes(value)
+        return found
+
+    return look_up
+
+
+def _padded_elements(dims: tuple[int, ...], packed: int) -> int:
+    elements = math.prod(dims)
+    if elements == 0 or not dims:
+        return elements
+    if len(dims) == 1:
+        return _round_up(elements, VECTOR_ELEMENTS if elements >= VECTOR_ELEMENTS else LANES)
+    lanes = [_round_up(size, LANES) / size for size in dims]
+    rows = [_round_up(size, _rows(size, packed)) / size for size in dims]
+    pairs = permutations(range(len(dims)), 2)
+    return round(elements * min(lanes[lane] * rows[row] for lane, row in pairs))
+
+
+def _rows(size: int, packed: int) -> int:
+    """The rows of the tile: 8, or the power of two that holds a smaller dim; packed dtypes pair or quadruple rows."""
+    return min(ROWS, max(packed, 1 << (size - 1).bit_length()))
+
+
+def _round_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+def _aligned(num_bytes: int) -> int:
+    return _round_up(num_bytes, ALIGNMENT_BYTES)

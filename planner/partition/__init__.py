@@ -1,0 +1,5 @@
+"""From a step's graph of global tensors to the graph of one device, as XLA partitions it."""
+
+from .partition import partition
+
+__all__ = ["partition"]

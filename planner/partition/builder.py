@@ -1,0 +1,88 @@
+"""The graph of one device as it is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..graph import Graph, Op, Origin, Sharding, Value
+from ..kinds import ALL_REDUCE
+from .layout import Mesh, local_shape, used, ways
+from .reshard import Step, reshard_steps
+
+
+class Builder:
+    """Values and operations of one device, and the layouts in which values already stand."""
+
+    def __init__(self, mesh: Mesh):
+        self.mesh = mesh
+        self.values: list[Value] = []
+        self.ops: list[Op] = []
+        self._standing: dict[tuple[int, Sharding], int] = {}
+        self._steps: dict[tuple[Sharding, Sharding], tuple[Step, ...]] = {}
+        self._known: dict[tuple[tuple[int, ...], str, Sharding], Value] = {}
+
+    def part(self, shape: tuple[int, ...], dtype: str, layout: Sharding) -> Value:
+        """What one device holds of a global value."""
+        key = (shape, dtype, layout)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Value(local_shape(shape, layout, self.mesh), dtype)
+        return found
+
+    def value(self, value: Value) -> int:
+        """Writes a value down."""
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def op(
+        self,
+        kind: str,
+        operands: Sequence[int],
+        results: Sequence[Value],
+        attributes: Mapping[str, Any],
+        origin: Origin,
+        bodies: tuple[Graph, ...] = (),
+        trips: int = 1,
+    ) -> tuple[int, ...]:
+        """Writes an operation down and returns its results."""
+        numbers = tuple(self.value(result) for result in results)
+        self.ops.append(
+            Op(
+                kind=kind,
+                operands=tuple(operands),
+                results=numbers,
+                attributes=attributes,
+                origin=origin,
+                bodies=bodies,
+                trips=trips,
+            )
+        )
+        return numbers
+
+    def reshard(self, value: int, whole: Value, source: Sharding, target: Sharding, origin: Origin) -> int:
+        """The value in another layout; ``whole`` is the global one. Where it stands so already it is used again."""
+        if source == target:
+            return value
+        if ways(used(target), self.mesh) < ways(used(source), self.mesh):
+            return self._stand(value, whole, source, target, origin)  # XLA keeps no gathered value for later
+        found = self._standing.get((value, target))
+        if found is None:
+            found = self._stand(value, whole, source, target, origin)
+            self._standing[value, target] = found
+        return found
+
+    def _stand(self, value: int, whole: Value, source: Sharding, target: Sharding, origin: Origin) -> int:
+        steps = self._steps.get((source, target))
+        if steps is None:
+            steps = self._steps[source, target] = reshard_steps(source, target, self.mesh)
+        for step in steps:
+            attributes = {"axes": step.axes, "dimensions": step.dims}
+            part = self.part(whole.shape, whole.dtype, step.layout)
+            (value,) = self.op(step.kind, (value,), (part,), attributes, origin)
+        return value
+
+    def sum(self, value: int, axes: Sequence[str], reducer: str, origin: Origin) -> int:
+        """A value summed over the devices along some axes."""
+        attributes = {"axes": tuple(axes), "dimensions": (), "reducer": reducer}
+        return self.op(ALL_REDUCE, (value,), (self.values[value],), attributes, origin)[0]

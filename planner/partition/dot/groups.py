@@ -1,0 +1,142 @@
+"""Devices grouped by the axes of one class of a product's dims; what is left is a smaller product in each group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from ...graph import Axes
+from ..layout import ways
+from .problem import Ask, Choice, Loops, Reduction, Split, axes_of, dropped, joined, renamed
+
+Solve = Callable[[Ask], Choice]
+Group = Callable[[Loops, Ask, bool, Solve], Choice | None]
+
+
+def by_batch(loops: Loops, ask: Ask, matching: bool, solve: Solve) -> Choice | None:
+    """Grouped by the batch dims, where an operand is split along them as often as the result."""
+    batch = loops.batch
+    left, right, result = (loops.parts(s, batch) for s in (ask.left, ask.right, ask.result))
+    if result == 1 or result not in (left, right):
+        return None
+    group = _of(_batch_master(loops, ask), batch)
+    if matching and any(_of(s, batch) != group for s in (ask.left, ask.right)):
+        return None
+    inner = _inside(ask, group, _aligned(ask.left, group), _aligned(ask.right, group), _aligned(ask.result, group))
+    return solve(inner).within(group, group, group)
+
+
+def _batch_master(loops: Loops, ask: Ask) -> Split:
+    """Whose batch axes the others follow: the larger operand's where both agree in number, else the result's."""
+    counts = [[loops.parts(s, (f,)) for f in loops.batch] for s in (ask.left, ask.right)]
+    if counts[0] != counts[1]:
+        return ask.result
+    larger_left = loops.num_bytes(ask.left, 0) > loops.num_bytes(ask.right, 1)
+    return ask.left if larger_left else ask.right
+
+
+def by_free(loops: Loops, ask: Ask, matching: bool, solve: Solve) -> Choice | None:
+    """Grouped by the dims of one operand that the result has too; the other operand is whole along those axes."""
+    side, dims = _free_side(loops, ask)
+    if not dims:
+        return None
+    own, other = (ask.left, ask.right) if side == 0 else (ask.right, ask.left)
+    group = _of(ask.result, dims)
+    if matching and _of(own, dims) != group:
+        return None
+    others = _whole_along(loops, ask, other, group, 1 - side)
+    mine, result = _aligned(own, group), _aligned(ask.result, group)
+    inner = _inside(ask, group, *((mine, others) if side == 0 else (others, mine)), result)
+    made = solve(inner)
+    return made.within(group, {}, group) if side == 0 else made.within({}, group, group)
+
+
+def _free_side(loops: Loops, ask: Ask) -> tuple[int, tuple[int, ...]]:
+    """Which operand's free dims group the devices, and which of them."""
+    pairs = ((ask.left, loops.left_free), (ask.right, loops.right_free))
+    have = [loops.parts(own, free) for own, free in pairs]
+    asked = [loops.parts(ask.result, free) for _, free in pairs]
+    may = [have[i] == asked[i] > 1 for i in (0, 1)]
+    if any(may):
+        left_moves = have[0] * loops.num_bytes(ask.right, 1)
+        right_moves = have[1] * loops.num_bytes(ask.left, 0)
+        side = 0 if may[0] and (not may[1] or left_moves < right_moves) else 1
+        return side, tuple(f for f in pairs[side][1] if ask.result.get(f))
+    for side in (0, 1):
+        if have[side] > 1 and asked[side] > 1:
+            own, free = pairs[side]
+            return side, tuple(f for f in free if 1 < loops.parts(own, (f,)) == loops.parts(ask.result, (f,)))
+    return 0, ()
+
+
+def _whole_along(loops: Loops, ask: Ask, other: Split, group: Split, side: int) -> dict[int, Axes]:
+    """The other operand's split once it is whole along the group's axes."""
+    axes = set(axes_of(group))
+    if not axes & set(axes_of(other)):
+        return dict(other)
+    covered = [f for f, own in other.items() if own and set(own) <= axes]
+    if {a for f in covered for a in other[f]} == axes:
+        return {f: own for f, own in other.items() if f not in covered}
+    free = loops.left_free if side == 0 else loops.right_free
+    count = ways(axes, loops.mesh)
+    contracted_fits = loops.parts(other, loops.contracted) == count
+    free_fits = loops.parts(other, free) == count
+    spare = loops.parts(other, free) == loops.parts(ask.result, free)
+    gone = loops.contracted if contracted_fits and spare else free if free_fits else ()
+    kept = {f: own for f, own in other.items() if gone and f not in gone}
+    return dropped(kept, axes)
+
+
+def by_contracted(loops: Loops, ask: Ask, matching: bool, solve: Solve) -> Choice | None:
+    """Grouped by the dims that are summed over: each group holds a partial sum."""
+    dims = _contracted_dims(loops, ask)
+    if not dims:
+        return None
+    larger_left = loops.num_bytes(ask.left, 0) > loops.num_bytes(ask.right, 1)
+    group = _of(ask.left if larger_left else ask.right, dims)
+    if matching and any(_of(s, dims) != group for s in (ask.left, ask.right)):
+        return None
+    result, scattered = _summed_result(loops, ask, group)
+    inner = _inside(ask, group, _aligned(ask.left, group), _aligned(ask.right, group), result)
+    made = solve(inner).within(group, group, {})
+    reduction = Reduction(axes_of(group), scattered)
+    left_apart = {f: (*made.made.get(f, ()), *scattered.get(f, ())) for f in {*made.made, *scattered}}
+    return replace(made, made=left_apart, reductions=(reduction, *made.reductions))
+
+
+def _contracted_dims(loops: Loops, ask: Ask) -> tuple[int, ...]:
+    left, right = (loops.parts(s, loops.contracted) for s in (ask.left, ask.right))
+    if left == right > 1:
+        return loops.contracted
+    if left > 1 and right > 1:
+        return tuple(f for f in loops.contracted if 1 < loops.parts(ask.left, (f,)) == loops.parts(ask.right, (f,)))
+    return ()
+
+
+def _summed_result(loops: Loops, ask: Ask, group: Split) -> tuple[dict[int, Axes], dict[int, Axes]]:
+    """The result's split in a group, and the dims over which the sum is scattered."""
+    axes, result = set(axes_of(group)), ask.result
+    taken = axes & set(axes_of(result))
+    if not taken:
+        return dict(result), {}
+    spare = [a for a in ask.axes if a not in axes_of(result) and a not in axes]
+    if ways(spare, loops.mesh) >= ways(axes, loops.mesh) and len(spare) == len(taken):
+        return renamed(result, dict(zip(sorted(taken), sorted(spare), strict=True))), {}
+    covered = {f: own for f, own in result.items() if own and set(own) <= axes}
+    if set(axes_of(covered)) == axes:
+        return {f: own for f, own in result.items() if f not in covered}, covered
+    return {}, {}
+
+
+def _of(split: Split, factors: Iterable[int]) -> dict[int, Axes]:
+    return {f: split[f] for f in factors if split.get(f)}
+
+
+def _aligned(split: Split, group: Split) -> dict[int, Axes]:
+    """What a tensor's split is inside the groups: without the group's factors, its axes nowhere else."""
+    return dropped({f: own for f, own in split.items() if f not in group}, axes_of(group))
+
+
+def _inside(ask: Ask, group: Split, left: Split, right: Split, result: Split) -> Ask:
+    axes = ask.axes - frozenset(axes_of(group))
+    return Ask(left=left, right=right, result=result, axes=axes, outer=joined(ask.outer, group))

@@ -1,0 +1,200 @@
+"""A matrix product as loops over batch, contracted and free dims, and the choices of its split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from ...graph import Axes, Sharding
+from ..layout import Mesh, used, ways
+from ..reshard import SLICE, reshard_steps, step_bytes
+
+Split = Mapping[int, Axes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loops:
+    """The loops of a product: ``sizes`` by factor, and the factor of each dim of both operands and the result.
+
+    ``shared`` says of each operand whether other products read it too, ``window_flops_per_byte`` how many operations
+    hide a byte of the product's collective in a loop of permutes (None: there are no such loops).
+    """
+
+    sizes: tuple[int, ...]
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    result: tuple[int, ...]
+    bits: tuple[int, int, int]
+    mesh: Mesh
+    shared: tuple[bool, ...] = (False, False)
+    window_flops_per_byte: float | None = None
+
+    @cached_property
+    def batch(self) -> tuple[int, ...]:
+        """The factors of all three."""
+        return tuple(f for f in self.left if f in self.right and f in self.result)
+
+    @cached_property
+    def contracted(self) -> tuple[int, ...]:
+        """The factors of both operands that are summed over."""
+        return tuple(f for f in self.left if f in self.right and f not in self.result)
+
+    @cached_property
+    def left_free(self) -> tuple[int, ...]:
+        """The factors of the left operand and the result alone."""
+        return tuple(f for f in self.left if f not in self.right and f in self.result)
+
+    @cached_property
+    def right_free(self) -> tuple[int, ...]:
+        """The factors of the right operand and the result alone."""
+        return tuple(f for f in self.right if f not in self.left and f in self.result)
+
+    def parts(self, split: Split, factors: Iterable[int]) -> int:
+        """Into how many parts a split cuts some factors together."""
+        count = 1
+        for factor in factors:
+            count *= ways(split.get(factor, ()), self.mesh)
+        return count
+
+    def num_bytes(self, split: Split, side: int) -> int:
+        """Bytes of one device's part of the left (0) or right (1) operand or the result (2)."""
+        number = self.bits[side]
+        for factor in (self.left, self.right, self.result)[side]:
+            number *= -(-self.sizes[factor] // ways(split.get(factor, ()), self.mesh))
+        return number // 8
+
+    def flops(self, split: Split) -> int:
+        """Operations of one device's product where its loops are split so."""
+        number = 2
+        for factor in {*self.left, *self.right}:
+            number *= -(-self.sizes[factor] // ways(split.get(factor, ()), self.mesh))
+        return number
+
+    def layout(self, split: Split, side: int) -> Sharding:
+        """A split of one of the three as a layout of its dims."""
+        return tuple(split.get(f, ()) for f in (self.left, self.right, self.result)[side])
+
+    def shape(self, side: int) -> tuple[int, ...]:
+        """The global shape of one of the three."""
+        return tuple(self.sizes[f] for f in (self.left, self.right, self.result)[side])
+
+    def reshard_bytes(self, source: Split, target: Split, side: int) -> list[int]:
+        """The bytes of each collective that brings one of the three from one split to another."""
+        before, after = self.layout(source, side), self.layout(target, side)
+        sizes: list[int] = []
+        for step in reshard_steps(before, after, self.mesh):
+            if step.kind != SLICE:
+                sizes.append(step_bytes(step, before, self.shape(side), self.bits[side], self.mesh))
+            before = step.layout
+        return sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """Partial results summed over ``axes``; then each device keeps its part of ``scattered`` (factor: axes)."""
+
+    axes: Axes
+    scattered: Split = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed:
+    """A collective in a loop with the product: which operand goes round (None: the sums), over which axes.
+
+    ``factor`` is the loop along which a turn takes its parts.
+    """
+
+    moving: int | None
+    axes: Axes
+    factor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One way to compute a product: the splits that it needs of both operands and what it makes.
+
+    ``raw`` is the split of each device's product before the ``reductions``, ``made`` the one after them.
+    """
+
+    left: Split
+    right: Split
+    raw: Split
+    made: Split
+    reductions: tuple[Reduction, ...] = ()
+    windowed: Windowed | None = None
+
+    def within(self, left: Split, right: Split, result: Split) -> Choice:
+        """The choice with the split of a group of devices put before the one inside each group."""
+        return replace(
+            self,
+            left=joined(left, self.left),
+            right=joined(right, self.right),
+            raw=joined(result, self.raw),
+            made=joined(result, self.made),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What is to be computed: the splits that operands and result have, over the ``axes`` of one group of devices.
+
+    ``outer`` is the split that the groups themselves make.
+    """
+
+    left: Split
+    right: Split
+    result: Split
+    axes: frozenset[str]
+    outer: Split = field(default_factory=dict)
+
+
+def cost(loops: Loops, ask: Ask, choice: Choice | None) -> tuple[float, float]:
+    """The largest product or collective and the bytes moved, XLA's order of its ways to partition."""
+    if choice is None:
+        return (float("inf"), float("inf"))
+    left, right, raw = (loops.num_bytes(s, i) for i, s in enumerate((choice.left, choice.right, choice.raw)))
+    largest, moved = left + right + raw, 0
+    collected = loops.reshard_bytes(ask.left, choice.left, 0) + loops.reshard_bytes(ask.right, choice.right, 1)
+    for size in collected + loops.reshard_bytes(choice.made, ask.result, 2):
+        largest, moved = max(largest, size + size), moved + size
+    reduced = raw
+    for reduction in choice.reductions:
+        largest, moved = max(largest, 2 * reduced), moved + 2 * reduced
+        reduced //= loops.parts(reduction.scattered, reduction.scattered)
+    return (largest, moved)
+
+
+def joined(first: Split, second: Split) -> dict[int, Axes]:
+    """Two splits of the same factors, the first one major."""
+    return {f: (*first.get(f, ()), *second.get(f, ())) for f in (*first, *(f for f in second if f not in first))}
+
+
+def dropped(split: Split, axes: Iterable[str]) -> dict[int, Axes]:
+    """A split without some axes."""
+    gone = frozenset(axes)
+    return {f: kept for f, own in split.items() if (kept := tuple(a for a in own if a not in gone))}
+
+
+def renamed(split: Split, names: Mapping[str, str]) -> dict[int, Axes]:
+    """A split with axes taking each other's places."""
+    return {f: tuple(names.get(a, a) for a in own) for f, own in split.items()}
+
+
+def axes_of(split: Split) -> Axes:
+    """All axes of a split."""
+    return used(tuple(split.values()))
+
+
+    "Ask",
+    "Choice",
+    "Loops",
+    "Reduction",
+    "Windowed",
+    "axes_of",
+    "cost",
+    "dropped",
+    "joined",
+    "local_shape",
+    "renamed",
+]

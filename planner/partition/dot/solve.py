@@ -1,0 +1,39 @@
+"""XLA's recursion: the devices are grouped by one class of dims at a time, the cheapest way first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .base import base_case
+from .groups import Group, by_batch, by_contracted, by_free
+from .problem import Ask, Choice, Loops, axes_of, cost
+
+_GROUPS: tuple[Group, ...] = (by_batch, by_free, by_contracted)
+
+
+def choose(loops: Loops, ask: Ask) -> Choice:
+    """How XLA's partitioner computes a product whose tensors have these splits.
+
+    Ways are compared as XLA does: by the largest product or collective, then by the bytes that are moved.
+    """
+    for matching in (True, False):
+        found = base_case(loops, ask, False) or _grouped(loops, ask, matching)
+        found = found or _without_spare(loops, ask) or base_case(loops, ask, True)
+        if found is not None:
+            return found
+    return Choice(left={}, right={}, raw={}, made={})
+
+
+def _grouped(loops: Loops, ask: Ask, matching: bool) -> Choice | None:
+    solve: Callable[[Ask], Choice] = lambda inner: choose(loops, inner)  # noqa: E731
+    found = [group(loops, ask, matching, solve) for group in _GROUPS]
+    best = min(range(len(found)), key=lambda i: cost(loops, ask, found[i]))
+    return found[best]
+
+
+def _without_spare(loops: Loops, ask: Ask) -> Choice | None:
+    """Where both operands are whole, axes that split nothing are no part of the question."""
+    asked = frozenset(axes_of(ask.result))
+    if axes_of(ask.left) or axes_of(ask.right) or not asked or asked == ask.axes:
+        return None
+    return choose(loops, Ask(left={}, right={}, result=ask.result, axes=asked, outer=ask.outer))

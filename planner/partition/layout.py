@@ -1,0 +1,57 @@
+"""Layouts as the partitioner reads them: how many ways a dim is split, and what of a tensor one device holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..graph import Axes, Sharding
+
+Mesh = Mapping[str, int]
+
+
+def ways(axes: Iterable[str], mesh: Mesh) -> int:
+    """Into how many parts these axes split."""
+    parts = 1
+    for axis in axes:
+        parts *= mesh[axis]
+    return parts
+
+
+def whole(rank: int) -> Sharding:
+    """The layout of a tensor that every device holds whole."""
+    return ((),) * rank
+
+
+def stated(sharding: Sharding | None, rank: int, mesh: Mesh) -> Sharding:
+    """A layout with nothing left open: what is not said is whole, and axes of one device are left out."""
+    if sharding is None:
+        return ((),) * rank
+    if all(mesh[axis] > 1 for axes in sharding for axis in axes):
+        return sharding
+    return tuple(tuple(axis for axis in axes if mesh[axis] > 1) for axes in sharding)
+
+
+def used(sharding: Sharding) -> Axes:
+    """All axes that split some dim."""
+    return tuple(axis for axes in sharding for axis in axes)
+
+
+def local_shape(shape: Sequence[int], sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:
+    """What one device holds: each dim divided by its parts, rounded up as the compiler pads."""
+    return tuple(-(-size // ways(axes, mesh)) if axes else size for size, axes in zip(shape, sharding, strict=True))
+
+
+def without(sharding: Sharding, gone: Iterable[str]) -> Sharding:
+    """The layout with these axes splitting nothing."""
+    drop = frozenset(gone)
+    return tuple(tuple(axis for axis in axes if axis not in drop) for axes in sharding)
+
+
+def common_prefix(left: Axes, right: Axes) -> int:
+    """How many major axes two dims share."""
+    count = 0
+    for a, b in zip(left, right, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count

@@ -1,0 +1,75 @@
+"""A windowed product written down: its loop, and what stands before and after it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..graph import Graph, Op, Value
+from ..kinds import COLLECTIVE_PERMUTE
+from .builder import Builder
+from .windows import LOOP, Window, gather_body, sum_body, turns
+
+PRODUCTS = frozenset({"dot_general", "dot", "convolution"})
+
+
+def product_readers(graph: Graph) -> Counter[int]:
+    """How many products read each value, as it is or transposed."""
+    readers: Counter[int] = Counter()
+    for op in reversed(graph.ops):
+        if op.kind in PRODUCTS:
+            readers.update(op.operands)
+        elif op.kind == "transpose":
+            readers[op.operands[0]] += readers[op.results[0]]
+    return readers
+
+
+def in_loop(
+    builder: Builder, op: Op, window: Window, operands: Sequence[int], part: Value, attributes: Mapping[str, Any]
+) -> int:
+    """Writes a product in a loop of permutes; ``part`` is one device's of the result."""
+    local = replace(op, attributes=attributes)
+    if window.moving is None:
+        return _sum(builder, local, window, operands, part)
+    return _gather(builder, local, window, operands, part)
+
+
+def _sum(builder: Builder, op: Op, window: Window, operands: Sequence[int], part: Value) -> int:
+    left, right = (builder.values[number] for number in operands)
+    zero = _zero(builder, op, part)
+    body = sum_body(op, window, left, right, part)
+    trips = turns(window.parts)[0]
+    first, second = builder.op(LOOP, (zero, zero, *operands), (part, part), {}, op.origin, (body,), trips)
+    return builder.op("add", (first, _sent(builder, op, window, second)), (part,), {}, op.origin)[0]
+
+
+def _gather(builder: Builder, op: Op, window: Window, operands: Sequence[int], part: Value) -> int:
+    moving = window.moving or 0
+    moved, other = _rounded(builder, op, operands[moving]), operands[1 - moving]
+    second, zero = _sent(builder, op, window, moved), _zero(builder, op, part)
+    values = [builder.values[n] for n in (moved, other)]
+    body = gather_body(op, window, values[0], values[1], part)
+    carry = (values[0], values[0], part)
+    made = builder.op(LOOP, (moved, second, zero, other), carry, {}, op.origin, (body,), turns(window.parts)[0])
+    return made[2]
+
+
+def _rounded(builder: Builder, op: Op, number: int) -> int:
+    """The operand that goes round in bfloat16, where the product would round it anyway."""
+    value = builder.values[number]
+    exact = any(p != "DEFAULT" for p in op.attributes.get("precision_config", ()))
+    if value.dtype != "f32" or exact:
+        return number
+    return builder.op("convert", (number,), (Value(value.shape, "bf16"),), {}, op.origin)[0]
+
+
+def _zero(builder: Builder, op: Op, part: Value) -> int:
+    (number,) = builder.op("constant", (), (Value((), part.dtype),), {"splat": 0.0}, op.origin)
+    return builder.op("broadcast_in_dim", (number,), (part,), {"broadcast_dimensions": ()}, op.origin)[0]
+
+
+def _sent(builder: Builder, op: Op, window: Window, number: int) -> int:
+    attributes = {"axes": window.axes, "dimensions": ()}
+    return builder.op(COLLECTIVE_PERMUTE, (number,), (builder.values[number],), attributes, op.origin)[0]

@@ -1,0 +1,30 @@
+"""The graph of one device."""
+
+from __future__ import annotations
+
+from ..graph import Graph
+from ..topology import Machine
+from .layout import ways
+from .passes.dead import without_dead
+from .passes.narrow import narrow
+from .passes.same_gathers import share_gathers
+from .passes.scatters import scatter
+from .passes.sums_of_sums import reassociate
+from .spread import spread
+from .target import target
+
+
+def partition(graph: Graph, *, platform: str = "tpu", machine: Machine | None = None) -> Graph:
+    """The graph of one device with its collectives, from a step's global tensors and their layouts.
+
+    First every operation is split as XLA's partitioner splits it (``spread``), then what the TPU compiler's passes
+    change of the collectives is done to them. ``machine`` tells which sums become reduce-scatters; without it those of
+    all devices do. A collective has ``axes``, the ``dimensions`` of the tensor that it changes, and the origin of the
+    operation that asked for it.
+    """
+    goal = target(platform, machine, ways(graph.mesh, graph.mesh))
+    local = without_dead(spread(graph, graph.mesh, goal))
+    if not goal.is_tpu:
+        return local
+    local = reassociate(without_dead(share_gathers(local)))
+    return narrow(scatter(local, goal, graph.mesh))

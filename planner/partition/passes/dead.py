@@ -1,0 +1,21 @@
+"""Operations that nothing reads are left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...graph import Graph, Op
+
+KEPT = frozenset({"custom_call", "send", "recv", "outfeed", "infeed"})
+
+
+def without_dead(graph: Graph) -> Graph:
+    """The graph without operations whose results nothing reads, those with effects of their own aside."""
+    live = set(graph.results)
+    kept: list[Op] = []
+    for op in reversed(graph.ops):
+        if op.kind in KEPT or any(value in live for value in op.results):
+            kept.append(replace(op, bodies=tuple(map(without_dead, op.bodies))) if op.bodies else op)
+            live.update(op.operands)
+    kept.reverse()
+    return replace(graph, ops=tuple(kept))

@@ -1,0 +1,70 @@
+"""Equal gathers of one value become one where the value would not have to be kept for long.
+
+XLA gathers anew for every operation that reads the whole value. A later pass lets readers share a gather, unless the
+first's last reader is so many operations before the second that memory matters more (``DISTANCE``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...graph import Graph, Op
+from ...kinds import ALL_GATHER, COLLECTIVE_PERMUTE
+
+DISTANCE = 100
+
+
+def share_gathers(graph: Graph) -> Graph:
+    """The graph with gathers shared, in loops too."""
+    graph = _with_bodies(graph)
+    if sum(op.kind in (ALL_GATHER, COLLECTIVE_PERMUTE) for op in graph.ops) < 2:
+        return graph
+    heights, lowest = _heights(graph)
+    earlier: dict[tuple[object, ...], Op] = {}
+    renamed: dict[int, int] = {}
+    kept: list[Op] = []
+    for op in graph.ops:
+        op = _renamed(op, renamed)
+        if op.kind in (ALL_GATHER, COLLECTIVE_PERMUTE):
+            key = (op.kind, op.operands, op.attributes["axes"], op.attributes["dimensions"])
+            first = earlier.get(key)
+            if first is not None and _near(op, first, heights, lowest):
+                was, now = op.results[0], first.results[0]
+                renamed[was] = now
+                lowest[now] = min(lowest.get(now, 0), lowest.get(was, 0))
+                continue
+            earlier[key] = op
+        kept.append(op)
+    results = tuple(renamed.get(value, value) for value in graph.results)
+    return replace(graph, ops=tuple(kept), results=results)
+
+
+def _with_bodies(graph: Graph) -> Graph:
+    if not any(op.bodies for op in graph.ops):
+        return graph
+    ops = (replace(op, bodies=tuple(map(share_gathers, op.bodies))) if op.bodies else op for op in graph.ops)
+    return replace(graph, ops=tuple(ops))
+
+
+def _near(op: Op, first: Op, heights: dict[int, int], lowest: dict[int, int]) -> bool:
+    if op.kind == COLLECTIVE_PERMUTE:
+        return True
+    return lowest.get(first.results[0], 0) <= heights[op.results[0]] + DISTANCE
+
+
+def _renamed(op: Op, renamed: dict[int, int]) -> Op:
+    if not renamed or not any(value in renamed for value in op.operands):
+        return op
+    return replace(op, operands=tuple(renamed.get(value, value) for value in op.operands))
+
+
+def _heights(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
+    """How many operations follow each value on the longest way to a result, and that of its lowest reader."""
+    heights: dict[int, int] = dict.fromkeys(graph.results, 1)
+    lowest: dict[int, int] = dict.fromkeys(graph.results, 0)
+    for op in reversed(graph.ops):
+        height = max((heights.get(value, 0) for value in op.results), default=0)
+        for value in op.operands:
+            heights[value] = max(heights.get(value, 0), height + 1)
+            lowest[value] = min(lowest.get(value, height), height)
+    return heights, lowest

@@ -1,0 +1,86 @@
+"""Matrix products and convolutions as loops for the choice of their split."""
+
+from __future__ import annotations
+
+from ..graph import Axes, Factors, Sharding
+from .dot import Choice, Loops, choose
+from .dot.problem import Ask
+from .elementwise import replicate
+from .layout import ways
+from .slices import follow_window
+from .strategy import Asked, PartialSum, Strategy
+from .windows import Window
+
+
+def dot_rule(asked: Asked) -> Strategy:
+    """A matrix product, split as XLA's partitioner chooses."""
+    factors = asked.op.factors
+    if factors is None or len(asked.operands) != 2:
+        return replicate(asked)
+    bits = (asked.reads[0].bits, asked.reads[1].bits, asked.makes[0].bits)
+    loops = _loops(factors, bits, asked)
+    choice = choose(loops, _ask(loops, asked))
+    return Strategy(
+        operands=(loops.layout(choice.left, 0), loops.layout(choice.right, 1)),
+        made=(loops.layout(choice.made if choice.windowed else choice.raw, 2),),
+        sums=() if choice.windowed else tuple(_sums(loops, choice)),
+        window=_window(loops, choice),
+    )
+
+
+def convolution_rule(asked: Asked) -> Strategy:
+    """A convolution is a product over batch and features; dims of its window that are split exchange halos."""
+    factors = asked.op.factors
+    if factors is None:
+        return replicate(asked)
+    window = frozenset(factors.permutation)
+    sides = zip((*factors.operands, *factors.results), (*asked.operands, *asked.results), strict=True)
+    if any(axes and window & set(dims) for rule, layout in sides for dims, axes in zip(rule, layout, strict=True)):
+        return follow_window(asked)
+    return dot_rule(asked)
+
+
+def _loops(factors: Factors, bits: tuple[int, int, int], asked: Asked) -> Loops:
+    left, right, result = ([dims[0] for dims in rule] for rule in (*factors.operands[:2], factors.results[0]))
+    return Loops(
+        sizes=factors.sizes,
+        left=tuple(left),
+        right=tuple(right),
+        result=tuple(result),
+        bits=bits,
+        mesh=asked.mesh,
+        shared=asked.shared,
+        window_flops_per_byte=asked.target.window_flops_per_byte,
+    )
+
+
+def _ask(loops: Loops, asked: Asked) -> Ask:
+    def split(factors: tuple[int, ...], layout: Sharding) -> dict[int, Axes]:
+        return {f: axes for f, axes in zip(factors, layout, strict=True) if axes}
+
+    return Ask(
+        left=split(loops.left, asked.operands[0]),
+        right=split(loops.right, asked.operands[1]),
+        result=split(loops.result, asked.results[0]),
+        axes=frozenset(axis for axis, size in asked.mesh.items() if size > 1),
+    )
+
+
+def _window(loops: Loops, choice: Choice) -> Window | None:
+    if choice.windowed is None:
+        return None
+    factor, axes = choice.windowed.factor, choice.windowed.axes
+    left, right, result = (
+        rule.index(factor) if factor in rule else None for rule in (loops.left, loops.right, loops.result)
+    )
+    return Window(axes=axes, parts=ways(axes, loops.mesh), moving=choice.windowed.moving, dims=(left, right, result))
+
+
+def _sums(loops: Loops, choice: Choice) -> list[PartialSum]:
+    """The reductions one after the other, each with the layout that it leaves."""
+    now, sums = dict(choice.raw), []
+    for reduction in choice.reductions:
+        for factor, axes in reduction.scattered.items():
+            now[factor] = (*now.get(factor, ()), *axes)
+        sums.append(PartialSum(reduction.axes, loops.layout(now, 2) if reduction.scattered else None))
+    return sums

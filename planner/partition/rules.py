@@ -1,0 +1,38 @@
+"""Which rule partitions which operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from .elementwise import follow_result, nothing_read, passed_through, reduce_rule, replicate, reshape_rule
+from .indexed import gather_rule, scatter_rule
+from .products import convolution_rule, dot_rule
+from .slices import dynamic_slice_rule, dynamic_update_rule, halo_rule
+from .strategy import Asked, Rule, Strategy
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "constant": nothing_read,
+        "iota": nothing_read,
+        "dot": dot_rule,
+        "dot_general": dot_rule,
+        "convolution": convolution_rule,
+        "reduce": reduce_rule,
+        "reshape": reshape_rule,
+        "gather": gather_rule,
+        "scatter": scatter_rule,
+        "dynamic_slice": dynamic_slice_rule,
+        "dynamic_update_slice": dynamic_update_rule,
+        "slice": halo_rule,
+        "pad": halo_rule,
+        "reduce_window": halo_rule,
+        "optimization_barrier": passed_through,
+        "rng_bit_generator": replicate,
+    }
+)
+
+
+def strategy(asked: Asked) -> Strategy:
+    """How XLA's partitioner computes one operation whose tensors have these layouts."""
+    return RULES.get(asked.op.kind, follow_result)(asked)

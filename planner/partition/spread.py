@@ -1,0 +1,143 @@
+"""From the graph of global tensors to the raw graph of one device: each operation by its rule, in program order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..graph import Graph, Op, Sharding, Value
+from .builder import Builder
+from .layout import Mesh, stated, whole
+from .looped import in_loop, product_readers
+from .reshard import SLICE
+from .rules import strategy
+from .strategy import Asked, PartialSum, Strategy
+from .target import Target
+
+_LOCAL = ("manual_computation",)
+
+
+def spread(graph: Graph, mesh: Mesh, target: Target) -> Graph:
+    """The graph of one device, its collectives as XLA's partitioner leaves them, before any later pass."""
+    writer = _Writer(graph, mesh, target)
+    return writer.graph(tuple(writer.argument(number) for number in graph.arguments))
+
+
+class _Writer:
+    """One graph, or the body of a loop in it, on its way to one device."""
+
+    def __init__(self, graph: Graph, mesh: Mesh, target: Target):
+        self.source = graph
+        self.mesh = mesh
+        self.builder = Builder(mesh)
+        self.at: dict[int, int] = {}
+        self.layouts = [stated(v.sharding, len(v.shape), mesh) for v in graph.values]
+        self.target = target
+        self.readers = product_readers(graph)
+
+    def argument(self, number: int) -> int:
+        value = self.source.values[number]
+        self.at[number] = self.builder.value(self.builder.part(value.shape, value.dtype, self.layouts[number]))
+        return self.at[number]
+
+    def graph(self, arguments: tuple[int, ...], wanted: tuple[Sharding, ...] | None = None) -> Graph:
+        for op in self.source.ops:
+            self._op(op)
+        results = []
+        for position, number in enumerate(self.source.results):
+            layout = wanted[position] if wanted is not None else self.layouts[number]
+            results.append(self._laid(number, layout, self.source.ops[-1] if self.source.ops else None))
+        return replace(
+            self.source,
+            values=tuple(self.builder.values),
+            ops=tuple(self.builder.ops),
+            arguments=arguments,
+            results=tuple(results),
+        )
+
+    def _laid(self, number: int, layout: Sharding, op: Op | None) -> int:
+        origin = op.origin if op is not None else Op(kind="").origin
+        return self.builder.reshard(self.at[number], self.source.values[number], self.layouts[number], layout, origin)
+
+    def _op(self, op: Op) -> None:
+        if op.kind == "reshard":
+            self.at[op.results[0]] = self._laid(op.operands[0], self.layouts[op.results[0]], op)
+        elif op.kind in _LOCAL:
+            self._manual(op)
+        elif op.bodies:
+            self._bodies(op)
+        else:
+            self._plain(op)
+
+    def _plain(self, op: Op) -> None:
+        found = self._strategy(op)
+        operands = [self._laid(n, layout, op) for n, layout in zip(op.operands, found.operands, strict=True)]
+        values = self.source.values
+        parts = [
+            self.builder.part(values[n].shape, values[n].dtype, layout)
+            for n, layout in zip(op.results, found.made, strict=True)
+        ]
+        attributes = {**op.attributes, **found.attributes} if found.attributes else op.attributes
+        if found.window is not None:
+            made = (in_loop(self.builder, op, found.window, operands, parts[0], attributes),)
+        else:
+            made = self.builder.op(op.kind, operands, parts, attributes, op.origin)
+        for number, value, layout in zip(op.results, made, found.made, strict=True):
+            self._complete(op, number, value, layout, found.sums)
+
+    def _complete(self, op: Op, number: int, value: int, layout: Sharding, sums: tuple[PartialSum, ...]) -> None:
+        """Sums up what is partial and lays the result out as asked."""
+        whole_value = self.source.values[number]
+        for sum_ in sums:
+            value = self.builder.sum(value, sum_.axes, str(op.attributes.get("reducer", "add")), op.origin)
+            if sum_.scattered is not None:
+                part = self.builder.part(whole_value.shape, whole_value.dtype, sum_.scattered)
+                (value,) = self.builder.op(SLICE, (value,), (part,), {"axes": sum_.axes}, op.origin)
+                layout = sum_.scattered
+        self.at[number] = self.builder.reshard(value, whole_value, layout, self.layouts[number], op.origin)
+
+    def _strategy(self, op: Op) -> Strategy:
+        asked = Asked(
+            op=op,
+            reads=tuple(self.source.values[n] for n in op.operands),
+            makes=tuple(self.source.values[n] for n in op.results),
+            operands=tuple(self.layouts[n] for n in op.operands),
+            results=tuple(self.layouts[n] for n in op.results),
+            mesh=self.mesh,
+            target=self.target,
+            shared=tuple(self.readers[n] > 1 for n in op.operands),
+        )
+        return strategy(asked)
+
+    def _bodies(self, op: Op) -> None:
+        """A loop or a branch: what it reads is laid out as its bodies' arguments, what it makes as its results."""
+        lead = len(op.operands) - len(op.bodies[0].arguments)
+        first = op.bodies[0]
+        asked = [stated(first.values[n].sharding, len(first.values[n].shape), self.mesh) for n in first.arguments]
+        operands = [self._laid(n, whole(0), op) for n in op.operands[:lead]]
+        operands += [self._laid(n, layout, op) for n, layout in zip(op.operands[lead:], asked, strict=True)]
+        layouts = tuple(self.layouts[n] for n in op.results)
+        bodies = tuple(self._body(body, layouts) for body in op.bodies)
+        parts = [self._part(n) for n in op.results]
+        made = self.builder.op(op.kind, operands, parts, op.attributes, op.origin, bodies, op.trips)
+        self.at.update(zip(op.results, made, strict=True))
+
+    def _body(self, body: Graph, layouts: tuple[Sharding, ...]) -> Graph:
+        inner = _Writer(body, self.mesh, self.target)
+        return inner.graph(tuple(inner.argument(n) for n in body.arguments), layouts)
+
+    def _part(self, number: int) -> Value:
+        value = self.source.values[number]
+        return self.builder.part(value.shape, value.dtype, self.layouts[number])
+
+    def _manual(self, op: Op) -> None:
+        """A region whose shapes are already one device's: its operands are laid out as it says."""
+        rows: Mapping[str, tuple[Sharding, ...]] = op.attributes
+        operands = [self._laid(n, layout, op) for n, layout in zip(op.operands, rows["in_shardings"], strict=True)]
+        parts = [
+            self.builder.part(self.source.values[n].shape, self.source.values[n].dtype, layout)
+            for n, layout in zip(op.results, rows["out_shardings"], strict=True)
+        ]
+        made = self.builder.op(op.kind, operands, parts, op.attributes, op.origin, op.bodies)
+        for number, value, layout in zip(op.results, made, rows["out_shardings"], strict=True):
+            self._complete(op, number, value, layout, ())

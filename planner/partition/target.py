@@ -1,0 +1,46 @@
+"""What of a machine decides how the compiler communicates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from ..links import CORE, OUTER
+from ..topology import Machine
+
+WINDOW_FLOPS_PER_BYTE: Mapping[str, float] = MappingProxyType(
+    {"v4": 1520.0, "v5e": 2130.0, "v5p": 2130.0, "v6e": 4800.0, "tpu7x": 4800.0}
+)
+"""Where libtpu 0.0.51 begins to make such loops, found by bisection over the size of products on each chip."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``scatters_whole``: a sum over all devices whose parts are kept apart is one ring's reduce-scatter.
+
+    The TPU compiler fuses a sum with the slice of it that a device keeps where it runs over one ring: for every group
+    smaller than the machine, and for all of a machine of one dim, or of two that differ (or two by two). ``devices`` is
+    how many there are. ``window_flops_per_byte`` is how many operations of a product hide a byte of its collective in a
+    loop of permutes; None where the compiler makes no such loops.
+    """
+
+    devices: int
+    is_tpu: bool = True
+    scatters_whole: bool = True
+    window_flops_per_byte: float | None = None
+
+
+def target(platform: str, machine: Machine | None, devices: int) -> Target:
+    """The target for a machine, or for its platform alone where it is not known."""
+    if machine is None:
+        return Target(devices, is_tpu=platform == "tpu")
+    sizes = [size for name, size in machine.dims if size > 1 and name not in (CORE, *OUTER)]
+    one_ring = len(sizes) < 2 or (len(sizes) == 2 and (sizes[0] != sizes[1] or sizes == [2, 2]))
+    return Target(
+        devices=math.prod(machine.sizes),
+        is_tpu=machine.platform == "tpu",
+        scatters_whole=one_ring,
+        window_flops_per_byte=WINDOW_FLOPS_PER_BYTE.get(machine.topology.kind),
+    )

@@ -1,0 +1,128 @@
+"""Products whose operand's gather, or whose result's sum, is spread over a loop of permutes beside the product.
+
+From v4 on the TPU compiler hides such a collective behind the product that needs it (XLA's windowed einsum). The loop
+runs both ways round the ring and two steps a turn: each turn sends four parts and multiplies by four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..graph import Axes, Graph, Op, Origin, Value
+from ..kinds import COLLECTIVE_PERMUTE
+from .reshard import SLICE
+
+LOOP, UPDATE = "while", "dynamic_update_slice"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A product in a loop over ``axes``, of ``parts`` devices.
+
+    ``moving`` is the operand whose parts go round (0 or 1), None where the result's partial sums do. ``dims`` are the
+    dims, of the left operand, the right one and the result, along which a turn takes a part; None where it takes all.
+    """
+
+    axes: Axes
+    parts: int
+    moving: int | None
+    dims: tuple[int | None, int | None, int | None]
+
+
+@dataclass(slots=True)
+class _Body:
+    """A loop's body while it is written."""
+
+    origin: Origin
+    values: list[Value] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+
+    def value(self, value: Value) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def op(self, kind: str, operands: Sequence[int], result: Value, attributes: Mapping[str, Any]) -> int:
+        number = self.value(result)
+        self.ops.append(
+            Op(kind=kind, operands=tuple(operands), results=(number,), attributes=attributes, origin=self.origin)
+        )
+        return number
+
+    def permute(self, value: int, axes: Axes) -> int:
+        attributes = {"axes": axes, "dimensions": ()}
+        return self.op(COLLECTIVE_PERMUTE, (value,), self.values[value], attributes)
+
+    def part(self, value: int, dim: int | None, parts: int, count: int = 1) -> int:
+        """``count`` of so many parts of a value along a dim."""
+        if dim is None:
+            return value
+        sized = resized(self.values[value], dim, -(-self.values[value].shape[dim] // parts) * count)
+        return self.op(SLICE, (value,), sized, {"slice_sizes": sized.shape})
+
+
+def resized(value: Value, dim: int, size: int) -> Value:
+    """The value with another size along one dim."""
+    shape = (*value.shape[:dim], size, *value.shape[dim + 1 :])
+    return Value(shape, value.dtype)
+
+
+def turns(parts: int) -> tuple[int, int]:
+    """How often the loop turns, and how many parts each turn handles: four where they divide, else two or one."""
+    handled = 4 if parts % 4 == 0 else 2 if parts % 2 == 0 else 1
+    return parts // handled, handled
+
+
+def sum_body(op: Op, window: Window, left: Value, right: Value, part: Value) -> Graph:
+    """One turn of a loop that sums partial results while they go round; ``part`` is what a device keeps of them."""
+    body = _Body(op.origin)
+    arguments = [body.value(v) for v in (part, part, left, right)]
+    sums = arguments[:2]
+    for _ in range(max(1, turns(window.parts)[1] // 2)):
+        operands = [
+            body.part(value, dim, window.parts, 2) for value, dim in zip(arguments[2:], window.dims[:2], strict=True)
+        ]
+        dim = window.dims[2] or 0
+        made = body.op(op.kind, operands, resized(part, dim, part.shape[dim] * 2), op.attributes)
+        sums = [_added(body, value, made, part, window.axes) for value in sums]
+    return _graph(body, arguments, sums)
+
+
+def _added(body: _Body, value: int, made: int, part: Value, axes: Axes) -> int:
+    own = body.op("slice", (made,), part, {})
+    return body.op("add", (body.permute(value, axes), own), part, {})
+
+
+def gather_body(op: Op, window: Window, moved: Value, other: Value, result: Value) -> Graph:
+    """One turn of a loop that multiplies by an operand's parts as they go round."""
+    body = _Body(op.origin)
+    arguments = [body.value(v) for v in (moved, moved, result, other)]
+    first, second, whole = arguments[:3]
+    moving = window.moving or 0
+    for _ in range(max(1, turns(window.parts)[1] // 2)):
+        whole = _multiplied(body, op, window, (first, second), whole, arguments[3], moving)
+        first, second = body.permute(first, window.axes), body.permute(second, window.axes)
+    return _graph(body, arguments, [first, second, whole])
+
+
+def _multiplied(
+    body: _Body, op: Op, window: Window, moved: tuple[int, int], whole: int, other: int, moving: int
+) -> int:
+    """The product of two parts put together and what they meet of the other operand, put into or added to the whole."""
+    dim = window.dims[moving] or 0
+    value = body.values[moved[0]]
+    both = body.op("concatenate", moved, resized(value, dim, value.shape[dim] * 2), {"dimension": dim})
+    met = body.part(other, window.dims[1 - moving], window.parts, 2)
+    operands = (both, met) if moving == 0 else (met, both)
+    out = window.dims[2]
+    result = body.values[whole]
+    if out is None:
+        made = body.op(op.kind, operands, result, op.attributes)
+        return body.op("add", (whole, made), result, {})
+    made = body.op(op.kind, operands, resized(result, out, -(-result.shape[out] // window.parts) * 2), op.attributes)
+    return body.op(UPDATE, (whole, made), result, {})
+
+
+def _graph(body: _Body, arguments: Sequence[int], results: Sequence[int]) -> Graph:
+    return Graph(values=tuple(body.values), ops=tuple(body.ops), arguments=tuple(arguments), results=tuple(results))

@@ -1,0 +1,42 @@
+"""Small programs of kernels for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.kernels import Kernel, Program
+
+
+def program(
+    shapes: Sequence[tuple[int, ...]],
+    kernels: Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]],
+    arguments: tuple[int, ...],
+    results: tuple[int, ...],
+    dtype: str = "f32",
+    **graph: object,
+) -> Program:
+    """A program of kernels of one operation each: (kind, reads, writes) by the values' numbers."""
+    ops = tuple(Op(kind=kind, operands=reads, results=writes) for kind, reads, writes in kernels)
+    return of_ops(tuple(Value(shape, dtype) for shape in shapes), ops, arguments, results, **graph)
+
+
+def of_ops(
+    values: tuple[Value, ...],
+    ops: tuple[Op, ...],
+    arguments: tuple[int, ...],
+    results: tuple[int, ...],
+    **graph: object,
+) -> Program:
+    """A program with a kernel for each operation."""
+    made = Graph(values=values, ops=ops, arguments=arguments, results=results, **graph)  # type: ignore[arg-type]
+    kernels = tuple(
+        Kernel(
+            ops=(number,),
+            reads=tuple(dict.fromkeys(op.operands)),
+            writes=op.results,
+            bodies=tuple(of_ops(body.values, body.ops, body.arguments, body.results) for body in op.bodies),
+        )
+        for number, op in enumerate(ops)
+    )
+    return Program(graph=made, kernels=kernels)

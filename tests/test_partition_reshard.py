@@ -1,0 +1,77 @@
+"""Reshardings as steps: hand-made cases, and laws over random layouts."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from meshwright.planner.graph import Sharding
+from meshwright.planner.kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
+from meshwright.planner.partition.layout import local_shape, used
+from meshwright.planner.partition.reshard import SLICE, reshard_steps, step_bytes
+
+MESH = {"x": 4, "y": 8, "z": 2}
+
+
+def kinds(source: Sharding, target: Sharding) -> list[str]:
+    return [step.kind for step in reshard_steps(source, target, MESH)]
+
+
+def test_splitting_further_is_free() -> None:
+    assert kinds(((), ()), (("x",), ("y",))) == [SLICE]
+    assert kinds((("x",), ()), (("x", "y"), ())) == [SLICE]
+
+
+def test_what_the_target_does_not_split_is_gathered() -> None:
+    steps = reshard_steps((("x", "y"), ()), ((), ()), MESH)
+    assert [(s.kind, s.axes, s.dims) for s in steps] == [(ALL_GATHER, ("x", "y"), (0,))]
+
+
+def test_a_split_that_moves_to_another_dim_is_an_all_to_all() -> None:
+    steps = reshard_steps((("x",), ()), ((), ("x",)), MESH)
+    assert [(s.kind, s.axes, s.dims) for s in steps] == [(ALL_TO_ALL, ("x",), (0, 1))]
+
+
+def test_as_many_parts_over_other_axes_are_exchanged_by_a_permute() -> None:
+    mesh = {"a": 4, "b": 4}
+    assert [s.kind for s in reshard_steps((("a",),), (("b",),), mesh)] == [COLLECTIVE_PERMUTE]
+
+
+def test_bytes_are_the_larger_side_of_a_step() -> None:
+    source: Sharding = (("x",), ())
+    (step,) = reshard_steps(source, ((), ()), MESH)
+    assert step_bytes(step, source, (64, 10), 32, MESH) == 64 * 10 * 4
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Sharding:
+    axes = draw(st.permutations(sorted(MESH)))
+    places = [draw(st.integers(0, 3)) for _ in axes]
+    return tuple(tuple(a for a, p in zip(axes, places, strict=True) if p == dim) for dim in range(3))
+
+
+@given(layouts(), layouts())
+def test_steps_lead_from_the_source_to_the_target(source: Sharding, target: Sharding) -> None:
+    steps = reshard_steps(source, target, MESH)
+    assert (steps[-1].layout if steps else source) == target
+    for step in steps:
+        axes = used(step.layout)
+        assert len(axes) == len(set(axes))
+
+
+@given(layouts(), layouts())
+def test_gathers_grow_and_slices_shrink(source: Sharding, target: Sharding) -> None:
+    shape, before = (64, 64, 64), source
+    for step in reshard_steps(source, target, MESH):
+        sizes = [_elements(local_shape(shape, layout, MESH)) for layout in (before, step.layout)]
+        if step.kind == ALL_GATHER:
+            assert sizes[0] < sizes[1]
+        if step.kind in (ALL_TO_ALL, COLLECTIVE_PERMUTE):
+            assert sizes[0] == sizes[1]
+        before = step.layout
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    number = 1
+    for size in shape:
+        number *= size
+    return number
