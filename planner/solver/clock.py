@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 import numpy as np
 
 from .arrays import Flags
 
+LOOK_EVERY_S = 0.05
+
 
 class Clock:
-    """A context that sets ``halt[0]`` after ``limit_s`` seconds; whoever shares the flag may set it before."""
+    """A context in which a thread sets ``halt[0]`` after ``limit_s`` seconds, or once ``stop`` says so."""
 
-    def __init__(self, limit_s: float, halt: Flags | None = None) -> None:
-        self.halt: Flags = np.zeros(1, np.bool_) if halt is None else halt
+    def __init__(self, limit_s: float, stop: Callable[[], bool] | None = None) -> None:
+        self.halt: Flags = np.zeros(1, np.bool_)
         self._begin_s = time.monotonic()
-        self._timer = threading.Timer(limit_s, self._ring)
-        self._timer.daemon = True
+        self._limit_s = limit_s
+        self._stop = stop or _never
+        self._left = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Clock:
-        self._timer.start()
+        self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._timer.cancel()
+        self._left.set()
+        self._thread.join()
 
     @property
     def elapsed_s(self) -> float:
@@ -39,5 +45,11 @@ class Clock:
         """Whether to end."""
         return bool(self.halt[0])
 
-    def _ring(self) -> None:
-        self.halt[0] = True
+    def _watch(self) -> None:
+        while not self._left.wait(LOOK_EVERY_S):
+            if self._stop() or self.elapsed_s > self._limit_s:
+                self.halt[0] = True
+
+
+def _never() -> bool:
+    return False

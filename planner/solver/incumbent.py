@@ -9,7 +9,6 @@ import numpy as np
 from .arrays import Ints
 from .bound.dual import Dual
 from .clock import Clock
-from .cost import cost_of, within_limits
 from .problem import Problem
 from .reduce.pipeline import Reduction
 from .rows_used import usage_of, used_by

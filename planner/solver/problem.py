@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .arrays import Floats, Ints, starts
+from .arrays import Floats, Ints, spans, starts
 
 FORBIDDEN = np.inf
+EXACT = 2.0**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +54,18 @@ class Problem:
 
     @property
     def whole(self) -> bool:
-        """Whether every cost is a whole number, so that a better solution is better by at least one."""
-        return all(bool(np.all((x == np.rint(x)) | np.isinf(x))) for x in (self.costs, self.tables))
+        """Whether every cost is a whole number and sums are exact: a better solution is better by at least one."""
+        if not all(bool(np.all((x == np.rint(x)) | np.isinf(x))) for x in (self.costs, self.tables)):
+            return False
+        return _most(self.costs, self.choice_start) + _most(self.tables, self.table_start) < EXACT
+
+
+def _most(values: Floats, start: Ints) -> float:
+    """The largest finite amounts of all parts together."""
+    if len(start) < 2:
+        return 0.0
+    amounts = np.where(np.isfinite(values), np.abs(values), 0.0)
+    return float(np.maximum.reduceat(amounts, start[:-1]).sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,33 +86,29 @@ def build(
     resources: Sequence[Resource] = (),
 ) -> Problem:
     """A problem of costs for each node, a table for each edge (first end's choices x second end's) and resources."""
-    choice_start = starts(np.array([len(c) for c in costs], np.int64))
-    pieces = _pieces(choice_start, resources)
-    return Problem(
+    return assemble(
         name=name,
-        choice_start=choice_start,
-        costs=_joined(costs),
+        choice_start=starts(np.array([len(c) for c in costs], np.int64)),
+        costs=np.concatenate([np.zeros(0), *costs]),
         ends=np.asarray(ends, np.int64).reshape(-1, 2),
-        table_start=starts(np.array([t.size for t in tables], np.int64)),
-        tables=_joined([np.ravel(t) for t in tables]),
-        piece_nodes=pieces.nodes,
-        piece_rows=pieces.rows,
-        usage_start=starts(np.diff(choice_start)[pieces.nodes]),
-        usages=pieces.usages,
-        limits=pieces.limits,
+        table_start=starts(np.array([np.size(t) for t in tables], np.int64)),
+        tables=np.concatenate([np.zeros(0), *map(np.ravel, tables)]),
+        resources=resources,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pieces:
-    nodes: Ints
-    rows: Ints
-    usages: Ints
-    limits: Ints
-
-
-def _pieces(choice_start: Ints, resources: Sequence[Resource]) -> _Pieces:
-    """The pieces of several resources, one range of rows after the other."""
+def assemble(
+    *,
+    name: str,
+    choice_start: Ints,
+    costs: Floats,
+    ends: Ints,
+    table_start: Ints,
+    tables: Floats,
+    resources: Sequence[Resource],
+) -> Problem:
+    """A problem of flat arrays and resources, whose rows follow one another."""
+    counts = np.diff(choice_start)
     nodes, rows, usages, limits = [], [], [], []
     first_row = 0
     for resource in resources:
@@ -109,17 +116,21 @@ def _pieces(choice_start: Ints, resources: Sequence[Resource]) -> _Pieces:
         length = int(resource.intervals[live].max(initial=0))
         nodes.append(live)
         rows.append(resource.intervals[live] + first_row)
-        usages.extend(resource.usages[choice_start[n] : choice_start[n + 1]] for n in live)
+        usages.append(resource.usages[spans(choice_start[live], counts[live])])
         limits.append(np.full(length, resource.limit, np.int64))
         first_row += length
     none = np.zeros(0, np.int64)
-    return _Pieces(
-        nodes=np.concatenate([none, *nodes]),
-        rows=np.concatenate([none.reshape(0, 2), *rows]),
+    piece_nodes = np.concatenate([none, *nodes])
+    return Problem(
+        name=name,
+        choice_start=choice_start,
+        costs=costs.astype(np.float64),
+        ends=ends,
+        table_start=table_start,
+        tables=tables.astype(np.float64),
+        piece_nodes=piece_nodes,
+        piece_rows=np.concatenate([none.reshape(0, 2), *rows]),
+        usage_start=starts(counts[piece_nodes]),
         usages=np.concatenate([none, *usages]),
         limits=np.concatenate([none, *limits]),
     )
-
-
-def _joined(parts: Sequence[Floats]) -> Floats:
-    return np.concatenate([np.zeros(0), *parts]).astype(np.float64)

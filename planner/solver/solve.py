@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .arrays import Flags, Floats, Ints
 from .bound.dual import Dual, climb_dual
 from .clock import Clock
 from .incumbent import Incumbent
@@ -24,9 +23,7 @@ from .solution import Solution, Stage
 FIRST_SWEEPS, MORE_SWEEPS, RISE = 500, 250, 1e-4
 CLIMBS = 6  # at most, of the whole problem at the start
 CUTOFFS = (1e-4, 1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2, 0.15, 0.3, 0.6, 1.2)  # above the bound, as parts of it
-HUNT_CLIMBS = 40
-ENTRIES_PER_CLIMB = 20_000  # one climb less for so many choices
-ROUND_CLIMBS = 200  # neighbourhoods between two hunts
+HUNT_WORK, ROUND_WORK = 2e9, 4e9  # table entries: a few seconds; both double with every round
 
 
 def solve(
@@ -36,14 +33,14 @@ def solve(
     seed: int = 0,
     bound_only: bool = False,
     on_stage: Callable[[Stage], None] | None = None,
-    halt: Flags | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Solution:
     """The cheapest choices within the limits that are found in the time, and a bound on the cheapest there are.
 
-    ``halt`` (one flag) ends the search early when another thread sets it. What is found is the same for the same
-    seed as far as the search got: all work is counted, the clock only ends it.
+    ``stop`` is asked some times a second whether to end early. What is found is the same for the same seed as far as
+    the search got: all work is counted, the clock only ends it.
     """
-    with Clock(time_limit_s, halt) as clock:
+    with Clock(time_limit_s, stop) as clock:
         state = Incumbent(problem=problem, clock=clock, on_stage=on_stage)
         reduction = reduce(problem)
         if reduction.problem is None:
@@ -64,7 +61,12 @@ def _climb(state: Incumbent, problem: Problem) -> Dual:
         if state.closed or state.clock.over or not len(problem.limits):
             break
         again = climb_dual(
-            problem, halt=state.clock.halt, prices=dual.prices, target=state.cost, sweeps=MORE_SWEEPS
+            problem,
+            halt=state.clock.halt,
+            prices=dual.prices,
+            messages=dual.messages,
+            target=state.cost,
+            sweeps=MORE_SWEEPS,
         )
         state.learn(again)
         rise = again.bound - dual.bound
@@ -83,19 +85,18 @@ def _search(state: Incumbent, dual: Dual, seed: int) -> None:
         if state.closed or state.clock.over:
             break
         if np.isfinite(state.cost):
-            dual = _improve(state, dual, seed + work, ROUND_CLIMBS * work)
+            dual = _improve(state, dual, seed + work, work)
         work *= 2
 
 
 def _hunt(state: Incumbent, dual: Dual, work: int) -> None:
     """Hunts below one cutoff after the other, until one is too much work."""
     base = dual.bound
+    ledger = Ledger(halt=state.clock.halt, step=state.step, left=work * HUNT_WORK)
     for part in CUTOFFS:
         cutoff = min(base + part * max(abs(base), 1.0), state.cost - state.step)
         if cutoff < state.bound:
             continue
-        left = max(1, work * HUNT_CLIMBS - len(dual.problem.costs) // ENTRIES_PER_CLIMB)
-        ledger = Ledger(halt=state.clock.halt, step=state.step, left=left)
         found = hunt(dual.fixed(cutoff), cutoff, ledger, dual.prices)
         state.offer(found.choices, found.cost)
         if found.closed:
@@ -105,9 +106,9 @@ def _hunt(state: Incumbent, dual: Dual, work: int) -> None:
     state.end_stage("hunt", dual.problem)
 
 
-def _improve(state: Incumbent, dual: Dual, seed: int, climbs: int) -> Dual:
+def _improve(state: Incumbent, dual: Dual, seed: int, work: int) -> Dual:
     """Neighbourhoods, then the problem without what the better cost rules out."""
-    ledger = Ledger(halt=state.clock.halt, step=state.step, left=climbs)
+    ledger = Ledger(halt=state.clock.halt, step=state.step, left=work * ROUND_WORK)
     improve(
         dual,
         state.core_choices,

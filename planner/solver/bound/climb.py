@@ -18,21 +18,30 @@ MEMORY = 0.7
 
 @compiled
 def climb(
-    field: Field, usage: Usage, costs: Floats, prices: Floats, target: float, sweeps: int, every: int, halt: Flags
+    field: Field,
+    usage: Usage,
+    costs: Floats,
+    prices: Floats,
+    messages: Floats,
+    part: float,
+    target: float,
+    sweeps: int,
+    every: int,
+    halt: Flags,
 ) -> tuple[float, Floats, Floats, float, Ints, Floats]:
     """Climbs for a number of double sweeps. The best bound, its prices and messages; the best solution and its cost; visits.
 
-    Prices step along a running mean of what the rows are over their limits, by a shrinking part of the way to the
+    Prices step along a running mean of what the rows are over their limits, by a shrinking ``part`` of the way to the
     ``target`` bound (Polyak 1969; Camerini, Fratta, Maffioli 1975). Every ``every`` sweeps a solution is decoded. Ends
     early once ``halt`` is set, which another thread may do.
     """
-    messages = np.zeros(field.message_at[-1])
     choices = np.zeros(len(field.backward), np.int64)
     best, best_prices, best_messages = -np.inf, prices.copy(), messages.copy()
+    messages = messages.copy()
     cost, solution = np.inf, choices.copy()
     theta = priced(usage, costs, prices)
     course = np.zeros(len(prices))
-    part, waited = 0.3, 0
+    waited = 0
     limits = usage.limits.astype(np.float64)
     visits = np.zeros(len(costs))
     for k in range(sweeps):
@@ -40,7 +49,7 @@ def climb(
         bound = sweep(field, theta, messages, False, choices) - (prices * limits).sum()
         goal = min(target, cost)
         if goal == np.inf:
-            goal = bound + 0.05 * abs(bound) + 1.0
+            goal = max(best, bound) + 0.05 * abs(max(best, bound)) + 1.0
         if bound > best:
             waited = 0 if bound > best + 1e-5 * (goal - best) else waited + 1
             best, best_prices, best_messages = bound, prices.copy(), messages.copy()
@@ -59,7 +68,7 @@ def climb(
         visits *= 0.98
         for node in range(len(choices)):
             visits[field.choice_start[node] + choices[node]] += 0.02
-        if part < 1e-4 or best >= goal or halt[0]:
+        if part < 1e-4 or best >= min(target, cost) or halt[0]:
             break
         if len(prices) == 0:
             if k > SETTLE and waited == PATIENCE:

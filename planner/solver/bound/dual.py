@@ -14,6 +14,7 @@ from .climb import climb
 from .field import Field, lay_out
 from .fixing import excesses, without
 
+FIRST_PART, AGAIN_PART = 0.3, 0.05  # of the way to the target that a step may promise
 ROUNDING = 2.0**-44  # of the largest sums
 
 
@@ -49,24 +50,33 @@ def climb_dual(
     *,
     halt: Flags,
     prices: Floats | None = None,
+    messages: Floats | None = None,
     target: float = np.inf,
     sweeps: int = 300,
     decode_every: int = 5,
 ) -> Dual:
-    """Climbs for at most ``sweeps`` double passes towards the bound ``target``, or until ``halt`` is set.
+    """Climbs from these prices and messages (default: none) for at most ``sweeps`` double passes towards the bound ``target``, or until ``halt`` is set.
 
     The bound is lowered by what adding up may have rounded off.
     """
     field, usage = lay_out(problem), usage_of(problem)
-    start = np.zeros(len(problem.limits)) if prices is None else prices
-    _, at, messages, cost, choices, visits = climb(
-        field, usage, problem.costs, start, target - problem.constant_cost, sweeps, decode_every, halt
+    _, at, ended, cost, choices, visits = climb(
+        field,
+        usage,
+        problem.costs,
+        np.zeros(len(problem.limits)) if prices is None else prices,
+        np.zeros(field.message_at[-1]) if messages is None else messages,
+        FIRST_PART if prices is None else AGAIN_PART,
+        target - problem.constant_cost,
+        sweeps,
+        decode_every,
+        halt,
     )
     return Dual(
         problem=problem,
-        bound=_bound(field, usage, problem, at, messages),
+        bound=_bound(field, usage, problem, at, ended),
         prices=at,
-        messages=messages,
+        messages=ended,
         cost=cost_of(problem, choices) if np.isfinite(cost) else np.inf,
         choices=choices,
         visits=visits,

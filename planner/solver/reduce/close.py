@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Ints, starts
+from ..arrays import Ints, spans, starts
 from ..compiled import compiled
 from ..problem import Problem
 from .net import ANSWER, NONE, RECORD, Net
@@ -45,12 +45,6 @@ def close_net(net: Net, name: str, limits: Ints, home: Ints) -> tuple[Problem, U
         answer=net.answer[: net.used[ANSWER]].copy(),
         home=home,
     )
-
-
-def spans(begins: Ints, sizes: Ints) -> Ints:
-    """The indices of spans of a flat array, one after the other."""
-    offset = np.repeat(begins - starts(sizes)[:-1], sizes)
-    return np.arange(len(offset)) + offset
 
 
 @compiled

@@ -7,7 +7,7 @@ import numpy as np
 from ..arrays import Ints
 from ..compiled import compiled
 from .edges import merge, strides
-from .net import FULL, NONE, Net
+from .net import NONE, Net
 
 
 @compiled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..compiled import compiled
-from .edges import attach, strides, unlink
+from .edges import attach, unlink
 from .net import NONE, Net
 
 

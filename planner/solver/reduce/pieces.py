@@ -15,10 +15,10 @@ def disjoint(problem: Problem) -> Problem:
     """The problem with each node's pieces sorted and disjoint; neighbours that use the same are one."""
     order = np.argsort(problem.piece_nodes, kind="stable")
     counts = problem.counts
-    nodes, rows, usages = _split(counts, order, problem.piece_nodes, problem.piece_rows, problem.usage_start, problem.usages)
-    return replace(
-        problem, piece_nodes=nodes, piece_rows=rows, usage_start=starts(counts[nodes]), usages=usages
+    nodes, rows, usages = _split(
+        counts, order, problem.piece_nodes, problem.piece_rows, problem.usage_start, problem.usages
     )
+    return replace(problem, piece_nodes=nodes, piece_rows=rows, usage_start=starts(counts[nodes]), usages=usages)
 
 
 @compiled
@@ -66,7 +66,4 @@ def _same(level: Ints, last: Ints, rows: Ints, pieces: int, begin: int, fresh: b
     """Whether the node's last piece ends where this one begins and uses the same."""
     if fresh or rows[pieces - 1, 1] != begin:
         return False
-    for i in range(len(level)):
-        if level[i] != last[i]:
-            return False
-    return True
+    return all(level[i] == last[i] for i in range(len(level)))

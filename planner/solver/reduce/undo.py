@@ -29,7 +29,6 @@ class Undo:
         _answer(before, self.labels, self.record, self.answer)
         return before
 
-
     def prices(self, before: Floats, rows: int) -> Floats:
         """Prices of the rows before as prices of the ``rows`` that are left."""
         left = np.zeros(rows)

@@ -18,7 +18,7 @@ from .tree import hunt
 
 FIRST_SIZE, SMALLEST = 60.0, 12.0
 GROW, SHRINK = 1.15, 0.85
-CLIMBS = 8  # for one neighbourhood
+WORK = 5e7  # for one neighbourhood
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +54,11 @@ def improve(
     )
     random = np.random.default_rng(seed)
     size = FIRST_SIZE
-    while not ledger.exhausted() and not enough(cost):
+    while not ledger.exhausted and not enough(cost):
         free = _neighbourhood(setting, choices, int(size), random)
-        inner = Ledger(halt=ledger.halt, step=ledger.step, left=CLIMBS)
+        inner = ledger.part(WORK)
         better = hunt(restrict(problem, choices, free), cost - ledger.step, inner, setting.prices)
+        ledger.left -= WORK - inner.left
         if better.choices is not None:
             choices = choices.copy()
             choices[free] = better.choices

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Flags, Floats, Ints, starts
+from ..arrays import Flags, Floats, Ints, spans, starts
 from ..compiled import compiled
 from ..problem import Problem
-from ..reduce.close import spans
 from ..rows_used import Usage, add_use, usage_of, used_by
 
 
@@ -18,9 +17,7 @@ def restrict(problem: Problem, choices: Ints, free: Flags) -> Problem:
     first, second = problem.ends[:, 0], problem.ends[:, 1]
     edge = np.flatnonzero(free[first] & free[second])
     costs = problem.costs.copy()
-    constant = _fold_in(
-        problem.ends, problem.table_start, problem.tables, problem.choice_start, costs, choices, free
-    )
+    constant = _fold_in(problem.ends, problem.table_start, problem.tables, problem.choice_start, costs, choices, free)
     piece = np.flatnonzero(free[problem.piece_nodes])
     sizes = np.diff(problem.table_start)[edge]
     amounts = np.diff(problem.usage_start)[piece]

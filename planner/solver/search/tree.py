@@ -39,19 +39,17 @@ def hunt(problem: Problem, cutoff: float, ledger: Ledger, prices: Floats | None 
         return NOTHING
     if small.nodes == 0:
         return _only(reduction, small, cutoff)
-    if ledger.exhausted():
+    if ledger.exhausted:
         return UNKNOWN
     start = None if prices is None else reduction.prices(prices)
     sweeps = ROOT_SWEEPS if prices is None else CHILD_SWEEPS
+    ledger.charge(small, sweeps)
     dual = climb_dual(small, halt=ledger.halt, prices=start, target=cutoff, sweeps=sweeps)
     best = UNKNOWN
     if dual.cost <= cutoff:
         best = Found(choices=dual.choices, cost=dual.cost, closed=False)
     limit = min(cutoff, dual.cost - ledger.step)
-    if dual.bound > limit:
-        rest = NOTHING
-    else:
-        rest = _rest(dual, limit, ledger)
+    rest = NOTHING if dual.bound > limit else _rest(dual, limit, ledger)
     return _lifted(reduction, _better(best, rest))
 
 
