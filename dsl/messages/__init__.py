@@ -19,4 +19,14 @@ from .solving import SOLVING
 from .text import Text
 from .workload import WORKLOAD
 
-MESSAGES: dict[str, Text] = {**FILE, **ASSIGNMENTS, **MACHINE, **WORKLOAD, **COMPILING, **PRICING, **RUNNING, **MODELS, **SOLVING}
+MESSAGES: dict[str, Text] = {
+    **FILE,
+    **ASSIGNMENTS,
+    **MACHINE,
+    **WORKLOAD,
+    **COMPILING,
+    **PRICING,
+    **RUNNING,
+    **MODELS,
+    **SOLVING,
+}

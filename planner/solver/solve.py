@@ -42,7 +42,7 @@ def solve(
     """
     with Clock(time_limit_s, stop) as clock:
         state = Incumbent(problem=problem, clock=clock, on_stage=on_stage)
-        reduction = reduce(problem)
+        reduction = reduce(problem, halt=clock.halt)
         if reduction.problem is None:
             return state.infeasible()
         state.reduced(reduction)

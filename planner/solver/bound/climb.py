@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Flags, Floats, Ints
-from ..compiled import compiled
+from ..compiled import compiled, inner
 from ..rows_used import Usage, priced, used_by
 from .decode import decode
 from .field import Field
@@ -29,7 +29,7 @@ def climb(
     every: int,
     halt: Flags,
 ) -> tuple[float, Floats, Floats, float, Ints, Floats]:
-    """Climbs for a number of double sweeps. The best bound, its prices and messages; the best solution and its cost; visits.
+    """Climbs for a number of double sweeps. The best bound, its prices, messages; the best solution, its cost; visits.
 
     Prices step along a running mean of what the rows are over their limits, by a shrinking ``part`` of the way to the
     ``target`` bound (Polyak 1969; Camerini, Fratta, Maffioli 1975). Every ``every`` sweeps a solution is decoded. Ends
@@ -84,7 +84,7 @@ def climb(
     return best, best_prices, best_messages, cost, solution, visits
 
 
-@compiled
+@inner
 def _stepped(prices: Floats, course: Floats, gain: float) -> Floats:
     """The prices moved along the course so that the bound would gain this much if it were linear."""
     length = 0.0

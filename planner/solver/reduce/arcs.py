@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compiled import compiled
+from ..compiled import compiled, inner
 from .edges import keep_choices, strides
 from .net import NONE, Net
 
@@ -43,7 +43,7 @@ def remove_unsupported(net: Net) -> int:
     return removed
 
 
-@compiled
+@inner
 def _supported(net: Net, node: int) -> np.ndarray:
     """The choices of the node that cost less than infinity with some choice of every neighbour."""
     count = net.count[node]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Flags, Floats, Ints
-from ..compiled import compiled
+from ..compiled import compiled, inner
 from .edges import keep_choices, strides
 from .net import NONE, Net
 
@@ -38,7 +38,7 @@ def remove_dominated(net: Net, most_work: int, pairs: bool) -> tuple[int, int]:
     return choices, forbidden
 
 
-@compiled
+@inner
 def _work(net: Net, node: int) -> int:
     width = 1
     h = net.first[node]
@@ -48,7 +48,7 @@ def _work(net: Net, node: int) -> int:
     return width * net.count[node] * net.count[node]
 
 
-@compiled
+@inner
 def _uses_no_more(net: Net, node: int) -> Flags:
     """[a, b]: choice a uses no more than choice b on any row."""
     count = net.count[node]
@@ -64,7 +64,7 @@ def _uses_no_more(net: Net, node: int) -> Flags:
     return no_more
 
 
-@compiled
+@inner
 def _excess(net: Net, node: int) -> tuple[Floats, Ints]:
     """[a, b]: the most that choice a can cost above b, finite part, and on how many edges a may be forbidden."""
     count = net.count[node]
@@ -81,7 +81,7 @@ def _excess(net: Net, node: int) -> tuple[Floats, Ints]:
     return excess, blocked
 
 
-@compiled
+@inner
 def _add_excess(net: Net, half: int, excess: Floats, blocked: Ints, sign: int) -> None:
     start, own, far = strides(net, half)
     count, others = net.count[net.end[half]], net.count[net.end[half ^ 1]]
@@ -98,7 +98,7 @@ def _add_excess(net: Net, half: int, excess: Floats, blocked: Ints, sign: int) -
                 excess[a, b] += sign * most
 
 
-@compiled
+@inner
 def _undominated(excess: Floats, blocked: Ints, no_more: Flags) -> Ints:
     count = len(excess)
     good = np.ones(count, np.bool_)
@@ -110,7 +110,7 @@ def _undominated(excess: Floats, blocked: Ints, no_more: Flags) -> Ints:
     return np.flatnonzero(good)
 
 
-@compiled
+@inner
 def _forbid_pairs(net: Net, node: int, excess: Floats, blocked: Ints, no_more: Flags) -> int:
     """Forbids a choice beside a neighbour's where another choice is no worse beside it."""
     forbidden = 0

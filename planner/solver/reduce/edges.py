@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..arrays import Ints
-from ..compiled import compiled
+from ..compiled import inner
 from .net import ANSWER, FULL, NONE, RECORD, TABLE, USAGE, Net
 
 
-@compiled
+@inner
 def strides(net: Net, half: int) -> tuple[int, int, int]:
     """Where the half edge's table begins, and how far apart its own end's and its other end's choices lie in it."""
     at = net.table_at[half // 2]
@@ -16,7 +16,7 @@ def strides(net: Net, half: int) -> tuple[int, int, int]:
     return at, 1, net.count[net.end[half]]
 
 
-@compiled
+@inner
 def cut(net: Net, half: int) -> None:
     """Takes the edge out of the net."""
     for h in (half, half ^ 1):
@@ -24,7 +24,7 @@ def cut(net: Net, half: int) -> None:
         net.end[h] = NONE
 
 
-@compiled
+@inner
 def unlink(net: Net, half: int) -> None:
     """Takes the half edge out of its node's list."""
     before, after = net.before[half], net.after[half]
@@ -36,7 +36,7 @@ def unlink(net: Net, half: int) -> None:
         net.before[after] = before
 
 
-@compiled
+@inner
 def _link(net: Net, half: int, node: int) -> None:
     first = net.first[node]
     net.end[half] = node
@@ -47,7 +47,7 @@ def _link(net: Net, half: int, node: int) -> None:
     net.first[node] = half
 
 
-@compiled
+@inner
 def between(net: Net, a: int, b: int) -> int:
     """The half edge of ``a`` that leads to ``b``, or NONE; both lists are walked at once."""
     of_a, of_b = net.first[a], net.first[b]
@@ -60,7 +60,7 @@ def between(net: Net, a: int, b: int) -> int:
     return NONE
 
 
-@compiled
+@inner
 def _take_table(net: Net, size: int) -> int:
     """Room for a table in the pool."""
     at = net.used[TABLE]
@@ -68,7 +68,7 @@ def _take_table(net: Net, size: int) -> int:
     return at
 
 
-@compiled
+@inner
 def attach(net: Net, half: int, node: int, other: int, at: int) -> None:
     """Makes the half edge one of ``node`` (its partner leads to ``other``) with the table at ``at``, node's rows first.
 
@@ -90,7 +90,7 @@ def attach(net: Net, half: int, node: int, other: int, at: int) -> None:
         _turn(net, at, count, others)
 
 
-@compiled
+@inner
 def _turn(net: Net, at: int, rows: int, columns: int) -> None:
     """Transposes a table in the pool."""
     table = net.table[at : at + rows * columns].copy()
@@ -99,7 +99,7 @@ def _turn(net: Net, at: int, rows: int, columns: int) -> None:
             net.table[at + j * rows + i] = table[i * columns + j]
 
 
-@compiled
+@inner
 def record(net: Net, node: int, a: int, b: int, size: int) -> int:
     """Notes that ``a`` (and ``b``, unless NONE) decide the node; where its answers go, one per label (pair)."""
     at = net.used[ANSWER]
@@ -111,7 +111,7 @@ def record(net: Net, node: int, a: int, b: int, size: int) -> int:
     return at
 
 
-@compiled
+@inner
 def merge(net: Net, half: int, choice: Ints) -> bool:
     """Merges a node into the one that determines it: ``half`` is the leader's, ``choice`` the follower's for each.
 
@@ -134,7 +134,7 @@ def merge(net: Net, half: int, choice: Ints) -> bool:
     return True
 
 
-@compiled
+@inner
 def _has_room(net: Net, follower: int, count: int, labels: int) -> bool:
     """Whether the pools can take the follower's tables and usages, with this many choices each, and the answers."""
     tables, usages = 0, 0
@@ -155,7 +155,7 @@ def _has_room(net: Net, follower: int, count: int, labels: int) -> bool:
     return not full
 
 
-@compiled
+@inner
 def _move(net: Net, half: int, leader: int, choice: Ints) -> None:
     """Makes a follower's half edge one of the leader's."""
     other = net.end[half ^ 1]
@@ -169,7 +169,7 @@ def _move(net: Net, half: int, leader: int, choice: Ints) -> None:
     attach(net, half, leader, other, at)
 
 
-@compiled
+@inner
 def _move_pieces(net: Net, follower: int, leader: int, choice: Ints) -> None:
     p = net.piece_first[follower]
     while p != NONE:
@@ -185,7 +185,7 @@ def _move_pieces(net: Net, follower: int, leader: int, choice: Ints) -> None:
     net.piece_first[follower] = NONE
 
 
-@compiled
+@inner
 def keep_choices(net: Net, node: int, keep: Ints) -> None:
     """Removes a node's choices but those in ``keep`` (ascending): from its costs, labels, tables and usages."""
     h = net.first[node]
@@ -204,7 +204,7 @@ def keep_choices(net: Net, node: int, keep: Ints) -> None:
     net.count[node] = len(keep)
 
 
-@compiled
+@inner
 def _keep_in_table(net: Net, half: int, keep: Ints) -> None:
     start, own, far = strides(net, half)
     others = net.count[net.end[half ^ 1]]

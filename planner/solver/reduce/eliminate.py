@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compiled import compiled
+from ..compiled import compiled, inner
 from .edges import attach, cut, record, strides, unlink
 from .net import ANSWER, FULL, NONE, TABLE, Net
 
@@ -45,7 +45,7 @@ def eliminate(net: Net, growth: float) -> int:
     return gone
 
 
-@compiled
+@inner
 def _small(net: Net, a: int, b: int, growth: float) -> bool:
     u, v, node = net.end[a ^ 1], net.end[b ^ 1], net.end[a]
     table = net.count[u] * net.count[v]
@@ -53,7 +53,7 @@ def _small(net: Net, a: int, b: int, growth: float) -> bool:
     return table <= growth * before and net.labels[u] * net.labels[v] <= LARGEST_ANSWER
 
 
-@compiled
+@inner
 def _has_room(net: Net, a: int, b: int) -> bool:
     answers = net.labels[net.end[a ^ 1]] if a != NONE else 1
     tables = 0
@@ -65,7 +65,7 @@ def _has_room(net: Net, a: int, b: int) -> bool:
     return not full
 
 
-@compiled
+@inner
 def _answer(net: Net, node: int, a: int, b: int) -> None:
     """Records the node's best choice for each choice of its neighbours, and gives its cost to them."""
     if a == NONE:
@@ -79,7 +79,7 @@ def _answer(net: Net, node: int, a: int, b: int) -> None:
         _answer_two(net, node, a, b)
 
 
-@compiled
+@inner
 def _answer_one(net: Net, node: int, a: int) -> None:
     u = net.end[a ^ 1]
     at = record(net, node, u, NONE, net.labels[u])
@@ -95,7 +95,7 @@ def _answer_one(net: Net, node: int, a: int) -> None:
     cut(net, a)
 
 
-@compiled
+@inner
 def _answer_two(net: Net, node: int, a: int, b: int) -> None:
     u, v = net.end[a ^ 1], net.end[b ^ 1]
     at = record(net, node, u, v, net.labels[u] * net.labels[v])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Ints
-from ..compiled import compiled
+from ..compiled import compiled, inner
 from .edges import merge, strides
 from .net import NONE, Net
 
@@ -34,7 +34,7 @@ def merge_followers(net: Net) -> int:
     return merged
 
 
-@compiled
+@inner
 def _determined(net: Net, half: int) -> Ints:
     """For each choice of the half edge's node the only one of the other end's that goes with it; else empty."""
     node, other = net.end[half], net.end[half ^ 1]

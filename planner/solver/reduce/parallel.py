@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..compiled import compiled
+from ..compiled import compiled, inner
 from .edges import attach, unlink
 from .net import NONE, Net
 
@@ -16,12 +16,13 @@ def join_parallel(net: Net) -> int:
         if net.end[half] != NONE and _has_twin(net, half):
             node, other, at = net.end[half], net.end[half + 1], net.table_at[e]
             unlink(net, half)
+            net.end[half] = NONE
             attach(net, half, node, other, at)
             joined += 1
     return joined
 
 
-@compiled
+@inner
 def _has_twin(net: Net, half: int) -> bool:
     h = net.first[net.end[half]]
     while h != NONE:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Floats, Ints
+from ..arrays import Flags, Floats, Ints
 from ..problem import Problem
 from .arcs import remove_unsupported
 from .close import close_net
@@ -46,17 +46,20 @@ class Reduction:
         return np.append(before, np.zeros(max(0, rows - len(before))))[:rows]
 
 
-def reduce(problem: Problem, *, pairs: bool = True) -> Reduction:
-    """Reduces a problem until nothing changes. With ``pairs`` also forbids dominated pairs."""
+def reduce(problem: Problem, *, pairs: bool = True, halt: Flags | None = None) -> Reduction:
+    """Reduces a problem until nothing changes, or ``halt`` is set. With ``pairs`` also forbids dominated pairs."""
+    halt = np.zeros(1, np.bool_) if halt is None else halt
     undos: list[Undo] = []
     size = None
     while size != (size := _size(problem)):
         rowed = fewer_rows(problem)
-        net = _shrink(open_net(rowed[0]), pairs) if rowed else None
+        net = _shrink(open_net(rowed[0]), pairs, halt) if rowed else None
         if rowed is None or net is None:
             return Reduction(problem=None)
         problem, undo = close_net(net, problem.name, rowed[0].limits, rowed[1])
         undos.append(undo)
+        if halt[0]:
+            break
     return Reduction(problem=problem, undos=tuple(undos))
 
 
@@ -65,7 +68,7 @@ def _size(problem: Problem) -> tuple[int, ...]:
     return problem.nodes, problem.edges, len(problem.costs), finite, len(problem.limits), len(problem.piece_nodes)
 
 
-def _shrink(net: Net, pairs: bool) -> Net | None:
+def _shrink(net: Net, pairs: bool, halt: Flags) -> Net | None:
     """The reductions on nodes and edges, until none finds anything. None where a node has no choice left."""
     join_parallel(net)
     for _ in range(ROUNDS):
@@ -76,9 +79,9 @@ def _shrink(net: Net, pairs: bool) -> Net | None:
         found += merged + fold_separable(net)
         choices, forbidden = remove_dominated(net, MOST_WORK, pairs)
         net, gone = _roomy(net, lambda n: eliminate(n, GROWTH))
-        if found + choices + forbidden + gone == 0:
+        if found + choices + forbidden + gone == 0 or halt[0]:
             break
-    return net
+    return net if remove_unsupported(net) >= 0 else None
 
 
 def _roomy(net: Net, step: Callable[[Net], int]) -> tuple[Net, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compiled import compiled
+from ..compiled import compiled, inner
 from .edges import cut, strides
 from .net import NONE, Net
 
@@ -22,7 +22,7 @@ def fold_separable(net: Net) -> int:
     return folded
 
 
-@compiled
+@inner
 def _separable(net: Net, half: int) -> bool:
     start, own, far = strides(net, half)
     count, others = net.count[net.end[half]], net.count[net.end[half ^ 1]]
@@ -38,7 +38,7 @@ def _separable(net: Net, half: int) -> bool:
     return True
 
 
-@compiled
+@inner
 def _fold(net: Net, half: int) -> None:
     start, own, far = strides(net, half)
     node, other = net.end[half], net.end[half ^ 1]

@@ -33,7 +33,7 @@ UNKNOWN = Found(choices=None, cost=np.inf, closed=False)
 
 def hunt(problem: Problem, cutoff: float, ledger: Ledger, prices: Floats | None = None) -> Found:
     """Searches for the cheapest solution that costs at most ``cutoff``."""
-    reduction = reduce(problem)
+    reduction = reduce(problem, halt=ledger.halt)
     small = reduction.problem
     if small is None:
         return NOTHING
