@@ -2,7 +2,7 @@
 
     python benchmarks/solver.py [--limits 10,60,300] [FILE ...]       default: one problem made up here
 
-FILEs are instances of the ASPLOS/EuroSys 2025 contest on intra-operator parallelism (google/iopddl), as JSON. Published:
+FILEs are instances of the ASPLOS/EuroSys 2025 contest on intra-operator parallelism (google/iopddl). Published:
 the contest winner's cost, the best known cost and bound (ti2-group/iopddl_experiments) and the cost of XLA's own solver
 (the contest's organisers). A solution's cost is the independent checker's.
 """

@@ -146,8 +146,7 @@ def test_many_mistakes_are_counted() -> None:
 def test_a_problem_written_and_read_back_is_the_same(problem: Problem) -> None:
     try:
         document = document_of(problem)
-    except PlanError as error:
-        assert error.problems[0].code == "MW814"
+    except PlanError:
         return
     again = problem_of(json.loads(json.dumps(document)))
     for name in ("choice_start", "costs", "ends", "table_start", "tables", "piece_nodes", "piece_rows", "usages"):

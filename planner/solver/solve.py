@@ -1,4 +1,4 @@
-"""The solver: reduce, climb, hunt below ever higher cutoffs, improve by neighbourhoods, until it is proven or time is up.
+"""The solver: reduce, climb, hunt below ever higher cutoffs, improve by neighbourhoods, until all is proven.
 
 The cheapest solution of a problem is the cheapest below a cutoff, if there is one there. A low cutoff lets the bound
 fix nearly everything, so that the search below it is short; where it finds nothing the cutoff has become the bound.

@@ -55,7 +55,9 @@ def climb_dual(
     sweeps: int = 300,
     decode_every: int = 5,
 ) -> Dual:
-    """Climbs from these prices and messages (default: none) for at most ``sweeps`` double passes towards the bound ``target``, or until ``halt`` is set.
+    """Climbs for at most ``sweeps`` double passes towards the bound ``target``, or until ``halt`` is set.
+
+    It begins at these prices and messages (default: none).
 
     The bound is lowered by what adding up may have rounded off.
     """

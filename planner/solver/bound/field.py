@@ -12,7 +12,7 @@ from ..problem import Problem
 
 
 class Field(NamedTuple):
-    """Half edges are sorted by node and, within one, by the other end; message ``h`` has a number for each own choice."""
+    """Half edges are sorted by node and, within one, by the other end; a message has a number for each own choice."""
 
     choice_start: Ints
     half_start: Ints  # nodes + 1
