@@ -35,12 +35,20 @@ class Incumbent:
     @property
     def step(self) -> float:
         """By how much a better solution is better at least."""
-        return 1.0 if self._whole else RELATIVE_STEP * max(abs(self.bound), 1e-300)
+        if self._whole:
+            return 1.0
+        return (
+            RELATIVE_STEP * abs(self.cost if np.isfinite(self.cost) else self.bound) if np.isfinite(self.bound) else 0.0
+        )
 
     @property
     def closed(self) -> bool:
         """Whether no better solution can exist."""
-        return self.bound > self.cost - self.step
+        return self.bound > self.cost - self.step or self.bound == np.inf
+
+    def ended(self) -> bool:
+        """Whether there is nothing left to prove, or no time."""
+        return self.closed or self.clock.over
 
     def reduced(self, reduction: Reduction) -> None:
         """Takes the core; one without nodes is the solution."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .arrays import Floats, Ints
-from .compiled import compiled, inner
+from .compiled import compiled
 from .problem import Problem
 
 
@@ -47,7 +47,7 @@ def used_by(usage: Usage, choices: Ints) -> Ints:
     return np.cumsum(change)[: len(usage.limits)]
 
 
-@inner
+@compiled
 def add_use(usage: Usage, used: Ints, node: int, choice: int, sign: int) -> None:
     """Adds (or, with sign -1, takes away) what one choice uses."""
     for p in range(usage.piece_start[node], usage.piece_start[node + 1]):
@@ -57,7 +57,7 @@ def add_use(usage: Usage, used: Ints, node: int, choice: int, sign: int) -> None
                 used[row] += amount
 
 
-@inner
+@compiled
 def fits(usage: Usage, used: Ints, node: int, choice: int) -> bool:
     """Whether the choice stays within the limits beside what is used already."""
     for p in range(usage.piece_start[node], usage.piece_start[node + 1]):

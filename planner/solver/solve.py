@@ -22,7 +22,7 @@ from .solution import Solution, Stage
 
 FIRST_SWEEPS, MORE_SWEEPS, RISE = 500, 250, 1e-4
 CLIMBS = 6  # at most, of the whole problem at the start
-CUTOFFS = (1e-4, 1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2, 0.15, 0.3, 0.6, 1.2)  # above the bound, as parts of it
+CUTOFFS = (1e-4, 1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2, 0.15, 0.3, 0.6, np.inf)  # above the bound, as parts of it
 HUNT_WORK, ROUND_WORK = 2e9, 4e9  # table entries: a few seconds; both double with every round
 
 
@@ -46,9 +46,9 @@ def solve(
         if reduction.problem is None:
             return state.infeasible()
         state.reduced(reduction)
-        if not state.closed:
+        if not state.ended():
             dual = _climb(state, reduction.problem)
-            if not bound_only and not state.closed:
+            if not bound_only and not state.ended():
                 _search(state, dual, seed)
         return state.solution()
 
@@ -58,7 +58,7 @@ def _climb(state: Incumbent, problem: Problem) -> Dual:
     dual = climb_dual(problem, halt=state.clock.halt, sweeps=FIRST_SWEEPS)
     state.learn(dual)
     for _ in range(CLIMBS):
-        if state.closed or state.clock.over or not len(problem.limits):
+        if state.ended() or not len(problem.limits):
             break
         again = climb_dual(
             problem,
@@ -80,11 +80,9 @@ def _climb(state: Incumbent, problem: Problem) -> Dual:
 def _search(state: Incumbent, dual: Dual, seed: int) -> None:
     """Hunts below cutoffs and improves by neighbourhoods in turn, with more work every time."""
     work = 1
-    while not state.closed and not state.clock.over:
+    while not state.ended():
         _hunt(state, dual, work)
-        if state.closed or state.clock.over:
-            break
-        if np.isfinite(state.cost):
+        if np.isfinite(state.cost) and not state.ended():
             dual = _improve(state, dual, seed + work, work)
         work *= 2
 
@@ -101,7 +99,7 @@ def _hunt(state: Incumbent, dual: Dual, work: int) -> None:
         state.offer(found.choices, found.cost)
         if found.closed:
             state.raise_bound(min(cutoff + state.step, state.cost))
-        if state.closed or not found.closed:
+        if state.ended() or not found.closed:
             break
     state.end_stage("hunt", dual.problem)
 

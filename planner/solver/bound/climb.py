@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Flags, Floats, Ints
-from ..compiled import compiled, inner
+from ..compiled import compiled
 from ..rows_used import Usage, priced, used_by
 from .decode import decode
 from .field import Field
@@ -84,7 +84,7 @@ def climb(
     return best, best_prices, best_messages, cost, solution, visits
 
 
-@inner
+@compiled
 def _stepped(prices: Floats, course: Floats, gain: float) -> Floats:
     """The prices moved along the course so that the bound would gain this much if it were linear."""
     length = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compiled import compiled, inner
+from ..compiled import compiled
 from .edges import keep_choices, strides
 from .net import NONE, Net
 
@@ -26,11 +26,11 @@ def remove_unsupported(net: Net) -> int:
         node = stack[height]
         waiting[node] = False
         keep = _supported(net, node)
-        if len(keep) == net.count[node]:
+        if len(keep) == net.counts[node]:
             continue
         if len(keep) == 0:
             return -1
-        removed += net.count[node] - len(keep)
+        removed += net.counts[node] - len(keep)
         keep_choices(net, node, keep)
         h = net.first[node]
         while h != NONE:
@@ -43,10 +43,10 @@ def remove_unsupported(net: Net) -> int:
     return removed
 
 
-@inner
+@compiled
 def _supported(net: Net, node: int) -> np.ndarray:
     """The choices of the node that cost less than infinity with some choice of every neighbour."""
-    count = net.count[node]
+    count = net.counts[node]
     good = np.ones(count, np.bool_)
     for i in range(count):
         good[i] = net.cost[net.cost_at[node] + i] < np.inf
@@ -56,7 +56,7 @@ def _supported(net: Net, node: int) -> np.ndarray:
         other = net.end[h ^ 1]
         for i in range(count):
             found = False
-            for j in range(net.count[other]):
+            for j in range(net.counts[other]):
                 if net.table[start + i * own + j * far] < np.inf:
                     found = True
                     break

@@ -17,8 +17,8 @@ def close_net(net: Net, name: str, limits: Ints, home: Ints) -> tuple[Problem, U
     number = np.cumsum(net.alive) - 1
     edge = np.flatnonzero(net.end[::2] != NONE)
     ends = net.end.reshape(-1, 2)[edge]
-    counts = net.count[node]
-    sizes = net.count[ends[:, 0]] * net.count[ends[:, 1]]
+    counts = net.counts[node]
+    sizes = net.counts[ends[:, 0]] * net.counts[ends[:, 1]]
     owner = _owners(net.alive, net.piece_first, net.piece_after)
     piece = np.flatnonzero(owner != NONE)
     choice_at = spans(net.cost_at[node], counts)
@@ -31,8 +31,8 @@ def close_net(net: Net, name: str, limits: Ints, home: Ints) -> tuple[Problem, U
         tables=net.table[spans(net.table_at[edge], sizes)],
         piece_nodes=number[owner[piece]],
         piece_rows=net.piece_rows[piece],
-        usage_start=starts(net.count[owner[piece]]),
-        usages=net.usage[spans(net.usage_at[piece], net.count[owner[piece]])],
+        usage_start=starts(net.counts[owner[piece]]),
+        usages=net.usage[spans(net.usage_at[piece], net.counts[owner[piece]])],
         limits=limits,
         constant_cost=float(net.constant[0]),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Flags, Floats, Ints
-from ..compiled import compiled, inner
+from ..compiled import compiled
 from .edges import keep_choices, strides
 from .net import NONE, Net
 
@@ -21,13 +21,13 @@ def remove_dominated(net: Net, most_work: int, pairs: bool) -> tuple[int, int]:
     """
     choices, forbidden = 0, 0
     for node in range(len(net.alive)):
-        if not net.alive[node] or net.count[node] == 1 or _work(net, node) > most_work:
+        if not net.alive[node] or net.counts[node] == 1 or _work(net, node) > most_work:
             continue
         no_more = _uses_no_more(net, node)
         excess, blocked = _excess(net, node)
         keep = _undominated(excess, blocked, no_more)
-        if len(keep) < net.count[node]:
-            choices += net.count[node] - len(keep)
+        if len(keep) < net.counts[node]:
+            choices += net.counts[node] - len(keep)
             keep_choices(net, node, keep)
             if not pairs:
                 continue
@@ -38,20 +38,20 @@ def remove_dominated(net: Net, most_work: int, pairs: bool) -> tuple[int, int]:
     return choices, forbidden
 
 
-@inner
+@compiled
 def _work(net: Net, node: int) -> int:
     width = 1
     h = net.first[node]
     while h != NONE:
-        width += net.count[net.end[h ^ 1]]
+        width += net.counts[net.end[h ^ 1]]
         h = net.after[h]
-    return width * net.count[node] * net.count[node]
+    return int(width * net.counts[node] * net.counts[node])
 
 
-@inner
+@compiled
 def _uses_no_more(net: Net, node: int) -> Flags:
     """[a, b]: choice a uses no more than choice b on any row."""
-    count = net.count[node]
+    count = net.counts[node]
     no_more = np.ones((count, count), np.bool_)
     p = net.piece_first[node]
     while p != NONE:
@@ -64,10 +64,10 @@ def _uses_no_more(net: Net, node: int) -> Flags:
     return no_more
 
 
-@inner
+@compiled
 def _excess(net: Net, node: int) -> tuple[Floats, Ints]:
     """[a, b]: the most that choice a can cost above b, finite part, and on how many edges a may be forbidden."""
-    count = net.count[node]
+    count = net.counts[node]
     excess = np.zeros((count, count))
     blocked = np.zeros((count, count), np.int64)
     at = net.cost_at[node]
@@ -81,10 +81,10 @@ def _excess(net: Net, node: int) -> tuple[Floats, Ints]:
     return excess, blocked
 
 
-@inner
+@compiled
 def _add_excess(net: Net, half: int, excess: Floats, blocked: Ints, sign: int) -> None:
     start, own, far = strides(net, half)
-    count, others = net.count[net.end[half]], net.count[net.end[half ^ 1]]
+    count, others = net.counts[net.end[half]], net.counts[net.end[half ^ 1]]
     for a in range(count):
         for b in range(count):
             most = -np.inf
@@ -98,7 +98,7 @@ def _add_excess(net: Net, half: int, excess: Floats, blocked: Ints, sign: int) -
                 excess[a, b] += sign * most
 
 
-@inner
+@compiled
 def _undominated(excess: Floats, blocked: Ints, no_more: Flags) -> Ints:
     count = len(excess)
     good = np.ones(count, np.bool_)
@@ -110,7 +110,7 @@ def _undominated(excess: Floats, blocked: Ints, no_more: Flags) -> Ints:
     return np.flatnonzero(good)
 
 
-@inner
+@compiled
 def _forbid_pairs(net: Net, node: int, excess: Floats, blocked: Ints, no_more: Flags) -> int:
     """Forbids a choice beside a neighbour's where another choice is no worse beside it."""
     forbidden = 0
@@ -118,12 +118,12 @@ def _forbid_pairs(net: Net, node: int, excess: Floats, blocked: Ints, no_more: F
     while h != NONE:
         _add_excess(net, h, excess, blocked, -1)
         start, own, far = strides(net, h)
-        for j in range(net.count[net.end[h ^ 1]]):
-            for b in range(net.count[node] - 1, -1, -1):
+        for j in range(net.counts[net.end[h ^ 1]]):
+            for b in range(net.counts[node] - 1, -1, -1):
                 of_b = net.table[start + b * own + j * far]
                 if of_b == np.inf:
                     continue
-                for a in range(net.count[node]):
+                for a in range(net.counts[node]):
                     if a == b or blocked[a, b] > 0 or not no_more[a, b]:
                         continue
                     if net.table[start + a * own + j * far] - of_b + excess[a, b] <= 0:

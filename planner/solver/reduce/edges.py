@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from ..arrays import Ints
-from ..compiled import inner
+from ..compiled import compiled
 from .net import ANSWER, FULL, NONE, RECORD, TABLE, USAGE, Net
 
 
-@inner
+@compiled
 def strides(net: Net, half: int) -> tuple[int, int, int]:
     """Where the half edge's table begins, and how far apart its own end's and its other end's choices lie in it."""
     at = net.table_at[half // 2]
     if half % 2 == 0:
-        return at, net.count[net.end[half + 1]], 1
-    return at, 1, net.count[net.end[half]]
+        return at, net.counts[net.end[half + 1]], 1
+    return at, 1, net.counts[net.end[half]]
 
 
-@inner
+@compiled
 def cut(net: Net, half: int) -> None:
     """Takes the edge out of the net."""
     for h in (half, half ^ 1):
@@ -24,7 +24,7 @@ def cut(net: Net, half: int) -> None:
         net.end[h] = NONE
 
 
-@inner
+@compiled
 def unlink(net: Net, half: int) -> None:
     """Takes the half edge out of its node's list."""
     before, after = net.before[half], net.after[half]
@@ -36,7 +36,7 @@ def unlink(net: Net, half: int) -> None:
         net.before[after] = before
 
 
-@inner
+@compiled
 def _link(net: Net, half: int, node: int) -> None:
     first = net.first[node]
     net.end[half] = node
@@ -47,35 +47,35 @@ def _link(net: Net, half: int, node: int) -> None:
     net.first[node] = half
 
 
-@inner
+@compiled
 def between(net: Net, a: int, b: int) -> int:
     """The half edge of ``a`` that leads to ``b``, or NONE; both lists are walked at once."""
     of_a, of_b = net.first[a], net.first[b]
     while of_a != NONE and of_b != NONE:
         if net.end[of_a ^ 1] == b:
-            return of_a
+            return int(of_a)
         if net.end[of_b ^ 1] == a:
-            return of_b ^ 1
+            return int(of_b ^ 1)
         of_a, of_b = net.after[of_a], net.after[of_b]
     return NONE
 
 
-@inner
+@compiled
 def _take_table(net: Net, size: int) -> int:
     """Room for a table in the pool."""
     at = net.used[TABLE]
     net.used[TABLE] += size
-    return at
+    return int(at)
 
 
-@inner
+@compiled
 def attach(net: Net, half: int, node: int, other: int, at: int) -> None:
     """Makes the half edge one of ``node`` (its partner leads to ``other``) with the table at ``at``, node's rows first.
 
     An edge that is already between the two takes up the table.
     """
     existing = between(net, node, other)
-    count, others = net.count[node], net.count[other]
+    count, others = net.counts[node], net.counts[other]
     if existing != NONE:
         start, own, far = strides(net, existing)
         for i in range(count):
@@ -90,7 +90,7 @@ def attach(net: Net, half: int, node: int, other: int, at: int) -> None:
         _turn(net, at, count, others)
 
 
-@inner
+@compiled
 def _turn(net: Net, at: int, rows: int, columns: int) -> None:
     """Transposes a table in the pool."""
     table = net.table[at : at + rows * columns].copy()
@@ -99,7 +99,7 @@ def _turn(net: Net, at: int, rows: int, columns: int) -> None:
             net.table[at + j * rows + i] = table[i * columns + j]
 
 
-@inner
+@compiled
 def record(net: Net, node: int, a: int, b: int, size: int) -> int:
     """Notes that ``a`` (and ``b``, unless NONE) decide the node; where its answers go, one per label (pair)."""
     at = net.used[ANSWER]
@@ -108,17 +108,17 @@ def record(net: Net, node: int, a: int, b: int, size: int) -> int:
     net.used[RECORD] += 1
     net.used[ANSWER] += size
     net.alive[node] = False
-    return at
+    return int(at)
 
 
-@inner
+@compiled
 def merge(net: Net, half: int, choice: Ints) -> bool:
     """Merges a node into the one that determines it: ``half`` is the leader's, ``choice`` the follower's for each.
 
     False, with FULL set, where the pools have no room.
     """
     leader, follower = net.end[half], net.end[half ^ 1]
-    count = net.count[leader]
+    count = net.counts[leader]
     if not _has_room(net, follower, count, net.labels[leader]):
         return False
     at = record(net, follower, leader, NONE, net.labels[leader])
@@ -134,13 +134,13 @@ def merge(net: Net, half: int, choice: Ints) -> bool:
     return True
 
 
-@inner
+@compiled
 def _has_room(net: Net, follower: int, count: int, labels: int) -> bool:
     """Whether the pools can take the follower's tables and usages, with this many choices each, and the answers."""
     tables, usages = 0, 0
     h = net.first[follower]
     while h != NONE:
-        tables += count * net.count[net.end[h ^ 1]]
+        tables += count * net.counts[net.end[h ^ 1]]
         h = net.after[h]
     p = net.piece_first[follower]
     while p != NONE:
@@ -155,12 +155,12 @@ def _has_room(net: Net, follower: int, count: int, labels: int) -> bool:
     return not full
 
 
-@inner
+@compiled
 def _move(net: Net, half: int, leader: int, choice: Ints) -> None:
     """Makes a follower's half edge one of the leader's."""
     other = net.end[half ^ 1]
     start, own, far = strides(net, half)
-    others = net.count[other]
+    others = net.counts[other]
     at = _take_table(net, len(choice) * others)
     for i in range(len(choice)):
         for j in range(others):
@@ -169,7 +169,7 @@ def _move(net: Net, half: int, leader: int, choice: Ints) -> None:
     attach(net, half, leader, other, at)
 
 
-@inner
+@compiled
 def _move_pieces(net: Net, follower: int, leader: int, choice: Ints) -> None:
     p = net.piece_first[follower]
     while p != NONE:
@@ -185,7 +185,7 @@ def _move_pieces(net: Net, follower: int, leader: int, choice: Ints) -> None:
     net.piece_first[follower] = NONE
 
 
-@inner
+@compiled
 def keep_choices(net: Net, node: int, keep: Ints) -> None:
     """Removes a node's choices but those in ``keep`` (ascending): from its costs, labels, tables and usages."""
     h = net.first[node]
@@ -201,13 +201,13 @@ def keep_choices(net: Net, node: int, keep: Ints) -> None:
     for i in range(len(keep)):
         net.cost[at + i] = net.cost[at + keep[i]]
         net.label[at + i] = net.label[at + keep[i]]
-    net.count[node] = len(keep)
+    net.counts[node] = len(keep)
 
 
-@inner
+@compiled
 def _keep_in_table(net: Net, half: int, keep: Ints) -> None:
     start, own, far = strides(net, half)
-    others = net.count[net.end[half ^ 1]]
+    others = net.counts[net.end[half ^ 1]]
     kept = len(keep)
     if half % 2 == 0:
         for i in range(kept):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compiled import compiled, inner
+from ..compiled import compiled
 from .edges import attach, cut, record, strides, unlink
 from .net import ANSWER, FULL, NONE, TABLE, Net
 
@@ -45,32 +45,32 @@ def eliminate(net: Net, growth: float) -> int:
     return gone
 
 
-@inner
+@compiled
 def _small(net: Net, a: int, b: int, growth: float) -> bool:
     u, v, node = net.end[a ^ 1], net.end[b ^ 1], net.end[a]
-    table = net.count[u] * net.count[v]
-    before = net.count[node] * (net.count[u] + net.count[v])
-    return table <= growth * before and net.labels[u] * net.labels[v] <= LARGEST_ANSWER
+    table = net.counts[u] * net.counts[v]
+    before = net.counts[node] * (net.counts[u] + net.counts[v])
+    return bool(table <= growth * before and net.labels[u] * net.labels[v] <= LARGEST_ANSWER)
 
 
-@inner
+@compiled
 def _has_room(net: Net, a: int, b: int) -> bool:
     answers = net.labels[net.end[a ^ 1]] if a != NONE else 1
     tables = 0
     if b != NONE:
         answers *= net.labels[net.end[b ^ 1]]
-        tables = net.count[net.end[a ^ 1]] * net.count[net.end[b ^ 1]]
+        tables = net.counts[net.end[a ^ 1]] * net.counts[net.end[b ^ 1]]
     full = net.used[TABLE] + tables > len(net.table) or net.used[ANSWER] + answers > len(net.answer)
     net.used[FULL] = full
     return not full
 
 
-@inner
+@compiled
 def _answer(net: Net, node: int, a: int, b: int) -> None:
     """Records the node's best choice for each choice of its neighbours, and gives its cost to them."""
     if a == NONE:
         at = record(net, node, NONE, NONE, 1)
-        best = np.argmin(net.cost[net.cost_at[node] : net.cost_at[node] + net.count[node]])
+        best = np.argmin(net.cost[net.cost_at[node] : net.cost_at[node] + net.counts[node]])
         net.answer[at] = net.label[net.cost_at[node] + best]
         net.constant[0] += net.cost[net.cost_at[node] + best]
     elif b == NONE:
@@ -79,14 +79,14 @@ def _answer(net: Net, node: int, a: int, b: int) -> None:
         _answer_two(net, node, a, b)
 
 
-@inner
+@compiled
 def _answer_one(net: Net, node: int, a: int) -> None:
     u = net.end[a ^ 1]
     at = record(net, node, u, NONE, net.labels[u])
     start, own, far = strides(net, a)
-    for j in range(net.count[u]):
+    for j in range(net.counts[u]):
         best, least = 0, np.inf
-        for i in range(net.count[node]):
+        for i in range(net.counts[node]):
             total = net.cost[net.cost_at[node] + i] + net.table[start + i * own + j * far]
             if total < least:
                 best, least = i, total
@@ -95,23 +95,23 @@ def _answer_one(net: Net, node: int, a: int) -> None:
     cut(net, a)
 
 
-@inner
+@compiled
 def _answer_two(net: Net, node: int, a: int, b: int) -> None:
     u, v = net.end[a ^ 1], net.end[b ^ 1]
     at = record(net, node, u, v, net.labels[u] * net.labels[v])
     start_u, own_u, far_u = strides(net, a)
     start_v, own_v, far_v = strides(net, b)
     table = net.used[TABLE]
-    net.used[TABLE] += net.count[u] * net.count[v]
-    for j in range(net.count[u]):
-        for k in range(net.count[v]):
+    net.used[TABLE] += net.counts[u] * net.counts[v]
+    for j in range(net.counts[u]):
+        for k in range(net.counts[v]):
             best, least = 0, np.inf
-            for i in range(net.count[node]):
+            for i in range(net.counts[node]):
                 total = net.cost[net.cost_at[node] + i] + net.table[start_u + i * own_u + j * far_u]
                 total += net.table[start_v + i * own_v + k * far_v]
                 if total < least:
                     best, least = i, total
-            net.table[table + j * net.count[v] + k] = least
+            net.table[table + j * net.counts[v] + k] = least
             pair = net.label[net.cost_at[u] + j] * net.labels[v] + net.label[net.cost_at[v] + k]
             net.answer[at + pair] = net.label[net.cost_at[node] + best]
     cut(net, a)

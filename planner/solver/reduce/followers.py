@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Ints
-from ..compiled import compiled, inner
+from ..compiled import compiled
 from .edges import merge, strides
 from .net import NONE, Net
 
@@ -34,11 +34,11 @@ def merge_followers(net: Net) -> int:
     return merged
 
 
-@inner
+@compiled
 def _determined(net: Net, half: int) -> Ints:
     """For each choice of the half edge's node the only one of the other end's that goes with it; else empty."""
     node, other = net.end[half], net.end[half ^ 1]
-    count, others = net.count[node], net.count[other]
+    count, others = net.counts[node], net.counts[other]
     choice = np.zeros(count, np.int64)
     start, own, far = strides(net, half)
     for i in range(count):

@@ -18,7 +18,7 @@ class Net(NamedTuple):
     """Half edges 2e and 2e+1 belong to the first and second end of edge e; a node's are a doubly linked list."""
 
     alive: Flags  # nodes
-    count: Ints  # choices of each node
+    counts: Ints  # choices of each node
     cost_at: Ints
     cost: Floats  # pool
     label: Ints  # pool, beside cost: which choice of the problem before it was
@@ -47,7 +47,7 @@ def open_net(problem: Problem) -> Net:
     piece_first, piece_after = _piece_lists(problem)
     return Net(
         alive=np.ones(nodes, np.bool_),
-        count=counts.copy(),
+        counts=counts.copy(),
         cost_at=problem.choice_start[:-1].copy(),
         cost=problem.costs.copy(),
         label=np.arange(len(problem.costs)) - np.repeat(problem.choice_start[:-1], counts),

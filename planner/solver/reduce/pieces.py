@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..arrays import Ints, starts
-from ..compiled import compiled, inner
+from ..compiled import compiled
 from ..problem import Problem
 
 
@@ -61,7 +61,7 @@ def _split(
     return out_nodes[:pieces].copy(), out_rows[:pieces].copy(), out_usages[:filled].copy()
 
 
-@inner
+@compiled
 def _same(level: Ints, last: Ints, rows: Ints, pieces: int, begin: int, fresh: bool) -> bool:
     """Whether the node's last piece ends where this one begins and uses the same."""
     if fresh or rows[pieces - 1, 1] != begin:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compiled import compiled, inner
+from ..compiled import compiled
 from .edges import cut, strides
 from .net import NONE, Net
 
@@ -22,10 +22,10 @@ def fold_separable(net: Net) -> int:
     return folded
 
 
-@inner
+@compiled
 def _separable(net: Net, half: int) -> bool:
     start, own, far = strides(net, half)
-    count, others = net.count[net.end[half]], net.count[net.end[half ^ 1]]
+    count, others = net.counts[net.end[half]], net.counts[net.end[half ^ 1]]
     corner = net.table[start]
     if corner == np.inf:
         return False
@@ -38,12 +38,12 @@ def _separable(net: Net, half: int) -> bool:
     return True
 
 
-@inner
+@compiled
 def _fold(net: Net, half: int) -> None:
     start, own, far = strides(net, half)
     node, other = net.end[half], net.end[half ^ 1]
     corner = net.table[start]
-    for i in range(net.count[node]):
+    for i in range(net.counts[node]):
         net.cost[net.cost_at[node] + i] += net.table[start + i * own] - corner
-    for j in range(net.count[other]):
+    for j in range(net.counts[other]):
         net.cost[net.cost_at[other] + j] += net.table[start + j * far]

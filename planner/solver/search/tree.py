@@ -123,7 +123,7 @@ def _low_half(pay: Floats, visits: Floats, allowed: Flags) -> Flags:
     """The choices that pay at most the visited mean; where all pay alike, the one visited most."""
     weight = visits[allowed].sum()
     mean = (visits * pay)[allowed].sum() / weight if weight > 0 else pay[allowed].mean()
-    low = allowed & (pay <= mean)
+    low: Flags = allowed & (pay <= mean)
     if low.sum() in (0, allowed.sum()):
         low = np.zeros(len(pay), np.bool_)
         low[int(np.argmax(np.where(allowed, visits, -1.0)))] = True
