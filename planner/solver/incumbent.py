@@ -30,21 +30,18 @@ class Incumbent:
         self._stages: list[Stage] = []
         self._reduction: Reduction | None = None
         self._whole = problem.whole
+        self._scale = _largest(problem)
         self._after = size_of(problem)
 
     @property
     def step(self) -> float:
         """By how much a better solution is better at least."""
-        if self._whole:
-            return 1.0
-        return (
-            RELATIVE_STEP * abs(self.cost if np.isfinite(self.cost) else self.bound) if np.isfinite(self.bound) else 0.0
-        )
+        return 1.0 if self._whole else RELATIVE_STEP * self._scale
 
     @property
     def closed(self) -> bool:
         """Whether no better solution can exist."""
-        return self.bound > self.cost - self.step or self.bound == np.inf
+        return self.bound > self.cost - self.step or self.bound >= self.cost
 
     def ended(self) -> bool:
         """Whether there is nothing left to prove, or no time."""
@@ -123,3 +120,9 @@ def size_of(problem: Problem) -> Size:
         pairs=int(np.isfinite(problem.tables).sum()),
         rows=len(problem.limits),
     )
+
+
+def _largest(problem: Problem) -> float:
+    """The largest finite cost there is, or 1."""
+    costs = np.abs(np.concatenate((problem.costs, problem.tables, [problem.constant_cost])))
+    return float(costs[np.isfinite(costs)].max()) or 1.0

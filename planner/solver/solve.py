@@ -23,6 +23,7 @@ from .solution import Solution, Stage
 FIRST_SWEEPS, MORE_SWEEPS, RISE = 500, 250, 1e-4
 CLIMBS = 6  # at most, of the whole problem at the start
 CUTOFFS = (1e-4, 1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2, 0.15, 0.3, 0.6, np.inf)  # above the bound, as parts of it
+LARGE = 500_000  # table entries
 HUNT_WORK, ROUND_WORK = 2e9, 4e9  # table entries: a few seconds; both double with every round
 
 
@@ -54,36 +55,50 @@ def solve(
 
 
 def _climb(state: Incumbent, problem: Problem) -> Dual:
-    """Climbs from the best prices again and again while that raises the bound."""
+    """Climbs, and again from the best prices while that raises the bound."""
     dual = climb_dual(problem, halt=state.clock.halt, sweeps=FIRST_SWEEPS)
     state.learn(dual)
     for _ in range(CLIMBS):
-        if state.ended() or not len(problem.limits):
+        if state.ended():
             break
-        again = climb_dual(
-            problem,
-            halt=state.clock.halt,
-            prices=dual.prices,
-            messages=dual.messages,
-            target=state.cost,
-            sweeps=MORE_SWEEPS,
-        )
-        state.learn(again)
-        rise = again.bound - dual.bound
-        dual = again if rise > 0 else dual
-        if rise < RISE * abs(dual.bound):
+        before = dual.bound
+        dual = _climb_on(state, dual)
+        if dual.bound - before < RISE * abs(before):
             break
     state.end_stage("bound", problem)
     return dual
 
 
+def _climb_on(state: Incumbent, dual: Dual) -> Dual:
+    """Climbs from where a climb ended; the better of the two."""
+    if not len(dual.prices):
+        return dual
+    again = climb_dual(
+        dual.problem,
+        halt=state.clock.halt,
+        prices=dual.prices,
+        messages=dual.messages,
+        target=state.cost,
+        sweeps=MORE_SWEEPS,
+    )
+    state.learn(again)
+    return again if again.bound > dual.bound else dual
+
+
 def _search(state: Incumbent, dual: Dual, seed: int) -> None:
-    """Hunts below cutoffs and improves by neighbourhoods in turn, with more work every time."""
+    """Hunts below cutoffs and improves by neighbourhoods in turn, with more work every time.
+
+    Large problems begin with neighbourhoods: a hunt is long there before it finds anything.
+    """
+    large = len(dual.problem.tables) > LARGE
     work = 1
     while not state.ended():
-        _hunt(state, dual, work)
+        if not (large and work == 1 and np.isfinite(state.cost)):
+            _hunt(state, dual, work)
         if np.isfinite(state.cost) and not state.ended():
-            dual = _improve(state, dual, seed + work, work)
+            _improve(state, dual, seed + work, work)
+        if not state.ended():
+            dual = _climb_on(state, dual)
         work *= 2
 
 
@@ -104,8 +119,8 @@ def _hunt(state: Incumbent, dual: Dual, work: int) -> None:
     state.end_stage("hunt", dual.problem)
 
 
-def _improve(state: Incumbent, dual: Dual, seed: int, work: int) -> Dual:
-    """Neighbourhoods, then the problem without what the better cost rules out."""
+def _improve(state: Incumbent, dual: Dual, seed: int, work: int) -> None:
+    """Improves by neighbourhoods."""
     ledger = Ledger(halt=state.clock.halt, step=state.step, left=work * ROUND_WORK)
     improve(
         dual,
@@ -117,4 +132,3 @@ def _improve(state: Incumbent, dual: Dual, seed: int, work: int) -> Dual:
         found=state.offer,
     )
     state.end_stage("improve", dual.problem)
-    return dual
