@@ -23,7 +23,7 @@ from .solution import Solution, Stage
 FIRST_SWEEPS, MORE_SWEEPS, RISE = 500, 250, 1e-4
 CLIMBS = 6  # at most, of the whole problem at the start
 CUTOFFS = (1e-4, 1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2, 0.15, 0.3, 0.6, np.inf)  # above the bound, as parts of it
-LARGE = 500_000  # table entries
+LARGE = 2000  # nodes
 HUNT_WORK, ROUND_WORK = 2e9, 4e9  # table entries: a few seconds; both double with every round
 
 
@@ -90,7 +90,7 @@ def _search(state: Incumbent, dual: Dual, seed: int) -> None:
 
     Large problems begin with neighbourhoods: a hunt is long there before it finds anything.
     """
-    large = len(dual.problem.tables) > LARGE
+    large = dual.problem.nodes > LARGE
     work = 1
     while not state.ended():
         if not (large and work == 1 and np.isfinite(state.cost)):
