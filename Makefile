@@ -29,6 +29,7 @@ types: $(VENV)/test.stamp
 	rm -rf build
 
 bench: $(VENV)/test.stamp
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]'
 	for b in benchmarks/*.py; do $(BIN)/python $$b || exit 1; done
 
 clean:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..dsl.errors import PlanError, problem
-from .command import NO, YES, Command, plan_and_json
+from .command import NO, YES, Command
 from .plan_file import load, machine_of
-from .pricing import estimate_of, name_of
+from .pricing import estimate_of, name_of, pricing_arguments
 from .streams import write_json
 
 if TYPE_CHECKING:
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 def run(arguments: argparse.Namespace) -> int:
     """Explains what the plan's step is predicted to take: as tables, as JSON, as a page."""
     plan = load(arguments.plan)
-    estimate = estimate_of(plan)
+    estimate = estimate_of(plan, arguments.calibration)
     if arguments.html:
         _write_page(plan, estimate, arguments.html)
     if arguments.json:
         write_json("explain", file=plan.file, plan=plan.name, **estimate.as_json())
     else:
-        from ..planner.explain.text import headline, tables
+        from ..planner.explain.text import headline, notes, tables
         from ..render import show_tables
 
-        show_tables(tables(estimate), estimate.notes, headline(estimate, name_of(plan)), good=estimate.fits)
+        show_tables(tables(estimate), notes(estimate), headline(estimate, name_of(plan)), good=estimate.fits)
     return YES if estimate.fits else NO
 
 
@@ -49,7 +49,7 @@ def _write_page(plan: Plan, estimate: Estimate, path: str) -> None:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    plan_and_json(parser)
+    pricing_arguments(parser)
     parser.add_argument("--html", metavar="FILE", help="write one self-contained page with pictures")
 
 

@@ -129,11 +129,14 @@ def test_traffic_over_a_part_of_an_axis_is_the_axis_own() -> None:
     assert [row[4:] for row in table.rows] == [("2.00 MiB", "1.000 ms"), ("0 B", "0.000 ms")]
 
 
-def test_a_machine_without_figures_for_compute_says_so() -> None:
-    unpriced = small_estimate(compute_s=None)
-    assert (unpriced.step_time_s, unpriced.overlapped_s, unpriced.of_bound) == (None, None, None)
-    assert "compute has no price here. Predicted." in headline(unpriced)
-    assert Reader(page(unpriced, a_network(), name="p")).data["step_time_s"] is None
+def test_what_the_compiler_counts_no_cycles_for_is_said_on_its_own() -> None:
+    gather = replace(kernel(4, "gather", took_s=7e-3, unit="memory"), counted=False)
+    estimate = small_estimate(kernels=(*small_estimate().kernels, gather))
+    assert (estimate.uncounted_s, estimate.step_time_s) == (7e-3, 8e-3)
+    shown = {table.title: table.rows for table in tables(estimate)}
+    assert shown["Time of a step, predicted"][2][1] == "7.000 ms"
+    assert shown["Operations that take longest, predicted"][0][0::5] == ("gather", "memory, not counted")
+    assert "gather" not in {event.said.split(",")[0] for event in events(estimate)}
 
 
 def test_what_does_not_fit_is_said_first() -> None:
@@ -237,5 +240,7 @@ def test_a_difference_shows_what_moves_with_its_sign() -> None:
     assert rows["memory: cache"] == ("0 B", "2.00 MiB", "+2.00 MiB")
     assert rows["memory: weights"] == ("2.00 MiB", "1.00 MiB", "-1.00 MiB (-50.0%)")
     assert rows["communicated: all-gather"] == ("2.00 MiB", "0 B", "-2.00 MiB (-100.0%)")
+    more = difference_table(before, replace(after, comm_s=90e-3)).rows
+    assert more[1][3] == "+87.000 ms (30 times)"
     said = difference_json(before, after)
     assert said["peak_bytes"] == {"before": 6 * MIB, "after": 3 * MIB, "change": -3 * MIB}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import NamedSharding
 
 from ...dsl.errors import PlanError, listing, problem
 from .paths import leaf_paths
@@ -38,7 +38,7 @@ def named_in_order(traced: Traced, args: tuple[PyTree, ...], named: dict[str, Py
     return (*args, *(named[name] for name in left if name in named))
 
 
-def refuse_elsewhere(traced: Traced, args: Sequence[PyTree], mesh: Mesh) -> None:
+def refuse_elsewhere(traced: Traced, args: Sequence[PyTree], mesh: Any) -> None:
     """Raises ``PlanError`` if arrays among ``args`` are committed where JAX does not move them from."""
     leaves = zip(traced.arguments, jax.tree.leaves(args), strict=True)
     wrong = [tensor.path for tensor, leaf in leaves if isinstance(leaf, jax.Array) and _is_elsewhere(leaf, mesh)]
@@ -46,7 +46,7 @@ def refuse_elsewhere(traced: Traced, args: Sequence[PyTree], mesh: Mesh) -> None
         raise PlanError([problem("MW318", tensors=listing(wrong))])
 
 
-def _is_elsewhere(leaf: jax.Array, mesh: Mesh) -> bool:
+def _is_elsewhere(leaf: jax.Array, mesh: Any) -> bool:
     if isinstance(leaf, jax.core.Tracer) or not leaf.committed:
         return False
     own = leaf.sharding.mesh if isinstance(leaf.sharding, NamedSharding) else mesh

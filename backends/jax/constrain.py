@@ -143,4 +143,16 @@ def _constraint(equation: JaxprEqn, sharding: NamedSharding, order: Order) -> Ja
         place = functools.partial(at_its_own_place, sharding=sharding, order=order)
         traced = jax.make_jaxpr(place if plain else jax.jit(place))(abstract)
     (constraint,) = traced.jaxpr.eqns
-    return equation.replace(primitive=constraint.primitive, params=constraint.params)  # type: ignore[no-any-return]
+    return _named(equation).replace(  # type: ignore[no-any-return]
+        primitive=constraint.primitive, params=constraint.params
+    )
+
+
+def _named(equation: JaxprEqn) -> JaxprEqn:
+    """The equation with the value's name as a plan has it at the end of its name stack, to be seen in programs."""
+    name, info = equation.params.get("name"), equation.source_info
+    if name is None:
+        return equation
+    return equation.replace(  # type: ignore[no-any-return]
+        source_info=info.replace(name_stack=info.name_stack.extend(f"acts/{name}"))
+    )

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh
 
 from ...planner.graph import Axes
 from .constrain import Region, rewrite
@@ -32,7 +32,7 @@ def is_convolution(equation: JaxprEqn) -> bool:
     return bool(equation.primitive.name == "conv_general_dilated")
 
 
-def partitioned_wrongly(lowered: Any, mesh: Mesh) -> bool:
+def partitioned_wrongly(lowered: Any, mesh: Mesh | AbstractMesh) -> bool:
     """Whether the partitioner may get some convolution of this lowered step (``jax.stages.Lowered``) wrong."""
     used = {name for name, size in mesh.shape.items() if size > 1}
     return len(used) > 1 and not all(_is_safe(layout, used) for layout in convolution_layouts(lowered))

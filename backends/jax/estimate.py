@@ -11,6 +11,7 @@ from ...dsl.errors import PlanError, Problem, problem
 from ...dsl.holes import holes
 from ...dsl.plan import Place, Plan
 from ...planner import device_order
+from ...planner.compute import Calibration
 from ...planner.device_order import device_numbers
 from ...planner.estimate.estimate import estimate as estimated
 from ...planner.estimate.figures import Estimate
@@ -26,12 +27,18 @@ _GRAPHS = GraphCache()
 
 
 def estimate(
-    plan: Plan, step: Step, args: Sequence[PyTree], *, donate_argnums: int | Sequence[int] | None = None
+    plan: Plan,
+    step: Step,
+    args: Sequence[PyTree],
+    *,
+    donate_argnums: int | Sequence[int] | None = None,
+    calibration: Calibration | None = None,
 ) -> Estimate:
     """What ``step`` is predicted to take under a complete plan, on the plan's topology.
 
-    ``args`` is a tuple of pytrees of ``jax.ShapeDtypeStruct``; donation is as ``apply`` has it. The step is traced the
-    first time; pricing it again for another machine, device order or limit takes milliseconds.
+    ``args`` is a tuple of pytrees of ``jax.ShapeDtypeStruct``; donation is as ``apply`` has it. ``calibration`` prices
+    kernels in place of the table that ships for the chip. The step is traced the first time; pricing it again for
+    another machine, device order or limit takes milliseconds.
 
     Raises ``PlanError`` with every problem: an illegal plan or one with holes, no topology (MW410).
     """
@@ -42,14 +49,8 @@ def estimate(
         raise PlanError([*found, *_problems_of_step(plan, step, args)])
     machine = physical(plan.topology)
     known = _known(plan, machine, step, args, donate_argnums)
-    return estimated(
-        known.program(machine),
-        plan.mesh,
-        machine,
-        limit_bytes=plan.limits.hbm_bytes,
-        kinds=known.kinds,
-        notes=known.notes,
-    )
+    work = known.work(machine, calibration)
+    return estimated(work, plan.mesh, machine, limit_bytes=plan.limits.hbm_bytes, notes=known.notes)
 
 
 def _problems_of_step(plan: Plan, step: Step, args: Sequence[PyTree]) -> list[Problem]:
@@ -75,6 +76,7 @@ def _known(
         known = Known(
             graph=read.graph,
             kinds=argument_kinds(read.traced),
+            returned={tensor.path: tensor.returns for tensor in read.traced.results if tensor.returns},
             notes=read.notes,
             order=order if names_devices else None,
         )

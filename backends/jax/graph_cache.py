@@ -7,7 +7,9 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
+from ...planner.compute import Calibration
 from ...planner.estimate.device_program import DeviceProgram, device_program
+from ...planner.estimate.device_work import DeviceWork, device_work
 from ...planner.graph import Graph
 from ...planner.partition.target import Target, target
 from ...planner.topology import Machine
@@ -17,25 +19,33 @@ MAX_GRAPHS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """A step's graph, and what a device runs of it by the targets that it was partitioned for.
+    """A step's graph, what a device runs of it by the target that it was partitioned for, and what that takes by chip.
 
-    ``kinds`` says what each argument is for, by its path; ``notes`` what was done to the step beyond what the plan
+    ``kinds`` says what each argument is for, by its path; ``returned`` which argument a result is the next
+    value of; ``notes`` what was done to the step beyond what the plan
     says. ``order`` is the device order that explicit assignments were read for, None where no layout names devices:
     then the same graph serves whatever the order.
     """
 
     graph: Graph
     kinds: Mapping[str, str]
+    returned: Mapping[str, str]
     notes: tuple[str, ...]
     order: bytes | None
     programs: dict[Target, DeviceProgram] = field(default_factory=dict)
+    works: dict[tuple[Target, str, Calibration | None], DeviceWork] = field(default_factory=dict)
 
-    def program(self, machine: Machine) -> DeviceProgram:
-        """What a device of this machine runs."""
+    def work(self, machine: Machine, calibration: Calibration | None = None) -> DeviceWork:
+        """What a device of this machine does; worked out once for a kind of chip."""
         aim = target(machine.platform, machine, machine.num_devices)
-        if aim not in self.programs:
-            self.programs[aim] = device_program(self.graph, machine)
-        return self.programs[aim]
+        key = (aim, machine.topology.kind, calibration)
+        if key not in self.works or self.works[key].chip != machine.chip:
+            if aim not in self.programs:
+                self.programs[aim] = device_program(self.graph, machine)
+            self.works[key] = device_work(
+                self.programs[aim], machine, kinds=self.kinds, returned=self.returned, calibration=calibration
+            )
+        return self.works[key]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,5 +9,9 @@ PRICING: dict[str, Text] = {
         "The plan names no topology, so there is no machine to price it on.",
         "Add the machine to the plan, such as 'topology: v5e:4x4'.",
     ),
+    "MW411": Text(
+        "{path} holds no calibration: {reason}.", "Write one with: meshwright calibrate TOPOLOGY --out {path}"
+    ),
     "MW412": Text("The page cannot be written to {path}: {reason}.", "Give --html a file that can be written."),
+    "MW414": Text("The table cannot be written to {path}: {reason}.", "Give --out a file that can be written."),
 }

@@ -57,7 +57,7 @@ def _loop(work: Work, far_reads: int, far_writes: int, of: Coefficients) -> Cycl
 def _product(work: Work, far_reads: int, far_writes: int, edge: int, of: Coefficients) -> Cycles:
     matrix = sum(each.padded(edge) for each in work.products) * of.multiply_add_cycles
     far = far_reads + far_writes
-    memory = (far + (work.spill_bytes if work.writes else 0)) * of.byte_cycles
+    memory = (far + work.spill_bytes) * of.byte_cycles
     vector = work.registers * of.register_cycles
     moved = sum(work.reads) + sum(work.writes)
     share = far / moved if moved else 0.0

@@ -8,7 +8,7 @@ from ..fusion.nature import BROADCAST, PRODUCTS, REDUCE, UPDATE
 from ..graph import Graph, Op
 
 WHOLE = PRODUCTS | {REDUCE}
-CUTS = frozenset({"slice", "dynamic_slice"})
+CUTS = frozenset({"slice", "dynamic_slice", "gather"})
 
 
 def demanded(graph: Graph, ops: Sequence[Op], writes: Sequence[int]) -> dict[int, int]:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..chip import Chip
+from ..graph import Graph
 from ..kernels import Kernel, Program
 from ..kinds import KINDS
 from .calibration import Calibration
 from .cycles import cycles_of
 from .residence import Residence
 from .speed import Speed, speed_of
-from .work import ALONE, FREE, PRODUCT, padded_bytes, work_of
+from .turned import Turned
+from .work import ALONE, FREE, PRODUCT, REGISTER_ELEMENTS, WORD_BYTES, padded_bytes, work_of
 
 NETWORK_RATIO = 8.0
 """How much slower than memory a network is, roughly: for what may be fetched meanwhile."""
+
+TURNING = 20.0
+"""Vector operations that transposing 1024 numbers takes, seen on v6e."""
+
+COPY_WINDOW_BYTES = 3 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +54,7 @@ def price(program: Program, chip: Chip, calibration: Calibration | None = None) 
 def price_at(program: Program, speed: Speed, times: int = 1) -> Iterator[KernelPrice]:
     """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand."""
     graph, residence = program.graph, Residence(speed.coefficients)
+    turned = Turned(graph, speed.edge)
     results = frozenset(graph.results)
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
@@ -53,13 +62,21 @@ def price_at(program: Program, speed: Speed, times: int = 1) -> Iterator[KernelP
             for body in kernel.bodies:
                 yield from price_at(body, speed, times * op.trips)
         elif op.kind in KINDS:
+            turned.copied(kernel)
             _communicate(program, kernel, residence, results, speed)
         else:
-            yield _price(program, kernel, residence, results, speed, times)
+            copies = sum(_copy_cycles(graph, value, speed) for value in turned.copied(kernel))
+            yield _price(program, kernel, residence, results, speed, times, copies)
 
 
 def _price(
-    program: Program, kernel: Kernel, residence: Residence, results: frozenset[int], speed: Speed, times: int
+    program: Program,
+    kernel: Kernel,
+    residence: Residence,
+    results: frozenset[int],
+    speed: Speed,
+    times: int,
+    copies: float,
 ) -> KernelPrice:
     work = work_of(program.graph, kernel)
     if work.kind == FREE:
@@ -68,12 +85,13 @@ def _price(
     near_reads = [residence.reads(v, size, fetched) for v, size in zip(kernel.reads, work.reads, strict=False)]
     near_writes = [residence.writes(v, size, v in results) for v, size in zip(kernel.writes, work.writes, strict=False)]
     took = cycles_of(work, near_reads, near_writes, speed.edge, speed.coefficients)
-    residence.now += took.total
+    cycles = took.total + copies
+    residence.now += cycles
     return KernelPrice(
         kernel=kernel,
         times=times,
-        cycles=took.total,
-        seconds=took.total / speed.clock_hz,
+        cycles=cycles,
+        seconds=cycles / speed.clock_hz,
         flops=work.flops,
         num_bytes=took.far_bytes,
         bound=took.bound,
@@ -81,9 +99,14 @@ def _price(
     )
 
 
-def _communicate(
-    program: Program, kernel: Kernel, residence: Residence, results: frozenset[int], speed: Speed
-) -> None:
+def _copy_cycles(graph: Graph, value: int, speed: Speed) -> float:
+    """Cycles of a transposed copy: read, turned tile by tile, written, in windows smaller than those of a chain."""
+    of, num_bytes = speed.coefficients, padded_bytes(graph.values[value])
+    turned = TURNING * num_bytes / (WORD_BYTES * REGISTER_ELEMENTS) * of.register_cycles
+    return 2 * num_bytes * of.byte_cycles + math.ceil(2 * num_bytes / COPY_WINDOW_BYTES) * of.step_cycles + turned
+
+
+def _communicate(program: Program, kernel: Kernel, residence: Residence, results: frozenset[int], speed: Speed) -> None:
     """What a collective leaves in vector memory, and that memory is idle while the network works."""
     for value in kernel.writes:
         num_bytes = padded_bytes(program.graph.values[value])

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..fusion.narrow import is_default_precision
 from ..graph import Graph, Op
 
 PRECISE_PASSES, HIGH_PASSES = 6, 3
+SQUARE = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """``batch`` products of [rows, depth] with [depth, columns], ``passes`` times; ``dtype`` is that multiplied."""
+    """``batch`` products of [rows, depth] with [depth, columns], ``passes`` times; ``dtype`` is that multiplied.
+
+    ``held_depth`` is the depth with what pads its parts, where that is known to be more.
+    """
 
     batch: int
     rows: int
@@ -21,6 +27,7 @@ class Product:
     depth: int
     passes: int
     dtype: str
+    held_depth: int = 0
 
     @property
     def multiply_adds(self) -> int:
@@ -31,7 +38,7 @@ class Product:
         """Multiply-adds that squares of this edge do for it: depth and columns (or rows, whichever fits better) in
         whole squares, and no fewer rows streamed than half an edge.
         """
-        depth = -(-self.depth // edge) * edge
+        depth = -(-max(self.depth, self.held_depth) // edge) * edge
         one, other = (
             max(streamed, edge // 2) * -(-held // edge) * edge
             for streamed, held in ((self.rows, self.columns), (self.columns, self.rows))
@@ -61,7 +68,9 @@ def _dot(graph: Graph, op: Op) -> Product:
 
 
 def _convolution(graph: Graph, op: Op) -> Product:
-    """A convolution as the products of its window's positions: the features that meet are the depth."""
+    """A convolution as the products of its window's positions: the features that meet are the depth, those of each
+    position padded to a square of their own unless they are few.
+    """
     left, right, made = (graph.values[value] for value in (*op.operands[:2], op.results[0]))
     said = op.attributes
     features = max(right.shape[int(said.get("kernel_output_feature_dimension", len(right.shape) - 1))], 1)
@@ -71,9 +80,19 @@ def _convolution(graph: Graph, op: Op) -> Product:
         rows=max(made.num_elements // features, 1),
         columns=max(features // groups, 1),
         depth=max(right.num_elements // features, 1),
+        held_depth=_held_depth(right.num_elements // features, _entering(right.shape, said)),
         passes=_passes(graph, op),
         dtype=left.dtype,
     )
+
+
+def _entering(shape: tuple[int, ...], said: Mapping[str, Any]) -> int:
+    """The features that enter each position of a window."""
+    return max(shape[int(said.get("kernel_input_feature_dimension", len(shape) - 2))], 1)
+
+
+def _held_depth(depth: int, entering: int) -> int:
+    return depth // entering * -(-entering // SQUARE) * SQUARE if entering >= SQUARE // 2 else depth
 
 
 def _passes(graph: Graph, op: Op) -> int:

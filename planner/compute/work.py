@@ -57,7 +57,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         products=products,
         reads=tuple(_part(graph.values[v], need.get(v, 0)) for v in kernel.reads),
         writes=tuple(padded_bytes(graph.values[v]) for v in kernel.writes),
-        spill_bytes=_spilled(graph, kernel, space),
+        spill_bytes=_spilled(graph, kernel, space, bool(products)),
         registers=sum(_registers(op, need) for op in real),
         space_bytes=space * WORD_BYTES,
         single=len(real) == 1 and not products,
@@ -98,8 +98,8 @@ def _reduced(op: Op) -> tuple[int, ...]:
     return op.operands[:1] if op.kind == REDUCE else ()
 
 
-def _spilled(graph: Graph, kernel: Kernel, space: int) -> int:
-    whole = [v for v in map(graph.values.__getitem__, kernel.writes) if 2 * v.num_elements >= space]
+def _spilled(graph: Graph, kernel: Kernel, space: int, products: bool) -> int:
+    whole = [v for v in map(graph.values.__getitem__, kernel.writes) if 2 * v.num_elements >= space or products]
     narrow = sum(padded_bytes(Value(v.shape, "f32")) for v in whole if v.bits < 32)
     return narrow if whole else space * WORD_BYTES
 

@@ -1,4 +1,4 @@
-"""Puts the stages together: a step's graph becomes one device's, its kernels, their seconds, its memory, its price."""
+"""Puts a device's work and the prices of its collectives together: what a step takes on a machine."""
 
 from __future__ import annotations
 
@@ -6,54 +6,43 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ...dsl.plan import Mesh
-from ..graph import Graph
 from ..network import Network
-from ..partition.layout import local_shape
 from ..topology import Machine
-from .device_program import DeviceProgram
-from .figures import AxisPlace, Estimate, TensorLayout
-from .held import held
+from .device_work import DeviceWork
+from .figures import AxisPlace, Estimate
 from .limit import memory_limit
-from .roofline import bound
-from .runs import Runs
+from .runs import collectives
 from .traffic import tariff
-from .work import pricing
 
 
 def estimate(
-    laid_out: DeviceProgram,
-    mesh: Mesh,
-    machine: Machine,
-    *,
-    limit_bytes: int | None = None,
-    kinds: Mapping[str, str] | None = None,
-    notes: Sequence[str] = (),
+    work: DeviceWork, mesh: Mesh, machine: Machine, *, limit_bytes: int | None = None, notes: Sequence[str] = ()
 ) -> Estimate:
-    """What a step is predicted to take, from what one device runs of it.
+    """What a step is predicted to take, from what one device does of it.
 
-    ``mesh`` is the plan's, laid over ``machine``; ``limit_bytes`` the plan's own limit; ``kinds`` what each argument is
-    for, by its path; ``notes`` what a reader must know besides. Raises ``PlanError`` if the mesh does not fit.
+    ``mesh`` is the plan's, laid over ``machine``; ``limit_bytes`` the plan's own limit; ``notes`` are what a reader
+    must know besides. Raises ``PlanError`` if the mesh does not fit.
     """
-    graph, program = laid_out.step, laid_out.program
-    priced = tariff(mesh, machine, graph.mesh)
-    runs = Runs(tariff=priced, pricing=pricing(machine)).add(program)
-    memory = held(program, machine, kinds or {})
+    parts = work.laid_out.step.mesh
+    prices = tariff(mesh, machine, parts)
+    priced = tuple(collectives(work.laid_out.program, prices, work.gradients))
     limit, limit_of = memory_limit(machine, limit_bytes)
     return Estimate(
         topology=str(machine.topology),
         mesh=_sizes(mesh),
-        parts=dict(graph.mesh),
-        compute_s=runs.compute_s,
-        comm_s=sum(collective.total_s for collective in runs.collectives),
-        peak_bytes=memory.peak_bytes,
+        parts=dict(parts),
+        compute_s=sum(kernel.total_s for kernel in work.kernels if kernel.counted),
+        compute_source=work.compute_source,
+        comm_s=sum(collective.total_s for collective in priced),
+        peak_bytes=work.memory.peak_bytes,
         limit_bytes=limit,
         limit_of=limit_of,
-        collectives=tuple(runs.collectives),
-        kernels=tuple(runs.kernels),
-        memory=memory,
-        bound=bound(graph, laid_out.local, machine.chip),
-        axes=tuple(_places(_sizes(mesh), priced.network)),
-        tensors=tuple(_layouts(graph)),
+        collectives=priced,
+        kernels=work.kernels,
+        memory=work.memory,
+        bound=work.bound,
+        axes=tuple(_places(_sizes(mesh), prices.network)),
+        tensors=work.tensors,
         notes=tuple(notes),
     )
 
@@ -68,20 +57,3 @@ def _places(sizes: Mapping[str, int], over: Network) -> Iterator[AxisPlace]:
     for axis, size in sizes.items():
         placed = whole.placement((axis,))
         yield AxisPlace(name=axis, num_devices=size, spans=placed.spans, shared_with=placed.shared_with)
-
-
-def _layouts(graph: Graph) -> Iterator[TensorLayout]:
-    """How the arguments and the results of a step lie over its mesh."""
-    for path, value in zip(graph.names, graph.arguments, strict=False):
-        yield _layout(graph, path, "argument", value)
-    for path, value in zip(graph.result_names, graph.results, strict=False):
-        yield _layout(graph, path, "result", value)
-
-
-def _layout(graph: Graph, path: str, role: str, number: int) -> TensorLayout:
-    value = graph.values[number]
-    axes = value.sharding or ((),) * len(value.shape)
-    held = replace(value, shape=local_shape(value.shape, axes, graph.mesh), sharding=None)
-    return TensorLayout(
-        path=path, role=role, shape=value.shape, dtype=value.dtype, axes=axes, device_bytes=held.num_bytes
-    )

@@ -20,8 +20,8 @@ class PredictedCollective:
     ``num_bytes`` is what one device holds of it each time it runs: the larger of its operands and its results.
     ``times`` is how often a step runs it, ``dims`` are those of the tensor that it gathers, scatters or exchanges,
     ``group_size`` how many devices it joins (two for a permute), ``across_slices`` whether it crosses the data-centre
-    network. ``predicted_s`` is what it takes each time, by ``algorithm``, waiting for ``bottleneck``. ``position``
-    orders it among all that a step runs.
+    network. ``predicted_s`` is what it takes each time, by ``algorithm``, waiting for ``bottleneck``. ``gradient_of``
+    are the weights whose gradients it adds up. ``position`` orders it among all that a step runs.
     """
 
     kind: str
@@ -35,6 +35,7 @@ class PredictedCollective:
     predicted_s: float
     algorithm: str
     bottleneck: str
+    gradient_of: tuple[str, ...] = ()
     origin: Origin
     position: int
 
@@ -54,8 +55,9 @@ class PredictedKernel:
     """What a device runs at once.
 
     ``unit`` is what bounds it (``matrix``, ``vector``, ``memory``), ``flops`` and ``num_bytes`` are those of one run,
-    ``num_bytes`` read and written. ``predicted_s`` is what it takes each time. ``layer`` is the part of the model that
-    it belongs to, ``phase`` forward, backward, recomputed or update.
+    ``num_bytes`` what crosses to and from memory. ``predicted_s`` is what it takes each time. ``layer`` is the part of
+    the model that it belongs to, ``phase`` forward, backward, recomputed or update. ``counted`` is False for what the
+    TPU compiler gives no cycles for (gathers, scatters, sorts, running sums): it is no part of ``compute_s``.
     """
 
     label: str
@@ -64,6 +66,7 @@ class PredictedKernel:
     num_bytes: int
     predicted_s: float
     times: int
+    counted: bool = True
     origin: Origin
     layer: str
     phase: str
@@ -154,27 +157,29 @@ class Estimate:
     """What a step under a plan is predicted to take, without compiling anything.
 
     ``step_time_s`` is ``compute_s`` + ``comm_s``, nothing overlapped and loops by their turns; ``overlapped_s`` is what
-    would be left if all communication hid behind compute, or compute behind it. All three but ``comm_s`` are None where
-    the catalogue has no figures to price compute with. ``limit_bytes`` is the plan's limit, else what the chip gives;
+    would be left if all communication hid behind compute, or compute behind it. ``uncounted_s`` is what comes on top
+    for what the TPU compiler counts no cycles for. ``compute_source`` says where seconds of compute come from.
+    ``limit_bytes`` is the plan's limit, else what the chip gives;
     None where neither is known. ``memory`` says what is live when, ``bound`` how far the plan is from the machine,
     ``axes`` where the mesh lies on it. ``parts`` are the sizes of the axes as propagation cut them.
     """
 
     topology: str
     mesh: Mapping[str, int]
-    compute_s: float | None
+    compute_s: float
     comm_s: float
     peak_bytes: int
     limit_bytes: int | None
     limit_of: str
-    collectives: tuple[PredictedCollective, ...]
-    kernels: tuple[PredictedKernel, ...]
-    memory: PredictedMemory
+    collectives: tuple[PredictedCollective, ...] = field(repr=False)
+    kernels: tuple[PredictedKernel, ...] = field(repr=False)
+    memory: PredictedMemory = field(repr=False)
     bound: Bound
     axes: tuple[AxisPlace, ...] = ()
     parts: Mapping[str, int] = field(default_factory=dict)
     tensors: tuple[TensorLayout, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
+    compute_source: str = ""
     what: str = PREDICTED
 
     @property
@@ -183,14 +188,19 @@ class Estimate:
         return self.limit_bytes is None or self.peak_bytes <= self.limit_bytes
 
     @property
-    def step_time_s(self) -> float | None:
+    def step_time_s(self) -> float:
         """Compute and communication one after the other."""
-        return None if self.compute_s is None else self.compute_s + self.comm_s
+        return self.compute_s + self.comm_s
 
     @property
-    def overlapped_s(self) -> float | None:
+    def overlapped_s(self) -> float:
         """The longer of compute and communication: what full overlap would leave."""
-        return None if self.compute_s is None else max(self.compute_s, self.comm_s)
+        return max(self.compute_s, self.comm_s)
+
+    @property
+    def uncounted_s(self) -> float:
+        """What gathers, scatters, sorts and running sums take, which are no part of ``compute_s``."""
+        return sum(kernel.total_s for kernel in self.kernels if not kernel.counted)
 
     @property
     def bound_s(self) -> float | None:
@@ -200,7 +210,7 @@ class Estimate:
     @property
     def of_bound(self) -> float | None:
         """The share of the step time that the bound explains: 1 for a plan that reaches it."""
-        if self.step_time_s is None or self.bound_s is None:
+        if self.bound_s is None:
             return None
         return self.bound_s / self.step_time_s if self.step_time_s else 1.0
 

@@ -14,9 +14,10 @@ from .runs import main_op
 
 
 def held(program: Program, machine: Machine, kinds: Mapping[str, str]) -> PredictedMemory:
-    """What a device holds of a program; ``kinds`` says what each argument is for, by its path."""
+    """What a device holds of a program whose kernels stand in order; ``kinds`` says what each argument is for."""
     names = program.graph.names
-    found = memory(program, machine.chip, argument_kinds=[kinds.get(name, WEIGHTS) for name in names])
+    said = [kinds.get(name, WEIGHTS) for name in names]
+    found = memory(program, machine.chip, argument_kinds=said, scheduled=True)
     return PredictedMemory(
         by_kind=found.bytes_by_kind,
         tensors=found.tensors,

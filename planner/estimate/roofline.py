@@ -49,11 +49,11 @@ def matrix_flops(graph: Graph, op: Op) -> int:
     """Two for each multiplication of a matrix product or a convolution; 0 of all else."""
     if op.kind == "dot_general":
         left = graph.shape(op.operands[0])
-        contracted = math.prod(left[dim] for dim in op.attributes["lhs_contracting_dimensions"])
+        contracted: int = math.prod(left[dim] for dim in op.attributes["lhs_contracting_dimensions"])
         return 2 * graph.values[op.results[0]].num_elements * contracted
     if op.kind == "convolution":
         kernel = graph.shape(op.operands[1])
-        features = kernel[op.attributes["kernel_output_feature_dimension"]]
+        features: int = kernel[op.attributes["kernel_output_feature_dimension"]]
         return 2 * graph.values[op.results[0]].num_elements * math.prod(kernel) // max(1, features)
     return 0
 

@@ -1,10 +1,14 @@
-"""Everything that a device runs in a step, in order: collectives and kernels, each with its price."""
+"""Everything that a device runs in a step, in order: its kernels and its collectives, each with its price.
+
+``position`` counts all of them in a row, what loops repeat once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
+from ..compute import KernelPrice
 from ..graph import Op, Origin
 from ..kernels import Kernel, Program
 from ..kinds import COLLECTIVE_PERMUTE, KINDS
@@ -16,94 +20,74 @@ HEAVY = ("convolution", "dot_general", "custom_call", "sort", "scatter", "gather
 """What a kernel is named after, where it holds any of them: the first of these."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What one run of a kernel takes: seconds, the unit that bounds it, FLOPs, the bytes that it reads and writes."""
+def kernels(program: Program, prices: Iterable[KernelPrice], *, counts_all: bool) -> Iterator[PredictedKernel]:
+    """The kernels that compute, with their ``prices`` in the same order.
 
-    took_s: float
-    unit: str
-    flops: float
-    num_bytes: int
-
-
-Pricing = Callable[[Program, Kernel], Work]
-
-
-@dataclass(slots=True)
-class Runs:
-    """What a step runs, as it is collected; ``position`` counts on through loops' bodies, each entered once."""
-
-    tariff: Tariff
-    pricing: Pricing | None
-    kernels: list[PredictedKernel] = field(default_factory=list)
-    collectives: list[PredictedCollective] = field(default_factory=list)
-    places: dict[Origin, tuple[str, str]] = field(default_factory=dict)
-
-    def add(self, program: Program) -> Runs:
-        """Adds everything that a program runs."""
-        for position, (inner, kernel, times) in enumerate(program.walk()):
-            op = inner.graph.ops[kernel.ops[-1]]
-            if kind_of(op) in KINDS:
-                self._add_collective(inner, op, times, position)
-            elif not kernel.bodies:
-                self._add_kernel(inner, kernel, times, position)
-        return self
-
-    @property
-    def compute_s(self) -> float | None:
-        """Seconds of all kernels; None where nothing prices them."""
-        return sum(kernel.total_s for kernel in self.kernels) if self.pricing else None
-
-    def _add_kernel(self, program: Program, kernel: Kernel, times: int, position: int) -> None:
-        if self.pricing is None:
-            return
-        work = self.pricing(program, kernel)
-        main = main_op(program, kernel)
-        layer, phase = self._place(main.origin)
-        self.kernels.append(
-            PredictedKernel(
-                label=main.kind,
-                unit=work.unit,
-                flops=work.flops,
-                num_bytes=work.num_bytes,
-                predicted_s=work.took_s,
-                times=times,
-                origin=main.origin,
-                layer=layer,
-                phase=phase,
-                position=position,
-            )
+    ``counts_all`` says that no kernel's time is left out, as on machines whose compiler counts none of them.
+    """
+    left = iter(prices)
+    places: dict[Origin, tuple[str, str]] = {}
+    for position, (inner, kernel, times) in enumerate(program.walk()):
+        if kernel.bodies or _collective(inner, kernel):
+            continue
+        price, main = next(left), main_op(inner, kernel)
+        if main.origin not in places:
+            places[main.origin] = layer_of(main.origin), phase_of(main.origin)
+        layer, phase = places[main.origin]
+        yield PredictedKernel(
+            label=main.kind,
+            unit=price.bound,
+            flops=price.flops,
+            num_bytes=price.num_bytes,
+            predicted_s=price.seconds,
+            counted=price.counted or counts_all,
+            times=times,
+            origin=main.origin,
+            layer=layer,
+            phase=phase,
+            position=position,
         )
 
-    def _add_collective(self, program: Program, op: Op, times: int, position: int) -> None:
-        axes, kind = axes_of(op), kind_of(op)
-        joined = group_size(self.tariff.network.mesh, axes)
-        if joined == 1:
-            return
-        num_bytes = held_bytes(program.graph, op)
-        price = self.tariff.price(op, kind, num_bytes)
-        self.collectives.append(
-            PredictedCollective(
-                kind=kind,
-                axes=axes,
-                dims=tuple(op.attributes.get("dimensions", ())),
-                dtype=program.graph.values[op.results[0]].dtype,
-                num_bytes=num_bytes,
-                times=times,
-                group_size=2 if kind == COLLECTIVE_PERMUTE else joined,
-                across_slices=self.tariff.crosses_slices(axes),
-                predicted_s=price.total_s,
-                algorithm=price.algorithm,
-                bottleneck=price.bottleneck,
-                origin=op.origin,
-                position=position,
-            )
-        )
 
-    def _place(self, origin: Origin) -> tuple[str, str]:
-        if origin not in self.places:
-            self.places[origin] = layer_of(origin), phase_of(origin)
-        return self.places[origin]
+def collectives(
+    program: Program, tariff: Tariff, gradients: Mapping[int, tuple[str, ...]]
+) -> Iterator[PredictedCollective]:
+    """The collectives, with the prices of a tariff; those that join one device alone are left out.
+
+    ``gradients`` are the weights whose gradients each adds up, by ``id`` of its op.
+    """
+    for position, (inner, kernel, times) in enumerate(program.walk()):
+        op = _collective(inner, kernel)
+        if op is not None and group_size(tariff.network.mesh, axes_of(op)) > 1:
+            priced = _priced(inner, op, times, position, tariff)
+            yield replace(priced, gradient_of=gradients[id(op)]) if id(op) in gradients else priced
+
+
+def _priced(program: Program, op: Op, times: int, position: int, tariff: Tariff) -> PredictedCollective:
+    axes, kind = axes_of(op), kind_of(op)
+    num_bytes = held_bytes(program.graph, op)
+    price = tariff.price(op, kind, num_bytes)
+    return PredictedCollective(
+        kind=kind,
+        axes=axes,
+        dims=tuple(op.attributes.get("dimensions", ())),
+        dtype=program.graph.values[op.results[0]].dtype,
+        num_bytes=num_bytes,
+        times=times,
+        group_size=2 if kind == COLLECTIVE_PERMUTE else group_size(tariff.network.mesh, axes),
+        across_slices=tariff.crosses_slices(axes),
+        predicted_s=price.total_s,
+        algorithm=price.algorithm,
+        bottleneck=price.bottleneck,
+        origin=op.origin,
+        position=position,
+    )
+
+
+def _collective(program: Program, kernel: Kernel) -> Op | None:
+    """The collective that a kernel is; None for all others."""
+    op = program.graph.ops[kernel.ops[-1]]
+    return op if kind_of(op) in KINDS else None
 
 
 def kind_of(op: Op) -> str:

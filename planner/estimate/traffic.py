@@ -20,8 +20,8 @@ from ..price import Price
 from ..routing import permute
 from ..topology import Machine
 
-WAYS = ("source", "target")
-"""The attributes of a permute that say which way it goes: the layouts before and after."""
+WAYS = ("source", "target", "around")
+"""The attributes of a permute that say which way it goes: the layouts before and after, or round a ring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +59,8 @@ class Tariff:
     def _pairs(self, op: Op, axes: Axes) -> np.ndarray:
         """The device numbers, from and to, of a permute: from layout to layout, else each to the next along its axes.
 
-        What lies in the same parts over other axes goes to the device whose position along the new ones is its own
-        along the old ones.
+        Between layouts a device sends to the one whose position along the new axes is its own along the old ones.
+        ``around`` says that the last sends to the first.
         """
         if "source" in op.attributes and "target" in op.attributes:
             old, new = (tuple(axis for dim in op.attributes[name] for axis in dim) for name in ("source", "target"))
@@ -68,7 +68,8 @@ class Tariff:
             after = (*new, *(axis for axis in old if axis not in new))
             return np.stack([self.network.groups(before).ravel(), self.network.groups(after).ravel()], axis=-1)
         groups = self.network.groups(axes)
-        return np.stack([groups[:, :-1].ravel(), groups[:, 1:].ravel()], axis=-1)
+        pairs = np.stack([groups, np.roll(groups, -1, axis=1)], axis=-1)
+        return (pairs if op.attributes.get("around") else pairs[:, :-1]).reshape(-1, 2)
 
 
 def tariff(mesh: Mesh, machine: Machine, parts: Mapping[str, int]) -> Tariff:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from ..estimate.figures import AxisPlace, Estimate, PredictedCollective
 from ..estimate.scope import NOWHERE, short_source
@@ -24,6 +25,14 @@ def by_source(estimate: Estimate) -> Rows:
     headers = ("asked for by", "collective", "axes", "times", "bytes a device", "time", "of communication")
     rows = _rows(estimate, lambda c: (asked_by(c), c.kind, axes_text(c)), lambda same: ())
     return Rows(title="Communication by source line, predicted", headers=headers, rows=rows)
+
+
+def by_gradient(estimate: Estimate) -> Rows:
+    """The collectives that add up gradients, by weight."""
+    listed = replace(estimate, collectives=tuple(c for c in estimate.collectives if c.gradient_of))
+    headers = ("gradient of", "collective", "axes", "times", "bytes a device", "time", "of communication")
+    rows = _rows(listed, lambda c: (_weights(c), c.kind, axes_text(c)), lambda same: ())
+    return Rows(title="Gradients added up, predicted", headers=headers, rows=rows)
 
 
 def axis_table(estimate: Estimate) -> Rows:
@@ -57,6 +66,11 @@ def asked_by(collective: PredictedCollective) -> str:
 def axis_seconds(estimate: Estimate, axis: str) -> float:
     """What the collectives over an axis, or over it and others, take of a step."""
     return _seconds(_over(estimate, axis))
+
+
+def _weights(collective: PredictedCollective) -> str:
+    first, *more = collective.gradient_of
+    return f"{first} and {len(more)} more" if more else first
 
 
 def _rows(

@@ -8,6 +8,8 @@ from typing import Any
 from ..estimate.figures import Estimate
 from .rows import Rows, binary, duration
 
+MANY = 10
+
 
 def difference_table(before: Estimate, after: Estimate) -> Rows:
     """The figures that a change of plan moves, before and after; what stays the same is left out."""
@@ -62,8 +64,14 @@ def _row(
         yield what, shown(before), shown(after), "-"
         return
     sign = "+" if after > before else "-"
-    percent = f" ({(after - before) / before:+.1%})" if before else ""
-    yield what, shown(before), shown(after), f"{sign}{shown(abs(after - before))}{percent}"
+    yield what, shown(before), shown(after), f"{sign}{shown(abs(after - before))}{_relative(before, after)}"
+
+
+def _relative(before: float, after: float) -> str:
+    """The change in percent; how many times as much it is where it is many times."""
+    if not before:
+        return ""
+    return f" ({after / before:,.0f} times)" if after > MANY * before else f" ({after / before - 1:+.1%})"
 
 
 def _bytes(num_bytes: float | None) -> str:

@@ -8,6 +8,8 @@ from ..estimate.figures import Estimate, PredictedKernel
 from ..estimate.scope import PHASES
 from .rows import Rows, duration, first, giga, share
 
+UNCOUNTED = "on top: gathers, scatters, sorts, running sums, of which the TPU compiler counts no cycles"
+
 
 def time_table(estimate: Estimate) -> Rows:
     """What a step takes, what overlap would leave, and how far the machine's bounds are."""
@@ -20,16 +22,20 @@ def time_table(estimate: Estimate) -> Rows:
         ("bound of this plan: its FLOPs at peak, its arguments moved once", bound.plan_s),
         ("bound of the step, split evenly over all devices", bound.step_s),
     ]
+    if estimate.uncounted_s:
+        figures.insert(2, (UNCOUNTED, estimate.uncounted_s))
     rows = tuple((what, duration(s), share(s, estimate.step_time_s)) for what, s in figures)
     return Rows(title="Time of a step, predicted", headers=("what", "time", "of the step"), rows=rows)
 
 
 def unit_table(estimate: Estimate) -> Rows:
     """Compute by what bounds it."""
-    totals = _totals(estimate.kernels, lambda kernel: kernel.unit)
-    flops = {unit: sum(k.flops * k.times for k in estimate.kernels if k.unit == unit) for unit in totals}
+    kernels = _counted(estimate)
+    totals = _totals(kernels, lambda kernel: kernel.unit)
+    flops = {unit: sum(k.flops * k.times for k in kernels if k.unit == unit) for unit in totals}
+    runs = {unit: sum(k.times for k in kernels if k.unit == unit) for unit in totals}
     rows = tuple(
-        (unit, str(_runs(estimate, unit)), duration(s), share(s, estimate.compute_s), giga(flops[unit], "FLOP"))
+        (unit, str(runs[unit]), duration(s), share(s, estimate.compute_s), giga(flops[unit], "FLOP"))
         for unit, s in totals.items()
     )
     headers = ("bound by", "kernels run", "time", "of compute", "work")
@@ -38,8 +44,8 @@ def unit_table(estimate: Estimate) -> Rows:
 
 def layer_table(estimate: Estimate) -> Rows:
     """Compute by layer, in the phases of a training step."""
-    totals = _totals(estimate.kernels, lambda kernel: kernel.layer)
-    by_phase = _by_phase(estimate.kernels)
+    totals = _totals(_counted(estimate), lambda kernel: kernel.layer)
+    by_phase = _by_phase(_counted(estimate))
     phases = [phase for phase in PHASES if any((layer, phase) in by_phase for layer in totals)]
     rows = first(
         (
@@ -58,7 +64,8 @@ def operation_table(estimate: Estimate) -> Rows:
     """The kernels that take longest; alike ones of one layer together."""
     alike: dict[tuple[str, str, str, str], list[PredictedKernel]] = {}
     for kernel in estimate.kernels:
-        alike.setdefault((kernel.label, kernel.layer, kernel.phase, kernel.unit), []).append(kernel)
+        unit = kernel.unit if kernel.counted else "memory, not counted"
+        alike.setdefault((kernel.label, kernel.layer, kernel.phase, unit), []).append(kernel)
     heavy = sorted(alike.items(), key=lambda item: -_seconds(item[1]))
     rows = first(
         (label, layer, phase, str(sum(k.times for k in same)), duration(_seconds(same)), unit, _work(same))
@@ -84,8 +91,8 @@ def _by_phase(kernels: Iterable[PredictedKernel]) -> dict[tuple[str, str], float
     return totals
 
 
-def _runs(estimate: Estimate, unit: str) -> int:
-    return sum(kernel.times for kernel in estimate.kernels if kernel.unit == unit)
+def _counted(estimate: Estimate) -> list[PredictedKernel]:
+    return [kernel for kernel in estimate.kernels if kernel.counted]
 
 
 def _seconds(same: Iterable[PredictedKernel]) -> float:

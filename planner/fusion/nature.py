@@ -12,6 +12,7 @@ polygamma popcnt power real reduce_precision remainder round_nearest_afz round_n
 shift_right_arithmetic shift_right_logical sign sine cosine sinh sqrt square subtract tan tanh xor zeta
 """
 CONSTANT = "constant"
+LANES = 128
 REDUCE = "reduce"
 UPDATE = "dynamic_update_slice"
 BROADCAST = "broadcast_in_dim"
@@ -40,16 +41,28 @@ def stands_alone(op: Op) -> bool:
 def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
     """Whether ``consumer`` computes ``producer`` in passing as its operand at ``position``.
 
-    What a broadcast spreads is computed before, and so is what a pad or an update in place moves; all else takes what
-    comes before it.
+    What a broadcast spreads is computed before, and so is what a pad or an update in place moves and what a product
+    takes with two dims joined into one; all else takes what comes before it.
     """
     if stands_alone(consumer) or producer.kind == "concatenate":
         return False
     if consumer.kind == UPDATE:
         return position > 0
+    if consumer.kind == "dot_general":
+        return producer.kind in VIEWS or not _joins_lanes(graph, consumer, position)
     if consumer.kind == BROADCAST:
         return producer.kind in (BROADCAST, "iota") or is_scalar(graph, producer) or not _spreads(graph, consumer)
     return consumer.kind != "pad" or producer.kind in VIEWS
+
+
+def _joins_lanes(graph: Graph, product: Op, position: int) -> bool:
+    """Whether a product sees the two minor dims of an operand, of less than a register's lanes, as one."""
+    side = ("lhs", "rhs")[position]
+    summed = {*product.attributes.get(f"{side}_contracting_dimensions", ())}
+    summed |= {*product.attributes.get(f"{side}_batching_dimensions", ())}
+    shape = graph.values[product.operands[position]].shape
+    free = [dim not in summed for dim, size in enumerate(shape) if size > 1]
+    return len(free) > 2 and all(free[-2:]) and shape[-1] < LANES
 
 
 def _spreads(graph: Graph, op: Op) -> bool:

@@ -8,6 +8,7 @@ from ..graph import Graph, Op
 from .nature import BROADCAST, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS, is_constant, takes
 from .uses import Uses
 
+PACKED_RANK = 3
 PACKED_DIM = range(2, 33)
 PACKED_ELEMENTS = 2**20
 MANY_READERS = 3
@@ -33,8 +34,8 @@ def is_packed_mask(graph: Graph, uses: Uses, op: Op) -> bool:
     """Whether it is a large comparison of a product's result, which the compiler keeps as bits for the gradient."""
     if op.kind != "compare":
         return False
-    shape = graph.values[op.results[0]].shape
-    if len(shape) < 3 or shape[0] not in PACKED_DIM or math.prod(shape) < PACKED_ELEMENTS:
+    shape = [size for size in graph.values[op.results[0]].shape if size > 1]
+    if len(shape) != PACKED_RANK or shape[0] not in PACKED_DIM or math.prod(shape) < PACKED_ELEMENTS:
         return False
     made_by = (uses.makers.get(value) for value in op.operands)
     compared = [graph.ops[number] for number in made_by if number is not None]

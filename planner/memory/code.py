@@ -6,10 +6,10 @@ from ..kernels import Program
 from ..kinds import KINDS
 
 MATRIX = frozenset({"dot_general", "convolution"})
-BASE_BYTES = 1 << 20
-MATRIX_KERNEL_BYTES = 280 << 10
-COLLECTIVE_BYTES = 200 << 10
-OTHER_KERNEL_BYTES = 30 << 10
+BASE_BYTES = 900 << 10
+MATRIX_KERNEL_BYTES = 350 << 10
+COLLECTIVE_BYTES = 20 << 10
+OTHER_KERNEL_BYTES = 15 << 10
 
 
 def code_bytes(program: Program) -> int:

@@ -6,16 +6,17 @@ loop's carry and what it reads from outside) is no buffer here: it lives before 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
-from .places import overlays, places
+from .places import Pairs, overlays, places
+
+T = TypeVar("T")
 
 VIEWS = frozenset({"bitcast", "optimization_barrier", "get_tuple_element", "tuple", "reshape", "transpose"})
-
-Pairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,8 @@ def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Prog
     arguments = frozenset(graph.arguments)
     own = {v: held for v, held in buffer.items() if held not in arguments}
     maker = {v: position for position, kernel in enumerate(kernels) for v in kernel.writes}
-    shared = tuple(places(graph, kernel, own) for kernel in kernels)
+    overlaid = [overlays(graph, kernel, own) for kernel in kernels]
+    shared = tuple(places(graph, kernel, own, found) for kernel, found in zip(kernels, overlaid, strict=True))
     return Flow(
         num_bytes={v: sizes(graph.values[v]) for v, held in own.items() if v == held},
         operands=tuple(tuple(dict.fromkeys(v for v in kernel.reads if v in maker)) for kernel in kernels),
@@ -62,11 +64,32 @@ def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Prog
         reads=tuple(tuple(dict.fromkeys(own[v] for v in kernel.reads if v in own)) for kernel in kernels),
         writes=tuple(tuple(v for v in kernel.writes if own.get(v) == v) for kernel in kernels),
         places=shared,
-        overlays=tuple(pairs or overlays(graph, kernel, own) for kernel, pairs in zip(kernels, shared, strict=True)),
+        overlays=tuple(pairs or found for pairs, found in zip(shared, overlaid, strict=True)),
         inside=tuple(max(map(inside, kernel.bodies), default=0) for kernel in kernels),
         held=frozenset(own[v] for v in graph.results if v in own),
         buffer=buffer,
         touches=_touches(program, buffer),
+    )
+
+
+def reordered(flow: Flow, order: Sequence[int]) -> Flow:
+    """The same buffers with the kernels in another order."""
+    at = {kernel: point for point, kernel in enumerate(order)}
+
+    def moved(of_kernels: tuple[T, ...]) -> tuple[T, ...]:
+        return tuple(of_kernels[kernel] for kernel in order)
+
+    return replace(
+        flow,
+        operands=moved(flow.operands),
+        made=moved(flow.made),
+        maker={value: at[kernel] for value, kernel in flow.maker.items()},
+        reads=moved(flow.reads),
+        writes=moved(flow.writes),
+        places=moved(flow.places),
+        overlays=moved(flow.overlays),
+        inside=moved(flow.inside),
+        touches={value: tuple(sorted(at[kernel] for kernel in found)) for value, found in flow.touches.items()},
     )
 
 
@@ -99,10 +122,14 @@ def _viewed(graph: Graph, kernel: Kernel) -> dict[int, int]:
     last = graph.ops[kernel.ops[-1]]
     if last.kind == "while" and kernel.bodies:
         return _carried(last, kernel.bodies[0].graph)
-    if len(kernel.writes) != 1 or len(kernel.reads) != 1 or any(graph.ops[op].kind not in VIEWS for op in kernel.ops):
+    if any(graph.ops[op].kind not in VIEWS for op in kernel.ops):
         return {}
-    source, target = kernel.reads[0], kernel.writes[0]
-    return {target: source} if graph.values[source].num_bytes == graph.values[target].num_bytes else {}
+    source: dict[int, int] = {}
+    for op in (graph.ops[number] for number in kernel.ops):
+        for value, operand in zip(op.results, op.operands, strict=False):
+            source[value] = source.get(operand, operand)
+    sizes = graph.values
+    return {v: source[v] for v in kernel.writes if v in source and sizes[source[v]].num_bytes == sizes[v].num_bytes}
 
 
 def _carried(loop: Op, body: Graph) -> dict[int, int]:

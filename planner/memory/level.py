@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..chip import Chip
-from ..graph import Value
 from ..kernels import Program
-from .flow import Flow, flow
+from .flow import Flow
 from .liveness import lifetimes
 from .places import takes_over
+from .schedule import Scheduled
 from .vmem import begins_s, longest_stay_s, residents
 
 
@@ -34,35 +34,25 @@ class Level:
     bodies: Mapping[int, tuple[Level, ...]] = field(default_factory=dict)
 
 
-def level(program: Program, chip: Chip | None, sizes: Callable[[Value], int]) -> Level:
+def level(step: Scheduled, chip: Chip | None) -> Level:
     """The buffers of a whole step in its order, on a chip."""
-    found = flow(program, sizes, lambda _: 0)
-    room = np.full(len(program.kernels), chip.buffer_vmem_bytes if chip else 0, np.int64)
-    graph = program.graph
-    donated = {found.buffer.get(graph.results[result], -1) for result in graph.aliases}
-    return _level(program, found, chip, sizes, room, donated, found.held)
+    graph = step.program.graph
+    donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
+    return _level(step, chip, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
 
 
-def _level(
-    program: Program,
-    found: Flow,
-    chip: Chip | None,
-    sizes: Callable[[Value], int],
-    room: np.ndarray,
-    elsewhere: set[int],
-    outputs: frozenset[int],
-) -> Level:
-    order = range(len(program.kernels))
-    lives = lifetimes(found, order)
+def _level(part: Scheduled, chip: Chip | None, room_bytes: int, elsewhere: set[int], outputs: frozenset[int]) -> Level:
+    program, found = part.program, part.flow
+    lives = lifetimes(found, range(len(program.kernels)))
     spans = {b: span for b, span in lives.items() if b not in elsewhere and b not in outputs and found.num_bytes[b]}
-    if chip is not None and room.size and room.max() > 0:
+    room = np.full(len(program.kernels), room_bytes, np.int64)
+    if chip is not None and room_bytes and len(room):
         staying = residents(spans, found.num_bytes, begins_s(program, chip), room, longest_stay_s(chip))
         spans = {b: span for b, span in spans.items() if b not in staying}
     bodies = {}
-    for point, kernel in enumerate(program.kernels):
-        if kernel.bodies:
-            loop = program.graph.ops[kernel.ops[-1]].kind == "while"
-            bodies[point] = tuple(_body(body, loop, chip, sizes, int(room[point])) for body in kernel.bodies)
+    for point, inner in part.bodies.items():
+        loop = program.graph.ops[program.kernels[point].ops[-1]].kind == "while"
+        bodies[point] = tuple(_body(body, loop, chip, int(room[point])) for body in inner)
     heirs = {
         new: old
         for point, pairs in enumerate(found.places)
@@ -80,17 +70,16 @@ def _level(
     )
 
 
-def _body(body: Program, loop: bool, chip: Chip | None, sizes: Callable[[Value], int], room_bytes: int) -> Level:
+def _body(body: Scheduled, loop: bool, chip: Chip | None, room_bytes: int) -> Level:
     """A body: what it returns lies where its caller has it, but for a carry that is written while still read."""
-    found = flow(body, sizes, lambda _: 0)
-    graph = body.graph
+    graph, found = body.program.graph, body.flow
     homes = {found.buffer.get(v, -1) for v in graph.results}
     if loop:
         for before, after in zip(graph.arguments, graph.results, strict=False):
             held = found.buffer.get(after, -1)
-            if held in found.num_bytes and not _written_last(body, found, before, held):
+            if held in found.num_bytes and not _written_last(body.program, found, before, held):
                 homes.discard(held)
-    return _level(body, found, chip, sizes, np.full(len(body.kernels), room_bytes, np.int64), homes, frozenset())
+    return _level(body, chip, room_bytes, homes, frozenset())
 
 
 def _written_last(body: Program, found: Flow, before: int, held: int) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from .flow import Flow, Pairs
+from .flow import Flow
+from .places import Pairs
 
 
 def lifetimes(flow: Flow, order: Sequence[int]) -> dict[int, tuple[int, int]]:

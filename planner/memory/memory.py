@@ -9,11 +9,12 @@ from ..chip import Chip
 from ..graph import Graph
 from ..kernels import Program
 from .code import code_bytes
+from .convolved import temporary_bytes
 from .kinds import BATCH, CODE, GAPS, PADDING, RESULTS, WEIGHTS
 from .level import Level, level
 from .points import LiveTensor, Point, live_tensors, points
 from .replay import heap_bytes
-from .schedule import schedule
+from .schedule import in_order, put_in_order
 from .tight import is_tight, lent
 from .tiles import memoised, padded_bytes
 
@@ -51,21 +52,24 @@ class Memory:
         return self.argument_bytes + self.output_bytes - self.alias_bytes + self.code_bytes
 
 
-def memory(program: Program, chip: Chip | None = None, *, argument_kinds: Sequence[str] = ()) -> Memory:
+def memory(
+    program: Program, chip: Chip | None = None, *, argument_kinds: Sequence[str] = (), scheduled: bool = False
+) -> Memory:
     """What a device holds that runs a whole step; the kernels are first put into the compiler's order (``schedule``).
 
-    ``chip`` decides what stays in fast memory and when a program is tight; without it nothing stays and none is.
+    ``scheduled`` says that they stand in it already. ``chip`` decides what stays in fast memory and when a program is
+    tight; without it nothing stays and none is.
     ``argument_kinds`` are the kinds of the arguments in order (``argument_kind``); what is missing counts as weights.
     """
-    program = schedule(program)
-    graph = program.graph
+    step = (in_order if scheduled else put_in_order)(program, temporary_bytes(program))
+    program, graph = step.program, step.program.graph
     sizes = memoised(padded_bytes)
     kinds = [*argument_kinds, *[WEIGHTS] * (len(graph.arguments) - len(argument_kinds))]
     argument_bytes = sum(sizes(graph.values[v]) for v in graph.arguments)
     output_bytes = sum(sizes(graph.values[v]) for v in graph.results)
     alias_bytes = sum(sizes(graph.values[graph.results[result]]) for result in graph.aliases)
     code = code_bytes(program)
-    placed = level(program, chip, sizes)
+    placed = level(step, chip)
     temp_bytes = heap_bytes(placed)
     constant_bytes = argument_bytes + output_bytes - alias_bytes + code
     if is_tight(constant_bytes + temp_bytes, chip.hbm_bytes if chip else None):

@@ -16,16 +16,20 @@ MOVES = frozenset(
 )
 
 
-def places(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+Pairs = tuple[tuple[int, int], ...]
+
+
+def places(graph: Graph, kernel: Kernel, buffer: Mapping[int, int], overlaid: Pairs) -> Pairs:
     """The pairs (new, old) that the TPU compiler lets share memory once the old is not needed any more.
 
     All-reduces, updates of slices, scatters and loops write into their operand; sums, differences and products into one
     of which they come number by number, sums and products also into one that they add or multiply directly. What ends
-    in another operation (a selection, a conversion, an exponential) does not, nor do other collectives.
+    in another operation (a selection, a conversion, an exponential) does not, nor do other collectives. ``overlaid``
+    are the kernel's ``overlays``.
     """
-    makers = {v: graph.ops[op] for op in kernel.ops for v in graph.ops[op].results}
-    number_by_number = [(new, old) for new, old in overlays(graph, kernel, buffer) if makers[new].kind in ARITHMETIC]
-    pairs = dict(number_by_number)
+    written = set(kernel.writes)
+    makers = {v: op for op in (graph.ops[number] for number in kernel.ops) for v in op.results if v in written}
+    pairs = {new: old for new, old in overlaid if makers[new].kind in ARITHMETIC}
     for new in kernel.writes:
         if buffer.get(new) == new and new in makers and new not in pairs:
             old = _place(graph, kernel, makers[new], new, buffer)
@@ -49,9 +53,10 @@ def _candidates(maker: Op, value: int) -> tuple[int, ...]:
     return maker.operands if maker.kind in ACCUMULATIONS else ()
 
 
-def overlays(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+def overlays(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Pairs:
     """The pairs (new, old) that XLA's schedulers let share memory: results that an operand becomes number by number."""
-    sources = [v for v in kernel.reads if v in buffer]
+    sizes = {graph.values[v].num_bytes for v in kernel.writes}
+    sources = [v for v in kernel.reads if v in buffer and graph.values[v].num_bytes in sizes]
     reached = _reached(graph, kernel, sources) if sources else {}
     pairs, taken = [], set[int]()
     for new in kernel.writes:
@@ -69,22 +74,22 @@ def _reached(graph: Graph, kernel: Kernel, sources: list[int]) -> dict[int, int]
     reached = {v: 1 << position for position, v in enumerate(sources)}
     spoilt = 0
     for op in (graph.ops[number] for number in kernel.ops):
+        near = [v for v in op.operands if v in reached]
+        if not near:
+            continue
         mask = 0
-        for v in op.operands:
-            mask |= reached.get(v, 0)
+        for v in near:
+            mask |= reached[v]
+        shape = graph.values[op.results[0]].shape
+        if op.kind in MOVES or all(graph.values[v].shape != shape for v in near):
+            spoilt |= mask
         for result in op.results:
             reached[result] = mask
-        if op.kind in MOVES or _reshapes(graph, op, reached):
-            spoilt |= mask
     return {v: mask & ~spoilt for v, mask in reached.items()}
-
-
-def _reshapes(graph: Graph, op: Op, reached: Mapping[int, int]) -> bool:
-    shapes = {graph.shape(v) for v in op.operands if reached.get(v)}
-    return any(graph.shape(result) not in shapes for result in op.results) if shapes else False
 
 
 def takes_over(graph: Graph, kernel: Kernel, old: int, new: int, buffer: Mapping[int, int]) -> bool:
     """Whether a kernel can write a result where the argument ``old`` lies, which it reads."""
     near = {v: v for v in kernel.reads if buffer.get(v) == old} | {new: new}
-    return any(pair[0] == new for pair in (*places(graph, kernel, near), *overlays(graph, kernel, near)))
+    overlaid = overlays(graph, kernel, near)
+    return any(pair[0] == new for pair in (*places(graph, kernel, near, overlaid), *overlaid))

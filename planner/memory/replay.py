@@ -23,8 +23,8 @@ def _run(level: Level, heap: Heap) -> None:
     offsets: dict[int, int] = {}
     for point in range(len(level.program.kernels)):
         for buffer in starts[point]:
-            old = level.heirs.get(buffer)
-            offsets[buffer] = heap.take(level.num_bytes[buffer]) if old is None else offsets[old]
+            old = level.heirs.get(buffer)  # which may itself lie outside, where a result will
+            offsets[buffer] = offsets[old] if old is not None and old in offsets else heap.take(level.num_bytes[buffer])
         for body in level.bodies.get(point, ()):
             _run(body, heap)
         for buffer in ends[point]:

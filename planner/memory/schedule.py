@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ..graph import Value
-from ..kernels import Kernel, Program
-from .flow import Flow, flow
+from ..kernels import Program
+from .convolved import temporary_bytes
+from .flow import Flow, flow, reordered
 from .liveness import scheduled_peak_bytes
 from .orders import depth_first_order, list_order, post_order
-from .tiles import memoised, padded_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduled:
+    """A program in the compiler's order, with its buffers, and the bodies at each of its points.
+
+    ``needed_bytes`` is what the scheduler thinks that a loop needs whose body it is: its temporaries and all that it is
+    given, though most of that lies in its caller's memory already.
+    """
+
+    program: Program
+    flow: Flow
+    needed_bytes: int
+    bodies: Mapping[int, tuple[Scheduled, ...]]
 
 
 def schedule(program: Program) -> Program:
@@ -19,21 +33,40 @@ def schedule(program: Program) -> Program:
     XLA's memory scheduler tries three orders and takes the one whose live bytes peak lowest, the first of those that
     tie (``hlo_memory_scheduler.cc``). What the latency-hiding scheduler then moves to hide collectives is not followed.
     """
-    return _scheduled(program, memoised(padded_bytes))[0]
+    return put_in_order(program, temporary_bytes(program)).program
 
 
-def _scheduled(program: Program, sizes: Callable[[Value], int]) -> tuple[Program, int]:
-    """The program in order, and the bytes that it needs at most besides its arguments."""
-    needs: dict[int, int] = {}
-    kernels = []
-    for kernel in program.kernels:
-        bodies = [_scheduled(body, sizes) for body in kernel.bodies]
-        needs.update((id(body), peak) for body, peak in bodies)
-        kernels.append(replace(kernel, bodies=tuple(body for body, _ in bodies)) if bodies else kernel)
-    program = replace(program, kernels=tuple(kernels))
-    found = flow(program, sizes, lambda body: needs[id(body)])
-    order, peak = _best(found)
-    return replace(program, kernels=tuple(kernels[position] for position in order)), peak
+def put_in_order(program: Program, sizes: Callable[[Value], int]) -> Scheduled:
+    """A program in the compiler's order with what was learnt on the way; ``sizes`` has the bytes of a temporary."""
+    return _scheduled(program, sizes, _best)
+
+
+def in_order(program: Program, sizes: Callable[[Value], int]) -> Scheduled:
+    """A program whose kernels already stand in the compiler's order."""
+    return _scheduled(program, sizes, lambda found: (range(len(found.made)), 0))
+
+
+def _scheduled(
+    program: Program, sizes: Callable[[Value], int], ordered: Callable[[Flow], tuple[Sequence[int], int]]
+) -> Scheduled:
+    inner = {
+        number: tuple(_scheduled(body, sizes, ordered) for body in kernel.bodies)
+        for number, kernel in enumerate(program.kernels)
+        if kernel.bodies
+    }
+    needs = {id(body.program): body.needed_bytes for bodies in inner.values() for body in bodies}
+    kernels = list(program.kernels)
+    for number, bodies in inner.items():
+        kernels[number] = replace(kernels[number], bodies=tuple(body.program for body in bodies))
+    found = flow(replace(program, kernels=tuple(kernels)), sizes, lambda body: needs[id(body)])
+    order, peak = ordered(found)
+    given = sum(sizes(program.graph.values[v]) for v in program.graph.arguments)
+    return Scheduled(
+        program=replace(program, kernels=tuple(kernels[number] for number in order)),
+        flow=reordered(found, order),
+        needed_bytes=peak + given,
+        bodies={point: inner[number] for point, number in enumerate(order) if number in inner},
+    )
 
 
 def _best(found: Flow) -> tuple[list[int], int]:
@@ -41,8 +74,3 @@ def _best(found: Flow) -> tuple[list[int], int]:
     peaks = [scheduled_peak_bytes(found, order) for order in orders]
     best = peaks.index(min(peaks))
     return orders[best], peaks[best]
-
-
-def kernel_count(kernels: tuple[Kernel, ...]) -> int:
-    """How many kernels there are, those of bodies among them."""
-    return sum(1 + sum(kernel_count(body.kernels) for body in kernel.bodies) for kernel in kernels)

@@ -21,7 +21,7 @@ def padded_bytes(value: Value) -> int:
     with 1024 on the lanes and 64 on the rows, and so not padded. A minor dim of up to four rows has a smaller tile.
     """
     bits = value.bits
-    return _aligned((_padded_elements(tuple(d for d in value.shape if d != 1), 32 // max(bits, 1)) * bits + 7) // 8)
+    return aligned((_padded_elements(tuple(d for d in value.shape if d != 1), 32 // max(bits, 1)) * bits + 7) // 8)
 
 
 def memoised(sizes: Callable[[Value], int]) -> Callable[[Value], int]:
@@ -43,21 +43,23 @@ def _padded_elements(dims: tuple[int, ...], packed: int) -> int:
     if elements == 0 or not dims:
         return elements
     if len(dims) == 1:
-        return _round_up(elements, VECTOR_ELEMENTS if elements >= VECTOR_ELEMENTS else LANES)
-    lanes = [_round_up(size, LANES) / size for size in dims]
-    rows = [_round_up(size, _rows(size, packed)) / size for size in dims]
+        return round_up(elements, VECTOR_ELEMENTS if elements >= VECTOR_ELEMENTS else LANES)
+    lanes = [round_up(size, LANES) / size for size in dims]
+    rows = [round_up(size, tile_rows(size, packed)) / size for size in dims]
     pairs = permutations(range(len(dims)), 2)
     return round(elements * min(lanes[lane] * rows[row] for lane, row in pairs))
 
 
-def _rows(size: int, packed: int) -> int:
+def tile_rows(size: int, packed: int) -> int:
     """The rows of the tile: 8, or the power of two that holds a smaller dim; packed dtypes pair or quadruple rows."""
     return min(ROWS, max(packed, 1 << (size - 1).bit_length()))
 
 
-def _round_up(size: int, multiple: int) -> int:
+def round_up(size: int, multiple: int) -> int:
+    """The least multiple that is no smaller."""
     return -(-size // multiple) * multiple
 
 
-def _aligned(num_bytes: int) -> int:
-    return _round_up(num_bytes, ALIGNMENT_BYTES)
+def aligned(num_bytes: int) -> int:
+    """Bytes up to where the next tensor may start."""
+    return round_up(num_bytes, ALIGNMENT_BYTES)

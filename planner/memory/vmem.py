@@ -6,6 +6,7 @@ all its life where it finds room, if that life is short against what filling the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -69,10 +70,10 @@ def matrix_flops(graph: Graph, op: Op) -> float:
     """Two for each multiply-add of a matrix product or a convolution, none for all else."""
     if op.kind == "dot_general":
         contracted = op.attributes.get("lhs_contracting_dimensions", ())
-        depth = np.prod([graph.shape(op.operands[0])[dim] for dim in contracted], initial=1.0)
+        depth = math.prod(graph.shape(op.operands[0])[dim] for dim in contracted)
         return float(2 * depth * graph.values[op.results[0]].num_elements)
     if op.kind == "convolution":
         kernel = graph.values[op.operands[1]].num_elements
-        features = graph.shape(op.operands[1])[op.attributes.get("kernel_output_feature_dimension", -1)]
+        features = graph.shape(op.operands[1])[int(op.attributes.get("kernel_output_feature_dimension", -1))]
         return 2.0 * graph.values[op.results[0]].num_elements * kernel / max(1, features)
     return 0.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..graph import Graph, Op, Origin, Sharding, Value
-from ..kinds import ALL_REDUCE
+from ..kinds import ALL_REDUCE, COLLECTIVE_PERMUTE
 from .layout import Mesh, local_shape, used, ways
 from .reshard import Step, reshard_steps
 
@@ -18,6 +18,7 @@ class Builder:
         self.mesh = mesh
         self.values: list[Value] = []
         self.ops: list[Op] = []
+        self._made: dict[tuple[object, ...], int] = {}
         self._standing: dict[tuple[int, Sharding], int] = {}
         self._steps: dict[tuple[Sharding, Sharding], tuple[Step, ...]] = {}
         self._known: dict[tuple[tuple[int, ...], str, Sharding], Value] = {}
@@ -60,6 +61,14 @@ class Builder:
         )
         return numbers
 
+    def once(self, key: tuple[object, ...], kind: str, operand: int, result: Value, asker: Op) -> int:
+        """The result of an operation on one value, written down the first time that it is asked for."""
+        found = self._made.get(key)
+        if found is None:
+            (found,) = self.op(kind, (operand,), (result,), {}, asker.origin)
+            self._made[key] = found
+        return found
+
     def reshard(self, value: int, whole: Value, source: Sharding, target: Sharding, origin: Origin) -> int:
         """The value in another layout; ``whole`` is the global one. Where it stands so already it is used again."""
         if source == target:
@@ -77,7 +86,9 @@ class Builder:
         if steps is None:
             steps = self._steps[source, target] = reshard_steps(source, target, self.mesh)
         for step in steps:
-            attributes = {"axes": step.axes, "dimensions": step.dims}
+            attributes: dict[str, Any] = {"axes": step.axes, "dimensions": step.dims}
+            if step.kind == COLLECTIVE_PERMUTE:
+                attributes |= {"source": source, "target": step.layout}
             part = self.part(whole.shape, whole.dtype, step.layout)
             (value,) = self.op(step.kind, (value,), (part,), attributes, origin)
         return value

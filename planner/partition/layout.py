@@ -10,11 +10,21 @@ Mesh = Mapping[str, int]
 
 
 def ways(axes: Iterable[str], mesh: Mesh) -> int:
-    """Into how many parts these axes split."""
+    """Into how many parts these axes split; of ``x:(2)4``, a part of an axis that the mesh has whole, four."""
     parts = 1
     for axis in axes:
-        parts *= mesh[axis]
+        parts *= mesh[axis] if axis in mesh else int(axis.rpartition(")")[2])
     return parts
+
+
+def halves(axis: str, major: int, mesh: Mesh) -> tuple[str, str]:
+    """An axis as its major part, of this size, and the rest."""
+    return f"{axis}:(1){major}", f"{axis}:({major}){mesh[axis] // major}"
+
+
+def named(axes: Iterable[str], mesh: Mesh) -> Axes:
+    """The mesh's own axes that these are, or are parts of."""
+    return tuple(dict.fromkeys(axis if axis in mesh else axis.partition(":")[0] for axis in axes))
 
 
 def whole(rank: int) -> Sharding:

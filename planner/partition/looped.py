@@ -71,5 +71,5 @@ def _zero(builder: Builder, op: Op, part: Value) -> int:
 
 
 def _sent(builder: Builder, op: Op, window: Window, number: int) -> int:
-    attributes = {"axes": window.axes, "dimensions": ()}
+    attributes = {"axes": window.axes, "dimensions": (), "around": True}
     return builder.op(COLLECTIVE_PERMUTE, (number,), (builder.values[number],), attributes, op.origin)[0]

@@ -9,6 +9,7 @@ from .passes.dead import without_dead
 from .passes.narrow import narrow
 from .passes.same_gathers import share_gathers
 from .passes.scatters import scatter
+from .passes.small_gathers import sum_small_gathers
 from .passes.sums_of_sums import reassociate
 from .spread import spread
 from .target import target
@@ -27,4 +28,5 @@ def partition(graph: Graph, *, platform: str = "tpu", machine: Machine | None = 
     if not goal.is_tpu:
         return local
     local = reassociate(without_dead(share_gathers(local)))
+    local = sum_small_gathers(local)
     return narrow(scatter(local, goal, graph.mesh))

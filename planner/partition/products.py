@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..graph import Axes, Factors, Sharding
+from .convolutions import follow_window
 from .dot import Choice, Loops, choose
 from .dot.problem import Ask
 from .elementwise import replicate
 from .layout import ways
-from .slices import follow_window
 from .strategy import Asked, PartialSum, Strategy
 from .windows import Window
 
@@ -33,9 +33,9 @@ def convolution_rule(asked: Asked) -> Strategy:
     factors = asked.op.factors
     if factors is None:
         return replicate(asked)
-    window = frozenset(factors.permutation)
-    sides = zip((*factors.operands, *factors.results), (*asked.operands, *asked.results), strict=True)
-    if any(axes and window & set(dims) for rule, layout in sides for dims, axes in zip(rule, layout, strict=True)):
+    given = asked.op.attributes
+    sides = zip((*asked.operands[:2], asked.results[0]), ("input", "kernel", "output"), strict=True)
+    if any(layout[dim] for layout, side in sides for dim in given[f"{side}_spatial_dimensions"]):
         return follow_window(asked)
     return dot_rule(asked)
 

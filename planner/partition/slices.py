@@ -1,11 +1,15 @@
-"""Slices, pads and windows: dims that move by a neighbour's rows, and dims that must be whole."""
+"""Slices, pads and windows: dims that are split take rows of their neighbours, or are whole."""
 
 from __future__ import annotations
 
-from ..graph import Sharding
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..graph import Axes, Sharding
 from .elementwise import follow_result
-from .layout import local_shape
-from .strategy import Asked, Strategy
+from .factors import layouts, split_of
+from .layout import local_shape, ways
+from .strategy import Asked, Halo, PartialSum, Strategy
 
 
 def dynamic_slice_rule(asked: Asked) -> Strategy:
@@ -25,15 +29,128 @@ def dynamic_update_rule(asked: Asked) -> Strategy:
     return Strategy(operands=(layout, layout, *scalars), made=(layout,))
 
 
-def follow_window(asked: Asked) -> Strategy:
-    """A convolution whose window's dims are split: as its result lies, the kernel whole."""
-    return follow_result(asked)
+def _without_dims(layout: Sharding, whole: list[bool]) -> Sharding:
+    return tuple(() if gone else axes for axes, gone in zip(layout, whole, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A window along one dim: ``size`` positions ``dilation`` apart, at every ``stride``-th place of the result.
+
+    ``low`` places stand before the first number, ``spread`` is how far apart the numbers themselves are put.
+    """
+
+    size: int = 1
+    stride: int = 1
+    low: int = 0
+    dilation: int = 1
+    spread: int = 1
+
+    def first(self, place: int) -> int:
+        """The first number that a place of the result reads."""
+        return -((self.low - place * self.stride) // self.spread)
+
+    def last(self, place: int) -> int:
+        """The last number that a place of the result reads."""
+        reach = (self.size - 1) * self.dilation
+        return (place * self.stride - self.low + reach) // self.spread
 
 
 def halo_rule(asked: Asked) -> Strategy:
-    """Slices, pads and windows: computed as the result lies."""
-    return follow_result(asked)
+    """Slices, pads and windows are computed as the result lies; split dims that they work along exchange halos."""
+    factors = asked.op.factors
+    if factors is None:
+        return follow_result(asked)
+    moving = set(factors.permutation)
+    split = split_of(factors.results[0], asked.results[0], factors.sizes, asked.mesh) or {}
+    dims = [d for d, own in enumerate(factors.results[0]) if moving & set(own) and asked.results[0][d]]
+    if not dims:
+        return follow_result(asked)
+    if asked.op.kind == "slice" and any(_is_sliver(asked, d) for d in dims):
+        return _sliver(asked)
+    halos = [halo(asked, side, d) for d, side in enumerate(_sides(asked)) if d in dims]
+    if any(h is None for h in halos):
+        return follow_result(asked)
+    return Strategy(
+        operands=layouts(factors.operands, split, factors, asked.mesh),
+        made=asked.results,
+        halos=tuple(h for h in halos if h is not None and h.low + h.high > 0),
+    )
 
 
-def _without_dims(layout: Sharding, whole: list[bool]) -> Sharding:
-    return tuple(() if gone else axes for axes, gone in zip(layout, whole, strict=True))
+def concatenate_rule(asked: Asked) -> Strategy:
+    """As the result lies; along a split dim each operand's rows move by as much as stands before it."""
+    dim = int(asked.op.attributes.get("dimension", 0))
+    layout = asked.results[0]
+    if not layout[dim]:
+        return Strategy(operands=(layout,) * len(asked.operands), made=(layout,))
+    halos, operands, before = [], [], 0
+    for number, value in enumerate(asked.reads):
+        found = _shifted(asked, dim, value.shape[dim], before)
+        whole = tuple(() if d == dim else axes for d, axes in enumerate(layout))
+        operands.append(layout if found is not None else whole)
+        if found is not None and found.low + found.high > 0:
+            halos.append(replace(found, operand=number))
+        before += value.shape[dim]
+    return Strategy(operands=tuple(operands), made=(layout,), halos=tuple(halos))
+
+
+def _shifted(asked: Asked, dim: int, size: int, before: int) -> Halo | None:
+    """The halo of an operand of this size that stands after so many rows of the result."""
+    axes = asked.results[0][dim]
+    parts = ways(axes, asked.mesh)
+    own, made = -(-size // parts), -(-asked.makes[0].shape[dim] // parts)
+    needed = []
+    for i in range(parts):
+        first, last = max(0, i * made - before), min(size, (i + 1) * made - before) - 1
+        needed.append((first, last) if first <= last else (i * own, (i + 1) * own - 1))
+    return neighbours(dim, axes, own, needed)
+
+
+def _is_sliver(asked: Asked, dim: int) -> bool:
+    """Whether what is cut out of a dim is fewer rows than it has parts."""
+    return asked.makes[0].shape[dim] < ways(asked.results[0][dim], asked.mesh)
+
+
+def _sliver(asked: Asked) -> Strategy:
+    """A few rows are cut out where they lie and summed with the others' zeros."""
+    cut = [a != b for a, b in zip(asked.reads[0].shape, asked.makes[0].shape, strict=True)]
+    layout = asked.operands[0]
+    axes = tuple(axis for own, gone in zip(layout, cut, strict=True) if gone for axis in own)
+    made = _without_dims(layout, cut)
+    return Strategy(operands=(layout,), made=(made,), sums=(PartialSum(axes),) if axes else ())
+
+
+def halo(asked: Asked, side: Side, dim: int, out_dim: int | None = None) -> Halo | None:
+    """What rows of its neighbours each part of operand 0 needs along a dim; None where it is nearly all."""
+    out = dim if out_dim is None else out_dim
+    axes = asked.results[0][out]
+    parts = ways(axes, asked.mesh)
+    own, made = (-(-size // parts) for size in (asked.reads[0].shape[dim], asked.makes[0].shape[out]))
+    needed = [(side.first(i * made), side.last((i + 1) * made - 1)) for i in range(parts)]
+    return neighbours(dim, axes, own, needed)
+
+
+def neighbours(dim: int, axes: Axes, own: int, needed: Sequence[tuple[int, int]]) -> Halo | None:
+    """The halo of parts of ``own`` rows that need these rows, first and last; None where it is nearly all."""
+    parts = len(needed)
+    low = max(0, *(i * own - first for i, (first, _) in enumerate(needed[1:], 1)))
+    high = max(0, *(last + 1 - (i + 1) * own for i, (_, last) in enumerate(needed[:-1])))
+    return None if low + high >= (parts - 1) * own else Halo(0, dim, axes, low, high)
+
+
+def _sides(asked: Asked) -> list[Side]:
+    given, rank = asked.op.attributes, len(asked.reads[0].shape)
+    if asked.op.kind == "slice":
+        return [Side(1, s, -b) for b, s in zip(given["start_indices"], given["strides"], strict=True)]
+    if asked.op.kind == "pad":
+        sides = zip(given["edge_padding_low"], given["interior_padding"], strict=True)
+        return [Side(1, 1, low, 1, 1 + between) for low, between in sides]
+    sizes, strides = given["window_dimensions"], given["window_strides"] or (1,) * rank
+    lows = [low for low, _ in given["padding"]] if given.get("padding") else [0] * rank
+    return windows(sizes, strides, lows, given.get("window_dilations") or (1,) * rank)
+
+
+def windows(sizes: Sequence[int], strides: Sequence[int], lows: Sequence[int], dilations: Sequence[int]) -> list[Side]:
+    """The windows of several dims."""
+    return [Side(*side) for side in zip(sizes, strides, lows, dilations, strict=True)]

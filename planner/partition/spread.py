@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..graph import Graph, Op, Sharding, Value
+from ..kinds import KINDS
 from .builder import Builder
+from .halos import exchanged
 from .layout import Mesh, stated, whole
 from .looped import in_loop, product_readers
 from .reshard import SLICE
-from .rules import strategy
+from .rules import RULES, strategy
 from .strategy import Asked, PartialSum, Strategy
 from .target import Target
 
 _LOCAL = ("manual_computation",)
+_SAME_VALUE = ("reshard", "sharding_constraint", "propagation_barrier")
 
 
 def spread(graph: Graph, mesh: Mesh, target: Target) -> Graph:
@@ -55,12 +58,16 @@ class _Writer:
             results=tuple(results),
         )
 
+    def region(self) -> Graph:
+        """The body of a region written for one device, its own collectives under the planner's names."""
+        return self.graph(tuple(self.argument(number) for number in self.source.arguments))
+
     def _laid(self, number: int, layout: Sharding, op: Op | None) -> int:
         origin = op.origin if op is not None else Op(kind="").origin
         return self.builder.reshard(self.at[number], self.source.values[number], self.layouts[number], layout, origin)
 
     def _op(self, op: Op) -> None:
-        if op.kind == "reshard":
+        if op.kind in _SAME_VALUE:
             self.at[op.results[0]] = self._laid(op.operands[0], self.layouts[op.results[0]], op)
         elif op.kind in _LOCAL:
             self._manual(op)
@@ -70,8 +77,18 @@ class _Writer:
             self._plain(op)
 
     def _plain(self, op: Op) -> None:
+        kind = op.kind.replace("_", "-")
+        if kind in KINDS:
+            self._stated(op, kind)
+            return
+        if self._lies_right(op):
+            parts = [self._part(n) for n in op.results]
+            made = self.builder.op(op.kind, [self.at[n] for n in op.operands], parts, op.attributes, op.origin)
+            self.at.update(zip(op.results, made, strict=True))
+            return
         found = self._strategy(op)
         operands = [self._laid(n, layout, op) for n, layout in zip(op.operands, found.operands, strict=True)]
+        operands = exchanged(self.builder, op, operands, found.halos)
         values = self.source.values
         parts = [
             self.builder.part(values[n].shape, values[n].dtype, layout)
@@ -84,6 +101,23 @@ class _Writer:
             made = self.builder.op(op.kind, operands, parts, attributes, op.origin)
         for number, value, layout in zip(op.results, made, found.made, strict=True):
             self._complete(op, number, value, layout, found.sums)
+
+    def _stated(self, op: Op, kind: str) -> None:
+        """A collective that the step itself asks for."""
+        attributes = {"dimensions": (), **op.attributes}
+        parts = [self._part(n) for n in op.results]
+        made = self.builder.op(kind, [self.at[n] for n in op.operands], parts, attributes, op.origin)
+        self.at.update(zip(op.results, made, strict=True))
+
+    def _lies_right(self, op: Op) -> bool:
+        """Whether an operation that works number by number, or on what is whole, has all its tensors alike."""
+        layouts = {self.layouts[n] for n in (*op.operands, *op.results)}
+        if not any(axes for layout in layouts for axes in layout):
+            return True
+        factors = op.factors
+        if len(layouts) > 1 or op.kind in RULES or factors is None:
+            return False
+        return not (factors.replicated or factors.permutation or factors.reduction)
 
     def _complete(self, op: Op, number: int, value: int, layout: Sharding, sums: tuple[PartialSum, ...]) -> None:
         """Sums up what is partial and lays the result out as asked."""
@@ -131,13 +165,14 @@ class _Writer:
         return self.builder.part(value.shape, value.dtype, self.layouts[number])
 
     def _manual(self, op: Op) -> None:
-        """A region whose shapes are already one device's: its operands are laid out as it says."""
+        """A region of one device's shapes: operands are laid out as it says, collectives kept."""
         rows: Mapping[str, tuple[Sharding, ...]] = op.attributes
         operands = [self._laid(n, layout, op) for n, layout in zip(op.operands, rows["in_shardings"], strict=True)]
         parts = [
             self.builder.part(self.source.values[n].shape, self.source.values[n].dtype, layout)
             for n, layout in zip(op.results, rows["out_shardings"], strict=True)
         ]
-        made = self.builder.op(op.kind, operands, parts, op.attributes, op.origin, op.bodies)
+        bodies = tuple(_Writer(body, self.mesh, self.target).region() for body in op.bodies)
+        made = self.builder.op(op.kind, operands, parts, op.attributes, op.origin, bodies)
         for number, value, layout in zip(op.results, made, rows["out_shardings"], strict=True):
             self._complete(op, number, value, layout, ())

@@ -16,20 +16,28 @@ WINDOW_FLOPS_PER_BYTE: Mapping[str, float] = MappingProxyType(
 """Where libtpu 0.0.51 begins to make such loops, found by bisection over the size of products on each chip."""
 
 
+RING_BYTES = 57 * 2**18
+"""Memory that the pieces of one ring share, four more than it has devices: read off libtpu 0.0.51's shapes."""
+LARGE_RING_BYTES = 29 * 2**20
+"""The same on v6e."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """``scatters_whole``: a sum over all devices whose parts are kept apart is one ring's reduce-scatter.
 
     The TPU compiler fuses a sum with the slice of it that a device keeps where it runs over one ring: for every group
-    smaller than the machine, and for all of a machine of one dim, or of two that differ (or two by two). ``devices`` is
-    how many there are. ``window_flops_per_byte`` is how many operations of a product hide a byte of its collective in a
-    loop of permutes; None where the compiler makes no such loops.
+    smaller than the machine, and for all of a machine of one dim, or of two that differ (or two by two chips of one
+    core). ``devices`` is how many there are. ``window_flops_per_byte`` is how many operations of a product hide a byte
+    of its collective in a loop of permutes; None where the compiler makes no such loops. ``ring_bytes`` is what a
+    ring's pieces may fill.
     """
 
     devices: int
     is_tpu: bool = True
     scatters_whole: bool = True
     window_flops_per_byte: float | None = None
+    ring_bytes: int = RING_BYTES
 
 
 def target(platform: str, machine: Machine | None, devices: int) -> Target:
@@ -37,10 +45,13 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
     if machine is None:
         return Target(devices, is_tpu=platform == "tpu")
     sizes = [size for name, size in machine.dims if size > 1 and name not in (CORE, *OUTER)]
-    one_ring = len(sizes) < 2 or (len(sizes) == 2 and (sizes[0] != sizes[1] or sizes == [2, 2]))
+    cores = dict(machine.dims).get(CORE, 1)
+    square = [2, 2] if cores == 1 else []
+    one_ring = len(sizes) < 2 or (len(sizes) == 2 and (sizes[0] != sizes[1] or sizes == square))
     return Target(
         devices=math.prod(machine.sizes),
         is_tpu=machine.platform == "tpu",
         scatters_whole=one_ring,
         window_flops_per_byte=WINDOW_FLOPS_PER_BYTE.get(machine.topology.kind),
+        ring_bytes=LARGE_RING_BYTES if machine.topology.kind == "v6e" else RING_BYTES,
     )

@@ -51,7 +51,7 @@ class _Body:
         return number
 
     def permute(self, value: int, axes: Axes) -> int:
-        attributes = {"axes": axes, "dimensions": ()}
+        attributes = {"axes": axes, "dimensions": (), "around": True}
         return self.op(COLLECTIVE_PERMUTE, (value,), self.values[value], attributes)
 
     def part(self, value: int, dim: int | None, parts: int, count: int = 1) -> int:

@@ -85,15 +85,20 @@ def _tuple(value: Any) -> Any:
     return value if isinstance(value, int) else tuple(value)
 
 
-def splat(attribute: Any) -> dict[str, Any]:
-    """``splat`` of a constant whose elements are all the same number; nothing of another."""
-    attribute = attribute.maybe_downcast()
-    if not isinstance(attribute, ir.DenseElementsAttr) or not attribute.is_splat:
-        return {}
+def value_of(constant: Any) -> Any:
+    """The attribute with a constant's elements; None of those, complex ones, that MLIR's bindings cannot read."""
     try:
-        return {"splat": attribute.get_splat_value().value}
-    except (AttributeError, ValueError):  # of a dtype that Python's bindings have no number for
-        return {"splat": str(attribute.get_splat_value())}
+        return constant.attributes["value"].maybe_downcast()
+    except TypeError:
+        return None
+
+
+def splat(constant: Any) -> dict[str, Any]:
+    """``splat`` of a constant whose elements are all the same number; nothing of another."""
+    value = value_of(constant)
+    if not isinstance(value, ir.DenseElementsAttr) or not value.is_splat:
+        return {}
+    return {"splat": plain(value.get_splat_value())}
 
 
 def reducer(regions: Any) -> dict[str, Any]:

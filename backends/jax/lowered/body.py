@@ -93,7 +93,7 @@ class Body:
         attributes = operation.attributes
         (made,) = self.reading.results(operation, attributes)
         number = self._add(value, made)
-        self._ops.append(Op(kind="constant", results=(number,), attributes=self.reading.constant(attributes)))
+        self._ops.append(Op(kind="constant", results=(number,), attributes=self.reading.constant(operation)))
 
     def _operation(self, operation: Any) -> None:
         attributes = dict(operation.attributes.items())

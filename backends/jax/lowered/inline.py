@@ -12,7 +12,6 @@ from jaxlib.mlir.dialects import sdy
 from ....planner.graph import Sharding
 from .shardings import axes_by_dim, sharding_of
 
-
 LARGE = 20
 """The instructions, arguments among them, from which on XLA leaves a function that several calls share as it is."""
 
@@ -24,9 +23,9 @@ def inline_calls(module: Any, *, large: bool = True) -> None:
     """
     functions = {f.attributes["sym_name"].value: f for f in _operations(module) if f.name == "func.func"}
     inliner = _Inliner(functions, large)
-    for name in functions:
-        inliner.inline_in(name)
     with module.context:
+        for name in functions:
+            inliner.inline_in(name)
         passmanager.PassManager.parse("builtin.module(symbol-dce)").run(module)
 
 
@@ -73,7 +72,8 @@ def _put(function: Any, call: Any) -> None:
         argument.replace_all_uses_with(_as_declared(function, number, operand, call))
     *body, ret = [op.operation for op in block.operations]
     for op in body:
-        op.location = ir.Location.callsite(op.location, [call.location])
+        for each in (op, *_nested(op)):
+            each.location = ir.Location.callsite(each.location, [call.location])
         op.move_before(call)
     for result, value in zip(call.results, list(ret.operands), strict=True):
         result.replace_all_uses_with(value)

@@ -7,6 +7,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from .attributes import plain
+
 CONSTANTS = ("stablehlo.constant", "sdy.constant")
 PASSED_ON = ("stablehlo.convert", "sdy.reshard", "sdy.sharding_constraint", "stablehlo.reshape")
 COUNTED = {"LT": 0, "NE": 0, "LE": 1, "GT": 0, "GE": 1}
@@ -77,4 +79,4 @@ def _constant(value: Any) -> int | None:
     if not _is_constant(value):
         return None
     said = value.owner.attributes["value"].maybe_downcast()
-    return int(said.get_splat_value().value) if isinstance(said, ir.DenseIntElementsAttr) and said.is_splat else None
+    return int(plain(said.get_splat_value())) if isinstance(said, ir.DenseIntElementsAttr) and said.is_splat else None

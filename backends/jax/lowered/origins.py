@@ -11,7 +11,7 @@ from ..program.hlo_source import SourceLine, user_line
 
 
 class Origins:
-    """Reads locations; equal ones once."""
+    """Reads locations; equal ones once. MLIR's bindings tell them apart by their attributes only."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Origin] = {}
@@ -21,10 +21,11 @@ class Origins:
 
     def of(self, location: Any) -> Origin:
         """The origin of an operation at this location."""
-        if location not in self._known:
+        key = location.attr
+        if key not in self._known:
             scope, stack = self._parts(location)
-            self._known[location] = Origin(source=self._line(stack), scope=scope or None)
-        return self._known[location]
+            self._known[key] = Origin(source=self._line(stack), scope=scope or None)
+        return self._known[key]
 
     def _line(self, stack: tuple[SourceLine, ...]) -> str | None:
         if stack not in self._lines:
@@ -34,9 +35,10 @@ class Origins:
 
     def _parts(self, location: Any) -> tuple[str, tuple[SourceLine, ...]]:
         """The name stack and the frames, innermost first; of what was inlined, with its caller's."""
-        if location not in self._read:
-            self._read[location] = self._parted(location)
-        return self._read[location]
+        key = location.attr
+        if key not in self._read:
+            self._read[key] = self._parted(location)
+        return self._read[key]
 
     def _parted(self, location: Any) -> tuple[str, tuple[SourceLine, ...]]:
         if isinstance(location, ir.CallSiteLoc):
@@ -51,9 +53,10 @@ class Origins:
 
     def _stack(self, location: Any) -> tuple[SourceLine, ...]:
         """The frames of a location below its name, innermost first."""
-        if location not in self._stacks:
-            self._stacks[location] = self._frames(location)
-        return self._stacks[location]
+        key = location.attr
+        if key not in self._stacks:
+            self._stacks[key] = self._frames(location)
+        return self._stacks[key]
 
     def _frames(self, location: Any) -> tuple[SourceLine, ...]:
         if isinstance(location, ir.CallSiteLoc):

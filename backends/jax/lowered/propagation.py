@@ -1,4 +1,4 @@
-"""Shardy's passes over a lowered step: its calls inlined, layouts propagated to every value, loop nests said."""
+"""Shardy's passes over a lowered step: layouts propagated to every value, and the loop nest of every operation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ RULES = "func.func(sdy-populate-op-sharding-rules)"
 def propagated(lowered: Any, *, tpu: bool = True) -> Any:
     """A copy of a lowered step's module (``jax.stages.Lowered``) as it stands after Shardy's propagation.
 
-    Calls are inlined first, as the compilers do, so that each caller's values have layouts of their own. Every
-    operation that Shardy knows has its ``sdy.sharding_rule``.
+    What propagation finds depends on what it is given: so calls, operations and their order are first made those that
+    XLA propagates over, with what only the TPUs' compiler rewrites if ``tpu``. The calls that it leaves are inlined
+    afterwards. Every operation that Shardy knows has its ``sdy.sharding_rule``.
     """
     module = lowered.compiler_ir("stablehlo").operation
     with module.context:
@@ -42,4 +43,4 @@ def main_function(module: Any) -> Any:
 
 
 def _is_main(operation: Any) -> bool:
-    return operation.name == "func.func" and operation.attributes["sym_name"].value == "main"
+    return bool(operation.name == "func.func" and operation.attributes["sym_name"].value == "main")

@@ -8,7 +8,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from ....planner.graph import Factors, Sharding, Value
-from .attributes import LEFT_OUT, splat, spread
+from .attributes import LEFT_OUT, splat, spread, value_of
 from .device_groups import axes_of_groups
 from .origins import Origins
 from .shardings import RESHARDS, axes_by_dim, each_sharding, factors
@@ -21,6 +21,7 @@ class Reading:
         self.mesh = mesh
         self.origins = Origins()
         self._attributes: dict[tuple[str, Any], Mapping[str, Any]] = {}
+        self._constants: dict[Any, Mapping[str, Any]] = {}
         self._factors: dict[Any, Factors] = {}
         self._shardings: dict[Any, Sharding] = {}
         self._per_value: dict[Any, tuple[Sharding, ...]] = {}
@@ -37,11 +38,12 @@ class Reading:
 
     def sharding(self, attribute: Any) -> Sharding:
         """A ``sdy.sharding``."""
-        return _once(self._shardings, attribute, axes_by_dim)
+        return _once(self._shardings, attribute, axes_by_dim)  # type: ignore[no-any-return]
 
     def per_value(self, attribute: Any) -> tuple[Sharding, ...]:
         """A ``sdy.sharding_per_value``."""
-        return _once(self._per_value, attribute, lambda a: tuple(self.sharding(s) for s in each_sharding(a)))
+        read = lambda a: tuple(self.sharding(each) for each in each_sharding(a))  # noqa: E731
+        return _once(self._per_value, attribute, read)  # type: ignore[no-any-return]
 
     def results(self, operation: Any, attributes: Mapping[str, Any]) -> list[Value]:
         """The values that an operation makes."""
@@ -73,9 +75,10 @@ class Reading:
             found |= axes_of_groups(attributes["replica_groups"], self.mesh)
         return found
 
-    def constant(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    def constant(self, operation: Any) -> Mapping[str, Any]:
         """What is known of a constant."""
-        return _once(self._attributes, ("value", attributes["value"]), lambda key: splat(key[1]))
+        value = value_of(operation)
+        return {} if value is None else _once(self._constants, value, lambda _: splat(operation))
 
 
 def _once(known: dict[Any, Any], key: Any, read: Callable[[Any], Any]) -> Any:

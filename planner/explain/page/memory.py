@@ -11,6 +11,7 @@ from . import svg
 
 POINTS = 300
 HEIGHT = 260
+COLORS = 12
 MAX_LIMIT_SHARE = 4
 
 
@@ -23,7 +24,7 @@ def memory(estimate: Estimate) -> str:
     top = _top(estimate)
     marks = [*_areas(points, kinds, top), *_limit(estimate, top), *_hovers(points)]
     picture = svg.drawing("".join(marks), svg.WIDTH, HEIGHT, name="memory over the program")
-    legend = svg.legend([(f"kind-{i % 8}", kind) for i, kind in enumerate(kinds)])
+    legend = svg.legend([(f"kind-{i % COLORS}", kind) for i, kind in enumerate(kinds)])
     scale = f'<div class="scale"><span>the step begins</span><span>{_said(estimate)}</span><span>and ends</span></div>'
     return picture + scale + legend
 
@@ -55,7 +56,7 @@ def _areas(points: Sequence[MemoryPoint], kinds: Sequence[str], top: float) -> l
     for i, kind in enumerate(kinds):
         above = [low + point.by_kind.get(kind, 0) for low, point in zip(below, points, strict=True)]
         most = binary(max(point.by_kind.get(kind, 0) for point in points))
-        made.append(svg.path(_outline(below, above, top), f"kind-{i % 8}", f"{kind}: at most {most}"))
+        made.append(svg.path(_outline(below, above, top), f"kind-{i % COLORS}", f"{kind}: at most {most}"))
         below = above
     return made
 

@@ -12,7 +12,7 @@ from ...estimate.as_json import summary, tensor_json
 from ...estimate.figures import Estimate
 from ...network import Network
 from ..rows import Rows, binary, duration, share
-from ..text import headline, tables
+from ..text import headline, notes, tables
 from .memory import memory
 from .timeline import timeline
 from .torus import torus
@@ -25,7 +25,7 @@ def page(estimate: Estimate, network: Network, *, name: str) -> str:
     fits = "fits" if estimate.fits else "misfits"
     sections = [
         f'<h1>{escape(name)}</h1><p class="verdict {fits}">{escape(headline(estimate, name))}</p>',
-        *(f'<p class="note">{escape(note)}</p>' for note in estimate.notes),
+        *(f'<p class="note">{escape(note)}</p>' for note in notes(estimate)),
         _cards(estimate),
         _section("The timeline of a step, predicted", timeline(estimate), ZOOM),
         _section("Memory over the program, predicted", memory(estimate)),

@@ -14,6 +14,7 @@ from . import svg
 COMPUTE = "compute"
 FINEST = 1500
 LANE_HEIGHT = 30
+Run = PredictedKernel | PredictedCollective
 UNITS = ("matrix", "vector", "memory")
 
 
@@ -31,7 +32,7 @@ class Event:
 
 def timeline(estimate: Estimate) -> str:
     """The picture, with a frame that a script lets readers zoom."""
-    total_s = estimate.step_time_s or estimate.comm_s
+    total_s = estimate.step_time_s
     if not total_s:
         return "<p>Nothing here takes time that could be predicted.</p>"
     listed = list(merged(events(estimate), total_s / FINEST))
@@ -52,7 +53,8 @@ def timeline(estimate: Estimate) -> str:
 def events(estimate: Estimate) -> Iterator[Event]:
     """Everything that a step runs, one after another; what a loop repeats stands once, as long as its turns take."""
     now_s = 0.0
-    for run in sorted([*estimate.kernels, *estimate.collectives], key=lambda run: run.position):
+    runs: list[Run] = [*(kernel for kernel in estimate.kernels if kernel.counted), *estimate.collectives]
+    for run in sorted(runs, key=lambda run: run.position):
         if run.total_s:
             lane, color, said = _shown(run)
             yield Event(lane=lane, color=color, begin_s=now_s, took_s=run.total_s, said=said)
@@ -74,7 +76,7 @@ def merged(listed: Iterator[Event], finest_s: float) -> Iterator[Event]:
         yield last
 
 
-def _shown(run: PredictedKernel | PredictedCollective) -> tuple[str, str, str]:
+def _shown(run: Run) -> tuple[str, str, str]:
     """A run's lane, its colour and what is said of it."""
     turns = f" ({run.times} turns of {duration(run.predicted_s)})" if run.times > 1 else ""
     if isinstance(run, PredictedKernel):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ...graph import Axes
-from ..layout import ways
+from ..layout import halves, ways
 from .problem import Ask, Choice, Loops, Reduction, Split, axes_of, dropped, joined, renamed
 
 Solve = Callable[[Ask], Choice]
@@ -97,11 +97,13 @@ def by_contracted(loops: Loops, ask: Ask, matching: bool, solve: Solve) -> Choic
     if matching and any(_of(s, dims) != group for s in (ask.left, ask.right)):
         return None
     result, scattered = _summed_result(loops, ask, group)
+    kept = axes_of(scattered)
+    rest = tuple(axis for axis in axes_of(group) if scattered and axis not in kept)
     inner = _inside(ask, group, _aligned(ask.left, group), _aligned(ask.right, group), result)
     made = solve(inner).within(group, group, {})
-    reduction = Reduction(axes_of(group), scattered)
+    reductions = [Reduction(kept or axes_of(group), scattered), *([Reduction(rest)] if rest else [])]
     left_apart = {f: (*made.made.get(f, ()), *scattered.get(f, ())) for f in {*made.made, *scattered}}
-    return replace(made, made=left_apart, reductions=(reduction, *made.reductions))
+    return replace(made, made=left_apart, reductions=(*reductions, *made.reductions))
 
 
 def _contracted_dims(loops: Loops, ask: Ask) -> tuple[int, ...]:
@@ -119,13 +121,27 @@ def _summed_result(loops: Loops, ask: Ask, group: Split) -> tuple[dict[int, Axes
     taken = axes & set(axes_of(result))
     if not taken:
         return dict(result), {}
-    spare = [a for a in ask.axes if a not in axes_of(result) and a not in axes]
-    if ways(spare, loops.mesh) >= ways(axes, loops.mesh) and len(spare) == len(taken):
-        return renamed(result, dict(zip(sorted(taken), sorted(spare), strict=True))), {}
     covered = {f: own for f, own in result.items() if own and set(own) <= axes}
-    if set(axes_of(covered)) == axes:
+    unsplit = [a for a in sorted(ask.axes) if a not in axes_of(result)]
+    if ways(unsplit, loops.mesh) % ways(axes, loops.mesh) == 0:
+        return _elsewhere(loops, ask, taken, [a for a in unsplit if a not in axes]), {}
+    if axes - set(axes_of(covered)) in (set(), set(unsplit)):
         return {f: own for f, own in result.items() if f not in covered}, covered
     return {}, {}
+
+
+def _elsewhere(loops: Loops, ask: Ask, taken: set[str], spare: list[str]) -> dict[int, Axes]:
+    """The result's split with the axes of the sum replaced by spare ones, or their parts: permuted back later."""
+    names: dict[str, str] = {}
+    for axis in sorted(taken, key=lambda a: -ways((a,), loops.mesh)):
+        size = ways((axis,), loops.mesh)
+        other = next((s for s in spare if ways((s,), loops.mesh) % size == 0), None)
+        if other is None:
+            return {}
+        spare.remove(other)
+        same = ways((other,), loops.mesh) == size
+        names[axis] = other if same or other not in loops.mesh else halves(other, size, loops.mesh)[0]
+    return renamed(ask.result, names)
 
 
 def _of(split: Split, factors: Iterable[int]) -> dict[int, Axes]:
@@ -139,4 +155,8 @@ def _aligned(split: Split, group: Split) -> dict[int, Axes]:
 
 def _inside(ask: Ask, group: Split, left: Split, right: Split, result: Split) -> Ask:
     axes = ask.axes - frozenset(axes_of(group))
+    parts = frozenset(axis for axis in axes_of(result) if axis not in ask.axes)
+    if parts:
+        whole = frozenset(part.partition(":")[0] for part in parts)
+        axes = (axes - whole) | parts if not whole & {*axes_of(left), *axes_of(right)} else axes
     return Ask(left=left, right=right, result=result, axes=axes, outer=joined(ask.outer, group))

@@ -184,17 +184,3 @@ def renamed(split: Split, names: Mapping[str, str]) -> dict[int, Axes]:
 def axes_of(split: Split) -> Axes:
     """All axes of a split."""
     return used(tuple(split.values()))
-
-
-    "Ask",
-    "Choice",
-    "Loops",
-    "Reduction",
-    "Windowed",
-    "axes_of",
-    "cost",
-    "dropped",
-    "joined",
-    "local_shape",
-    "renamed",
-]

@@ -6,7 +6,7 @@ bfloat16 where nothing else reads them, and what is gathered or exchanged on the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...graph import Graph, Op, Value
@@ -18,39 +18,72 @@ PRODUCTS = frozenset({"dot_general", "dot", "convolution"})
 EXCHANGES = frozenset({ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE})
 PASSED = EXCHANGES | {
     *("reshape", "transpose", "copy", "reverse", "slice", "concatenate", "pad", "broadcast_in_dim", "maximum"),
-    *("minimum", "select", "abs", SLICE),
+    *("minimum", "select", "abs", "dynamic_update_slice", SLICE),
 }
 
 
 def narrow(graph: Graph) -> Graph:
     """The graph with its exchanges of product operands in bfloat16, in loops too."""
-    if any(op.bodies for op in graph.ops):
-        ops = (replace(op, bodies=tuple(map(narrow, op.bodies))) if op.bodies else op for op in graph.ops)
-        graph = replace(graph, ops=tuple(ops))
-    if not any(op.kind in EXCHANGES for op in graph.ops):
+    return _narrow(graph, [True] * len(graph.results))
+
+
+def _narrow(graph: Graph, results: Sequence[bool]) -> Graph:
+    if not any(op.bodies or op.kind in EXCHANGES for op in graph.ops):
         return graph
-    rounded = _rounded(graph)
+    told, read = told_apart(graph, results)
+    if any(op.bodies for op in graph.ops):
+        ops = (replace(op, bodies=tuple(_inner(op, told))) if op.bodies else op for op in graph.ops)
+        graph = replace(graph, ops=tuple(ops))
+    rounded = {value for value in read - told if graph.values[value].dtype == WIDE}
     return _Narrowing(graph, rounded).graph() if rounded else graph
 
 
-def _rounded(graph: Graph) -> set[int]:
-    """The wide values that are read by nothing that tells them from their rounded selves."""
-    told: set[int] = set(graph.results)
-    read: set[int] = set()
+def _inner(op: Op, told: set[int]) -> Iterator[Graph]:
+    """The bodies of a loop or branch, narrowed by what reads their results."""
+    for body in op.bodies:
+        slots = [True] * len(body.results)
+        if op.kind == "while":
+            carried = _carried(op, told)[: len(slots)]
+            slots = [a or b in told for a, b in zip(carried, op.results, strict=True)]
+        yield _narrow(body, slots)
+
+
+def told_apart(graph: Graph, results: Sequence[bool]) -> tuple[set[int], set[int]]:
+    """The values that some reader tells from their rounded selves, and all that are read.
+
+    ``results`` says which of the graph's results are told apart by what reads those.
+    """
+    told = {value for value, is_told in zip(graph.results, results, strict=True) if is_told}
+    read = set(graph.results)
     for op in reversed(graph.ops):
-        tells = not _rounds(op) and not (op.kind in PASSED and op.results[0] not in told and op.results[0] in read)
-        for value in op.operands:
-            read.add(value)
-            if tells:
-                told.add(value)
-    return {value for value in read - told if graph.values[value].dtype == WIDE}
+        read.update(op.operands)
+        if op.kind == "while" and op.bodies:
+            carried = _carried(op, told)
+            told.update(value for value, is_told in zip(op.operands, carried, strict=True) if is_told)
+        elif not _cannot_tell(op, told):
+            told.update(op.operands)
+    return told, read
+
+
+def _cannot_tell(op: Op, told: set[int]) -> bool:
+    return _rounds(op) if op.kind in PRODUCTS else op.kind in PASSED and op.results[0] not in told
+
+
+def _carried(op: Op, told: set[int]) -> list[bool]:
+    """What a loop carries is told apart if any turn or what follows the loop does so."""
+    body = op.bodies[0]
+    slots = [value in told for value in op.results]
+    while True:
+        inside, _ = told_apart(body, slots)
+        found = [value in inside for value in body.arguments]
+        grown = [slot or now for slot, now in zip(slots, found, strict=False)]
+        if grown == slots:
+            return found
+        slots = grown
 
 
 def _rounds(op: Op) -> bool:
-    if op.kind == "convert":
-        return False
-    precision = op.attributes.get("precision_config", ())
-    return op.kind in PRODUCTS and all(p == "DEFAULT" for p in precision)
+    return all(precision == "DEFAULT" for precision in op.attributes.get("precision_config", ()))
 
 
 class _Narrowing:

@@ -22,21 +22,36 @@ def share_gathers(graph: Graph) -> Graph:
     heights, lowest = _heights(graph)
     earlier: dict[tuple[object, ...], Op] = {}
     renamed: dict[int, int] = {}
+    turned: dict[int, Op] = {}
     kept: list[Op] = []
     for op in graph.ops:
         op = _renamed(op, renamed)
+        if op.kind == "reverse":
+            turned[op.results[0]] = op
         if op.kind in (ALL_GATHER, COLLECTIVE_PERMUTE):
-            key = (op.kind, op.operands, op.attributes["axes"], op.attributes["dimensions"])
+            turn = turned.get(op.operands[0]) if op.kind == ALL_GATHER else None
+            key = _key(op, turn)
             first = earlier.get(key)
             if first is not None and _near(op, first, heights, lowest):
                 was, now = op.results[0], first.results[0]
-                renamed[was] = now
                 lowest[now] = min(lowest.get(now, 0), lowest.get(was, 0))
+                if turn is not None:
+                    kept.append(replace(turn, operands=(now,), results=(was,)))
+                else:
+                    renamed[was] = now
                 continue
-            earlier[key] = op
+            if turn is None:
+                earlier[key] = op
         kept.append(op)
     results = tuple(renamed.get(value, value) for value in graph.results)
     return replace(graph, ops=tuple(kept), results=results)
+
+
+def _key(op: Op, turn: Op | None) -> tuple[object, ...]:
+    """What makes two gathers equal; one of a reversed value, as a convolution's gradient reads it, is the value's."""
+    operands = turn.operands if turn is not None else op.operands
+    attributes = op.attributes
+    return (op.kind, operands, attributes["axes"], attributes["dimensions"], attributes.get("shift"))
 
 
 def _with_bodies(graph: Graph) -> Graph:

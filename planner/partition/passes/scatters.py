@@ -1,44 +1,121 @@
-"""A sum of which each device keeps its part is a reduce-scatter."""
+"""A sum of which each device keeps its part is a reduce-scatter.
+
+The TPU compiler fuses such a sum with its slice. The ring passes pieces of equal size, a whole number of tiles each, so
+that parts are padded; what of a device's own part the padding moved to its neighbours comes back by a permute.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from ...graph import Graph, Op
-from ...kinds import ALL_REDUCE, REDUCE_SCATTER
+from ...graph import Graph, Op, Value
+from ...kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, REDUCE_SCATTER
 from ..layout import Mesh, ways
 from ..reshard import SLICE
 from ..target import Target
 
+TILE_BYTES, SUBLANES, LANES = 4096, 8, 128
+
 
 def scatter(graph: Graph, target: Target, mesh: Mesh) -> Graph:
     """The graph with reduce-scatters in the place of all-reduces read by one slice along the same axes alone."""
-    readers = Counter(value for op in graph.ops for value in op.operands)
-    readers.update(graph.results)
-    reduces: dict[int, int] = {}
-    ops: list[Op | None] = []
-    for op in graph.ops:
-        if op.bodies:
-            op = replace(op, bodies=tuple(scatter(body, target, mesh) for body in op.bodies))
-        where = reduces.get(op.operands[0]) if op.kind == SLICE and "axes" in op.attributes else None
-        reduce = ops[where] if where is not None else None
-        if reduce is not None and where is not None and _fits(reduce, op, readers, target, mesh):
-            ops[where] = None
-            op = _joined(reduce, op)
-        elif op.kind == ALL_REDUCE:
-            reduces[op.results[0]] = len(ops)
-        ops.append(op)
-    return replace(graph, ops=tuple(op for op in ops if op is not None))
+    return _Scattering(graph, target, mesh).graph()
 
 
-def _fits(reduce: Op, kept: Op, readers: Counter[int], target: Target, mesh: Mesh) -> bool:
-    axes = reduce.attributes["axes"]
-    if set(axes) != set(kept.attributes["axes"]) or readers[reduce.results[0]] != 1:
-        return False
-    return target.is_tpu and (target.scatters_whole or ways(axes, mesh) < target.devices)
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a device keeps: the scattered dim, and by how many of its rows the ring pads it."""
+
+    dim: int
+    padding: int
 
 
-def _joined(reduce: Op, kept: Op) -> Op:
-    attributes = {**reduce.attributes, "dimensions": kept.attributes.get("dimensions", ())}
-    return replace(reduce, kind=REDUCE_SCATTER, results=kept.results, attributes=attributes)
+class _Scattering:
+    """A graph in which sums become reduce-scatters."""
+
+    def __init__(self, graph: Graph, target: Target, mesh: Mesh):
+        self.source = graph
+        self.target = target
+        self.mesh = mesh
+        self.values = list(graph.values)
+        self.readers = Counter(value for op in graph.ops for value in op.operands)
+        self.readers.update(graph.results)
+
+    def graph(self) -> Graph:
+        reduces: dict[int, int] = {}
+        ops: list[Op | None] = []
+        for op in self.source.ops:
+            if op.bodies:
+                op = replace(op, bodies=tuple(scatter(body, self.target, self.mesh) for body in op.bodies))
+            where = reduces.get(op.operands[0]) if op.kind == SLICE and "axes" in op.attributes else None
+            reduce = ops[where] if where is not None else None
+            if reduce is not None and where is not None and self._fits(reduce, op):
+                ops[where] = None
+                ops += self._joined(reduce, op)
+                continue
+            if op.kind == ALL_REDUCE:
+                reduces[op.results[0]] = len(ops)
+            ops.append(op)
+        made = tuple(op for op in ops if op is not None)
+        return replace(self.source, values=tuple(self.values), ops=made)
+
+    def _fits(self, reduce: Op, kept: Op) -> bool:
+        axes, target = reduce.attributes["axes"], self.target
+        if set(axes) != set(kept.attributes["axes"]) or self.readers[reduce.results[0]] != 1:
+            return False
+        if not target.is_tpu or not (target.scatters_whole or ways(axes, self.mesh) < target.devices):
+            return False
+        whole, part = self.values[kept.operands[0]], self.values[kept.results[0]]
+        return whole != part and _in_tiles(part, self._dim(kept))
+
+    def _dim(self, kept: Op) -> int:
+        """The dim that is scattered, the major one where there are several."""
+        shapes = (self.values[kept.operands[0]].shape, self.values[kept.results[0]].shape)
+        return next((d for d, (whole, part) in enumerate(zip(*shapes, strict=True)) if whole != part), 0)
+
+    def _joined(self, reduce: Op, kept: Op) -> Iterator[Op]:
+        dim, part = self._dim(kept), self.values[kept.results[0]]
+        parts = ways(reduce.attributes["axes"], self.mesh)
+        tiles = padding_tiles(part, dim, parts, self.target.ring_bytes) * (parts - 1)
+        attributes = {**reduce.attributes, "dimensions": (dim,)}
+        made = replace(reduce, kind=REDUCE_SCATTER, results=kept.results, attributes=attributes)
+        yield from [made] if tiles == 0 else self._returned(made, part, dim, tiles)
+
+    def _returned(self, made: Op, part: Value, dim: int, tiles: int) -> Iterator[Op]:
+        """The reduce-scatter, then the permute of the tiles that its padding moved away."""
+        strip = Value((tiles, TILE_BYTES * 8 // (part.bits * LANES), LANES), part.dtype)
+        first, cut, sent = (self._add(value) for value in (part, strip, strip))
+        attributes = {"axes": made.attributes["axes"], "dimensions": (dim,)}
+        yield replace(made, results=(first,))
+        yield replace(made, kind="slice", operands=(first,), results=(cut,), attributes={})
+        yield replace(made, kind=COLLECTIVE_PERMUTE, operands=(cut,), results=(sent,), attributes=attributes)
+        yield replace(made, kind="dynamic_update_slice", operands=(first, sent), attributes={})
+
+    def _add(self, value: Value) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+
+def _in_tiles(part: Value, dim: int) -> bool:
+    """Whether a part is whole tiles, in a memory layout that suits: the compiler cuts no tile."""
+    return part.num_bytes >= TILE_BYTES and (len(part.shape) > 2 or part.shape[dim] % SUBLANES == 0)
+
+
+def _unit(part: Value, dim: int) -> int:
+    """How many positions along a dim are one tile's."""
+    from_minor = len(part.shape) - 1 - dim
+    return (LANES, SUBLANES)[from_minor] if from_minor < 2 else 1
+
+
+def padding_tiles(part: Value, dim: int, parts: int, ring_bytes: int) -> int:
+    """By how many tiles a ring with so much memory pads a part: its pieces are as many tiles, or rows of tiles."""
+    flat = len(part.shape) > 2
+    row = TILE_BYTES if flat else max(TILE_BYTES, part.num_bytes * _unit(part, dim) // max(1, part.shape[dim]))
+    rows = -(-part.num_bytes // row)
+    pieces = -(-rows // max(1, ring_bytes // (parts + 4) // row))
+    piece = -(-rows // pieces)
+    if flat and pieces > 1:
+        piece += piece % 2
+    return (pieces * piece - rows) * (row // TILE_BYTES)

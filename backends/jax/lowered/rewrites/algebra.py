@@ -9,9 +9,12 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from ..attributes import plain
 from .rewriter import Number, Rewriter, is_floating, is_used_once, maker, shape_of, splat_of
 
 ADD, MULTIPLY, NEGATE = "stablehlo.add", "stablehlo.multiply", "stablehlo.negate"
+DIVIDE = "stablehlo.divide"
+COMPARE, CONVERT, SELECT = "stablehlo.compare", "stablehlo.convert", "stablehlo.select"
 
 NEUTRAL: Mapping[str, Number] = {
     ADD: 0,
@@ -25,11 +28,23 @@ FOLDED: Mapping[str, Callable[..., Number]] = {
     ADD: operator.add,
     MULTIPLY: operator.mul,
     "stablehlo.subtract": operator.sub,
-    "stablehlo.divide": operator.truediv,
+    DIVIDE: operator.truediv,
     NEGATE: operator.neg,
-    "stablehlo.convert": lambda x: x,
+    CONVERT: lambda x: x,
+    COMPARE: operator.eq,
+    "stablehlo.and": operator.and_,
+    "stablehlo.or": operator.or_,
 }
-"""What scalar constants are computed with; of divisions only those of floating-point numbers."""
+"""What constants are computed with; of divisions only those of floating-point numbers."""
+
+COMPARED: Mapping[str, Callable[[Number, Number], bool]] = {
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+}
 
 
 def combine(op: Any, rewriter: Rewriter) -> bool:
@@ -42,7 +57,21 @@ def combine(op: Any, rewriter: Rewriter) -> bool:
             return True
     if numbers[0] is not None and numbers[1] is None:
         op.operands[0], op.operands[1] = right, left
+    if op.name == MULTIPLY:
+        return _choose(op, rewriter)
     return op.name == ADD and _add_to_scatter(op, rewriter)
+
+
+def _choose(op: Any, rewriter: Rewriter) -> bool:
+    """A product with a predicate as a number is a choice between the other operand and zero."""
+    for value, other in (tuple(op.operands), tuple(op.operands)[::-1]):
+        converted = maker(value, CONVERT)
+        if converted is not None and str(converted.operands[0].type.element_type) == "i1":
+            kind = op.results[0].type
+            zeros = rewriter.spread(rewriter.constant(0, kind.element_type, op), shape_of(op.results[0]), op)
+            rewriter.replace(op, rewriter.create(SELECT, [converted.operands[0], other, zeros], kind, op, {}))
+            return True
+    return False
 
 
 def _add_to_scatter(op: Any, rewriter: Rewriter) -> bool:
@@ -66,13 +95,18 @@ def subtract(op: Any, rewriter: Rewriter) -> bool:
 
 
 def divide(op: Any, rewriter: Rewriter) -> bool:
-    """A product with the reciprocal of a constant."""
-    number, dtype = splat_of(op.operands[1]), op.results[0].type.element_type
-    if not number or not is_floating(dtype):
+    """A product with the reciprocal of a constant; of two divisions in a row, one by the product."""
+    (left, right), kind = op.operands, op.results[0].type
+    if not is_floating(kind.element_type):
         return False
-    reciprocal = rewriter.spread(rewriter.constant(1 / number, dtype, op), shape_of(op.results[0]), op)
-    rewriter.replace(op, rewriter.create(MULTIPLY, [op.operands[0], reciprocal], op.results[0].type, op, {}))
-    return True
+    number, first = splat_of(right), maker(left, DIVIDE)
+    if number:
+        reciprocal = rewriter.spread(rewriter.constant(1 / number, kind.element_type, op), shape_of(left), op)
+        rewriter.replace(op, rewriter.create(MULTIPLY, [left, reciprocal], kind, op, {}))
+    elif first is not None:
+        both = rewriter.create(MULTIPLY, [first.operands[1], right], kind, op, {})
+        rewriter.replace(op, rewriter.create(DIVIDE, [first.operands[0], both], kind, op, {}))
+    return bool(number) or first is not None
 
 
 def convert(op: Any, rewriter: Rewriter) -> bool:
@@ -97,15 +131,29 @@ def select(op: Any, rewriter: Rewriter) -> bool:
 
 
 def fold(op: Any, rewriter: Rewriter) -> bool:
-    """A scalar of constant scalars, computed."""
-    numbers = [splat_of(operand) for operand in op.operands]
+    """What is computed of constants that are the same number everywhere is one."""
+    numbers = [number for operand in op.operands if (number := splat_of(operand)) is not None]
     dtype = op.results[0].type.element_type
-    if shape_of(op.results[0]) or any(number is None for number in numbers) or isinstance(dtype, ir.ComplexType):
+    if len(numbers) < len(op.operands) or not isinstance(dtype, (ir.FloatType, ir.IntegerType)):
         return False
-    if op.name == "stablehlo.divide" and (not is_floating(dtype) or not numbers[1]):
+    if op.name == DIVIDE and (not is_floating(dtype) or not numbers[1]):
         return False
-    rewriter.replace(op, rewriter.constant(FOLDED[op.name](*numbers), dtype, op))
-    return True
+    compute = COMPARED[plain(op.attributes["comparison_direction"])] if op.name == COMPARE else FOLDED[op.name]
+    number = _held(compute(*numbers), dtype)
+    if number is not None:
+        folded = rewriter.constant(number, dtype, op)
+        rewriter.replace(op, rewriter.spread(folded, shape_of(op.results[0]), op))
+    return number is not None
+
+
+def _held(number: Number, dtype: Any) -> Number | None:
+    """A number as a dtype holds it; None where that is not the number itself, save for its fraction."""
+    if is_floating(dtype):
+        return float(number)
+    if dtype.width == 1:
+        return bool(number)
+    low = 0 if dtype.is_unsigned else -(2 ** (dtype.width - 1))
+    return int(number) if math.isfinite(number) and low <= number < 2 ** (dtype.width - 1) else None
 
 
 def is_sum(op: Any) -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..attributes import value_of
+from .rewriter import CONSTANT
+
 KEPT = ("stablehlo.custom_call", "stablehlo.rng", "stablehlo.rng_bit_generator", "stablehlo.iota", "func.call")
 
 
@@ -14,7 +17,7 @@ def without_repetition(module: Any) -> None:
         known: dict[Any, Any] = {}
         for op in list(block.operations)[:-1]:
             operation = op.operation
-            if len(operation.regions) or not len(operation.results) or operation.name in KEPT:
+            if len(operation.regions) or not len(operation.results) or _is_kept(operation):
                 continue
             same = known.setdefault(_key(operation), operation)
             if same != operation:
@@ -22,9 +25,18 @@ def without_repetition(module: Any) -> None:
                     old.replace_all_uses_with(new)
 
 
+def _is_kept(operation: Any) -> bool:
+    return operation.name in KEPT or (operation.name == CONSTANT and value_of(operation) is None)
+
+
 def _key(operation: Any) -> Any:
+    """What an operation computes; itself where its attributes cannot be read, as of complex constants."""
     types = tuple(result.type for result in operation.results)
-    return operation.name, tuple(operation.operands), types, tuple(operation.attributes.items())
+    try:
+        attributes = tuple(operation.attributes.items())
+    except TypeError:
+        return operation
+    return operation.name, tuple(operation.operands), types, attributes
 
 
 def _blocks(operation: Any) -> Iterator[Any]:

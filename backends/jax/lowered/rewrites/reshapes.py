@@ -6,7 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxlib.mlir import ir
+
 from .rewriter import BROADCAST, CONSTANT, DIMS, RESHAPE, Rewriter, made_by, maker, shape_of, splat_of, tensor_type
+
+IOTA, IOTA_DIM = "stablehlo.iota", "iota_dimension"
 
 ELEMENTWISE = frozenset(
     f"stablehlo.{name}"
@@ -29,7 +33,10 @@ def broadcast(op: Any, rewriter: Rewriter) -> None:
     kept = [i for i, size in enumerate(shape_of(source)) if size != 1]
     if len(kept) < len(dims):
         source, dims = rewriter.reshaped(source, _proper(shape_of(source)), op), [dims[i] for i in kept]
-    inner = maker(source, BROADCAST)
+    inner, counted = maker(source, BROADCAST), maker(source, IOTA)
+    if counted is not None:
+        rewriter.replace(op, _iota(op, rewriter, dims[counted.attributes[IOTA_DIM].value]))
+        return
     if inner is not None:
         source, dims = inner.operands[0], [dims[i] for i in inner.attributes[DIMS]]
     if source != op.operands[0]:
@@ -41,6 +48,8 @@ def reshape(op: Any, rewriter: Rewriter) -> None:
     source, shape = op.operands[0], shape_of(op.results[0])
     if shape_of(source) == shape or maker(source, RESHAPE) is not None:
         rewriter.replace(op, rewriter.reshaped(source, shape, op))
+    elif maker(source, IOTA) is not None and _proper(shape_of(source)) == shape:
+        rewriter.replace(op, _iota(op, rewriter, _same_dim(made_by(source).attributes[IOTA_DIM].value, source, shape)))
     elif splat_of(source) is not None and maker(source, BROADCAST) is not None:
         rewriter.replace(op, rewriter.spread(made_by(source).operands[0], shape, op))
 
@@ -60,6 +69,19 @@ def sink(op: Any, rewriter: Rewriter) -> None:
     kind = tensor_type(shape, op.results[0].type.element_type)
     inner = rewriter.create(op.name, operands, kind, op, dict(op.attributes.items()))
     rewriter.replace(op, rewriter.reshaped(inner, shape_of(op.results[0]), op))
+
+
+def _iota(op: Any, rewriter: Rewriter, dim: int) -> Any:
+    """Numbers counted along a dim, in place of the result of ``op``."""
+    attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), dim)
+    return rewriter.create(IOTA, [], op.results[0].type, op, {IOTA_DIM: attribute})
+
+
+def _same_dim(dim: int, source: Any, shape: tuple[int, ...]) -> int:
+    """Where a dim stands in a shape that differs from the source's in dims of size one only; 0 for one of those."""
+    before = len(_proper(shape_of(source)[:dim]))
+    proper = [i for i, size in enumerate(shape) if size != 1]
+    return proper[before] if shape_of(source)[dim] != 1 else 0
 
 
 def _proper(shape: tuple[int, ...]) -> tuple[int, ...]:

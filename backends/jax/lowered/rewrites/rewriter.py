@@ -7,6 +7,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from ..attributes import value_of
+
 RESHAPE = "stablehlo.reshape"
 BROADCAST = "stablehlo.broadcast_in_dim"
 CONSTANT = "stablehlo.constant"
@@ -24,7 +26,12 @@ class Rewriter:
     def create(self, name: str, operands: Sequence[Any], kind: Any, at: Any, attributes: Mapping[str, Any]) -> Any:
         """The value of a new operation, which stands where ``at`` does and was written where that was."""
         new = ir.Operation.create(
-            name, results=[kind], operands=operands, attributes=attributes, loc=at.location, ip=ir.InsertionPoint(at)
+            name,
+            results=[kind],
+            operands=operands,
+            attributes=dict(attributes),
+            loc=at.location,
+            ip=ir.InsertionPoint(at),
         )
         self.made.append(new)
         return new.results[0]
@@ -96,8 +103,8 @@ def splat_of(value: Any) -> Number | None:
         found = made_by(found.operands[0])
     if found is None or found.name != CONSTANT:
         return None
-    said = ir.DenseElementsAttr(found.attributes["value"])
-    number = said.get_splat_value() if said.is_splat else None
+    said = value_of(found)
+    number = said.get_splat_value() if isinstance(said, ir.DenseElementsAttr) and said.is_splat else None
     return number.value if isinstance(number, (ir.BoolAttr, ir.IntegerAttr, ir.FloatAttr)) else None
 
 

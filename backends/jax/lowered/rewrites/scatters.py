@@ -8,16 +8,17 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from . import whole_scatters
 from .rewriter import Rewriter, shape_of, splat_of, tensor_type
 
 
 def scatter(op: Any, rewriter: Rewriter) -> None:
     """The gradient of picking one number of each row, as a choice between the number and zero."""
-    if len(op.operands) != 3:
+    if len(op.operands) != 3 or whole_scatters.scatter(op, rewriter):
         return
     zeros, indices, updates = op.operands
     numbers = stablehlo.ScatterDimensionNumbers(op.attributes["scatter_dimension_numbers"])
-    rows = shape_of(zeros)[:-1]
+    rows = shape_of(zeros)[:-1] if shape_of(zeros) else ()
     along = list(range(len(rows)))
     if splat_of(zeros) != 0 or math.prod(shape_of(updates)) != math.prod(rows) or not rows:
         return

@@ -7,12 +7,11 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from . import algebra
+from . import algebra, scatters, whole_scatters
 from .common import without_repetition
 from .products import transpose
 from .reshapes import ELEMENTWISE, broadcast, reshape, sink
 from .rewriter import BROADCAST, RESHAPE, Rewriter
-from .scatters import scatter
 
 NESTING = ("func.func", "stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
 
@@ -26,9 +25,10 @@ ALGEBRA: Mapping[str, Callable[[Any, Rewriter], bool]] = {
     "chlo.square": algebra.square,
 }
 
-STRUCTURE: Mapping[str, Callable[[Any, Rewriter], None]] = {
+STRUCTURE: Mapping[str, Callable[[Any, Rewriter], object]] = {
     BROADCAST: broadcast,
     RESHAPE: reshape,
+    "stablehlo.scatter": whole_scatters.scatter,
     "stablehlo.transpose": transpose,
     **dict.fromkeys(ELEMENTWISE, sink),
 }
@@ -36,7 +36,7 @@ STRUCTURE: Mapping[str, Callable[[Any, Rewriter], None]] = {
 
 def simplify(module: Any, *, tpu: bool) -> None:
     """Rewrites a module in place, as the compilers do, and as the one for TPUs does beside."""
-    structure = {**STRUCTURE, "stablehlo.scatter": scatter} if tpu else STRUCTURE
+    structure = {**STRUCTURE, "stablehlo.scatter": scatters.scatter} if tpu else STRUCTURE
     with module.context, ir.Location.unknown():
         without_repetition(module)
         for operation in list(_nested(module)):
@@ -44,7 +44,7 @@ def simplify(module: Any, *, tpu: bool) -> None:
         without_repetition(module)
 
 
-def _rewrite(operation: Any, structure: Mapping[str, Callable[[Any, Rewriter], None]]) -> None:
+def _rewrite(operation: Any, structure: Mapping[str, Callable[[Any, Rewriter], object]]) -> None:
     """Applies the rules to an operation, then to those that they make of it."""
     pending = [operation]
     while pending:

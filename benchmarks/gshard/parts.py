@@ -1,0 +1,60 @@
+"""The parts of a Transformer and an MoE layer, told apart by the function of the model that asked for an operation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from functools import cache
+from types import ModuleType
+
+from meshwright.backends.jax.models import gates, layers, moe
+
+FFN, PROJECTIONS, ATTENTION, EXPERTS = "dense feed-forward", "projections", "attention", "experts' feed-forward"
+EINSUMS, GATING, EXCHANGE = "gate einsums", "gating: cumsum, argmax, one-hot", "dispatch and combine"
+REST, SUMS = "norms, residuals", "statistics' all-reduces"
+PARTS = (FFN, PROJECTIONS, ATTENTION, EXPERTS, EINSUMS, GATING, EXCHANGE, REST, SUMS)
+
+
+def part_of(source: str | None, scope: str | None) -> str:
+    """The part of the layers that an operation belongs to, by its source line and its name stack."""
+    function = asked_by(source or "")
+    if function == "feed_forward":
+        return FFN
+    if function == "experts":
+        return EXPERTS
+    if function == "attention":
+        return PROJECTIONS if any(word in (scope or "") for word in ("MND", "NDM")) else ATTENTION
+    if function == "segment_mask":
+        return ATTENTION
+    if function in ("dispatch", "combine") or "GSM,ME" in (scope or ""):
+        return EINSUMS
+    return GATING if function in gating() else REST
+
+
+def asked_by(source: str) -> str:
+    """The function of the models that a source line (``.../moe.py:62``) stands in; the empty string for another."""
+    file, _, line = source.rpartition(":")
+    for name, path, first, last in functions():
+        if file == path and first <= int(line) < last:
+            return name
+    return ""
+
+
+@cache
+def functions() -> tuple[tuple[str, str, int, int], ...]:
+    """The models' functions: name, file, first line and the one after the last."""
+    return tuple(_functions((layers, moe, gates)))
+
+
+def _functions(modules: Iterable[ModuleType]) -> Iterator[tuple[str, str, int, int]]:
+    for module in modules:
+        for name, function in inspect.getmembers(module, inspect.isfunction):
+            if function.__module__ == module.__name__:
+                lines, first = inspect.getsourcelines(function)
+                yield name, str(module.__file__), first, first + len(lines)
+
+
+@cache
+def gating() -> frozenset[str]:
+    inside = {name for name, f in inspect.getmembers(gates, inspect.isfunction) if f.__module__ == gates.__name__}
+    return frozenset(inside | {"gate", "_report", "_share", "moe_layer"})

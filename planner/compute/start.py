@@ -1,0 +1,33 @@
+"""Where a fit begins: coefficients from what is published of a chip."""
+
+from __future__ import annotations
+
+from ..chip import MIB, Chip
+from .coefficients import Coefficients
+
+CLOCK_HZ = 1e9
+"""Of a chip whose clock is not published: only where the fit begins hangs on it."""
+
+HBM_BYTES_PER_S, FLOPS_PER_S = 5e11, 1e14
+SMALL_VMEM_BYTES = 32 * MIB
+
+
+def first_guess(chip: Chip) -> Coefficients:
+    """Coefficients at the chip's published peaks; windows and waits are round figures."""
+    clock_hz = chip.clock_hz or CLOCK_HZ
+    vmem_bytes = chip.vmem_bytes or 0
+    roomy = vmem_bytes > SMALL_VMEM_BYTES
+    return Coefficients(
+        byte_cycles=clock_hz / (chip.hbm_bytes_per_s or HBM_BYTES_PER_S),
+        step_cycles=1000.0,
+        near_step_cycles=200.0,
+        start_cycles=100.0,
+        register_cycles=0.5,
+        multiply_add_cycles=2 * clock_hz / (chip.peak_flops_per_s("bfloat16") or FLOPS_PER_S),
+        loop_window_bytes=8.0 * MIB,
+        single_window_bytes=0.5 * MIB,
+        product_window_bytes=3.0 * MIB,
+        fill_bytes=4.0 * MIB,
+        near_bytes=vmem_bytes / 2 if roomy else 0.0,
+        near_total_bytes=vmem_bytes * 0.85 if roomy else 0.0,
+    )

@@ -1,0 +1,73 @@
+"""Convolutions whose window's dims are split: each device takes rows of its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..graph import Axes
+from .elementwise import replicate
+from .factors import kept, layouts, split_of
+from .layout import ways
+from .slices import Side, halo, neighbours
+from .strategy import Asked, Halo, PartialSum, Strategy
+
+
+def follow_window(asked: Asked) -> Strategy:
+    """A convolution as its result lies, its images split so too; a kernel's gradient is a sum over what is split."""
+    factors = asked.op.factors
+    if factors is None:
+        return replicate(asked)
+    images = split_of(factors.operands[0], asked.operands[0], factors.sizes, asked.mesh) or {}
+    result = split_of(factors.results[0], asked.results[0], factors.sizes, asked.mesh) or {}
+    summed = kept(images, factors.reduction)
+    halos, turned = tuple(_halos(asked)), tuple(_gradient_halos(asked))
+    operands = layouts(factors.operands, {**result, **summed}, factors, asked.mesh)
+    made = layouts(factors.results, {**result, **summed}, factors, asked.mesh)
+    around = {axis for h in turned for axis in h.axes}
+    sums = [tuple(axis for axes in summed.values() for axis in axes if axis not in around)]
+    if turned:
+        operands = asked.operands
+        sums += [h.axes for h in turned]
+    return Strategy(
+        operands=operands,
+        made=made,
+        sums=tuple(PartialSum(axes) for axes in sums if axes),
+        halos=tuple(h for h in (*halos, *turned) if h.low + h.high > 0),
+    )
+
+
+def _halos(asked: Asked) -> Iterator[Halo]:
+    given: Mapping[str, Any] = asked.op.attributes
+    inputs, outputs = given["input_spatial_dimensions"], given["output_spatial_dimensions"]
+    for side, dim, out in zip(_sides(asked), inputs, outputs, strict=True):
+        found = halo(asked, side, dim, out) if asked.results[0][out] else None
+        if found is not None:
+            yield found
+
+
+def _gradient_halos(asked: Asked) -> Iterator[Halo]:
+    """The halos of a convolution whose kernel is split along its window as the images are: the kernel's gradient."""
+    given: Mapping[str, Any] = asked.op.attributes
+    inputs, windows = given["input_spatial_dimensions"], given["kernel_spatial_dimensions"]
+    places = [asked.makes[0].shape[d] for d in given["output_spatial_dimensions"]]
+    for side, dim, window, count in zip(_sides(asked), inputs, windows, places, strict=True):
+        axes: Axes = asked.operands[1][window]
+        if axes and axes == asked.operands[0][dim]:
+            parts = ways(axes, asked.mesh)
+            own, kernel = (-(-v.shape[d] // parts) for v, d in zip(asked.reads[:2], (dim, window), strict=True))
+            piece = Side(kernel, side.stride, side.low, side.dilation, side.spread)
+            moved = [
+                Side(piece.size, piece.stride, side.low - i * kernel * side.dilation, side.dilation, side.spread)
+                for i in range(parts)
+            ]
+            found = neighbours(dim, axes, own, [(m.first(0), m.last(count - 1)) for m in moved])
+            yield found if found is not None else Halo(0, dim, axes, 0, 0)
+
+
+def _sides(asked: Asked) -> list[Side]:
+    given = asked.op.attributes
+    sizes = [asked.reads[1].shape[d] for d in given["kernel_spatial_dimensions"]]
+    lows = [low for low, _ in given["padding"]]
+    sides = zip(sizes, given["window_strides"], lows, given["rhs_dilation"], given["lhs_dilation"], strict=True)
+    return [Side(*side) for side in sides]

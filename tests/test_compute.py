@@ -1,0 +1,213 @@
+"""What kernels take: work counted by hand, laws that prices obey, tables, fits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from meshwright.planner.catalogue import catalogue
+from meshwright.planner.chip import Chip
+from meshwright.planner.compute import KernelPrice, dump, load, price, shipped, speed_of
+from meshwright.planner.compute.calibration import Calibration, FitError
+from meshwright.planner.compute.coefficients import Coefficients
+from meshwright.planner.compute.demand import demanded
+from meshwright.planner.compute.fit import Measured, errors, fit, predicted_cycles
+from meshwright.planner.compute.products import product_of
+from meshwright.planner.compute.start import first_guess
+from meshwright.planner.compute.work import padded_bytes, work_of
+from meshwright.planner.fusion import fuse
+from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.kernels import Program
+
+MIB = 2**20
+
+
+def graph(*ops: tuple[str, tuple[int, ...], Value, dict[str, object]], arguments: tuple[Value, ...]) -> Graph:
+    """Operations that each make one value; values are numbered arguments first."""
+    values = [*arguments, *(value for _, _, value, _ in ops)]
+    made = tuple(
+        Op(kind=kind, operands=operands, results=(len(arguments) + i,), attributes=said)
+        for i, (kind, operands, _, said) in enumerate(ops)
+    )
+    return Graph(values=tuple(values), ops=made, arguments=tuple(range(len(arguments))), results=(len(values) - 1,))
+
+
+def product(rows: int, depth: int, columns: int, dtype: str = "bf16") -> Graph:
+    left, right = Value((rows, depth), dtype), Value((depth, columns), dtype)
+    said = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    return graph(("dot_general", (0, 1), Value((rows, columns), dtype), said), arguments=(left, right))
+
+
+def chain(rows: int, arrays: int, steps: int = 2) -> Graph:
+    """``steps`` additions over ``arrays`` arrays of [rows, 1024]."""
+    one = Value((rows, 1024), "f32")
+    ops = [("add", (0, arrays - 1), one, {})]
+    ops += [("add", (arrays + i, (i + 1) % arrays), one, {}) for i in range(steps - 1)]
+    return graph(*ops, arguments=(one,) * arrays)
+
+
+def seconds(prices: tuple[KernelPrice, ...]) -> float:
+    return sum(each.seconds * each.times for each in prices)
+
+
+def chip(name: str) -> Chip:
+    return catalogue()[name]
+
+
+def test_bytes_are_padded_to_tiles_in_the_layout_that_wastes_least() -> None:
+    assert padded_bytes(Value((1024, 1024), "f32")) == 4 * MIB
+    assert padded_bytes(Value((1024, 1024), "bf16")) == 2 * MIB
+    assert padded_bytes(Value((1024, 3), "f32")) == 1024 * 8 * 4
+    assert padded_bytes(Value((), "f32")) == 128 * 4
+    assert padded_bytes(Value((16, 512, 2, 64), "f32")) == 16 * 512 * 2 * 64 * 4
+
+
+@given(st.lists(st.integers(1, 300), min_size=2, max_size=4))
+def test_padding_never_takes_away_and_whole_tiles_need_none(shape: list[int]) -> None:
+    value = Value(tuple(shape), "f32")
+    assert padded_bytes(value) >= value.num_bytes
+    whole = Value((shape[0] * 8, shape[1] * 128), "f32")
+    assert padded_bytes(whole) == whole.num_bytes
+
+
+def test_a_product_is_counted_in_whole_squares() -> None:
+    g = product(4096, 64, 200)
+    found = product_of(g, g.ops[0])
+    assert (found.rows, found.depth, found.columns) == (4096, 64, 200)
+    assert found.multiply_adds == 4096 * 64 * 200
+    assert found.padded(128) == 4096 * 128 * 200  # rows held, columns streamed: 200 need no whole square
+    assert found.padded(1) == found.multiply_adds
+
+
+def test_the_highest_precision_takes_six_passes() -> None:
+    g = product(256, 256, 256, "f32")
+    precise = replace(g.ops[0], attributes={**g.ops[0].attributes, "precision_config": ("HIGHEST", "HIGHEST")})
+    assert product_of(g, precise).passes == 6
+    assert product_of(g, g.ops[0]).passes == 1
+
+
+def test_of_an_array_from_which_it_cuts_a_piece_a_kernel_reads_the_piece() -> None:
+    whole, piece = Value((4096, 1024), "f32"), Value((64, 1024), "f32")
+    said = {"start_indices": (0, 0), "limit_indices": (64, 1024), "strides": (1, 1)}
+    g = graph(
+        ("exponential", (0,), whole, {}), ("slice", (1,), piece, said), ("tanh", (2,), piece, {}), arguments=(whole,)
+    )
+    need = demanded(g, g.ops, g.results)
+    assert need[0] == need[1] == 64 * 1024
+    (kernel,) = fuse(g).kernels
+    work = work_of(g, kernel)
+    assert work.reads == (64 * 1024 * 4,)
+
+
+@pytest.mark.parametrize("name", sorted(catalogue()))
+def test_every_topology_gives_seconds_and_says_where_from(name: str) -> None:
+    known = chip(name)
+    prices = price(fuse(product(1024, 1024, 1024)), known)
+    assert 0 < seconds(prices) < 1
+    assert prices[0].flops == 2 * 1024**3
+    assert speed_of(known).source
+
+
+@pytest.mark.parametrize("name", ["v3", "v4", "v5e", "v5p", "v6e"])
+def test_large_products_come_near_the_peak_and_never_above_it(name: str) -> None:
+    known = chip(name)
+    peak = known.peak_flops_per_s("bfloat16")
+    rate = 2 * 4096**3 / seconds(price(fuse(product(4096, 4096, 4096)), known))
+    assert peak is not None
+    assert 0.5 * peak < rate < 1.1 * peak
+
+
+@pytest.mark.parametrize("name", ["v3", "v5e", "v5p", "v6e"])
+def test_elementwise_work_takes_what_its_bytes_take_however_many_operations_it_is(name: str) -> None:
+    known = chip(name)
+    (short,), (long,) = price(fuse(chain(16384, 2)), known), price(fuse(chain(16384, 2, 6)), known)
+    assert long.seconds == pytest.approx(short.seconds, rel=0.1)
+    assert short.bound == "memory"
+    moved = 3 * 16384 * 1024 * 4
+    assert short.num_bytes == moved
+    assert known.hbm_bytes_per_s is not None
+    assert 0.5 < moved / short.seconds / known.hbm_bytes_per_s < 1.1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(["v3", "v5e", "h100"]), st.integers(1, 12), st.integers(2, 4))
+def test_more_rows_and_more_arrays_never_take_less(name: str, rows: int, arrays: int) -> None:
+    known = chip(name)
+    here = seconds(price(fuse(chain(rows * 256, arrays, 4)), known))
+    assert seconds(price(fuse(chain(rows * 256 + 256, arrays, 4)), known)) >= here
+    assert seconds(price(fuse(chain(rows * 256, arrays + 1, 4)), known)) >= here
+
+
+def test_loops_count_by_their_turns() -> None:
+    body = chain(1024, 2)
+    loop = Op(kind="while", operands=(0, 1), results=(2, 3), bodies=(replace(body, results=(2, 3)),), trips=9)
+    g = Graph(values=(*body.values[:2], *body.values[:2]), ops=(loop,), arguments=(0, 1), results=(2, 3))
+    inside = price(fuse(replace(body, results=(2, 3))), chip("v5e"))
+    assert seconds(price(fuse(g), chip("v5e"))) == pytest.approx(9 * seconds(inside))
+
+
+def test_gathers_are_priced_by_their_bytes_and_marked() -> None:
+    table, ids, rows = Value((32000, 1024), "f32"), Value((512, 1), "s32"), Value((512, 1024), "f32")
+    (found,) = price(fuse(graph(("gather", (0, 1), rows, {}), arguments=(table, ids))), chip("v5e"))
+    assert not found.counted
+    assert 0 < found.seconds < 1e-4
+
+
+def test_reshapes_are_free() -> None:
+    g = graph(("reshape", (0,), Value((1024, 2048), "f32"), {}), arguments=(Value((2048, 1024), "f32"),))
+    assert seconds(price(fuse(g), chip("v5e"))) == 0
+
+
+def test_what_was_just_made_is_at_hand_where_vector_memory_is_large() -> None:
+    hidden = Value((1024, 4096), "bf16")
+    x, up, down = Value((1024, 1024), "bf16"), Value((1024, 4096), "bf16"), Value((4096, 1024), "bf16")
+    said = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    g = graph(("dot_general", (0, 1), hidden, said), ("dot_general", (3, 2), x, said), arguments=(x, up, down))
+    roomy = price(fuse(g), chip("v5e"))
+    assert roomy[1].num_bytes < price(fuse(g), chip("v3"))[1].num_bytes
+
+
+@pytest.mark.parametrize("name", ["v3", "v4", "v5e", "v5p", "v6e", "tpu7x"])
+def test_tables_ship_with_the_error_of_their_fit_on_programs_that_it_did_not_see(name: str) -> None:
+    table = shipped(chip(name).jax_kind)
+    assert table is not None
+    assert table.compiler.startswith("libtpu ")
+    assert table.error.programs >= 20
+    assert 0 < table.error.median < 0.15
+    assert load(dump(table)) == table
+
+
+def test_what_is_no_calibration_is_refused() -> None:
+    for text in ("", "[]", "coefficients: 3", "jax_kind: x\ncoefficients: {byte_cycles: 1}"):
+        with pytest.raises(ValueError, match="no calibration"):
+            load(text)
+
+
+def test_a_fit_finds_the_numbers_that_made_the_cycles() -> None:
+    true = first_guess(chip("v3"))
+    programs = [fuse(chain(rows, arrays)) for rows in (256, 2048, 16384) for arrays in (2, 3)]
+    programs += [fuse(product(n, k, n)) for n in (512, 2048) for k in (512, 4096)]
+    measured = [Measured(name=str(i), program=p, cycles=predicted_cycles(p, true, 128)) for i, p in enumerate(programs)]
+    begin = replace(true, byte_cycles=true.byte_cycles * 2, multiply_add_cycles=true.multiply_add_cycles / 2)
+    found = fit(measured, begin, 128)
+    assert errors(measured, found, 128)[0] < 0.03
+    assert found.byte_cycles == pytest.approx(true.byte_cycles, rel=0.1)
+    assert found.multiply_add_cycles == pytest.approx(true.multiply_add_cycles, rel=0.1)
+
+
+def test_a_calibration_of_ones_own_is_used_in_place_of_the_table() -> None:
+    slow = Coefficients(**{name: 10 * value for name, value in asdict(first_guess(chip("v5e"))).items()})
+    own = Calibration(
+        jax_kind="TPU v5 lite",
+        topology="v5e:2x2",
+        compiler="libtpu 0",
+        programs=1,
+        error=FitError(programs=1, median=0.5, p95=0.5),
+        coefficients=slow,
+    )
+    program: Program = fuse(product(2048, 2048, 2048))
+    assert seconds(price(program, chip("v5e"), own)) > 3 * seconds(price(program, chip("v5e")))
+    assert math.isfinite(seconds(price(program, chip("v5e"), own)))

@@ -1,0 +1,235 @@
+"""Kernels made of a device's graph: small graphs whose kernels are known from the TPU compiler's programs, and laws."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from meshwright.planner.fusion import fuse
+from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.kernels import Kernel, Program
+
+
+class Writer:
+    """A graph as it is written down: ``arg`` and ``op`` return the numbers of values."""
+
+    def __init__(self) -> None:
+        self.values: list[Value] = []
+        self.ops: list[Op] = []
+        self.arguments: list[int] = []
+
+    def arg(self, *shape: int, dtype: str = "f32") -> int:
+        self.arguments.append(self._value(shape, dtype))
+        return self.arguments[-1]
+
+    def op(self, kind: str, *operands: int, shape: tuple[int, ...] | None = None, dtype: str = "", **said: Any) -> int:
+        like = self.values[operands[0]] if operands else Value((), "f32")
+        result = self._value(like.shape if shape is None else shape, dtype or like.dtype)
+        self.ops.append(Op(kind=kind, operands=operands, results=(result,), attributes=said))
+        return result
+
+    def scalar(self, value: float) -> int:
+        return self.op("constant", shape=(), dtype="f32", splat=value)
+
+    def spread(self, value: int, *shape: int, dims: tuple[int, ...] = ()) -> int:
+        return self.op("broadcast_in_dim", value, shape=shape, broadcast_dimensions=dims)
+
+    def total(self, value: int, *dims: int, reducer: str = "add") -> int:
+        kept = tuple(s for d, s in enumerate(self.values[value].shape) if d not in dims)
+        return self.op("reduce", value, self.scalar(0.0), shape=kept, dimensions=dims, reducer=reducer)
+
+    def dot(self, left: int, right: int, left_dim: int = 1, right_dim: int = 0, **said: Any) -> int:
+        shape = (self.values[left].shape[1 - left_dim], self.values[right].shape[1 - right_dim])
+        said |= {"lhs_contracting_dimensions": (left_dim,), "rhs_contracting_dimensions": (right_dim,)}
+        return self.op("dot_general", left, right, shape=shape, **said)
+
+    def graph(self, *results: int) -> Graph:
+        return Graph(values=tuple(self.values), ops=tuple(self.ops), arguments=tuple(self.arguments), results=results)
+
+    def _value(self, shape: tuple[int, ...], dtype: str) -> int:
+        self.values.append(Value(tuple(shape), dtype))
+        return len(self.values) - 1
+
+
+def kinds(program: Program, kernel: Kernel) -> Counter[str]:
+    return Counter(program.graph.ops[number].kind for number in kernel.ops)
+
+
+def all_kinds(program: Program) -> list[set[str]]:
+    return [set(kinds(program, kernel)) for kernel in program.kernels]
+
+
+def test_a_chain_is_one_kernel_that_writes_only_its_end() -> None:
+    g = Writer()
+    x = g.arg(64, 256)
+    end = g.op("tanh", g.op("multiply", g.op("exponential", x), x))
+    program = fuse(g.graph(end))
+    assert len(program.kernels) == 1
+    assert program.kernels[0].reads == (x,)
+    assert program.kernels[0].writes == (end,)
+
+
+def test_what_a_chain_starts_from_is_computed_anew_for_each_product_that_reads_it() -> None:
+    g = Writer()
+    x, w, v = g.arg(64, 256), g.arg(256, 128), g.arg(256, 512)
+    lifted = g.op("exponential", x)
+    program = fuse(g.graph(g.dot(lifted, w), g.dot(lifted, v)))
+    assert all_kinds(program) == [{"exponential", "dot_general"}] * 2
+    assert all(lifted not in kernel.writes for kernel in program.kernels)
+
+
+def test_what_follows_a_product_is_computed_behind_it() -> None:
+    g = Writer()
+    x, w, y = g.arg(64, 256), g.arg(256, 128), g.arg(64, 128)
+    end = g.op("add", g.op("tanh", g.dot(x, w)), y)
+    (kernel,) = fuse(g.graph(end)).kernels
+    assert kernel.writes == (end,)
+    assert set(kernel.reads) == {x, w, y}
+
+
+def test_of_two_products_that_are_added_one_takes_the_sum() -> None:
+    g = Writer()
+    x, w, v = g.arg(64, 256), g.arg(256, 128), g.arg(256, 128)
+    end = g.op("add", g.dot(x, w), g.dot(x, v))
+    program = fuse(g.graph(end))
+    assert [kinds(program, k)["dot_general"] for k in program.kernels] == [1, 1]
+    assert [kinds(program, k)["add"] for k in program.kernels] == [0, 1]
+
+
+def test_an_optimiser_update_is_computed_behind_its_gradient() -> None:
+    g = Writer()
+    x, dy, w, m = g.arg(64, 256), g.arg(64, 128), g.arg(256, 128), g.arg(256, 128)
+    gradient = g.dot(x, dy, 0, 0)
+    moment = g.op("add", g.op("multiply", m, g.spread(g.scalar(0.9), 256, 128)), gradient)
+    weights = g.op("subtract", w, g.op("multiply", moment, gradient))
+    (kernel,) = fuse(g.graph(weights, moment)).kernels
+    assert set(kernel.writes) == {weights, moment}
+    assert gradient not in kernel.writes
+
+
+def test_a_reduction_reads_a_product_as_it_is_made_and_the_rest_waits_for_the_reduction() -> None:
+    g = Writer()
+    q, k = g.arg(64, 256), g.arg(256, 512)
+    scores = g.dot(q, k)
+    highest = g.total(scores, 1, reducer="maximum")
+    lifted = g.op("exponential", g.op("subtract", scores, g.spread(highest, 64, 512, dims=(0,))))
+    program = fuse(g.graph(g.total(lifted, 1)))
+    first, second = program.kernels
+    assert kinds(program, first)["dot_general"] == 1
+    assert kinds(program, first)["reduce"] == 1
+    assert set(first.writes) == {scores, highest}
+    assert {scores, highest} <= set(second.reads)
+
+
+def test_two_reductions_of_one_array_read_it_once() -> None:
+    g = Writer()
+    x = g.arg(64, 512)
+    rows, columns = g.total(g.op("multiply", x, x), 1), g.total(x, 0)
+    (kernel,) = fuse(g.graph(rows, columns)).kernels
+    assert kernel.reads.count(x) == 1
+    assert set(kernel.writes) == {rows, columns}
+
+
+def test_what_is_spread_over_a_larger_array_is_computed_before() -> None:
+    g = Writer()
+    x, scale = g.arg(64, 512), g.arg(64)
+    root = g.op("rsqrt", scale)
+    program = fuse(g.graph(g.op("multiply", x, g.spread(root, 64, 512, dims=(0,)))))
+    assert next(set(kernel.writes) for kernel in program.kernels) == {root}
+
+
+def test_a_value_that_many_read_and_two_arrays_make_is_written_once() -> None:
+    g = Writer()
+    x, y, w = g.arg(256, 256), g.arg(256, 256), g.arg(256, 256)
+    both = g.op("add", x, y)
+    ends = [g.dot(both, w), g.dot(w, both), g.dot(both, w, 0, 0)]
+    program = fuse(g.graph(*ends))
+    assert sum(both in kernel.writes for kernel in program.kernels) == 1
+
+
+def test_what_only_products_read_is_bfloat16_unless_they_are_asked_to_be_precise() -> None:
+    for precision, dtype in (("DEFAULT", "bf16"), ("HIGHEST", "f32")):
+        g = Writer()
+        x, w, v = g.arg(64, 256), g.arg(256, 128), g.arg(128, 512)
+        hidden = g.dot(x, w)
+        program = fuse(g.graph(g.dot(hidden, v, precision_config=(precision, precision))))
+        assert program.graph.values[hidden].dtype == dtype
+
+
+def test_what_nothing_reads_and_what_is_said_twice_goes() -> None:
+    g = Writer()
+    x = g.arg(64, 256)
+    one, other = g.op("tanh", x), g.op("tanh", x)
+    g.op("exponential", x)
+    program = fuse(g.graph(g.op("add", one, other)))
+    assert Counter(op.kind for op in program.graph.ops) == {"tanh": 1, "add": 1}
+
+
+def test_collectives_stand_alone_and_reshapes_cost_no_kernel_of_their_own_work() -> None:
+    g = Writer()
+    x = g.arg(64, 256)
+    sums = g.op("all-reduce", g.op("tanh", x), axes=("a",))
+    program = fuse(g.graph(g.op("reshape", sums, shape=(16384,))))
+    assert all_kinds(program) == [{"tanh"}, {"all-reduce"}, {"reshape"}]
+
+
+def test_loops_are_entered() -> None:
+    inner = Writer()
+    y = inner.arg(64, 256)
+    body = inner.graph(inner.op("exponential", inner.op("tanh", y)))
+    g = Writer()
+    x = g.arg(64, 256)
+    end = g.op("while", x)
+    g.ops[-1] = replace(g.ops[-1], bodies=(body,), trips=7)
+    program = fuse(g.graph(end))
+    assert [times for _, kernel, times in program.walk() if not kernel.bodies] == [7]
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """Random graphs of square arrays and their row sums."""
+    g = Writer()
+    whole = [g.arg(256, 256) for _ in range(2)]
+    for _ in range(draw(st.integers(3, 14))):
+        one, other = draw(st.sampled_from(whole)), draw(st.sampled_from(whole))
+        kind = draw(st.sampled_from(("add", "exponential", "dot", "rows", "tanh", "transpose")))
+        if kind == "dot":
+            whole.append(g.dot(one, other))
+        elif kind == "rows":
+            whole.append(g.spread(g.total(one, 1), 256, 256, dims=(0,)))
+        elif kind == "transpose":
+            whole.append(g.op(kind, one, permutation=(1, 0)))
+        else:
+            whole.append(g.op(kind, *((one, other) if kind == "add" else (one,))))
+    return g.graph(*draw(st.lists(st.sampled_from(whole), min_size=1, max_size=4)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs())
+def test_kernels_hold_every_operation_in_an_order_in_which_what_they_read_is_there(graph: Graph) -> None:
+    program = fuse(graph)
+    there = set(program.graph.arguments)
+    there |= {v for op in program.graph.ops if op.kind == "constant" for v in op.results}
+    for kernel in program.kernels:
+        assert set(kernel.reads) <= there
+        inside = there | set(kernel.reads)
+        for number in kernel.ops:
+            assert set(program.graph.ops[number].operands) <= inside
+            inside |= set(program.graph.ops[number].results)
+        assert set(kernel.writes) <= inside
+        there |= set(kernel.writes)
+    assert set(program.graph.results) <= there
+    held = {number for kernel in program.kernels for number in kernel.ops}
+    assert held == {n for n, op in enumerate(program.graph.ops) if op.kind != "constant"}
+
+
+@settings(max_examples=80, deadline=None)
+@given(graphs())
+def test_a_kernel_has_one_product_at_most_and_no_value_is_written_twice(graph: Graph) -> None:
+    program = fuse(graph)
+    assert all(kinds(program, kernel)["dot_general"] <= 1 for kernel in program.kernels)
+    writes = Counter(v for kernel in program.kernels for v in kernel.writes)
+    assert all(count == 1 for count in writes.values())

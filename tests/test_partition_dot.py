@@ -1,0 +1,95 @@
+"""How products are split: hand-computed cases of the layouts that matter, and laws over random ones."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from meshwright.planner.graph import Axes
+from meshwright.planner.partition.dot import Choice, Loops, choose
+from meshwright.planner.partition.dot.problem import Ask, axes_of
+
+MESH = {"x": 4, "y": 8}
+M, N, K, B = 0, 1, 2, 3
+
+
+def product(left: dict[int, Axes], right: dict[int, Axes], result: dict[int, Axes], **more: object) -> Choice:
+    """The choice for ``[m, k] @ [k, n]``, all dims of 8192."""
+    loops = Loops(
+        sizes=(8192, 8192, 8192),
+        left=(M, K),
+        right=(K, N),
+        result=(M, N),
+        bits=(32, 32, 32),
+        mesh=MESH,
+        **more,  # type: ignore[arg-type]
+    )
+    return choose(loops, Ask(left=left, right=right, result=result, axes=frozenset(MESH)))
+
+
+def test_data_parallel_needs_nothing() -> None:
+    found = product({M: ("x", "y")}, {}, {M: ("x", "y")})
+    assert (found.left, found.right, found.reductions) == ({M: ("x", "y")}, {}, ())
+
+
+def test_fully_sharded_weights_are_gathered() -> None:
+    found = product({M: ("x", "y")}, {K: ("x", "y")}, {M: ("x", "y")})
+    assert axes_of(found.right) == ()
+    assert found.reductions == ()
+
+
+def test_a_split_sum_is_reduced_over_its_axes() -> None:
+    found = product({M: ("x",), K: ("y",)}, {K: ("y",)}, {M: ("x",)})
+    assert [r.axes for r in found.reductions] == [("y",)]
+    assert found.left[K] == found.right[K] == ("y",)
+
+
+def test_a_sum_whose_parts_are_kept_apart_is_scattered() -> None:
+    found = product({K: ("x", "y")}, {K: ("x", "y")}, {M: ("x", "y")})
+    assert [(r.axes, dict(r.scattered)) for r in found.reductions] == [(("x", "y"), {M: ("x", "y")})]
+
+
+def test_fsdp_and_tensor_parallel_gather_the_weights_over_the_data_axis() -> None:
+    found = product({M: ("x",)}, {K: ("x",), N: ("y",)}, {M: ("x",), N: ("y",)})
+    assert (dict(found.right), found.reductions) == ({N: ("y",)}, ())
+
+
+def test_a_long_product_hides_its_sum_in_a_loop_of_permutes() -> None:
+    split: dict[int, Axes] = {K: ("x", "y")}
+    assert product(split, split, {M: ("x", "y")}, window_flops_per_byte=2000.0).windowed is not None
+    assert product(split, split, {M: ("x", "y")}, window_flops_per_byte=3000.0).windowed is None
+
+
+def test_a_gather_that_another_product_shares_is_not_looped() -> None:
+    split: dict[int, Axes] = {K: ("x", "y")}
+    rows: dict[int, Axes] = {M: ("x", "y")}
+    assert product(rows, split, rows, window_flops_per_byte=1000.0).windowed is not None
+    assert product(rows, split, rows, window_flops_per_byte=1000.0, shared=(False, True)).windowed is None
+
+
+@st.composite
+def splits(draw: st.DrawFn, factors: tuple[int, ...]) -> dict[int, Axes]:
+    places = {axis: draw(st.sampled_from((*factors, None))) for axis in draw(st.permutations(sorted(MESH)))}
+    made: dict[int, Axes] = {}
+    for axis, factor in places.items():
+        if factor is not None:
+            made[factor] = (*made.get(factor, ()), axis)
+    return made
+
+
+@settings(max_examples=300)
+@given(splits((B, M, K)), splits((B, K, N)), splits((B, M, N)))
+def test_operands_agree_and_partial_sums_are_summed(
+    left: dict[int, Axes], right: dict[int, Axes], result: dict[int, Axes]
+) -> None:
+    loops = Loops(
+        sizes=(64, 64, 64, 64), left=(B, M, K), right=(B, K, N), result=(B, M, N), bits=(32, 32, 32), mesh=MESH
+    )
+    found = choose(loops, Ask(left=left, right=right, result=result, axes=frozenset(MESH)))
+    for factor in (B, K):
+        assert found.left.get(factor, ()) == found.right.get(factor, ())
+    for split in (found.left, found.right, found.raw, found.made):
+        axes = axes_of(split)
+        assert len(axes) == len(set(axes))
+    assert {a for r in found.reductions for a in r.axes} == set(found.left.get(K, ()))
+    for factor, side in ((B, found.left), (M, found.left), (N, found.right)):
+        assert found.raw.get(factor, ()) == side.get(factor, ())

@@ -1,0 +1,154 @@
+"""Rewrites before propagation change no result, and leave what XLA leaves."""
+
+import collections
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jaxlib import xla_client
+from meshwright.backends.jax.lowered.inline import inline_calls
+from meshwright.backends.jax.lowered.order import in_order_of_use
+from meshwright.backends.jax.lowered.propagation import main_function
+from meshwright.backends.jax.lowered.rewrites.simplify import simplify
+
+
+def rewritten(step, *args, large=True):
+    lowered = jax.jit(step, keep_unused=True).lower(*args)
+    module = lowered.compiler_ir("stablehlo").operation.clone()
+    inline_calls(module, large=large)
+    simplify(module, tpu=True)
+    in_order_of_use(module)
+    assert module.verify()
+    return module
+
+
+def run(module, *args):
+    """The results of a module on the first CPU device."""
+    device = jax.devices()[0]
+    devices = xla_client.DeviceList((device,))
+    executable = device.client.compile_and_load(str(module), devices, xla_client.CompileOptions())
+    out = executable.execute_sharded([jax.device_put(leaf, device) for leaf in jax.tree.leaves(args)])
+    return [np.asarray(arrays[0]) for arrays in out.disassemble_into_single_device_arrays()]
+
+
+def kinds(module):
+    with module.context:
+        block = main_function(module).regions[0].blocks[0]
+        return collections.Counter(op.operation.name.partition(".")[2] for op in block.operations)
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def norm(x):
+    return (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-6)
+
+
+def attention(x):
+    s = jnp.einsum("btd,bsd->bts", x, x) / np.sqrt(x.shape[-1])
+    s = jnp.where(jnp.tril(jnp.ones(s.shape[-2:], bool)), s, -1e9)
+    return jnp.einsum("bts,bsd->btd", jax.nn.softmax(s), x)
+
+
+def picked(x, i):
+    return jnp.take_along_axis(jax.nn.log_softmax(x), i[..., None], -1).sum()
+
+
+def mixture(x, w):
+    gates = jax.nn.softmax(x @ w)
+    mask = jax.nn.one_hot(jnp.argmax(gates, -1), w.shape[-1])
+    place = jnp.cumsum(mask, 1) * mask
+    return jnp.einsum("bse,bsd->ed", (gates * mask) * (place < 3), x)
+
+
+def scanned(x, ws):
+    return jax.lax.scan(lambda c, w: (jnp.tanh(norm(c @ w)), c.sum()), x, ws)
+
+
+def lookup(table, i):
+    return jnp.sum(table[i] @ table.T)
+
+
+def adam(w, g):
+    opt = optax.adamw(1e-3)
+    return opt.update({"a": g}, opt.init({"a": w}), {"a": w})
+
+
+def softmax_loss(x, i):
+    return optax.softmax_cross_entropy_with_integer_labels(x, i).mean()
+
+
+INDICES = np.random.default_rng(5).integers(0, 8, size=(4, 6))
+
+CASES = {
+    "norm": (jax.grad(lambda x: jnp.sum(norm(x) ** 3)), (normal(0, 4, 6, 8),)),
+    "attention": (jax.grad(lambda x: jnp.sum(attention(x) ** 2)), (normal(0, 4, 6, 8),)),
+    "picked": (jax.value_and_grad(picked), (normal(0, 4, 6, 8), INDICES)),
+    "mixture": (jax.grad(lambda w, x: jnp.sum(mixture(x, w) ** 2)), (normal(1, 8, 5), normal(0, 4, 6, 8))),
+    "scanned": (jax.grad(lambda w, x: jnp.sum(scanned(x, w)[0] ** 2)), (normal(0, 3, 8, 8), normal(1, 4, 8))),
+    "lookup": (jax.grad(lookup), (normal(0, 8, 5), INDICES)),
+    "adam": (adam, (normal(0, 8, 5), normal(1, 8, 5))),
+    "integers": (lambda i: (i * 1 + 0) // 3 % 4 - (i > 2) * i, (INDICES,)),
+    "softmax loss": (jax.value_and_grad(softmax_loss), (normal(0, 4, 6, 8), INDICES)),
+    "convolution": (
+        jax.grad(lambda k, x: jnp.sum(jax.lax.conv(x, k, (1, 1), "SAME") ** 2)),
+        (normal(0, 3, 3, 3, 3), normal(1, 2, 3, 8, 8)),
+    ),
+    "divisions": (lambda x: x / 3.0 / (x + 5.0) / (x * x + 1.0) - 0.0, (normal(0, 4, 6),)),
+    "complex": (lambda x: jnp.exp(1j * x).imag * 1.0, (normal(0, 4, 6),)),
+    "random": (lambda x: x + jax.random.normal(jax.random.key(0), (4, 6)), (normal(0, 4, 6),)),
+    "gelu": (jax.grad(lambda x: jnp.sum(jax.nn.gelu(x) + jax.nn.silu(x))), (normal(0, 4, 6),)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_rewritten_step_computes_what_it_computed(name):
+    step, args = CASES[name]
+    expected = jax.tree.leaves(jax.jit(step)(*args))
+    for now, then in zip(run(rewritten(step, *args), *args), expected, strict=True):
+        np.testing.assert_allclose(now, then, rtol=2e-5, atol=2e-5)
+
+
+def test_a_mean_is_taken_without_the_dim_that_it_sums_over():
+    module = rewritten(lambda x: x - x.mean(-1, keepdims=True), normal(0, 4, 8))
+    assert kinds(module)["reshape"] == 0
+    assert kinds(module)["divide"] == 0
+    assert kinds(module)["multiply"] == 1
+
+
+def test_the_gradient_of_picking_one_of_a_row_needs_no_scatter_on_tpus():
+    module = rewritten(jax.grad(picked), normal(0, 4, 6, 8), INDICES)
+    assert kinds(module)["scatter"] == 0
+    assert kinds(module)["select"] > 0
+
+
+def test_a_transposed_product_is_the_product_of_its_operands_exchanged():
+    module = rewritten(lambda a, b: (a @ b).T, normal(0, 4, 8), normal(1, 8, 5))
+    assert kinds(module) == {"dot_general": 1, "return": 1}
+
+
+def test_equal_operations_are_computed_once():
+    module = rewritten(lambda x: jnp.sin(x) * 2 + jnp.sin(x) * 2, normal(0, 4))
+    assert kinds(module)["sine"] == 1
+
+
+def test_a_masked_product_is_a_choice():
+    module = rewritten(lambda x: x * (x > 0).astype(x.dtype), normal(0, 4))
+    assert kinds(module)["multiply"] == 0
+    assert kinds(module)["select"] == 1
+
+
+def deep(x):
+    for _ in range(12):
+        x = jnp.sin(jnp.cos(x))
+    return x
+
+
+def test_a_large_function_that_is_called_twice_stays_a_function():
+    large, small = jax.jit(deep), jax.jit(lambda x: jnp.sin(x))
+    assert kinds(rewritten(lambda x: large(large(x)), normal(0, 4), large=False))["call"] == 2
+    assert kinds(rewritten(lambda x: large(small(small(x))), normal(0, 4), large=False))["call"] == 0
+    assert kinds(rewritten(lambda x: large(large(x)), normal(0, 4)))["call"] == 0
