@@ -132,7 +132,7 @@ def chain(nodes: int, seed: int) -> Problem:
 
 
 def test_the_answer_is_the_same_for_the_same_seed() -> None:
-    first, second = (solve(chain(60, 3), time_limit_s=300, seed=5) for _ in range(2))
+    first, second = (solve(chain(30, 3), time_limit_s=300, seed=5) for _ in range(2))
     assert first.choices is not None
     assert second.choices is not None
     assert first.choices.tolist() == second.choices.tolist()
@@ -146,7 +146,7 @@ def test_a_solve_that_is_stopped_gives_the_best_so_far() -> None:
 
 
 def test_stages_say_what_they_gained() -> None:
-    stages = solve(chain(60, 3), time_limit_s=300).stages
+    stages = solve(chain(30, 3), time_limit_s=300).stages
     assert stages[0].name == "reduce"
     assert [s.bound for s in stages] == sorted(s.bound for s in stages)
     assert [s.cost for s in stages] == sorted((s.cost for s in stages), reverse=True)
