@@ -179,6 +179,34 @@ def test_a_carry_that_is_still_read_when_its_new_value_is_written_needs_another_
     assert peaks == [12 * MIB, 16 * MIB]
 
 
+def stacked(reader: str) -> Program:
+    """A loop that takes a layer's weight out of a stack at each turn and reads it in one operation."""
+    stack, weight, number = Value((4, 1024, 1024), "f32"), Value((1, 1024, 1024), "f32"), Value((), "s32")
+    carry = Value((1024, 1024), "f32")
+    body = Graph(
+        values=(carry, stack, number, weight, carry),
+        ops=(
+            Op(kind="dynamic_slice", operands=(1, 2), results=(3,)),
+            Op(kind=reader, operands=(0, 3), results=(4,)),
+        ),
+        arguments=(0, 1, 2),
+        results=(4,),
+    )
+    ops = (
+        Op(kind="exponential", operands=(0,), results=(3,)),
+        Op(kind="while", operands=(3, 1, 2), results=(4,), bodies=(body,), trips=4),
+        Op(kind="exponential", operands=(4,), results=(5,)),
+    )
+    return of_ops((carry, stack, number, carry, carry, carry), ops, (0, 1, 2), (5,), names=("x", "w", "i"))
+
+
+def test_stacked_weights_that_only_products_read_are_copied_narrow_before_the_loop() -> None:
+    multiplied, added = (memory(stacked(reader)) for reader in ("dot_general", "exponential"))
+    copies = [t for t in multiplied.tensors if t.name == "copy for loops of w"]
+    assert [(t.dtype, t.num_bytes) for t in copies] == [("bf16", 8 * MIB)]
+    assert not [t for t in added.tensors if t.name.startswith("copy")]
+
+
 def test_short_lived_tensors_stay_in_the_fast_memory_of_chips_that_have_one() -> None:
     kernels = [("dot_general", (n, 0), (n + 1,)) for n in range(3)]
     made = program([(1024, 1024)] * 4, kernels, (0,), (3,))

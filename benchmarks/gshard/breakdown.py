@@ -50,6 +50,8 @@ class Breakdown:
     predicted_s: dict[str, float]
     roofline_s: dict[str, float]
     flops: dict[str, float]
+    products_s: dict[str, float]
+    """Predicted seconds of those kernels that hold a matrix product."""
     exchanged: str
     """The dtype in which tokens travel to experts and back."""
 
@@ -88,18 +90,25 @@ def block(experts: int) -> tuple[Plan, Callable[..., Any], tuple[Any, ...]]:
 def breakdown(experts: int) -> Breakdown:
     estimate = mw.estimate(*block(experts))
     machine = physical(parse_topology(MACHINES[experts]))
-    predicted, roofline, flops = Counter[str](), Counter[str](), Counter[str]()
+    predicted, roofline, flops, products = (Counter[str]() for _ in range(4))
     for kernel in estimate.kernels:
         part = part_of(kernel.origin.source, kernel.origin.scope)
         predicted[part] += kernel.total_s
         roofline[part] += kernel.times * roofline_s(kernel.flops, kernel.num_bytes, machine)
         flops[part] += kernel.flops * kernel.times
+        products[part] += kernel.total_s if kernel.flops else 0
     exchanged = next((each.dtype for each in estimate.collectives if each.kind == ALL_TO_ALL), "")
     for each in estimate.collectives:
         part = EXCHANGE if each.kind in (ALL_TO_ALL, COLLECTIVE_PERMUTE) else SUMS
         predicted[part] += each.total_s
         roofline[part] += each.times * price(each.kind, each.num_bytes, whole(MACHINES[experts])).bandwidth_s
-    return Breakdown(predicted_s=dict(predicted), roofline_s=dict(roofline), flops=dict(flops), exchanged=exchanged)
+    return Breakdown(
+        predicted_s=dict(predicted),
+        roofline_s=dict(roofline),
+        flops=dict(flops),
+        products_s=dict(products),
+        exchanged=exchanged,
+    )
 
 
 def roofline_s(flops: float, num_bytes: int, machine: Machine) -> float:

@@ -1,74 +1,21 @@
-"""Figure 7: memory of a device by kind, constant in the number of experts and linear in the number of layers.
-
-GShard's training step with appendix A.2's sizes, one expert and 2048 source and target tokens a core, as in the plans
-that ship; without rematerialisation and with all of it (the paper's compiler recomputes what it must, part by part).
-"""
+"""Figure 7: memory of a device by kind, constant in the number of experts and linear in the number of layers."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
-import meshwright as mw
 import numpy as np
-from meshwright.backends.jax.models import gshard
-from meshwright.backends.jax.workload import Workload
-from meshwright.dsl.plan import Plan
-from meshwright.dsl.reader import loads
-from meshwright.planner.estimate.figures import Estimate
 from meshwright.planner.estimate.scope import FORWARD, RECOMPUTED
-from meshwright.planner.memory.kinds import SAVED
 
+from .members import COMPILED, FULL, GIB, GROUPS, MACHINES, MEMBERS, NONE, OTHER, Member, compiled, member
 from .record import Answer, Record
 from .shown import Figure, table
 
-MACHINES = {128: "v3:8x8", 512: "v3:16x16", 2048: "v3:32x32"}
-NONE, FULL = "none", "full"
-MEMBERS = (
-    *((12, experts, NONE) for experts in MACHINES),
-    *((layers, 128, NONE) for layers in (24, 36)),
-    *((layers, experts, FULL) for layers in (12, 24, 36) for experts in MACHINES),
-    (60, 2048, FULL),
-)
-"""Layers, experts of each MoE layer, what is recomputed."""
-COMPILED = ((12, 128, FULL), (36, 2048, FULL), (60, 2048, FULL), (12, 2048, FULL), (12, 128, NONE), (24, 128, FULL))
-"""Those that the compiler is asked for: it takes a minute or two each."""
 OVERHEADS = {12: "0 %", 24: "0 %", 36: "28 %", 60: "34 %"}
 """Share of all cycles that the paper's runs spend on recomputation."""
-GIB = 2**30
-GROUPS = {
-    "weights": ("weights", "optimiser state", "results"),
-    "gradients": ("gradients",),
-    "activations": ("saved activations",),
-}
-"""What is drawn together; all other kinds are ``transients and other``."""
-OTHER = "transients and other"
-RULES = """
-  batch/**: B@expert T
-  params/**/moe/w[io]: L E@expert ...
-  params/**: replicate
-  opt/**: like params
-  acts/moe/dispatched: E@expert G C M
-  acts/moe/combined: G@expert S M
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """A member of the family: what its step is predicted to hold, and to spend on recomputation."""
-
-    layers: int
-    experts: int
-    remat: str
-    peak_bytes: int
-    fits: bool
-    by_group: Mapping[str, int]
-    shares: Mapping[str, float]
-    """Of forward, backward, recomputed and update in all seconds of compute."""
-    largest: tuple[str, ...]
-    """The largest activations that are kept for the backward pass."""
+Found = dict[tuple[int, int, str], Member]
+Answers = dict[tuple[int, int, str], Answer]
 
 
 def figure_7(record: Record) -> Figure:
@@ -80,65 +27,6 @@ def figure_7(record: Record) -> Figure:
         words=tuple(words(found, answers)),
         draw=lambda canvas: draw(canvas, found),
     )
-
-
-def workload(layers: int, experts: int) -> Workload:
-    """The trillion-weight member has its activations in bfloat16 (the paper, section 4.3)."""
-    return gshard(experts=experts, layers=layers, activations="bfloat16" if layers == 60 else "float32")
-
-
-def plan_of(experts: int, remat: str) -> Plan:
-    head = f"meshwright: 1\ntopology: {MACHINES[experts]}\nmesh: {{expert: {experts}}}\nremat: {remat}\ntensors:"
-    return loads(head + RULES, "figure-7.yaml")
-
-
-def member(layers: int, experts: int, remat: str) -> Member:
-    step = workload(layers, experts)
-    estimate = mw.estimate(plan_of(experts, remat), step.step, step.args, donate_argnums=step.donated)
-    shares = Counter[str]()
-    for kernel in estimate.kernels:
-        shares[kernel.phase] += kernel.total_s / (estimate.compute_s or 1)
-    return Member(
-        layers=layers,
-        experts=experts,
-        remat=remat,
-        peak_bytes=estimate.peak_bytes,
-        fits=estimate.fits,
-        by_group=grouped(estimate.bytes_by_kind),
-        shares=dict(shares),
-        largest=tuple(kept(estimate)),
-    )
-
-
-def kept(estimate: Estimate) -> Iterator[str]:
-    """The largest activations kept, by shape."""
-    totals, counts = Counter[tuple[object, ...]](), Counter[tuple[object, ...]]()
-    for tensor in estimate.memory.tensors:
-        if tensor.kind == SAVED:
-            counts[tensor.dtype, tensor.shape] += 1
-            totals[tensor.dtype, tensor.shape] += tensor.num_bytes
-    for (dtype, shape), num_bytes in totals.most_common(3):
-        yield f"{counts[dtype, shape]} of {dtype}{list(shape)}, {num_bytes / GIB:.2f} GiB"
-
-
-def grouped(by_kind: Mapping[str, int]) -> dict[str, int]:
-    groups = {name: sum(by_kind.get(kind, 0) for kind in kinds) for name, kinds in GROUPS.items()}
-    return groups | {OTHER: sum(by_kind.values()) - sum(groups.values())}
-
-
-def compiled(layers: int, experts: int, remat: str, record: Record) -> Answer | None:
-    """The compiler's peak, and whether it fits."""
-
-    def answer() -> Answer:
-        step = workload(layers, experts)
-        made = mw.verify(plan_of(experts, remat), step.step, step.args, donate_argnums=step.donated).compiled
-        return {"peak_bytes": made.peak_bytes, "fits": made.fits, "compute_s": made.compute_s}
-
-    return record.get(f"figure 7, {layers} layers, {experts} experts, remat {remat}", answer)
-
-
-Found = dict[tuple[int, int, str], Member]
-Answers = dict[tuple[int, int, str], Answer]
 
 
 def rows(found: Found, answers: Answers) -> Any:
@@ -201,10 +89,14 @@ def linear(found: Found, how: str) -> str:
 
 def needs(each: Member) -> str:
     said = "fit" if each.fits else "do not fit"
-    parted = "" if each.fits == (each.layers < 36) else f" Largest of what is kept: {'; '.join(each.largest)}."
+    did = each.layers < 36
+    parted = (
+        f" {each.scores_bytes / GIB:.2f} GiB of it are attention scores kept for the backward pass. They grow with the "
+        "square of a row's length: 1024 tokens here; the paper prints none."
+    )
     return (
         f"{each.layers} layers {said} without rematerialisation: {each.peak_bytes / GIB:.2f} GiB predicted; in the "
-        f"paper {'they did' if each.layers < 36 else 'they did not'}.{parted}"
+        f"paper {'they did' if did else 'they did not'}.{'' if each.fits == did else parted}"
     )
 
 

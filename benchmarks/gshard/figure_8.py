@@ -109,8 +109,12 @@ def ratios(found: dict[int, Breakdown]) -> Iterator[str]:
 def of_peak(at: Breakdown, parts: Iterable[str]) -> str:
     named = list(parts)
     took_s = sum(at.predicted_s[part] for part in named)
-    machine = physical(parse_topology(MACHINES[min(MACHINES)]))
-    return f"{sum(at.flops[part] for part in named) / peak(machine) / took_s:.0%}"
+    return f"{sum(at.flops[part] for part in named) / of_one_core() / took_s:.0%}"
+
+
+def of_one_core() -> float:
+    """FLOP/s of a TPU v3 core at its peak."""
+    return peak(physical(parse_topology(MACHINES[min(MACHINES)])))
 
 
 def grown(found: dict[int, Breakdown], part: str) -> float:
@@ -134,10 +138,21 @@ def words(found: dict[int, Breakdown], answers: dict[int, Answer]) -> Iterator[s
         + ", ".join(f"{part} {lost[part] * 1e3:.2f} ms" for part in furthest)
         + "."
     )
+    yield attention_words(small)
     yield from exchange_words(found)
     for experts, answer in answers.items():
         yield from beside_compiler(experts, found[experts], answer)
     yield "The picture of Figure 8 is not to be had: its milliseconds are not compared, only the text's ratios."
+
+
+def attention_words(at: Breakdown) -> str:
+    alone_s = at.products_s[ATTENTION]
+    reached = at.flops[ATTENTION] / of_one_core() / alone_s
+    return (
+        f"Attention takes {at.predicted_s[ATTENTION] * 1e3:.2f} ms with its softmax; its products alone "
+        f"{alone_s * 1e3:.2f}, at {reached:.0%} of the peak (paper > 30 %). They write and read scores of "
+        "[2, 16, 1024, 1024], so that memory bounds them, here and in the paper, which prints no length of its rows."
+    )
 
 
 def exchange_words(found: dict[int, Breakdown]) -> Iterator[str]:

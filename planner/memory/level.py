@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..chip import Chip
+from ..graph import Value
 from ..kernels import Program
 from .flow import Flow
+from .hoisted import NARROW, hoisted_copies
 from .liveness import lifetimes
 from .places import takes_over
 from .schedule import Scheduled
+from .tiles import padded_bytes
 from .vmem import begins_s, longest_stay_s, residents
 
 
@@ -22,7 +25,9 @@ class Level:
 
     ``spans`` are the first and the last point of the temporaries that lie in the large memory, ``num_bytes`` their
     bytes, ``heirs`` which of them take over another's place as that one ends. ``outputs`` are the buffers of a whole
-    step's results that have memory of their own. ``bodies`` are the bodies by the point at which they run.
+    step's results that have memory of their own. ``copies`` are the values that a buffer holds in bfloat16: one of a
+    number below zero is a copy for the loops from the first to the last point of its span. ``bodies`` are the bodies by
+    the point at which they run.
     """
 
     program: Program
@@ -31,19 +36,30 @@ class Level:
     num_bytes: Mapping[int, int]
     heirs: Mapping[int, int]
     outputs: frozenset[int] = frozenset()
+    copies: Mapping[int, int] = field(default_factory=dict)
     bodies: Mapping[int, tuple[Level, ...]] = field(default_factory=dict)
+
+    def value(self, buffer: int) -> Value:
+        """What lies in a buffer first."""
+        values = self.program.graph.values
+        return replace(values[self.copies[buffer]], dtype=NARROW) if buffer in self.copies else values[buffer]
 
 
 def level(step: Scheduled, chip: Chip | None) -> Level:
     """The buffers of a whole step in its order, on a chip."""
     graph = step.program.graph
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
-    return _level(step, chip, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
+    placed = _level(step, chip, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
+    found = hoisted_copies(step.program, step.flow.buffer)
+    copies = {value if value in placed.num_bytes else -1 - value: value for value in found}
+    spans = {buffer: found[value] for buffer, value in copies.items() if buffer < 0}
+    narrow = {b: padded_bytes(replace(graph.values[value], dtype=NARROW)) for b, value in copies.items()}
+    return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **narrow}, copies=copies)
 
 
 def _level(part: Scheduled, chip: Chip | None, room_bytes: int, elsewhere: set[int], outputs: frozenset[int]) -> Level:
     program, found = part.program, part.flow
-    lives = lifetimes(found, range(len(program.kernels)))
+    lives = _made_at_once(program, found, lifetimes(found, range(len(program.kernels))))
     spans = {b: span for b, span in lives.items() if b not in elsewhere and b not in outputs and found.num_bytes[b]}
     room = np.full(len(program.kernels), room_bytes, np.int64)
     if chip is not None and room_bytes and len(room):
@@ -68,6 +84,21 @@ def _level(part: Scheduled, chip: Chip | None, room_bytes: int, elsewhere: set[i
         outputs=outputs - elsewhere,
         bodies=bodies,
     )
+
+
+def _made_at_once(program: Program, found: Flow, lives: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:
+    """The same lives, but for what is filled with constants for loops to begin with: each loop fills its own."""
+    loops = {point for point, kernel in enumerate(program.kernels) if kernel.bodies}
+    readers: dict[int, list[int]] = {}
+    for point, buffers in enumerate(found.reads):
+        for buffer in buffers:
+            readers.setdefault(buffer, []).append(point)
+    made = set(program.graph.arguments) | found.maker.keys()
+    for buffer, points in readers.items():
+        filled = made.isdisjoint(program.kernels[found.maker[buffer]].reads)
+        if filled and loops.issuperset(points) and buffer not in found.held:
+            lives[buffer] = (points[0], points[0])
+    return lives
 
 
 def _body(body: Scheduled, loop: bool, chip: Chip | None, room_bytes: int) -> Level:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..kernels import Kernel, Program
-from .kinds import PADDING, temporary_kinds
+from .kinds import PADDING, TRANSIENTS, temporary_kinds
 from .level import Level
 
 
@@ -70,10 +70,11 @@ def _changes(level: Level, kinds: Mapping[int, str]) -> list[dict[str, int]]:
     inherited = set(level.heirs.values())
     for buffer, (first, last) in level.spans.items():
         end = last if buffer in inherited else last + 1
-        padding = level.num_bytes[buffer] - level.program.graph.values[buffer].num_bytes
-        for kind, num_bytes in ((kinds[buffer], level.num_bytes[buffer] - padding), (PADDING, padding)):
-            change[first][kind] = change[first].get(kind, 0) + num_bytes
-            change[end][kind] = change[end].get(kind, 0) - num_bytes
+        padding = level.num_bytes[buffer] - level.value(buffer).num_bytes
+        kind = kinds.get(buffer, TRANSIENTS)
+        for what, num_bytes in ((kind, level.num_bytes[buffer] - padding), (PADDING, padding)):
+            change[first][what] = change[first].get(what, 0) + num_bytes
+            change[end][what] = change[end].get(what, 0) - num_bytes
     return change
 
 
@@ -82,15 +83,16 @@ def live_tensors(level: Level, path: tuple[int, ...], weights: frozenset[tuple[i
     kinds = temporary_kinds(level.program, weights)
     graph, inherited, point = level.program.graph, set(level.heirs.values()), path[0]
     scopes = {v: op.origin.scope or op.kind for op in graph.ops for v in op.results}
+    names = dict[int | None, str](zip(graph.arguments, graph.names, strict=False))
     found = []
     for buffer, (first, last) in level.spans.items():
         if first <= point <= (last - 1 if buffer in inherited else last):
-            value = graph.values[buffer]
+            value = level.value(buffer)
             num_bytes = level.num_bytes[buffer]
             found.append(
                 LiveTensor(
-                    name=scopes.get(buffer, ""),
-                    kind=kinds[buffer],
+                    name=scopes.get(buffer, f"copy for loops of {names.get(level.copies.get(buffer), 'a weight')}"),
+                    kind=kinds.get(buffer, TRANSIENTS),
                     num_bytes=num_bytes,
                     padding_bytes=num_bytes - value.num_bytes,
                     shape=value.shape,

@@ -22,20 +22,21 @@ _SAME_VALUE = ("reshard", "sharding_constraint", "propagation_barrier")
 
 def spread(graph: Graph, mesh: Mesh, target: Target) -> Graph:
     """The graph of one device, its collectives as XLA's partitioner leaves them, before any later pass."""
-    writer = _Writer(graph, mesh, target)
+    writer = _Writer(graph, mesh, target, {})
     return writer.graph(tuple(writer.argument(number) for number in graph.arguments))
 
 
 class _Writer:
     """One graph, or the body of a loop in it, on its way to one device."""
 
-    def __init__(self, graph: Graph, mesh: Mesh, target: Target):
+    def __init__(self, graph: Graph, mesh: Mesh, target: Target, products: dict[object, Strategy]):
         self.source = graph
         self.mesh = mesh
         self.builder = Builder(mesh)
         self.at: dict[int, int] = {}
         self.layouts = [stated(v.sharding, len(v.shape), mesh) for v in graph.values]
         self.target = target
+        self.products = products
         self.readers = product_readers(graph)
 
     def argument(self, number: int) -> int:
@@ -141,7 +142,13 @@ class _Writer:
             target=self.target,
             shared=tuple(self.readers[n] > 1 for n in op.operands),
         )
-        return strategy(asked)
+        if op.kind != "dot_general":
+            return strategy(asked)
+        key = (op.factors, asked.operands, asked.results, asked.shared, tuple(v.dtype for v in asked.reads))
+        found = self.products.get(key)
+        if found is None:
+            found = self.products[key] = strategy(asked)
+        return found
 
     def _bodies(self, op: Op) -> None:
         """A loop or a branch: what it reads is laid out as its bodies' arguments, what it makes as its results."""
@@ -157,7 +164,7 @@ class _Writer:
         self.at.update(zip(op.results, made, strict=True))
 
     def _body(self, body: Graph, layouts: tuple[Sharding, ...]) -> Graph:
-        inner = _Writer(body, self.mesh, self.target)
+        inner = _Writer(body, self.mesh, self.target, self.products)
         return inner.graph(tuple(inner.argument(n) for n in body.arguments), layouts)
 
     def _part(self, number: int) -> Value:
@@ -172,7 +179,7 @@ class _Writer:
             self.builder.part(self.source.values[n].shape, self.source.values[n].dtype, layout)
             for n, layout in zip(op.results, rows["out_shardings"], strict=True)
         ]
-        bodies = tuple(_Writer(body, self.mesh, self.target).region() for body in op.bodies)
+        bodies = tuple(_Writer(body, self.mesh, self.target, self.products).region() for body in op.bodies)
         made = self.builder.op(op.kind, operands, parts, op.attributes, op.origin, bodies)
         for number, value, layout in zip(op.results, made, rows["out_shardings"], strict=True):
             self._complete(op, number, value, layout, ())

@@ -1,0 +1,53 @@
+"""What the compiler makes before a loop for all its turns: bfloat16 copies of stacked weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..graph import Graph, Op
+from ..kernels import Program
+from .flow import VIEWS
+
+NARROW = "bf16"
+SLICES = frozenset({"dynamic_slice", "slice"})
+HANDED_ON = VIEWS | {"convert"} | SLICES
+
+
+def hoisted_copies(program: Program, buffer: dict[int, int]) -> dict[int, tuple[int, int]]:
+    """The float32 values of which loops read slices for products alone, and the first and last loop that do.
+
+    A loop over stacked layers would convert each layer's weights at each turn, forward and backward; the compiler
+    converts the whole stack once, before the first loop, and keeps it until the last. What another loop saved for this
+    one it saves narrow at once.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for point, kernel in enumerate(program.kernels):
+        op = program.graph.ops[kernel.ops[-1]]
+        if op.kind == "while" and kernel.bodies:
+            for value in _narrowed(program.graph, op, kernel.bodies[0]):
+                held = buffer.get(value, value)
+                found[held] = (found.get(held, (point, point))[0], point)
+    return found
+
+
+def _narrowed(graph: Graph, loop: Op, body: Program) -> Iterator[int]:
+    """The loop's operands that its turns do not change and of which they only multiply slices."""
+    inner = body.graph
+    for position, (operand, argument) in enumerate(zip(loop.operands, inner.arguments, strict=False)):
+        kept = position >= len(inner.results) or inner.results[position] == argument
+        value = graph.values[operand]
+        if kept and value.dtype == "f32" and len(value.shape) > 2 and _only_multiplied(body, argument):
+            yield operand
+
+
+def _only_multiplied(body: Program, argument: int) -> bool:
+    """Whether slices of a value reach nothing but products, whatever hands them on."""
+    sliced, seen = {argument}, False
+    for op in (body.graph.ops[number] for kernel in body.kernels for number in kernel.ops):
+        if sliced.isdisjoint(op.operands) or op.kind == "dot_general":
+            continue
+        if op.kind not in HANDED_ON:
+            return False
+        seen = seen or op.kind in SLICES
+        sliced.update(r for o, r in zip(op.operands, op.results, strict=False) if o in sliced)
+    return seen and sliced.isdisjoint(set(body.graph.results) - {argument})
