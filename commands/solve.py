@@ -25,9 +25,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     given = read_problem(arguments.problem)
     from ..backends.jax.training.interrupt import Interrupt
+    from ..planner.solver.prepare import prepare
     from ..planner.solver.solve import solve
 
     with Interrupt() as interrupt:
+        prepare(lambda: interrupt.asked)
         solution = solve(
             given,
             time_limit_s=arguments.time_limit,
