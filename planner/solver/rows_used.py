@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .arrays import Floats, Ints
-from .compiled import compiled
+from .compiled import compiled, internal
 from .problem import Problem
 
 
@@ -44,10 +44,12 @@ def used_by(usage: Usage, choices: Ints) -> Ints:
             amount = usage.usages[usage.usage_start[p] + choices[node]]
             change[usage.rows[p, 0]] += amount
             change[usage.rows[p, 1]] -= amount
-    return np.cumsum(change)[: len(usage.limits)]
+    for row in range(1, len(change)):
+        change[row] += change[row - 1]
+    return change[:-1]
 
 
-@compiled
+@internal
 def add_use(usage: Usage, used: Ints, node: int, choice: int, sign: int) -> None:
     """Adds (or, with sign -1, takes away) what one choice uses."""
     for p in range(usage.piece_start[node], usage.piece_start[node + 1]):
@@ -57,7 +59,7 @@ def add_use(usage: Usage, used: Ints, node: int, choice: int, sign: int) -> None
                 used[row] += amount
 
 
-@compiled
+@internal
 def fits(usage: Usage, used: Ints, node: int, choice: int) -> bool:
     """Whether the choice stays within the limits beside what is used already."""
     for p in range(usage.piece_start[node], usage.piece_start[node + 1]):
@@ -74,7 +76,8 @@ def priced(usage: Usage, costs: Floats, prices: Floats) -> Floats:
     """The costs of choices with what they use at the rows' prices."""
     total = costs.copy()
     upto = np.zeros(len(prices) + 1)
-    upto[1:] = np.cumsum(prices)
+    for row in range(len(prices)):
+        upto[row + 1] = upto[row] + prices[row]
     for node in range(len(usage.piece_start) - 1):
         first = usage.choice_start[node]
         count = usage.choice_start[node + 1] - first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Flags, Floats, Ints
-from ..compiled import compiled
+from ..compiled import compiled, internal
 from ..rows_used import Usage, priced, used_by
 from .decode import decode
 from .field import Field
@@ -42,14 +42,12 @@ def climb(
     theta = priced(usage, costs, prices)
     course = np.zeros(len(prices))
     waited = 0
-    limits = usage.limits.astype(np.float64)
     visits = np.zeros(len(costs))
     for k in range(sweeps):
-        sweep(field, theta, messages, True, choices)
-        bound = sweep(field, theta, messages, False, choices) - (prices * limits).sum()
-        goal = min(target, cost)
-        if goal == np.inf:
-            goal = max(best, bound) + 0.05 * abs(max(best, bound)) + 1.0
+        for forward in (True, False):
+            bound = sweep(field, theta, messages, forward, choices)
+        bound -= _paid(prices, usage.limits)
+        goal = _goal(min(target, cost), max(best, bound))
         if bound > best:
             waited = 0 if bound > best + 1e-5 * (goal - best) else waited + 1
             best, best_prices, best_messages = bound, prices.copy(), messages.copy()
@@ -59,15 +57,8 @@ def climb(
             part *= 0.7
             waited = 0
         if k % every == every - 1:
-            for forward in (True, False):
-                found, priced_cost, good = decode(field, usage, theta, messages, forward)
-                if good:
-                    spent = priced_cost - (prices * used_by(usage, found)).sum()
-                    if spent < cost:
-                        cost, solution = spent, found
-        visits *= 0.98
-        for node in range(len(choices)):
-            visits[field.choice_start[node] + choices[node]] += 0.02
+            cost, solution = _decoded(field, usage, theta, prices, messages, cost, solution)
+        _visit(field, choices, visits)
         if part < 1e-4 or best >= min(target, cost) or halt[0]:
             break
         if len(prices) == 0:
@@ -76,15 +67,34 @@ def climb(
             continue
         if k % 30 == 29 and bound < best - 0.3 * (goal - best):
             prices, messages = best_prices.copy(), best_messages.copy()
-        over = (used_by(usage, choices) - usage.limits).astype(np.float64)
-        course = MEMORY * course + (1.0 - MEMORY) * over
+        _turn(course, used_by(usage, choices), usage.limits)
         if k > SETTLE:
             prices = _stepped(prices, course, part * max(goal - bound, 1e-4 * abs(goal)))
             theta = priced(usage, costs, prices)
     return best, best_prices, best_messages, cost, solution, visits
 
 
-@compiled
+@internal
+def _goal(known: float, bound: float) -> float:
+    """The bound to aim at: what is known, else a little above the bound."""
+    return known if known < np.inf else bound + 0.05 * abs(bound) + 1.0
+
+
+@internal
+def _decoded(
+    field: Field, usage: Usage, theta: Floats, prices: Floats, messages: Floats, cost: float, solution: Ints
+) -> tuple[float, Ints]:
+    """The cheapest of two solutions decoded and the one at hand."""
+    for forward in (True, False):
+        found, priced_cost, good = decode(field, usage, theta, messages, forward)
+        if good:
+            spent = priced_cost - _paid(prices, used_by(usage, found))
+            if spent < cost:
+                cost, solution = spent, found
+    return cost, solution
+
+
+@internal
 def _stepped(prices: Floats, course: Floats, gain: float) -> Floats:
     """The prices moved along the course so that the bound would gain this much if it were linear."""
     length = 0.0
@@ -93,4 +103,32 @@ def _stepped(prices: Floats, course: Floats, gain: float) -> Floats:
             length += course[row] * course[row]
     if length == 0:
         return prices
-    return np.maximum(0.0, prices + gain / length * course)
+    stepped = prices.copy()
+    for row in range(len(prices)):
+        stepped[row] = max(0.0, prices[row] + gain / length * course[row])
+    return stepped
+
+
+@internal
+def _turn(course: Floats, used: Ints, limits: Ints) -> None:
+    """Turns the course towards what the rows are now over their limits."""
+    for row in range(len(course)):
+        course[row] = MEMORY * course[row] + (1.0 - MEMORY) * (used[row] - limits[row])
+
+
+@internal
+def _visit(field: Field, choices: Ints, visits: Floats) -> None:
+    """Counts the choices just made; what was long ago fades."""
+    for i in range(len(visits)):
+        visits[i] *= 0.98
+    for node in range(len(choices)):
+        visits[field.choice_start[node] + choices[node]] += 0.02
+
+
+@internal
+def _paid(prices: Floats, rows: Ints) -> float:
+    """What so much of each row costs."""
+    total = 0.0
+    for row in range(len(prices)):
+        total += prices[row] * rows[row]
+    return total

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Floats, Ints
-from ..compiled import compiled
+from ..compiled import internal
 from ..rows_used import Usage, add_use, fits
 from .field import Field
 
 
-@compiled
+@internal
 def decode(field: Field, usage: Usage, theta: Floats, messages: Floats, forward: bool) -> tuple[Ints, float, bool]:
     """Choices in the order of the nodes (or backward), their cost without prices, and whether all is allowed.
 
@@ -42,7 +42,7 @@ def decode(field: Field, usage: Usage, theta: Floats, messages: Floats, forward:
     return choices, total, good and total < np.inf
 
 
-@compiled
+@internal
 def _first_that_fits(usage: Usage, used: Ints, node: int, costs: Floats) -> int:
     """The cheapest choice within the limits, or -1."""
     if usage.piece_start[node] == usage.piece_start[node + 1]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..arrays import Floats
-from ..compiled import compiled
+from ..compiled import compiled, internal
 from ..problem import Problem
 from .field import Field
 
@@ -47,7 +47,7 @@ def excesses(field: Field, theta: Floats, messages: Floats) -> tuple[Floats, Flo
     return choice, pair, bound
 
 
-@compiled
+@internal
 def _least(field: Field, messages: Floats, half: int, least: Floats) -> None:
     """The least reparametrised cost on the edge of each own choice."""
     twin = field.twin[half]
@@ -63,7 +63,7 @@ def _least(field: Field, messages: Floats, half: int, least: Floats) -> None:
         least[i] -= mine[i]
 
 
-@compiled
+@internal
 def _pairs(
     field: Field, messages: Floats, choice: Floats, on_edge: Floats, half: int, edge_least: Floats, pair: Floats
 ) -> None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Floats, Ints
-from ..compiled import compiled
+from ..compiled import internal
 from .field import Field
 
 
-@compiled
+@internal
 def sweep(field: Field, theta: Floats, messages: Floats, forward: bool, choices: Ints) -> float:
     """One pass over the nodes; fills in a solution on the way. The lower bound that it reaches."""
     nodes = len(field.backward)
@@ -47,7 +47,7 @@ def sweep(field: Field, theta: Floats, messages: Floats, forward: bool, choices:
     return bound
 
 
-@compiled
+@internal
 def _take(field: Field, messages: Floats, half: int, mine: Floats) -> None:
     """Takes from the edge what each of the node's choices costs on it at least."""
     twin = field.twin[half]
@@ -64,7 +64,7 @@ def _take(field: Field, messages: Floats, half: int, mine: Floats) -> None:
         mine[i] = least[i]
 
 
-@compiled
+@internal
 def _add_row(field: Field, half: int, choice: int, total: Floats) -> None:
     at = field.table_at[half] + choice * len(total)
     for i in range(len(total)):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compiled import compiled
-from .edges import keep_choices, strides
+from ..compiled import compiled, internal
+from .edges import strides
+from .keep import keep_choices
 from .net import NONE, Net
 
 
@@ -18,9 +19,11 @@ def remove_unsupported(net: Net) -> int:
     removed = 0
     nodes = len(net.alive)
     waiting = net.alive.copy()
-    stack = np.flatnonzero(net.alive)
-    stack = np.concatenate((stack, np.zeros(nodes - len(stack), np.int64)))
-    height = int(net.alive.sum())
+    stack = np.empty(nodes + 1, np.int64)
+    height = 0
+    for node in range(nodes):
+        stack[height] = node
+        height += waiting[node]
     while height > 0:
         height -= 1
         node = stack[height]
@@ -43,7 +46,7 @@ def remove_unsupported(net: Net) -> int:
     return removed
 
 
-@compiled
+@internal
 def _supported(net: Net, node: int) -> np.ndarray:
     """The choices of the node that cost less than infinity with some choice of every neighbour."""
     count = net.counts[node]

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Flags, Floats, Ints
-from ..compiled import compiled
-from .edges import keep_choices, strides
+from ..compiled import compiled, internal
+from .edges import strides
+from .keep import keep_choices
 from .net import NONE, Net
 
 
@@ -38,7 +39,7 @@ def remove_dominated(net: Net, most_work: int, pairs: bool) -> tuple[int, int]:
     return choices, forbidden
 
 
-@compiled
+@internal
 def _work(net: Net, node: int) -> int:
     width = 1
     h = net.first[node]
@@ -48,7 +49,7 @@ def _work(net: Net, node: int) -> int:
     return int(width * net.counts[node] * net.counts[node])
 
 
-@compiled
+@internal
 def _uses_no_more(net: Net, node: int) -> Flags:
     """[a, b]: choice a uses no more than choice b on any row."""
     count = net.counts[node]
@@ -64,7 +65,7 @@ def _uses_no_more(net: Net, node: int) -> Flags:
     return no_more
 
 
-@compiled
+@internal
 def _excess(net: Net, node: int) -> tuple[Floats, Ints]:
     """[a, b]: the most that choice a can cost above b, finite part, and on how many edges a may be forbidden."""
     count = net.counts[node]
@@ -76,12 +77,13 @@ def _excess(net: Net, node: int) -> tuple[Floats, Ints]:
             excess[a, b] = net.cost[at + a] - net.cost[at + b]
     h = net.first[node]
     while h != NONE:
-        _add_excess(net, h, excess, blocked, 1)
+        for sign in (1,):  # a constant handed over would compile a version of its own
+            _add_excess(net, h, excess, blocked, sign)
         h = net.after[h]
     return excess, blocked
 
 
-@compiled
+@internal
 def _add_excess(net: Net, half: int, excess: Floats, blocked: Ints, sign: int) -> None:
     start, own, far = strides(net, half)
     count, others = net.counts[net.end[half]], net.counts[net.end[half ^ 1]]
@@ -98,7 +100,7 @@ def _add_excess(net: Net, half: int, excess: Floats, blocked: Ints, sign: int) -
                 excess[a, b] += sign * most
 
 
-@compiled
+@internal
 def _undominated(excess: Floats, blocked: Ints, no_more: Flags) -> Ints:
     count = len(excess)
     good = np.ones(count, np.bool_)
@@ -110,26 +112,36 @@ def _undominated(excess: Floats, blocked: Ints, no_more: Flags) -> Ints:
     return np.flatnonzero(good)
 
 
-@compiled
+@internal
 def _forbid_pairs(net: Net, node: int, excess: Floats, blocked: Ints, no_more: Flags) -> int:
     """Forbids a choice beside a neighbour's where another choice is no worse beside it."""
     forbidden = 0
     h = net.first[node]
     while h != NONE:
-        _add_excess(net, h, excess, blocked, -1)
-        start, own, far = strides(net, h)
-        for j in range(net.counts[net.end[h ^ 1]]):
-            for b in range(net.counts[node] - 1, -1, -1):
-                of_b = net.table[start + b * own + j * far]
-                if of_b == np.inf:
-                    continue
-                for a in range(net.counts[node]):
-                    if a == b or blocked[a, b] > 0 or not no_more[a, b]:
-                        continue
-                    if net.table[start + a * own + j * far] - of_b + excess[a, b] <= 0:
-                        net.table[start + b * own + j * far] = np.inf
-                        forbidden += 1
-                        break
-        _add_excess(net, h, excess, blocked, 1)
+        for sign in (-1, 1):
+            _add_excess(net, h, excess, blocked, sign)
+            if sign < 0:
+                forbidden += _forbid_on(net, h, excess, blocked, no_more)
         h = net.after[h]
+    return forbidden
+
+
+@internal
+def _forbid_on(net: Net, half: int, excess: Floats, blocked: Ints, no_more: Flags) -> int:
+    """Forbids pairs of one edge that are dominated given what choices cost elsewhere."""
+    forbidden = 0
+    start, own, far = strides(net, half)
+    count = len(excess)
+    for j in range(net.counts[net.end[half ^ 1]]):
+        for b in range(count - 1, -1, -1):
+            of_b = net.table[start + b * own + j * far]
+            if of_b == np.inf:
+                continue
+            for a in range(count):
+                if a == b or blocked[a, b] > 0 or not no_more[a, b]:
+                    continue
+                if net.table[start + a * own + j * far] - of_b + excess[a, b] <= 0:
+                    net.table[start + b * own + j * far] = np.inf
+                    forbidden += 1
+                    break
     return forbidden

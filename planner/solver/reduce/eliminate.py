@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compiled import compiled
-from .edges import attach, cut, record, strides, unlink
+from ..compiled import compiled, internal
+from .edges import attach, cut, strides, unlink
+from .merge import record
 from .net import ANSWER, FULL, NONE, TABLE, Net
 
 LARGEST_ANSWER = 1 << 16
@@ -18,9 +19,11 @@ def eliminate(net: Net, growth: float) -> int:
     A node of degree two goes only where the new table has at most ``growth`` times the entries of its two tables.
     """
     gone = 0
-    stack = np.flatnonzero(net.alive)
-    height = len(stack)
-    stack = np.concatenate((stack, np.zeros(4 * len(net.alive) + 4, np.int64)))
+    stack = np.empty(5 * len(net.alive) + 4, np.int64)
+    height = 0
+    for node in range(len(net.alive)):
+        stack[height] = node
+        height += net.alive[node]
     while height > 0:
         height -= 1
         node = stack[height]
@@ -36,7 +39,13 @@ def eliminate(net: Net, growth: float) -> int:
             return gone
         u = net.end[a ^ 1] if a != NONE else NONE
         v = net.end[b ^ 1] if b != NONE else NONE
-        _answer(net, node, a, b)
+        at = record(net, node, u, v)
+        if a == NONE:
+            _answer_none(net, node, at)
+        elif b == NONE:
+            _answer_one(net, a, at)
+        else:
+            _answer_two(net, a, b, at)
         gone += 1
         for w in (u, v):
             if w != NONE and height < len(stack):
@@ -45,7 +54,7 @@ def eliminate(net: Net, growth: float) -> int:
     return gone
 
 
-@compiled
+@internal
 def _small(net: Net, a: int, b: int, growth: float) -> bool:
     u, v, node = net.end[a ^ 1], net.end[b ^ 1], net.end[a]
     table = net.counts[u] * net.counts[v]
@@ -53,7 +62,7 @@ def _small(net: Net, a: int, b: int, growth: float) -> bool:
     return bool(table <= growth * before and net.labels[u] * net.labels[v] <= LARGEST_ANSWER)
 
 
-@compiled
+@internal
 def _has_room(net: Net, a: int, b: int) -> bool:
     answers = net.labels[net.end[a ^ 1]] if a != NONE else 1
     tables = 0
@@ -65,24 +74,21 @@ def _has_room(net: Net, a: int, b: int) -> bool:
     return not full
 
 
-@compiled
-def _answer(net: Net, node: int, a: int, b: int) -> None:
-    """Records the node's best choice for each choice of its neighbours, and gives its cost to them."""
-    if a == NONE:
-        at = record(net, node, NONE, NONE, 1)
-        best = np.argmin(net.cost[net.cost_at[node] : net.cost_at[node] + net.counts[node]])
-        net.answer[at] = net.label[net.cost_at[node] + best]
-        net.constant[0] += net.cost[net.cost_at[node] + best]
-    elif b == NONE:
-        _answer_one(net, node, a)
-    else:
-        _answer_two(net, node, a, b)
+@internal
+def _answer_none(net: Net, node: int, at: int) -> None:
+    """Records the node's best choice."""
+    best = net.cost_at[node]
+    for choice in range(best, best + net.counts[node]):
+        if net.cost[choice] < net.cost[best]:
+            best = choice
+    net.answer[at] = net.label[best]
+    net.constant[0] += net.cost[best]
 
 
-@compiled
-def _answer_one(net: Net, node: int, a: int) -> None:
-    u = net.end[a ^ 1]
-    at = record(net, node, u, NONE, net.labels[u])
+@internal
+def _answer_one(net: Net, a: int, at: int) -> None:
+    """Records the node's best choice for each of its neighbour's, and gives its cost to that."""
+    node, u = net.end[a], net.end[a ^ 1]
     start, own, far = strides(net, a)
     for j in range(net.counts[u]):
         best, least = 0, np.inf
@@ -95,10 +101,10 @@ def _answer_one(net: Net, node: int, a: int) -> None:
     cut(net, a)
 
 
-@compiled
-def _answer_two(net: Net, node: int, a: int, b: int) -> None:
-    u, v = net.end[a ^ 1], net.end[b ^ 1]
-    at = record(net, node, u, v, net.labels[u] * net.labels[v])
+@internal
+def _answer_two(net: Net, a: int, b: int, at: int) -> None:
+    """Records the node's best choice for each two of its neighbours', and gives its cost to the edge between."""
+    node, u, v = net.end[a], net.end[a ^ 1], net.end[b ^ 1]
     start_u, own_u, far_u = strides(net, a)
     start_v, own_v, far_v = strides(net, b)
     table = net.used[TABLE]

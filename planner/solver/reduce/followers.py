@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..arrays import Ints
-from ..compiled import compiled
-from .edges import merge, strides
+from ..compiled import compiled, internal
+from .edges import strides
+from .merge import merge
 from .net import NONE, Net
 
 
@@ -34,7 +35,7 @@ def merge_followers(net: Net) -> int:
     return merged
 
 
-@compiled
+@internal
 def _determined(net: Net, half: int) -> Ints:
     """For each choice of the half edge's node the only one of the other end's that goes with it; else empty."""
     node, other = net.end[half], net.end[half ^ 1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..compiled import compiled
+from ..compiled import compiled, internal
 from .edges import attach, unlink
 from .net import NONE, Net
 
@@ -22,7 +22,7 @@ def join_parallel(net: Net) -> int:
     return joined
 
 
-@compiled
+@internal
 def _has_twin(net: Net, half: int) -> bool:
     h = net.first[net.end[half]]
     while h != NONE:

@@ -7,63 +7,75 @@ from dataclasses import replace
 import numpy as np
 
 from ..arrays import Ints, starts
-from ..compiled import compiled
+from ..compiled import compiled, internal
 from ..problem import Problem
 
 
 def disjoint(problem: Problem) -> Problem:
     """The problem with each node's pieces sorted and disjoint; neighbours that use the same are one."""
+    if not len(problem.piece_nodes):
+        return problem
     order = np.argsort(problem.piece_nodes, kind="stable")
     counts = problem.counts
+    owner, piece = np.tile(problem.piece_nodes[order], 2), np.tile(order, 2)
+    row = problem.piece_rows[order].T.ravel()
+    sign = np.repeat(np.array([1, -1]), len(order))
+    event = np.lexsort((row, owner))
     nodes, rows, usages = _split(
-        counts, order, problem.piece_nodes, problem.piece_rows, problem.usage_start, problem.usages
+        counts, owner[event], piece[event], row[event], sign[event], problem.usage_start, problem.usages
     )
-    return replace(problem, piece_nodes=nodes, piece_rows=rows, usage_start=starts(counts[nodes]), usages=usages)
+    return replace(
+        problem,
+        piece_nodes=nodes.copy(),
+        piece_rows=rows.copy(),
+        usage_start=starts(counts[nodes]),
+        usages=usages.copy(),
+    )
 
 
 @compiled
 def _split(
-    counts: Ints, order: Ints, nodes: Ints, rows: Ints, usage_start: Ints, usages: Ints
+    counts: Ints, owner: Ints, piece: Ints, row: Ints, sign: Ints, usage_start: Ints, usages: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    out_nodes = np.empty(2 * len(nodes), np.int64)
-    out_rows = np.empty((2 * len(nodes), 2), np.int64)
+    """Pieces from events: at a row a piece of the owner begins (sign 1) or ends (-1)."""
+    out_nodes, out_rows = np.empty(len(owner), np.int64), np.empty((len(owner), 2), np.int64)
     out_usages = np.empty(2 * len(usages), np.int64)
-    pieces, filled, first = 0, 0, 0
-    while first < len(order):
-        node = nodes[order[first]]
-        end = first
-        while end < len(order) and nodes[order[end]] == node:
-            end += 1
-        mine = order[first:end]
-        times = np.concatenate((rows[mine, 0], rows[mine, 1]))
-        level = np.zeros(counts[node], np.int64)
-        events = np.argsort(times, kind="mergesort")
-        fresh = True
-        for e in range(len(events)):
-            event = events[e]
-            piece = mine[event % len(mine)]
-            sign = 1 if event < len(mine) else -1
-            at = usage_start[piece]
-            for i in range(len(level)):
-                level[i] += sign * usages[at + i]
-            if e + 1 == len(events) or times[events[e + 1]] == times[event]:
-                continue
-            if _same(level, out_usages[filled - len(level) : filled], out_rows, pieces, times[event], fresh):
-                out_rows[pieces - 1, 1] = times[events[e + 1]]
-            elif level.any():
-                out_nodes[pieces] = node
-                out_rows[pieces, 0], out_rows[pieces, 1] = times[event], times[events[e + 1]]
-                out_usages[filled : filled + len(level)] = level
-                filled += len(level)
-                pieces += 1
-                fresh = False
-        first = end
-    return out_nodes[:pieces].copy(), out_rows[:pieces].copy(), out_usages[:filled].copy()
+    pieces, filled, of_node = 0, 0, 0
+    level = np.empty(counts.max(), np.int64)
+    for e in range(len(owner)):
+        node, begin = owner[e], row[e]
+        count = counts[node]
+        if e == 0 or owner[e - 1] != node:
+            level[:count] = 0
+            of_node = pieces
+        for i in range(count):
+            level[i] += sign[e] * usages[usage_start[piece[e]] + i]
+        if e + 1 == len(owner) or owner[e + 1] != node or row[e + 1] == begin:
+            continue
+        last = out_usages[filled - count : filled] if pieces > of_node else level[:0]
+        if pieces > of_node and out_rows[pieces - 1, 1] == begin and not _differ(level, last):
+            out_rows[pieces - 1, 1] = row[e + 1]
+        elif _users(level, count):
+            out_nodes[pieces], out_rows[pieces, 0], out_rows[pieces, 1] = node, begin, row[e + 1]
+            out_usages[filled : filled + count] = level[:count]
+            filled += count
+            pieces += 1
+    return out_nodes[:pieces], out_rows[:pieces], out_usages[:filled]
 
 
-@compiled
-def _same(level: Ints, last: Ints, rows: Ints, pieces: int, begin: int, fresh: bool) -> bool:
-    """Whether the node's last piece ends where this one begins and uses the same."""
-    if fresh or rows[pieces - 1, 1] != begin:
-        return False
-    return bool(np.all(level == last))
+@internal
+def _differ(level: Ints, last: Ints) -> int:
+    """How many of the choices use something else."""
+    found = 0
+    for i in range(len(last)):
+        found += level[i] != last[i]
+    return found
+
+
+@internal
+def _users(level: Ints, count: int) -> int:
+    """How many of the choices use something."""
+    found = 0
+    for i in range(count):
+        found += level[i] != 0
+    return found

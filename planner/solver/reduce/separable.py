@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compiled import compiled
+from ..compiled import compiled, internal
 from .edges import cut, strides
 from .net import NONE, Net
 
@@ -22,7 +22,7 @@ def fold_separable(net: Net) -> int:
     return folded
 
 
-@compiled
+@internal
 def _separable(net: Net, half: int) -> bool:
     start, own, far = strides(net, half)
     count, others = net.counts[net.end[half]], net.counts[net.end[half ^ 1]]
@@ -38,7 +38,7 @@ def _separable(net: Net, half: int) -> bool:
     return True
 
 
-@compiled
+@internal
 def _fold(net: Net, half: int) -> None:
     start, own, far = strides(net, half)
     node, other = net.end[half], net.end[half ^ 1]
