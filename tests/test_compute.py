@@ -14,7 +14,7 @@ from meshwright.planner.compute import KernelPrice, dump, load, price, shipped, 
 from meshwright.planner.compute.calibration import Calibration, FitError
 from meshwright.planner.compute.coefficients import Coefficients
 from meshwright.planner.compute.demand import demanded
-from meshwright.planner.compute.fit import Measured, errors, fit, predicted_cycles
+from meshwright.planner.compute.fit import Measured, errors, fit
 from meshwright.planner.compute.products import product_of
 from meshwright.planner.compute.start import first_guess
 from meshwright.planner.compute.work import padded_bytes, work_of
@@ -190,7 +190,8 @@ def test_a_fit_finds_the_numbers_that_made_the_cycles() -> None:
     true = first_guess(chip("v3"))
     programs = [fuse(chain(rows, arrays)) for rows in (256, 2048, 16384) for arrays in (2, 3)]
     programs += [fuse(product(n, k, n)) for n in (512, 2048) for k in (512, 4096)]
-    measured = [Measured(name=str(i), program=p, cycles=predicted_cycles(p, true, 128)) for i, p in enumerate(programs)]
+    blank = [Measured(name=str(number), program=each, cycles=1.0) for number, each in enumerate(programs)]
+    measured = [replace(each, cycles=each.predicted_cycles(true, 128)) for each in blank]
     begin = replace(true, byte_cycles=true.byte_cycles * 2, multiply_add_cycles=true.multiply_add_cycles / 2)
     found = fit(measured, begin, 128)
     assert errors(measured, found, 128)[0] < 0.03

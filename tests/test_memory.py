@@ -202,7 +202,7 @@ def stacked(reader: str) -> Program:
 
 def test_stacked_weights_that_only_products_read_are_copied_narrow_before_the_loop() -> None:
     multiplied, added = (memory(stacked(reader)) for reader in ("dot_general", "exponential"))
-    copies = [t for t in multiplied.tensors if t.name == "copy for loops of w"]
+    copies = [t for t in multiplied.tensors if t.name == "narrow copy of w"]
     assert [(t.dtype, t.num_bytes) for t in copies] == [("bf16", 8 * MIB)]
     assert not [t for t in added.tensors if t.name.startswith("copy")]
 

@@ -115,6 +115,22 @@ def test_a_sum_over_all_devices_is_scattered_where_one_ring_passes_them(topology
     assert first == (kind, ("x", "y"), 4096 * 1024 * 4)
 
 
+@pytest.mark.parametrize(("stride", "kind"), [(1, ALL_REDUCE), (2, REDUCE_SCATTER)])
+def test_a_sum_of_which_some_rows_are_read_is_not_scattered(stride: int, kind: str) -> None:
+    written = Written({"x": 8, "y": 8})
+    split: Sharding = (("x", "y"), ())
+    a, b = written.argument((2048, 4096), split), written.argument((2048, 1024), split)
+    factors = Factors(
+        sizes=(4096, 1024, 2048), operands=(((2,), (0,)), ((2,), (1,))), results=(((0,), (1,)),), reduction=(2,)
+    )
+    summed = written.op("dot_general", (a, b), (4096, 1024), split, factors=factors)
+    rows = {"start_indices": (0, 0), "limit_indices": (4096, 1022), "strides": (1, stride)}
+    cut = Factors(sizes=(4096, 1024), operands=(((0,), (1,)),), results=(((0,), (1,)),), permutation=(1,))
+    kept = written.op("slice", (summed,), (4096, 1022 // stride), split, factors=cut, attributes=rows)
+    (first, *_) = moved(partition(written.graph(kept), machine=machine("v3:4x8")))
+    assert first[0] == kind
+
+
 def test_the_sum_of_two_partial_sums_is_reduced_once() -> None:
     written = Written()
     left, right, result = (("x",), ("y",)), (("y",), ()), (("x",), ())

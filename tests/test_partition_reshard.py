@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from meshwright.planner.graph import Sharding
@@ -34,6 +35,56 @@ def test_a_split_that_moves_to_another_dim_is_an_all_to_all() -> None:
 def test_as_many_parts_over_other_axes_are_exchanged_by_a_permute() -> None:
     mesh = {"a": 4, "b": 4}
     assert [s.kind for s in reshard_steps((("a",),), (("b",),), mesh)] == [COLLECTIVE_PERMUTE]
+
+
+def test_parts_split_over_two_dims_are_exchanged_then_put_in_order() -> None:
+    """As the TPU compiler does where the axis that moves is the major one: it never gathers the whole."""
+    mesh = {"a": 4, "b": 4}
+    steps = reshard_steps(((), ("a", "b")), (("a",), ("b",)), mesh)
+    assert [(s.kind, s.axes) for s in steps] == [(ALL_TO_ALL, ("b",)), (COLLECTIVE_PERMUTE, ("b", "a"))]
+    back = reshard_steps((("a",), ("b",)), ((), ("a", "b")), mesh)
+    assert [(s.kind, s.axes) for s in back] == [(ALL_TO_ALL, ("a",)), (COLLECTIVE_PERMUTE, ("b", "a"))]
+
+
+def test_so_they_are_where_the_minor_axis_has_other_parts() -> None:
+    steps = reshard_steps(((), ("z", "y")), (("z",), ("y",)), MESH)
+    assert sorted(s.kind for s in steps) == [ALL_TO_ALL, COLLECTIVE_PERMUTE]
+    assert steps[-1].layout == (("z",), ("y",))
+
+
+def test_parts_that_fit_no_such_split_are_gathered() -> None:
+    assert ALL_GATHER in kinds(((), ("x", "y", "z")), (("x",), ("y",)))
+
+
+SQUARE = {"a": 4, "b": 4}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        ((("a", "b"), (), ()), (("b",), (), ()), [COLLECTIVE_PERMUTE, ALL_GATHER]),
+        ((("a",), (), ()), (("b", "a"), (), ()), [SLICE, COLLECTIVE_PERMUTE]),
+        ((("a",), (), ()), ((), (), ("b", "a")), [SLICE, ALL_TO_ALL]),
+        ((("a",), (), ()), ((), (), ("a", "b")), [SLICE, ALL_TO_ALL, COLLECTIVE_PERMUTE]),
+        ((("b",), ("a",), ()), ((), (), ("b",)), [ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE]),
+        ((("a",), ("b",), ()), ((), (), ("a", "b")), [ALL_GATHER, SLICE]),
+        ((("a",), ("b",), ()), ((), (), ()), [ALL_GATHER]),
+        (((), ("a", "b"), ()), (("b",), (), ()), [ALL_GATHER, SLICE]),
+        (((), (), ("a", "b")), ((), ("b", "a"), ()), [ALL_TO_ALL, COLLECTIVE_PERMUTE]),
+        (((), ("a",), ()), (("a",), (), ("b",)), [ALL_TO_ALL, SLICE]),
+    ],
+)
+def test_steps_of_two_axes_of_four_are_those_of_the_compiler(
+    source: Sharding, target: Sharding, expected: list[str]
+) -> None:
+    """Read off compiled reshardings of a float32 tensor of three dims on sixteen devices of v5e."""
+    assert [step.kind for step in reshard_steps(source, target, SQUARE)] == expected
+
+
+def test_a_dim_split_alike_is_kept_when_others_are_gathered() -> None:
+    mesh = {"a": 4, "b": 2, "c": 2}
+    gather, *_ = reshard_steps(((), ("b",), ("a",)), (("b",), ("c",), ()), mesh)
+    assert (gather.kind, gather.layout) == (ALL_GATHER, ((), ("b",), ()))
 
 
 def test_bytes_are_the_larger_side_of_a_step() -> None:

@@ -14,7 +14,9 @@ class Coefficients:
     ``register_cycles``: a vector operation on 1024 numbers. ``multiply_add_cycles``: one of the matrix units.
     ``loop_window_bytes``, ``single_window_bytes``, ``product_window_bytes``: how much a window takes at once, of fused
     operations, of one alone, of a product. ``fill_bytes``: what of a product's bytes comes before it multiplies.
-    ``near_bytes``: how large a value may be that is kept in vector memory, and ``near_total_bytes`` all of them.
+    ``tile_bytes``: how much of a product's result is added up at once; its operands are read anew for each, unless one
+    of them is no more than ``held_bytes``. ``near_bytes``: how large a value may be that is kept in vector memory, and
+    ``near_total_bytes`` all of them.
     """
 
     byte_cycles: float
@@ -27,5 +29,7 @@ class Coefficients:
     single_window_bytes: float
     product_window_bytes: float
     fill_bytes: float
+    tile_bytes: float
+    held_bytes: float
     near_bytes: float
     near_total_bytes: float

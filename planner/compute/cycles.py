@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .coefficients import Coefficients
+from .sides import LEFT, RIGHT
 from .work import ALONE, FREE, PRODUCT, Work
 
 MATRIX, VECTOR, MEMORY = "matrix", "vector", "memory"
@@ -28,17 +29,34 @@ class Cycles:
 
 def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edge: int, of: Coefficients) -> Cycles:
     """Cycles of a kernel, given which of its reads and writes are in vector memory."""
-    far_reads = sum(size for size, is_near in zip(work.reads, near, strict=True) if not is_near)
-    far_writes = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if not is_near)
     if work.kind == FREE:
         return Cycles(total=0.0, bound=MEMORY, far_bytes=0)
+    far_reads = sum(size for size, is_near in zip(work.reads, near, strict=True) if not is_near)
+    far_writes = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if not is_near)
     if work.kind == ALONE:
-        return Cycles(
-            total=(sum(work.reads) + far_writes) * of.byte_cycles, bound=MEMORY, far_bytes=far_reads + far_writes
-        )
+        total = (sum(work.reads) + far_writes) * of.byte_cycles
+        return Cycles(total=total, bound=MEMORY, far_bytes=far_reads + far_writes)
     if work.kind == PRODUCT:
-        return _product(work, far_reads, far_writes, edge, of)
+        return _product(work, _streamed(work, near, of), far_reads + far_writes, far_writes, edge, of)
     return _loop(work, far_reads, far_writes, of)
+
+
+def _streamed(work: Work, near: Sequence[bool], of: Coefficients) -> float:
+    """Bytes that a product reads from memory: its operands once for each piece of the result that is added up at once.
+
+    A result of p pieces, a by p/a of them, takes the left operand p/a times and the right one a times; a is what makes
+    that least. An operand that is held whole is read once, and the other with it.
+    """
+    far, whole = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
+    for size, is_near, side in zip(work.reads, near, work.sides, strict=True):
+        whole[side] += size
+        far[side] += 0 if is_near else size
+    once, left, right = far
+    pieces = work.result_bytes / of.tile_bytes
+    if pieces <= 1 or min(whole[LEFT], whole[RIGHT]) <= of.held_bytes:
+        return sum(far)
+    times = min(max(math.sqrt(pieces * left / right), 1.0), pieces) if right else 1.0
+    return once + left * pieces / times + right * times if left else once + right
 
 
 def _loop(work: Work, far_reads: int, far_writes: int, of: Coefficients) -> Cycles:
@@ -54,10 +72,9 @@ def _loop(work: Work, far_reads: int, far_writes: int, of: Coefficients) -> Cycl
     return Cycles(total=total, bound=VECTOR if vector > memory else MEMORY, far_bytes=far_reads + far_writes)
 
 
-def _product(work: Work, far_reads: int, far_writes: int, edge: int, of: Coefficients) -> Cycles:
+def _product(work: Work, streamed: float, far: int, far_writes: int, edge: int, of: Coefficients) -> Cycles:
     matrix = sum(each.padded(edge) for each in work.products) * of.multiply_add_cycles
-    far = far_reads + far_writes
-    memory = (far + work.spill_bytes) * of.byte_cycles
+    memory = (streamed + far_writes + work.spill_bytes) * of.byte_cycles
     vector = work.registers * of.register_cycles
     moved = sum(work.reads) + sum(work.writes)
     share = far / moved if moved else 0.0

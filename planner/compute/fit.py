@@ -7,27 +7,45 @@ applies; a dozen numbers and some hundred programs need none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..kernels import Program
+from ..graph import Graph
+from ..kernels import Kernel, Program
 from .coefficients import Coefficients
 from .price import price_at
 from .speed import Speed
+from .work import Work, work_of
 
-FACTORS = (2.0, 1.4, 1.15, 1.05, 1.02)
+FACTORS = (2.0, 1.4, 1.15, 1.05)
 ROUNDS = 2
 TAIL_WEIGHT = 0.3
+LEARNED = tuple(each.name for each in fields(Coefficients) if each.name != "near_total_bytes")
+"""All but the size of vector memory, which is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A program of one device and the cycles that the compiler gives it."""
+    """A program of one device and the cycles that the compiler gives it; its kernels' work is counted once."""
 
     name: str
     program: Program
     cycles: float
+    counted: dict[int, Work] = field(default_factory=dict, repr=False)
+
+    def count(self, graph: Graph, kernel: Kernel) -> Work:
+        """The work of a kernel of the program."""
+        if id(kernel) not in self.counted:
+            self.counted[id(kernel)] = work_of(graph, kernel)
+        return self.counted[id(kernel)]
+
+    def predicted_cycles(self, of: Coefficients, edge: int) -> float:
+        """Cycles of the program by these coefficients, of what the compiler counts."""
+        speed = Speed(coefficients=of, clock_hz=1.0, edge=edge, source="fit")
+        prices = price_at(self.program, speed, count=self.count)
+        return sum(each.cycles * each.times for each in prices if each.counted)
 
 
 def fit(found: Sequence[Measured], begin: Coefficients, edge: int) -> Coefficients:
@@ -35,7 +53,7 @@ def fit(found: Sequence[Measured], begin: Coefficients, edge: int) -> Coefficien
     best, least = begin, _loss(found, begin, edge)
     for factor in FACTORS:
         for _ in range(ROUNDS):
-            for name in (field.name for field in fields(Coefficients)):
+            for name in LEARNED:
                 best, least = _along(found, edge, best, least, name, factor)
     return best
 
@@ -44,12 +62,6 @@ def errors(found: Sequence[Measured], of: Coefficients, edge: int) -> tuple[floa
     """The median and the 95th percentile of |predicted - given| / given."""
     off = np.abs(np.exp(_log_ratios(found, of, edge)) - 1)
     return round(float(np.median(off)), 4), round(float(np.quantile(off, 0.95)), 4)
-
-
-def predicted_cycles(program: Program, of: Coefficients, edge: int) -> float:
-    """Cycles of a program by these coefficients, of what the compiler counts."""
-    speed = Speed(coefficients=of, clock_hz=1.0, edge=edge, source="fit")
-    return sum(each.cycles * each.times for each in price_at(program, speed) if each.counted)
 
 
 def _along(
@@ -72,6 +84,8 @@ def _loss(found: Sequence[Measured], of: Coefficients, edge: int) -> float:
     return float(off.mean() + TAIL_WEIGHT * np.square(off).mean())
 
 
-def _log_ratios(found: Sequence[Measured], of: Coefficients, edge: int) -> np.ndarray:
-    predicted = [predicted_cycles(each.program, of, edge) for each in found]
-    return np.log(np.maximum(predicted, 1.0) / np.array([each.cycles for each in found]))
+def _log_ratios(found: Sequence[Measured], of: Coefficients, edge: int) -> NDArray[np.float64]:
+    predicted = np.array([max(each.predicted_cycles(of, edge), 1.0) for each in found])
+    given = np.array([each.cycles for each in found])
+    ratios: NDArray[np.float64] = np.log(predicted) - np.log(given)
+    return ratios

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..chip import Chip
@@ -13,17 +12,18 @@ from ..kinds import KINDS
 from .calibration import Calibration
 from .cycles import cycles_of
 from .residence import Residence
+from .rowwise import Rowwise
 from .speed import Speed, speed_of
 from .turned import Turned
-from .work import ALONE, FREE, PRODUCT, REGISTER_ELEMENTS, WORD_BYTES, padded_bytes, work_of
+from .work import ALONE, FREE, PRODUCT, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes, work_of
+
+Counting = Callable[[Graph, Kernel], Work]
 
 NETWORK_RATIO = 8.0
 """How much slower than memory a network is, roughly: for what may be fetched meanwhile."""
 
-TURNING = 20.0
-"""Vector operations that transposing 1024 numbers takes, seen on v6e."""
-
-COPY_WINDOW_BYTES = 3 * 2**20
+TURNING_CYCLES = 12.0
+"""What transposing 1024 numbers takes, seen on v6e and tpu7x."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,41 +51,48 @@ def price(program: Program, chip: Chip, calibration: Calibration | None = None) 
     return tuple(price_at(program, speed_of(chip, calibration)))
 
 
-def price_at(program: Program, speed: Speed, times: int = 1) -> Iterator[KernelPrice]:
-    """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand."""
+def price_at(program: Program, speed: Speed, times: int = 1, count: Counting = work_of) -> Iterator[KernelPrice]:
+    """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand.
+
+    ``count`` counts the work of a kernel, for who has counted it before.
+    """
     graph, residence = program.graph, Residence(speed.coefficients)
-    turned = Turned(graph, speed.edge)
+    turned, rowwise = Turned(graph, speed.edge), Rowwise(graph, speed.coefficients)
     results = frozenset(graph.results)
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
             for body in kernel.bodies:
-                yield from price_at(body, speed, times * op.trips)
+                yield from price_at(body, speed, times * op.trips, count)
         elif op.kind in KINDS:
             turned.copied(kernel)
+            rowwise.extra_cycles(kernel)
             _communicate(program, kernel, residence, results, speed)
         else:
-            copies = sum(_copy_cycles(graph, value, speed) for value in turned.copied(kernel))
-            yield _price(program, kernel, residence, results, speed, times, copies)
+            more = sum(_copy_cycles(graph, value, speed) for value in turned.copied(kernel))
+            more += rowwise.extra_cycles(kernel)
+            yield _price(kernel, count(graph, kernel), residence, results, speed, times, more)
 
 
 def _price(
-    program: Program,
     kernel: Kernel,
+    work: Work,
     residence: Residence,
     results: frozenset[int],
     speed: Speed,
     times: int,
-    copies: float,
+    more_cycles: float,
 ) -> KernelPrice:
-    work = work_of(program.graph, kernel)
+    residence.next_kernel()
     if work.kind == FREE:
         residence.renames(kernel.reads, kernel.writes)
     fetched = work.kind == PRODUCT
+    if fetched:
+        residence.begin(kernel.reads, work.reads)
     near_reads = [residence.reads(v, size, fetched) for v, size in zip(kernel.reads, work.reads, strict=False)]
     near_writes = [residence.writes(v, size, v in results) for v, size in zip(kernel.writes, work.writes, strict=False)]
     took = cycles_of(work, near_reads, near_writes, speed.edge, speed.coefficients)
-    cycles = took.total + copies
+    cycles = took.total + more_cycles
     residence.now += cycles
     return KernelPrice(
         kernel=kernel,
@@ -100,14 +107,15 @@ def _price(
 
 
 def _copy_cycles(graph: Graph, value: int, speed: Speed) -> float:
-    """Cycles of a transposed copy: read, turned tile by tile, written, in windows smaller than those of a chain."""
-    of, num_bytes = speed.coefficients, padded_bytes(graph.values[value])
-    turned = TURNING * num_bytes / (WORD_BYTES * REGISTER_ELEMENTS) * of.register_cycles
-    return 2 * num_bytes * of.byte_cycles + math.ceil(2 * num_bytes / COPY_WINDOW_BYTES) * of.step_cycles + turned
+    """Cycles of a transposed copy: read, turned register by register, written."""
+    num_bytes = padded_bytes(graph.values[value])
+    turned = TURNING_CYCLES * num_bytes / (WORD_BYTES * REGISTER_ELEMENTS)
+    return 2 * num_bytes * speed.coefficients.byte_cycles + turned
 
 
 def _communicate(program: Program, kernel: Kernel, residence: Residence, results: frozenset[int], speed: Speed) -> None:
     """What a collective leaves in vector memory, and that memory is idle while the network works."""
+    residence.next_kernel()
     for value in kernel.writes:
         num_bytes = padded_bytes(program.graph.values[value])
         residence.writes(value, num_bytes, value in results)

@@ -20,22 +20,41 @@ class Residence:
         self._held: OrderedDict[int, int] = OrderedDict()
         self._held_bytes = 0
         self._fetched_at = 0.0
+        self._begun = False
+        self._in_use_bytes = 0
         self.now = 0.0
+
+    def next_kernel(self) -> None:
+        """Says that the next kernel begins: what the last one worked on may go."""
+        self._in_use_bytes = 0
+
+    def begin(self, values: Sequence[int], num_bytes: Sequence[int]) -> None:
+        """Fetches the largest of these that fits: the compiler has one argument at hand before a step begins."""
+        fitting = [(size, value) for value, size in zip(values, num_bytes, strict=True) if self._fits(size)]
+        if fitting and not self._begun:
+            size, value = max(fitting)
+            self._hold(value, size)
+        self._begun = True
 
     def reads(self, value: int, num_bytes: int, fetched: bool) -> bool:
         """Whether a value is in vector memory when it is read now; ``fetched`` if it is worth fetching there."""
+        if self._in_use_bytes + num_bytes > self._of.near_total_bytes:
+            return False
         if value in self._held:
             self._held.move_to_end(value)
+            self._in_use_bytes += num_bytes
             return True
         if not fetched or not self._fits(num_bytes) or not self._fetched_in_time(num_bytes):
             return False
         self._hold(value, num_bytes)
+        self._in_use_bytes += num_bytes
         return True
 
     def writes(self, value: int, num_bytes: int, is_result: bool) -> bool:
         """Whether a value is left in vector memory."""
-        if is_result or not self._fits(num_bytes):
+        if is_result or not self._fits(num_bytes) or self._in_use_bytes + num_bytes > self._of.near_total_bytes:
             return False
+        self._in_use_bytes += num_bytes
         self._hold(value, num_bytes)
         return True
 

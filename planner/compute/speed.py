@@ -40,10 +40,15 @@ def _learned(chip: Chip, table: Calibration) -> Speed:
     said = f"learned from {table.compiler} on {table.topology}"
     if chip.clock_hz:
         return Speed(coefficients=table.coefficients, clock_hz=chip.clock_hz, edge=edge, source=said)
-    peak = chip.peak_flops_per_s("bfloat16") or CPU_FLOPS_PER_S
-    clock_hz = peak / 2 * table.coefficients.multiply_add_cycles
-    said += "; clock not published: peak FLOP/s over the multiply-adds that the compiler counts a cycle"
-    return Speed(coefficients=table.coefficients, clock_hz=clock_hz, edge=edge, source=said)
+    said += "; clock not published: as fast as its published peaks allow at what the compiler counts a cycle"
+    return Speed(coefficients=table.coefficients, clock_hz=_clock_hz(chip, table.coefficients), edge=edge, source=said)
+
+
+def _clock_hz(chip: Chip, of: Coefficients) -> float:
+    """The fastest clock at which neither multiply-adds nor bytes a cycle come to more than what is published."""
+    flops_per_s = chip.peak_flops_per_s("bfloat16") or CPU_FLOPS_PER_S
+    bytes_per_s = chip.hbm_bytes_per_s or CPU_BYTES_PER_S
+    return min(flops_per_s / 2 * of.multiply_add_cycles, bytes_per_s * of.byte_cycles)
 
 
 def _assumed(chip: Chip) -> Speed:
@@ -63,6 +68,8 @@ def _assumed(chip: Chip) -> Speed:
         single_window_bytes=UNBOUNDED_BYTES,
         product_window_bytes=UNBOUNDED_BYTES,
         fill_bytes=0.0,
+        tile_bytes=UNBOUNDED_BYTES,
+        held_bytes=UNBOUNDED_BYTES,
         near_bytes=0.0,
         near_total_bytes=0.0,
     )

@@ -10,13 +10,14 @@ CLOCK_HZ = 1e9
 
 HBM_BYTES_PER_S, FLOPS_PER_S = 5e11, 1e14
 SMALL_VMEM_BYTES = 32 * MIB
+FLEETING_SHARE = 0.25
+"""Of a large vector memory in which the compiler keeps no buffers: what it fetches there just before it is used."""
 
 
 def first_guess(chip: Chip) -> Coefficients:
     """Coefficients at the chip's published peaks; windows and waits are round figures."""
     clock_hz = chip.clock_hz or CLOCK_HZ
-    vmem_bytes = chip.vmem_bytes or 0
-    roomy = vmem_bytes > SMALL_VMEM_BYTES
+    near_bytes = _near_bytes(chip)
     return Coefficients(
         byte_cycles=clock_hz / (chip.hbm_bytes_per_s or HBM_BYTES_PER_S),
         step_cycles=1000.0,
@@ -28,6 +29,15 @@ def first_guess(chip: Chip) -> Coefficients:
         single_window_bytes=0.5 * MIB,
         product_window_bytes=3.0 * MIB,
         fill_bytes=4.0 * MIB,
-        near_bytes=vmem_bytes / 2 if roomy else 0.0,
-        near_total_bytes=vmem_bytes * 0.85 if roomy else 0.0,
+        tile_bytes=2.5 * MIB,
+        held_bytes=4.0 * MIB,
+        near_bytes=near_bytes / 2,
+        near_total_bytes=near_bytes,
     )
+
+
+def _near_bytes(chip: Chip) -> float:
+    """Bytes of fast memory in which values may stand when a kernel reads them."""
+    vmem_bytes = chip.vmem_bytes or 0
+    fleeting = FLEETING_SHARE * vmem_bytes if vmem_bytes > SMALL_VMEM_BYTES else 0.0
+    return float(chip.buffer_vmem_bytes) or fleeting

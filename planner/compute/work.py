@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..fusion.nature import ELEMENTWISE, PRODUCTS, REDUCE, VIEWS, stands_alone
+from ..fusion.nature import ELEMENTWISE, PRODUCTS, REDUCE, UPDATE, VIEWS, stands_alone
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel
 from .demand import demanded
 from .products import Product, product_of
+from .sides import sides_of
 
 LANES, SUBLANES, WORD_BYTES = 128, 8, 4
+IMAGE_ELEMENTS, REARRANGING = 2**20, 27
+"""From how large on images are cut into pieces, and how often they are then gone through, seen on v3 and v5e."""
+
 REGISTER_ELEMENTS = LANES * SUBLANES
 # How many vector operations one of these takes: what the compiler expands it to, roughly.
 EXPANSIONS = {
@@ -28,19 +33,23 @@ class Work:
     """What a kernel has to do. ``kind`` is that of its cost: ``loop``, ``product``, ``alone`` or ``free``.
 
     ``reads`` and ``writes`` are the bytes, padded to tiles, of each value it takes from memory and leaves there.
+    ``sides`` says on which side of a product each read stands.
     ``spill_bytes`` is what it goes through without keeping it: the full-size result that a reduction adds up or that
-    is rounded to a narrower dtype. ``registers`` are vector operations, 1024 numbers each.
+    is rounded to a narrower dtype. ``registers`` are vector operations, 1024 numbers each. ``result_bytes`` are
+    those of a product of the batch, as float32.
     """
 
     kind: str
     products: tuple[Product, ...] = ()
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
+    sides: tuple[int, ...] = ()
     spill_bytes: int = 0
     registers: float = 0.0
     space_bytes: int = 0
     single: bool = False
     flops: float = 0.0
+    result_bytes: float = 0.0
 
 
 def work_of(graph: Graph, kernel: Kernel) -> Work:
@@ -51,17 +60,19 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         return Work(kind=FREE)
     need = demanded(graph, ops, kernel.writes)
     products = tuple(product_of(graph, op) for op in real if op.kind in PRODUCTS)
-    space = max(need.get(v, 0) for op in real for v in (*op.results, *_reduced(op)))
+    space = max(_gone_through(op, need) for op in real)
     return Work(
         kind=PRODUCT if products else ALONE if any(map(stands_alone, real)) else LOOP,
         products=products,
         reads=tuple(_part(graph.values[v], need.get(v, 0)) for v in kernel.reads),
-        writes=tuple(padded_bytes(graph.values[v]) for v in kernel.writes),
-        spill_bytes=_spilled(graph, kernel, space, bool(products)),
+        writes=_written(graph, kernel, real),
+        sides=sides_of(graph, ops, kernel.reads) if products else (),
+        spill_bytes=_spilled(graph, kernel, space, bool(products)) + _rearranged(graph, real),
         registers=sum(_registers(op, need) for op in real),
         space_bytes=space * WORD_BYTES,
         single=len(real) == 1 and not products,
         flops=sum(2.0 * each.multiply_adds for each in products),
+        result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
     )
 
 
@@ -94,14 +105,39 @@ def _is_small(graph: Graph, kernel: Kernel) -> bool:
     return all(graph.values[v].num_elements <= 1 for v in (*kernel.reads, *kernel.writes))
 
 
-def _reduced(op: Op) -> tuple[int, ...]:
-    return op.operands[:1] if op.kind == REDUCE else ()
+def _gone_through(op: Op, need: dict[int, int]) -> int:
+    """Elements that an operation goes through: those of what is reduced, or of what is written over."""
+    if op.kind == UPDATE:
+        return need.get(op.operands[1], 0)
+    made = max((need.get(value, 0) for value in op.results), default=0)
+    return max(made, need.get(op.operands[0], 0)) if op.kind == REDUCE else made
+
+
+def _written(graph: Graph, kernel: Kernel, ops: Sequence[Op]) -> tuple[int, ...]:
+    """Padded bytes of each value it writes; of one updated in place, the update's."""
+    updates = {op.results[0]: op.operands[1] for op in ops if op.kind == UPDATE}
+    return tuple(padded_bytes(graph.values[updates.get(value, value)]) for value in kernel.writes)
 
 
 def _spilled(graph: Graph, kernel: Kernel, space: int, products: bool) -> int:
     whole = [v for v in map(graph.values.__getitem__, kernel.writes) if 2 * v.num_elements >= space or products]
-    narrow = sum(padded_bytes(Value(v.shape, "f32")) for v in whole if v.bits < 32)
+    narrow = max((padded_bytes(Value(v.shape, "f32")) for v in whole if v.bits < 32), default=0)
     return narrow if whole else space * WORD_BYTES
+
+
+def _rearranged(graph: Graph, ops: Sequence[Op]) -> int:
+    """Bytes that a convolution over fewer images than a register has rows goes through besides: the compiler cuts the
+    images into pieces, so that there are enough, and puts them back.
+    """
+    passed = 0
+    for op in ops:
+        if op.kind == "convolution":
+            made = graph.values[op.results[0]]
+            images = made.shape[int(op.attributes.get("output_batch_dimension", 0))]
+            spatial = len(op.attributes.get("output_spatial_dimensions", ()))
+            if spatial > 1 and images < SUBLANES and made.num_elements > IMAGE_ELEMENTS:
+                passed += REARRANGING * made.num_elements * WORD_BYTES
+    return passed
 
 
 def _part(value: Value, elements: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..graph import Graph
-from .nature import BROADCAST, PRODUCTS, REDUCE, VIEWS, is_constant, stands_alone
+from .nature import BROADCAST, PRODUCTS, REDUCE, UPDATE, VIEWS, is_constant, stands_alone
 from .uses import Uses
 from .written import is_packed_mask
 
@@ -40,22 +40,22 @@ def _group(graph: Graph, uses: Uses, written: set[int], root: int) -> Group:
             elif maker not in ops:
                 ops.add(maker)
                 waiting.append(maker)
-    kinds = [graph.ops[number].kind for number in ops]
+    products = sum(graph.ops[number].kind in PRODUCTS for number in ops)
     return Group(
         ops=ops,
         roots={root},
         reads=reads,
         space=_space(graph, root),
-        open=_is_open(graph, uses, root),
-        products=sum(kind in PRODUCTS for kind in kinds),
+        open=products > 0 or _is_open(graph, uses, root),
+        products=products,
         reduces=graph.ops[root].kind == REDUCE,
     )
 
 
 def _space(graph: Graph, root: int) -> int:
     op = graph.ops[root]
-    if op.kind == REDUCE:
-        return graph.values[op.operands[0]].num_elements
+    if op.kind in (REDUCE, UPDATE):
+        return graph.values[op.operands[op.kind == UPDATE]].num_elements
     return max((graph.values[value].num_elements for value in op.results), default=0)
 
 
@@ -63,5 +63,5 @@ def _is_open(graph: Graph, uses: Uses, root: int) -> bool:
     op = graph.ops[root]
     if is_packed_mask(graph, uses, op):
         return False
-    fixed = VIEWS | {BROADCAST, "concatenate", "dynamic_update_slice", "pad", "slice", "iota"}
+    fixed = VIEWS | {BROADCAST, "concatenate", "pad", "slice", "iota"}
     return op.kind not in fixed and not stands_alone(op)

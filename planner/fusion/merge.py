@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ..graph import Graph
 from .group import Group
-from .nature import ELEMENTWISE, REDUCE
+from .nature import ELEMENTWISE, REDUCE, UPDATE
 from .uses import Uses
 
 SEARCH = 64
@@ -46,7 +46,7 @@ class Merging:
         return sorted({r for v in made if self._is_whole(v, group) for r in self.readers.get(v, ()) if r != number})
 
     def _share(self, value: int) -> None:
-        """Merges the reductions that read a value with each other and with what else goes through it."""
+        """Merges what goes through a value side by side: reductions of it, and chains that read nothing else."""
         numbers = sorted(self.readers.get(value, ()))
         if len(numbers) < 2 or len(numbers) > SEARCH:
             return
@@ -54,14 +54,14 @@ class Merging:
             for second in numbers[position + 1 :]:
                 if first not in self.groups or second not in self.groups:
                     continue
-                one, other = self.groups[first], self.groups[second]
-                if (
-                    one.reduces
-                    and other.reduces
-                    and self._is_whole(value, one)
-                    and not (one.products or other.products)
-                ):
+                if self._is_gone_through(value, first, second):
                     self._merge(first, second)
+
+    def _is_gone_through(self, value: int, first: int, second: int) -> bool:
+        one, other = self.groups[first], self.groups[second]
+        if one.products or other.products or not self._is_whole(value, one) or not self._is_whole(value, other):
+            return False
+        return (one.reduces and other.reduces) or one.reads <= other.reads or other.reads <= one.reads
 
     def _is_whole(self, value: int, group: Group) -> bool:
         return self.graph.values[value].num_elements == group.space
@@ -87,7 +87,7 @@ class Merging:
 
     def _is_read_in_step(self, value: int, group: Group) -> bool:
         kinds = (self.graph.ops[reader].kind for reader, _ in self.uses.readers[value] if reader in group.ops)
-        return all(kind in ELEMENTWISE or kind in (REDUCE, "reshape") for kind in kinds)
+        return all(kind in ELEMENTWISE or kind in (REDUCE, UPDATE, "reshape") for kind in kinds)
 
     def _join(self, first: int, second: int) -> None:
         one, other = self.groups[first], self.groups.pop(second)

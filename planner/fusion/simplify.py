@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..graph import Graph, Op
-from .nature import CONSTANT, IN_PASSING, PRODUCTS, REDUCE
+from .nature import BARRIER, CONSTANT, IN_PASSING, PRODUCTS, REDUCE
+from .sunk import with_broadcasts_in_loops
 
 ONCE = IN_PASSING | PRODUCTS | {REDUCE, CONSTANT, "partition_id", "gather"}
 UNCHANGED = frozenset({"reshape", "convert", "broadcast_in_dim", "transpose", "copy", "slice"})
@@ -15,7 +16,8 @@ UNCHANGED = frozenset({"reshape", "convert", "broadcast_in_dim", "transpose", "c
 
 def simplify(graph: Graph) -> Graph:
     """The same graph with its values' numbers, without the operations that the compiler drops."""
-    kept = _living(replace(graph, **_merged(graph)))
+    whole = _without_barriers(replace(graph, **_merged(graph)))
+    kept = _living(with_broadcasts_in_loops(whole))
     return replace(kept, ops=tuple(_inside(op) for op in kept.ops))
 
 
@@ -37,6 +39,21 @@ def _merged(graph: Graph) -> dict[str, Any]:
         else:
             same.update(zip(op.results, first.results, strict=True))
     return {"ops": tuple(ops), "results": tuple(same.get(value, value) for value in graph.results)}
+
+
+def _without_barriers(graph: Graph) -> Graph:
+    """What a barrier gives is what it takes: it only kept alike computations apart until here."""
+    same: dict[int, int] = {}
+    ops = []
+    for op in graph.ops:
+        operands = tuple(same.get(value, value) for value in op.operands)
+        if op.kind == BARRIER:
+            same.update(zip(op.results, operands, strict=True))
+        else:
+            ops.append(op if operands == op.operands else replace(op, operands=operands))
+    if not same:
+        return graph
+    return replace(graph, ops=tuple(ops), results=tuple(same.get(value, value) for value in graph.results))
 
 
 def _changes_nothing(graph: Graph, op: Op) -> bool:

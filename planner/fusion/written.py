@@ -112,4 +112,12 @@ def _only_reader(graph: Graph, uses: Uses, number: int) -> int | None:
         return None
     after = graph.ops[readers[0]]
     same_size = graph.values[after.results[0]].num_elements == graph.values[result].num_elements
-    return readers[0] if after.kind in ELEMENTWISE | VIEWS and same_size else None
+    if after.kind == "slice":
+        return readers[0]
+    return readers[0] if after.kind in ELEMENTWISE | VIEWS and same_size and not _widens(graph, after) else None
+
+
+def _widens(graph: Graph, op: Op) -> bool:
+    """Whether it only makes numbers wider: that is done where they are read."""
+    before, after = graph.values[op.operands[0]], graph.values[op.results[0]]
+    return op.kind == "convert" and after.bits > before.bits

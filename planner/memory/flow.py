@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
+from .looked_up import rewritten_tables, scatters_begin_with
 from .places import Pairs, overlays, places
 
 T = TypeVar("T")
@@ -51,12 +52,14 @@ def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Prog
     buffer = buffers(program)
     graph, kernels = program.graph, program.kernels
     arguments = frozenset(graph.arguments)
-    own = {v: held for v, held in buffer.items() if held not in arguments}
+    elsewhere = arguments | scatters_begin_with(graph)
+    own = {v: held for v, held in buffer.items() if held not in elsewhere}
     maker = {v: position for position, kernel in enumerate(kernels) for v in kernel.writes}
+    rewritten = rewritten_tables(graph)
     overlaid = [overlays(graph, kernel, own) for kernel in kernels]
     shared = tuple(places(graph, kernel, own, found) for kernel, found in zip(kernels, overlaid, strict=True))
     return Flow(
-        num_bytes={v: sizes(graph.values[v]) for v, held in own.items() if v == held},
+        num_bytes={v: 0 if v in rewritten else sizes(graph.values[v]) for v, held in own.items() if v == held},
         operands=tuple(tuple(dict.fromkeys(v for v in kernel.reads if v in maker)) for kernel in kernels),
         made=tuple(kernel.writes for kernel in kernels),
         maker=maker,

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..chip import Chip
+from ..compute.turned import Turned
 from ..graph import Value
 from ..kernels import Program
+from .convolved import copied_images
 from .flow import Flow
 from .hoisted import NARROW, hoisted_copies
 from .liveness import lifetimes
+from .looked_up import copied_tables, row_bytes
 from .places import takes_over
 from .schedule import Scheduled
 from .tiles import padded_bytes
@@ -26,8 +29,9 @@ class Level:
     ``spans`` are the first and the last point of the temporaries that lie in the large memory, ``num_bytes`` their
     bytes, ``heirs`` which of them take over another's place as that one ends. ``outputs`` are the buffers of a whole
     step's results that have memory of their own. ``copies`` are the values that a buffer holds in bfloat16: one of a
-    number below zero is a copy for the loops from the first to the last point of its span. ``bodies`` are the bodies by
-    the point at which they run.
+    number below zero is a copy for loops or convolutions, from the first to the last point of its span. ``relaid`` are
+    the values of which a buffer of a number below zero holds a copy in another layout. ``bodies`` are the bodies
+    by the point at which they run.
     """
 
     program: Program
@@ -37,11 +41,14 @@ class Level:
     heirs: Mapping[int, int]
     outputs: frozenset[int] = frozenset()
     copies: Mapping[int, int] = field(default_factory=dict)
+    relaid: Mapping[int, int] = field(default_factory=dict)
     bodies: Mapping[int, tuple[Level, ...]] = field(default_factory=dict)
 
     def value(self, buffer: int) -> Value:
         """What lies in a buffer first."""
         values = self.program.graph.values
+        if buffer in self.relaid:
+            return values[self.relaid[buffer]]
         return replace(values[self.copies[buffer]], dtype=NARROW) if buffer in self.copies else values[buffer]
 
 
@@ -50,11 +57,47 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     graph = step.program.graph
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
     placed = _level(step, chip, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
-    found = hoisted_copies(step.program, step.flow.buffer)
-    copies = {value if value in placed.num_bytes else -1 - value: value for value in found}
-    spans = {buffer: found[value] for buffer, value in copies.items() if buffer < 0}
-    narrow = {b: padded_bytes(replace(graph.values[value], dtype=NARROW)) for b, value in copies.items()}
+    edge = chip.matrix_unit.edge if chip and chip.matrix_unit else 0
+    return _with_turned(_with_tables(_with_copies(placed)), edge, chip.buffer_vmem_bytes if chip else 0)
+
+
+def _with_copies(placed: Level) -> Level:
+    """With the narrow copies for loops and for convolutions."""
+    program, flow = placed.program, placed.flow
+    stacks, images = hoisted_copies(program, flow.buffer), copied_images(program, flow.touches)
+    copies = {value if value in placed.num_bytes else -1 - value: value for value in stacks.keys() | images.keys()}
+    spans = {b: images[value][0] if value in images else stacks[value] for b, value in copies.items() if b < 0}
+    narrow = {b: padded_bytes(replace(program.graph.values[value], dtype=NARROW)) for b, value in copies.items()}
+    narrow |= {-1 - value: num_bytes for value, (_, num_bytes) in images.items()}
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **narrow}, copies=copies)
+
+
+def _with_tables(placed: Level) -> Level:
+    """With the copies of tables whose rows are looked up."""
+    found = copied_tables(placed.program, placed.flow.touches)
+    tables = {-1 - value: value for value in found if -1 - value not in placed.copies}
+    spans = {buffer: found[value] for buffer, value in tables.items()}
+    rows = {buffer: row_bytes(placed.program.graph.values[value]) for buffer, value in tables.items()}
+    return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **rows}, relaid=tables)
+
+
+def _with_turned(placed: Level, edge: int, room_bytes: int) -> Level:
+    """With the copies for updates whose gradient lies transposed: the results lie where those of arguments did.
+
+    An update all of which fits into fast memory has its copies there.
+    """
+    graph, turned = placed.program.graph, Turned(placed.program.graph, edge)
+    relaid, spans = dict(placed.relaid), dict(placed.spans)
+    for point, kernel in enumerate(placed.program.kernels):
+        copied = turned.copied(kernel)
+        if sum(padded_bytes(graph.values[value]) for value in (*kernel.reads, *kernel.writes)) <= room_bytes:
+            continue
+        taken = [value for value in copied if value in kernel.reads]
+        for value in [*taken, *[v for v in copied if v in kernel.writes][len(taken) :]]:
+            relaid[-1 - value] = value
+            spans[-1 - value] = (point, point)
+    sizes = {buffer: padded_bytes(graph.values[value]) for buffer, value in relaid.items()}
+    return replace(placed, spans=spans, num_bytes={**sizes, **placed.num_bytes}, relaid=relaid)
 
 
 def _level(part: Scheduled, chip: Chip | None, room_bytes: int, elsewhere: set[int], outputs: frozenset[int]) -> Level:

@@ -9,12 +9,12 @@ from ..chip import Chip
 from ..graph import Graph
 from ..kernels import Program
 from .code import code_bytes
-from .convolved import temporary_bytes
 from .kinds import BATCH, CODE, GAPS, PADDING, RESULTS, WEIGHTS
 from .level import Level, level
 from .points import LiveTensor, Point, live_tensors, points
 from .replay import heap_bytes
 from .schedule import in_order, put_in_order
+from .temporaries import temporary_bytes
 from .tight import is_tight, lent
 from .tiles import memoised, padded_bytes
 

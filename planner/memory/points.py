@@ -91,7 +91,7 @@ def live_tensors(level: Level, path: tuple[int, ...], weights: frozenset[tuple[i
             num_bytes = level.num_bytes[buffer]
             found.append(
                 LiveTensor(
-                    name=scopes.get(buffer, f"copy for loops of {names.get(level.copies.get(buffer), 'a weight')}"),
+                    name=scopes.get(buffer) or _copy_name(level, buffer, names),
                     kind=kinds.get(buffer, TRANSIENTS),
                     num_bytes=num_bytes,
                     padding_bytes=num_bytes - value.num_bytes,
@@ -104,3 +104,9 @@ def live_tensors(level: Level, path: tuple[int, ...], weights: frozenset[tuple[i
             if path[1] < len(body.program.kernels):
                 found += live_tensors(body, path[1:], weights)
     return found
+
+
+def _copy_name(level: Level, buffer: int, names: Mapping[int | None, str]) -> str:
+    if buffer in level.relaid:
+        return f"copy of {names.get(level.relaid[buffer], 'a result')} in another layout"
+    return f"narrow copy of {names.get(level.copies.get(buffer), 'a weight')}"

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from ..graph import Value
 from ..kernels import Program
-from .convolved import temporary_bytes
 from .flow import Flow, flow, reordered
 from .liveness import scheduled_peak_bytes
 from .orders import depth_first_order, list_order, post_order
+from .temporaries import temporary_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

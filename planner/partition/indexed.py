@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from ..graph import Axes, Factors, Sharding
+from ..graph import Axes, Factors, Sharding, Value
 from .elementwise import replicate
 from .factors import Split, layout_of, split_of
-from .layout import Mesh, local_shape
-from .reshard import SLICE, reshard_steps, step_bytes
+from .layout import Mesh, local_shape, ways
+from .reshard import SLICE, reshard_steps
 from .strategy import Asked, PartialSum, Strategy
 
 
@@ -45,13 +46,29 @@ class _Indexed:
         factors = self.asked.op.factors
         if factors is None:
             return replicate(self.asked)
-        ways = [way for way in (self._way(factors, split) for split in self._splits(factors)) if way]
-        if not ways:
+        found = [way for way in (self._way(factors, split) for split in self._splits(factors)) if way]
+        if not found:
             return replicate(self.asked)
-        return min(ways, key=lambda way: (way.largest, way.moved)).strategy
+        return min(found, key=lambda way: (way.largest, way.moved)).strategy
 
     def _splits(self, factors: Factors) -> Iterator[Split]:
-        """Axes that always split together, each such set along each factor that some tensor splits by it."""
+        """Axes that always split together, each such set along each factor that some tensor splits by it.
+
+        Where tensors split different factors by a set, as many ways as another axis has, that axis may take one of
+        them: a permute between the two is cheaper than a gather.
+        """
+        blocks = self._blocks(factors)
+        choices = [found or (-1,) for found in blocks.values()]
+        for picked in product(*choices):
+            chosen = dict(zip(blocks, picked, strict=True))
+            yield _joined(chosen)
+            for axes, factor in chosen.items():
+                for axis in self._equal_axes(axes):
+                    if not any(axis in own and own != (axis,) for own in chosen):
+                        yield from (_joined({**chosen, (axis,): f}) for f in blocks[axes] if f != factor)
+
+    def _blocks(self, factors: Factors) -> dict[Axes, tuple[int, ...]]:
+        """Sets of axes that always split together, and the factors that tensors split by them."""
         offered: dict[str, tuple[tuple[int, int], ...]] = {}
         tensors = (*zip(factors.operands, self.asked.operands, strict=False),)
         tensors += (*zip(factors.results, self.asked.results, strict=True),)
@@ -59,17 +76,16 @@ class _Indexed:
             for factor, axes in (split_of(dims, layout, factors.sizes, self.mesh) or {}).items():
                 for axis in axes:
                     offered[axis] = (*offered.get(axis, ()), (number, factor))
-        blocks: dict[tuple[tuple[int, int], ...], Axes] = {}
+        together: dict[tuple[tuple[int, int], ...], Axes] = {}
         for axis, seen in offered.items():
-            blocks[seen] = (*blocks.get(seen, ()), axis)
+            together[seen] = (*together.get(seen, ()), axis)
         replicated = set(factors.replicated)
-        choices = [sorted({f for _, f in seen} - replicated) or [-1] for seen in blocks]
-        for picked in product(*choices):
-            split: Split = {}
-            for axes, factor in zip(blocks.values(), picked, strict=True):
-                if factor >= 0:
-                    split[factor] = (*split.get(factor, ()), *axes)
-            yield split
+        return {axes: tuple(sorted({f for _, f in seen} - replicated)) for seen, axes in together.items()}
+
+    def _equal_axes(self, axes: Axes) -> Iterator[str]:
+        """Other axes that split a tensor as many ways as these."""
+        parts = ways(axes, self.mesh)
+        return (axis for axis, size in self.mesh.items() if size == parts > 1 and axis not in axes)
 
     def _way(self, factors: Factors, split: Split) -> _Way | None:
         operands = _layouts(factors.operands, split, factors, self.mesh)
@@ -101,6 +117,7 @@ class _Indexed:
         return {"slice_sizes": tuple(p if s == w else s for s, w, p in zip(sizes, shape, part, strict=True))}
 
     def _cost(self, strategy: Strategy) -> tuple[int, int]:
+        """What XLA compares: an operation's tensors at most, those written in place once, then bytes moved."""
         asked = self.asked
         largest, moved = 0, 0
         tensors = [*zip(asked.reads, asked.operands, strategy.operands, strict=True)]
@@ -108,16 +125,22 @@ class _Indexed:
         for value, before, after in tensors:
             for step in reshard_steps(before, after, self.mesh):
                 if step.kind != SLICE:
-                    size = step_bytes(step, before, value.shape, value.bits, self.mesh)
-                    largest, moved = max(largest, 2 * size), moved + size
+                    sides = [_part_bytes(value, layout, self.mesh) for layout in (before, step.layout)]
+                    largest, moved = max(largest, sum(sides)), moved + max(sides)
                 before = step.layout
-        total = 0
-        for value, layout in (*zip(asked.reads, strategy.operands, strict=True), (asked.makes[0], strategy.made[0])):
-            total += _part_bytes(value.shape, value.bits, layout, self.mesh)
-        if strategy.sums:
-            summed = _part_bytes(asked.makes[0].shape, asked.makes[0].bits, strategy.made[0], self.mesh)
-            largest, moved = max(largest, 2 * summed), moved + 2 * summed
-        return max(largest, total), moved
+        made = _part_bytes(asked.makes[0], strategy.made[0], self.mesh)
+        read = [_part_bytes(v, layout, self.mesh) for v, layout in zip(asked.reads, strategy.operands, strict=True)]
+        total = sum(read) + (made if self.is_gather else 0)
+        return max(largest, total, made), moved + (2 * made if strategy.sums else 0)
+
+
+def _joined(chosen: Mapping[Axes, int]) -> Split:
+    """Factors split by sets of axes; -1 is none."""
+    split: Split = {}
+    for axes, factor in chosen.items():
+        if factor >= 0:
+            split[factor] = (*split.get(factor, ()), *axes)
+    return split
 
 
 def _layouts(
@@ -127,8 +150,5 @@ def _layouts(
     return None if any(layout is None for layout in found) else tuple(layout or () for layout in found)
 
 
-def _part_bytes(shape: tuple[int, ...], bits: int, layout: Sharding, mesh: Mesh) -> int:
-    number = bits
-    for size in local_shape(shape, layout, mesh):
-        number *= size
-    return number // 8
+def _part_bytes(value: Value, layout: Sharding, mesh: Mesh) -> int:
+    return math.prod(local_shape(value.shape, layout, mesh)) * value.bits // 8

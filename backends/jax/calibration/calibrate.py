@@ -53,7 +53,7 @@ def measure(sample: Sample, device: Any) -> Measured | None:
     placed = SingleDeviceSharding(device)
     arguments = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=placed), sample.arguments)
     lowered = jax.jit(sample.function).lower(*arguments)
-    cycles = Runs(program=parse(lowered.compile().as_text())).estimated_cycles
+    cycles = Runs(program=parse(lowered.compile().as_text() or "")).estimated_cycles
     if not cycles or cycles >= UNKNOWN_CYCLES:
         return None
     return Measured(name=sample.name, program=fuse(graph_of_one(lowered)), cycles=float(cycles))

@@ -2,6 +2,8 @@
 
 The TPU compiler fuses such a sum with its slice. The ring passes pieces of equal size, a whole number of tiles each, so
 that parts are padded; what of a device's own part the padding moved to its neighbours comes back by a permute.
+
+Where only some rows of a part are read, the sum stays as it is.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from ..reshard import SLICE
 from ..target import Target
 
 TILE_BYTES, SUBLANES, LANES = 4096, 8, 128
+_NUMBER_BY_NUMBER = frozenset({"convert", "exponential", "negate", "tanh", "logistic", "add", "multiply", "subtract"})
 
 
 def scatter(graph: Graph, target: Target, mesh: Mesh) -> Graph:
@@ -42,6 +45,7 @@ class _Scattering:
         self.values = list(graph.values)
         self.readers = Counter(value for op in graph.ops for value in op.operands)
         self.readers.update(graph.results)
+        self.trimmed = trimmed_values(graph, self.readers)
 
     def graph(self) -> Graph:
         reduces: dict[int, int] = {}
@@ -64,6 +68,8 @@ class _Scattering:
     def _fits(self, reduce: Op, kept: Op) -> bool:
         axes, target = reduce.attributes["axes"], self.target
         if set(axes) != set(kept.attributes["axes"]) or self.readers[reduce.results[0]] != 1:
+            return False
+        if kept.results[0] in self.trimmed:
             return False
         if not target.is_tpu or not (target.scatters_whole or ways(axes, self.mesh) < target.devices):
             return False
@@ -96,6 +102,22 @@ class _Scattering:
     def _add(self, value: Value) -> int:
         self.values.append(value)
         return len(self.values) - 1
+
+
+def trimmed_values(graph: Graph, readers: Counter[int]) -> frozenset[int]:
+    """The values of which some reader keeps a run of rows only.
+
+    The compiler joins that with the slice of a sum, which then is no even part. It moves it above an operation that
+    works number by number where nothing else reads what that makes.
+    """
+    found: set[int] = set()
+    for op in reversed(graph.ops):
+        if op.kind == "slice":
+            if all(stride == 1 for stride in op.attributes.get("strides", ())):
+                found.add(op.operands[0])
+        elif op.kind in _NUMBER_BY_NUMBER and op.results[0] in found and readers[op.results[0]] == 1:
+            found.update(op.operands)
+    return frozenset(found)
 
 
 def _in_tiles(part: Value, dim: int) -> bool:

@@ -1,0 +1,61 @@
+"""What a loop is given broadcast, it broadcasts itself, in passing, where it reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from ..graph import Graph, Op
+from .nature import BROADCAST
+
+
+def with_broadcasts_in_loops(graph: Graph) -> Graph:
+    """The same graph with the broadcasts that loops only read moved into their bodies.
+
+    JAX computes what no turn of a scan changes before the scan: masks and fill values as large as the attention
+    scores. The compiler sinks their broadcasts into the loop again, so that only what they spread lies in memory.
+    """
+    makers = {op.results[0]: op for op in graph.ops if op.kind == BROADCAST}
+    read = {value for op in graph.ops for value in op.operands}.union(graph.results)
+    values, ops = list(graph.values), []
+    for op in graph.ops:
+        if op.kind == "while" and op.bodies:
+            sources = dict(_sunk(graph, op, makers, read))
+            for position in sources:
+                if position < len(op.results):
+                    values[op.results[position]] = values[sources[position].operands[0]]
+            op = _with_sources(graph, op, sources)
+        ops.append(op)
+    return replace(graph, values=tuple(values), ops=tuple(ops))
+
+
+def _sunk(graph: Graph, loop: Op, makers: Mapping[int, Op], read: set[int]) -> Iterator[tuple[int, Op]]:
+    """The positions of a loop's operands that are broadcasts no turn changes and nothing reads after it."""
+    body = loop.bodies[0]
+    for position, (operand, argument) in enumerate(zip(loop.operands, body.arguments, strict=False)):
+        made = makers.get(operand)
+        carried = position < len(body.results)
+        if made is None or graph.values[made.operands[0]].num_elements >= graph.values[operand].num_elements:
+            continue
+        if not carried or (body.results[position] == argument and loop.results[position] not in read):
+            yield position, made
+
+
+def _with_sources(graph: Graph, loop: Op, sources: Mapping[int, Op]) -> Op:
+    """A loop that is given what its broadcasts spread."""
+    if not sources:
+        return loop
+    body = loop.bodies[0]
+    operands, values = list(loop.operands), list(body.values)
+    renamed, made = dict[int, int](), []
+    for position, broadcast in sources.items():
+        argument = body.arguments[position]
+        operands[position] = broadcast.operands[0]
+        renamed[argument] = len(values)
+        made.append(replace(broadcast, operands=(argument,), results=(len(values),)))
+        values.append(values[argument])
+        values[argument] = graph.values[broadcast.operands[0]]
+    rest = (replace(op, operands=tuple(renamed.get(v, v) for v in op.operands)) for op in body.ops)
+    results = (v if position in sources else renamed.get(v, v) for position, v in enumerate(body.results))
+    inner = replace(body, values=tuple(values), ops=(*made, *rest), results=tuple(results))
+    return replace(loop, operands=tuple(operands), bodies=(inner, *loop.bodies[1:]))

@@ -1,0 +1,75 @@
+"""What tables take in memory whose rows are looked up: they lie row by row, however much that pads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ..graph import Graph, Op, Value
+from ..kernels import Program
+from .tiles import LANES, aligned, padded_bytes, round_up, tile_rows
+
+IN_PASSING = frozenset({"add", "subtract", "multiply", "divide", "select", "compare", "maximum", "minimum"})
+
+
+def looked_up_shapes(graph: Graph) -> frozenset[tuple[int, ...]]:
+    """The shapes of which whole rows are gathered or scattered, where rows one by one pad more than columns do.
+
+    The gradient of such a table, and what its optimiser works on, lies row by row as the table does.
+    """
+    tables = (table for inner, op, _ in graph.walk() for table in _tables(inner, op))
+    return frozenset(table.shape for table in tables if row_bytes(table) > padded_bytes(table))
+
+
+def _tables(graph: Graph, op: Op) -> Iterator[Value]:
+    if op.kind == "gather":
+        windows, last = op.attributes.get("slice_sizes", ()), op.attributes.get("collapsed_slice_dims", ())
+    elif op.kind == "scatter":
+        windows, last = graph.shape(op.operands[0]), op.attributes.get("inserted_window_dims", ())
+    else:
+        return
+    table = graph.values[op.operands[0]]
+    if len(table.shape) == 2 and tuple(last) == (0,) and tuple(windows)[-1:] == table.shape[-1:]:
+        yield table
+
+
+def row_bytes(value: Value) -> int:
+    """Bytes of a value with its last dim on the lanes and the one before on the rows."""
+    *more, rows, lanes = value.shape
+    padded = math.prod(more) * round_up(rows, tile_rows(rows, 32 // max(value.bits, 1))) * round_up(lanes, LANES)
+    return aligned((padded * value.bits + 7) // 8)
+
+
+def copied_tables(program: Program, touches: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, int]]:
+    """The arguments that are copied to lie row by row, from the first to the last point at which the copy lives.
+
+    An argument lies as it pads least. The compiler makes its copy at the start and keeps it for the update.
+    """
+    graph = program.graph
+    wanted = looked_up_shapes(graph)
+    return {v: (0, touches[v][-1]) for v in graph.arguments if graph.shape(v) in wanted and touches.get(v)}
+
+
+def rewritten_tables(graph: Graph) -> frozenset[int]:
+    """The donated results that are written where the copy of such a table lies: they take nothing besides it."""
+    wanted = looked_up_shapes(graph) if graph.aliases else frozenset()
+    donated = (graph.results[result] for result in graph.aliases)
+    return frozenset(v for v in donated if graph.shape(v) in wanted)
+
+
+def scatters_begin_with(graph: Graph) -> frozenset[int]:
+    """What is one number everywhere and scattered into: the compiler fills the scatter's own result with it.
+
+    Where it is computed with, it is made in passing.
+    """
+    scattered = {op.operands[0] for op in graph.ops if op.kind == "scatter"}
+    if not scattered:
+        return frozenset()
+    rest = (op for op in graph.ops if op.kind not in IN_PASSING)
+    others = {v for op in rest for v in op.operands[op.kind == "scatter" :]}.union(graph.results)
+    filled = {op.results[0] for op in graph.ops if op.kind == "broadcast_in_dim" and _is_uniform(graph, op)}
+    return frozenset(filled & scattered - others)
+
+
+def _is_uniform(graph: Graph, op: Op) -> bool:
+    return graph.values[op.operands[0]].num_elements == 1

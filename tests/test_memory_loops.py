@@ -1,0 +1,57 @@
+"""What loops keep in memory: broadcasts that they make themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meshwright.planner.fusion import fuse
+from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.memory import memory
+
+MIB = 2**20
+MASK = Value((2048, 1024), "f32")
+
+
+def scan_with_mask(mask_is_read_after: bool) -> Graph:
+    """A carry of the mask's shape, eight times multiplied by a row spread over all rows."""
+    body = Graph(
+        values=(MASK, MASK, MASK),
+        ops=(Op(kind="multiply", operands=(0, 1), results=(2,)),),
+        arguments=(0, 1),
+        results=(2,),
+    )
+    spread = Op(kind="broadcast_in_dim", operands=(0,), results=(2,), attributes={"broadcast_dimensions": (1,)})
+    loop = Op(kind="while", operands=(1, 2), results=(3,), bodies=(body,), trips=8)
+    return Graph(
+        values=(Value((1024,), "f32"), MASK, MASK, MASK),
+        ops=(spread, loop),
+        arguments=(0, 1),
+        results=(3, 2) if mask_is_read_after else (3,),
+        names=("row", "carry"),
+    )
+
+
+def test_a_loop_broadcasts_what_it_reads_broadcast_itself() -> None:
+    made = fuse(scan_with_mask(mask_is_read_after=False))
+    loop = made.graph.ops[-1]
+    assert [op.kind for op in made.graph.ops] == ["while"]
+    assert [op.kind for op in loop.bodies[0].ops] == ["broadcast_in_dim", "multiply"]
+    assert made.graph.shape(loop.operands[1]) == (1024,)
+    assert memory(made).temp_bytes < MIB
+
+
+def test_a_broadcast_that_is_returned_too_is_made_for_that_alone() -> None:
+    made = fuse(scan_with_mask(mask_is_read_after=True))
+    assert [op.kind for op in made.graph.ops] == ["broadcast_in_dim", "while"]
+    assert made.graph.shape(made.graph.ops[-1].operands[1]) == (1024,)
+
+
+def test_what_a_loop_changes_or_hands_on_stays_outside() -> None:
+    graph = scan_with_mask(mask_is_read_after=False)
+    loop = graph.ops[1]
+    changed = replace(loop, operands=(2, 1))
+    body = replace(loop.bodies[0], results=(2, 1))
+    handed_on = replace(loop, results=(3, 4), bodies=(body,))
+    assert "broadcast_in_dim" in [op.kind for op in fuse(replace(graph, ops=(graph.ops[0], changed))).graph.ops]
+    kept = replace(graph, values=(*graph.values, MASK), ops=(graph.ops[0], handed_on), results=(3, 4))
+    assert "broadcast_in_dim" in [op.kind for op in fuse(kept).graph.ops]

@@ -1,0 +1,55 @@
+"""What tables take whose rows are looked up."""
+
+from __future__ import annotations
+
+import pytest
+from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.kernels import Program
+from meshwright.planner.memory import memory
+from meshwright.planner.memory.looked_up import looked_up_shapes, row_bytes
+from meshwright.planner.memory.tiles import padded_bytes
+from programs import of_ops
+
+MIB = 2**20
+ROWS, COUNT = 65536, 1024
+
+
+def trained_table(columns: int) -> Program:
+    """Rows of a donated table looked up, their gradient scattered into zeros and added to the table."""
+    table, rows = Value((ROWS, columns), "f32"), Value((COUNT, columns), "f32")
+    values = (table, Value((COUNT, 1), "s32"), Value((), "f32"), rows, table, table, table)
+    look_up = {"slice_sizes": (1, columns), "collapsed_slice_dims": (0,)}
+    ops = (
+        Op(kind="gather", operands=(0, 1), results=(3,), attributes=look_up),
+        Op(kind="broadcast_in_dim", operands=(2,), results=(4,)),
+        Op(kind="scatter", operands=(4, 1, 3), results=(5,), attributes={"inserted_window_dims": (0,)}),
+        Op(kind="add", operands=(0, 5), results=(6,)),
+    )
+    return of_ops(values, ops, (0, 1, 2), (6,), aliases={0: 0}, names=("table", "ids", "zero"))
+
+
+@pytest.mark.parametrize("columns", [4, 64])
+def test_narrow_tables_are_copied_row_by_row_and_so_is_their_gradient(columns: int) -> None:
+    held = memory(trained_table(columns))
+    in_rows = ROWS * 128 * 4
+    assert held.argument_bytes == pytest.approx(ROWS * columns * 4, rel=0.01)
+    assert held.temp_bytes == pytest.approx(2 * in_rows, rel=0.05)  # the copy and the gradient; no zeros, no result
+    assert "copy of table in another layout" in {tensor.name for tensor in held.tensors}
+
+
+def test_wide_tables_lie_row_by_row_already() -> None:
+    held = memory(trained_table(256))
+    assert held.temp_bytes == pytest.approx(ROWS * 256 * 4, rel=0.05)
+
+
+def test_lookups_along_columns_ask_for_nothing() -> None:
+    columns = Op(
+        kind="gather", operands=(0, 1), results=(2,), attributes={"slice_sizes": (64, 1), "collapsed_slice_dims": (1,)}
+    )
+    values = (Value((64, 4), "f32"), Value((8, 1), "s32"), Value((64, 8), "f32"))
+    assert not looked_up_shapes(Graph(values=values, ops=(columns,), arguments=(0, 1), results=(2,)))
+
+
+def test_rows_pad_their_lanes() -> None:
+    assert row_bytes(Value((1024, 4), "f32")) == 1024 * 128 * 4
+    assert row_bytes(Value((1024, 256), "f32")) == padded_bytes(Value((1024, 256), "f32"))

@@ -1,0 +1,39 @@
+"""What updates take whose gradient lies transposed."""
+
+from __future__ import annotations
+
+import pytest
+from meshwright.planner.catalogue import catalogue
+from meshwright.planner.graph import Op, Origin, Value
+from meshwright.planner.kernels import Program
+from meshwright.planner.memory import memory
+from programs import of_ops
+
+
+def first_layer(size: int) -> Program:
+    """A batch, a gradient that reaches the first layer, its weights and its momentum; both come back."""
+    weight, rows = Value((size, size), "f32"), Value((64, size), "f32")
+    product = {"lhs_contracting_dimensions": (0,), "rhs_contracting_dimensions": (0,)}
+    ops = (
+        Op(
+            kind="dot_general",
+            operands=(0, 1),
+            results=(4,),
+            attributes=product,
+            origin=Origin(scope="jit(step)/transpose(jvp())/dot_general"),
+        ),
+        Op(kind="add", operands=(3, 4), results=(5,)),
+        Op(kind="subtract", operands=(2, 5), results=(6,)),
+    )
+    return of_ops((rows, rows, weight, weight, weight, weight, weight), ops, (0, 1, 2, 3), (5, 6))
+
+
+@pytest.mark.parametrize(("chip", "copies"), [("v5e", 0), ("v6e", 1)])
+def test_wide_matrix_units_leave_the_gradient_transposed_and_its_update_copies(chip: str, copies: int) -> None:
+    held = memory(first_layer(8192), catalogue()[chip])
+    weight_bytes = 8192 * 8192 * 4
+    assert held.temp_bytes == pytest.approx((1 + copies) * weight_bytes, rel=0.01)
+
+
+def test_a_small_update_has_its_copies_in_fast_memory() -> None:
+    assert memory(first_layer(1024), catalogue()["v6e"]).temp_bytes < 2**20
