@@ -21,6 +21,7 @@ from meshwright.planner.solver.checker import price
 from meshwright.planner.solver.contest_reader import problem_of
 from meshwright.planner.solver.contest_writer import document_of
 from meshwright.planner.solver.document import read_document
+from meshwright.planner.solver.prepare import prepare
 from meshwright.planner.solver.problem import Problem, Resource, build
 from meshwright.planner.solver.solution import Solution
 from meshwright.planner.solver.solve import solve
@@ -54,7 +55,20 @@ PUBLISHED = {
     "U": Published(2.5693e9, 2.444e9, 2.0189e9),
     "V": Published(2.2134e6, 1.6171e6, 1.6171e6),
 }
-HEADERS = ("problem", "limit", "cost", "bound", "gap", "status", "time", "CPU time", "of winner", "of best", "of XLA")
+HEADERS = (
+    "problem",
+    "limit",
+    "cost",
+    "bound",
+    "gap",
+    "status",
+    "time",
+    "CPU time",
+    "of winner",
+    "of best",
+    "best gap",
+    "of XLA",
+)
 
 
 def made_up(nodes: int = 400) -> dict[str, Any]:
@@ -94,7 +108,8 @@ def _row(document: dict[str, Any], limit: float, solution: Solution, took: float
     known = PUBLISHED.get(letter[1]) if letter else None
     checked = price(document, solution.choices.tolist()) if solution.choices is not None else None
     wrong = "; ".join(checked.wrong) if checked else ""
-    beside = [known.winner, known.best, known.xla] if known else [None] * 3
+    beside = [f"{checked.cost / other:.4f}" if checked and other else "-" for other in _costs(known)]
+    beside.insert(2, f"{1 - known.bound / known.best:.3%}" if known else "-")
     return (
         name,
         f"{limit:g} s",
@@ -104,8 +119,12 @@ def _row(document: dict[str, Any], limit: float, solution: Solution, took: float
         solution.status,
         f"{took:.1f} s",
         f"{cpu:.1f} s",
-        *(f"{checked.cost / other:.4f}" if checked and other else "-" for other in beside),
+        *beside,
     )
+
+
+def _costs(known: Published | None) -> tuple[float | None, ...]:
+    return (known.winner, known.best, known.xla) if known else (None, None, None)
 
 
 def main() -> None:
@@ -114,6 +133,7 @@ def main() -> None:
     parser.add_argument("--limits", default="10,60,300", help="seconds, with commas")
     arguments = parser.parse_args()
     documents = [read_document(file) for file in arguments.files] or [made_up()]
+    prepare()
     table = Table(*HEADERS)
     for row in rows(documents, [float(limit) for limit in arguments.limits.split(",")]):
         table.add_row(*row)

@@ -8,23 +8,22 @@ NumPy calls that bring much code with them, and no constants are handed over tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numba
 
 P = ParamSpec("P")
 R = TypeVar("R")
+OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """The function as machine code: arrays and numbers in, arrays and numbers out, no Python objects."""
-    fast: Callable[P, R] = numba.njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)(function)
+    fast: Callable[P, R] = numba.njit(**OPTIONS)(function)
     return fast
 
 
 def internal(function: Callable[P, R]) -> Callable[P, R]:
     """The same for functions that only compiled ones call: quicker to compile, out of Python's reach."""
-    fast: Callable[P, R] = numba.njit(
-        cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True, no_cpython_wrapper=True
-    )(function)
+    fast: Callable[P, R] = numba.njit(**OPTIONS, no_cpython_wrapper=True)(function)
     return fast

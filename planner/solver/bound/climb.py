@@ -48,27 +48,22 @@ def climb(
             bound = sweep(field, theta, messages, forward, choices)
         bound -= _paid(prices, usage.limits)
         goal = _goal(min(target, cost), max(best, bound))
+        waited = 0 if bound > best + 1e-5 * (goal - best) else waited + 1
         if bound > best:
-            waited = 0 if bound > best + 1e-5 * (goal - best) else waited + 1
             best, best_prices, best_messages = bound, prices.copy(), messages.copy()
-        else:
-            waited += 1
         if waited > PATIENCE:
             part *= 0.7
             waited = 0
         if k % every == every - 1:
             cost, solution = _decoded(field, usage, theta, prices, messages, cost, solution)
         _visit(field, choices, visits)
-        if part < 1e-4 or best >= min(target, cost) or halt[0]:
+        settled = len(prices) == 0 and k > SETTLE and waited == PATIENCE
+        if settled or part < 1e-4 or best >= min(target, cost) or halt[0]:
             break
-        if len(prices) == 0:
-            if k > SETTLE and waited == PATIENCE:
-                break
-            continue
         if k % 30 == 29 and bound < best - 0.3 * (goal - best):
             prices, messages = best_prices.copy(), best_messages.copy()
         _turn(course, used_by(usage, choices), usage.limits)
-        if k > SETTLE:
+        if k > SETTLE and len(prices):
             prices = _stepped(prices, course, part * max(goal - bound, 1e-4 * abs(goal)))
             theta = priced(usage, costs, prices)
     return best, best_prices, best_messages, cost, solution, visits
