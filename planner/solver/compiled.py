@@ -15,6 +15,7 @@ import numba
 P = ParamSpec("P")
 R = TypeVar("R")
 OPTIONS: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+INSIDE: dict[str, Any] = {**OPTIONS, "no_cpython_wrapper": True}
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -25,5 +26,5 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 def internal(function: Callable[P, R]) -> Callable[P, R]:
     """The same for functions that only compiled ones call: quicker to compile, out of Python's reach."""
-    fast: Callable[P, R] = numba.njit(**OPTIONS, no_cpython_wrapper=True)(function)
+    fast: Callable[P, R] = numba.njit(**INSIDE)(function)
     return fast
