@@ -131,6 +131,32 @@ def test_a_sum_of_which_some_rows_are_read_is_not_scattered(stride: int, kind: s
     assert first[0] == kind
 
 
+def test_one_number_in_all_places_is_never_gathered() -> None:
+    written = Written()
+    number = written.argument((), ())
+    rows = Factors(sizes=(64, 64), operands=((),), results=(((0,), (1,)),))
+    zeros = written.op("broadcast_in_dim", (number,), (64, 64), (("x",), ()), factors=rows)
+    whole = written.op("sharding_constraint", (zeros,), (64, 64), ((), ()))
+    assert moved(partition(written.graph(whole), machine=machine("v3:4x4"))) == []
+
+
+def test_an_axis_of_rows_looked_up_gives_way_to_an_equal_one() -> None:
+    """A table split by rows and columns, indices by the columns' axis: these move to the rows' axis by a permute."""
+    written = Written({"x": 4, "y": 4})
+    table = written.argument((32768, 1024), (("y",), ("x",)))
+    ids = written.argument((64, 512, 1), (("x",), (), ()), "s32")
+    factors = Factors(
+        sizes=(64, 512, 1024, 32768, 1),
+        operands=(((3,), (2,)), ((0,), (1,), (4,))),
+        results=(((0,), (1,), (2,)),),
+        reduction=(3,),
+        replicated=(4,),
+    )
+    rows = written.op("gather", (table, ids), (64, 512, 1024), ((), (), ("x",)), factors=factors)
+    kinds = [kind for kind, *_ in moved(partition(written.graph(rows), machine=machine("v5e:4x4")))]
+    assert sorted(kinds) == [ALL_GATHER, ALL_GATHER, COLLECTIVE_PERMUTE]
+
+
 def test_the_sum_of_two_partial_sums_is_reduced_once() -> None:
     written = Written()
     left, right, result = (("x",), ("y",)), (("y",), ()), (("x",), ())

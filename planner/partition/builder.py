@@ -21,6 +21,7 @@ class Builder:
         self._made: dict[tuple[object, ...], int] = {}
         self._standing: dict[tuple[int, Sharding], int] = {}
         self._steps: dict[tuple[Sharding, Sharding], tuple[Step, ...]] = {}
+        self._uniform: dict[int, tuple[int, Mapping[str, Any], Origin]] = {}
         self._known: dict[tuple[tuple[int, ...], str, Sharding], Value] = {}
 
     def part(self, shape: tuple[int, ...], dtype: str, layout: Sharding) -> Value:
@@ -59,6 +60,8 @@ class Builder:
                 trips=trips,
             )
         )
+        if kind == "broadcast_in_dim" and not self.values[operands[0]].shape:
+            self._uniform[numbers[0]] = (operands[0], attributes, origin)
         return numbers
 
     def once(self, key: tuple[object, ...], kind: str, operand: int, result: Value, asker: Op) -> int:
@@ -73,6 +76,8 @@ class Builder:
         """The value in another layout; ``whole`` is the global one. Where it stands so already it is used again."""
         if source == target:
             return value
+        if value in self._uniform:
+            return self._again(value, self.part(whole.shape, whole.dtype, target))
         if ways(used(target), self.mesh) < ways(used(source), self.mesh):
             return self._stand(value, whole, source, target, origin)  # XLA keeps no gathered value for later
         found = self._standing.get((value, target))
@@ -80,6 +85,11 @@ class Builder:
             found = self._stand(value, whole, source, target, origin)
             self._standing[value, target] = found
         return found
+
+    def _again(self, value: int, part: Value) -> int:
+        """A number broadcast into another part: every device has it, whatever the layout."""
+        number, attributes, origin = self._uniform[value]
+        return self.op("broadcast_in_dim", (number,), (part,), attributes, origin)[0]
 
     def _stand(self, value: int, whole: Value, source: Sharding, target: Sharding, origin: Origin) -> int:
         steps = self._steps.get((source, target))
