@@ -1,4 +1,4 @@
-"""Compiles what a solve needs before its clock starts: twenty seconds the first time on a machine, then nothing.
+"""Compiles what a solve needs before its clock starts: some 25 s of CPU time the first time on a machine, then nothing.
 
 A second process compiles the bounds meanwhile; what it makes is found on disk.
 """
