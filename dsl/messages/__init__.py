@@ -3,6 +3,7 @@
 ``message`` says what is wrong, with the numbers; ``remedy`` says what to do now. Codes are never used again for
 something else. MW0xx: the file. MW1xx: assignments against tensors. MW2xx: mesh, topology and device order.
 MW3xx: workloads and applying. MW4xx: compiling, verifying, predicting. MW5xx: running and data. MW6xx: models.
+MW8xx: problems for the solver.
 """
 
 from __future__ import annotations
@@ -14,7 +15,18 @@ from .machine import MACHINE
 from .models import MODELS
 from .pricing import PRICING
 from .running import RUNNING
+from .solving import SOLVING
 from .text import Text
 from .workload import WORKLOAD
 
-MESSAGES: dict[str, Text] = {**FILE, **ASSIGNMENTS, **MACHINE, **WORKLOAD, **COMPILING, **PRICING, **RUNNING, **MODELS}
+MESSAGES: dict[str, Text] = {
+    **FILE,
+    **ASSIGNMENTS,
+    **MACHINE,
+    **WORKLOAD,
+    **COMPILING,
+    **PRICING,
+    **RUNNING,
+    **MODELS,
+    **SOLVING,
+}

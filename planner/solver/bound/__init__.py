@@ -1,0 +1,1 @@
+"""Lower bounds: messages between nodes, multipliers on rows."""

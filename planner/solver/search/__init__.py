@@ -1,0 +1,1 @@
+"""The search for plans: trees of subproblems, neighbourhoods of a plan."""

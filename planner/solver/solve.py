@@ -1,0 +1,134 @@
+"""The solver: reduce, climb, hunt below ever higher cutoffs, improve by neighbourhoods, until all is proven.
+
+The cheapest solution of a problem is the cheapest below a cutoff, if there is one there. A low cutoff lets the bound
+fix nearly everything, so that the search below it is short; where it finds nothing the cutoff has become the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .bound.dual import Dual, climb_dual
+from .clock import Clock
+from .incumbent import Incumbent
+from .problem import Problem
+from .reduce.pipeline import reduce
+from .search.improve import improve
+from .search.ledger import Ledger
+from .search.tree import hunt
+from .solution import Solution, Stage
+
+FIRST_SWEEPS, MORE_SWEEPS, RISE = 500, 250, 1e-4
+CLIMBS = 6  # at most, of the whole problem at the start
+CUTOFFS = (1e-4, 1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2, 0.15, 0.3, 0.6, np.inf)  # above the bound, as parts of it
+LARGE = 2000  # nodes
+HUNT_WORK, ROUND_WORK = 2e9, 4e9  # table entries: a few seconds; both double with every round
+
+
+def solve(
+    problem: Problem,
+    *,
+    time_limit_s: float = 60.0,
+    seed: int = 0,
+    bound_only: bool = False,
+    on_stage: Callable[[Stage], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Solution:
+    """The cheapest choices within the limits that are found in the time, and a bound on the cheapest there are.
+
+    ``stop`` is asked some times a second whether to end early. What is found is the same for the same seed as far as
+    the search got: all work is counted, the clock only ends it.
+    """
+    with Clock(time_limit_s, stop) as clock:
+        state = Incumbent(problem=problem, clock=clock, on_stage=on_stage)
+        reduction = reduce(problem, halt=clock.halt)
+        if reduction.problem is None:
+            return state.infeasible()
+        state.reduced(reduction)
+        if not state.ended():
+            dual = _climb(state, reduction.problem)
+            if not bound_only and not state.ended():
+                _search(state, dual, seed)
+        return state.solution()
+
+
+def _climb(state: Incumbent, problem: Problem) -> Dual:
+    """Climbs, and again from the best prices while that raises the bound."""
+    dual = climb_dual(problem, halt=state.clock.halt, sweeps=FIRST_SWEEPS)
+    state.learn(dual)
+    for _ in range(CLIMBS):
+        if state.ended():
+            break
+        before = dual.bound
+        dual = _climb_on(state, dual)
+        if dual.bound - before < RISE * abs(before):
+            break
+    state.end_stage("bound", problem)
+    return dual
+
+
+def _climb_on(state: Incumbent, dual: Dual) -> Dual:
+    """Climbs from where a climb ended; the better of the two."""
+    if not len(dual.prices):
+        return dual
+    again = climb_dual(
+        dual.problem,
+        halt=state.clock.halt,
+        prices=dual.prices,
+        messages=dual.messages,
+        target=state.cost,
+        sweeps=MORE_SWEEPS,
+    )
+    state.learn(again)
+    return again if again.bound > dual.bound else dual
+
+
+def _search(state: Incumbent, dual: Dual, seed: int) -> None:
+    """Hunts below cutoffs and improves by neighbourhoods in turn, with more work every time.
+
+    Large problems begin with neighbourhoods: a hunt is long there before it finds anything.
+    """
+    large = dual.problem.nodes > LARGE
+    work = 1
+    while not state.ended():
+        if not (large and work == 1 and np.isfinite(state.cost)):
+            _hunt(state, dual, work)
+        if np.isfinite(state.cost) and not state.ended():
+            _improve(state, dual, seed + work, work)
+        if not state.ended():
+            dual = _climb_on(state, dual)
+        work *= 2
+
+
+def _hunt(state: Incumbent, dual: Dual, work: int) -> None:
+    """Hunts below one cutoff after the other, until one is too much work."""
+    base = dual.bound
+    ledger = Ledger(halt=state.clock.halt, step=state.step, left=work * HUNT_WORK)
+    for part in CUTOFFS:
+        cutoff = min(base + part * max(abs(base), 1.0), state.cost - state.step)
+        if cutoff < state.bound:
+            continue
+        found = hunt(dual.fixed(cutoff), cutoff, ledger, dual.prices)
+        state.offer(found.choices, found.cost)
+        if found.closed:
+            state.raise_bound(min(cutoff + state.step, state.cost))
+        if state.ended() or not found.closed:
+            break
+    state.end_stage("hunt", dual.problem)
+
+
+def _improve(state: Incumbent, dual: Dual, seed: int, work: int) -> None:
+    """Improves by neighbourhoods."""
+    ledger = Ledger(halt=state.clock.halt, step=state.step, left=work * ROUND_WORK)
+    improve(
+        dual,
+        state.core_choices,
+        state.cost,
+        ledger=ledger,
+        seed=seed,
+        enough=lambda cost: cost - state.step < state.bound,
+        found=state.offer,
+    )
+    state.end_stage("improve", dual.problem)
