@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,3 +24,9 @@ def axes_of_groups(attribute: Any, mesh: Mapping[str, int]) -> dict[str, Any]:
     }
     names = tuple(mesh)
     return {"axes": tuple(names[i] for i in varying), "group_size": size} if same else {"group_size": size}
+
+
+def axes_of_pairs(pairs: Sequence[Sequence[int]], mesh: Mapping[str, int]) -> tuple[str, ...]:
+    """The axes along which the step's own permute moves anything."""
+    places = np.stack(np.unravel_index(np.asarray(pairs, int).reshape(-1, 2), tuple(mesh.values())))
+    return tuple(axis for axis, place in zip(mesh, places, strict=True) if (place[:, 0] != place[:, 1]).any())

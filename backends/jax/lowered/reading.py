@@ -9,7 +9,7 @@ from jaxlib.mlir import ir
 
 from ....planner.graph import Factors, Sharding, Value
 from .attributes import LEFT_OUT, splat, spread, value_of
-from .device_groups import axes_of_groups
+from .device_groups import axes_of_groups, axes_of_pairs
 from .origins import Origins
 from .shardings import RESHARDS, axes_by_dim, each_sharding, factors
 
@@ -74,6 +74,8 @@ class Reading:
             found |= self._attributes[key]
         if "replica_groups" in attributes:
             found |= axes_of_groups(attributes["replica_groups"], self.mesh)
+        if "source_target_pairs" in found:
+            found["axes"] = axes_of_pairs(found["source_target_pairs"], self.mesh)
         return found
 
     def constant(self, operation: Any) -> Mapping[str, Any]:
