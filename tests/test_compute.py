@@ -44,7 +44,7 @@ def product(rows: int, depth: int, columns: int, dtype: str = "bf16") -> Graph:
 def chain(rows: int, arrays: int, steps: int = 2) -> Graph:
     """``steps`` additions over ``arrays`` arrays of [rows, 1024]."""
     one = Value((rows, 1024), "f32")
-    ops = [("add", (0, arrays - 1), one, {})]
+    ops: list[tuple[str, tuple[int, ...], Value, dict[str, object]]] = [("add", (0, arrays - 1), one, {})]
     ops += [("add", (arrays + i, (i + 1) % arrays), one, {}) for i in range(steps - 1)]
     return graph(*ops, arguments=(one,) * arrays)
 

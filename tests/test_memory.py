@@ -218,8 +218,8 @@ def test_short_lived_tensors_stay_in_the_fast_memory_of_chips_that_have_one() ->
 
 def test_a_program_that_nearly_fills_the_chip_has_its_temporaries_where_results_will_lie() -> None:
     gib = (16384, 16384)
-    kernels = [("dot_general", (n, 0), (n + 1,)) for n in range(3)]
-    kernels += [("exponential", (3,), (n,)) for n in range(4, 15)]
+    products = [("dot_general", (n, 0), (n + 1,)) for n in range(3)]
+    kernels = [*products, *(("exponential", (3,), (n,)) for n in range(4, 15))]
     roomy = memory(program([gib] * 15, kernels, (0,), tuple(range(6, 15))), catalogue()["v5p"])
     tight = memory(program([gib] * 15, kernels, (0,), tuple(range(4, 15))), catalogue()["v5e"])
     assert roomy.temp_bytes > 2 * 1024 * MIB
