@@ -135,7 +135,9 @@ def summary(found: list[Row]) -> Iterator[str]:
     ranks = [c for c in map(rank_correlation, groups(found)) if c is not None]
     if ranks:
         yield f"rank correlation of step times, layouts of one step: least {min(ranks):.2f}, mean {np.mean(ranks):.2f}"
-    yield f"rank correlation of step times over all: {rank_correlation(found):.3f}"
+    over_all = rank_correlation(found)
+    if over_all is not None:
+        yield f"rank correlation of step times over all: {over_all:.3f}"
 
 
 def groups(found: list[Row]) -> Iterator[list[Row]]:
