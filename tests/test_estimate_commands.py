@@ -158,6 +158,9 @@ def test_a_calibration_of_ones_own_prices_compute(file: Path, capsys: pytest.Cap
     table.write_text("programs: many\n")
     assert run("estimate", file, "--calibration", table) == 2
     assert "MW411" in capsys.readouterr().err
+    table.write_text(dump(dataclasses.replace(learned(), jax_kind="TPU v3")))
+    assert run("estimate", file, "--calibration", table) == 2
+    assert "MW415" in capsys.readouterr().err
     assert run("estimate", file, "--calibration", file.parent / "none") == 2
     assert "MW001" in capsys.readouterr().err
 

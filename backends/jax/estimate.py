@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dsl.errors import PlanError, Problem, problem
 from ...dsl.holes import holes
-from ...dsl.plan import Place, Plan
+from ...dsl.plan import Place, Plan, Topology
 from ...planner import device_order
 from ...planner.compute import Calibration
 from ...planner.device_order import device_numbers
@@ -40,17 +40,25 @@ def estimate(
     kernels in place of the table that ships for the chip. The step is traced the first time; pricing it again for
     another machine, device order or limit takes milliseconds.
 
-    Raises ``PlanError`` with every problem: an illegal plan or one with holes, no topology (MW410).
+    Raises ``PlanError`` with every problem: an illegal plan or one with holes, no topology (MW410), a calibration of
+    another chip (MW415).
     """
     found = [*device_order.check(plan)]
     if plan.topology is None:
         found.append(problem("MW410", Place(file=plan.file)))
+    elif calibration is not None and not found and calibration.jax_kind != physical(plan.topology).jax_kind:
+        found.append(_of_another_chip(calibration, plan.topology))
     if plan.topology is None or found or holes(plan):
         raise PlanError([*found, *_problems_of_step(plan, step, args)])
     machine = physical(plan.topology)
     known = _known(plan, machine, step, args, donate_argnums)
     work = known.work(machine, calibration)
     return estimated(work, plan.mesh, machine, limit_bytes=plan.limits.hbm_bytes, notes=known.notes)
+
+
+def _of_another_chip(calibration: Calibration, planned: Topology) -> Problem:
+    learned, where = calibration.jax_kind, calibration.topology
+    return problem("MW415", planned.place, learned=learned, topology=where, planned=str(planned))
 
 
 def _problems_of_step(plan: Plan, step: Step, args: Sequence[PyTree]) -> list[Problem]:

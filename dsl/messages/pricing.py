@@ -19,4 +19,8 @@ PRICING: dict[str, Text] = {
         "that has what it uses.",
     ),
     "MW414": Text("The table cannot be written to {path}: {reason}.", "Give --out a file that can be written."),
+    "MW415": Text(
+        "The calibration is of {learned} (learned on {topology}); the plan's topology is {planned}.",
+        "Learn one of that chip with: meshwright calibrate TOPOLOGY. Or leave it out: what ships is taken.",
+    ),
 }

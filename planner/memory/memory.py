@@ -57,8 +57,8 @@ def memory(
 ) -> Memory:
     """What a device holds that runs a whole step; the kernels are first put into the compiler's order (``schedule``).
 
-    ``scheduled`` says that they stand in it already. ``chip`` decides what stays in fast memory and when a program is
-    tight; without it nothing stays and none is.
+    ``scheduled`` says that they stand in it already. ``chip`` decides what stays in fast memory, when a program is
+    tight, and whether its code lies in the device's memory (a TPU's does); without it nothing stays and none is.
     ``argument_kinds`` are the kinds of the arguments in order (``argument_kind``); what is missing counts as weights.
     """
     step = (in_order if scheduled else put_in_order)(program, temporary_bytes(program))
@@ -68,7 +68,7 @@ def memory(
     argument_bytes = sum(sizes(graph.values[v]) for v in graph.arguments)
     output_bytes = sum(sizes(graph.values[v]) for v in graph.results)
     alias_bytes = sum(sizes(graph.values[graph.results[result]]) for result in graph.aliases)
-    code = code_bytes(program)
+    code = code_bytes(program) if chip is None or chip.platform == "tpu" else 0
     placed = level(step, chip)
     temp_bytes = heap_bytes(placed)
     constant_bytes = argument_bytes + output_bytes - alias_bytes + code
