@@ -94,7 +94,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is left to chance (0)")
     parser.add_argument("--bound-only", action="store_true", help="reduce and bound, search no further")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write the choices, one for each node, as JSON")
+    parser.add_argument(
+        "-o", "--out", dest="output", metavar="FILE", help="write the choices, one for each node, as JSON"
+    )
     json_option(parser)
 
 
