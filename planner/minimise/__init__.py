@@ -1,0 +1,1 @@
+"""Writes the layouts that a search chose as a plan that a person reads: the fewest annotations of the same price."""

@@ -1,0 +1,199 @@
+"""Covers paths by few patterns, the first match deciding: each path gets a label that it accepts.
+
+A greedy search. Everything under one argument may have a default, a last pattern ``params/**``; before it stand
+patterns that match nothing which would take harm, the one that covers most first; then pairs are put together
+(``w[io]``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .index import Index
+from .pattern_texts import DEEP, Segments, merged, text_of
+
+ANCHORS = {"ops": 2}
+"""How many segments a pattern keeps to the letter, by the first; one elsewhere."""
+
+_MOST_DEFAULTS = 6
+
+Labels = Sequence[Hashable]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """One pattern of a cover, what it gives to the paths that it decides, and all that it matches."""
+
+    segments: Segments
+    label: Hashable
+    mask: int = field(repr=False)
+
+    @property
+    def text(self) -> str:
+        """The pattern."""
+        return text_of(self.segments)
+
+
+def cover(
+    wanted: Mapping[str, Labels], *, optional: Mapping[str, Labels] | None = None, others: Collection[str] = ()
+) -> list[tuple[str, Hashable]]:
+    """Patterns and their labels, in order: the first that matches a path gives it one of the labels it accepts.
+
+    Every path of ``wanted`` is matched, those of ``optional`` may be, those of ``others`` are not. Each pattern decides
+    a path of ``wanted``. Labels are given in the order in which they are preferred. The same cover for the same input.
+    """
+    accepted = {**{path: list(labels) for path, labels in (optional or {}).items()}, **wanted}
+    paths = [*accepted, *(path for path in others if path not in accepted)]
+    ground = _Ground(paths, accepted, {number for number, path in enumerate(paths) if path in wanted})
+    pieces = [piece for group in ground.groups() for piece in _covered(ground, group)]
+    return [(piece.text, piece.label) for piece in _merged(ground, list(_busy(ground, pieces)))]
+
+
+class _Ground:
+    """The paths as bits: what is needed, what accepts a label, what patterns there are to choose from."""
+
+    def __init__(self, paths: Sequence[str], accepted: Mapping[str, Labels], wanted: Collection[int]):
+        self.index = Index(paths)
+        self.need = sum(1 << number for number in wanted)
+        self.accepts: dict[Hashable, int] = {}
+        for number, path in enumerate(paths):
+            for label in accepted.get(path, ()):
+                self.accepts[label] = self.accepts.get(label, 0) | 1 << number
+        self.wanted = sorted(wanted)
+
+    def groups(self) -> Iterator[int]:
+        """The needed paths by what their patterns keep to the letter: an argument's, a function's."""
+        found: dict[tuple[str, ...], int] = {}
+        for number in self.wanted:
+            segments = self.index.segments[number]
+            key = segments[: self.anchor(number)]
+            found[key] = found.get(key, 0) | 1 << number
+        yield from found.values()
+
+    def anchor(self, number: int) -> int:
+        """How many segments of a path its patterns keep."""
+        segments = self.index.segments[number]
+        return min(ANCHORS.get(segments[0], 1), len(segments))
+
+    def candidates(self, group: int) -> list[tuple[str, Segments, int]]:
+        """The patterns for the paths of a group with what each matches; the shortest first."""
+        found: dict[Segments, int] = {}
+        for number in self.wanted:
+            if group >> number & 1:
+                for segments in self.index.candidates(number, self.anchor(number)):
+                    if segments not in found:
+                        found[segments] = self.index.matching(segments)
+        listed = [(text_of(segments), segments, mask) for segments, mask in found.items()]
+        return sorted(_distinct(listed), key=lambda item: (len(item[0]), item[0]))
+
+    def defaults(self, group: int) -> list[Piece]:
+        """Everything below the group's common beginning, with each label; what most paths accept first."""
+        number = (group & -group).bit_length() - 1
+        segments = tuple((s,) for s in self.index.segments[number][: self.anchor(number)])
+        deep = (*segments, DEEP)
+        mask = self.index.matching(deep)
+        labels = [label for label, accepting in self.accepts.items() if accepting & group]
+        ranked = sorted(labels, key=lambda label: -(self.accepts[label] & group).bit_count())
+        return [Piece(segments=deep, label=label, mask=mask) for label in ranked[:_MOST_DEFAULTS]]
+
+    def holds(self, pieces: Sequence[Piece], group: int) -> bool:
+        """Whether the pieces in this order cover the group, do no harm, and each decides a needed path."""
+        open_ = ~0
+        for piece in pieces:
+            decided = piece.mask & open_
+            if decided & ~self.accepts[piece.label] & self.all or not decided & self.need:
+                return False
+            open_ &= ~piece.mask
+        return not group & open_
+
+    @property
+    def all(self) -> int:
+        """Every path."""
+        return (1 << len(self.index.segments)) - 1
+
+
+def _distinct(listed: list[tuple[str, Segments, int]]) -> Iterator[tuple[str, Segments, int]]:
+    """Of the patterns that match the same, the shortest three."""
+    by_mask: dict[int, list[tuple[str, Segments, int]]] = {}
+    for item in listed:
+        by_mask.setdefault(item[2], []).append(item)
+    for items in by_mask.values():
+        yield from sorted(items, key=lambda item: (len(item[0]), item[0]))[:3]
+
+
+def _covered(ground: _Ground, group: int) -> list[Piece]:
+    """The fewest pieces found for one group, over its possible defaults."""
+    candidates = ground.candidates(group)
+    found = []
+    for default in [None, *ground.defaults(group)]:
+        rest = group & ~ground.accepts[default.label] if default else group
+        pieces = _merged(ground, _exceptions(ground, candidates, rest))
+        pieces = [*pieces, default] if default else pieces
+        if ground.holds(pieces, group):
+            found.append(pieces)
+    return min(found, key=_effort)
+
+
+def _busy(ground: _Ground, pieces: Sequence[Piece]) -> Iterator[Piece]:
+    """The pieces that decide a needed path: patterns of one group may match paths of another."""
+    open_ = ground.need
+    for piece in pieces:
+        if piece.mask & open_:
+            yield piece
+        open_ &= ~piece.mask
+
+
+def _effort(pieces: Sequence[Piece]) -> tuple[int, int]:
+    return len(pieces), sum(len(piece.text) for piece in pieces)
+
+
+def _exceptions(ground: _Ground, candidates: Sequence[tuple[str, Segments, int]], rest: int) -> list[Piece]:
+    """Pieces for the paths in ``rest``, each harmless after those before it; the one that covers most first."""
+    chosen: list[Piece] = []
+    taken = 0
+    while rest:
+        best: tuple[int, Piece] | None = None
+        for _, segments, mask in candidates:
+            if not mask & rest:
+                continue
+            for label, accepting in ground.accepts.items():
+                gain = (mask & rest & accepting).bit_count()
+                if gain > (best[0] if best else 0) and not mask & ~taken & ~accepting:
+                    best = gain, Piece(segments=segments, label=label, mask=mask)
+        if best is None:
+            break
+        chosen.append(best[1])
+        rest &= ~best[1].mask
+        taken |= best[1].mask
+    return chosen
+
+
+def _merged(ground: _Ground, pieces: list[Piece]) -> list[Piece]:
+    """The pieces with pairs of them put together, as long as that does no harm."""
+    covered = ground.need & _union(pieces)
+    current = pieces
+    while True:
+        found = next((p for p in _mergers(ground, current) if ground.holds(p, covered)), None)
+        if found is None:
+            return current
+        current = found
+
+
+def _union(pieces: Sequence[Piece]) -> int:
+    total = 0
+    for piece in pieces:
+        total |= piece.mask
+    return total
+
+
+def _mergers(ground: _Ground, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """The lists of pieces with two of one label put together, in the place of either."""
+    for i, one in enumerate(pieces):
+        for j in range(i + 1, len(pieces)):
+            other = pieces[j]
+            both = merged(one.segments, other.segments) if one.label == other.label else None
+            if both is not None:
+                piece = Piece(segments=both, label=one.label, mask=ground.index.matching(both))
+                yield [*pieces[:i], *pieces[i + 1 : j], piece, *pieces[j + 1 :]]
+                yield [*pieces[:i], piece, *pieces[i + 1 : j], *pieces[j + 1 :]]

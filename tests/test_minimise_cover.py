@@ -1,0 +1,81 @@
+"""Paths covered by patterns: the oracle is the language's own resolution."""
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from meshwright.dsl.patterns import compile_pattern
+from meshwright.planner.minimise.cover import cover
+
+SEGMENTS = st.sampled_from(["a", "b", "wi", "wo", "0", "1", "17", "moe", "*", "x{y", "q,k", "ops", "[z]"])
+PATHS = st.lists(SEGMENTS, min_size=1, max_size=5).map("/".join)
+
+
+def decided(rules, path):
+    """The label of the first pattern that matches, by the language's own reading."""
+    return next((label for pattern, label in rules if compile_pattern(pattern).matches(path)), None)
+
+
+@given(
+    wanted=st.dictionaries(PATHS, st.lists(st.sampled_from("xyz"), min_size=1, max_size=2), min_size=1, max_size=24),
+    optional=st.dictionaries(PATHS, st.lists(st.sampled_from("xyz"), min_size=1, max_size=2), max_size=8),
+    others=st.sets(PATHS, max_size=8),
+)
+@settings(max_examples=150, deadline=None)
+def test_every_path_gets_a_label_that_it_accepts(wanted, optional, others):
+    optional = {path: labels for path, labels in optional.items() if path not in wanted}
+    others = others - set(wanted) - set(optional)
+    rules = cover(wanted, optional=optional, others=others)
+    assert all(decided(rules, path) in labels for path, labels in wanted.items())
+    assert all(decided(rules, path) in [None, *labels] for path, labels in optional.items())
+    assert all(decided(rules, path) is None for path in others)
+    used = defaultdict(int)
+    for path in wanted:
+        used[next(i for i, (pattern, _) in enumerate(rules) if compile_pattern(pattern).matches(path))] += 1
+    assert len(used) == len(rules)
+    assert rules == cover(wanted, optional=optional, others=others)
+
+
+def transformer(layers, experts=("e",), plain=("r",)):
+    """An encoder's parameters, unrolled."""
+    table = {}
+    for i in range(layers):
+        for name in ("wq", "wk", "wv", "wo"):
+            table[f"params/blocks/{i}/attention/{name}"] = list(plain)
+        for name in ("wi", "wo"):
+            table[f"params/blocks/{i}/moe/{name}"] = list(experts)
+            table[f"params/blocks/{i}/ffn/{name}"] = list(plain)
+    return table | {"params/embedding": list(plain)}
+
+
+def test_experts_are_one_line_and_the_rest_another():
+    assert cover(transformer(4)) == [("params/**/moe/**", "e"), ("params/**", "r")]
+
+
+def test_words_are_put_together():
+    table = {f"params/{i}/{name}": ["x" if name in ("wi", "wo") else "y"] for i in range(3) for name in "wi wo a b".split()}
+    table |= {"params/norm": ["z"], "params/0/b": ["z"], "params/1/b": ["z"], "params/2/b": ["z"]}
+    rules = cover(table)
+    assert ("params/*/w[io]", "x") in rules
+    assert len(rules) == 3
+
+
+def test_like_arguments_share_lines():
+    table = {f"{head}/{name}": ["x"] for head in ("params", "mu", "nu") for name in "abc"}
+    assert cover(table) == [("{params,mu,nu}/**", "x")]
+
+
+def test_other_paths_are_left_alone():
+    rules = cover({"ops/f/dot.1/0": ["x"], "ops/f/dot.1/1": ["x"]}, others=["ops/f/dot.2", "ops/g/dot.1/0"])
+    assert rules == [("ops/f/dot.1/**", "x")] or rules == [("ops/f/dot.1/*", "x")]
+
+
+def test_optional_paths_make_a_pattern_shorter():
+    wanted = {"ops/f/dot.1": ["x"], "ops/f/dot.7": ["x"], "ops/f/grad/add.1": ["x"]}
+    assert cover(wanted, optional={"ops/f/dot.2": ["x"]}) == [("ops/f/**", "x")]
+
+
+@pytest.mark.parametrize("layers", [1, 96])
+def test_depth_makes_no_difference(layers):
+    assert len(cover(transformer(layers))) == 2
