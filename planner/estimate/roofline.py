@@ -39,7 +39,7 @@ def matrix_work(graph: Graph, mesh: Mapping[str, int], times: int = 1) -> Work:
     for op in graph.ops:
         flops = matrix_flops(graph, op)
         if flops:
-            found[graph.values[op.operands[0]].dtype, _precision(op)] += flops * times
+            found[graph.values[op.operands[0]].dtype, product_precision(op)] += flops * times
         for body in op.bodies:
             found.update(matrix_work(body, mesh, times * op.trips * _devices_inside(op, mesh)))
     return found
@@ -81,7 +81,7 @@ def _seconds(work: Iterable[tuple[tuple[str, Precision], int]], chip: Chip) -> f
     return total_s
 
 
-def _precision(op: Op) -> Precision:
+def product_precision(op: Op) -> Precision:
     """The higher of the precisions that a product asks for its two operands."""
     said = str(op.attributes.get("precision_config", op.attributes.get("precision", ""))).lower()
     return "highest" if "highest" in said else "high" if "high" in said else "default"

@@ -1,0 +1,69 @@
+"""What a step takes at least on a mesh of given sizes, whatever its layouts: worked out in milliseconds."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+from ..chip import Chip, Precision
+from ..estimate.roofline import NUMPY_NAMES, matrix_flops, product_precision
+from ..graph import Graph, Op
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """The FLOPs of a step's matrix products, by dtype and precision and by the sizes that they can be split along."""
+
+    flops: Mapping[tuple[str, Precision, tuple[int, ...] | None], int]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Products:
+        """Those of a step before it is laid out."""
+        found: Counter[tuple[str, Precision, tuple[int, ...] | None]] = Counter()
+        for inner, op, times in graph.walk():
+            flops = matrix_flops(inner, op)
+            if flops:
+                dtype = inner.values[op.operands[0]].dtype
+                found[dtype, product_precision(op), _splittable(op)] += flops * times
+        return cls(dict(found))
+
+    def seconds(self, sizes: Sequence[int], chip: Chip) -> float:
+        """Seconds of one device at its matrix units' peak, each product split as far as the axes divide it."""
+        total_s = 0.0
+        axes = tuple(sorted(sizes))
+        for (dtype, precision, factors), flops in self.flops.items():
+            peak = chip.peak_flops_per_s(NUMPY_NAMES.get(dtype, dtype), precision) or chip.peak_flops_per_s("bfloat16")
+            if peak is not None:
+                ways = math.prod(axes) if factors is None else most_ways(factors, axes)
+                total_s += flops / ways / peak
+        return total_s
+
+
+def least_argument_bytes(graph: Graph, sizes: Sequence[int]) -> int:
+    """Bytes of one device that the step's arguments take at least."""
+    axes = tuple(sorted(sizes))
+    values = (graph.values[number] for number in graph.arguments)
+    return sum(-(-value.num_bytes // most_ways(tuple(sorted(value.shape)), axes)) for value in values)
+
+
+@cache
+def most_ways(factors: tuple[int, ...], axes: tuple[int, ...]) -> int:
+    """Into how many parts axes of these sizes can split something with factors of these sizes, each dividing."""
+    best = 1
+    for homes in product(range(-1, len(factors)), repeat=len(axes)):
+        parts = [math.prod(a for a, home in zip(axes, homes, strict=True) if home == i) for i in range(len(factors))]
+        if all(factor % part == 0 for factor, part in zip(factors, parts, strict=True)):
+            best = max(best, math.prod(parts))
+    return best
+
+
+def _splittable(op: Op) -> tuple[int, ...] | None:
+    """The sizes of the factors of a product that may be split; None where they are not known."""
+    if op.factors is None:
+        return None
+    kept = set(op.factors.replicated)
+    return tuple(sorted(size for i, size in enumerate(op.factors.sizes) if i not in kept))
