@@ -64,7 +64,7 @@ def tensors_of(plan: Plan, machine: Machine | None) -> tuple[list[Tensor] | None
             traced = loading.trace_workload(plan)
     except PlanError as error:
         return None, error.problems
-    return list(traced.tensors), layouts.check(plan, traced)
+    return list(traced.named_by(plan)), layouts.check(plan, traced)
 
 
 COMMAND = Command(

@@ -9,6 +9,7 @@ from itertools import combinations
 
 from .errors import Problem, Severity, listing, problem, shorten
 from .long_forms import assignment_shape, device_numbers
+from .notation import NAMELESS
 from .plan import Assignment, Auto, Dim, Dims, Infer, Like, Mesh, Place, Replicate, Rest, Shard, Split
 from .tensors import Layout, Tensor
 
@@ -83,8 +84,9 @@ def _dims(subject: _Subject, written: Dims) -> Given:
     dims_in_full: list[Dim | None] = []
     for dim in written.dims:
         dims_in_full += [None] * spare if isinstance(dim, Rest) else [dim]
-    labels = [dim.name if dim else str(i) for i, dim in enumerate(dims_in_full)]
-    names = {dim.name: size for dim, size in zip(dims_in_full, shape, strict=True) if dim}
+    called = [dim.name if dim and dim.name != NAMELESS else None for dim in dims_in_full]
+    labels = [name or str(i) for i, name in enumerate(called)]
+    names = {name: size for name, size in zip(called, shape, strict=True) if name}
     axes = tuple(dim.axes if dim else () for dim in dims_in_full)
     padded = frozenset(i for i, dim in enumerate(dims_in_full) if dim and dim.pad)
     return _divided(subject, axes, padded, labels, names)
@@ -164,7 +166,7 @@ def _indivisible(subject: _Subject, axes: Axes, i: int, label: str, parts: int) 
         remainder=size % parts,
         choices=listing(list(_choices(subject.mesh, size, taken)) or ["no axis"], limit=4),
         nearest=" or ".join(nearest),
-        padded=f"{label}@{'+'.join(axes[i])}!pad",
+        padded=f"{NAMELESS if label == str(i) else label}@{'+'.join(axes[i])}!pad",
     )
 
 

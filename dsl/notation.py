@@ -1,7 +1,8 @@
 """The notation: one word a dim, ``@axis`` where it is split, ``...`` for dims left alone (``E@expert C M@model``).
 
-It is the papers' underlined letter. The single words ``replicate``, ``auto``, ``infer`` and ``like PATH`` stand in its
-place.
+``_`` is a dim without a name: it may stand several times, and its size has to agree with no other (``_@data _``). The
+notation is the papers' underlined letter. The single words ``replicate``, ``auto``, ``infer`` and ``like PATH`` stand
+in its place.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from .plan import Auto, Dim, Dims, Infer, Like, Place, Replicate, Rest
 Name = TypeVar("Name", str, int)
 
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+NAMELESS = "_"
+"""The word of a dim that has no name."""
+
 WORDS = ("replicate", "auto", "infer", "like")
 _DIM = rf"{NAME}(?:@{NAME}(?:\+{NAME})*(?:!pad)?)?"
 NOTATION = rf"^[ \t]*(?:like[ \t]+[^ \t]+|(?:{_DIM}|\.\.\.)(?:[ \t]+(?:{_DIM}|\.\.\.))*)[ \t]*$"
@@ -113,7 +117,7 @@ def _dims(words: Sequence[Word]) -> tuple[list[Dim | Rest], list[Flaw]]:
             continue
         name, axes, pad, found = _dim(word, offset)
         flaws += found
-        flaws += _repeated("MW045", [(name, offset)], seen_dims)
+        flaws += _repeated("MW045", [(name, offset)] if name != NAMELESS else [], seen_dims)
         flaws += _repeated("MW046", axes, seen_axes)
         dims.append(Dim(name=name, axes=tuple(axis for axis, _ in axes), pad=pad))
     return dims, flaws

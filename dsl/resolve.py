@@ -48,9 +48,9 @@ def key_of(tensor: Tensor) -> Key:
 def resolve(plan: Plan, tensors: Sequence[Tensor]) -> Resolution:
     """The layouts that the plan's rules give to ``tensors``. Never raises: what is wrong is among the problems.
 
-    The first pattern that matches decides. Without any rules every tensor is a hole. Without a matching rule, tagged
-    values are ``infer``, a result that is an argument's next state keeps its layout, a tensor without dims is
-    replicated, and any other tensor is an error.
+    The first pattern that matches decides. Without any rules every tensor is a hole, but for computed values. Without a
+    matching rule, tagged and computed values are ``infer``, a result that is an argument's next state keeps its layout,
+    a tensor without dims is replicated, and any other tensor is an error.
     """
     matches = match_rules(plan.rules, tensors)
     resolver = _Resolver(plan=plan, tensors=tensors, matches=matches)
@@ -140,7 +140,9 @@ class _Resolver:
 
     def _default(self, tensor: Tensor) -> None:
         """What the language itself says of a tensor that no rule matches."""
-        if not self.plan.rules:
+        if tensor.role == "op":
+            self._keep(tensor, Layout(how="infer"))
+        elif not self.plan.rules:
             self._keep(tensor, Layout(how="auto"))
         elif tensor.role == "tagged":
             self._keep(tensor, Layout(how="infer"))

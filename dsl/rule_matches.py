@@ -1,15 +1,22 @@
-"""Which rule decides which tensor, and the rules that decide none: unmatched or shadowed."""
+"""Which rule decides which tensor, and the rules that decide none: unmatched or shadowed.
+
+Patterns that begin with ``ops/`` are for the values that a step computes (role ``op``), all others for the rest: ``**``
+speaks of what the step is given, gives back and tags.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .errors import Problem, listing, problem, suggest
 from .patterns import Pattern, compile_pattern, literal_prefix
-from .plan import Rule
+from .plan import Like, Rule
 from .tensors import Tensor
+
+OPS = "ops/"
+"""How the paths of computed values begin, and the patterns that reach them."""
 
 _MOST_COMPARED = 2000
 
@@ -25,9 +32,40 @@ class Matches:
 def match_rules(rules: Sequence[Rule], tensors: Sequence[Tensor]) -> Matches:
     """For each path the first rule whose pattern matches it."""
     compiled = tuple((rule, compile_pattern(rule.pattern)) for rule in rules)
-    paths = dict.fromkeys(tensor.path for tensor in tensors)
-    deciding = {path: next((rule for rule, pattern in compiled if pattern.matches(path)), None) for path in paths}
+    reaching = {ops: [(r, p) for r, p in compiled if r.pattern.startswith(OPS) == ops] for ops in (False, True)}
+    paths = {tensor.path: reaching[tensor.role == "op"] for tensor in tensors}
+    deciding = {path: next((rule for rule, p in known if p.matches(path)), None) for path, known in paths.items()}
     return Matches(rules=compiled, deciding=deciding)
+
+
+def names_values(rules: Iterable[Rule]) -> bool:
+    """Whether some rule has to do with the values that a step computes."""
+    return any(rule.pattern.startswith(OPS) or _target(rule).startswith(OPS) for rule in rules)
+
+
+def named_values(rules: Iterable[Rule], values: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """Of a step's computed values, by path, those that rules match or follow; all where a rule finds none."""
+    found: dict[str, Tensor] = {}
+    for rule in rules:
+        patterns = [rule.pattern] if rule.pattern.startswith(OPS) else []
+        patterns += [f"{target}/**"] if (target := _target(rule)).startswith(OPS) else []
+        for text in patterns:
+            matched = _matched(text, values)
+            if not matched:
+                return tuple(values.values())
+            found |= matched
+    return tuple(found.values())
+
+
+def _target(rule: Rule) -> str:
+    return rule.assignment.target if isinstance(rule.assignment, Like) else ""
+
+
+def _matched(text: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    if text in values:
+        return {text: values[text]}
+    pattern = compile_pattern(text)
+    return {path: tensor for path, tensor in values.items() if pattern.matches(path)}
 
 
 def matching_problems(matches: Matches, tensors: Sequence[Tensor]) -> Iterator[Problem]:
@@ -36,11 +74,12 @@ def matching_problems(matches: Matches, tensors: Sequence[Tensor]) -> Iterator[P
     for rule, pattern in matches.rules:
         if id(rule) in busy:
             continue
-        paths = [path for path in matches.deciding if pattern.matches(path)]
+        own = [tensor for tensor in tensors if (tensor.role == "op") == rule.pattern.startswith(OPS)]
+        paths = [path for path in dict.fromkeys(tensor.path for tensor in own) if pattern.matches(path)]
         if paths:
             yield _shadowed(rule, paths, matches)
         else:
-            yield problem("MW101", rule.place, pattern=rule.pattern, suggestion=_nearest(rule.pattern, tensors))
+            yield problem("MW101", rule.place, pattern=rule.pattern, suggestion=_nearest(rule.pattern, own))
 
 
 def _shadowed(rule: Rule, paths: Sequence[str], matches: Matches) -> Problem:

@@ -8,15 +8,15 @@ from typing import Literal
 
 from .plan import DeviceAssignment
 
-Role = Literal["argument", "result", "tagged"]
+Role = Literal["argument", "result", "tagged", "op"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
     """A value that a plan can name.
 
-    ``path`` begins with the argument's name, ``out`` or ``acts``. ``dtype`` is NumPy's name (``float32``).
-    ``returns`` is, for a result, the path of the argument that it is the next state of.
+    ``path`` begins with the argument's name, ``out``, ``acts`` or, of untagged values, ``ops``. ``dtype``
+    is NumPy's name (``float32``). ``returns`` is, for a result, the path of the argument that it is the next state of.
     """
 
     path: str

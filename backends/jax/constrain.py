@@ -1,24 +1,27 @@
-"""Turns the names and verbs in a step's jaxpr into sharding constraints.
+"""Turns the names and verbs in a step's jaxpr into sharding constraints, and lays out what equations make.
 
 The jaxpr is rewritten, not the model: so the layouts reach values inside scans, remat regions and nested jits, whether
-named with ``tag`` or ``checkpoint_name``, and no trace made under one plan is ever used under another.
+named with ``tag`` or ``checkpoint_name`` or not at all, and no trace made under one plan is ever used under another.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
 from ...dsl.errors import Problem, listing, problem, raise_errors
 from .axis_order import Order, at_its_own_place, in_order
 
 Chooser = Callable[[JaxprEqn], NamedSharding | None]
+Results = Callable[[JaxprEqn], Sequence[tuple[int, str, NamedSharding]]]
+"""The results of an equation that are given shardings: position, path and sharding of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +42,14 @@ class Region:
 
 
 Replace = Callable[[JaxprEqn, Region | None], JaxprEqn | None]
+Follow = Callable[[JaxprEqn], Sequence[tuple[int, JaxprEqn]]]
+"""The equations, of one operand and one result, that take on results of an equation, by the result's position."""
 
 
-def constrain(closed: ClosedJaxpr, choose: Chooser, order: Order) -> ClosedJaxpr:
+def constrain(closed: ClosedJaxpr, choose: Chooser, results: Results, order: Order) -> ClosedJaxpr:
     """``closed`` with a sharding constraint in place of each equation for which ``choose`` gives a sharding.
 
+    Another follows each of the ``results`` that have one.
     ``order`` is the order of axes that the program keeps to between them (``axis_order.py``).
     Raises ``PlanError`` (MW316) where a value inside a manual region would be split over the region's own axes.
     """
@@ -60,7 +66,10 @@ def constrain(closed: ClosedJaxpr, choose: Chooser, order: Order) -> ClosedJaxpr
             problems[str(found)] = found
         return None if taken or not region.is_free else _constraint(equation, _inside(sharding, region), order)
 
-    rewritten = rewrite(closed, replace)
+    def follow(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
+        return [(i, _after(equation, i, path, sharding, order)) for i, path, sharding in results(equation)]
+
+    rewritten = rewrite(closed, replace, follow)
     raise_errors(problems.values())
     return rewritten
 
@@ -76,16 +85,21 @@ def _inside(sharding: NamedSharding, region: Region) -> NamedSharding:
     return NamedSharding(region.mesh, sharding.spec) if same else sharding
 
 
-def rewrite(closed: ClosedJaxpr, replace: Replace) -> ClosedJaxpr:
-    """``closed`` with the equation that ``replace`` gives in place of each, also in jaxprs inside; None keeps it."""
-    return _Rewriter(replace).closed(closed)
+def rewrite(closed: ClosedJaxpr, replace: Replace, follow: Follow = lambda _: ()) -> ClosedJaxpr:
+    """``closed`` with the equation that ``replace`` gives in place of each, also in jaxprs inside; None keeps it.
+
+    What ``follow`` gives for an equation of ``closed`` stands after it, and its results are read in place of the
+    equation's own.
+    """
+    return _Rewriter(replace, follow).closed(closed)
 
 
 class _Rewriter:
     """One pass over a jaxpr and those inside it; a jaxpr used twice is rewritten once and stays shared."""
 
-    def __init__(self, replace: Replace, region: Region | None = None):
+    def __init__(self, replace: Replace, follow: Follow, region: Region | None = None):
         self.replace = replace
+        self.follow = follow
         self.region = region
         self.done: dict[int, tuple[Any, Any]] = {}  # by id; the original is kept alive beside its rewriting
 
@@ -97,10 +111,22 @@ class _Rewriter:
 
     def open(self, jaxpr: Jaxpr) -> Jaxpr:
         if id(jaxpr) not in self.done:
-            equations = [self.equation(e) for e in jaxpr.eqns]
-            same = all(a is b for a, b in zip(equations, jaxpr.eqns, strict=True))
+            equations = [each for e in jaxpr.eqns for each in self.equations(e)]
+            same = len(equations) == len(jaxpr.eqns) and all(map(operator.is_, equations, jaxpr.eqns))
             self.done[id(jaxpr)] = (jaxpr, jaxpr if same else jaxpr.replace(eqns=equations))
         return self.done[id(jaxpr)][1]  # type: ignore[no-any-return]
+
+    def equations(self, equation: JaxprEqn) -> list[JaxprEqn]:
+        """What stands in the place of an equation: it, or another, and what follows it."""
+        rewritten, followers = self.equation(equation), self.follow(equation)
+        if not followers:
+            return [rewritten]
+        made, after = list(rewritten.outvars), []
+        for position, follower in followers:
+            new = Var(made[position].aval)
+            after.append(follower.replace(invars=[new], outvars=[made[position]]))
+            made[position] = new
+        return [rewritten.replace(outvars=made), *after]
 
     def equation(self, equation: JaxprEqn) -> JaxprEqn:
         other = self.replace(equation, self.region)
@@ -118,7 +144,7 @@ class _Rewriter:
         abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
         types = dict.fromkeys(equation.params["newly_manual_axes"], AxisType.Manual)
         region = Region(mesh=abstract.update_axis_types(types))
-        inner = _Rewriter(self.replace, region).value(equation.params["jaxpr"])
+        inner = _Rewriter(self.replace, self.follow, region).value(equation.params["jaxpr"])
         return equation.replace(params=equation.params | {"jaxpr": inner})  # type: ignore[no-any-return]
 
     def value(self, value: Any) -> Any:
@@ -133,20 +159,33 @@ class _Rewriter:
 
 
 def _constraint(equation: JaxprEqn, sharding: NamedSharding, order: Order) -> JaxprEqn:
-    """The equation of ``with_sharding_constraint`` on the same operand, in the place of ``equation``.
+    """The equation of ``with_sharding_constraint`` on the same operand, in the place of ``equation``."""
+    constraint = _constraining(equation.invars[0].aval, sharding, order)
+    return _named(equation).replace(  # type: ignore[no-any-return]
+        primitive=constraint.primitive, params=constraint.params
+    )
+
+
+def _after(equation: JaxprEqn, position: int, path: str, sharding: NamedSharding, order: Order) -> JaxprEqn:
+    """The equation of ``with_sharding_constraint`` on a result, written where that was."""
+    info = equation.source_info
+    return _constraining(equation.outvars[position].aval, sharding, order).replace(  # type: ignore[no-any-return]
+        source_info=info.replace(name_stack=info.name_stack.extend(path))
+    )
+
+
+def _constraining(aval: Any, sharding: NamedSharding, order: Order) -> JaxprEqn:
+    """An equation of ``with_sharding_constraint``.
 
     Where the sharding is out of order it is that of a call with a reshard before and after.
     """
-    aval: Any = equation.invars[0].aval
     abstract = jax.ShapeDtypeStruct(aval.shape, aval.dtype)
     with jax.sharding.use_abstract_mesh(sharding.mesh.abstract_mesh):
         plain = in_order(sharding, order) is None
         place = functools.partial(at_its_own_place, sharding=sharding, order=order)
         traced = jax.make_jaxpr(place if plain else jax.jit(place))(abstract)
     (constraint,) = traced.jaxpr.eqns
-    return _named(equation).replace(  # type: ignore[no-any-return]
-        primitive=constraint.primitive, params=constraint.params
-    )
+    return constraint
 
 
 def _named(equation: JaxprEqn) -> JaxprEqn:

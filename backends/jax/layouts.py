@@ -11,11 +11,12 @@ from jax.sharding import NamedSharding
 
 from ...dsl.errors import Problem, listing, problem, raise_errors
 from ...dsl.plan import Assignment, DeviceAssignment, Plan
-from ...dsl.resolve import Resolution, assign, holes, key_of, resolve
+from ...dsl.resolve import Resolution, assign, holes, resolve
+from ...dsl.rule_matches import OPS
 from ...dsl.tensors import Layout, Tensor
 from ...planner import device_order
 from .annotate import mark_p
-from .constrain import Chooser
+from .constrain import Chooser, Results
 from .fingerprint import changes
 from .shardings import DeviceMesh
 from .trace import IN_PLACE, Traced, abstract_tensor, value_names
@@ -43,8 +44,7 @@ class StepLayouts:
 
     def shardings(self, placed: DeviceMesh) -> Iterator[NamedSharding]:
         """The shardings of everything that is not left to propagation."""
-        tensors = {key_of(tensor): tensor for tensor in self.traced.tensors}
-        chosen = [placed.sharding(layout, tensors[key].shape) for key, layout in self.resolution.layouts.items()]
+        chosen = [placed.sharding(layout, shape) for (_, shape), layout in self.resolution.layouts.items()]
         chosen += [placed.sharding(layout, shape) for (shape, _), layout in self.in_place.items()]
         return (sharding for sharding in chosen if sharding is not None)
 
@@ -57,6 +57,22 @@ class StepLayouts:
             return None if layout is None else placed.sharding(layout, _aval(equation).shape)
 
         return choose
+
+    def of_results(self, placed: DeviceMesh) -> Results:
+        """Which shardings the plan gives to results of equations that have no name of the model's."""
+        values, given = self.traced.values, self.values(placed)
+
+        def results(equation: JaxprEqn) -> list[tuple[int, str, NamedSharding]]:
+            named = values.of_equation.get(id(equation), ())
+            return [(position, path, given[path]) for position, path in named if path in given]
+
+        return results if given else lambda _: ()
+
+    def values(self, placed: DeviceMesh) -> dict[str, NamedSharding]:
+        """The shardings of the computed values (``ops/...``) that are not left to propagation, by path."""
+        layouts = self.resolution.layouts.items()
+        given = {path: placed.sharding(layout, shape) for (path, shape), layout in layouts if path.startswith(OPS)}
+        return {path: sharding for path, sharding in given.items() if sharding is not None}
 
     def _layout_at(self, equation: JaxprEqn, name: str | None) -> Layout | None:
         if name is not None:
@@ -77,7 +93,7 @@ def step_layouts(plan: Plan, traced: Traced) -> StepLayouts:
     Raises ``PlanError`` with all that is wrong at once: illegal assignments, an impossible mesh, holes, a remat policy
     without blocks, another workload than the plan was made for.
     """
-    resolution = resolve(plan, traced.tensors)
+    resolution = resolve(plan, traced.named_by(plan))
     in_place, problems = _in_place(plan, traced)
     problems += [*resolution.problems, *device_order.check(plan), *_step_problems(plan, traced, resolution)]
     problems += [problem("MW303", plan.mesh.place, holes=listing(holes(plan)))] if holes(plan) else []
@@ -87,7 +103,7 @@ def step_layouts(plan: Plan, traced: Traced) -> StepLayouts:
 
 def check(plan: Plan, traced: Traced) -> list[Problem]:
     """What is wrong with a plan, holes allowed, for a step beside what its rules say of the step's tensors."""
-    found = [*_in_place(plan, traced)[1], *_step_problems(plan, traced, resolve(plan, traced.tensors))]
+    found = [*_in_place(plan, traced)[1], *_step_problems(plan, traced, resolve(plan, traced.named_by(plan)))]
     return [p if p.place else replace(p, place=plan.places.get("model")) for p in found]
 
 

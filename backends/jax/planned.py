@@ -47,7 +47,7 @@ def planned(
     """
     placed = replace(placed, order=common_order(placed.mesh.axis_names, layouts.shardings(placed)))
     donated = layouts.traced.donated if donate_argnums is None else donate_argnums
-    jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed), placed.order)
+    jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed), layouts.of_results(placed), placed.order)
     jitted = _jitted(jaxpr, layouts, placed, donated)
     if not _convolves_wrongly(jitted, jaxpr, layouts.traced, placed, platform):
         return Planned(jitted=jitted, layouts=layouts, placed=placed)

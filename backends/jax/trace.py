@@ -10,14 +10,16 @@ import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, subjaxprs
 
 from ...dsl.errors import PlanError, listing, problem
-from ...dsl.plan import Assignment, Remat
+from ...dsl.plan import Assignment, Plan, Remat
+from ...dsl.rule_matches import named_values, names_values
 from ...dsl.tensors import Tensor
 from .annotate import mark_p, remat_context
 from .paths import argument_names, leaf_paths
 from .state import returned_state
+from .values import Values, word
 from .workload import PyTree, Step
 
-RESERVED = ("out", "acts")
+RESERVED = ("out", "acts", "ops")
 IN_PLACE = "acts/<in place>"
 
 
@@ -26,7 +28,8 @@ class Traced:
     """A step as traced for a plan's remat policy.
 
     ``arguments`` and ``results`` are in the order of the flattened pytrees; ``tagged`` holds one tensor for each name
-    and shape; ``in_place`` the assignments that the model itself gives, with the tensors that they are given to.
+    and shape; ``in_place`` the assignments that the model itself gives, with the tensors that they are given to;
+    ``values`` what the step computes, looked at where a plan names some of it.
     """
 
     step: Step
@@ -40,17 +43,25 @@ class Traced:
     in_place: tuple[tuple[Tensor, Assignment], ...]
     donated: tuple[int, ...]
     num_remat_blocks: int
+    values: Values
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Everything that a plan can name."""
+        """Everything that a plan can name but for ``values``."""
         return self.arguments + self.results + self.tagged
+
+    def named_by(self, plan: Plan) -> tuple[Tensor, ...]:
+        """Everything that a plan has to do with: ``tensors``, and of ``values`` what its rules name.
+
+        All of ``values`` where a rule for them names none, so that the problem can say what there is.
+        """
+        return self.tensors + (named_values(plan.rules, self.values.by_path) if names_values(plan.rules) else ())
 
 
 def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None) -> Traced:
     """Traces ``step`` on abstract arguments; nothing is compiled, nothing runs.
 
-    Raises ``PlanError`` where an argument's name is one that the plan language reserves (``out``, ``acts``).
+    Raises ``PlanError`` where an argument's name is one that the plan language reserves (``out``, ``acts``, ``ops``).
     """
     args = tuple(args)
     names = tuple(argument_names(step, len(args)))
@@ -77,6 +88,7 @@ def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None) -> Tra
         tagged=_tagged(traced.jaxpr.jaxpr),
         in_place=_in_place(traced.jaxpr.jaxpr),
         donated=tuple(i for i, info in enumerate(infos) if _donated(info)),
+        values=Values(traced.jaxpr, word(getattr(step, "__name__", "step"))),
         num_remat_blocks=sum(1 for e in equations(traced.jaxpr.jaxpr) if e.primitive.name in ("checkpoint", "remat2")),
     )
 

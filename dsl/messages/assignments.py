@@ -25,7 +25,7 @@ ASSIGNMENTS: dict[str, Text] = {
     "MW106": Text("The mesh has no axis '{axis}'.", "{suggestion}"),
     "MW108": Text(
         "The dim '{dim}' has size {size} in {tensor} and size {other_size} in {other}.",
-        "One name is one dim: rename one of them, or use '...' or 'split: {{dim: 0, axis: ...}}', which name no dims.",
+        "One name is one dim: rename one of them, or use '_', '...' or 'split: {{dim: 0, axis: ...}}'.",
     ),
     "MW109": Text("{tensor} has no dim {dim}; it has {rank} dims.", "Legal positions: {legal}."),
     "MW110": Text(

@@ -9,7 +9,7 @@ WORKLOAD: dict[str, Text] = {
         "The plan names no model.", "Add 'model: package.module:callable', or pass the step and its arguments."
     ),
     "MW302": Text(
-        "The step has an argument called {name}, which the plan language keeps for results and tagged values.",
+        "The step has an argument called {name}, which the plan language keeps for results and a step's values.",
         "Rename the argument; tensor paths begin with it.",
     ),
     "MW303": Text(

@@ -60,8 +60,8 @@ def user_line(stack: Sequence[SourceLine]) -> SourceLine | None:
 
     ``stack`` is innermost first. Where all is library code, the innermost place outside JAX; None where it is empty.
     """
-    own = (place for place in stack if not _is_library(place.file) and not _is_internal(place.file))
-    outside = (place for place in stack if not _is_internal(place.file))
+    own = (place for place in stack if is_own(place.file))
+    outside = (place for place in stack if not is_internal(place.file))
     return next(own, None) or next(outside, None) or next(iter(stack), None)
 
 
@@ -107,7 +107,13 @@ def _numbers(text: str) -> dict[str, int]:
     return {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", text)}
 
 
-def _is_internal(file: str) -> bool:
+def is_own(file: str) -> bool:
+    """Whether a file is the user's own: no library's, nor Meshwright's, whose models do count."""
+    return not _is_library(file) and not is_internal(file)
+
+
+def is_internal(file: str) -> bool:
+    """Whether a file belongs to JAX, or to Meshwright apart from its models."""
     path = PurePath(os.path.normpath(file))
     if path.is_relative_to(_PACKAGE):
         return not path.is_relative_to(_MODELS) and not path.is_relative_to(_PACKAGE / "tests")

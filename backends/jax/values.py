@@ -1,0 +1,251 @@
+"""Names for what a step computes: each value that an equation of its jaxpr makes, forward or backward, by a path.
+
+``ops/<function>/[grad/|remat/]<name>.<site>[/<turn>]``: the function of the model in which it is written, the primitive
+or the jitted function that makes it, which place in that function it is, in program order, and which repetition of that
+place (unrolled layers) where there are several. Of several results each has its number: ``ops/loss/scan.0.1``. Nothing
+in a path depends on devices, nor on how long a loop runs.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from jax._src.core import DropVar
+from jax._src.lib import xla_client
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+
+from ...dsl.rule_matches import OPS
+from ...dsl.tensors import Tensor
+from .annotate import barrier_p, mark_p
+from .program.hlo_source import is_internal, is_own
+
+CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call")
+LOOPS = ("scan", "while", "cond")
+ENTERED = {*CALLS, *LOOPS}
+"""The equations whose jaxprs compute values of the step; those of others, as of a kernel or a sum, do not."""
+
+LEFT_OUT = ("cond_jaxpr", "fwd_jaxpr_thunk", "jvp_jaxpr_fun")
+SAME = {mark_p.name, barrier_p.name, "name", "sharding_constraint"}
+"""The equations whose result is their operand."""
+
+MATHEMATICS = frozenset(("numpy", "nn", "lax", "scipy"))
+"""The folders of JAX's own code in which a line stands for what it computes."""
+
+INTERNAL = 2
+
+PLAIN = (int, float, str, bool, type(None), np.dtype, enum.Enum)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where equations are written: the user's function; its line and column and the libraries' lines that it calls."""
+
+    function: str
+    frames: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """Whose a file is: ``rank`` 0 the user's own, 1 another library's, ``INTERNAL`` of JAX and this package.
+
+    ``tells`` is whether its lines say what is computed. Those of JAX's machinery do not: its caches make them differ.
+    """
+
+    rank: int
+    tells: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """What an inner jaxpr's equations have of the one that it belongs to: the number of its site, direction, place."""
+
+    site: int
+    direction: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A result of an equation: its path but for the turn, and that."""
+
+    equation: JaxprEqn
+    result: int
+    stem: str
+    turn: int
+
+
+class Values:
+    """The values of a step that have a path. Nothing is looked at before something is asked."""
+
+    def __init__(self, jaxpr: ClosedJaxpr, step_name: str):
+        self._jaxpr = jaxpr
+        self._step_name = step_name
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """A tensor of role ``op`` for each value, in program order."""
+        return tuple(self.by_path.values())
+
+    @cached_property
+    def by_path(self) -> Mapping[str, Tensor]:
+        """The tensors by their paths."""
+        return {path: _tensor(path, e.outvars[i].aval) for e, i, path in self._paths}
+
+    @cached_property
+    def of_equation(self) -> Mapping[int, tuple[tuple[int, str], ...]]:
+        """By the ``id`` of an equation, the positions and paths of its results that have one."""
+        found: dict[int, tuple[tuple[int, str], ...]] = {}
+        for equation, position, path in self._paths:
+            found[id(equation)] = (*found.get(id(equation), ()), (position, path))
+        return found
+
+    @cached_property
+    def _paths(self) -> list[tuple[JaxprEqn, int, str]]:
+        found = list(_Walk(self._jaxpr.jaxpr).run(self._step_name))
+        turns = Counter(each.stem for each in found)
+        return [(f.equation, f.result, f"{f.stem}/{f.turn}" if turns[f.stem] > 1 else f.stem) for f in found]
+
+
+def _tensor(path: str, aval: Any) -> Tensor:
+    return Tensor(path=path, shape=tuple(aval.shape), dtype=str(aval.dtype), itemsize=aval.dtype.itemsize, role="op")
+
+
+class _Walk:
+    """One pass over a step in program order, which numbers its places and their turns."""
+
+    def __init__(self, jaxpr: Jaxpr):
+        self.jaxpr = jaxpr
+        self.uses = Counter(id(inner) for j in _each(jaxpr) for e in j.eqns for inner in _inner(e))
+        self.keys: dict[Any, int] = {}
+        self.sites: dict[str, dict[int, int]] = {}
+        self.turns: Counter[str] = Counter()
+        self.places: dict[Any, Place | None] = {}
+        self.files: dict[str, _File] = {}
+        self.lines: dict[Any, tuple[int, int]] = {}
+
+    def run(self, step_name: str) -> Iterator[_Found]:
+        """The values with their stems and turns."""
+        yield from self._in(self.jaxpr, Around(site=-1, direction="", place=Place(function=step_name, frames=())))
+
+    def _in(self, jaxpr: Jaxpr, around: Around) -> Iterator[_Found]:
+        for number, equation in enumerate(jaxpr.eqns):
+            own = self._place(equation)
+            place = own or around.place
+            direction = _direction(str(equation.source_info.name_stack)) or around.direction
+            name = _name(equation)
+            form = _form(equation), None if own else number
+            key = self.keys.setdefault((around.site, direction, name, place, form), len(self.keys))
+            yield from self._of(equation, f"{OPS}{place.function}/{direction}{name}", key)
+            inside = Around(site=key, direction=direction, place=place)
+            for inner in _inner(equation):
+                if self.uses[id(inner)] == 1:
+                    yield from self._in(inner, inside)
+
+    def _of(self, equation: JaxprEqn, stem: str, key: int) -> Iterator[_Found]:
+        named = [i for i, v in enumerate(equation.outvars) if _is_nameable(v)]
+        if not named or equation.primitive.name in SAME:
+            return
+        known = self.sites.setdefault(stem, {})
+        stem = f"{stem}.{known.setdefault(key, len(known))}"
+        turn = self.turns[stem]
+        self.turns[stem] += 1
+        for i in named:
+            own = f"{stem}.{i}" if len(equation.outvars) > 1 else stem
+            yield _Found(equation=equation, result=i, stem=own, turn=turn)
+
+    def _place(self, equation: JaxprEqn) -> Place | None:
+        """Where an equation is written; None where nothing but JAX's own code is known of it."""
+        traceback = equation.source_info.traceback
+        if traceback is None:
+            return None
+        if traceback not in self.places:
+            self.places[traceback] = self._read(traceback)
+        return self.places[traceback]
+
+    def _read(self, traceback: Any) -> Place | None:
+        codes, at = traceback.raw_frames()
+        files = [self._file(code.co_filename) for code in codes]
+        last = min(range(len(codes)), key=lambda i: (files[i].rank, i), default=0)
+        if not codes or files[last].rank == INTERNAL:
+            return None
+        telling = [i for i in range(last) if files[i].tells]
+        lines = [(codes[i].co_qualname, self._at(codes[i], at[i])[0]) for i in telling]
+        return Place(function=word(codes[last].co_name), frames=(*lines, self._at(codes[last], at[last])))
+
+    def _at(self, code: Any, instruction: int) -> tuple[int, int]:
+        """Line and column of an instruction."""
+        key = code, instruction
+        if key not in self.lines:
+            self.lines[key] = xla_client.Traceback.code_addr2location(code, instruction)[:2]
+        return self.lines[key]
+
+    def _file(self, file: str) -> _File:
+        if file not in self.files:
+            internal = is_internal(file)
+            tells = not internal or not MATHEMATICS.isdisjoint(PurePath(file).parts)
+            self.files[file] = _File(rank=0 if is_own(file) else INTERNAL if internal else 1, tells=tells)
+        return self.files[file]
+
+
+def _each(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
+    """A jaxpr and those that its values are computed in, each once."""
+    stack, seen = [jaxpr], {id(jaxpr)}
+    while stack:
+        current = stack.pop()
+        yield current
+        for inner in (j for e in current.eqns for j in _inner(e)):
+            if id(inner) not in seen:
+                seen.add(id(inner))
+                stack.append(inner)
+
+
+def _inner(equation: JaxprEqn) -> Iterator[Jaxpr]:
+    if equation.primitive.name not in ENTERED:
+        return
+    for name, value in equation.params.items():
+        if name not in LEFT_OUT:
+            for each in value if isinstance(value, tuple) else (value,):
+                if isinstance(each, (ClosedJaxpr, Jaxpr)):
+                    yield each.jaxpr if isinstance(each, ClosedJaxpr) else each
+
+
+def _is_nameable(variable: Any) -> bool:
+    """Whether a result is used, and an array with dims."""
+    aval = variable.aval
+    itemsize = getattr(getattr(aval, "dtype", None), "itemsize", None)
+    return not isinstance(variable, DropVar) and isinstance(itemsize, int) and bool(getattr(aval, "shape", ()))
+
+
+def _direction(stack: str) -> str:
+    if "transpose(" in stack:
+        return "grad/"
+    return "remat/" if "rematted_computation" in stack else ""
+
+
+def _name(equation: JaxprEqn) -> str:
+    called = equation.params.get("name") if equation.primitive.name in CALLS else None
+    return word(str(called or equation.primitive.name))
+
+
+def word(text: str) -> str:
+    """The text as part of a path: letters, digits, underscores and dashes."""
+    return re.sub(r"[^A-Za-z0-9_-]", "", text) or "value"
+
+
+def _form(equation: JaxprEqn) -> tuple[Any, ...]:
+    """What tells apart the equations of one place: shapes, dtypes and plain parameters."""
+    avals = tuple(str(v.aval) for v in (*equation.invars, *equation.outvars))
+    plain = tuple((name, value) for name, value in sorted(equation.params.items()) if _is_plain(value))
+    return avals, plain
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(map(_is_plain, value)))
