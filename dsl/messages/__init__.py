@@ -2,7 +2,9 @@
 
 ``message`` says what is wrong, with the numbers; ``remedy`` says what to do now. Codes are never used again for
 something else. MW0xx: the file. MW1xx: assignments against tensors. MW2xx: mesh, topology and device order.
-MW3xx: workloads and applying. MW4xx: compiling, verifying, predicting. MW5xx: running and data. MW6xx: models.
+MW3xx: workloads and applying. MW4xx: compiling, verifying, predicting. MW5xx: running and data, from
+MW550 on searching. MW6xx: models, and from
+MW650 on logical axis rules.
 MW8xx: problems for the solver.
 """
 
@@ -10,11 +12,13 @@ from __future__ import annotations
 
 from .assignments import ASSIGNMENTS
 from .compiling import COMPILING
+from .converting import CONVERTING
 from .file import FILE
 from .machine import MACHINE
 from .models import MODELS
 from .pricing import PRICING
 from .running import RUNNING
+from .searching import SEARCHING
 from .solving import SOLVING
 from .text import Text
 from .workload import WORKLOAD
@@ -27,6 +31,8 @@ MESSAGES: dict[str, Text] = {
     **COMPILING,
     **PRICING,
     **RUNNING,
+    **SEARCHING,
     **MODELS,
+    **CONVERTING,
     **SOLVING,
 }

@@ -1,37 +1,38 @@
-"""Which foldings are tried first: those whose axes lie on whole dims, in sizes that the step's tensors divide by."""
+"""Which meshes are tried first: those whose axes lie on whole dims, in sizes that the step's tensors divide by."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
+from ...dsl.plan import Mesh
 from ...dsl.tensors import Tensor
 from ..links import OUTER
 from ..topology import Machine
-from .meshes import Folding
 
 BROKEN_DIM, MIXED_NETWORKS = 0.25, 0.5
 
 
-def by_promise(foldings: Sequence[Folding], machine: Machine, tensors: Sequence[Tensor], limit: int) -> list[Folding]:
-    """The ``limit`` most promising foldings, in order: each is the one that adds most to those before it.
+def by_promise(meshes: Sequence[Mesh], machine: Machine, tensors: Sequence[Tensor], limit: int) -> list[Mesh]:
+    """The ``limit`` most promising meshes, in order: each is the one that adds most to those before it.
 
-    A folding offers the sizes that groups of its axes have. A size is worth the bytes of the tensors that can be split
-    so many ways, half as much each time that an earlier folding offered it; a folding is worth less for every dim that
-    its axes break, and for axes that join a fast network with a slow one.
+    A mesh offers the sizes that groups of its axes have. A size is worth the bytes of the tensors that can be split so
+    many ways, half as much each time that an earlier mesh offered it; a mesh is worth less for every dim that its axes
+    break, and for axes that join a fast network with a slow one.
     """
     worth = _worth(tensors, machine.num_devices)
-    sizes = {folding: _group_sizes(folding.sizes) for folding in foldings}
-    quality = {folding: _quality(folding, machine) for folding in foldings}
+    sizes = [_group_sizes([size or 1 for size in mesh.sizes.values()]) for mesh in meshes]
+    quality = [_quality(mesh) for mesh in meshes]
     offered: Counter[int] = Counter()
-    chosen: list[Folding] = []
-    left = list(foldings)
+    left = list(range(len(meshes)))
+    chosen: list[Mesh] = []
     while left and len(chosen) < limit:
-        gains = [quality[f] * sum(worth[s] / 2 ** offered[s] for s in sizes[f]) for f in left]
-        best = left.pop(max(range(len(left)), key=lambda i: (gains[i], quality[left[i]], -i)))
-        chosen.append(best)
+        gains = {i: quality[i] * sum(worth[s] / 2 ** offered[s] for s in sizes[i]) for i in left}
+        best = max(left, key=lambda i: (gains[i], quality[i], -i))
+        left.remove(best)
+        chosen.append(meshes[best])
         offered.update(sizes[best])
     return chosen
 
@@ -55,13 +56,9 @@ def _worth(tensors: Sequence[Tensor], devices: int) -> Mapping[int, float]:
     }
 
 
-def _quality(folding: Folding, machine: Machine) -> float:
+def _quality(mesh: Mesh) -> float:
     """1 for axes that each take whole dims of one network."""
-    whole = dict(machine.dims)
-    broken = sum(1 for axis in folding.axes for part in axis if part.size < whole[part.dim])
-    mixed = sum(1 for axis in folding.axes if 0 < len(list(_outer(axis))) < len(axis))
+    taken = [axis.over or () for axis in mesh.axes or ()]
+    broken = sum(1 for over in taken for part in over if part.size is not None)
+    mixed = sum(1 for over in taken if 0 < sum(part.name in OUTER for part in over) < len(over))
     return 1 / (1 + BROKEN_DIM * broken + MIXED_NETWORKS * mixed)
-
-
-def _outer(axis: Sequence[object]) -> Iterator[object]:
-    return (part for part in axis if getattr(part, "dim", None) in OUTER)

@@ -1,0 +1,40 @@
+"""MW55x: searching a plan."""
+
+from __future__ import annotations
+
+from .text import Text
+
+SEARCHING: dict[str, Text] = {
+    "MW550": Text(
+        "The search needs a machine: neither the call nor the plan names a topology.",
+        "Say which, such as --topology v5e:4x4, or topology='v5e:4x4', or 'topology: v5e:4x4' in the plan.",
+    ),
+    "MW551": Text(
+        "No mesh of {topology} satisfies the pin '{pin}': {reason}",
+        "Change that pin, or leave it to the planner: '{pin}: auto'.",
+    ),
+    "MW552": Text(
+        "Each pin can be satisfied on some mesh of {topology}, but no mesh satisfies all of them: {pins}.",
+        "Leave one of them to the planner: 'auto'.",
+    ),
+    "MW553": Text("{option} is {value}.", "Give {expected}."),
+    "MW554": Text(
+        "The mesh is written as '{text}'.",
+        "Write axes and sizes, major first: x=4,y=8; 'auto' leaves a size to the planner.",
+    ),
+    "MW555": Text(
+        "{path} is the file that the search was given, which it never touches.", "Give -o another file to write."
+    ),
+    "MW556": Text(
+        "The setting is written as '{text}'.", "Write name=value: --set layers=36, for each setting of the model."
+    ),
+    "MW557": Text(
+        "The pins name {count} axes ({axes}), more than the mesh of {topology} can have.",
+        "Name at most {most}, or give the mesh.",
+    ),
+    "MW558": Text(
+        "{what} is neither a plan nor the name of a model.",
+        "Give a plan file, or package.module:callable, which returns (step, abstract arguments).",
+    ),
+    "MW559": Text("The plan cannot be written to {path}: {reason}.", "Give -o a file that can be written."),
+}

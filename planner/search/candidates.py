@@ -1,0 +1,174 @@
+"""What the search may choose between: each mesh of the machine with each remat policy, none solved yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import permutations
+from typing import Literal, cast
+
+from ...dsl.errors import PlanError, Problem, listing, problem
+from ...dsl.plan import Mesh, Plan, Remat
+from ...dsl.tensors import Tensor
+from ..graph import Graph, Sharding
+from ..topology import Machine
+from .floor import Products, least_argument_bytes
+from .meshes import MAX_AXES, NAMES, Folding, filled, foldings, uncovered
+from .pins import Demand, demands_of, named_axes, pinned
+from .promise import by_promise
+from .workload import Workload
+
+MAX_MESHES = 16
+NO_REMAT = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meshes:
+    """The meshes to try, the most promising first, and how many there are besides.
+
+    ``distinct`` counts all that can be told apart, ``covered`` those that another one covers, ``impossible`` those
+    that a pin rules out, ``left_out`` those that nothing rules out and that are not tried.
+    """
+
+    listed: tuple[Mesh, ...]
+    distinct: int
+    covered: int = 0
+    impossible: int = 0
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A mesh with a remat policy: the plan so far, its step's graph, what is pinned, a bound that needs no solving."""
+
+    index: int
+    plan: Plan
+    graph: Graph = field(repr=False)
+    pins: Mapping[str, Sharding] = field(repr=False)
+    floor_s: float
+    least_argument_bytes: int
+
+    @property
+    def remat(self) -> str:
+        """The remat policy, as a plan says it."""
+        return policy_name(self.plan.remat)
+
+    def __str__(self) -> str:
+        mesh = " ".join(f"{name}={size}" for name, size in self.plan.mesh.sizes.items())
+        return mesh if self.remat == NO_REMAT else f"{mesh}, remat {self.remat}"
+
+
+def meshes(
+    plan: Plan, machine: Machine, tensors: Sequence[Tensor], axis_names: Sequence[str] = (), limit: int = MAX_MESHES
+) -> Meshes:
+    """The meshes that a plan may be given; ``axis_names`` are those that the model itself names.
+
+    Raises ``PlanError`` where the pins forbid all of them (MW551, MW552; the pins' own problems on a given mesh).
+    """
+    if plan.mesh.axes is not None and None not in plan.mesh.sizes.values():
+        return _given(plan, tensors)
+    if plan.mesh.axes is not None:
+        return _possible(plan, machine, tensors, filled(machine, plan.mesh.axes), limit)
+    names = tuple(dict.fromkeys((*axis_names, *named_axes(rule.assignment for rule in plan.rules))))
+    every = foldings(machine, max(MAX_AXES, len(names)))
+    if not names:
+        finest = uncovered(machine, every)
+        chosen = by_promise([folding.mesh(machine) for folding in finest], machine, tensors, limit)
+        return Meshes(
+            listed=tuple(chosen),
+            distinct=len(every),
+            covered=len(every) - len(finest),
+            left_out=len(finest) - len(chosen),
+        )
+    named = [mesh for folding in every for mesh in _named(folding, machine, names)]
+    return _possible(plan, machine, tensors, named, limit)
+
+
+def candidates(
+    plan: Plan, workload: Workload, machine: Machine, listed: Sequence[Mesh], stop: Callable[[], bool] = lambda: False
+) -> list[Candidate]:
+    """Each mesh with each policy, the best bound first. Graphs of one policy are read once where meshes allow it."""
+    found: list[tuple[float, int, Plan, Graph, Mapping[str, Sharding], int]] = []
+    policies = _policies(plan, workload)
+    products: dict[int, Products] = {}
+    for rank, mesh in enumerate(listed):
+        for remat in policies:
+            if found and stop():
+                break
+            own = replace(plan, mesh=mesh, remat=remat)
+            graph = workload.graph(own)
+            counted = products.setdefault(id(graph.ops), Products.of(graph))
+            sizes = [size or 1 for size in mesh.sizes.values()]
+            floor_s = counted.seconds(sizes, machine.chip)
+            shardings = pinned(own, workload.tensors).shardings
+            found.append((floor_s, rank, own, graph, shardings, least_argument_bytes(graph, sizes)))
+    found.sort(key=lambda entry: (float(f"{entry[0]:.3g}"), entry[1]))
+    return [
+        Candidate(index=i, plan=own, graph=graph, pins=shardings, floor_s=floor_s, least_argument_bytes=least)
+        for i, (floor_s, _, own, graph, shardings, least) in enumerate(found)
+    ]
+
+
+def policy_of(name: str) -> Remat | None:
+    """The remat policy with this name (``save:a+b`` keeps the values ``a`` and ``b``); None for none."""
+    if name == NO_REMAT:
+        return None
+    policy, _, names = name.partition(":")
+    kept = tuple(names.split("+")) if names else ()
+    return Remat(policy=cast(Literal["none", "full", "dots", "save", "auto"], policy), names=kept)
+
+
+def policy_name(remat: Remat | None) -> str:
+    """The inverse of ``policy_of``."""
+    if remat is None:
+        return NO_REMAT
+    return f"{remat.policy}:{'+'.join(remat.names)}" if remat.names else remat.policy
+
+
+def _policies(plan: Plan, workload: Workload) -> list[Remat | None]:
+    """The policies to try: the plan's own, or those that the step allows."""
+    if plan.remat is not None and plan.remat.policy != "auto":
+        return [plan.remat]
+    return [policy_of(name) for name in workload.remat_policies]
+
+
+def _given(plan: Plan, tensors: Sequence[Tensor]) -> Meshes:
+    found = pinned(plan, tensors).problems
+    if found:
+        raise PlanError(found)
+    return Meshes(listed=(plan.mesh,), distinct=1)
+
+
+def _named(folding: Folding, machine: Machine, names: Sequence[str]) -> Iterator[Mesh]:
+    """The meshes of a folding in which each of ``names`` is an axis; other axes have names of their own."""
+    others = [name for name in (*NAMES, *(f"axis{i}" for i in range(len(names)))) if name not in names]
+    for homes in permutations(range(len(folding.axes)), len(names)) if len(names) <= len(folding.axes) else ():
+        spare = iter(others)
+        own = dict(zip(homes, names, strict=True))
+        yield folding.mesh(machine, [own.get(i) or next(spare) for i in range(len(folding.axes))])
+
+
+def _possible(plan: Plan, machine: Machine, tensors: Sequence[Tensor], found: Sequence[Mesh], limit: int) -> Meshes:
+    """Those of ``found`` on which all pins are possible, ranked."""
+    demands = demands_of(plan, tensors, found[0] if found else plan.mesh)
+    possible = [mesh for mesh in found if all(demand.met(mesh) for demand in demands)]
+    if not possible:
+        raise PlanError(_impossible(machine, found, demands))
+    chosen = by_promise(possible, machine, tensors, limit)
+    return Meshes(
+        listed=tuple(chosen),
+        distinct=len(found),
+        impossible=len(found) - len(possible),
+        left_out=len(possible) - len(chosen),
+    )
+
+
+def _impossible(machine: Machine, found: Sequence[Mesh], demands: Sequence[Demand]) -> list[Problem]:
+    """The pins that no mesh satisfies, each named; or that none satisfies all of them."""
+    topology = str(machine.topology)
+    alone = [demand for demand in demands if not any(demand.met(mesh) for mesh in found)]
+    if not alone:
+        together = listing(list(dict.fromkeys(f"'{demand.pattern}'" for demand in demands)))
+        return [problem("MW552", topology=topology, pins=together)]
+    first = {demand.pattern: demand for demand in reversed(alone)}
+    return [problem("MW551", d.place, topology=topology, pin=d.pattern, reason=str(d)) for d in first.values()]

@@ -1,0 +1,102 @@
+"""What of a plan is decided already: the layouts that its pins give, and why some mesh cannot have them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...dsl.errors import Problem, raise_errors
+from ...dsl.plan import Assignment, Auto, Axis, Mesh, Place, Plan
+from ...dsl.resolve import resolve
+from ...dsl.rule_checks import axes_of
+from ...dsl.tensors import Tensor
+from .. import device_order
+from ..graph import Sharding
+
+OPEN = frozenset({"MW103"})
+"""Problems of a plan that a search does away with: tensors without an assignment."""
+
+OF_ALL_DEVICES = frozenset({"MW113"})
+"""Problems that hang on how many devices there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """The layouts that a plan's pins give on its mesh, by path; ``complete`` says that nothing is left open."""
+
+    shardings: Mapping[str, Sharding]
+    complete: bool
+    problems: tuple[Problem, ...] = ()
+
+
+def pinned(plan: Plan, tensors: Sequence[Tensor]) -> Pinned:
+    """What a plan with a whole mesh pins. Explicit device assignments are pins, but give no layout by axes."""
+    problems = [found for found in device_order.check(plan) if found.severity == "error"]
+    if problems:
+        return Pinned(shardings={}, complete=False, problems=tuple(problems))
+    resolution = resolve(plan, tensors)
+    errors = [found for found in resolution.problems if found.severity == "error"]
+    shardings: dict[str, Sharding] = {}
+    several: set[str] = set()
+    for (path, shape), layout in resolution.layouts.items():
+        if layout.how == "split" and resolution.rules[path, shape] is not None:
+            several |= {path} if shardings.get(path, layout.axes) != layout.axes else set()
+            shardings[path] = layout.axes
+    open_ends = any(layout.how == "auto" for layout in resolution.layouts.values())
+    return Pinned(
+        shardings={path: axes for path, axes in shardings.items() if path not in several},
+        complete=not open_ends and not errors,
+        problems=tuple(found for found in errors if found.code not in OPEN),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a pin asks of a mesh: that the axes of a dim divide it."""
+
+    pattern: str
+    path: str
+    size: int
+    axes: tuple[str, ...]
+    place: Place | None = None
+
+    def met(self, mesh: Mesh) -> bool:
+        """Whether a mesh has it."""
+        return self.size % math.prod(mesh.sizes.get(axis) or 1 for axis in self.axes) == 0
+
+    def __str__(self) -> str:
+        return f"a dim of {self.path} has size {self.size}, which {' * '.join(self.axes)} has to divide."
+
+
+def demands_of(plan: Plan, tensors: Sequence[Tensor], mesh: Mesh) -> list[Demand]:
+    """What a plan's pins ask of meshes with the axes of ``mesh``.
+
+    Raises ``PlanError`` where a pin is wrong on any mesh: a pattern without a tensor, a rank, an unknown axis.
+    """
+    given = plan.mesh.sizes
+    probe = Mesh(axes=tuple(Axis(name=name, size=given.get(name) or 1) for name in mesh.sizes), place=plan.mesh.place)
+    resolution = resolve(replace(plan, mesh=probe, topology=None), tensors)
+    raise_errors(found for found in resolution.problems if found.code not in OPEN | OF_ALL_DEVICES)
+    found: dict[Demand, None] = {}
+    for (path, shape), layout in resolution.layouts.items():
+        rule = resolution.rules[path, shape]
+        for dim, axes in enumerate(layout.axes):
+            if axes and rule is not None and dim not in layout.padded:
+                demand = Demand(pattern=rule.pattern, path=path, size=shape[dim], axes=axes, place=rule.place)
+                found.setdefault(demand)
+    return list(found)
+
+
+def pins(plan: Plan) -> tuple[str, ...]:
+    """What the user decided, by the plan's own keys: ``mesh``, ``mesh.data``, ``remat``, patterns of tensors."""
+    axes = plan.mesh.axes or ()
+    fixed = [axis.name for axis in axes if axis.size is not None]
+    found = ["mesh"] if axes and len(fixed) == len(axes) else [f"mesh.{name}" for name in fixed]
+    found += [rule.pattern for rule in plan.rules if not isinstance(rule.assignment, Auto)]
+    return (*found, *(["remat"] if plan.remat and plan.remat.policy != "auto" else []))
+
+
+def named_axes(assignments: Iterable[Assignment]) -> tuple[str, ...]:
+    """The axes that assignments name, in the order of their first use."""
+    return tuple(dict.fromkeys(axis for assignment in assignments for axis in axes_of(assignment)))
