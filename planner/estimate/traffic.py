@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from ..graph import Axes, Graph, Op
 from ..kinds import COLLECTIVE_PERMUTE
 from ..links import OUTER
 from ..network import Network
+from ..partition.layout import ways
 from ..placement import Placement
 from ..price import Price
 from ..routing import permute
@@ -64,9 +64,11 @@ class Tariff:
         """
         if "source" in op.attributes and "target" in op.attributes:
             old, new = (tuple(axis for dim in op.attributes[name] for axis in dim) for name in ("source", "target"))
+            cut = self.network.in_parts((*old, *new))
+            old, new = cut.parts(old), cut.parts(new)
             before = (*old, *(axis for axis in new if axis not in old))
             after = (*new, *(axis for axis in old if axis not in new))
-            return np.stack([self.network.groups(before).ravel(), self.network.groups(after).ravel()], axis=-1)
+            return np.stack([cut.groups(before).ravel(), cut.groups(after).ravel()], axis=-1)
         groups = self.network.groups(axes)
         pairs = np.stack([groups, np.roll(groups, -1, axis=1)], axis=-1)
         return (pairs if op.attributes.get("around") else pairs[:, :-1]).reshape(-1, 2)
@@ -94,7 +96,7 @@ def held_bytes(graph: Graph, op: Op) -> int:
 
 def group_size(mesh: Mapping[str, int], axes: Iterable[str]) -> int:
     """How many devices a collective over these axes joins."""
-    return math.prod(mesh[axis] for axis in axes)
+    return ways(axes, mesh)
 
 
 def _bytes(graph: Graph, values: Iterable[int]) -> int:

@@ -1,0 +1,60 @@
+"""Factors of several operations brought together: which of their loops are one loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Atom:
+    """A loop that tensors share. Once it turned out to be another one, or a product of smaller ones, ``parts`` says so.
+
+    ``blocked`` loops must not be split: some operation needs all of it on each device.
+    """
+
+    size: int
+    blocked: bool = False
+    parts: tuple[Atom, ...] = field(default=())
+
+    def leaves(self) -> list[Atom]:
+        """The loops that it consists of now, major first."""
+        if not self.parts:
+            return [self]
+        return [leaf for part in self.parts for leaf in part.leaves()]
+
+
+def leaves(atoms: Iterable[Atom]) -> list[Atom]:
+    """The loops that these consist of, major first; those of size one are left out."""
+    return [leaf for atom in atoms for leaf in atom.leaves() if leaf.size > 1]
+
+
+def unify(left: Sequence[Atom], right: Sequence[Atom]) -> None:
+    """Makes two rows of loops, of the same product, one. Where their sizes do not come out even they are blocked."""
+    ours, theirs = leaves(left), leaves(right)
+    while ours and theirs:
+        a, b = ours.pop(0), theirs.pop(0)
+        if a is b:
+            continue
+        if a.size == b.size:
+            _become(b, a)
+        elif a.size % b.size == 0:
+            theirs.insert(0, b)
+            ours[:0] = _cut(a, b.size)
+        elif b.size % a.size == 0:
+            ours.insert(0, a)
+            theirs[:0] = _cut(b, a.size)
+        else:
+            for atom in (a, b, *ours, *theirs):
+                atom.blocked = True
+            return
+
+
+def _become(gone: Atom, kept: Atom) -> None:
+    kept.blocked |= gone.blocked
+    gone.parts = (kept,)
+
+
+def _cut(atom: Atom, major: int) -> tuple[Atom, Atom]:
+    atom.parts = (Atom(major, atom.blocked), Atom(atom.size // major, atom.blocked))
+    return atom.parts

@@ -1,0 +1,79 @@
+"""What a solution of the program says of every value, and the step's graph so laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ..graph import Graph, Op, Sharding, Value
+from ..partition.layout import whole
+from .wiring import Level, Wiring
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaidOut:
+    """A solution on one level. ``layouts`` has that of each value, ``wanted`` those that operations read otherwise.
+
+    ``wanted`` is by operation and value.
+    """
+
+    layouts: dict[int, Sharding]
+    wanted: dict[tuple[int, int], Sharding]
+
+
+def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
+    """The layout of each value of a level: as it is made, else as the first kernel that computes it in passing has it."""
+    found: dict[int, Sharding] = {}
+    wanted: dict[tuple[int, int], Sharding] = {}
+    for value, port in level.source.items():
+        found[value] = port.layouts[choices[port.node]]
+    for position, number in level.kernels.items():
+        rows = wiring.nodes[number].layouts
+        for value, layouts in rows.items():
+            found.setdefault(value, layouts[choices[number]])
+        for at in level.program.kernels[position].ops:
+            for value in level.graph.ops[at].operands:
+                wanted.setdefault((at, value), rows[value][choices[number]])
+    return LaidOut(layouts=found, wanted={key: want for key, want in wanted.items() if want != found[key[1]]})
+
+
+def laid_out_step(wiring: Wiring, choices: Sequence[int], level: Level | None = None) -> Graph:
+    """The step's graph with the layouts that a solution chose, and a reshard wherever one reads otherwise."""
+    level = level or wiring.levels[0]
+    return _Writer(level.graph, laid_out(wiring, level, choices)).graph(
+        {
+            level.program.kernels[position].ops[-1]: tuple(
+                laid_out_step(wiring, choices, wiring.levels[number]) for number in inner
+            )
+            for position, inner in level.inner.items()
+        }
+    )
+
+
+@dataclass(slots=True)
+class _Writer:
+    source: Graph
+    found: LaidOut
+    values: list[Value] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    made: dict[tuple[int, Sharding], int] = field(default_factory=dict)
+
+    def graph(self, bodies: dict[int, tuple[Graph, ...]]) -> Graph:
+        """The graph, with these bodies for its loops."""
+        for number, value in enumerate(self.source.values):
+            self.values.append(replace(value, sharding=self.found.layouts.get(number, whole(len(value.shape)))))
+        for number, op in enumerate(self.source.ops):
+            operands = tuple(self._read(number, op, value) for value in op.operands)
+            self.ops.append(replace(op, operands=operands, bodies=bodies.get(number, op.bodies)))
+        return replace(self.source, values=tuple(self.values), ops=tuple(self.ops))
+
+    def _read(self, number: int, op: Op, value: int) -> int:
+        want = self.found.wanted.get((number, value))
+        if want is None:
+            return value
+        if (value, want) not in self.made:
+            self.made[value, want] = len(self.values)
+            self.values.append(replace(self.source.values[value], sharding=want))
+            same = Op(kind="reshard", operands=(value,), results=(self.made[value, want],), origin=op.origin)
+            self.ops.append(same)
+        return self.made[value, want]

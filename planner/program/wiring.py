@@ -1,0 +1,261 @@
+"""The nodes and edges of the program: kernels, values that are handed on, and what resharding between them takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..graph import Graph, Op, Sharding, Value
+from ..kernels import Kernel, Program
+from ..partition.layout import whole
+from ..partition.passes.narrow import told_apart
+from .costs import kernel_graph
+from .reshards import Reshards
+from .strategies import Strategies
+
+Costs = NDArray[np.float64]
+At = tuple[int, int]  # a level and a value of its graph
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    """Something that is decided. ``costs`` are seconds of a step of each choice.
+
+    ``layouts`` has, for each value of its level that it lays out, the layout under each choice.
+    """
+
+    level: int
+    costs: Costs
+    layouts: dict[int, list[Sharding]]
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A value as a node makes or wants it: the layout under each of the node's choices."""
+
+    node: int
+    layouts: tuple[Sharding, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Wiring:
+    """Nodes, and the table of seconds for each pair of them between which values are handed on."""
+
+    reshards: Reshards
+    strategies: Strategies
+    nodes: list[Node] = field(default_factory=list)
+    tables: dict[tuple[int, int], Costs] = field(default_factory=dict)
+    levels: list[Level] = field(default_factory=list)
+    candidates: dict[At, dict[Sharding, None]] = field(default_factory=dict)
+    same: dict[At, At] = field(default_factory=dict)
+
+    def node(self, node: Node) -> int:
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def edge(self, source: Port, target: Port, value: Value, times: int) -> None:
+        """Adds what handing a value on takes."""
+        ours, theirs = _unique(source.layouts), _unique(target.layouts)
+        seconds = times * self.reshards.table(value, ours, theirs)
+        rows = [ours.index(layout) for layout in source.layouts]
+        columns = [theirs.index(layout) for layout in target.layouts]
+        full = seconds[np.ix_(rows, columns)]
+        if source.node == target.node:
+            self.nodes[source.node].costs = self.nodes[source.node].costs + np.diagonal(full)
+            return
+        key = (source.node, target.node)
+        if key[0] > key[1]:
+            key, full = (key[1], key[0]), full.T
+        self.tables[key] = self.tables[key] + full if key in self.tables else full
+
+    def find(self, at: At) -> At:
+        """The representative of the values that are laid out from the same candidates."""
+        while at in self.same:
+            at = self.same[at]
+        return at
+
+    def join(self, left: At, right: At) -> None:
+        """Two values are laid out from the same candidates."""
+        a, b = self.find(left), self.find(right)
+        if a != b:
+            self.same[b] = a
+            self.candidates.setdefault(a, {}).update(self.candidates.pop(b, {}))
+
+    def offer(self, at: At, layouts: Iterable[Sharding]) -> None:
+        """More candidates for a value."""
+        self.candidates.setdefault(self.find(at), {}).update(dict.fromkeys(layouts))
+
+
+@dataclass(slots=True, kw_only=True)
+class Level:
+    """The step's program, or the body of a loop in it, run ``times`` times a step.
+
+    ``kernels`` has the node of each plain kernel; ``inner`` the levels of the bodies of each loop.
+    """
+
+    number: int
+    program: Program
+    times: int
+    kernels: dict[int, int] = field(default_factory=dict)
+    inner: dict[int, list[int]] = field(default_factory=dict)
+    source: dict[int, Port] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> Graph:
+        return self.program.graph
+
+
+def _unique(layouts: Sequence[Sharding]) -> list[Sharding]:
+    return list(dict.fromkeys(layouts))
+
+
+def wire(
+    program: Program,
+    strategies: Strategies,
+    reshards: Reshards,
+    *,
+    pins: Mapping[int, Sharding],
+    returned: Mapping[int, int],
+) -> Wiring:
+    """The wiring of a step's program. ``pins`` fixes values of the step itself; ``returned`` has the argument (a value)
+    in whose layout a result (a value) has to come back.
+    """
+    wiring = Wiring(reshards=reshards, strategies=strategies)
+    _level(wiring, program, 1)
+    top = wiring.levels[0]
+    for result, argument in returned.items():
+        wiring.join((0, argument), (0, result))
+    for value, layout in pins.items():
+        wiring.offer((0, value), [layout])
+    for level in wiring.levels:
+        _join_loops(wiring, level)
+    for value in top.graph.arguments:
+        pinned = pins.get(value)
+        top.source[value] = _value_node(wiring, top, value, [pinned] if pinned is not None else None)
+    _hand_on(wiring, top, pins)
+    for result, argument in returned.items():
+        _connect(wiring, top, result, top.source[argument])
+    return wiring
+
+
+def _level(wiring: Wiring, program: Program, times: int) -> int:
+    """Adds a level with the nodes of its kernels, and those of the loops in it."""
+    level = Level(number=len(wiring.levels), program=program, times=times)
+    wiring.levels.append(level)
+    for position, kernel in enumerate(program.kernels):
+        if kernel.bodies:
+            trips = program.graph.ops[kernel.ops[-1]].trips
+            level.inner[position] = [_level(wiring, body, times * trips) for body in kernel.bodies]
+            continue
+        costs, layouts = wiring.strategies.of(program.graph, kernel)
+        number = wiring.node(Node(level=level.number, costs=costs * times, layouts=layouts, times=times))
+        level.kernels[position] = number
+        for value in (*kernel.reads, *kernel.writes):
+            wiring.offer((level.number, value), layouts[value])
+        for value in kernel.writes:
+            level.source[value] = Port(number, tuple(layouts[value]))
+    return level.number
+
+
+def _join_loops(wiring: Wiring, level: Level) -> None:
+    for position, inner in level.inner.items():
+        op = level.graph.ops[level.program.kernels[position].ops[-1]]
+        for number in inner:
+            body = wiring.levels[number].graph
+            lead = len(op.operands) - len(body.arguments)
+            for operand, argument in zip(op.operands[lead:], body.arguments, strict=True):
+                wiring.join((level.number, operand), (number, argument))
+            for made, result in zip(op.results, body.results, strict=True):
+                wiring.join((level.number, made), (number, result))
+            if op.kind == "while":
+                for argument, result in zip(body.arguments, body.results, strict=False):
+                    wiring.join((number, argument), (number, result))
+
+
+def _value_node(wiring: Wiring, level: Level, value: int, layouts: Sequence[Sharding] | None = None) -> Port:
+    """A node that only says how a value lies, among its candidates."""
+    rank = len(level.graph.values[value].shape)
+    found = list(layouts or wiring.candidates.get(wiring.find((level.number, value)), ()) or [whole(rank)])
+    node = Node(level=level.number, costs=np.zeros(len(found)), layouts={value: found}, times=level.times)
+    return Port(wiring.node(node), tuple(found))
+
+
+def _hand_on(wiring: Wiring, level: Level, pins: Mapping[int, Sharding]) -> None:
+    """Connects every value of a level with what reads it, loops first laid out, then their insides."""
+    loops = {p: _lay_out_loop(wiring, level, p, inner) for p, inner in level.inner.items()}
+    readers: dict[tuple[int, bool], list[Port]] = {}
+    for position, kernel in enumerate(level.program.kernels):
+        if kernel.bodies:
+            for operand, port in loops[position]:
+                readers.setdefault((operand, False), []).append(port)
+            continue
+        node = wiring.nodes[level.kernels[position]]
+        rounded = _rounded(level.graph, kernel)
+        for value in kernel.reads:
+            port = Port(level.kernels[position], tuple(node.layouts[value]))
+            readers.setdefault((value, value in rounded), []).append(port)
+    for (value, narrow), ports in readers.items():
+        known = level.graph.values[value]
+        if known.shape and value in level.source:
+            _read(wiring, level, value, replace(known, dtype="bf16") if narrow else known, ports)
+    for position, inner in level.inner.items():
+        op = level.graph.ops[level.program.kernels[position].ops[-1]]
+        for number in inner:
+            _hand_on(wiring, wiring.levels[number], {})
+            _close(wiring, wiring.levels[number], op, level)
+
+
+def _read(wiring: Wiring, level: Level, value: int, known: Value, ports: Sequence[Port]) -> None:
+    """One reader takes a value from where it is made; several share what it is brought into."""
+    source = level.source[value]
+    if len(ports) > 1 and len(set(source.layouts)) > 1:
+        shared = _value_node(wiring, level, value)
+        wiring.edge(source, shared, known, level.times)
+        source = shared
+    for port in ports:
+        wiring.edge(source, port, known, level.times)
+
+
+def _rounded(graph: Graph, kernel: Kernel) -> set[int]:
+    """The float32 values that a kernel reads for its products alone, which round them."""
+    own, numbers = kernel_graph(graph, kernel, {})
+    told, _ = told_apart(own, [True] * len(own.results))
+    return {n for place, n in enumerate(numbers) if place not in told and graph.values[n].dtype == "f32"}
+
+
+def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[int]) -> list[tuple[int, Port]]:
+    """Nodes for what a loop carries and reads, or what a branch takes and gives: what each operand has to become."""
+    op = level.graph.ops[level.program.kernels[position].ops[-1]]
+    asked = []
+    for number in inner:
+        body = wiring.levels[number]
+        lead = len(op.operands) - len(body.graph.arguments)
+        for operand, argument in zip(op.operands[lead:], body.graph.arguments, strict=True):
+            body.source[argument] = _value_node(wiring, body, argument)
+            asked.append((operand, body.source[argument]))
+    first = wiring.levels[inner[0]]
+    for place, made in enumerate(op.results):
+        carried = op.kind == "while"
+        level.source[made] = first.source[first.graph.arguments[place]] if carried else _value_node(wiring, level, made)
+    return asked
+
+
+def _close(wiring: Wiring, body: Level, op: Op, level: Level) -> None:
+    """What a body makes is brought into the layout of what the loop carries, or of the branch's result."""
+    for result, made in zip(body.graph.results, op.results, strict=True):
+        _connect(wiring, body, result, level.source[made])
+
+
+def _connect(wiring: Wiring, level: Level, value: int, target: Port) -> None:
+    source = level.source.get(value)
+    if source is not None and source.node != target.node and level.graph.values[value].shape:
+        wiring.edge(source, target, level.graph.values[value], level.times)
+
+
+def ports_of(level: Level) -> Iterator[tuple[int, Port]]:
+    """The values of a level that some node lays out."""
+    yield from level.source.items()
