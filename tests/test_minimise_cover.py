@@ -12,6 +12,11 @@ SEGMENTS = st.sampled_from(["a", "b", "wi", "wo", "0", "1", "17", "moe", "*", "x
 PATHS = st.lists(SEGMENTS, min_size=1, max_size=5).map("/".join)
 
 
+def lines(*args, **options):
+    """The cover as pairs of pattern and label."""
+    return [(line.pattern, line.label) for line in cover(*args, **options)]
+
+
 def decided(rules, path):
     """The label of the first pattern that matches, by the language's own reading."""
     return next((label for pattern, label in rules if compile_pattern(pattern).matches(path)), None)
@@ -26,7 +31,8 @@ def decided(rules, path):
 def test_every_path_gets_a_label_that_it_accepts(wanted, optional, others):
     optional = {path: labels for path, labels in optional.items() if path not in wanted}
     others = others - set(wanted) - set(optional)
-    rules = cover(wanted, optional=optional, others=others)
+    accepted = wanted | optional
+    rules = lines(wanted, optional=optional, others=others)
     assert all(decided(rules, path) in labels for path, labels in wanted.items())
     assert all(decided(rules, path) in [None, *labels] for path, labels in optional.items())
     assert all(decided(rules, path) is None for path in others)
@@ -34,7 +40,10 @@ def test_every_path_gets_a_label_that_it_accepts(wanted, optional, others):
     for path in wanted:
         used[next(i for i, (pattern, _) in enumerate(rules) if compile_pattern(pattern).matches(path))] += 1
     assert len(used) == len(rules)
-    assert rules == cover(wanted, optional=optional, others=others)
+    found = cover(wanted, optional=optional, others=others)
+    for line in found:
+        assert set(line.paths) == {p for p in accepted if decided([(x.pattern, x) for x in found], p) == line}
+    assert rules == lines(wanted, optional=optional, others=others)
 
 
 def transformer(layers, experts=("e",), plain=("r",)):
@@ -50,32 +59,36 @@ def transformer(layers, experts=("e",), plain=("r",)):
 
 
 def test_experts_are_one_line_and_the_rest_another():
-    assert cover(transformer(4)) == [("params/**/moe/**", "e"), ("params/**", "r")]
+    assert lines(transformer(4)) == [("params/**/moe/**", "e"), ("params/**", "r")]
 
 
 def test_words_are_put_together():
-    table = {f"params/{i}/{name}": ["x" if name in ("wi", "wo") else "y"] for i in range(3) for name in "wi wo a b".split()}
+    table = {
+        f"params/{i}/{name}": ["x" if name in ("wi", "wo") else "y"]
+        for i in range(3)
+        for name in ("wi", "wo", "a", "b")
+    }
     table |= {"params/norm": ["z"], "params/0/b": ["z"], "params/1/b": ["z"], "params/2/b": ["z"]}
-    rules = cover(table)
+    rules = lines(table)
     assert ("params/*/w[io]", "x") in rules
     assert len(rules) == 3
 
 
 def test_like_arguments_share_lines():
     table = {f"{head}/{name}": ["x"] for head in ("params", "mu", "nu") for name in "abc"}
-    assert cover(table) == [("{params,mu,nu}/**", "x")]
+    assert lines(table) == [("{params,mu,nu}/**", "x")]
 
 
 def test_other_paths_are_left_alone():
-    rules = cover({"ops/f/dot.1/0": ["x"], "ops/f/dot.1/1": ["x"]}, others=["ops/f/dot.2", "ops/g/dot.1/0"])
+    rules = lines({"ops/f/dot.1/0": ["x"], "ops/f/dot.1/1": ["x"]}, others=["ops/f/dot.2", "ops/g/dot.1/0"])
     assert rules == [("ops/f/dot.1/**", "x")] or rules == [("ops/f/dot.1/*", "x")]
 
 
 def test_optional_paths_make_a_pattern_shorter():
     wanted = {"ops/f/dot.1": ["x"], "ops/f/dot.7": ["x"], "ops/f/grad/add.1": ["x"]}
-    assert cover(wanted, optional={"ops/f/dot.2": ["x"]}) == [("ops/f/**", "x")]
+    assert lines(wanted, optional={"ops/f/dot.2": ["x"]}) == [("ops/f/**", "x")]
 
 
 @pytest.mark.parametrize("layers", [1, 96])
 def test_depth_makes_no_difference(layers):
-    assert len(cover(transformer(layers))) == 2
+    assert len(lines(transformer(layers))) == 2

@@ -22,6 +22,15 @@ Labels = Sequence[Hashable]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Covering:
+    """One line of a cover: its pattern, what it gives, and the paths that it decides."""
+
+    pattern: str
+    label: Hashable
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
     """One pattern of a cover, what it gives to the paths that it decides, and all that it matches."""
 
@@ -36,24 +45,40 @@ class Piece:
 
 
 def cover(
-    wanted: Mapping[str, Labels], *, optional: Mapping[str, Labels] | None = None, others: Collection[str] = ()
-) -> list[tuple[str, Hashable]]:
-    """Patterns and their labels, in order: the first that matches a path gives it one of the labels it accepts.
+    wanted: Mapping[str, Labels],
+    *,
+    optional: Mapping[str, Labels] | None = None,
+    others: Collection[str] = (),
+    apart: Collection[str] = (),
+) -> list[Covering]:
+    """Patterns with their labels, in order: the first that matches a path gives it one of the labels it accepts.
 
     Every path of ``wanted`` is matched, those of ``optional`` may be, those of ``others`` are not. Each pattern decides
-    a path of ``wanted``. Labels are given in the order in which they are preferred. The same cover for the same input.
+    a path of ``wanted``. Patterns that begin with one of the words ``apart`` begin with no other. Labels are given in the order in which they are preferred. The same cover for the same input.
     """
     accepted = {**{path: list(labels) for path, labels in (optional or {}).items()}, **wanted}
     paths = [*accepted, *(path for path in others if path not in accepted)]
-    ground = _Ground(paths, accepted, {number for number, path in enumerate(paths) if path in wanted})
+    ground = _Ground(paths, accepted, {number for number, path in enumerate(paths) if path in wanted}, apart)
     pieces = [piece for group in ground.groups() for piece in _covered(ground, group)]
-    return [(piece.text, piece.label) for piece in _merged(ground, list(_busy(ground, pieces)))]
+    return list(_lines(paths, _merged(ground, list(_busy(ground, pieces)))))
+
+
+def _lines(paths: Sequence[str], pieces: Sequence[Piece]) -> Iterator[Covering]:
+    taken = 0
+    for piece in pieces:
+        decided = piece.mask & ~taken
+        taken |= piece.mask
+        held = tuple(path for number, path in enumerate(paths) if decided >> number & 1)
+        yield Covering(pattern=piece.text, label=piece.label, paths=held)
 
 
 class _Ground:
     """The paths as bits: what is needed, what accepts a label, what patterns there are to choose from."""
 
-    def __init__(self, paths: Sequence[str], accepted: Mapping[str, Labels], wanted: Collection[int]):
+    def __init__(
+        self, paths: Sequence[str], accepted: Mapping[str, Labels], wanted: Collection[int], apart: Collection[str]
+    ):
+        self.apart = {"ops", *apart}  # computed values are known by how their patterns begin
         self.index = Index(paths)
         self.need = sum(1 << number for number in wanted)
         self.accepts: dict[Hashable, int] = {}
@@ -153,19 +178,20 @@ def _exceptions(ground: _Ground, candidates: Sequence[tuple[str, Segments, int]]
     chosen: list[Piece] = []
     taken = 0
     while rest:
-        best: tuple[int, Piece] | None = None
+        best: tuple[int, bool] = (0, False)
+        piece: Piece | None = None
         for _, segments, mask in candidates:
             if not mask & rest:
                 continue
             for label, accepting in ground.accepts.items():
-                gain = (mask & rest & accepting).bit_count()
-                if gain > (best[0] if best else 0) and not mask & ~taken & ~accepting:
-                    best = gain, Piece(segments=segments, label=label, mask=mask)
-        if best is None:
+                worth = (mask & rest & accepting).bit_count(), not mask & ~accepting
+                if worth[0] and worth > best and not mask & ~taken & ~accepting:
+                    best, piece = worth, Piece(segments=segments, label=label, mask=mask)
+        if piece is None:
             break
-        chosen.append(best[1])
-        rest &= ~best[1].mask
-        taken |= best[1].mask
+        chosen.append(piece)
+        rest &= ~piece.mask
+        taken |= piece.mask
     return chosen
 
 
@@ -193,6 +219,8 @@ def _mergers(ground: _Ground, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         for j in range(i + 1, len(pieces)):
             other = pieces[j]
             both = merged(one.segments, other.segments) if one.label == other.label else None
+            if both and len(both[0]) > 1 and ground.apart & set(both[0]):
+                continue
             if both is not None:
                 piece = Piece(segments=both, label=one.label, mask=ground.index.matching(both))
                 yield [*pieces[:i], *pieces[i + 1 : j], piece, *pieces[j + 1 :]]

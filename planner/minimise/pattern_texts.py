@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from os.path import commonprefix
 
 from ...dsl.patterns import MAX_ALTERNATIVES, literal
 
@@ -50,15 +49,35 @@ def _segment(words: Words) -> str:
         return "*" if words == ANY else "**"
     if len(words) == 1:
         return literal(words[0]) or "*"
-    head = commonprefix(words)
-    tails = [word[len(head) :] for word in words]
-    end = commonprefix([tail[::-1] for tail in tails])[::-1]
-    middles = [tail[: len(tail) - len(end)] for tail in tails]
-    return head + _choice(middles) + end
+    head = _common(words)
+    end = _common([word[len(head) :][::-1] for word in words])[::-1]
+    if not all(len(word) == len(head) + len(end) + 1 for word in words):
+        head, end = head[: _last_mark(head)], ""
+    return head + _choice([word[len(head) : len(word) - len(end)] for word in words]) + end
+
+
+def _last_mark(text: str) -> int:
+    """Where the last whole word of a text begins."""
+    return max(i + 1 for i, letter in enumerate("/" + text) if not letter.isalnum()) - 1
+
+
+def _common(words: Sequence[str]) -> str:
+    """What all words begin with."""
+    shortest = min(words, key=len)
+    differing = (i for i, letter in enumerate(shortest) if any(word[i] != letter for word in words))
+    return shortest[: next(differing, len(shortest))]
 
 
 def _choice(middles: Sequence[str]) -> str:
     """One of some texts: a class where they are all single letters or digits."""
     if all(len(m) == 1 and m.isalnum() for m in middles):
-        return f"[{''.join(middles)}]"
+        return f"[{_range(''.join(middles))}]"
     return f"{{{','.join(middles)}}}"
+
+
+def _range(letters: str) -> str:
+    """The characters of a class; four or more that follow each other as a range."""
+    ordered = sorted(letters)
+    codes = [ord(letter) for letter in ordered]
+    in_a_row = len(codes) > 3 and codes == list(range(codes[0], codes[0] + len(codes)))
+    return f"{ordered[0]}-{ordered[-1]}" if in_a_row else letters

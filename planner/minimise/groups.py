@@ -1,0 +1,63 @@
+"""The values of a step that a plan may annotate, those that are alike together, the most valuable first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...dsl.tensors import Layout, Tensor
+from ..graph import Sharding
+
+BACKWARD = ("grad", "remat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Values that are alike and lie alike: the turns of one place of the model."""
+
+    stem: str
+    layout: Layout
+    paths: tuple[str, ...]
+    num_bytes: int
+
+    @property
+    def tagged(self) -> bool:
+        """Whether the model itself names these values."""
+        return not self.stem.startswith("ops/")
+
+    @property
+    def backward(self) -> bool:
+        """Whether they are gradients, or computed again for them."""
+        return any(segment in BACKWARD for segment in self.stem.split("/"))
+
+
+def grouped(tensors: Sequence[Tensor], layouts: Mapping[str, Layout]) -> list[Group]:
+    """The groups of these values. Tagged ones come first, then the larger, then the forward ones of equal bytes."""
+    found: dict[tuple[str, Layout], list[Tensor]] = {}
+    for tensor in tensors:
+        found.setdefault((_stem(tensor), layouts[tensor.path]), []).append(tensor)
+    groups = [
+        Group(
+            stem=stem,
+            layout=layout,
+            paths=tuple(dict.fromkeys(t.path for t in members)),
+            num_bytes=sum(t.num_bytes for t in members),
+        )
+        for (stem, layout), members in found.items()
+    ]
+    return sorted(groups, key=lambda g: (not g.tagged, -g.num_bytes, g.backward))
+
+
+def _stem(tensor: Tensor) -> str:
+    head, _, turn = tensor.path.rpartition("/")
+    return head if tensor.role == "op" and turn.isdigit() else tensor.path
+
+
+def deviating_first(groups: Sequence[Group], laid: Mapping[str, Sharding]) -> list[Group]:
+    """The groups with those first whose values lie otherwise than they are to."""
+    return sorted(groups, key=lambda group: not deviates(group, laid))
+
+
+def deviates(group: Group, laid: Mapping[str, Sharding]) -> bool:
+    """Whether some value of the group lies otherwise than it is to, as far as that is known."""
+    return any(laid.get(path, group.layout.axes) != group.layout.axes for path in group.paths)

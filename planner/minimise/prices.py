@@ -1,0 +1,77 @@
+"""Prices of plans while one is shortened: each asked for once, counted, compared."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ...dsl.errors import PlanError
+from ...dsl.plan import Plan
+from ..estimate.figures import Estimate
+from ..search.workload import Workload
+from .rules import Writer
+
+TOLERANCE = 1e-3  # prices that differ by less are the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """A plan and what it takes; ``estimate`` is None where ``error`` says why it cannot be priced."""
+
+    values: frozenset[str]
+    plan: Plan
+    estimate: Estimate | None
+    error: PlanError | None = None
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Bytes above the limit, then seconds: the lower the better."""
+        if self.estimate is None:
+            return math.inf, math.inf
+        over = self.estimate.peak_bytes - self.estimate.limit_bytes if self.estimate.limit_bytes else 0
+        return max(over, 0), self.estimate.step_time_s
+
+
+class Prices:
+    """Prices plans that annotate this or that of a step's values, up to a number of ``trials`` and a deadline."""
+
+    def __init__(self, workload: Workload, writer: Writer, *, trials: int, deadline: float):
+        self.workload = workload
+        self.writer = writer
+        self.trials = trials
+        self.deadline = deadline
+        self.count = 0
+        self.best: Priced | None = None
+        self.known: dict[frozenset[str], Priced] = {}
+
+    @property
+    def spent(self) -> bool:
+        """Whether no trial is left. ``deadline`` is in ``time.monotonic``'s seconds."""
+        return self.count >= self.trials or time.monotonic() > self.deadline
+
+    def of(self, values: Collection[str]) -> Priced:
+        """The price of the plan that annotates these values, beside arguments and results."""
+        key = frozenset(values)
+        if key not in self.known:
+            self.known[key] = self.of_plan(self.writer.plan_of(key), key)
+        return self.known[key]
+
+    def of_plan(self, plan: Plan, values: frozenset[str]) -> Priced:
+        """The price of a plan; ``values`` are those that it was made to annotate."""
+        self.count += 1
+        try:
+            found = Priced(values=values, plan=plan, estimate=self.workload.estimate(plan))
+        except PlanError as error:
+            found = Priced(values=values, plan=plan, estimate=None, error=error)
+        if self.best is None or found.rank < self.best.rank:
+            self.best = found
+        return found
+
+    def good(self, found: Priced) -> bool:
+        """Whether nothing seen so far is better than ``found`` by more than the tolerance."""
+        if found.estimate is None or self.best is None:
+            return False
+        over, seconds = self.best.rank
+        return found.rank[0] <= over and found.rank[1] <= seconds * (1 + TOLERANCE)

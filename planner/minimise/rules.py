@@ -1,0 +1,152 @@
+"""The rules that give a step's tensors chosen layouts, as few and as short as patterns make them.
+
+A plan's own rules stay as they are and in their order; its ``auto`` rules give way. What is written stands behind
+them, or, where one of them would take what it must not, just before that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from ...dsl.plan import Assignment, Auto, Dim, Dims, Plan, Rest, Rule
+from ...dsl.resolve import key_of, resolve
+from ...dsl.rule_matches import match_rules
+from ...dsl.tensors import Layout, Tensor
+from ..graph import Sharding
+from .cover import Covering, Labels, cover
+from .dims import Classes
+from .labels import INFER, REPLICATE, Form, Likeness, forms, layout_of
+from .names import Names
+
+VALUES = ("tagged", "op")
+AUTO = Auto()
+
+
+class Writer:
+    """Writes plans for one step, one set of layouts and one partial plan."""
+
+    def __init__(self, layouts: Mapping[str, Sharding], plan: Plan, tensors: Sequence[Tensor], dims: Classes):
+        self.plan = plan
+        self.pins = tuple(rule for rule in plan.rules if not isinstance(rule.assignment, Auto))
+        self.tensors = tensors
+        self.dims = dims
+        self.pinned = match_rules(self.pins, tensors).deciding
+        deciding = match_rules(plan.rules, tensors).deciding
+        self.free = {t.path: t for t in tensors if isinstance(getattr(deciding[t.path], "assignment", AUTO), Auto)}
+        self.layouts = self._layouts(layouts)
+        self.likeness = Likeness(tensors, self.layouts)
+
+    def _layouts(self, chosen: Mapping[str, Sharding]) -> dict[str, Layout]:
+        """The layouts of pinned tensors, and those that were chosen for the others."""
+        given = resolve(replace(self.plan, rules=self.pins), self.tensors).layouts if self.pins else {}
+        found = {tensor.path: given[key_of(tensor)] for tensor in self.tensors if key_of(tensor) in given}
+        for path, tensor in self.free.items():
+            sharding = chosen.get(path)
+            if sharding is not None and fits(tensor, sharding, self.plan.mesh.sizes):
+                found[path] = layout_of(tensor, sharding, self.plan.mesh.sizes)
+            else:
+                found.pop(path, None)
+        return found
+
+    @property
+    def values(self) -> list[Tensor]:
+        """The tagged and the computed values that are open and have a layout: a plan need not speak of them."""
+        return [t for path, t in self.free.items() if t.role in VALUES and path in self.layouts]
+
+    def plan_of(self, values: Collection[str], *, wider: bool = False) -> Plan:
+        """The plan that annotates arguments, results, and of the step's values those at these paths.
+
+        ``wider`` lets a pattern give other values too what they are to have, where that makes fewer lines.
+        """
+        names = Names(self.dims.copy(), self.tensors, tuple(self.plan.mesh.sizes))
+        for tensor in self.tensors:
+            rule = self.pinned[tensor.path]
+            if rule and tensor.path not in self.free:
+                names.learn(rule, tensor)
+        slots = [self._lines(slot, values, wider) for slot in range(len(self.pins) + 1)]
+        for line in chain(*slots):
+            _meet(line, self._held(line), names)
+        rules: list[Rule] = []
+        for slot, lines in enumerate(slots):
+            rules += [Rule(pattern=x.pattern, assignment=_assignment(x.label, self._held(x), names)) for x in lines]
+            rules += self.pins[slot : slot + 1]
+        return replace(self.plan, rules=tuple(rules), result=None)
+
+    def _held(self, line: Covering) -> list[Tensor]:
+        return [self.free[path] for path in line.paths]
+
+    def _lines(self, slot: int, values: Collection[str], wider: bool) -> list[Covering]:
+        """The lines that stand just before the pin of this number, or behind all pins."""
+        wanted: dict[str, Labels] = {}
+        optional: dict[str, Labels] = {}
+        others: list[str] = []
+        for path in dict.fromkeys(tensor.path for tensor in self.tensors):
+            before = self._slot(path)
+            if before < slot:
+                continue
+            need, may = self._need(path, values, wider) if path in self.free and before == slot else (False, False)
+            if need:
+                wanted[path] = self._labels(path)
+            elif may:
+                optional[path] = self._labels(path)
+            else:
+                others.append(path)
+        apart = {path.split("/")[0] for path in wanted} - set(self.likeness.heads)
+        return cover(wanted, optional=optional, others=others, apart=apart) if wanted else []
+
+    def _slot(self, path: str) -> int:
+        """The first pin that matches the path: what is said of it has to stand before that one."""
+        rule = self.pinned[path]
+        return next((i for i, pin in enumerate(self.pins) if pin is rule), len(self.pins))
+
+    def _need(self, path: str, values: Collection[str], wider: bool) -> tuple[bool, bool]:
+        """Whether a tensor that is open needs a rule, and whether it may have one."""
+        tensor = self.free[path]
+        if tensor.role in VALUES:
+            return path in values, wider and path in self.layouts
+        if not tensor.shape:
+            return False, True
+        returned = tensor.returns is not None and self.layouts.get(tensor.returns) in (None, self.layouts.get(path))
+        same = returned or (tensor.returns is not None and path not in self.layouts)
+        return not same, True
+
+    def _labels(self, path: str) -> list[Hashable]:
+        """All that can be said of a tensor to give it its layout."""
+        tensor, layout = self.free[path], self.layouts.get(path)
+        if not tensor.shape:
+            return [*self.likeness.labels(tensor), REPLICATE]
+        if layout is None and tensor.role == "result" and tensor.returns is None:
+            return [INFER]
+        if layout is None and tensor.returns is not None:
+            layout = self.layouts.get(tensor.returns)
+        if layout is None or layout.how != "split":
+            return [REPLICATE]
+        return [*self.likeness.labels(tensor), *forms(layout)]
+
+
+def fits(tensor: Tensor, sharding: Sharding, sizes: Mapping[str, int | None]) -> bool:
+    """Whether a plan can say that ``tensor`` lies so: a list of the mesh's own axes for each dim."""
+    return len(sharding) == len(tensor.shape) and all(sizes.get(axis) for axes in sharding for axis in axes)
+
+
+def _meet(line: Covering, tensors: Sequence[Tensor], names: Names) -> None:
+    """Notes which logical dims a line splits."""
+    if isinstance(line.label, Form):
+        for i, axes in enumerate(line.label.axes):
+            if axes:
+                names.meet(tensors, i - len(line.label.axes) if line.label.from_back else i)
+
+
+def _assignment(label: Hashable, tensors: Sequence[Tensor], names: Names) -> Assignment:
+    """The assignment that gives these tensors what the label says."""
+    if not isinstance(label, Form):
+        return label  # type: ignore[return-value]
+    dims: list[Dim | Rest] = []
+    count = len(label.axes)
+    for i, axes in enumerate(label.axes):
+        name = names.of(tensors, i - count if label.from_back else i, [d.name for d in dims if isinstance(d, Dim)])
+        dims.append(Dim(name=name, axes=axes, pad=i in label.padded))
+    rest: list[Dim | Rest] = [Rest()] if any(len(t.shape) > count for t in tensors) else []
+    return Dims(dims=tuple([*rest, *dims] if label.from_back else [*dims, *rest]))
