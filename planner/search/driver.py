@@ -1,0 +1,288 @@
+"""Solves candidates, the best bound first, and prices what they give, until no other one can be better.
+
+Two rounds take turns: candidates are solved, each below the best that is known; the best layouts are written as plans
+and priced. What is solved when, and below which cutoff, depends on the order of the candidates alone and not on which
+worker is quicker, so that two searches never differ unless the time ends them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ...dsl.errors import PlanError
+from ...dsl.plan import Limits, Plan
+from ..estimate.figures import Estimate
+from ..graph import Sharding
+from ..topology import Machine
+from .candidates import Candidate
+from .naming import Laid, readable
+from .pool import PATIENCE_S, Pool
+from .progress import Clock, Progress
+from .task import Found, Task
+from .workload import Workload
+
+CLOSE = 1e-3  # plans whose step times differ by less are as good as each other
+SOLVING = 0.75  # of the time at most; the rest writes plans
+ROUNDS = 4
+LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
+LOOK_EVERY_S = 0.1
+
+
+class Written(Protocol):
+    """A plan with its price."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+
+    @property
+    def estimate(self) -> Estimate:
+        """What it takes."""
+
+
+Minimise = Callable[..., Written]
+"""``minimise(layouts, plan, workload, deadline=..., exact=...)``: the plan with these layouts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a search is asked for. ``kept`` are the axes that keep their names; ``limit_bytes`` None: no limit."""
+
+    machine: Machine
+    limit_bytes: int | None
+    seed: int = 0
+    exact: bool = False
+    top_k: int = 1
+    kept: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True, kw_only=True)
+class Tried:
+    """What is known of a candidate: a bound, the best layouts and their cost, the plan that they became, or why none.
+
+    ``cutoff_s`` is what it was last solved below, -inf where it was not.
+    """
+
+    candidate: Candidate
+    bound_s: float
+    cutoff_s: float = -math.inf
+    objective_s: float = math.inf
+    layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
+    plan: Plan | None = None
+    estimate: Estimate | None = None
+    why: str = ""
+
+    @property
+    def step_time_s(self) -> float:
+        """The price of its plan, infinite without one."""
+        return self.estimate.step_time_s if self.estimate else math.inf
+
+    @property
+    def value_s(self) -> float:
+        """The best that is known to be had: its plan's price, or its layouts' cost before they became a plan."""
+        return self.step_time_s if self.estimate or self.failed else self.objective_s
+
+    @property
+    def failed(self) -> bool:
+        """Whether its layouts became no plan."""
+        return bool(self.layouts) and self.estimate is None and bool(self.why)
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether it is proven that it has no plan."""
+        return self.bound_s == math.inf
+
+
+class Driver:
+    """A search over candidates."""
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        settings: Settings,
+        *,
+        workload: Workload,
+        pool: Pool,
+        minimise: Minimise,
+        clock: Clock,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.tried = [Tried(candidate=c, bound_s=_first_bound(c, settings)) for c in candidates]
+        self._settings, self._workload, self._pool, self._minimise = settings, workload, pool, minimise
+        self._clock, self._on_progress = clock, on_progress
+        self._hurried = False
+
+    def run(self) -> list[Tried]:
+        """Searches; the candidates in their order, with what was learnt of them."""
+        for _ in range(ROUNDS):
+            todo = [
+                one for one in self.tried if one.cutoff_s < self.worth_s and one.bound_s < self.worth_s * (1 - CLOSE)
+            ]
+            if not todo or (self._clock.over and self.best is not None):
+                break
+            self._solve(todo)
+            self._write()
+        for one in self.tried:
+            if not one.why and one.estimate is None:
+                one.why = _why_not(one, self.worth_s)
+        return self.tried
+
+    @property
+    def best(self) -> Tried | None:
+        """The one with the best plan."""
+        return self.ranked[0] if self.ranked else None
+
+    @property
+    def ranked(self) -> list[Tried]:
+        """Those with a plan, the best first."""
+        found = [one for one in self.tried if one.estimate is not None]
+        return sorted(found, key=lambda one: (one.step_time_s, one.candidate.index))
+
+    @property
+    def bound_s(self) -> float:
+        """What no plan of the candidates takes less than; infinite where none has a plan."""
+        return min((one.bound_s for one in self.tried), default=math.inf)
+
+    @property
+    def worth_s(self) -> float:
+        """What a candidate has to take less than to be of interest."""
+        values = sorted(one.value_s for one in self.tried)
+        return values[self._settings.top_k - 1] if len(values) >= self._settings.top_k else math.inf
+
+    def _solve(self, todo: Sequence[Tried]) -> None:
+        """Solves candidates in their order, each below the best of those that ended before it could begin."""
+        clock = self._clock.part(SOLVING)
+        flying: deque[tuple[Tried, Future[Found]]] = deque()
+        for number, one in enumerate(todo):
+            while len(flying) >= self._pool.workers:
+                self._land(*flying.popleft(), clock)
+            if clock.over and (number or self.best):
+                break
+            if one.bound_s >= self.worth_s * (1 - CLOSE):
+                continue
+            self._say(f"solving {one.candidate}")
+            share = 1.0 if number == len(todo) - 1 else 0.5
+            one.cutoff_s = self.worth_s
+            flying.append((one, self._pool.submit(self._task(one, clock.left_s * share))))
+        while flying:
+            self._land(*flying.popleft(), clock)
+
+    def _task(self, one: Tried, time_limit_s: float, lowered_bytes: int = 0) -> Task:
+        limit = self._settings.limit_bytes
+        return Task(
+            graph=one.candidate.graph,
+            mesh=one.candidate.plan.mesh,
+            machine=self._settings.machine,
+            pins=one.candidate.pins,
+            limit_bytes=None if limit is None else limit - lowered_bytes,
+            time_limit_s=time_limit_s,
+            seed=self._settings.seed,
+            cutoff_s=one.cutoff_s if not lowered_bytes else math.inf,
+        )
+
+    def _land(self, one: Tried, future: Future[Found], clock: Clock) -> None:
+        """Waits for an answer and learns from it."""
+        found = self._answer(future, clock)
+        if found is None:
+            one.why = "the time was over"
+            return
+        # What is not to be had below a cutoff may be had above it.
+        one.bound_s = max(one.bound_s, min(found.bound_s, one.cutoff_s))
+        if found.layouts and found.objective_s < one.objective_s:
+            one.objective_s, one.layouts = found.objective_s, found.layouts
+        self._say(f"solved {one.candidate}")
+
+    def _answer(self, future: Future[Found], clock: Clock) -> Found | None:
+        asked_s = math.inf
+        while not _is_done(future, LOOK_EVERY_S):
+            self._say("")
+            if clock.over and asked_s == math.inf:
+                self._pool.hurry()
+                asked_s = clock.elapsed_s
+            if clock.elapsed_s > asked_s + PATIENCE_S:
+                return None
+        return future.result()
+
+    def _write(self) -> None:
+        """Writes and prices layouts as plans, the cheapest first, until the others cost more than the best plans."""
+        left = [one for one in self.tried if one.layouts and one.estimate is None and not one.why]
+        for one in sorted(left, key=lambda one: (one.objective_s, one.candidate.index)):
+            prices = [other.step_time_s for other in self.ranked[: self._settings.top_k]]
+            enough = len(prices) >= self._settings.top_k and one.objective_s >= prices[-1]
+            if enough or (self._clock.over and prices):
+                break
+            self._say(f"writing the plan of {one.candidate}")
+            self._write_one(one)
+
+    def _write_one(self, one: Tried) -> None:
+        """Writes the plan of a candidate's layouts; where it takes too much memory, of layouts that take less."""
+        lowered = 0
+        for _ in range(LOWERINGS):
+            try:
+                written = self._written(one)
+            except PlanError as error:
+                one.why = f"its layouts make no plan: {error.problems[0].message if error.problems else error}"
+                return
+            excess = written.estimate.peak_bytes - (self._settings.limit_bytes or math.inf)
+            if excess <= 0:
+                one.plan, one.estimate, one.why = written.plan, written.estimate, ""
+                return
+            one.why = f"its plan takes {int(excess):,} bytes more than the limit"
+            if self._clock.over:
+                return
+            lowered += int(excess)
+            found = self._answer(self._pool.submit(self._task(one, self._clock.left_s / 2, lowered)), self._clock)
+            if found is None or not found.layouts:
+                return
+            one.objective_s, one.layouts = found.objective_s, found.layouts
+
+    def _written(self, one: Tried) -> Written:
+        settings, plan = self._settings, one.candidate.plan
+        laid = readable(
+            Laid(mesh=plan.mesh, layouts=one.layouts), settings.machine, self._workload.tensors, settings.kept
+        )
+        open_plan = replace(plan, mesh=laid.mesh, limits=Limits(hbm_bytes=plan.limits.hbm_bytes), result=None)
+        return self._minimise(laid.layouts, open_plan, self._workload, deadline=self._clock.end, exact=settings.exact)
+
+    def _say(self, doing: str) -> None:
+        if self._on_progress is not None:
+            settled = sum(1 for one in self.tried if one.cutoff_s > -math.inf or one.bound_s >= self.worth_s)
+            self._on_progress(
+                Progress(
+                    doing=doing,
+                    tried=settled,
+                    total=len(self.tried),
+                    best_s=min((one.value_s for one in self.tried), default=math.inf),
+                    bound_s=self.bound_s,
+                    elapsed_s=self._clock.elapsed_s,
+                    left_s=self._clock.left_s,
+                )
+            )
+
+
+def _first_bound(candidate: Candidate, settings: Settings) -> float:
+    """What is known of a candidate before it is solved."""
+    too_large = settings.limit_bytes is not None and candidate.least_argument_bytes > settings.limit_bytes
+    return math.inf if too_large else candidate.floor_s
+
+
+def _why_not(one: Tried, worth_s: float) -> str:
+    """Why a candidate has no plan."""
+    if one.infeasible:
+        return "no layouts fit the limit"
+    if one.bound_s >= worth_s * (1 - CLOSE):
+        return "its bound is above the best plan"
+    return "its layouts cost more than the best plan" if one.layouts else "the time was over"
+
+
+def _is_done(future: Future[Found], timeout_s: float) -> bool:
+    try:
+        future.exception(timeout_s)
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,219 @@
+"""Where tasks are solved: in this process, or in processes beside it that know only the planner."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, Protocol
+
+from ..graph import Graph
+from .task import Found, Solve, Task, solve
+
+WORKERS = 2
+PATIENCE_S = 5.0  # for a worker that was asked to stop
+
+
+class Pool(Protocol):
+    """Solves tasks, ``workers`` at a time."""
+
+    @property
+    def workers(self) -> int:
+        """How many tasks are solved at once."""
+
+    def submit(self, task: Task) -> Future[Found]:
+        """Begins a task, or queues it."""
+
+    def hurry(self) -> None:
+        """Asks all that is being solved to end with the best so far."""
+
+    def close(self) -> None:
+        """Ends the workers."""
+
+
+class Here:
+    """Solves each task in this process when it is submitted."""
+
+    workers = 1
+
+    def __init__(self, stop: Callable[[], bool], solver: Solve = solve) -> None:
+        self._stop, self._solver = stop, solver
+
+    def submit(self, task: Task) -> Future[Found]:
+        """Solves a task."""
+        future: Future[Found] = Future()
+        future.set_result(self._solver(task, self._stop))
+        return future
+
+    def hurry(self) -> None:
+        """Nothing runs between calls."""
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+class Processes:
+    """Solves tasks in processes of their own, which import the planner and nothing else, and stay warm.
+
+    They are started afresh and not forked: JAX's threads do not survive a fork, and the user's script is not run again.
+    """
+
+    def __init__(self, workers: int = WORKERS) -> None:
+        self.workers = workers
+        self._idle: SimpleQueue[_Worker] = SimpleQueue()
+        self._all = [_Worker() for _ in range(workers)]
+        for worker in self._all:
+            self._idle.put(worker)
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="meshwright-search")
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def submit(self, task: Task) -> Future[Found]:
+        """Begins a task, or queues it."""
+        return self._threads.submit(self._solve, task)
+
+    def hurry(self) -> None:
+        """Asks all that is being solved to end with the best so far."""
+        for worker in self._all:
+            worker.send(None)
+
+    def close(self) -> None:
+        """Ends the workers."""
+        for worker in self._all:
+            worker.kill()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _solve(self, task: Task) -> Found:
+        worker = self._idle.get()
+        try:
+            return worker.solve(task)
+        finally:
+            self._idle.put(worker)
+
+
+class WorkerError(RuntimeError):
+    """A worker failed; the text is its traceback."""
+
+
+class _Worker:
+    """A process that reads tasks and writes answers, pickled. It is a session of its own: Ctrl-C does not reach it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self._sending = threading.Lock()
+        self._graphs: list[Graph] = []  # that it has
+
+    def send(self, message: _Message | None) -> None:
+        """A task to solve, or None: end what is being solved."""
+        with self._sending, suppress(BrokenPipeError, ValueError):
+            pickle.dump(message, _open(self._process.stdin), pickle.HIGHEST_PROTOCOL)
+            _open(self._process.stdin).flush()
+
+    def solve(self, task: Task) -> Found:
+        """Solves a task. Raises ``WorkerError`` with the worker's traceback where it fails."""
+        self.send(self._message(task))
+        try:
+            answer = pickle.load(_open(self._process.stdout))
+        except EOFError:
+            raise WorkerError(f"a worker of the search ended ({self._process.poll()})") from None
+        if isinstance(answer, Found):
+            return answer
+        raise WorkerError(str(answer))
+
+    def _message(self, task: Task) -> _Message:
+        """A task with its graph, or without it where the worker has the same operations already."""
+        known = next((i for i, graph in enumerate(self._graphs) if graph.ops is task.graph.ops), None)
+        if known is None:
+            self._graphs.append(task.graph)
+            return _Message(task=task, known=None)
+        return _Message(task=replace(task, graph=replace(task.graph, values=(), ops=())), known=known)
+
+    def kill(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(OSError, ValueError):
+                _open(stream).close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message:
+    """A task; ``known`` is the position of an earlier one with the same operations, which then do not come again."""
+
+    task: Task
+    known: int | None
+
+
+def _open(stream: Any) -> Any:
+    if stream is None:
+        raise ValueError("the process has no such stream")
+    return stream
+
+
+def main() -> None:
+    """A worker: solves the tasks that come on the standard input, one after the other; ends with it."""
+    import os
+
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever else prints goes to the standard error
+    tasks: SimpleQueue[_Message | None] = SimpleQueue()
+    graphs: list[Graph] = []
+    hurry = threading.Event()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, tasks, hurry), daemon=True).start()
+    while (message := tasks.get()) is not None:
+        pickle.dump(_answer(_task(message, graphs), hurry), answers, pickle.HIGHEST_PROTOCOL)
+        answers.flush()
+
+
+def _task(message: _Message, graphs: list[Graph]) -> Task:
+    """The task with its whole graph, which is kept for those that come without."""
+    task = message.task
+    if message.known is None:
+        graphs.append(task.graph)
+        return task
+    kept = graphs[message.known]
+    return replace(task, graph=replace(task.graph, values=kept.values, ops=kept.ops))
+
+
+def _read(stream: Any, tasks: SimpleQueue[_Message | None], hurry: threading.Event) -> None:
+    """Queues the tasks that come. When nobody sends any more, what is being solved ends too."""
+    while True:
+        try:
+            message = pickle.load(stream)
+        except (EOFError, OSError):
+            hurry.set()
+            tasks.put(None)
+            return
+        if message is None:
+            hurry.set()
+        else:
+            hurry.clear()
+            tasks.put(message)
+
+
+def _answer(task: Task, hurry: threading.Event) -> Found | str:
+    import traceback
+
+    try:
+        return solve(task, hurry.is_set)
+    except Exception:
+        return traceback.format_exc()

@@ -1,0 +1,79 @@
+"""What a search says while it goes on."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The state of a search.
+
+    ``tried`` of ``total`` candidates (a mesh with a remat policy) are settled. ``best_s`` is the best step time so
+    far, infinite before the first; no plan of the meshes tried takes less than ``bound_s``. ``doing`` is what goes on.
+    """
+
+    doing: str
+    tried: int
+    total: int
+    best_s: float
+    bound_s: float
+    elapsed_s: float
+    left_s: float
+
+    @property
+    def gap(self) -> float:
+        """How far from the bound the best is at most, as a part of it."""
+        return gap_of(self.best_s, self.bound_s)
+
+
+def gap_of(step_time_s: float, bound_s: float) -> float:
+    """The part of a step time that is above the bound; infinite without a step time."""
+    if math.isinf(step_time_s):
+        return math.inf
+    return max(0.0, (step_time_s - bound_s) / step_time_s) if step_time_s > 0 else 0.0
+
+
+class Clock:
+    """The time that a search has, and whether the user wants it to end."""
+
+    def __init__(self, limit_s: float, stop: Callable[[], bool] | None = None) -> None:
+        self._begin_s = time.monotonic()
+        self._limit_s = limit_s
+        self._stop = stop or _never
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the search began."""
+        return time.monotonic() - self._begin_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until it has to end."""
+        return max(0.0, self._limit_s - self.elapsed_s)
+
+    @property
+    def end(self) -> float:
+        """When it has to end, as ``time.monotonic`` counts: now, once the user wants it."""
+        return self._begin_s + (0.0 if self._stop() else self._limit_s)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the user wants it to end."""
+        return self._stop()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has to end."""
+        return self._stop() or self.elapsed_s >= self._limit_s
+
+    def part(self, share: float) -> Clock:
+        """A clock that ends when this share of what is left is gone."""
+        return Clock(self.left_s * share, self._stop)
+
+
+def _never() -> bool:
+    return False

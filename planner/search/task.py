@@ -1,0 +1,55 @@
+"""What a worker is given to solve, and what it answers: plain data that travels between processes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ...dsl.plan import Mesh
+from ..graph import Graph, Sharding
+from ..topology import Machine
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A program to solve: a step on a mesh, the layouts that are pinned, the limit on memory, what is worth finding.
+
+    Nothing above ``cutoff_s`` needs to be found.
+    """
+
+    graph: Graph = field(repr=False)
+    mesh: Mesh
+    machine: Machine
+    pins: Mapping[str, Sharding] = field(repr=False)
+    limit_bytes: int | None
+    time_limit_s: float
+    seed: int = 0
+    cutoff_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a program's solver answers. ``layouts`` are those of every named value, empty where none were found."""
+
+    status: Status
+    objective_s: float
+    bound_s: float
+    layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
+
+
+Solve = Callable[[Task, Callable[[], bool]], Found]
+"""Solves a task until it says so, or is asked to stop."""
+
+
+def solve(task: Task, stop: Callable[[], bool]) -> Found:
+    """Builds the program of a task and solves it."""
+    from ..program import build
+
+    program = build(task.graph, task.mesh, task.machine, pins=task.pins, limit_bytes=task.limit_bytes)
+    found = program.solve(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
+    layouts = {} if found.layouts is None else dict(found.layouts)
+    return Found(status=found.status, objective_s=found.objective_s, bound_s=found.bound_s, layouts=layouts)
