@@ -54,10 +54,14 @@ def dtype_bits(dtype: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Who asked for an operation: ``source`` is a line (``model.py:12``), ``scope`` JAX's name stack."""
+    """Who asked for an operation: ``source`` is a line (``model.py:12``), ``scope`` JAX's name stack.
+
+    ``value`` is the path (``ops/...``) by which a plan names the operation's result, in a graph that is not laid out.
+    """
 
     source: str | None = None
     scope: str | None = None
+    value: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Body:
         parts = BUILDERS.get(operation.name, operation_parts)(self, operation, attributes)
         made = zip(operation.results, self.reading.results(operation, attributes), strict=True)
         results = tuple(self._add(result, value) for result, value in made)
-        origin = self.reading.origins.of(operation.location)
+        origin = self.reading.origins.of(operation.location, len(results))
         factors = self.reading.factors(attributes)
         kind = operation.name.partition(".")[2]
         self._ops.append(Op(kind=kind, results=results, origin=origin, factors=factors, **parts))

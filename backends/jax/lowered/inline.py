@@ -11,6 +11,7 @@ from jaxlib.mlir.dialects import sdy
 
 from ....planner.graph import Sharding
 from .shardings import axes_by_dim, sharding_of
+from .value_names import pass_names, value_names, with_names, without_names
 
 LARGE = 20
 """The instructions, arguments among them, from which on XLA leaves a function that several calls share as it is."""
@@ -71,10 +72,13 @@ def _put(function: Any, call: Any) -> None:
     for number, (argument, operand) in enumerate(zip(block.arguments, call.operands, strict=True)):
         argument.replace_all_uses_with(_as_declared(function, number, operand, call))
     *body, ret = [op.operation for op in block.operations]
+    caller = without_names(call.location)
     for op in body:
         for each in (op, *_nested(op)):
-            each.location = ir.Location.callsite(each.location, [call.location])
+            names = value_names(each.location)
+            each.location = with_names(ir.Location.callsite(without_names(each.location), [caller]), names)
         op.move_before(call)
+    pass_names(call, ret.operands)
     for result, value in zip(call.results, list(ret.operands), strict=True):
         result.replace_all_uses_with(value)
     call.erase()

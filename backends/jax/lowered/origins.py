@@ -8,6 +8,7 @@ from jaxlib.mlir import ir
 
 from ....planner.graph import Origin
 from ..program.hlo_source import SourceLine, user_line
+from .value_names import value_names, without_names
 
 
 class Origins:
@@ -19,12 +20,13 @@ class Origins:
         self._stacks: dict[Any, tuple[SourceLine, ...]] = {}
         self._lines: dict[tuple[SourceLine, ...], str | None] = {}
 
-    def of(self, location: Any) -> Origin:
-        """The origin of an operation at this location."""
+    def of(self, location: Any, num_results: int = 1) -> Origin:
+        """The origin of an operation at this location; of several results none is the value that it names."""
         key = location.attr
         if key not in self._known:
-            scope, stack = self._parts(location)
-            self._known[key] = Origin(source=self._line(stack), scope=scope or None)
+            scope, stack = self._parts(without_names(location))
+            value = value_names(location).get(0) if num_results == 1 else None
+            self._known[key] = Origin(source=self._line(stack), scope=scope or None, value=value)
         return self._known[key]
 
     def _line(self, stack: tuple[SourceLine, ...]) -> str | None:

@@ -11,30 +11,62 @@ from .order import in_order_of_use
 from .rewrites.simplify import simplify
 
 PROPAGATION = "sdy-propagation-pipeline"
+CONSTANTS = (
+    "symbol-dce,sdy-lift-inlined-meshes,sdy-remove-size-one-axes,sdy-constant-or-scalar-splitter,symbol-dce,"
+    "sdy-manual-axes-cleanup,func.func(sdy-constant-or-scalar-merger)"
+)
+"""What of the propagation has nothing to do with layouts."""
+
 RULES = "func.func(sdy-populate-op-sharding-rules)"
 
 
 def propagated(lowered: Any, *, tpu: bool = True) -> Any:
     """A copy of a lowered step's module (``jax.stages.Lowered``) as it stands after Shardy's propagation.
 
-    What propagation finds depends on what it is given: so calls, operations and their order are first made those that
-    XLA propagates over, with what only the TPUs' compiler rewrites if ``tpu``. The calls that it leaves are inlined
-    afterwards. Every operation that Shardy knows has its ``sdy.sharding_rule``.
+    What only the TPUs' compiler rewrites is rewritten too if ``tpu``. Every operation that Shardy knows has its
+    ``sdy.sharding_rule``.
     """
-    module = lowered.compiler_ir("stablehlo").operation
-    with module.context:
-        copy = module.clone()  # JAX keeps the original to compile
-        inline_calls(copy, large=False)
-        simplify(copy, tpu=tpu)
-        in_order_of_use(copy)
-        _run(PROPAGATION, copy)
-        inline_calls(copy)
-        _run(RULES, copy)
+    copy = lowered.compiler_ir("stablehlo").operation.clone()  # JAX keeps the original to compile
+    prepare(copy, tpu=tpu)
+    propagate(copy)
     return copy
 
 
+def prepare(module: Any, *, tpu: bool) -> None:
+    """Makes a module's calls, operations and their order, in place, those that XLA propagates over.
+
+    What propagation finds depends on what it is given.
+    """
+    with module.context:
+        inline_calls(module, large=False)
+        simplify(module, tpu=tpu)
+        in_order_of_use(module)
+        if not module.verify():
+            raise ValueError("The rewritten module is not valid.")
+
+
+def propagate(module: Any) -> None:
+    """Propagates layouts over a prepared module, in place, then inlines the calls that were left until then."""
+    _finish(module, PROPAGATION)
+
+
+def split_constants(module: Any) -> None:
+    """Does to a prepared module what propagation does, but for layouts: those that it has stay where they are."""
+    _finish(module, CONSTANTS)
+
+
+def _finish(module: Any, passes: str) -> None:
+    with module.context:
+        _run(passes, module)
+        inline_calls(module)
+        _run(RULES, module)
+
+
 def _run(passes: str, module: Any) -> None:
-    passmanager.PassManager.parse(f"builtin.module({passes})").run(module)
+    """Runs passes over a module. That it is valid is not looked at again after each, which takes longer than they."""
+    manager = passmanager.PassManager.parse(f"builtin.module({passes})")
+    manager.enable_verifier(False)
+    manager.run(module)
 
 
 def main_function(module: Any) -> Any:

@@ -52,14 +52,14 @@ def step_graph(
     layouts = step_layouts(plan, trace(step, args, plan.remat))
     placed = abstract_mesh(plan, layouts.device_assignments)
     platform = physical(plan.topology).platform if plan.topology else jax.default_backend()
-    with _lowering(plan):
+    with lowering(plan):
         found = planned(layouts, placed, donate_argnums, platform)
         lowered = found.lower(platform)
     return StepGraph(graph=graph_of(lowered, found, tpu=platform == "tpu"), layouts=layouts, notes=found.notes)
 
 
 @contextmanager
-def _lowering(plan: Plan) -> Iterator[None]:
+def lowering(plan: Plan) -> Iterator[None]:
     """Around what JAX refuses for some platforms, such as callbacks and kernels: a problem of the plan."""
     try:
         yield
@@ -75,20 +75,22 @@ def _lowering(plan: Plan) -> Iterator[None]:
 
 def graph_of(lowered: Any, found: Planned, *, tpu: bool) -> Graph:
     """The graph of a lowered step (``jax.stages.Lowered``), with what the TPUs' compiler makes of it."""
-    mesh = dict(found.placed.mesh.shape)
-    traced = found.layouts.traced
-    module = propagated(lowered, tpu=tpu)
+    return read_graph(propagated(lowered, tpu=tpu), found.layouts.traced, Reading(dict(found.placed.mesh.shape)))
+
+
+def read_graph(module: Any, traced: Traced, reading: Reading) -> Graph:
+    """The graph of a step's module as propagation leaves it."""
+    mesh = dict(reading.mesh)
     with module.context:
         main = main_function(module)
         block = main.regions[0].blocks[0]
-        reading = Reading(mesh)
         entering = _edge(main, "arg_attrs", len(block.arguments))
         arguments = [
             reading.value(v.type, _sharding(reading, said)) for v, said in zip(block.arguments, entering, strict=True)
         ]
         body = Body(reading).read(block, arguments)
         body.lay_out_results(_sharding(reading, said) for said in _edge(main, "res_attrs", len(traced.results)))
-        names = _names(block, traced)
+        names = argument_paths(block, traced)
         graph = body.graph(names=names, result_names=tuple(t.path for t in traced.results))
         results = [graph.values[number] for number in graph.results]
         graph = replace(graph, aliases=aliases(entering, arguments, results, mesh))
@@ -106,7 +108,7 @@ def _sharding(reading: Reading, said: Mapping[str, Any]) -> Sharding | None:
     return reading.sharding(said["sdy.sharding"]) if "sdy.sharding" in said else None
 
 
-def _names(block: Any, traced: Traced) -> tuple[str, ...]:
+def argument_paths(block: Any, traced: Traced) -> tuple[str, ...]:
     """The paths of the arguments that the program keeps: JAX writes the tree's own path as each one's location."""
     numbered = jax.tree.unflatten(traced.in_tree, range(traced.in_tree.num_leaves))
     leaves = jax.tree_util.tree_leaves_with_path(numbered)

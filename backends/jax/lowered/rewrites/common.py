@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..attributes import value_of
+from ..value_names import pass_names
 from .rewriter import CONSTANT
 
 KEPT = ("stablehlo.custom_call", "stablehlo.rng", "stablehlo.rng_bit_generator", "stablehlo.iota", "func.call")
@@ -21,6 +22,7 @@ def without_repetition(module: Any) -> None:
                 continue
             same = known.setdefault(_key(operation), operation)
             if same != operation:
+                pass_names(operation, same.results)
                 for old, new in zip(operation.results, same.results, strict=True):
                     old.replace_all_uses_with(new)
 

@@ -8,6 +8,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from ..attributes import value_of
+from ..value_names import pass_names, without_names
 
 RESHAPE = "stablehlo.reshape"
 BROADCAST = "stablehlo.broadcast_in_dim"
@@ -30,7 +31,7 @@ class Rewriter:
             results=[kind],
             operands=operands,
             attributes=dict(attributes),
-            loc=at.location,
+            loc=without_names(at.location),
             ip=ir.InsertionPoint(at),
         )
         self.made.append(new)
@@ -38,6 +39,7 @@ class Rewriter:
 
     def replace(self, operation: Any, value: Any) -> None:
         """Puts ``value`` in the place of the only result of an operation, which goes."""
+        pass_names(operation, [value])
         operation.results[0].replace_all_uses_with(value)
         operation.erase()
 

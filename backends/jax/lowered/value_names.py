@@ -1,0 +1,53 @@
+"""Which of a step's computed values an operation makes: written on the operation's location, around all else.
+
+So it changes nothing of the program, and goes where the operation goes. An operation of several results may make
+several named values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxlib.mlir import ir
+
+PREFIX = "meshwright.value:"
+
+
+def value_names(location: Any) -> dict[int, str]:
+    """The paths of the values that an operation at this location makes, by the number of its result."""
+    if not isinstance(location, ir.NameLoc) or not location.name_str.startswith(PREFIX):
+        return {}
+    said = (each.partition("=") for each in location.name_str.removeprefix(PREFIX).split(" "))
+    return {int(number): path for number, _, path in said}
+
+
+def without_names(location: Any) -> Any:
+    """The location less the names of values."""
+    return location.child_loc if value_names(location) else location
+
+
+def with_names(location: Any, names: Mapping[int, str]) -> Any:
+    """The location, without names before, with these."""
+    if not names:
+        return location
+    text = " ".join(f"{number}={path}" for number, path in names.items())
+    return ir.Location.name(PREFIX + text, location)
+
+
+def name_value(value: Any, path: str) -> None:
+    """Writes a path on the operation that makes ``value``; the first one that it is given stays."""
+    if isinstance(value.owner, ir.Block):
+        return
+    operation = value.owner.operation
+    names = value_names(operation.location)
+    if value.result_number not in names:
+        names[value.result_number] = path
+        operation.location = with_names(without_names(operation.location), names)
+
+
+def pass_names(operation: Any, values: Any) -> None:
+    """Names ``values``, which take the place of an operation's results, as those are."""
+    for number, path in value_names(operation.location).items():
+        if operation.results[number].type == values[number].type:
+            name_value(values[number], path)
