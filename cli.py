@@ -6,13 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import calibrate, check, diff, estimate, explain, fmt, run, schema, solve, verify
+from .commands import calibrate, check, convert, diff, estimate, explain, fmt, run, schema, solve, verify
 from .commands.command import BAD, INTERRUPTED, YES
 from .commands.streams import close, open_streams, write_json, write_problems
 from .dsl.errors import PlanError, Problem
 
 COMMANDS = tuple(
-    module.COMMAND for module in (check, estimate, explain, verify, run, diff, calibrate, fmt, schema, solve)
+    module.COMMAND for module in (check, estimate, explain, verify, run, diff, calibrate, convert, fmt, schema, solve)
 )
 EPILOG = """\
 PLAN is a file, or - for the standard input.

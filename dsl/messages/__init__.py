@@ -2,10 +2,8 @@
 
 ``message`` says what is wrong, with the numbers; ``remedy`` says what to do now. Codes are never used again for
 something else. MW0xx: the file. MW1xx: assignments against tensors. MW2xx: mesh, topology and device order.
-MW3xx: workloads and applying. MW4xx: compiling, verifying, predicting. MW5xx: running and data, from
-MW550 on searching. MW6xx: models, and from
-MW650 on logical axis rules.
-MW8xx: problems for the solver.
+MW3xx: workloads and applying. MW4xx: compiling, verifying, predicting. MW5xx: running and data, from MW550 on
+searching. MW6xx: models, from MW650 on logical axis rules. MW8xx: problems for the solver.
 """
 
 from __future__ import annotations

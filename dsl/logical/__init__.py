@@ -1,0 +1,1 @@
+"""Logical axis rules, as Flax and MaxText have them: read, applied as Flax applies them, made of plans, written."""

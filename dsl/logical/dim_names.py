@@ -1,0 +1,64 @@
+"""How the dims of a plan are called: by their logical names, which the plan so keeps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from ..notation import WORDS
+from ..plan import Assignment, Dim, Dims, Replicate, Rest, Split, SplitDim
+from ..tensors import Tensor
+from .rules import Name, TensorNames
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DimNames:
+    """The sizes that each logical name has in a workload: a plan's dims have one size a name."""
+
+    sizes: Mapping[str, frozenset[int]]
+
+    @classmethod
+    def of(cls, tensors: Iterable[Tensor], names: Mapping[str, TensorNames]) -> DimNames:
+        """The sizes of the names of these tensors."""
+        found: dict[str, set[int]] = {}
+        for tensor in tensors:
+            named = names.get(tensor.path)
+            for name, size in zip(named.names if named else (), tensor.shape, strict=False):
+                if isinstance(name, str):
+                    found.setdefault(_word(name), set()).add(size)
+        return cls(sizes={name: frozenset(sizes) for name, sizes in found.items()})
+
+    def assignment(self, tensor: Tensor, names: Sequence[Name], axes: Sequence[tuple[str, ...]]) -> Assignment:
+        """The assignment that splits the tensor so: in the notation with its logical names, or by position.
+
+        A name that has several sizes in the workload is written with its size: ``embed_512``.
+        """
+        if not any(axes):
+            return Replicate()
+        words = [self._dim(name, size) for name, size in zip(names, tensor.shape, strict=False)]
+        words += [None] * (len(tensor.shape) - len(words))
+        unnamed = [key for key, _ in groupby(word is None for word in words)].count(True)
+        lost = any(own and word is None for own, word in zip(axes, words, strict=True))
+        if unnamed > 1 or lost or len(set(words) - {None}) < len(words) - words.count(None):
+            return Split(splits=tuple(SplitDim(dim=i, axes=own) for i, own in enumerate(axes) if own))
+        dims: list[Dim | Rest] = []
+        for word, own in zip(words, axes, strict=True):
+            if word is not None:
+                dims.append(Dim(name=word, axes=own))
+            elif not dims or not isinstance(dims[-1], Rest):
+                dims.append(Rest())
+        return Dims(dims=tuple(dims))
+
+    def _dim(self, name: Name, size: int) -> str | None:
+        if not isinstance(name, str):
+            return None
+        word = _word(name)
+        return f"{word}_{size}" if len(self.sizes[word]) > 1 else word
+
+
+def _word(name: str) -> str:
+    """A logical name as the notation can write it."""
+    word = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    return f"_{word}" if not word or word[0].isdigit() or word in WORDS else word
