@@ -54,7 +54,8 @@ def cover(
     """Patterns with their labels, in order: the first that matches a path gives it one of the labels it accepts.
 
     Every path of ``wanted`` is matched, those of ``optional`` may be, those of ``others`` are not. Each pattern decides
-    a path of ``wanted``. Patterns that begin with one of the words ``apart`` begin with no other. Labels are given in the order in which they are preferred. The same cover for the same input.
+    a path of ``wanted``. Patterns that begin with one of the words ``apart`` begin with no other. Labels are given in
+    the order in which they are preferred. The same cover for the same input.
     """
     accepted = {**{path: list(labels) for path, labels in (optional or {}).items()}, **wanted}
     paths = [*accepted, *(path for path in others if path not in accepted)]
