@@ -23,12 +23,14 @@ from .candidates import Candidate
 from .naming import Laid, readable
 from .pool import PATIENCE_S, Pool
 from .progress import Clock, Progress
+from .result import PricedPlan
 from .task import Found, Task
 from .workload import Workload
 
 CLOSE = 1e-3  # plans whose step times differ by less are as good as each other
 SOLVING = 0.75  # of the time at most; the rest writes plans
 ROUNDS = 4
+AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
 LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
 LOOK_EVERY_S = 0.1
 
@@ -73,24 +75,23 @@ class Tried:
     cutoff_s: float = -math.inf
     objective_s: float = math.inf
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
-    plan: Plan | None = None
-    estimate: Estimate | None = None
+    priced: PricedPlan | None = None
     why: str = ""
 
     @property
     def step_time_s(self) -> float:
         """The price of its plan, infinite without one."""
-        return self.estimate.step_time_s if self.estimate else math.inf
+        return self.priced.step_time_s if self.priced else math.inf
 
     @property
     def value_s(self) -> float:
         """The best that is known to be had: its plan's price, or its layouts' cost before they became a plan."""
-        return self.step_time_s if self.estimate or self.failed else self.objective_s
+        return self.step_time_s if self.priced or self.failed else self.objective_s
 
     @property
     def failed(self) -> bool:
         """Whether its layouts became no plan."""
-        return bool(self.layouts) and self.estimate is None and bool(self.why)
+        return bool(self.layouts) and self.priced is None and bool(self.why)
 
     @property
     def infeasible(self) -> bool:
@@ -119,16 +120,14 @@ class Driver:
 
     def run(self) -> list[Tried]:
         """Searches; the candidates in their order, with what was learnt of them."""
-        for _ in range(ROUNDS):
-            todo = [
-                one for one in self.tried if one.cutoff_s < self.worth_s and one.bound_s < self.worth_s * (1 - CLOSE)
-            ]
+        for number in range(ROUNDS):
+            todo = [one for one in self.tried if self._is_open(one, AGAIN if number else CLOSE)]
             if not todo or (self._clock.over and self.best is not None):
                 break
             self._solve(todo)
             self._write()
         for one in self.tried:
-            if not one.why and one.estimate is None:
+            if not one.why and one.priced is None:
                 one.why = _why_not(one, self.worth_s)
         return self.tried
 
@@ -140,7 +139,7 @@ class Driver:
     @property
     def ranked(self) -> list[Tried]:
         """Those with a plan, the best first."""
-        found = [one for one in self.tried if one.estimate is not None]
+        found = [one for one in self.tried if one.priced is not None]
         return sorted(found, key=lambda one: (one.step_time_s, one.candidate.index))
 
     @property
@@ -153,6 +152,10 @@ class Driver:
         """What a candidate has to take less than to be of interest."""
         values = sorted(one.value_s for one in self.tried)
         return values[self._settings.top_k - 1] if len(values) >= self._settings.top_k else math.inf
+
+    def _is_open(self, one: Tried, margin: float) -> bool:
+        """Whether solving a candidate (again) may give a better plan by this margin."""
+        return one.cutoff_s < self.worth_s and one.bound_s < self.worth_s * (1 - margin)
 
     def _solve(self, todo: Sequence[Tried]) -> None:
         """Solves candidates in their order, each below the best of those that ended before it could begin."""
@@ -192,7 +195,8 @@ class Driver:
             one.why = "the time was over"
             return
         # What is not to be had below a cutoff may be had above it.
-        one.bound_s = max(one.bound_s, min(found.bound_s, one.cutoff_s))
+        bound_s = math.inf if found.status == "infeasible" else found.bound_s
+        one.bound_s = max(one.bound_s, min(bound_s, one.cutoff_s))
         if found.layouts and found.objective_s < one.objective_s:
             one.objective_s, one.layouts = found.objective_s, found.layouts
         self._say(f"solved {one.candidate}")
@@ -210,7 +214,7 @@ class Driver:
 
     def _write(self) -> None:
         """Writes and prices layouts as plans, the cheapest first, until the others cost more than the best plans."""
-        left = [one for one in self.tried if one.layouts and one.estimate is None and not one.why]
+        left = [one for one in self.tried if one.layouts and one.priced is None and not one.why]
         for one in sorted(left, key=lambda one: (one.objective_s, one.candidate.index)):
             prices = [other.step_time_s for other in self.ranked[: self._settings.top_k]]
             enough = len(prices) >= self._settings.top_k and one.objective_s >= prices[-1]
@@ -230,7 +234,7 @@ class Driver:
                 return
             excess = written.estimate.peak_bytes - (self._settings.limit_bytes or math.inf)
             if excess <= 0:
-                one.plan, one.estimate, one.why = written.plan, written.estimate, ""
+                one.priced, one.why = PricedPlan(plan=written.plan, estimate=written.estimate), ""
                 return
             one.why = f"its plan takes {int(excess):,} bytes more than the limit"
             if self._clock.over:

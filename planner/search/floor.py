@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -33,13 +33,19 @@ class Products:
 
     def seconds(self, sizes: Sequence[int], chip: Chip) -> float:
         """Seconds of one device at its matrix units' peak, each product split as far as the axes divide it."""
-        total_s = 0.0
         axes = tuple(sorted(sizes))
+        devices = math.prod(axes)
+        return self._seconds(chip, lambda factors: devices if factors is None else most_ways(factors, axes))
+
+    def even_seconds(self, devices: int, chip: Chip) -> float:
+        """The same on whatever mesh of so many devices: each product split evenly over all of them."""
+        return self._seconds(chip, lambda factors: devices)
+
+    def _seconds(self, chip: Chip, ways: Callable[[tuple[int, ...] | None], int]) -> float:
+        total_s = 0.0
         for (dtype, precision, factors), flops in self.flops.items():
             peak = chip.peak_flops_per_s(NUMPY_NAMES.get(dtype, dtype), precision) or chip.peak_flops_per_s("bfloat16")
-            if peak is not None:
-                ways = math.prod(axes) if factors is None else most_ways(factors, axes)
-                total_s += flops / ways / peak
+            total_s += flops / ways(factors) / peak if peak is not None else 0.0
         return total_s
 
 

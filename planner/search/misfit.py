@@ -1,0 +1,130 @@
+"""Why nothing fits, and what would: the least memory that layouts reach, and changes with their prices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...dsl.errors import PlanError
+from ...dsl.plan import Auto, Mesh, Plan, Remat, Rule, Topology
+from ..explain.rows import binary
+from ..topology import physical, problems
+from .candidates import NO_REMAT, policy_name
+from .progress import Clock
+from .question import Means, Question, answer
+from .result import Misfit, PricedPlan, Remedy
+
+SHRINKING = 8  # searches for the least peak
+CLOSE_PEAK = 0.02
+LARGEST = 8  # tensors shown
+MAX_PINS = 6  # given up one at a time
+LARGER = (2, 4, 8)  # times as many chips
+
+
+def misfit(question: Question, limit_bytes: int, limit_of: str, means: Means, clock: Clock) -> Misfit:
+    """Why no plan of a question fits. Every figure is of a plan that was written and priced; time ends the list."""
+    least = _least(question, limit_bytes, means, clock.part(0.5))
+    tensors = least.estimate.memory.tensors if least else ()
+    remedies = list(_remedies(question, least, means, clock))
+    return Misfit(
+        limit_bytes=limit_bytes,
+        limit_of=limit_of,
+        least_bytes=least.peak_bytes if least else None,
+        tensors=tuple((live.name, live.num_bytes) for live in tensors[:LARGEST]),
+        remedies=tuple(remedies),
+    )
+
+
+def _least(question: Question, limit_bytes: int, means: Means, clock: Clock) -> PricedPlan | None:
+    """The plan of the least peak: the limit is halved towards the one that nothing fits."""
+    best = _first(question, None, means, clock)
+    low = limit_bytes
+    for _ in range(SHRINKING):
+        if best is None or clock.over or best.peak_bytes - low <= CLOSE_PEAK * best.peak_bytes:
+            break
+        middle = (low + best.peak_bytes) // 2
+        found = _first(question, middle, means, clock)
+        if found is None:
+            low = middle
+        else:
+            best = found
+    return best
+
+
+def _first(question: Question, limit_bytes: int | None, means: Means, clock: Clock) -> PricedPlan | None:
+    """The best plan within another limit; None where there is none, or a pin forbids it."""
+    try:
+        return answer(replace(question, limit_bytes=limit_bytes, top_k=1), means, clock).best
+    except PlanError:
+        return None
+
+
+def _remedies(question: Question, least: PricedPlan | None, means: Means, clock: Clock) -> Iterator[Remedy]:
+    if least is not None:
+        yield _remedy(f"give a device {binary(least.peak_bytes)} of memory ({least.peak_bytes:,} bytes)", least)
+    for change, other in _changes(question):
+        if clock.over:
+            return
+        found = _first(other, other.limit_bytes, means, clock)
+        if found is not None:
+            yield _remedy(change, found)
+    for change, other in _more_chips(question):
+        if clock.over:
+            return
+        found = _first(other, other.limit_bytes, means, clock)
+        if found is not None:
+            yield _remedy(change, found)
+            return
+
+
+def _remedy(change: str, found: PricedPlan) -> Remedy:
+    return Remedy(change=change, step_time_s=found.step_time_s, peak_bytes=found.peak_bytes)
+
+
+def _changes(question: Question) -> Iterator[tuple[str, Question]]:
+    """The same question with another remat policy, or without one of the pins."""
+    plan = question.plan
+    given = policy_name(plan.remat)
+    if question.workload.remat_policies != (NO_REMAT,) and given not in ("auto", NO_REMAT):
+        yield f"let the planner choose the remat policy ('remat: auto', not {given})", _asking(question, remat=None)
+    pinned = [rule for rule in plan.rules if not isinstance(rule.assignment, Auto)]
+    for rule in pinned[:MAX_PINS]:
+        yield f"give up the pin '{rule.pattern}'", _asking(question, rules=_without(plan, rule))
+    if plan.mesh.axes is not None:
+        yield "give up the mesh ('mesh: auto')", _asking(question, mesh=Mesh(axes=None))
+    if len(pinned) > 1:
+        yield "give up all pins of tensors", _asking(question, rules=())
+
+
+def _without(plan: Plan, gone: Rule) -> tuple[Rule, ...]:
+    """The rules with one of them a hole: it still decides what it matches."""
+    return tuple(replace(rule, assignment=Auto()) if rule is gone else rule for rule in plan.rules)
+
+
+def _asking(question: Question, **changed: Mesh | Remat | tuple[Rule, ...] | None) -> Question:
+    return replace(question, plan=replace(question.plan, **changed))  # type: ignore[arg-type]
+
+
+def _more_chips(question: Question) -> Iterator[tuple[str, Question]]:
+    """The same question on larger machines of the kind, the smallest first; the mesh is left to the planner."""
+    topology = question.machine.topology
+    for larger in _larger(topology):
+        machine = physical(larger)
+        plan = replace(question.plan, topology=larger, mesh=Mesh(axes=None))
+        mesh = " and 'mesh: auto'" if question.plan.mesh.axes is not None else ""
+        limit = question.limit_bytes
+        yield (
+            f"take {larger}, {machine.num_devices} devices{mesh}",
+            replace(question, plan=plan, machine=machine, limit_bytes=limit),
+        )
+
+
+def _larger(topology: Topology) -> Iterator[Topology]:
+    """Machines of the kind with a few times the chips, their dims as even as can be."""
+    for times in LARGER:
+        dims = list(topology.dims)
+        for _ in range(times.bit_length() - 1):
+            dims[min(range(len(dims)), key=lambda i: (dims[i], i))] *= 2
+        larger = Topology(kind=topology.kind, dims=tuple(dims), num_slices=topology.num_slices)
+        if not problems(larger):
+            yield larger

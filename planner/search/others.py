@@ -1,0 +1,100 @@
+"""Plans beside the best one: the next best, and those of less memory and more time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from ...dsl.errors import PlanError
+from ...dsl.patterns import literal
+from ...dsl.plan import Assignment, Plan, Replicate, Rule, Split, SplitDim
+from ...dsl.tensors import Tensor
+from ..graph import Sharding
+from .driver import Tried
+from .progress import Clock
+from .question import Answer, Means, Question, answer
+from .result import PricedPlan
+
+STEP_DOWN = 0.9  # from one point of the frontier to the next limit
+MAX_POINTS = 12
+FORCED = 4  # tensors that are laid out otherwise, for each alternative wanted
+
+
+def alternatives(question: Question, found: Answer, means: Means, clock: Clock) -> tuple[PricedPlan, ...]:
+    """The best plans that differ from each other, without the best itself; fewer than asked for where time is over.
+
+    First those of other meshes and policies; where these are too few, those in which one of the largest arguments
+    lies otherwise than in the best plan.
+    """
+    distinct = _distinct(found.plans)
+    if found.ranked and len(distinct) < question.top_k:
+        distinct = _distinct([*distinct, *_forced(question, found.ranked[0], means, clock)])
+    return tuple(sorted(distinct[1:], key=lambda one: one.step_time_s)[: question.top_k - 1])
+
+
+def frontier(question: Question, best: PricedPlan, means: Means, clock: Clock) -> tuple[PricedPlan, ...]:
+    """Plans of less and less memory, each the fastest that was found below a limit, the best one first.
+
+    The limit is lowered until nothing fits. A plan that another one beats in both is left out.
+    """
+    points = [best]
+    while len(points) < MAX_POINTS and not clock.over:
+        limit = int(points[-1].peak_bytes * STEP_DOWN)
+        lower = answer(replace(question, limit_bytes=limit, top_k=1), means, clock)
+        if lower.best is None:
+            break
+        points.append(lower.best)
+    return tuple(_undominated(points))
+
+
+def _forced(question: Question, best: Tried, means: Means, clock: Clock) -> Iterator[PricedPlan]:
+    """Plans in which one of the largest arguments that no pin decides lies otherwise."""
+    plan = best.candidate.plan
+    arguments = [t for t in question.workload.tensors if t.role == "argument" and t.path not in best.candidate.pins]
+    largest = sorted(arguments, key=lambda tensor: (-tensor.num_bytes, tensor.path))
+    for tensor in largest[: FORCED * question.top_k]:
+        for assignment in _other_layouts(tensor, best.layouts, plan.mesh.sizes):
+            if clock.over:
+                return
+            rule = Rule(pattern=literal(tensor.path), assignment=assignment)
+            pinned = replace(plan, rules=(rule, *plan.rules))
+            asked = replace(question, plan=pinned, top_k=1)
+            try:
+                yield from answer(asked, means, clock).plans[:1]
+            except PlanError:
+                continue  # the mesh does not divide it so
+
+
+def _other_layouts(
+    tensor: Tensor, layouts: Mapping[str, Sharding], sizes: Mapping[str, int | None]
+) -> Iterator[Assignment]:
+    """Whole, and each dim split over the largest axis that divides it, but as it lies now."""
+    now = layouts.get(tensor.path, ())
+    if any(now):
+        yield Replicate()
+    for dim, size in enumerate(tensor.shape):
+        axes = [name for name, count in sizes.items() if count and count > 1 and size % count == 0]
+        axis = max(axes, key=lambda name: sizes[name] or 0, default=None)
+        if axis is not None and now != tuple((axis,) if i == dim else () for i in range(len(tensor.shape))):
+            yield Split(splits=(SplitDim(dim=dim, axes=(axis,)),))
+
+
+def _distinct(plans: Iterable[PricedPlan]) -> list[PricedPlan]:
+    """One of those that say the same, in order."""
+    found: dict[object, PricedPlan] = {}
+    for one in plans:
+        found.setdefault(_said(one.plan), one)
+    return list(found.values())
+
+
+def _said(plan: Plan) -> object:
+    return tuple(plan.mesh.axes or ()), plan.rules, plan.remat
+
+
+def _undominated(points: Iterable[PricedPlan]) -> Iterator[PricedPlan]:
+    """Those that no other one beats in time and memory."""
+    listed = _distinct(points)
+    for one in listed:
+        better = (o for o in listed if o.step_time_s <= one.step_time_s and o.peak_bytes <= one.peak_bytes)
+        if all((o.step_time_s, o.peak_bytes) == (one.step_time_s, one.peak_bytes) for o in better):
+            yield one

@@ -1,0 +1,136 @@
+"""One question to the search, and its answer: the best plans of a partial plan on a machine within a limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ...dsl.plan import Plan
+from ..topology import Machine
+from .candidates import MAX_MESHES, Candidate, Meshes, candidates, meshes
+from .driver import Driver, Minimise, Settings, Tried
+from .floor import Products
+from .pins import named_axes
+from .pool import Here, Pool
+from .progress import Clock, Progress
+from .result import PricedPlan
+from .task import Solve, solve
+from .workload import Workload
+
+MORE_MESHES = 8  # times as many, where those tried are proven to have no plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked.
+
+    ``limit_bytes`` None is no limit; ``axis_names`` are the axes that the model itself names.
+    """
+
+    plan: Plan
+    workload: Workload = field(repr=False)
+    machine: Machine
+    limit_bytes: int | None
+    axis_names: tuple[str, ...] = ()
+    seed: int = 0
+    exact: bool = False
+    top_k: int = 1
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """The axes whose names are the user's."""
+        named = named_axes(rule.assignment for rule in self.plan.rules)
+        return frozenset((*self.axis_names, *named, *self.plan.mesh.sizes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What was found: the candidates with what was learnt of them, those with plans ranked, the bound on all plans.
+
+    ``bound_s`` holds for every mesh of the machine, ``tried_bound_s`` for the meshes that were tried.
+    """
+
+    meshes: Meshes
+    tried: tuple[Tried, ...]
+    ranked: tuple[Tried, ...]
+    bound_s: float
+    tried_bound_s: float
+
+    @property
+    def plans(self) -> tuple[PricedPlan, ...]:
+        """The plans, the best first."""
+        return tuple(one.priced for one in self.ranked if one.priced)
+
+    @property
+    def best(self) -> PricedPlan | None:
+        """The best plan."""
+        return self.plans[0] if self.plans else None
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether it is proven that there is no plan."""
+        return not self.ranked and self.bound_s == math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What answers questions: workers, what writes plans, who is told. ``solver`` solves what no worker is needed for."""
+
+    pool: Callable[[], Pool]
+    minimise: Minimise
+    solver: Solve = solve
+    on_progress: Callable[[Progress], None] | None = None
+
+
+def answer(question: Question, means: Means, clock: Clock) -> Answer:
+    """Searches the meshes that promise most; further ones where these are proven to have no plan.
+
+    Raises ``PlanError`` where the pins forbid every mesh.
+    """
+    limit = MAX_MESHES
+    while True:
+        found = _answer(question, means, clock, limit)
+        hopeless = not found.ranked and all(one.infeasible for one in found.tried)
+        if not (hopeless and found.meshes.left_out) or clock.over:
+            return found
+        limit *= MORE_MESHES
+
+
+def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answer:
+    workload, machine = question.workload, question.machine
+    listed = meshes(question.plan, machine, workload.tensors, question.axis_names, limit)
+    tried = candidates(question.plan, workload, machine, listed.listed, lambda: clock.over)
+    settings = Settings(
+        machine=machine,
+        limit_bytes=question.limit_bytes,
+        seed=question.seed,
+        exact=question.exact,
+        top_k=question.top_k,
+        kept=question.kept,
+    )
+    pool = means.pool() if len(tried) > 1 else Here(lambda: clock.over, means.solver)
+    driver = Driver(
+        tried,
+        settings,
+        workload=workload,
+        pool=pool,
+        minimise=means.minimise,
+        clock=clock,
+        on_progress=means.on_progress,
+    )
+    rows = driver.run()
+    left_s = [Products.of(c.graph).even_seconds(machine.num_devices, machine.chip) for c in _each_policy(tried)]
+    untried_s = min(left_s, default=0.0) if listed.left_out else math.inf
+    return Answer(
+        meshes=listed,
+        tried=tuple(rows),
+        ranked=tuple(driver.ranked),
+        bound_s=min(driver.bound_s, untried_s),
+        tried_bound_s=driver.bound_s,
+    )
+
+
+def _each_policy(tried: Sequence[Candidate]) -> Iterable[Candidate]:
+    """One candidate of each remat policy."""
+    return {one.remat: one for one in tried}.values()

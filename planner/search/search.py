@@ -1,0 +1,228 @@
+"""The whole search: a partial plan completed, with what is proven, or the reason why it cannot be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from ...dsl.plan import Fingerprint, Mesh, Plan, Result
+from ..estimate.figures import Estimate
+from ..estimate.limit import memory_limit
+from .candidates import NO_REMAT
+from .driver import Minimise, Tried
+from .misfit import misfit
+from .others import alternatives, frontier
+from .pins import pinned, pins
+from .pool import Pool, Processes
+from .progress import Clock, Progress, gap_of
+from .question import Answer, Means, Question, answer
+from .result import MeshCount, PricedPlan, Row, SearchResult, status_of
+from .task import Solve, Status, solve
+
+PRICED_FIRST = 0.7  # of the time, where alternatives or a frontier come after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What a plan remembers of how it was made: the software, and the workload that it is for."""
+
+    versions: Mapping[str, str]
+    fingerprint: Callable[[Plan], Fingerprint]
+
+
+def search(
+    question: Question,
+    stamp: Stamp,
+    *,
+    minimise: Minimise,
+    time_limit_s: float,
+    pareto: bool = False,
+    free_mesh: bool = True,
+    on_progress: Callable[[Progress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    pool: Callable[[], Pool] = Processes,
+    solver: Solve = solve,
+) -> SearchResult:
+    """Completes a question's plan.
+
+    A plan without holes is returned as it is, with the optimum that it is compared with: of the same workload on the
+    same machine without pins, on any mesh (``free_mesh``) or on the plan's. ``pool`` makes the workers, at most once;
+    ``solver`` solves what no worker is needed for.
+    Raises ``PlanError`` where a pin is wrong, or forbids every mesh.
+    """
+    clock = Clock(time_limit_s, stop)
+    machine = question.machine
+    limit, limit_of = memory_limit(machine, question.plan.limits.hbm_bytes)
+    question = replace(question, plan=_decided(question), limit_bytes=limit)
+    with ExitStack() as held:
+        means = Means(pool=_once(pool, held), minimise=minimise, solver=solver, on_progress=on_progress)
+        if is_complete(question):
+            return _compared(question, stamp, means, clock, free_mesh)
+        more = pareto or question.top_k > 1
+        found = answer(question, means, clock.part(PRICED_FIRST) if more else clock)
+        if found.best is None:
+            return _nothing(question, found, (limit, limit_of), means, clock)
+        result = _result(question, found, found.best, stamp, clock)
+        others = alternatives(question, found, means, clock) if question.top_k > 1 else ()
+        points = frontier(question, found.best, means, clock) if pareto else ()
+    return replace(
+        result,
+        alternatives=tuple(_finished(question, one, found.bound_s, stamp) for one in others),
+        frontier=tuple(_finished(question, one, found.bound_s, stamp) for one in points),
+        interrupted=clock.stopped,
+        search_s=round(clock.elapsed_s, 3),
+    )
+
+
+def is_complete(question: Question) -> bool:
+    """Whether the plan leaves nothing to the planner."""
+    plan = question.plan
+    whole = plan.mesh.axes is not None and None not in plan.mesh.sizes.values()
+    decided = plan.remat is None or plan.remat.policy != "auto"
+    return whole and decided and bool(plan.rules) and pinned(plan, question.workload.tensors).complete
+
+
+def _decided(question: Question) -> Plan:
+    """The plan without a choice that the step does not give: of a remat policy where no block is marked."""
+    plan = replace(question.plan, result=None, topology=question.plan.topology or question.machine.topology)
+    automatic = plan.remat is not None and plan.remat.policy == "auto"
+    return replace(plan, remat=None) if automatic and question.workload.remat_policies == (NO_REMAT,) else plan
+
+
+def _once(make: Callable[[], Pool], held: ExitStack) -> Callable[[], Pool]:
+    """The same workers at every call, ended with ``held``."""
+    made: list[Pool] = []
+
+    def pool() -> Pool:
+        if not made:
+            made.append(make())
+            held.callback(made[0].close)
+        return made[0]
+
+    return pool
+
+
+def _result(question: Question, found: Answer, best: PricedPlan, stamp: Stamp, clock: Clock) -> SearchResult:
+    """The result with the best plan."""
+    finished = _finished(question, best, found.bound_s, stamp)
+    bound_s = min(found.bound_s, best.step_time_s)
+    return SearchResult(
+        plan=finished.plan,
+        status=status_of(best.step_time_s, bound_s),
+        estimate=best.estimate,
+        bound_s=bound_s,
+        tried_bound_s=min(found.tried_bound_s, best.step_time_s),
+        candidates=tuple(_row(one) for one in found.tried),
+        meshes=_count(found),
+        interrupted=clock.stopped,
+        search_s=round(clock.elapsed_s, 3),
+    )
+
+
+def _finished(question: Question, one: PricedPlan, bound_s: float, stamp: Stamp) -> PricedPlan:
+    """A plan with all that was asked said besides, and its ``result:`` block."""
+    bound_s = min(bound_s, one.step_time_s)
+    plan = _whole(question.plan, one.plan)
+    stamped = _stamped(question, plan, one.estimate, bound_s, status_of(one.step_time_s, bound_s), stamp)
+    return replace(one, plan=stamped)
+
+
+def _nothing(
+    question: Question, found: Answer, limit: tuple[int | None, str], means: Means, clock: Clock
+) -> SearchResult:
+    """The result where no plan was found: proven that there is none, or not."""
+    status: Status = "infeasible" if found.infeasible else "unknown"
+    limit_bytes, limit_of = limit
+    proven = status == "infeasible" and limit_bytes is not None
+    return SearchResult(
+        plan=None,
+        status=status,
+        estimate=None,
+        bound_s=None if math.isinf(found.bound_s) else found.bound_s,
+        tried_bound_s=None if math.isinf(found.tried_bound_s) else found.tried_bound_s,
+        candidates=tuple(_row(one) for one in found.tried),
+        meshes=_count(found),
+        misfit=misfit(question, limit_bytes, limit_of, means, clock) if proven and limit_bytes is not None else None,
+        interrupted=clock.stopped,
+        search_s=round(clock.elapsed_s, 3),
+    )
+
+
+def _compared(question: Question, stamp: Stamp, means: Means, clock: Clock, free_mesh: bool) -> SearchResult:
+    """The result for a plan without holes: itself, its price, and the optimum that a search without pins finds."""
+    plan = question.plan
+    estimate = question.workload.estimate(plan)
+    free = replace(plan, mesh=Mesh(axes=None) if free_mesh else plan.mesh, rules=(), remat=None)
+    asked = replace(question, plan=free)
+    found = answer(asked, means, clock)
+    fits = question.limit_bytes is None or estimate.peak_bytes <= question.limit_bytes
+    bound_s = min(found.bound_s, estimate.step_time_s)
+    status: Status = status_of(estimate.step_time_s, bound_s) if fits else "infeasible"
+    return SearchResult(
+        plan=_stamped(question, plan, estimate, bound_s, status, stamp),
+        status=status,
+        estimate=estimate,
+        bound_s=bound_s,
+        tried_bound_s=min(found.tried_bound_s, estimate.step_time_s),
+        candidates=tuple(_row(one) for one in found.tried),
+        meshes=_count(found),
+        optimum=_result(asked, found, found.best, stamp, clock) if found.best else None,
+        interrupted=clock.stopped,
+        search_s=round(clock.elapsed_s, 3),
+    )
+
+
+def _whole(asked: Plan, found: Plan) -> Plan:
+    """What was found, with all that the plan asked said besides."""
+    return replace(
+        asked, mesh=replace(found.mesh, place=asked.mesh.place), rules=found.rules, remat=found.remat, result=None
+    )
+
+
+def _stamped(question: Question, plan: Plan, estimate: Estimate, bound_s: float, status: Status, stamp: Stamp) -> Plan:
+    """The plan with its ``result:`` block."""
+    result = Result(
+        status=status,
+        step_time_s=estimate.step_time_s,
+        bound_s=bound_s,
+        gap=gap_of(estimate.step_time_s, bound_s),
+        peak_bytes=dict(estimate.bytes_by_kind),
+        seed=question.seed,
+        versions=dict(stamp.versions),
+        pins=pins(question.plan),
+        fingerprint=stamp.fingerprint(plan),
+    )
+    return replace(plan, result=result)
+
+
+def _row(one: Tried) -> Row:
+    mesh = one.priced.plan.mesh if one.priced else one.candidate.plan.mesh
+    return Row(
+        mesh={name: size or 1 for name, size in mesh.sizes.items()},
+        device_order={
+            axis.name: "*".join(_part(o.name, o.size) for o in axis.over) for axis in mesh.axes or () if axis.over
+        },
+        remat=one.candidate.remat,
+        bound_s=one.bound_s,
+        objective_s=one.objective_s,
+        step_time_s=one.priced.step_time_s if one.priced else None,
+        peak_bytes=one.priced.peak_bytes if one.priced else None,
+        why=one.why,
+    )
+
+
+def _part(name: str, size: int | None) -> str:
+    return name if size is None else f"{name}:{size}"
+
+
+def _count(found: Answer) -> MeshCount:
+    meshes = found.meshes
+    return MeshCount(
+        distinct=meshes.distinct,
+        covered=meshes.covered,
+        impossible=meshes.impossible,
+        tried=len(meshes.listed),
+        left_out=meshes.left_out,
+    )
