@@ -1,7 +1,8 @@
-"""Logical axis rules: read as Flax and MaxText write them, looked up as Flax does, made of layouts where that can be."""
+"""Logical axis rules: read as Flax and MaxText write them, looked up as Flax does, found for layouts that have some."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -111,14 +112,13 @@ def test_what_no_rules_say_is_refused(data: Any) -> None:
         all(mesh_axes(own, rules(pairs)) == layouts[path] for path, own in names.items())
         for pairs in orders([(n, a) for n in "ab" for a in (["x"], ["y"])])
     )
-    try:
+    if possible:
         found = rules_of(plan, table, names)
-    except PlanError as error:
-        assert not possible
-        assert {p.code for p in error.problems} == {"MW672"}
-    else:
-        assert possible
         assert {path: mesh_axes(own, found) for path, own in names.items()} == layouts
+        return
+    with pytest.raises(PlanError) as error:
+        rules_of(plan, table, names)
+    assert set(codes(error)) == {"MW672"}
 
 
 def orders(pairs: list[Any]) -> Any:
@@ -233,10 +233,8 @@ def test_no_rules_is_said(text: str) -> None:
 @given(st.text(alphabet="[](){}',:# \nabcxNone-0=", max_size=60))
 def test_no_text_ends_in_anything_but_problems(text: str) -> None:
     for read in (reader.loads, names_file.loads):
-        try:
+        with contextlib.suppress(PlanError):
             read(text, "f")
-        except PlanError as error:
-            assert error.problems
 
 
 def test_names_by_pattern_the_first_match_decides() -> None:

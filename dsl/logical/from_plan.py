@@ -50,11 +50,9 @@ def rules_of(plan: Plan, tensors: Sequence[Tensor], names: Mapping[str, TensorNa
         problems += found
         if not found and tensor.path in names and layout.how == "split":
             wanted.append(_wanted(tensor, names[tensor.path], layout, resolution))
-    if not problems:
-        search = _Search(wanted=wanted)
-        search.run()
-        problems += search.conflicts()
-    raise_errors(problems)
+    search = _Search(wanted=wanted)
+    search.run()
+    raise_errors([*problems, *search.conflicts()])
     return (*search.rules, *_whole(search))
 
 

@@ -67,6 +67,10 @@ CONVERTING: dict[str, Text] = {
         "{option} says nothing here: the input is {what}.",
         "{remedy}",
     ),
+    "MW666": Text(
+        "{field} is {value}, but the mesh has no axis '{axis}'.",
+        "{suggestion}",
+    ),
     "MW670": Text(
         "{tensor} is split ({layout}) but has no logical names, so no rule can say it.",
         "Name its dims in the file for --names, such as '{path}: [{example}]'.",

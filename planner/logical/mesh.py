@@ -49,7 +49,7 @@ def mesh_of(rules: LogicalRules, machine: Machine | None) -> Mesh:
     """The mesh that a file of rules means on ``machine``; sizes that it leaves to a machine are open without one.
 
     An axis of the rules that has no field has one device where any axis has a field, else its size is open.
-    Raises ``PlanError`` (MW660 to MW663).
+    Raises ``PlanError`` (MW660 to MW663, MW666).
     """
     of_rules = tuple(dict.fromkeys(axis for rule in rules.rules for axis in rule.axes))
     names = rules.mesh_axes if rules.mesh_axes is not None else of_rules
@@ -57,7 +57,9 @@ def mesh_of(rules: LogicalRules, machine: Machine | None) -> Mesh:
     if not (rules.ici or rules.dcn):
         return Mesh(axes=tuple(Axis(name=name, size=None, place=place) for name in names), place=place)
     slices = dict(machine.dims).get(SLICE, 1) if machine else 1
-    problems = [*_open_twice(rules, "ici"), *_open_twice(rules, "dcn")]
+    problems = [
+        found for kind in ("ici", "dcn") for found in (*_open_twice(rules, kind), *_homeless(rules, kind, names))
+    ]
     if machine is None:
         problems += _slices_unsaid(rules)
     raise_errors(problems)
@@ -85,6 +87,15 @@ def _open_twice(rules: LogicalRules, kind: str) -> Iterator[Problem]:
     for other in filling[1:]:
         where = _place(rules, kind, other)
         yield problem("MW661", where, first=_field(kind, filling[0]), second=_field(kind, other))
+
+
+def _homeless(rules: LogicalRules, kind: str, names: tuple[str, ...]) -> Iterator[Problem]:
+    """A problem for each size of an axis that the mesh does not have."""
+    fields: Mapping[str, int] = getattr(rules, kind)
+    for axis, size in fields.items():
+        if size != 1 and axis not in names and not (kind == "dcn" and size == -1):
+            where, hint = _place(rules, kind, axis), suggest(axis, names)
+            yield problem("MW666", where, field=_field(kind, axis), value=size, axis=axis, suggestion=hint)
 
 
 def _slices_unsaid(rules: LogicalRules) -> Iterator[Problem]:
