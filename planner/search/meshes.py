@@ -83,9 +83,15 @@ def filled(machine: Machine, axes: Sequence[Axis]) -> tuple[Mesh, ...]:
         )
         mesh = Mesh(axes=given)
         fits = all(own.size in (None, size) for own, size in zip(axes, folding.sizes, strict=True))
-        if fits and not mesh_problems(mesh, machine):
+        lies = all(_lies(own, new) for own, new in zip(axes, folding.axes, strict=True))
+        if fits and lies and not mesh_problems(mesh, machine):
             found.setdefault(symmetry.key_in_order(folding), mesh)
     return tuple(found.values())
+
+
+def _lies(own: Axis, new: FoldedAxis) -> bool:
+    """Whether a folded axis has a part of each physical dim that the axis is said to lie on, and of no other one."""
+    return own.over is None or {over.name for over in own.over} == {part.dim for part in new}
 
 
 def _settled(own: Axis, new: Axis) -> Axis:

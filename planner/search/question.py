@@ -75,7 +75,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """What answers questions: workers, what writes plans, who is told. ``solver`` solves what no worker is needed for."""
+    """What answers questions: workers, a ``solver`` where none is needed, what writes plans, who is told."""
 
     pool: Callable[[], Pool]
     minimise: Minimise
