@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .index import Index
-from .pattern_texts import DEEP, Segments, merged, text_of
+from .pattern_texts import DEEP, Segments, is_wild, merged, text_of
 
 ANCHORS = {"ops": 2}
 """How many segments a pattern keeps to the letter, by the first; one elsewhere."""
@@ -103,7 +103,7 @@ class _Ground:
         return min(ANCHORS.get(segments[0], 1), len(segments))
 
     def candidates(self, group: int) -> list[tuple[str, Segments, int]]:
-        """The patterns for the paths of a group with what each matches; the shortest first."""
+        """The patterns for the paths of a group with what each matches; the plainest first."""
         found: dict[Segments, int] = {}
         for number in self.wanted:
             if group >> number & 1:
@@ -111,7 +111,7 @@ class _Ground:
                     if segments not in found:
                         found[segments] = self.index.matching(segments)
         listed = [(text_of(segments), segments, mask) for segments, mask in found.items()]
-        return sorted(_distinct(listed), key=lambda item: (len(item[0]), item[0]))
+        return sorted(_distinct(listed), key=_plainness)
 
     def defaults(self, group: int) -> list[Piece]:
         """Everything below the group's common beginning, with each label; what most paths accept first."""
@@ -145,20 +145,32 @@ def _distinct(listed: list[tuple[str, Segments, int]]) -> Iterator[tuple[str, Se
     for item in listed:
         by_mask.setdefault(item[2], []).append(item)
     for items in by_mask.values():
-        yield from sorted(items, key=lambda item: (len(item[0]), item[0]))[:3]
+        yield from sorted(items, key=_plainness)[:3]
+
+
+def _plainness(item: tuple[str, Segments, int]) -> tuple[bool, int, str]:
+    """A path as it is before patterns, then the shorter."""
+    text, segments, _ = item
+    return any(is_wild(words) for words in segments), len(text), text
 
 
 def _covered(ground: _Ground, group: int) -> list[Piece]:
     """The fewest pieces found for one group, over its possible defaults."""
     candidates = ground.candidates(group)
     found = []
-    for default in [None, *ground.defaults(group)]:
+    for default in [None, *(ground.defaults(group) if group.bit_count() > 1 else ())]:
         rest = group & ~ground.accepts[default.label] if default else group
-        pieces = _merged(ground, _exceptions(ground, candidates, rest))
+        pieces = _in_order(ground, _merged(ground, _exceptions(ground, candidates, rest)), rest)
         pieces = [*pieces, default] if default else pieces
         if ground.holds(pieces, group):
             found.append(pieces)
     return min(found, key=_effort)
+
+
+def _in_order(ground: _Ground, pieces: list[Piece], rest: int) -> list[Piece]:
+    """The pieces in the order of the paths that they match, where that does no harm."""
+    ordered = sorted(pieces, key=lambda piece: (piece.mask & rest) & -(piece.mask & rest))
+    return ordered if ground.holds(ordered, rest) else pieces
 
 
 def _busy(ground: _Ground, pieces: Sequence[Piece]) -> Iterator[Piece]:

@@ -1,0 +1,235 @@
+"""Layouts written as short plans: on a made-up step whose propagation and price are plain to see."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from estimates import small_estimate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from meshwright.dsl.errors import PlanError
+from meshwright.dsl.plan import Auto, Axis, Dim, Dims, Infer, Like, Limits, Mesh, Plan, Replicate, Rule
+from meshwright.dsl.reader import loads
+from meshwright.dsl.resolve import key_of, resolve
+from meshwright.dsl.tensors import Tensor
+from meshwright.dsl.writer import dumps
+from meshwright.planner.graph import Graph
+from meshwright.planner.minimise import minimise
+
+MESH = Mesh(axes=(Axis(name="data", size=4), Axis(name="model", size=2)))
+OPEN = Plan(mesh=MESH)
+WHOLE = ((), ())
+ROWS, COLUMNS, BOTH = (("data",), ()), ((), ("model",)), (("data",), ("model",))
+
+
+def tensor(path, shape=(8, 8), **more):
+    role = {"ops": "op", "acts": "tagged", "out": "result"}.get(path.split("/")[0], "argument")
+    return Tensor(path=path, shape=shape, dtype="float32", role=role, **more)
+
+
+class Chain:
+    """A step whose values stand in a row: each lies as it is annotated, else as the one before it.
+
+    It takes a second for each value that lies otherwise than it is best, and a byte for each that is whole.
+    """
+
+    remat_policies = ("none",)
+
+    def __init__(self, tensors, best, limit_bytes=None, illegal=()):
+        self.tensors = tuple(tensors)
+        self.best, self.limit_bytes, self.illegal = best, limit_bytes, illegal
+        self.plans = []
+
+    def graph(self, plan):
+        return Graph(values=(), ops=(), arguments=(), results=())
+
+    def estimate(self, plan):
+        self.plans.append(plan)
+        found = resolve(plan, self.tensors)
+        errors = [p for p in found.problems if p.severity == "error"]
+        if errors:
+            raise PlanError(errors)
+        current, seconds, whole = WHOLE, 1.0, 0
+        for each in self.tensors:
+            layout = found.layouts[key_of(each)]
+            if each.path in self.illegal and layout.how == "split":
+                raise PlanError([])
+            current = layout.axes if layout.how == "split" else current
+            seconds += current != self.best.get(each.path, current)
+            whole += not any(current)
+        return small_estimate(compute_s=seconds, comm_s=0.0, peak_bytes=whole, limit_bytes=self.limit_bytes)
+
+
+def shortened(workload, layouts, plan=OPEN, **more):
+    found = minimise(layouts, plan, workload, deadline=math.inf, **more)
+    assert loads(dumps(found.plan)) == found.plan
+    assert not [p for p in resolve(found.plan, workload.tensors).problems if p.severity == "error"]
+    return found
+
+
+def lines(plan):
+    return [
+        line.split(":")[0].strip() for line in dumps(plan).partition("tensors:\n")[2].split("\n") if line[:2] == "  "
+    ]
+
+
+def test_propagation_is_left_to_do_what_it_does():
+    tensors = [tensor("x"), *(tensor(f"ops/f/add.{i}") for i in range(30))]
+    best = {t.path: ROWS for t in tensors}
+    found = shortened(Chain(tensors, best), best)
+    assert [rule.pattern for rule in found.plan.rules] == ["x"]
+    assert found.estimate.step_time_s == 1.0
+    assert found.trials == 2
+
+
+@pytest.mark.parametrize("turning", [(7,), (0, 12), (3, 17, 29), (29,)])
+def test_only_what_turns_is_annotated(turning):
+    tensors = [tensor("x"), *(tensor(f"ops/f/add.{i}") for i in range(30))]
+    best, current = {"x": ROWS}, 0
+    for i in range(30):
+        current += i in turning
+        best[f"ops/f/add.{i}"] = [ROWS, COLUMNS, BOTH, WHOLE][current]
+    found = shortened(Chain(tensors, best), best)
+    assert found.estimate.step_time_s == 1.0
+    assert len(found.plan.rules) == 1 + len(turning)
+    assert found.trials <= 40
+
+
+def test_turns_share_a_line_and_tags_come_before_computed_values():
+    block = ["acts/dispatched", *(f"ops/moe/dot.0/{i}" for i in range(6)), "ops/f/add.0"]
+    tensors = [tensor("x"), *(tensor(path) for path in block)]
+    best = {"x": ROWS, "acts/dispatched": COLUMNS, "ops/f/add.0": ROWS} | dict.fromkeys(block[1:-1], COLUMNS)
+    found = shortened(Chain(tensors, best), best)
+    assert [rule.pattern for rule in found.plan.rules] == ["x", "acts/dispatched", "ops/f/add.0"]
+
+
+def test_exact_writes_everything():
+    tensors = [tensor("x"), *(tensor(f"ops/f/add.{i}") for i in range(12)), tensor("out")]
+    best = {t.path: ROWS for t in tensors}
+    found = shortened(Chain(tensors, best), best, exact=True)
+    assert all(resolve(found.plan, tensors).layouts[key_of(t)].axes == ROWS for t in tensors)
+    assert found.trials == 1
+    assert len(found.plan.rules) == 3
+
+
+def test_propagation_may_be_better_than_what_was_chosen():
+    tensors = [tensor("x"), *(tensor(f"ops/f/add.{i}") for i in range(4))]
+    chosen = {t.path: ROWS for t in tensors} | {"ops/f/add.2": WHOLE}
+    found = shortened(Chain(tensors, dict.fromkeys(chosen, ROWS)), chosen)
+    assert len(found.plan.rules) == 1
+    assert found.estimate.step_time_s < found.exact.step_time_s
+
+
+def test_memory_decides_before_time():
+    tensors = [tensor("x"), tensor("ops/f/add.0"), tensor("ops/f/add.1")]
+    best = {"x": WHOLE, "ops/f/add.0": WHOLE, "ops/f/add.1": WHOLE}
+    chosen = {"x": WHOLE, "ops/f/add.0": ROWS, "ops/f/add.1": ROWS}
+    plan = replace(OPEN, limits=Limits(hbm_bytes=1))
+    found = shortened(Chain(tensors, best, limit_bytes=1), chosen, plan)
+    assert found.estimate.peak_bytes == 1
+    assert len(found.plan.rules) == 2
+
+
+def test_what_cannot_be_annotated_is_left_out():
+    tensors = [tensor("x"), *(tensor(f"ops/f/add.{i}") for i in range(5))]
+    best = {t.path: ROWS for t in tensors}
+    found = shortened(Chain(tensors, best, illegal={"ops/f/add.3"}), best)
+    assert found.exact is None
+    assert found.estimate.step_time_s == 1.0
+
+
+def test_few_trials_still_give_what_was_promised():
+    tensors = [tensor("x"), *(tensor(f"ops/f/add.{i}") for i in range(64))]
+    best = {t.path: (ROWS, COLUMNS)[i % 2] for i, t in enumerate(tensors)}
+    workload = Chain(tensors, best)
+    found = shortened(workload, best, trials=5)
+    assert found.estimate.step_time_s == 1.0
+    assert len(workload.plans) <= 6
+
+
+def state(sharding_of):
+    """Arguments of a training step and what it returns, with their layouts."""
+    names = ["blocks/0/wi", "blocks/0/wo", "blocks/1/wi", "blocks/1/wo", "norm"]
+    tensors = [tensor(f"{head}/{name}") for head in ("params", "mu", "nu") for name in names]
+    tensors += [tensor("batch/x", (16, 4)), tensor("step", ())]
+    results = [replace(t, path=f"out/{i}", role="result", returns=t.path) for i, t in enumerate(tensors[:15])]
+    layouts = {t.path: sharding_of(t.path.split("/")[-1]) for t in tensors if t.shape}
+    layouts |= {r.path: layouts[r.returns] for r in results}
+    return [*tensors, *results, tensor("out/loss", ())], layouts
+
+
+SHARDINGS = {"wi": COLUMNS, "wo": BOTH, "norm": WHOLE, "x": ROWS}
+
+
+def test_state_follows_the_parameters():
+    tensors, layouts = state(SHARDINGS.get)
+    found = shortened(Chain(tensors, {}), layouts)
+    assert lines(found.plan) == ["params/**/wo", "params/norm", "params/**", '"{mu,nu}/**"', "batch/x"]
+    assert found.plan.rules[3].assignment == Like(target="params")
+
+
+def test_pins_stay_to_the_letter():
+    tensors, layouts = state(SHARDINGS.get)
+    pins = (
+        Rule(pattern="params/blocks/0/*", assignment=Auto()),
+        Rule(pattern="params/**/w?", assignment=Dims(dims=(Dim(name="M", axes=("data",)), Dim(name="H")))),
+        Rule(pattern="nu/**", assignment=Like(target="params")),
+        Rule(pattern="out/loss", assignment=Infer()),
+    )
+    found = shortened(Chain(tensors, {}), layouts, replace(OPEN, rules=pins))
+    kept = [rule for rule in found.plan.rules if rule in pins]
+    assert kept == list(pins[1:])
+    given = resolve(found.plan, tensors).layouts
+    assert given["params/blocks/1/wi", (8, 8)].axes == ROWS
+    assert given["params/blocks/0/wi", (8, 8)].axes == COLUMNS
+    assert given["params/norm", (8, 8)].axes == WHOLE
+    assert given["mu/blocks/1/wi", (8, 8)].axes == COLUMNS
+    assert given["nu/blocks/1/wi", (8, 8)].axes == ROWS
+
+
+def test_one_dim_has_one_name_and_two_dims_of_a_tensor_two():
+    tensors = [tensor("params/a", (8, 16)), tensor("params/b", (16, 8)), tensor("params/c", (8, 8))]
+    layouts = {"params/a": BOTH, "params/b": BOTH, "params/c": BOTH}
+    found = shortened(Chain(tensors, {}), layouts)
+    assert len(found.plan.rules) == 1
+    assert found.plan.rules[0].assignment == Dims(dims=(Dim(name="_", axes=("data",)), Dim(name="_", axes=("model",))))
+
+
+def test_a_dim_that_does_not_divide_is_padded():
+    found = shortened(Chain([tensor("x"), tensor("acts/y", (6, 5))], {}), {"x": ROWS, "acts/y": ROWS}, exact=True)
+    assert found.plan.rules[1].assignment.dims[0].pad
+
+
+AXES = st.sampled_from([WHOLE, ROWS, COLUMNS, BOTH, ((), ("data", "model"))])
+NAMES = st.lists(st.sampled_from(["a", "b", "0", "1", "w"]), min_size=1, max_size=3).map("/".join)
+
+
+@given(
+    arguments=st.dictionaries(st.tuples(st.sampled_from(["params", "opt", "x"]), NAMES), AXES, min_size=1, max_size=12),
+    values=st.dictionaries(st.tuples(st.sampled_from(["ops/f", "ops/g/grad", "acts"]), NAMES), AXES, max_size=12),
+    pinned=st.lists(
+        st.tuples(st.sampled_from(["params/**", "opt/**", "**/w", "x/a/**", "ops/f/**"]), AXES), max_size=3
+    ),
+    exact=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_tensor_lies_as_chosen_and_pins_as_pinned(arguments, values, pinned, exact):
+    chosen = {"/".join(path): axes for path, axes in (arguments | values).items()}
+    tensors = [tensor(path) for path in chosen]
+    known = resolve(replace(OPEN, rules=(Rule(pattern="zzz", assignment=Replicate()),)), tensors)
+    assert known.problems
+    rules = tuple(
+        Rule(pattern=p, assignment=Dims(dims=tuple(Dim(name="_", axes=a) for a in axes)))
+        for p, axes in dict(pinned).items()
+    )
+    pins = resolve(replace(OPEN, rules=rules), tensors)
+    rules = tuple(rule for rule in rules if rule in pins.rules.values())
+    best = chosen | {path: pins.layouts[path, shape].axes for (path, shape), rule in pins.rules.items() if rule}
+    workload = Chain(tensors, best)
+    found = shortened(workload, chosen, replace(OPEN, rules=rules), exact=exact)
+    assert [rule for rule in found.plan.rules if rule in rules] == list(rules)
+    given = resolve(found.plan, tensors)
+    for each in tensors:
+        if exact or each.role == "argument":
+            assert given.layouts[key_of(each)].axes == best[each.path]
+    assert found.estimate.step_time_s == 1.0
