@@ -51,7 +51,8 @@ def _segment(words: Words) -> str:
         return literal(words[0]) or "*"
     head = _common(words)
     end = _common([word[len(head) :][::-1] for word in words])[::-1]
-    if not all(len(word) == len(head) + len(end) + 1 for word in words):
+    apart = end and not head  # {mu,nu} rather than [mn]u
+    if apart or not all(len(word) == len(head) + len(end) + 1 for word in words):
         head, end = head[: _last_mark(head)], ""
     return head + _choice([word[len(head) : len(word) - len(end)] for word in words]) + end
 
