@@ -1,1 +1,6 @@
-"""The integer program of a step on one mesh: a choice of layouts for every kernel, priced as ``estimate`` prices them."""
+"""The integer program of a step on one mesh: a choice of layouts for every kernel, with the prices of an estimate."""
+
+from .found import Found
+from .program import Program, build
+
+__all__ = ["Found", "Program", "build"]

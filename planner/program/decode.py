@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..graph import Graph, Op, Sharding, Value
+from ..graph import Graph, Op, Origin, Sharding, Value
 from ..partition.layout import whole
 from .wiring import Level, Wiring
+
+Label = Callable[[int], Origin]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaidOut:
     """A solution on one level. ``layouts`` has that of each value, ``wanted`` those that operations read otherwise.
 
-    ``wanted`` is by operation and value.
+    ``wanted`` is by operation and value; ``nodes`` has the first node that computes each operation.
     """
 
     layouts: dict[int, Sharding]
     wanted: dict[tuple[int, int], Sharding]
+    nodes: dict[int, int]
 
 
 def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
-    """The layout of each value of a level: as it is made, else as the first kernel that computes it in passing has it."""
+    """The layout of each value of a level: as it is made, else as the first kernel that computes it has it."""
     found: dict[int, Sharding] = {}
     wanted: dict[tuple[int, int], Sharding] = {}
+    nodes: dict[int, int] = {}
     for value, port in level.source.items():
         found[value] = port.layouts[choices[port.node]]
     for position, number in level.kernels.items():
@@ -32,28 +36,33 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
         for value, layouts in rows.items():
             found.setdefault(value, layouts[choices[number]])
         for at in level.program.kernels[position].ops:
+            nodes.setdefault(at, number)
             for value in level.graph.ops[at].operands:
                 wanted.setdefault((at, value), rows[value][choices[number]])
-    return LaidOut(layouts=found, wanted={key: want for key, want in wanted.items() if want != found[key[1]]})
+    wanted = {key: want for key, want in wanted.items() if want != found[key[1]]}
+    return LaidOut(layouts=found, wanted=wanted, nodes=nodes)
 
 
-def laid_out_step(wiring: Wiring, choices: Sequence[int], level: Level | None = None) -> Graph:
-    """The step's graph with the layouts that a solution chose, and a reshard wherever one reads otherwise."""
+def laid_out_step(wiring: Wiring, choices: Sequence[int], label: Label, level: Level | None = None) -> Graph:
+    """The step's graph with the layouts that a solution chose, and a reshard wherever one reads otherwise.
+
+    ``label`` gives the origin of the operations of each node, which says who asked for a collective.
+    """
     level = level or wiring.levels[0]
-    return _Writer(level.graph, laid_out(wiring, level, choices)).graph(
-        {
-            level.program.kernels[position].ops[-1]: tuple(
-                laid_out_step(wiring, choices, wiring.levels[number]) for number in inner
-            )
-            for position, inner in level.inner.items()
-        }
-    )
+    bodies = {
+        level.program.kernels[position].ops[-1]: tuple(
+            laid_out_step(wiring, choices, label, wiring.levels[number]) for number in inner
+        )
+        for position, inner in level.inner.items()
+    }
+    return _Writer(level.graph, laid_out(wiring, level, choices), label).graph(bodies)
 
 
 @dataclass(slots=True)
 class _Writer:
     source: Graph
     found: LaidOut
+    label: Label
     values: list[Value] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     made: dict[tuple[int, Sharding], int] = field(default_factory=dict)
@@ -63,6 +72,8 @@ class _Writer:
         for number, value in enumerate(self.source.values):
             self.values.append(replace(value, sharding=self.found.layouts.get(number, whole(len(value.shape)))))
         for number, op in enumerate(self.source.ops):
+            if number in self.found.nodes:
+                op = replace(op, origin=self.label(self.found.nodes[number]))
             operands = tuple(self._read(number, op, value) for value in op.operands)
             self.ops.append(replace(op, operands=operands, bodies=bodies.get(number, op.bodies)))
         return replace(self.source, values=tuple(self.values), ops=tuple(self.ops))

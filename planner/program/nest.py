@@ -56,7 +56,7 @@ def _join(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> list[Atom
 
 
 def _match(dim: Sequence[Atom], factors: Sequence[Atom]) -> None:
-    """A dim and its factors are one, if they go through as many elements; a window's dim may not be its factor's size."""
+    """A dim and its factors are one, if they go through as many elements: a window's dim may be larger."""
     if _product(dim) == _product(factors):
         unify(dim, factors)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -43,17 +43,24 @@ class Port:
 
 @dataclass(slots=True, kw_only=True)
 class Wiring:
-    """Nodes, and the table of seconds for each pair of them between which values are handed on."""
+    """Nodes, and the table of seconds for each pair of them between which values are handed on.
+
+    ``shared`` has the nodes of values that several readers share, each with the first of these; ``candidates`` the
+    layouts that a value may have, ``same`` those that have the same ones.
+    """
 
     reshards: Reshards
     strategies: Strategies
     nodes: list[Node] = field(default_factory=list)
     tables: dict[tuple[int, int], Costs] = field(default_factory=dict)
+    shared: dict[int, int] = field(default_factory=dict)
+    readers: dict[tuple[int, int], int] = field(default_factory=dict)
     levels: list[Level] = field(default_factory=list)
     candidates: dict[At, dict[Sharding, None]] = field(default_factory=dict)
     same: dict[At, At] = field(default_factory=dict)
 
     def node(self, node: Node) -> int:
+        """Adds a node, and gives its number."""
         self.nodes.append(node)
         return len(self.nodes) - 1
 
@@ -68,9 +75,14 @@ class Wiring:
             self.nodes[source.node].costs = self.nodes[source.node].costs + np.diagonal(full)
             return
         key = (source.node, target.node)
+        self.readers[min(key), max(key)] = self.shared.get(source.node, self.shared.get(target.node, target.node))
         if key[0] > key[1]:
             key, full = (key[1], key[0]), full.T
         self.tables[key] = self.tables[key] + full if key in self.tables else full
+
+    def reader(self, ends: tuple[int, int]) -> int:
+        """The node that asks for what an edge takes: the one that is handed a value, or the first of several."""
+        return self.readers[ends]
 
     def find(self, at: At) -> At:
         """The representative of the values that are laid out from the same candidates."""
@@ -106,6 +118,7 @@ class Level:
 
     @property
     def graph(self) -> Graph:
+        """The level's graph."""
         return self.program.graph
 
 
@@ -187,6 +200,7 @@ def _value_node(wiring: Wiring, level: Level, value: int, layouts: Sequence[Shar
 def _hand_on(wiring: Wiring, level: Level, pins: Mapping[int, Sharding]) -> None:
     """Connects every value of a level with what reads it, loops first laid out, then their insides."""
     loops = {p: _lay_out_loop(wiring, level, p, inner) for p, inner in level.inner.items()}
+    shared: dict[int, int] = field(default_factory=dict)
     readers: dict[tuple[int, bool], list[Port]] = {}
     for position, kernel in enumerate(level.program.kernels):
         if kernel.bodies:
@@ -201,7 +215,7 @@ def _hand_on(wiring: Wiring, level: Level, pins: Mapping[int, Sharding]) -> None
     for (value, narrow), ports in readers.items():
         known = level.graph.values[value]
         if known.shape and value in level.source:
-            _read(wiring, level, value, replace(known, dtype="bf16") if narrow else known, ports)
+            _read(wiring, level, value, ports, narrow=narrow)
     for position, inner in level.inner.items():
         op = level.graph.ops[level.program.kernels[position].ops[-1]]
         for number in inner:
@@ -209,11 +223,16 @@ def _hand_on(wiring: Wiring, level: Level, pins: Mapping[int, Sharding]) -> None
             _close(wiring, wiring.levels[number], op, level)
 
 
-def _read(wiring: Wiring, level: Level, value: int, known: Value, ports: Sequence[Port]) -> None:
-    """One reader takes a value from where it is made; several share what it is brought into."""
-    source = level.source[value]
+def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool) -> None:
+    """One reader takes a value from where it is made; several share what it is brought into.
+
+    ``narrow`` says that it is handed on as bfloat16.
+    """
+    source, known = level.source[value], level.graph.values[value]
+    known = replace(known, dtype="bf16") if narrow else known
     if len(ports) > 1 and len(set(source.layouts)) > 1:
         shared = _value_node(wiring, level, value)
+        wiring.shared[shared.node] = ports[0].node
         wiring.edge(source, shared, known, level.times)
         source = shared
     for port in ports:
@@ -254,8 +273,3 @@ def _connect(wiring: Wiring, level: Level, value: int, target: Port) -> None:
     source = level.source.get(value)
     if source is not None and source.node != target.node and level.graph.values[value].shape:
         wiring.edge(source, target, level.graph.values[value], level.times)
-
-
-def ports_of(level: Level) -> Iterator[tuple[int, Port]]:
-    """The values of a level that some node lays out."""
-    yield from level.source.items()

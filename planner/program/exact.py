@@ -1,0 +1,90 @@
+"""The exact price of a solution: the whole step laid out and priced as ``estimate`` does, and what the program missed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ...dsl.plan import Mesh
+from ..compute import Calibration
+from ..estimate.device_program import DeviceProgram, device_program
+from ..estimate.device_work import device_work
+from ..estimate.estimate import estimate
+from ..estimate.figures import Estimate
+from ..graph import Graph, Origin
+from ..topology import Machine
+from .decode import laid_out_step
+from .wiring import Level, Wiring
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exact:
+    """A solution's estimate. ``missed_s`` is what clusters of nodes take beyond their costs, each with its nodes."""
+
+    estimate: Estimate
+    missed_s: tuple[tuple[tuple[int, ...], float], ...]
+
+
+def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) -> Exact:
+    """Prices a solution whole.
+
+    Kernels of the whole may hold operations of several nodes: those form a cluster, whose seconds are compared with
+    what the program says of its nodes.
+    """
+    graph = _labelled(wiring, choices)
+    laid = device_program(graph, machine)
+    found = estimate(device_work(laid, machine), mesh, machine)
+    clusters = _Clusters(laid)
+    took: Counter[int] = Counter()
+    for kernel in found.kernels:
+        if kernel.counted:
+            took[clusters.of(kernel.origin)] += kernel.predicted_s * kernel.times
+    for collective in found.collectives:
+        took[clusters.of(collective.origin)] += collective.total_s
+    for node, seconds in _promised(wiring, choices):
+        took[clusters.root(node)] -= seconds
+    return Exact(estimate=found, missed_s=tuple((clusters.members(root), s) for root, s in took.items()))
+
+
+def _promised(wiring: Wiring, choices: Sequence[int]) -> Iterator[tuple[int, float]]:
+    """What the program says that each node takes: its own cost, and that of what is handed to it."""
+    for number, node in enumerate(wiring.nodes):
+        yield number, float(node.costs[choices[number]])
+    for ends, table in wiring.tables.items():
+        seconds = float(table[choices[ends[0]], choices[ends[1]]])
+        if seconds:
+            yield wiring.reader(ends), seconds
+
+
+def _labelled(wiring: Wiring, choices: Sequence[int]) -> Graph:
+    """The step laid out, each operation with the number of its node as its origin."""
+    return laid_out_step(wiring, choices, label=lambda node: Origin(source=str(node)))
+
+
+class _Clusters:
+    """Nodes whose operations are computed in one kernel."""
+
+    def __init__(self, laid: DeviceProgram):
+        self._parent: dict[int, int] = {}
+        for program, kernel, _ in laid.program.walk():
+            nodes = [_node(program.graph.ops[op].origin) for op in kernel.ops]
+            nodes = [node for node in nodes if node >= 0]
+            for node in nodes[1:]:
+                a, b = self.root(nodes[0]), self.root(node)
+                self._parent[max(a, b)] = min(a, b)
+
+    def root(self, node: int) -> int:
+        while self._parent.setdefault(node, node) != node:
+            node = self._parent[node]
+        return node
+
+    def of(self, origin: Origin) -> int:
+        return self.root(_node(origin))
+
+    def members(self, root: int) -> tuple[int, ...]:
+        return tuple(sorted(node for node in list(self._parent) if node >= 0 and self.root(node) == root))
+
+
+def _node(origin: Origin) -> int:
+    return int(origin.source) if origin.source is not None and origin.source.isdigit() else -1

@@ -1,0 +1,27 @@
+"""What a program's solution says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ..graph import Sharding
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was found. ``layouts`` are those of every named value (None: none were found).
+
+    ``objective_s`` is the exact price of the layouts, ``bound_s`` what no layouts of the program take less than,
+    ``peak_bytes`` a device's memory. ``rounds`` is how often the program was solved.
+    """
+
+    status: Status
+    objective_s: float
+    bound_s: float
+    peak_bytes: int = 0
+    layouts: Mapping[str, Sharding] | None = None
+    rounds: int = 0

@@ -1,0 +1,36 @@
+"""A solution by the paths of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..graph import Graph, Sharding
+from .decode import laid_out
+from .wiring import Wiring
+
+OPERAND = "/in"
+"""What follows the path of a value where one operand of the operation that makes it is laid out for it alone."""
+
+
+def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]:
+    """The layouts of arguments and results, of every value that has a path, and of operands that are read otherwise."""
+    found: dict[str, Sharding] = {}
+    for level in wiring.levels:
+        solved = laid_out(wiring, level, choices)
+        graph = level.graph
+        for path, value in (*_named(graph.names, graph.arguments), *_named(graph.result_names, graph.results)):
+            if value in solved.layouts:
+                found[path] = solved.layouts[value]
+        for number, op in enumerate(graph.ops):
+            path = op.origin.value
+            if path is None or number not in solved.nodes:
+                continue
+            found[path] = solved.layouts[op.results[0]]
+            for place, operand in enumerate(op.operands):
+                if (number, operand) in solved.wanted:
+                    found[f"{path}{OPERAND}{place}"] = solved.wanted[number, operand]
+    return found
+
+
+def _named(names: Sequence[str], values: Sequence[int]) -> Iterator[tuple[str, int]]:
+    return zip(names, values, strict=False)

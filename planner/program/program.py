@@ -1,0 +1,125 @@
+"""The program of a step on one mesh: built once, solved under limits, its costs held against the exact price.
+
+The costs of nodes and edges are those of kernels priced alone. A solution is then priced whole, as ``estimate`` does;
+what its kernels take together beyond their costs is added to the choices that it made, and the program is solved again
+until it promises what the exact price is.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...dsl.plan import Mesh
+from ..compute.speed import speed_of
+from ..estimate.limit import memory_limit
+from ..estimate.traffic import tariff
+from ..fusion import fuse
+from ..graph import Graph, Sharding
+from ..solver.arrays import starts
+from ..solver.problem import Problem, assemble
+from ..topology import Machine
+from .costs import Pricing
+from .found import Found
+from .reshards import Reshards
+from .rounds import PER_S, Rounds
+from .strategies import Strategies
+from .usage import local_bytes, with_memory
+from .wiring import Wiring, wire
+
+S_PER_BYTE = 1e-15
+"""What a byte of an argument costs, so that nothing is kept whole for no reason: a microsecond a gigabyte."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Program:
+    """The choices of a step on one mesh of one machine."""
+
+    wiring: Wiring
+    mesh: Mesh
+    machine: Machine
+    limit_bytes: int | None
+
+    def solve(
+        self,
+        *,
+        time_limit_s: float = 60.0,
+        seed: int = 0,
+        stop: Callable[[], bool] | None = None,
+        cutoff_s: float = math.inf,
+    ) -> Found:
+        """The layouts that take least and fit, found in the time; nothing above ``cutoff_s`` is looked for."""
+        return Rounds(self, time.monotonic() + time_limit_s, seed, stop, cutoff_s).run()
+
+    def problem(self, limit_bytes: int | None, extra_s: Sequence[NDArray[np.float64]]) -> Problem:
+        """The program as the solver reads it, its costs in picoseconds; without a limit memory is not counted.
+
+        ``extra_s`` is added to the costs of each node.
+        """
+        nodes = self.wiring.nodes
+        costs = [np.rint((node.costs + extra) * PER_S) for node, extra in zip(nodes, extra_s, strict=True)]
+        counts = np.array([len(node.costs) for node in nodes], np.int64)
+        ends = np.array(list(self.wiring.tables), np.int64).reshape(-1, 2)
+        tables = [np.rint(table * PER_S) for table in self.wiring.tables.values()]
+        plain = assemble(
+            name="program",
+            choice_start=starts(counts),
+            costs=np.concatenate([np.zeros(0), *costs]),
+            ends=ends,
+            table_start=starts(np.array([table.size for table in tables], np.int64)),
+            tables=np.concatenate([np.zeros(0), *map(np.ravel, tables)]),
+            resources=(),
+        )
+        return plain if limit_bytes is None else with_memory(self.wiring, plain, limit_bytes)
+
+
+def build(
+    graph: Graph,
+    mesh: Mesh,
+    machine: Machine,
+    *,
+    pins: Mapping[str, Sharding] | None = None,
+    returned: Mapping[str, str] | None = None,
+    limit_bytes: int | None = None,
+) -> Program:
+    """The program of a step's graph, every sharding of which is whole, on a mesh with its sizes.
+
+    ``pins`` are the layouts of values that are not to be chosen, by path; ``returned`` has the path of the argument that
+    a result comes back in the place of, by the result's. ``limit_bytes`` is the plan's own limit of a device's memory.
+    """
+    sizes = {axis: size or 1 for axis, size in mesh.sizes.items()}
+    prices = tariff(mesh, machine, {})
+    pricing = Pricing(machine=machine, speed=speed_of(machine.chip, None), tariff=prices, mesh=sizes)
+    numbers = dict(zip(graph.names, graph.arguments, strict=False))
+    results = dict(zip(graph.result_names, graph.results, strict=False))
+    program = fuse(graph)
+    named = {**numbers, **results, **_by_path(program.graph)}
+    wiring = wire(
+        program,
+        Strategies(pricing=pricing),
+        Reshards(mesh=sizes, tariff=prices),
+        pins={named[path]: layout for path, layout in (pins or {}).items() if path in named},
+        returned={results[r]: numbers[a] for r, a in (returned or {}).items() if r in results and a in numbers},
+    )
+    _prefer_small_arguments(wiring)
+    limit, _ = memory_limit(machine, limit_bytes)
+    return Program(wiring=wiring, mesh=mesh, machine=machine, limit_bytes=limit)
+
+
+def _by_path(graph: Graph) -> dict[str, int]:
+    return {op.origin.value: op.results[0] for op in graph.ops if op.origin.value is not None}
+
+
+def _prefer_small_arguments(wiring: Wiring) -> None:
+    top = wiring.levels[0]
+    for value in top.graph.arguments:
+        port = top.source[value]
+        node, known = wiring.nodes[port.node], top.graph.values[value]
+        node.costs = node.costs + S_PER_BYTE * np.array(
+            [local_bytes(known, layout, wiring.reshards.mesh) for layout in port.layouts], np.float64
+        )

@@ -1,0 +1,109 @@
+"""One search of a program: rounds of solving, and of learning what the solutions take exactly."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..solver.prepare import prepare
+from ..solver.solution import Solution
+from ..solver.solve import solve
+from .exact import Exact, exact
+from .found import Found, Status
+from .named import named_layouts
+
+if TYPE_CHECKING:
+    from .program import Program
+
+PER_S = 1e12
+"""The program's costs are whole picoseconds: then a proof of optimality is exact."""
+
+ROUNDS = 10
+ENOUGH = 1e-3
+Choices = NDArray[np.int64]
+
+
+class Rounds:
+    """The solutions of a program so far. ``extra_s`` is what was learnt of each choice beyond its cost."""
+
+    def __init__(self, program: Program, deadline: float, seed: int, stop: Callable[[], bool] | None, cutoff_s: float):
+        self.program = program
+        self.deadline, self.seed, self.stop, self.cutoff_s = deadline, seed, stop, cutoff_s
+        self.extra_s = [np.zeros(len(node.costs)) for node in program.wiring.nodes]
+        self.best: tuple[Exact, Choices] | None = None
+        self.bound_s = 0.0
+        self.count = 0
+        self.limit_bytes: int | None = None
+        self.infeasible = False
+
+    def run(self) -> Found:
+        """Solves without a limit on memory; if what is found does not fit, with it, lowered by what it missed."""
+        prepare(self.stop)
+        for _ in range(ROUNDS):
+            solution = self._solved()
+            if solution.choices is None:
+                self.infeasible = solution.status == "infeasible" and self.limit_bytes == self.program.limit_bytes
+                break
+            promised_s = solution.cost / PER_S
+            took = exact(self.program.wiring, solution.choices, self.program.mesh, self.program.machine)
+            fits = self._fits(took)
+            if fits and (self.best is None or took.estimate.step_time_s < self.best[0].estimate.step_time_s):
+                self.best = (took, solution.choices)
+            if self._ended() or (fits and self._agrees(took, promised_s)) or self.bound_s > self.cutoff_s:
+                break
+            self._learn(took, solution.choices)
+        return self._answer()
+
+    def _solved(self) -> Solution:
+        left = max(self.deadline - time.monotonic(), 0.1)
+        problem = self.program.problem(self.limit_bytes, self.extra_s)
+        found = solve(problem, time_limit_s=left, seed=self.seed, stop=self.stop)
+        self.count += 1
+        if self.limit_bytes in (None, self.program.limit_bytes):
+            self.bound_s = found.bound / PER_S
+        return found
+
+    def _fits(self, took: Exact) -> bool:
+        """Whether a solution fits; if not, the limit that the next is solved with."""
+        limit, peak = self.program.limit_bytes, took.estimate.peak_bytes
+        if limit is None or peak <= limit:
+            return True
+        self.limit_bytes = limit if self.limit_bytes is None else self.limit_bytes - (peak - limit)
+        return False
+
+    def _agrees(self, took: Exact, promised_s: float) -> bool:
+        return took.estimate.step_time_s <= promised_s * (1 + ENOUGH)
+
+    def _learn(self, took: Exact, choices: Choices) -> None:
+        """Adds what a cluster of nodes takes beyond their costs to the choices that were made, in proportion to them."""
+        nodes = self.program.wiring.nodes
+        for members, missed_s in took.missed_s:
+            if missed_s <= 0:
+                continue
+            costs = np.array([nodes[n].costs[choices[n]] for n in members]) + 1e-12
+            for number, share in zip(members, costs / costs.sum(), strict=True):
+                self.extra_s[number][choices[number]] += share * missed_s
+
+    def _ended(self) -> bool:
+        return time.monotonic() > self.deadline or (self.stop is not None and self.stop())
+
+    def _answer(self) -> Found:
+        if self.best is None:
+            status: Status = "infeasible" if self.infeasible else "unknown"
+            return Found(status=status, objective_s=math.inf, bound_s=self.bound_s, rounds=self.count)
+        took, choices = self.best
+        objective_s = took.estimate.step_time_s
+        bound_s = min(self.bound_s, objective_s)
+        return Found(
+            status="optimal" if bound_s >= objective_s * (1 - ENOUGH) else "feasible",
+            objective_s=objective_s,
+            bound_s=bound_s,
+            peak_bytes=took.estimate.peak_bytes,
+            layouts=named_layouts(self.program.wiring, choices),
+            rounds=self.count,
+        )

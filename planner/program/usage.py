@@ -1,0 +1,99 @@
+"""What the choices use of a device's memory, over the step: the rows of the program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..graph import Sharding, Value
+from ..partition.layout import local_shape
+from ..solver.arrays import starts
+from ..solver.problem import Problem
+from .wiring import Level, Wiring
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A value that a node lays out, from one point of the step to the one before another."""
+
+    level: int
+    value: int
+    begin: int
+    end: int
+
+
+def with_memory(wiring: Wiring, problem: Problem, limit_bytes: int) -> Problem:
+    """The problem with a row for each point of the step: what is live there stays within the limit."""
+    spans = list(_spans(wiring))
+    points = max((span.end for span in spans), default=0)
+    nodes, rows, usages = [], [], []
+    for span in spans:
+        level = wiring.levels[span.level]
+        port, value = level.source[span.value], level.graph.values[span.value]
+        if span.begin < span.end and value.shape:
+            nodes.append(port.node)
+            rows.append((span.begin, span.end))
+            usages.append(np.array([local_bytes(value, s, wiring.reshards.mesh) for s in port.layouts], np.int64))
+    none = np.zeros(0, np.int64)
+    return replace(
+        problem,
+        piece_nodes=np.array(nodes, np.int64),
+        piece_rows=np.array(rows, np.int64).reshape(-1, 2),
+        usage_start=starts(np.array([len(u) for u in usages], np.int64)),
+        usages=np.concatenate([none, *usages]),
+        limits=np.full(points, limit_bytes, np.int64),
+    )
+
+
+def local_bytes(value: Value, layout: Sharding, mesh: object) -> int:
+    """What one device holds of a value."""
+    return (math.prod(local_shape(value.shape, layout, mesh)) * value.bits + 7) // 8  # type: ignore[arg-type]
+
+
+def _spans(wiring: Wiring) -> Iterator[Span]:
+    """The values of all levels. Points are the kernels in order, those of a loop where it stands."""
+    begins: dict[int, tuple[int, int]] = {}
+    _number(wiring, wiring.levels[0], 0, begins)
+    for level in wiring.levels:
+        yield from _level_spans(wiring, level, begins)
+
+
+def _number(wiring: Wiring, level: Level, point: int, spans: dict[int, tuple[int, int]]) -> int:
+    """Gives each kernel its points; ``spans`` gets those of levels and, by ``-1 - id``, nothing else."""
+    first = point
+    for position in range(len(level.program.kernels)):
+        if position in level.inner:
+            for number in level.inner[position]:
+                point = _number(wiring, wiring.levels[number], point, spans)
+        else:
+            point += 1
+    spans[level.number] = (first, max(point, first + 1))
+    return max(point, first + 1)
+
+
+def _level_spans(wiring: Wiring, level: Level, begins: dict[int, tuple[int, int]]) -> Iterator[Span]:
+    point, end = begins[level.number]
+    made: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for position, kernel in enumerate(level.program.kernels):
+        until = point + 1
+        if position in level.inner:
+            until = max(begins[number][1] for number in level.inner[position])
+        for value in kernel.reads:
+            last[value] = until
+        for value in kernel.writes:
+            made[value] = point
+            last[value] = until
+        point = until
+    for value in level.graph.results:
+        last[value] = end
+    if level.number == 0:
+        for value in level.graph.arguments:
+            yield Span(0, value, 0, end)
+    loops = {value for position in level.inner for value in level.program.kernels[position].writes}
+    for value, begin in made.items():
+        if value in level.source:
+            yield Span(level.number, value, begin if value not in loops else begin, last[value])
