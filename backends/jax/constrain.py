@@ -20,8 +20,8 @@ from ...dsl.errors import Problem, listing, problem, raise_errors
 from .axis_order import Order, at_its_own_place, in_order
 
 Chooser = Callable[[JaxprEqn], NamedSharding | None]
-Results = Callable[[JaxprEqn], Sequence[tuple[int, str, NamedSharding]]]
-"""The results of an equation that are given shardings: position, path and sharding of each."""
+Given = Callable[[JaxprEqn], Sequence[tuple[int, str, NamedSharding]]]
+"""The results, or the operands, of an equation that are given shardings: position, path and sharding of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +42,18 @@ class Region:
 
 
 Replace = Callable[[JaxprEqn, Region | None], JaxprEqn | None]
-Follow = Callable[[JaxprEqn], Sequence[tuple[int, JaxprEqn]]]
-"""The equations, of one operand and one result, that take on results of an equation, by the result's position."""
+Beside = Callable[[JaxprEqn], Sequence[tuple[int, JaxprEqn]]]
+"""The equations, of one operand and one result, that go with results or operands of an equation, by their position."""
 
 
-def constrain(closed: ClosedJaxpr, choose: Chooser, results: Results, order: Order) -> ClosedJaxpr:
+def _nothing(_: JaxprEqn) -> Sequence[tuple[int, JaxprEqn]]:
+    return ()
+
+
+def constrain(closed: ClosedJaxpr, choose: Chooser, results: Given, operands: Given, order: Order) -> ClosedJaxpr:
     """``closed`` with a sharding constraint in place of each equation for which ``choose`` gives a sharding.
 
-    Another follows each of the ``results`` that have one.
+    Another follows each of the ``results`` that have one, and precedes each of the ``operands``.
     ``order`` is the order of axes that the program keeps to between them (``axis_order.py``).
     Raises ``PlanError`` (MW316) where a value inside a manual region would be split over the region's own axes.
     """
@@ -67,9 +71,14 @@ def constrain(closed: ClosedJaxpr, choose: Chooser, results: Results, order: Ord
         return None if taken or not region.is_free else _constraint(equation, _inside(sharding, region), order)
 
     def follow(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
-        return [(i, _after(equation, i, path, sharding, order)) for i, path, sharding in results(equation)]
+        made = equation.outvars
+        return [(i, _beside(equation, made[i], path, to, order)) for i, path, to in results(equation)]
 
-    rewritten = rewrite(closed, replace, follow)
+    def precede(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
+        read = equation.invars
+        return [(i, _beside(equation, read[i], path, to, order)) for i, path, to in operands(equation)]
+
+    rewritten = rewrite(closed, replace, follow, precede)
     raise_errors(problems.values())
     return rewritten
 
@@ -85,21 +94,24 @@ def _inside(sharding: NamedSharding, region: Region) -> NamedSharding:
     return NamedSharding(region.mesh, sharding.spec) if same else sharding
 
 
-def rewrite(closed: ClosedJaxpr, replace: Replace, follow: Follow = lambda _: ()) -> ClosedJaxpr:
+def rewrite(
+    closed: ClosedJaxpr, replace: Replace, follow: Beside = _nothing, precede: Beside = _nothing
+) -> ClosedJaxpr:
     """``closed`` with the equation that ``replace`` gives in place of each, also in jaxprs inside; None keeps it.
 
     What ``follow`` gives for an equation of ``closed`` stands after it, and its results are read in place of the
-    equation's own.
+    equation's own; what ``precede`` gives stands before it, and the equation reads its results.
     """
-    return _Rewriter(replace, follow).closed(closed)
+    return _Rewriter(replace, follow, precede).closed(closed)
 
 
 class _Rewriter:
     """One pass over a jaxpr and those inside it; a jaxpr used twice is rewritten once and stays shared."""
 
-    def __init__(self, replace: Replace, follow: Follow, region: Region | None = None):
+    def __init__(self, replace: Replace, follow: Beside, precede: Beside, region: Region | None = None):
         self.replace = replace
         self.follow = follow
+        self.precede = precede
         self.region = region
         self.done: dict[int, tuple[Any, Any]] = {}  # by id; the original is kept alive beside its rewriting
 
@@ -117,16 +129,21 @@ class _Rewriter:
         return self.done[id(jaxpr)][1]  # type: ignore[no-any-return]
 
     def equations(self, equation: JaxprEqn) -> list[JaxprEqn]:
-        """What stands in the place of an equation: it, or another, and what follows it."""
-        rewritten, followers = self.equation(equation), self.follow(equation)
-        if not followers:
+        """What stands in the place of an equation: it, or another, with what goes before it and after."""
+        rewritten, leaders, followers = self.equation(equation), self.precede(equation), self.follow(equation)
+        if not leaders and not followers:
             return [rewritten]
+        read, before = list(rewritten.invars), []
+        for position, leader in leaders:
+            new = Var(read[position].aval)
+            before.append(leader.replace(invars=[read[position]], outvars=[new]))
+            read[position] = new
         made, after = list(rewritten.outvars), []
         for position, follower in followers:
             new = Var(made[position].aval)
             after.append(follower.replace(invars=[new], outvars=[made[position]]))
             made[position] = new
-        return [rewritten.replace(outvars=made), *after]
+        return [*before, rewritten.replace(invars=read, outvars=made), *after]
 
     def equation(self, equation: JaxprEqn) -> JaxprEqn:
         other = self.replace(equation, self.region)
@@ -144,7 +161,7 @@ class _Rewriter:
         abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
         types = dict.fromkeys(equation.params["newly_manual_axes"], AxisType.Manual)
         region = Region(mesh=abstract.update_axis_types(types))
-        inner = _Rewriter(self.replace, self.follow, region).value(equation.params["jaxpr"])
+        inner = _Rewriter(self.replace, self.follow, self.precede, region).value(equation.params["jaxpr"])
         return equation.replace(params=equation.params | {"jaxpr": inner})  # type: ignore[no-any-return]
 
     def value(self, value: Any) -> Any:
@@ -166,10 +183,10 @@ def _constraint(equation: JaxprEqn, sharding: NamedSharding, order: Order) -> Ja
     )
 
 
-def _after(equation: JaxprEqn, position: int, path: str, sharding: NamedSharding, order: Order) -> JaxprEqn:
-    """The equation of ``with_sharding_constraint`` on a result, written where that was."""
+def _beside(equation: JaxprEqn, variable: Any, path: str, sharding: NamedSharding, order: Order) -> JaxprEqn:
+    """The equation of ``with_sharding_constraint`` on a result or an operand, written where the equation was."""
     info = equation.source_info
-    return _constraining(equation.outvars[position].aval, sharding, order).replace(  # type: ignore[no-any-return]
+    return _constraining(variable.aval, sharding, order).replace(  # type: ignore[no-any-return]
         source_info=info.replace(name_stack=info.name_stack.extend(path))
     )
 
@@ -185,7 +202,7 @@ def _constraining(aval: Any, sharding: NamedSharding, order: Order) -> JaxprEqn:
         place = functools.partial(at_its_own_place, sharding=sharding, order=order)
         traced = jax.make_jaxpr(place if plain else jax.jit(place))(abstract)
     (constraint,) = traced.jaxpr.eqns
-    return constraint
+    return constraint  # type: ignore[no-any-return]
 
 
 def _named(equation: JaxprEqn) -> JaxprEqn:

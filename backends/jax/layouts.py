@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from ...dsl.rule_matches import OPS
 from ...dsl.tensors import Layout, Tensor
 from ...planner import device_order
 from .annotate import mark_p
-from .constrain import Chooser, Results
+from .constrain import Chooser, Given
 from .fingerprint import changes
 from .shardings import DeviceMesh
 from .trace import IN_PLACE, Traced, abstract_tensor, value_names
@@ -58,15 +58,22 @@ class StepLayouts:
 
         return choose
 
-    def of_results(self, placed: DeviceMesh) -> Results:
+    def of_results(self, placed: DeviceMesh) -> Given:
         """Which shardings the plan gives to results of equations that have no name of the model's."""
-        values, given = self.traced.values, self.values(placed)
+        return self._given(placed, lambda: self.traced.values.of_equation)
 
-        def results(equation: JaxprEqn) -> list[tuple[int, str, NamedSharding]]:
-            named = values.of_equation.get(id(equation), ())
-            return [(position, path, given[path]) for position, path in named if path in given]
+    def of_operands(self, placed: DeviceMesh) -> Given:
+        """Which shardings the plan gives to operands of products, for these alone."""
+        return self._given(placed, lambda: self.traced.values.read_by_equation)
 
-        return results if given else lambda _: ()
+    def _given(self, placed: DeviceMesh, named: Callable[[], Mapping[int, tuple[tuple[int, str], ...]]]) -> Given:
+        given = self.values(placed)
+        known = named() if given else {}
+
+        def shardings(equation: JaxprEqn) -> list[tuple[int, str, NamedSharding]]:
+            return [(i, path, given[path]) for i, path in known.get(id(equation), ()) if path in given]
+
+        return shardings
 
     def values(self, placed: DeviceMesh) -> dict[str, NamedSharding]:
         """The shardings of the computed values (``ops/...``) that are not left to propagation, by path."""
@@ -99,6 +106,17 @@ def step_layouts(plan: Plan, traced: Traced) -> StepLayouts:
     problems += [problem("MW303", plan.mesh.place, holes=listing(holes(plan)))] if holes(plan) else []
     raise_errors(problems)
     return StepLayouts(traced=traced, resolution=resolution, in_place=in_place)
+
+
+def unlaid(plan: Plan, traced: Traced) -> StepLayouts:
+    """Layouts that say nothing but what the model itself assigns in place.
+
+    Raises ``PlanError`` for what is wrong there, or with the mesh.
+    """
+    in_place, problems = _in_place(plan, traced)
+    raise_errors([*problems, *device_order.check(plan)])
+    bare = replace(plan, rules=(), remat=None, result=None)
+    return StepLayouts(traced=traced, resolution=resolve(bare, traced.tensors), in_place=in_place)
 
 
 def check(plan: Plan, traced: Traced) -> list[Problem]:

@@ -47,7 +47,8 @@ def planned(
     """
     placed = replace(placed, order=common_order(placed.mesh.axis_names, layouts.shardings(placed)))
     donated = layouts.traced.donated if donate_argnums is None else donate_argnums
-    jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed), layouts.of_results(placed), placed.order)
+    given = layouts.of_results(placed), layouts.of_operands(placed)
+    jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed), *given, placed.order)
     jitted = _jitted(jaxpr, layouts, placed, donated)
     if not _convolves_wrongly(jitted, jaxpr, layouts.traced, placed, platform):
         return Planned(jitted=jitted, layouts=layouts, placed=placed)
@@ -77,7 +78,7 @@ def _convolves_wrongly(
 def _jitted(jaxpr: ClosedJaxpr, layouts: StepLayouts, placed: DeviceMesh, donated: Any) -> Any:
     return jax.jit(
         _planned_step(jaxpr, layouts, placed),
-        in_shardings=_argument_shardings(layouts, placed),
+        in_shardings=argument_shardings(layouts, placed),
         out_shardings=_result_shardings(layouts, placed),
         donate_argnums=donated,
     )
@@ -112,7 +113,7 @@ def _one_inside(leaf: Any, layout: Layout, placed: DeviceMesh) -> Any:
     return leaf
 
 
-def _argument_shardings(layouts: StepLayouts, placed: DeviceMesh) -> Any:
+def argument_shardings(layouts: StepLayouts, placed: DeviceMesh) -> Any:
     """Over devices JAX itself replicates the scalars of which nothing is said; over an abstract mesh this does."""
     tensors = layouts.traced.arguments
     shardings = edge_shardings(layouts, placed, tensors)

@@ -2,8 +2,9 @@
 
 ``ops/<function>/[grad/|remat/]<name>.<site>[/<turn>]``: the function of the model in which it is written, the primitive
 or the jitted function that makes it, which place in that function it is, in program order, and which repetition of that
-place (unrolled layers) where there are several. Of several results each has its number: ``ops/loss/scan.0.1``. Nothing
-in a path depends on devices, nor on how long a loop runs.
+place (unrolled layers) where there are several. Of several results each has its number: ``ops/loss/scan.0.1``. An
+operand of a matrix product, as that product alone reads it, has the product's place: ``ops/loss/dot_general.0.in1``.
+Nothing in a path depends on devices, nor on how long a loop runs.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import Any
 
 import numpy as np
 from jax._src.core import DropVar
-from jax._src.lib import xla_client
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax._src.lib import xla_client  # type: ignore[attr-defined]
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from ...dsl.rule_matches import OPS
 from ...dsl.tensors import Tensor
@@ -33,6 +34,9 @@ ENTERED = {*CALLS, *LOOPS}
 """The equations whose jaxprs compute values of the step; those of others, as of a kernel or a sum, do not."""
 
 LEFT_OUT = ("cond_jaxpr", "fwd_jaxpr_thunk", "jvp_jaxpr_fun")
+PRODUCTS = ("dot_general", "conv_general_dilated")
+"""The equations whose operands have paths of their own."""
+
 SAME = {mark_p.name, barrier_p.name, "name", "sharding_constraint"}
 """The equations whose result is their operand."""
 
@@ -74,12 +78,19 @@ class Around:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """A result of an equation: its path but for the turn, and that."""
+    """A result of an equation, or an operand as it reads it: its path but for the turn, and that."""
 
     equation: JaxprEqn
-    result: int
+    position: int
     stem: str
     turn: int
+    is_operand: bool = False
+
+    @property
+    def aval(self) -> Any:
+        """The value's shape and dtype."""
+        variables = self.equation.invars if self.is_operand else self.equation.outvars
+        return variables[self.position].aval
 
 
 class Values:
@@ -97,21 +108,30 @@ class Values:
     @cached_property
     def by_path(self) -> Mapping[str, Tensor]:
         """The tensors by their paths."""
-        return {path: _tensor(path, e.outvars[i].aval) for e, i, path in self._paths}
+        return {path: _tensor(path, found.aval) for path, found in self._paths}
 
     @cached_property
     def of_equation(self) -> Mapping[int, tuple[tuple[int, str], ...]]:
         """By the ``id`` of an equation, the positions and paths of its results that have one."""
+        return self._by_equation(operands=False)
+
+    @cached_property
+    def read_by_equation(self) -> Mapping[int, tuple[tuple[int, str], ...]]:
+        """By the ``id`` of an equation, the positions and paths of its operands that have one."""
+        return self._by_equation(operands=True)
+
+    def _by_equation(self, *, operands: bool) -> Mapping[int, tuple[tuple[int, str], ...]]:
         found: dict[int, tuple[tuple[int, str], ...]] = {}
-        for equation, position, path in self._paths:
-            found[id(equation)] = (*found.get(id(equation), ()), (position, path))
+        for path, each in self._paths:
+            if each.is_operand == operands:
+                found[id(each.equation)] = (*found.get(id(each.equation), ()), (each.position, path))
         return found
 
     @cached_property
-    def _paths(self) -> list[tuple[JaxprEqn, int, str]]:
+    def _paths(self) -> list[tuple[str, _Found]]:
         found = list(_Walk(self._jaxpr.jaxpr).run(self._step_name))
         turns = Counter(each.stem for each in found)
-        return [(f.equation, f.result, f"{f.stem}/{f.turn}" if turns[f.stem] > 1 else f.stem) for f in found]
+        return [(f"{f.stem}/{f.turn}" if turns[f.stem] > 1 else f.stem, f) for f in found]
 
 
 def _tensor(path: str, aval: Any) -> Tensor:
@@ -159,11 +179,14 @@ class _Walk:
         self.turns[stem] += 1
         for i in named:
             own = f"{stem}.{i}" if len(equation.outvars) > 1 else stem
-            yield _Found(equation=equation, result=i, stem=own, turn=turn)
+            yield _Found(equation=equation, position=i, stem=own, turn=turn)
+        for i, variable in enumerate(equation.invars if equation.primitive.name in PRODUCTS else ()):
+            if not isinstance(variable, Literal) and variable.aval.shape:
+                yield _Found(equation=equation, position=i, stem=f"{stem}.in{i}", turn=turn, is_operand=True)
 
     def _place(self, equation: JaxprEqn) -> Place | None:
         """Where an equation is written; None where nothing but JAX's own code is known of it."""
-        traceback = equation.source_info.traceback
+        traceback: Any = equation.source_info.traceback
         if traceback is None:
             return None
         if traceback not in self.places:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from ..graph import Graph, Sharding
 from .decode import laid_out
 from .wiring import Wiring
 
-OPERAND = "/in"
-"""What follows the path of a value where one operand of the operation that makes it is laid out for it alone."""
+TURN = re.compile(r"(.*)/(\d+)$")
+
+
+def operand_path(path: str, position: int) -> str:
+    """The path of an operand of the operation that makes the value at ``path``, as it reads it."""
+    turn = TURN.match(path)
+    return f"{path}.in{position}" if turn is None else f"{turn[1]}.in{position}/{turn[2]}"
 
 
 def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]:
@@ -28,7 +34,7 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
             found[path] = solved.layouts[op.results[0]]
             for place, operand in enumerate(op.operands):
                 if (number, operand) in solved.wanted:
-                    found[f"{path}{OPERAND}{place}"] = solved.wanted[number, operand]
+                    found[operand_path(path, place)] = solved.wanted[number, operand]
     return found
 
 
