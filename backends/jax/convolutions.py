@@ -34,8 +34,17 @@ def is_convolution(equation: JaxprEqn) -> bool:
 
 def partitioned_wrongly(lowered: Any, mesh: Mesh | AbstractMesh) -> bool:
     """Whether the partitioner may get some convolution of this lowered step (``jax.stages.Lowered``) wrong."""
+    return _has_two_axes(mesh) and not are_safe(convolution_layouts(lowered), mesh)
+
+
+def are_safe(layouts: Sequence[ConvolutionLayout], mesh: Mesh | AbstractMesh) -> bool:
+    """Whether the partitioner gets all convolutions of these layouts right."""
     used = {name for name, size in mesh.shape.items() if size > 1}
-    return len(used) > 1 and not all(_is_safe(layout, used) for layout in convolution_layouts(lowered))
+    return not _has_two_axes(mesh) or all(_is_safe(layout, used) for layout in layouts)
+
+
+def _has_two_axes(mesh: Mesh | AbstractMesh) -> bool:
+    return bool(sum(size > 1 for size in mesh.shape.values()) > 1)
 
 
 def _is_safe(layout: ConvolutionLayout, used: set[str]) -> bool:

@@ -17,13 +17,17 @@ from ...planner.estimate.estimate import estimate as estimated
 from ...planner.estimate.figures import Estimate
 from ...planner.topology import Machine, physical
 from .compiled import Argument
-from .graph_cache import GraphCache, Known
+from .graph_cache import GraphCache, Known, StepCache
 from .layouts import step_layouts
-from .lowered.step_graph import step_graph
+from .step_drafts import StepDrafts
 from .trace import Traced, trace
 from .workload import PyTree, Step
 
+MAX_DRAFTS = 4
+"""Of how many forms of arguments a step's drafts are kept."""
+
 _GRAPHS = GraphCache()
+_DRAFTS: StepCache[StepDrafts] = StepCache(MAX_DRAFTS)
 
 
 def estimate(
@@ -79,7 +83,7 @@ def _known(
     order = device_numbers(plan.mesh, machine).tobytes()
     known = _GRAPHS.get(step, key, order)
     if known is None:
-        read = step_graph(plan, step, args, donate_argnums=donate_argnums)
+        read = drafts_of(step, args, donate_argnums).step_graph(plan, step, args)
         names_devices = bool(read.layouts.device_assignments)
         known = Known(
             graph=read.graph,
@@ -92,6 +96,16 @@ def _known(
     return known
 
 
+def drafts_of(step: Step, args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None = None) -> StepDrafts:
+    """The drafts of a step with arguments of this form, kept as long as the step lives."""
+    key = _form(args, donate_argnums)
+    known = _DRAFTS.find(step, key)
+    if known is None:
+        known = StepDrafts(donate_argnums)
+        _DRAFTS.put(step, key, known)
+    return known
+
+
 def argument_kinds(traced: Traced) -> dict[str, str]:
     """What each argument of a step is for, by its path."""
     returned = {tensor.returns for tensor in traced.results}
@@ -101,11 +115,16 @@ def argument_kinds(traced: Traced) -> dict[str, str]:
 
 def _key(plan: Plan, machine: Machine, args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None) -> Hashable:
     """What a step's graph depends on: its arguments, and all that the plan says of tensors and axes."""
+    said = (tuple(plan.mesh.sizes.items()), plan.rules, plan.remat, machine.platform, repr(plan.result))
+    return _form(args, donate_argnums), said
+
+
+def _form(args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None) -> Hashable:
+    """What a step's traces depend on."""
     leaves, structure = jax.tree.flatten(tuple(args))
     forms = tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf))), _is_weak(leaf)) for leaf in leaves)
-    said = (tuple(plan.mesh.sizes.items()), plan.rules, plan.remat, machine.platform, repr(plan.result))
     donated = tuple(donate_argnums) if isinstance(donate_argnums, Sequence) else donate_argnums
-    return structure, forms, said, donated
+    return structure, forms, donated
 
 
 def _is_weak(leaf: PyTree) -> bool:

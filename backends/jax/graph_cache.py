@@ -6,6 +6,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from ...planner.compute import Calibration
 from ...planner.estimate.device_program import DeviceProgram, device_program
@@ -13,6 +14,8 @@ from ...planner.estimate.device_work import DeviceWork, device_work
 from ...planner.graph import Graph
 from ...planner.partition.target import Target, target
 from ...planner.topology import Machine
+
+T = TypeVar("T")
 
 MAX_GRAPHS = 32
 
@@ -49,32 +52,42 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphCache:
-    """For each step (held weakly) its last graphs, by what they depend on: arguments and layouts, not the machine.
+class StepCache(Generic[T]):
+    """For each step (held weakly) the last things that were made of it, by what they depend on; no more than ``most``.
 
     A step that cannot be held weakly, or compared by its identity or value, is not kept.
     """
 
-    by_step: weakref.WeakKeyDictionary[object, OrderedDict[Hashable, Known]] = field(
+    most: int = MAX_GRAPHS
+    by_step: weakref.WeakKeyDictionary[object, OrderedDict[Hashable, T]] = field(
         default_factory=weakref.WeakKeyDictionary
     )
 
-    def get(self, step: object, key: Hashable, order: bytes) -> Known | None:
-        """The graph that was kept, if it holds for this device order."""
+    def find(self, step: object, key: Hashable) -> T | None:
+        """What was kept."""
         try:
-            kept = self.by_step[step]
+            return self.by_step[step].get(key)
         except (KeyError, TypeError):
             return None
-        known = kept.get(key)
-        return known if known is not None and known.order in (None, order) else None
 
-    def put(self, step: object, key: Hashable, known: Known) -> None:
-        """Keeps a graph, in place of the oldest where there are many."""
+    def put(self, step: object, key: Hashable, known: T) -> None:
+        """Keeps something, in place of the oldest where there is much."""
         try:
             kept = self.by_step.setdefault(step, OrderedDict())
         except TypeError:
             return
         kept.pop(key, None)
         kept[key] = known
-        while len(kept) > MAX_GRAPHS:
+        while len(kept) > self.most:
             kept.popitem(last=False)
+
+
+class GraphCache(StepCache[Known]):
+    """The last graphs of steps, by what they depend on: arguments and layouts, not the machine."""
+
+    __slots__ = ()
+
+    def get(self, step: object, key: Hashable, order: bytes) -> Known | None:
+        """The graph that was kept, if it holds for this device order."""
+        known = self.find(step, key)
+        return known if known is not None and known.order in (None, order) else None

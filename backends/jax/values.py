@@ -180,7 +180,8 @@ class _Walk:
         for i in named:
             own = f"{stem}.{i}" if len(equation.outvars) > 1 else stem
             yield _Found(equation=equation, position=i, stem=own, turn=turn)
-        for i, variable in enumerate(equation.invars if equation.primitive.name in PRODUCTS else ()):
+        read: list[Any] = equation.invars if equation.primitive.name in PRODUCTS else []
+        for i, variable in enumerate(read):
             if not isinstance(variable, Literal) and variable.aval.shape:
                 yield _Found(equation=equation, position=i, stem=f"{stem}.in{i}", turn=turn, is_operand=True)
 

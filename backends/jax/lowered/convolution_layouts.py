@@ -27,7 +27,11 @@ class ConvolutionLayout:
 
 def convolution_layouts(lowered: Any) -> list[ConvolutionLayout]:
     """The layouts that propagation gives to the convolutions of a lowered step (``jax.stages.Lowered``)."""
-    module = propagated(lowered)
+    return layouts_of_module(propagated(lowered))
+
+
+def layouts_of_module(module: Any) -> list[ConvolutionLayout]:
+    """The layouts of the convolutions of a propagated module."""
     with module.context:
         return [_layout(op) for op in _operations(module) if op.operation.name == "stablehlo.convolution"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -27,6 +28,12 @@ class Reading:
         self._per_value: dict[Any, tuple[Sharding, ...]] = {}
         self._types: dict[Any, tuple[tuple[int, ...], str]] = {}
         self._values: dict[tuple[Any, Sharding | None], Value] = {}
+
+    def over(self, mesh: Mapping[str, int]) -> Reading:
+        """The same, for a module of the same context over another mesh: what is read of either is known to both."""
+        other = copy(self)
+        other.mesh = mesh
+        return other
 
     def value(self, kind: Any, sharding: Sharding | None) -> Value:
         """A value of this MLIR type; without a sharding it is whole everywhere."""

@@ -49,13 +49,22 @@ def step_graph(
     Needs neither the plan's devices nor its compiler. ``args`` and donation are as ``apply`` has them.
     Raises ``PlanError`` with every problem of the plan, or where JAX cannot lower the step for its machine (MW413).
     """
-    layouts = step_layouts(plan, trace(step, args, plan.remat))
+    return laid_out_graph(plan, step_layouts(plan, trace(step, args, plan.remat)), donate_argnums)
+
+
+def laid_out_graph(plan: Plan, layouts: StepLayouts, donate_argnums: int | Sequence[int] | None = None) -> StepGraph:
+    """The graph of a step with the layouts that a complete plan gives it. Raises ``PlanError`` (MW413)."""
     placed = abstract_mesh(plan, layouts.device_assignments)
-    platform = physical(plan.topology).platform if plan.topology else jax.default_backend()
+    platform = platform_of(plan)
     with lowering(plan):
         found = planned(layouts, placed, donate_argnums, platform)
         lowered = found.lower(platform)
     return StepGraph(graph=graph_of(lowered, found, tpu=platform == "tpu"), layouts=layouts, notes=found.notes)
+
+
+def platform_of(plan: Plan) -> str:
+    """The platform that a plan's step is lowered for."""
+    return physical(plan.topology).platform if plan.topology else jax.default_backend()
 
 
 @contextmanager

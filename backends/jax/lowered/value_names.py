@@ -6,7 +6,7 @@ several named values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -44,6 +44,17 @@ def name_value(value: Any, path: str) -> None:
     if value.result_number not in names:
         names[value.result_number] = path
         operation.location = with_names(without_names(operation.location), names)
+
+
+def name_once(operations: Iterable[Any]) -> None:
+    """Leaves each path to the first of several operations that make one value, as copies of constants do."""
+    seen: set[str] = set()
+    for operation in operations:
+        names = value_names(operation.location)
+        kept = {number: path for number, path in names.items() if path not in seen}
+        if len(kept) < len(names):
+            operation.location = with_names(without_names(operation.location), kept)
+        seen.update(kept.values())
 
 
 def pass_names(operation: Any, values: Any) -> None:

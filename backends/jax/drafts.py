@@ -1,0 +1,74 @@
+"""A step as the planner's search asks of it: its tensors, its graph before any layout, the price of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from ...dsl.plan import Plan, Remat
+from ...dsl.tensors import Tensor
+from ...planner.compute import Calibration
+from ...planner.estimate.figures import Estimate
+from ...planner.graph import Graph
+from .estimate import drafts_of, estimate
+from .trace import Traced
+from .workload import PyTree, Step
+
+POLICIES = ("full", "dots")
+
+
+class Drafts:
+    """A step and its abstract arguments (``planner.search.Workload``). Donation and calibration are ``estimate``'s.
+
+    Raises ``PlanError`` as tracing does.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        args: Sequence[PyTree],
+        *,
+        donate_argnums: int | Sequence[int] | None = None,
+        calibration: Calibration | None = None,
+    ):
+        self._step = step
+        self._args = tuple(args)
+        self._donate_argnums = donate_argnums
+        self._calibration = calibration
+        self._drafts = drafts_of(step, self._args, donate_argnums)
+
+    def traced(self, remat: Remat | None = None) -> Traced:
+        """The step as traced for a remat policy."""
+        return self._drafts.traced(self._step, self._args, remat)
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Everything that a plan without remat can name, the values under ``ops/`` among it."""
+        return self.tensors_under(None)
+
+    def tensors_under(self, remat: Remat | None) -> tuple[Tensor, ...]:
+        """Everything that a plan with this remat policy can name: with one the step computes other values."""
+        traced = self.traced(remat)
+        return traced.tensors + traced.values.tensors
+
+    @cached_property
+    def remat_policies(self) -> tuple[str, ...]:
+        """The policies worth trying; ``none`` alone where the step marks no blocks."""
+        own = self.traced().num_remat_blocks
+        marks = self.traced(Remat(policy="full")).num_remat_blocks > own
+        return ("none", *POLICIES) if marks else ("none",)
+
+    def graph(self, plan: Plan) -> Graph:
+        """The step's graph before a plan lays it out: every sharding whole, over the plan's mesh.
+
+        The operation that makes a value has its path as ``origin.value``. Of the plan only the mesh, the remat policy
+        and the platform of its topology matter. What the step assigns in place stands as ``sharding_constraint``, what
+        it maps itself as ``manual_computation``. Raises ``PlanError`` where it cannot be lowered (MW413).
+        """
+        return self._drafts.unlaid(plan, self._step, self._args)
+
+    def estimate(self, plan: Plan) -> Estimate:
+        """What ``estimate`` says of a complete plan. Raises ``PlanError`` as that does."""
+        return estimate(
+            plan, self._step, self._args, donate_argnums=self._donate_argnums, calibration=self._calibration
+        )

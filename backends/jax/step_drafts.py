@@ -1,0 +1,126 @@
+"""A step's traces and drafts, by which it is laid out anew in a fraction of the time that lowering it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+
+from ...dsl.plan import Plan, Remat
+from ...dsl.rule_matches import names_values
+from ...planner.graph import Graph
+from .axis_order import common_order, in_order
+from .convolutions import are_safe, is_convolution
+from .layouts import StepLayouts, step_layouts, unlaid
+from .lowered.convolution_layouts import layouts_of_module
+from .lowered.draft import Draft, operations
+from .lowered.propagation import propagate, split_constants
+from .lowered.reading import Reading
+from .lowered.step_graph import StepGraph, laid_out_graph, lowering, platform_of, read_graph
+from .lowered.value_names import name_once
+from .shardings import DeviceMesh, abstract_mesh
+from .trace import Traced, equations, trace
+from .workload import PyTree, Step
+
+
+class StepDrafts:
+    """What is known of one step with one form of arguments, and not held by the step itself: it is given each time."""
+
+    def __init__(self, donate_argnums: int | Sequence[int] | None = None):
+        self._donate_argnums = donate_argnums
+        self._traced: dict[Hashable, Traced] = {}
+        self._drafts: dict[Hashable, tuple[Draft, Reading]] = {}
+
+    def traced(self, step: Step, args: Sequence[PyTree], remat: Remat | None) -> Traced:
+        """The step as traced for a remat policy, without the step."""
+        if remat not in self._traced:
+            self._traced[remat] = replace(trace(step, args, remat), step=_named_as(step))
+        return self._traced[remat]
+
+    def step_graph(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> StepGraph:
+        """``lowered.step_graph``'s answer. Raises ``PlanError`` as that does."""
+        layouts = step_layouts(plan, self.traced(step, args, plan.remat))
+        graph = self._from_draft(plan, layouts)
+        if graph is None:
+            return laid_out_graph(plan, layouts, self._donate_argnums)
+        return StepGraph(graph=graph, layouts=layouts, notes=())
+
+    def unlaid(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> Graph:
+        """The graph before a plan lays it out: every value whole, and named by its path where it has one.
+
+        Of the plan only mesh, platform and remat policy count; what the step itself lays out stays as it says.
+        Raises ``PlanError`` where JAX cannot lower the step (MW413), or the mesh is impossible.
+        """
+        layouts = unlaid(plan, self.traced(step, args, plan.remat))
+        placed = abstract_mesh(plan, layouts.device_assignments)
+        draft, reading = self._draft(plan, layouts.traced, placed, values=True, exact=True)
+        module = draft.unlaid(layouts, placed)
+        split_constants(module)
+        with module.context:
+            name_once(operations(module))
+        return read_graph(module, layouts.traced, reading.over(dict(placed.mesh.shape)))
+
+    def _from_draft(self, plan: Plan, layouts: StepLayouts) -> Graph | None:
+        """The graph of a laid out draft; None where only the whole way gives what ``apply`` would compile."""
+        traced, placed = layouts.traced, abstract_mesh(plan, layouts.device_assignments)
+        placed = replace(placed, order=common_order(placed.mesh.axis_names, layouts.shardings(placed)))
+        if placed.mesh.size == 1 or layouts.device_assignments or _is_reordered_or_padded(layouts, placed):
+            return None
+        convolves = any(map(is_convolution, equations(traced.jaxpr.jaxpr)))
+        if convolves and platform_of(plan) != "tpu":
+            return None
+        draft, reading = self._draft(plan, traced, placed, values=names_values(plan.rules))
+        if not draft.is_layable:
+            return None
+        module = draft.laid_out(layouts, placed)
+        propagate(module)
+        if convolves and not are_safe(layouts_of_module(module), placed.mesh):
+            return None
+        return read_graph(module, traced, reading.over(dict(placed.mesh.shape)))
+
+    def _draft(
+        self, plan: Plan, traced: Traced, placed: DeviceMesh, *, values: bool, exact: bool = False
+    ) -> tuple[Draft, Reading]:
+        """The draft for a plan's platform and remat policy, made now or before.
+
+        One with places for values serves where none are needed too. With ``exact`` it is lowered over the plan's own
+        mesh where the step speaks of meshes itself.
+        """
+        platform, sizes = platform_of(plan), tuple(placed.mesh.shape.items())
+        for kind in (True, values):
+            known = self._drafts.get((plan.remat, platform, kind)) or self._drafts.get(
+                (plan.remat, platform, kind, sizes)
+            )
+            if known and (known[0].is_layable or not exact or known[1].mesh == dict(sizes)):
+                return known
+        with lowering(plan):
+            draft = Draft(traced, self._donated(traced), placed, platform, values=values)
+        key = (plan.remat, platform, values) if draft.is_layable else (plan.remat, platform, values, sizes)
+        self._drafts[key] = draft, Reading(dict(sizes))
+        return self._drafts[key]
+
+    def _donated(self, traced: Traced) -> list[int]:
+        """The numbers of the donated leaves of the arguments."""
+        said = traced.donated if self._donate_argnums is None else self._donate_argnums
+        chosen = [said] if isinstance(said, int) else list(said)
+        numbered = jax.tree.unflatten(traced.in_tree, range(traced.in_tree.num_leaves))
+        return [leaf for number in chosen for leaf in jax.tree.leaves(numbered[number])]
+
+
+def _is_reordered_or_padded(layouts: StepLayouts, placed: DeviceMesh) -> bool:
+    edges = (*layouts.traced.arguments, *layouts.traced.results)
+    return any(in_order(sharding, placed.order) is not None for sharding in layouts.shardings(placed)) or any(
+        placed.is_padded(layouts.of(tensor), tensor.shape) for tensor in edges
+    )
+
+
+def _named_as(step: Step) -> Step:
+    """A step of the same name in place of one that is to be forgotten."""
+
+    def forgotten(*args: Any) -> Any:
+        raise NotImplementedError
+
+    forgotten.__name__ = getattr(step, "__name__", "step")
+    return forgotten
