@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .backends.jax.devices import topology
     from .backends.jax.estimate import estimate
     from .backends.jax.placing import place
+    from .backends.jax.search import search
     from .backends.jax.verify import verify
     from .backends.jax.workload import Workload
     from .dsl.errors import PlanError, Problem
@@ -35,6 +36,7 @@ _HOMES = {
     "place": "backends.jax.placing",
     "remat": "backends.jax.annotate",
     "replicate": "backends.jax.annotate",
+    "search": "backends.jax.search",
     "shard": "backends.jax.annotate",
     "split": "backends.jax.annotate",
     "tag": "backends.jax.annotate",
@@ -56,6 +58,7 @@ __all__ = [
     "place",
     "remat",
     "replicate",
+    "search",
     "shard",
     "split",
     "tag",

@@ -45,6 +45,7 @@ class Candidate:
     plan: Plan
     graph: Graph = field(repr=False)
     pins: Mapping[str, Sharding] = field(repr=False)
+    returned: Mapping[str, str] = field(default_factory=dict, repr=False)
     floor_s: float
     least_argument_bytes: int
 
@@ -87,24 +88,40 @@ def meshes(
 def candidates(
     plan: Plan, workload: Workload, machine: Machine, listed: Sequence[Mesh], stop: Callable[[], bool] = lambda: False
 ) -> list[Candidate]:
-    """Each mesh with each policy, the best bound first. Graphs of one policy are read once where meshes allow it."""
+    """Each mesh with each policy, the best bound first. Raises ``PlanError`` where the step can be had on none."""
     found: list[tuple[float, int, Plan, Graph, Mapping[str, Sharding], int]] = []
     policies = _policies(plan, workload)
     products: dict[int, Products] = {}
+    returned = {tensor.path: tensor.returns for tensor in workload.tensors if tensor.returns}
+    refused: PlanError | None = None
     for rank, mesh in enumerate(listed):
         for remat in policies:
             if found and stop():
                 break
             own = replace(plan, mesh=mesh, remat=remat)
-            graph = workload.graph(own)
+            try:
+                graph = workload.graph(own)
+            except PlanError as error:  # what the model assigns in place does not divide on this mesh
+                refused = refused or error
+                continue
             counted = products.setdefault(id(graph.ops), Products.of(graph))
             sizes = [size or 1 for size in mesh.sizes.values()]
             floor_s = counted.seconds(sizes, machine.chip)
-            shardings = pinned(own, workload.tensors).shardings
+            shardings = pinned(own, workload.tensors_under(remat)).shardings
             found.append((floor_s, rank, own, graph, shardings, least_argument_bytes(graph, sizes)))
+    if refused is not None and not found:
+        raise refused
     found.sort(key=lambda entry: (float(f"{entry[0]:.3g}"), entry[1]))
     return [
-        Candidate(index=i, plan=own, graph=graph, pins=shardings, floor_s=floor_s, least_argument_bytes=least)
+        Candidate(
+            index=i,
+            plan=own,
+            graph=graph,
+            pins=shardings,
+            returned=returned,
+            floor_s=floor_s,
+            least_argument_bytes=least,
+        )
         for i, (floor_s, _, own, graph, shardings, least) in enumerate(found)
     ]
 

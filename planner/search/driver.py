@@ -25,7 +25,7 @@ from .pool import PATIENCE_S, Pool
 from .progress import Clock, Progress
 from .result import PricedPlan
 from .task import Found, Task
-from .workload import Workload
+from .workload import Rematerialised, Workload
 
 CLOSE = 1e-3  # plans whose step times differ by less are as good as each other
 SOLVING = 0.75  # of the time at most; the rest writes plans
@@ -181,6 +181,7 @@ class Driver:
             graph=one.candidate.graph,
             mesh=one.candidate.plan.mesh,
             machine=self._settings.machine,
+            returned=one.candidate.returned,
             pins=one.candidate.pins,
             limit_bytes=None if limit is None else limit - lowered_bytes,
             time_limit_s=time_limit_s,
@@ -247,11 +248,10 @@ class Driver:
 
     def _written(self, one: Tried) -> Written:
         settings, plan = self._settings, one.candidate.plan
-        laid = readable(
-            Laid(mesh=plan.mesh, layouts=one.layouts), settings.machine, self._workload.tensors, settings.kept
-        )
+        workload = Rematerialised(self._workload, plan.remat)
+        laid = readable(Laid(mesh=plan.mesh, layouts=one.layouts), settings.machine, workload.tensors, settings.kept)
         open_plan = replace(plan, mesh=laid.mesh, limits=Limits(hbm_bytes=plan.limits.hbm_bytes), result=None)
-        return self._minimise(laid.layouts, open_plan, self._workload, deadline=self._clock.end, exact=settings.exact)
+        return self._minimise(laid.layouts, open_plan, workload, deadline=self._clock.end, exact=settings.exact)
 
     def _say(self, doing: str) -> None:
         if self._on_progress is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ...dsl.plan import Mesh
@@ -18,13 +18,15 @@ Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 class Task:
     """A program to solve: a step on a mesh, the layouts that are pinned, the limit on memory, what is worth finding.
 
-    Nothing above ``cutoff_s`` needs to be found.
+    ``limit_bytes`` None is no limit at all, not even the chip's. ``returned`` has, by a result's path, that of the
+    argument whose next value it is. Nothing above ``cutoff_s`` needs to be found.
     """
 
     graph: Graph = field(repr=False)
     mesh: Mesh
     machine: Machine
     pins: Mapping[str, Sharding] = field(repr=False)
+    returned: Mapping[str, str] = field(repr=False)
     limit_bytes: int | None
     time_limit_s: float
     seed: int = 0
@@ -49,7 +51,10 @@ def solve(task: Task, stop: Callable[[], bool]) -> Found:
     """Builds the program of a task and solves it."""
     from ..program import build
 
-    program = build(task.graph, task.mesh, task.machine, pins=task.pins, limit_bytes=task.limit_bytes)
+    machine = replace(task.machine, hbm_bytes=task.limit_bytes)
+    program = build(
+        task.graph, task.mesh, machine, pins=task.pins, returned=task.returned, limit_bytes=task.limit_bytes
+    )
     found = program.solve(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
     layouts = {} if found.layouts is None else dict(found.layouts)
     return Found(status=found.status, objective_s=found.objective_s, bound_s=found.bound_s, layouts=layouts)

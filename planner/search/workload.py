@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
-from ...dsl.plan import Plan
+from ...dsl.plan import Plan, Remat
 from ...dsl.tensors import Tensor
 from ..estimate.figures import Estimate
 from ..graph import Graph
@@ -15,7 +16,10 @@ class Workload(Protocol):
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Everything that a plan can name: arguments, results, tagged values, and the values under ``ops/``."""
+        """Everything that a plan without remat can name: arguments, results, tagged values, values under ``ops/``."""
+
+    def tensors_under(self, remat: Remat | None) -> tuple[Tensor, ...]:
+        """The same of a plan with this remat policy: with one the step computes other values."""
 
     @property
     def remat_policies(self) -> tuple[str, ...]:
@@ -30,3 +34,33 @@ class Workload(Protocol):
 
     def estimate(self, plan: Plan) -> Estimate:
         """The price of a complete plan: what ``mw.estimate`` says. Raises ``PlanError`` for one that is not legal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rematerialised:
+    """A workload under one remat policy, which decides what values it has."""
+
+    workload: Workload
+    remat: Remat | None
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What a plan with the policy can name."""
+        return self.workload.tensors_under(self.remat)
+
+    def tensors_under(self, remat: Remat | None) -> tuple[Tensor, ...]:
+        """What a plan with another policy can name."""
+        return self.workload.tensors_under(remat)
+
+    @property
+    def remat_policies(self) -> tuple[str, ...]:
+        """The policies worth trying."""
+        return self.workload.remat_policies
+
+    def graph(self, plan: Plan) -> Graph:
+        """The graph under the plan's own policy."""
+        return self.workload.graph(plan)
+
+    def estimate(self, plan: Plan) -> Estimate:
+        """The price of a plan."""
+        return self.workload.estimate(plan)

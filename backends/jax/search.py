@@ -1,0 +1,185 @@
+"""Searches the fastest layout of a step that fits, with a proof of how good it is."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import jax
+
+from ... import __version__
+from ...dsl.errors import PlanError, Problem, problem, raise_errors
+from ...dsl.machine import parse_topology
+from ...dsl.plan import Axis, Fingerprint, Limits, Mesh, Plan, Topology
+from ...dsl.reader import load, loads
+from ...dsl.resolve import resolve
+from ...dsl.rule_checks import unknown_saved
+from ...dsl.units import parse_bytes
+from ...planner.minimise import minimise
+from ...planner.search.candidates import NO_REMAT
+from ...planner.search.pins import named_axes
+from ...planner.search.progress import Progress
+from ...planner.search.question import Question
+from ...planner.search.result import SearchResult
+from ...planner.search.search import Stamp
+from ...planner.search.search import search as searched
+from ...planner.topology import physical
+from .devices import DeviceTopology
+from .drafts import Drafts
+from .fingerprint import fingerprint
+from .layouts import check
+from .workload import PyTree, Step
+
+LONGEST_S = 10**7
+MOST_PLANS = 100
+
+
+def search(
+    step: Step,
+    args: Sequence[PyTree],
+    *,
+    topology: str | Topology | DeviceTopology | None = None,
+    plan: Plan | str | os.PathLike[str] | None = None,
+    mesh: Mapping[str, int | str | None] | Mesh | None = None,
+    limits: Mapping[str, int | str] | Limits | None = None,
+    hbm_limit_bytes: int | None = None,
+    time_limit_s: float = 60.0,
+    seed: int = 0,
+    top_k: int = 1,
+    pareto: bool = False,
+    exact: bool = False,
+    donate_argnums: int | Sequence[int] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> SearchResult:
+    """The fastest plan of ``step`` that is found to fit, and the bound that no plan is below.
+
+    ``args`` is a tuple of pytrees of ``jax.ShapeDtypeStruct``. ``plan`` is a partial plan (a file, its text or a
+    ``Plan``): all that it says and that is not ``auto`` is kept to the letter. ``topology``, ``mesh`` (sizes by axis
+    name, ``"auto"`` for a hole) and ``limits`` (``{"hbm": "15 GiB"}``, or ``hbm_limit_bytes``) stand in place of the
+    plan's own. ``top_k`` asks for so many plans in all, ``pareto`` for the frontier of memory against time, ``exact``
+    for a plan with every layout written. Donation is as ``apply`` has it. ``on_progress`` is told how the search goes
+    on; ``stop`` is asked some times a second whether it is to end with the best so far.
+
+    The same seed gives the same answer, unless the time limit cut the search short. Raises ``PlanError`` where a pin,
+    a topology or an option is wrong; that nothing fits is an answer (``status``).
+    """
+    raise_errors(_option_problems(time_limit_s, seed, top_k))
+    asked = _asked(plan, topology, mesh, limits, hbm_limit_bytes)
+    if asked.topology is None:
+        raise PlanError([problem("MW550", asked.mesh.place)])
+    workload = Drafts(step, args, donate_argnums=donate_argnums)
+    traced = workload.traced()
+    raise_errors(_plan_problems(asked, workload))
+    question = Question(
+        plan=asked,
+        workload=workload,
+        machine=physical(asked.topology),
+        limit_bytes=None,
+        axis_names=named_axes(assignment for _, assignment in traced.in_place),
+        seed=seed,
+        exact=exact,
+        top_k=top_k,
+    )
+    return searched(
+        question,
+        Stamp(versions=_versions(), fingerprint=_printer(workload)),
+        minimise=minimise,
+        time_limit_s=time_limit_s,
+        pareto=pareto,
+        free_mesh=mesh is None,
+        on_progress=on_progress,
+        stop=stop,
+    )
+
+
+def _asked(
+    plan: Plan | str | os.PathLike[str] | None,
+    topology: str | Topology | DeviceTopology | None,
+    mesh: Mapping[str, int | str | None] | Mesh | None,
+    limits: Mapping[str, int | str] | Limits | None,
+    hbm_limit_bytes: int | None,
+) -> Plan:
+    """The partial plan with what the call says in its place."""
+    asked = _plan(plan)
+    if topology is not None:
+        asked = replace(asked, topology=_topology(topology))
+    if mesh is not None:
+        asked = replace(asked, mesh=mesh if isinstance(mesh, Mesh) else mesh_of(mesh))
+    if limits is not None:
+        asked = replace(asked, limits=limits if isinstance(limits, Limits) else _limits(limits))
+    if hbm_limit_bytes is not None:
+        asked = replace(asked, limits=Limits(hbm_bytes=hbm_limit_bytes))
+    return asked
+
+
+def _plan(plan: Plan | str | os.PathLike[str] | None) -> Plan:
+    if plan is None:
+        return Plan(mesh=Mesh(axes=None))
+    if isinstance(plan, Plan):
+        return plan
+    is_text = isinstance(plan, str) and ("\n" in plan or plan.lstrip().startswith("meshwright:"))
+    return loads(str(plan)) if is_text else load(plan)
+
+
+def _topology(given: str | Topology | DeviceTopology) -> Topology:
+    if isinstance(given, DeviceTopology):
+        return given.machine.topology
+    return parse_topology(given) if isinstance(given, str) else given
+
+
+def mesh_of(sizes: Mapping[str, int | str | None]) -> Mesh:
+    """The mesh with these axes, major first; ``"auto"`` and None leave a size to the planner."""
+    holes = ("auto", None)
+    wrong = [
+        problem("MW553", option=f"mesh['{name}']", value=repr(size), expected="a whole number above 0, or 'auto'")
+        for name, size in sizes.items()
+        if size not in holes and not (isinstance(size, int) and not isinstance(size, bool) and size > 0)
+    ]
+    raise_errors(wrong)
+    axes = (Axis(name=name, size=size if isinstance(size, int) else None) for name, size in sizes.items())
+    return Mesh(axes=tuple(axes) or None)
+
+
+def _limits(given: Mapping[str, int | str]) -> Limits:
+    wrong = [
+        problem("MW553", option="limits", value=repr(key), expected="the key 'hbm'") for key in given if key != "hbm"
+    ]
+    raise_errors(wrong)
+    hbm = given.get("hbm")
+    return Limits(hbm_bytes=parse_bytes(hbm) if isinstance(hbm, str) else hbm)
+
+
+def _option_problems(time_limit_s: float, seed: int, top_k: int) -> Iterator[Problem]:
+    if not (math.isfinite(time_limit_s) and 0 < time_limit_s <= LONGEST_S):
+        yield problem("MW553", option="The time limit", value=time_limit_s, expected=f"seconds, at most {LONGEST_S}")
+    if not 0 <= seed < 2**32:
+        yield problem("MW553", option="The seed", value=seed, expected="a whole number from 0 to 4294967295")
+    if not 1 <= top_k <= MOST_PLANS:
+        yield problem("MW553", option="top_k", value=top_k, expected=f"a whole number from 1 to {MOST_PLANS}")
+
+
+def _plan_problems(plan: Plan, workload: Drafts) -> list[Problem]:
+    """What is wrong with a partial plan for this step on whatever mesh, apart from where its rules meet tensors."""
+    decided = plan.remat is not None and plan.remat.policy != "auto"
+    found = check(
+        replace(plan, result=None, remat=plan.remat if decided else None),
+        workload.traced(plan.remat if decided else None),
+    )
+    on_a_mesh = {"MW105", "MW106", "MW113"} if plan.mesh.axes is None or None in plan.mesh.sizes.values() else set()
+    saved = unknown_saved(plan, workload.tensors) if decided and workload.remat_policies != (NO_REMAT,) else ()
+    return [*(p for p in found if p.code not in on_a_mesh), *saved]
+
+
+def _versions() -> dict[str, str]:
+    return {"meshwright": __version__, "jax": jax.__version__}
+
+
+def _printer(workload: Drafts) -> Callable[[Plan], Fingerprint]:
+    def of(plan: Plan) -> Fingerprint:
+        tensors = workload.tensors_under(plan.remat)
+        return fingerprint(workload.traced(plan.remat), resolve(plan, tensors).dims)
+
+    return of
