@@ -15,7 +15,11 @@ from flax import nnx
 from jax.sharding import PartitionSpec
 from meshwright import cli
 from meshwright.backends.jax.trace import trace
+from meshwright.dsl import notation
+from meshwright.dsl.logical.dim_names import DimNames
+from meshwright.dsl.logical.rules import TensorNames
 from meshwright.dsl.resolve import resolve
+from meshwright.dsl.tensors import Tensor
 
 MAXTEXT = """
 run_name: ours
@@ -261,3 +265,26 @@ def test_what_is_lost_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_no_model_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert convert(write(tmp_path, "r.yml", "- [embed, data]\n")) == 2
     assert codes(capsys) == ["MW677"]
+
+
+def test_dims_are_called_by_their_logical_names() -> None:
+    def tensor(path: str, *shape: int) -> Tensor:
+        return Tensor(path=path, shape=shape, dtype="float32", role="argument")
+
+    table = [tensor("a", 8, 4), tensor("b", 16, 4), tensor("c", 4, 4, 4), tensor("d", 4, 4)]
+    names = {
+        "a": TensorNames(names=("embed", "kv heads")),
+        "b": TensorNames(names=("embed", "kv heads")),
+        "c": TensorNames(names=(None, "like")),
+        "d": TensorNames(names=(None, ("x",))),
+    }
+    dims = DimNames.of(table, names)
+
+    def written(number: int, *axes: tuple[str, ...]) -> str:
+        return notation.write(dims.assignment(table[number], names[table[number].path].names, axes))
+
+    assert written(0, ("x",), ("y",)) == "embed_8@x kv_heads@y"
+    assert written(1, (), ("y",)) == "embed_16 kv_heads@y"
+    assert written(2, ("x",), ("y",), ()) == "_@x _like@y ..."
+    assert written(3, (), ("x",)) == "_ _@x"
+    assert written(3, (), ()) == "replicate"

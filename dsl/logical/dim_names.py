@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
-from ..notation import WORDS
-from ..plan import Assignment, Dim, Dims, Replicate, Rest, Split, SplitDim
+from ..notation import NAMELESS, WORDS
+from ..plan import Assignment, Dim, Dims, Replicate, Rest
 from ..tensors import Tensor
 from .rules import Name, TensorNames
 
@@ -31,29 +30,25 @@ class DimNames:
         return cls(sizes={name: frozenset(sizes) for name, sizes in found.items()})
 
     def assignment(self, tensor: Tensor, names: Sequence[Name], axes: Sequence[tuple[str, ...]]) -> Assignment:
-        """The assignment that splits the tensor so: in the notation with its logical names, or by position.
+        """The assignment that splits the tensor so, with its logical names for its dims.
 
         A name that has several sizes in the workload is written with its size: ``embed_512``.
         """
         if not any(axes):
             return Replicate()
         words = [self._dim(name, size) for name, size in zip(names, tensor.shape, strict=False)]
-        words += [None] * (len(tensor.shape) - len(words))
-        unnamed = [key for key, _ in groupby(word is None for word in words)].count(True)
-        lost = any(own and word is None for own, word in zip(axes, words, strict=True))
-        if unnamed > 1 or lost or len(set(words) - {None}) < len(words) - words.count(None):
-            return Split(splits=tuple(SplitDim(dim=i, axes=own) for i, own in enumerate(axes) if own))
+        words += [NAMELESS] * (len(tensor.shape) - len(words))
         dims: list[Dim | Rest] = []
-        for word, own in zip(words, axes, strict=True):
-            if word is not None:
-                dims.append(Dim(name=word, axes=own))
-            elif not dims or not isinstance(dims[-1], Rest):
-                dims.append(Rest())
-        return Dims(dims=tuple(dims))
+        for i, (word, own) in enumerate(zip(words, axes, strict=True)):
+            known = word if word not in words[:i] else NAMELESS
+            dims.append(Dim(name=known, axes=own))
+        while len(dims) > 1 and dims[-1] == Dim(name=NAMELESS):
+            dims.pop()
+        return Dims(dims=tuple(dims) if len(dims) == len(axes) else (*dims, Rest()))
 
-    def _dim(self, name: Name, size: int) -> str | None:
+    def _dim(self, name: Name, size: int) -> str:
         if not isinstance(name, str):
-            return None
+            return NAMELESS
         word = _word(name)
         return f"{word}_{size}" if len(self.sizes[word]) > 1 else word
 

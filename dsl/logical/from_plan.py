@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..errors import Problem, listing, problem, raise_errors
 from ..plan import Place, Plan
@@ -170,5 +171,5 @@ def _whole(search: _Search) -> list[LogicalRule]:
 
 def _conflict(name: str, tensor: _Wanted, axes: tuple[str, ...], other: _Wanted, others: tuple[str, ...]) -> Problem:
     first, second = (f"split over {listing(own)}" if own else "whole" for own in (axes, others))
-    tensors = {"tensor": str(tensor.tensor), "other": str(other.tensor)}
+    tensors: dict[str, Any] = {"tensor": str(tensor.tensor), "other": str(other.tensor)}
     return problem("MW672", tensor.place, name=name, first=first, second=second, **tensors)
