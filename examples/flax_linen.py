@@ -1,4 +1,4 @@
-"""A Flax Linen model in a ``TrainState``, its parameters in boxes with logical names (``meshwright convert`` reads them)."""
+"""A Flax Linen model in a ``TrainState``; its parameters are in boxes with logical names, for ``meshwright convert``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters as Haiku has them, ``{"mlp/~/linear_0": {"w": ..., "b": ...}}``: module names with slashes of their own."""
+"""Parameters as Haiku has them, ``{"mlp/~/linear_0": {"w": ..., "b": ...}}``: module names with slashes in them."""
 
 from __future__ import annotations
 
