@@ -1,4 +1,4 @@
-"""A Flax Linen model in a ``TrainState``; its parameters are in boxes with logical names, for ``meshwright convert``."""
+"""A Flax Linen model in a ``TrainState``: parameters in boxes with logical names, which ``meshwright convert`` reads."""
 
 from __future__ import annotations
 
