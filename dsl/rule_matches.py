@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .errors import Problem, listing, problem, suggest
-from .patterns import Pattern, compile_pattern, literal_prefix
+from .patterns import Pattern, compile_pattern, literal, literal_prefix
 from .plan import Like, Rule
 from .tensors import Tensor
 
@@ -32,10 +32,37 @@ class Matches:
 def match_rules(rules: Sequence[Rule], tensors: Sequence[Tensor]) -> Matches:
     """For each path the first rule whose pattern matches it."""
     compiled = tuple((rule, compile_pattern(rule.pattern)) for rule in rules)
-    reaching = {ops: [(r, p) for r, p in compiled if r.pattern.startswith(OPS) == ops] for ops in (False, True)}
+    reaching = {ops: _Reaching([each for each in compiled if _is_of_values(each[0]) == ops]) for ops in (False, True)}
     paths = {tensor.path: reaching[tensor.role == "op"] for tensor in tensors}
-    deciding = {path: next((rule for rule, p in known if p.matches(path)), None) for path, known in paths.items()}
-    return Matches(rules=compiled, deciding=deciding)
+    return Matches(rules=compiled, deciding={path: known.deciding(path) for path, known in paths.items()})
+
+
+def _is_of_values(rule: Rule) -> bool:
+    return rule.pattern.startswith(OPS)
+
+
+class _Reaching:
+    """Rules in order; those whose pattern is a path are found by it, so that a path need not be tried with each."""
+
+    def __init__(self, rules: Sequence[tuple[Rule, Pattern]]):
+        self.rules = rules
+        self.by_path: dict[str, int] = {}
+        self.wild: list[int] = []
+        for number, (rule, _) in enumerate(rules):
+            if literal(rule.pattern) == rule.pattern:
+                self.by_path.setdefault(rule.pattern, number)
+            else:
+                self.wild.append(number)
+
+    def deciding(self, path: str) -> Rule | None:
+        """The first rule whose pattern matches the path."""
+        named = self.by_path.get(path, len(self.rules))
+        for number in self.wild:
+            if number > named:
+                break
+            if self.rules[number][1].matches(path):
+                return self.rules[number][0]
+        return self.rules[named][0] if named < len(self.rules) else None
 
 
 def names_values(rules: Iterable[Rule]) -> bool:
