@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from ..compute.price import price_at
 from ..compute.speed import Speed
-from ..estimate.runs import collectives
-from ..estimate.traffic import Tariff
+from ..estimate.runs import kind_of
+from ..estimate.traffic import Tariff, axes_of, group_size, held_bytes
 from ..fusion import fuse
-from ..graph import Graph, Sharding, Value
+from ..graph import Graph, Op, Sharding, Value
 from ..kernels import Kernel
+from ..kinds import KINDS
 from ..partition import partition
+from ..partition.layout import local_shape
+from ..partition.rules import RULES
 from ..topology import Machine
+
+EVEN = frozenset({"dot_general", "dot", "reduce", "constant", "iota", "optimization_barrier"})
+"""Of the operations with rules of their own, those that are computed in place where their loops are split alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,16 +30,30 @@ class Pricing:
     speed: Speed
     tariff: Tariff
     mesh: Mapping[str, int]
-    known: dict[object, float] = field(default_factory=dict)
 
-    def seconds(self, graph: Graph) -> float:
-        """What one run of a graph takes whose values have their layouts: its kernels and their collectives."""
-        local = partition(graph, platform=self.machine.platform, machine=self.machine)
-        program = fuse(local)
+    def seconds(self, graph: Graph, *, adds_up: bool) -> float:
+        """What one run of a kernel's graph takes whose values have their layouts: its kernels and their collectives.
+
+        ``adds_up`` says that a loop is split that some operation adds up.
+        """
+        program = fuse(self._local(graph, adds_up))
         counts_all = self.machine.platform != "tpu"
-        prices = price_at(program, self.speed)
-        took = sum(p.seconds * p.times for p in prices if p.counted or counts_all)
-        return took + sum(c.total_s for c in collectives(program, self.tariff, {}))
+        took = sum(p.seconds * p.times for p in price_at(program, self.speed) if p.counted or counts_all)
+        return took + sum(self._collective(inner, op) * times for inner, op, times in program.graph.walk())
+
+    def _local(self, graph: Graph, adds_up: bool) -> Graph:
+        """The graph of one device. Where nothing is added up every operation works on the parts as they lie."""
+        if adds_up or any(op.kind in RULES and op.kind not in EVEN for op in graph.ops):
+            return partition(graph, platform=self.machine.platform, machine=self.machine)
+        mesh = self.mesh
+        values = (Value(local_shape(v.shape, v.sharding or (), mesh), v.dtype) for v in graph.values)
+        return replace(graph, values=tuple(values))
+
+    def _collective(self, graph: Graph, op: Op) -> float:
+        kind = kind_of(op)
+        if kind not in KINDS or group_size(self.tariff.network.mesh, axes_of(op)) < 2:
+            return 0.0
+        return self.tariff.price(op, kind, held_bytes(graph, op)).total_s
 
 
 def kernel_graph(graph: Graph, kernel: Kernel, mesh: Mapping[str, int]) -> tuple[Graph, tuple[int, ...]]:
@@ -56,9 +76,7 @@ def kernel_graph(graph: Graph, kernel: Kernel, mesh: Mapping[str, int]) -> tuple
     return own, numbers
 
 
-def laid_out(own: Graph, numbers: Sequence[int], layouts: Mapping[int, Sharding]) -> Graph:
-    """A kernel's graph with the layouts of its values, by their numbers in the whole."""
-    values = tuple(
-        Value(value.shape, value.dtype, layouts[number]) for value, number in zip(own.values, numbers, strict=True)
-    )
+def laid_out(own: Graph, layouts: Mapping[int, Sharding]) -> Graph:
+    """A kernel's graph with the layouts of its values."""
+    values = tuple(Value(value.shape, value.dtype, layouts[n]) for n, value in enumerate(own.values))
     return replace(own, values=values)

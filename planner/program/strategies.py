@@ -35,16 +35,17 @@ class Strategies:
         return costs, {number: layouts[place] for place, number in enumerate(numbers)}
 
     def _work_out(self, own: Graph) -> Found:
-        everything = tuple(range(len(own.values)))
         edge = sorted({*own.arguments, *own.results})
+        nest = nest_of(own, range(len(own.ops)))
         best: dict[tuple[Sharding, ...], tuple[float, Mapping[int, Sharding]]] = {}
-        for _, layouts in choices(nest_of(own, range(len(own.ops))), self.pricing.mesh):
+        for choice, layouts in choices(nest, self.pricing.mesh):
             seen = tuple(layouts[value] for value in edge)
-            seconds = self.pricing.seconds(laid_out(own, everything, layouts))
+            adds_up = any(split.loop in nest.sums for split in choice)
+            seconds = self.pricing.seconds(laid_out(own, layouts), adds_up=adds_up)
             if seen not in best or seconds < best[seen][0]:
                 best[seen] = (seconds, layouts)
         costs = np.array([seconds for seconds, _ in best.values()])
-        return costs, [[layouts[value] for _, layouts in best.values()] for value in everything]
+        return costs, [[layouts[value] for _, layouts in best.values()] for value in range(len(own.values))]
 
 
 def signature(op: Op) -> object:
