@@ -40,6 +40,9 @@ class Chain:
         self.best, self.limit_bytes, self.illegal = best, limit_bytes, illegal
         self.plans = []
 
+    def tensors_under(self, remat):
+        return self.tensors
+
     def graph(self, plan):
         return Graph(values=(), ops=(), arguments=(), results=())
 
@@ -64,6 +67,7 @@ def shortened(workload, layouts, plan=OPEN, **more):
     found = minimise(layouts, plan, workload, deadline=math.inf, **more)
     assert loads(dumps(found.plan)) == found.plan
     assert not [p for p in resolve(found.plan, workload.tensors).problems if p.severity == "error"]
+    assert workload.estimate(found.plan).step_time_s == found.estimate.step_time_s
     return found
 
 
@@ -144,7 +148,7 @@ def test_few_trials_still_give_what_was_promised():
     workload = Chain(tensors, best)
     found = shortened(workload, best, trials=5)
     assert found.estimate.step_time_s == 1.0
-    assert len(workload.plans) <= 6
+    assert len(workload.plans) <= 7
 
 
 def state(sharding_of):

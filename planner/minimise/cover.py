@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 from .index import Index
 from .pattern_texts import DEEP, Segments, is_wild, merged, text_of
@@ -190,13 +191,14 @@ def _exceptions(ground: _Ground, candidates: Sequence[tuple[str, Segments, int]]
     """Pieces for the paths in ``rest``, each harmless after those before it; the one that covers most first."""
     chosen: list[Piece] = []
     taken = 0
+    useful = [(segments, mask, _labels(ground, mask & rest)) for _, segments, mask in candidates if mask & rest]
     while rest:
         best: tuple[int, bool] = (0, False)
         piece: Piece | None = None
-        for _, segments, mask in candidates:
-            if not mask & rest:
+        for segments, mask, labels in useful:
+            if (mask & rest).bit_count() < max(best[0], 1):
                 continue
-            for label, accepting in ground.accepts.items():
+            for label, accepting in labels:
                 worth = (mask & rest & accepting).bit_count(), not mask & ~accepting
                 if worth[0] and worth > best and not mask & ~taken & ~accepting:
                     best, piece = worth, Piece(segments=segments, label=label, mask=mask)
@@ -206,6 +208,11 @@ def _exceptions(ground: _Ground, candidates: Sequence[tuple[str, Segments, int]]
         rest &= ~piece.mask
         taken |= piece.mask
     return chosen
+
+
+def _labels(ground: _Ground, mask: int) -> list[tuple[Hashable, int]]:
+    """The labels that some of these paths accept, with all that accept them."""
+    return [(label, accepting) for label, accepting in ground.accepts.items() if accepting & mask]
 
 
 def _merged(ground: _Ground, pieces: list[Piece]) -> list[Piece]:
@@ -228,13 +235,21 @@ def _union(pieces: Sequence[Piece]) -> int:
 
 def _mergers(ground: _Ground, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
     """The lists of pieces with two of one label put together, in the place of either."""
-    for i, one in enumerate(pieces):
-        for j in range(i + 1, len(pieces)):
-            other = pieces[j]
-            both = merged(one.segments, other.segments) if one.label == other.label else None
-            if both and len(both[0]) > 1 and ground.apart & set(both[0]):
-                continue
-            if both is not None:
-                piece = Piece(segments=both, label=one.label, mask=ground.index.matching(both))
-                yield [*pieces[:i], *pieces[i + 1 : j], piece, *pieces[j + 1 :]]
-                yield [*pieces[:i], piece, *pieces[i + 1 : j], *pieces[j + 1 :]]
+    for i, j in _pairs(pieces):
+        one, other = pieces[i], pieces[j]
+        both = merged(one.segments, other.segments)
+        if both is None or (len(both[0]) > 1 and ground.apart & set(both[0])):
+            continue
+        piece = Piece(segments=both, label=one.label, mask=ground.index.matching(both))
+        yield [*pieces[:i], *pieces[i + 1 : j], piece, *pieces[j + 1 :]]
+        yield [*pieces[:i], piece, *pieces[i + 1 : j], *pieces[j + 1 :]]
+
+
+def _pairs(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+    """The pieces of one label that differ in one segment, by their numbers."""
+    alike: dict[Hashable, list[int]] = {}
+    for number, piece in enumerate(pieces):
+        for i in range(len(piece.segments)):
+            rest = piece.label, i, piece.segments[:i], piece.segments[i + 1 :]
+            alike.setdefault(rest, []).append(number)
+    return sorted((i, j) for numbers in alike.values() for i, j in combinations(numbers, 2))

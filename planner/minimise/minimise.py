@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...dsl.errors import PlanError
 from ...dsl.plan import Plan
@@ -48,25 +48,33 @@ def minimise(
     written. ``trials`` plans are priced at most, fewer where ``time.monotonic()`` passes ``deadline`` (at least two).
     Raises ``PlanError`` where no plan with these layouts is legal.
     """
-    writer = Writer(layouts, plan, workload.tensors, logical_dims(workload.graph(plan)))
+    writer = Writer(layouts, plan, workload.tensors_under(plan.remat), logical_dims(workload.graph(plan)))
     prices = Prices(workload, writer, trials=trials, deadline=deadline)
     everything = frozenset(tensor.path for tensor in writer.values)
     if exact:
-        return _short(prices.of(everything), prices, everything)
-    groups = grouped(writer.values, writer.layouts)
-    found = shortened(prices, groups)
-    return _short(_wider(prices, found), prices, everything)
+        return _short(_written(prices, prices.of(everything)), prices, everything)
+    found = shortened(prices, grouped(writer.values, writer.layouts))
+    return _short(_shortest(prices, found), prices, everything)
 
 
-def _wider(prices: Prices, found: Priced) -> Priced:
-    """The same plan with patterns that give more values what they are to have, where that takes fewer lines."""
-    if prices.spent or not found.values:
-        return found
-    plan = prices.writer.plan_of(found.values, wider=True)
-    if len(plan.rules) >= len(found.plan.rules):
-        return found
-    wider = prices.of_plan(plan, found.values)
-    return wider if prices.good(wider) else found
+def _shortest(prices: Prices, found: Priced) -> Priced:
+    """The plan with the fewest lines that annotates what ``found`` does.
+
+    Its patterns may give more values what they are to have, where that changes nothing of the price.
+    """
+    narrow = _written(prices, found)
+    if not found.values or prices.spent:
+        return narrow
+    wider = prices.writer.plan_of(found.values, wider=True)
+    if len(wider.rules) >= len(narrow.plan.rules):
+        return narrow
+    priced = prices.of_plan(wider, found.values)
+    return priced if prices.good(priced) else narrow
+
+
+def _written(prices: Prices, found: Priced) -> Priced:
+    """The plan that a person reads of what ``found`` is a draft of: the same layouts, so the same price."""
+    return replace(found, plan=prices.writer.plan_of(found.values))
 
 
 def _short(found: Priced, prices: Prices, everything: frozenset[str]) -> Short:

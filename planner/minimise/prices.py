@@ -52,10 +52,10 @@ class Prices:
         return self.count >= self.trials or time.monotonic() > self.deadline
 
     def of(self, values: Collection[str]) -> Priced:
-        """The price of the plan that annotates these values, beside arguments and results."""
+        """The price of a draft that annotates these values, beside arguments and results."""
         key = frozenset(values)
         if key not in self.known:
-            self.known[key] = self.of_plan(self.writer.plan_of(key), key)
+            self.known[key] = self.of_plan(self.writer.draft_of(key), key)
         return self.known[key]
 
     def of_plan(self, plan: Plan, values: frozenset[str]) -> Priced:

@@ -6,10 +6,13 @@ them, or, where one of them would take what it must not, just before that one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
+from ...dsl.follow import by_path
+from ...dsl.notation import NAMELESS
+from ...dsl.patterns import literal
 from ...dsl.plan import Assignment, Auto, Dim, Dims, Plan, Rest, Rule
 from ...dsl.resolve import key_of, resolve
 from ...dsl.rule_matches import match_rules
@@ -37,17 +40,18 @@ class Writer:
         self.free = {t.path: t for t in tensors if isinstance(getattr(deciding[t.path], "assignment", AUTO), Auto)}
         self.layouts = self._layouts(layouts)
         self.likeness = Likeness(tensors, self.layouts)
+        self.edges = [self._edge_lines(slot) for slot in range(len(self.pins) + 1)]
 
     def _layouts(self, chosen: Mapping[str, Sharding]) -> dict[str, Layout]:
         """The layouts of pinned tensors, and those that were chosen for the others."""
         given = resolve(replace(self.plan, rules=self.pins), self.tensors).layouts if self.pins else {}
-        found = {tensor.path: given[key_of(tensor)] for tensor in self.tensors if key_of(tensor) in given}
-        for path, tensor in self.free.items():
-            sharding = chosen.get(path)
-            if sharding is not None and fits(tensor, sharding, self.plan.mesh.sizes):
-                found[path] = layout_of(tensor, sharding, self.plan.mesh.sizes)
-            else:
-                found.pop(path, None)
+        found = {t.path: given[key_of(t)] for t in self.tensors if t.path not in self.free and key_of(t) in given}
+        sizes = self.plan.mesh.sizes
+        for path, tensors in by_path(t for t in self.tensors if t.path in self.free and t.path in chosen).items():
+            legal = all(fits(tensor, chosen[path], sizes) for tensor in tensors)
+            layouts = {layout_of(tensor, chosen[path], sizes) for tensor in tensors} if legal else set()
+            if len(layouts) == 1:
+                found[path] = layouts.pop()
         return found
 
     @property
@@ -60,57 +64,83 @@ class Writer:
 
         ``wider`` lets a pattern give other values too what they are to have, where that makes fewer lines.
         """
-        names = Names(self.dims.copy(), self.tensors, tuple(self.plan.mesh.sizes))
-        for tensor in self.tensors:
-            rule = self.pinned[tensor.path]
-            if rule and tensor.path not in self.free:
-                names.learn(rule, tensor)
-        slots = [self._lines(slot, values, wider) for slot in range(len(self.pins) + 1)]
-        for line in chain(*slots):
-            _meet(line, self._held(line), names)
+        slots = [[*lines, *self._value_lines(slot, values, wider)] for slot, lines in enumerate(self.edges)]
+        return self._written(slots, self._names(list(chain(*slots))))
+
+    def draft_of(self, values: Collection[str]) -> Plan:
+        """A plan that means the same as ``plan_of``'s, written in no time: a line for each value."""
+        slots = [list(lines) for lines in self.edges]
+        for path in values:
+            label = forms(self.layouts[path])[0]
+            slots[self._slot(path)].append(Covering(pattern=literal(path), label=label, paths=(path,)))
+        return self._written(slots, None)
+
+    def _written(self, slots: Sequence[Sequence[Covering]], names: Names | None) -> Plan:
         rules: list[Rule] = []
         for slot, lines in enumerate(slots):
             rules += [Rule(pattern=x.pattern, assignment=_assignment(x.label, self._held(x), names)) for x in lines]
             rules += self.pins[slot : slot + 1]
         return replace(self.plan, rules=tuple(rules), result=None)
 
+    def _names(self, lines: Sequence[Covering]) -> Names:
+        names = Names(self.dims.copy(), self.tensors, tuple(self.plan.mesh.sizes))
+        for tensor in self.tensors:
+            rule = self.pinned[tensor.path]
+            if rule and tensor.path not in self.free:
+                names.learn(rule, tensor)
+        for line in lines:
+            _meet(line, self._held(line), names)
+        return names
+
     def _held(self, line: Covering) -> list[Tensor]:
         return [self.free[path] for path in line.paths]
 
-    def _lines(self, slot: int, values: Collection[str], wider: bool) -> list[Covering]:
-        """The lines that stand just before the pin of this number, or behind all pins."""
+    def _edge_lines(self, slot: int) -> list[Covering]:
+        """The lines for arguments and results that stand just before the pin of this number, or behind all pins."""
+        edges = [t for t in self.tensors if t.role not in VALUES]
+        wanted, optional, others = self._asked(slot, edges, lambda tensor: self._need(tensor.path))
+        apart = {path.split("/")[0] for path in wanted} - set(self.likeness.heads)
+        return cover(wanted, optional=optional, others=others, apart=apart) if wanted else []
+
+    def _value_lines(self, slot: int, values: Collection[str], wider: bool) -> list[Covering]:
+        """The lines for these of the step's values."""
+
+        def need(tensor: Tensor) -> bool | None:
+            return True if tensor.path in values else False if wider and tensor.path in self.layouts else None
+
+        wanted, optional, others = self._asked(slot, [t for t in self.tensors if t.role in VALUES], need)
+        return cover(wanted, optional=optional, others=others) if wanted else []
+
+    def _asked(
+        self, slot: int, tensors: Sequence[Tensor], need: Callable[[Tensor], bool | None]
+    ) -> tuple[dict[str, Labels], dict[str, Labels], list[str]]:
+        """What needs a line before this pin, what may have one, and what must not. ``need`` is None for the last."""
         wanted: dict[str, Labels] = {}
         optional: dict[str, Labels] = {}
         others: list[str] = []
-        for path in dict.fromkeys(tensor.path for tensor in self.tensors):
+        for path, (tensor, *_) in by_path(tensors).items():
             before = self._slot(path)
             if before < slot:
                 continue
-            need, may = self._need(path, values, wider) if path in self.free and before == slot else (False, False)
-            if need:
-                wanted[path] = self._labels(path)
-            elif may:
-                optional[path] = self._labels(path)
-            else:
+            needed = need(tensor) if path in self.free and before == slot else None
+            if needed is None:
                 others.append(path)
-        apart = {path.split("/")[0] for path in wanted} - set(self.likeness.heads)
-        return cover(wanted, optional=optional, others=others, apart=apart) if wanted else []
+            else:
+                (wanted if needed else optional)[path] = self._labels(path)
+        return wanted, optional, others
 
     def _slot(self, path: str) -> int:
         """The first pin that matches the path: what is said of it has to stand before that one."""
         rule = self.pinned[path]
         return next((i for i, pin in enumerate(self.pins) if pin is rule), len(self.pins))
 
-    def _need(self, path: str, values: Collection[str], wider: bool) -> tuple[bool, bool]:
-        """Whether a tensor that is open needs a rule, and whether it may have one."""
+    def _need(self, path: str) -> bool:
+        """Whether an argument or result that is open needs a line: not what the language itself says right."""
         tensor = self.free[path]
-        if tensor.role in VALUES:
-            return path in values, wider and path in self.layouts
-        if not tensor.shape:
-            return False, True
-        returned = tensor.returns is not None and self.layouts.get(tensor.returns) in (None, self.layouts.get(path))
-        same = returned or (tensor.returns is not None and path not in self.layouts)
-        return not same, True
+        if not tensor.shape or tensor.returns is None:
+            return bool(tensor.shape)
+        source = self.layouts.get(tensor.returns)
+        return path in self.layouts and source is not None and self.layouts[path] != source
 
     def _labels(self, path: str) -> list[Hashable]:
         """All that can be said of a tensor to give it its layout."""
@@ -139,14 +169,15 @@ def _meet(line: Covering, tensors: Sequence[Tensor], names: Names) -> None:
                 names.meet(tensors, i - len(line.label.axes) if line.label.from_back else i)
 
 
-def _assignment(label: Hashable, tensors: Sequence[Tensor], names: Names) -> Assignment:
-    """The assignment that gives these tensors what the label says."""
+def _assignment(label: Hashable, tensors: Sequence[Tensor], names: Names | None) -> Assignment:
+    """The assignment that gives these tensors what the label says; dims have no names where there are none."""
     if not isinstance(label, Form):
         return label  # type: ignore[return-value]
     dims: list[Dim | Rest] = []
     count = len(label.axes)
     for i, axes in enumerate(label.axes):
-        name = names.of(tensors, i - count if label.from_back else i, [d.name for d in dims if isinstance(d, Dim)])
+        used = [dim.name for dim in dims if isinstance(dim, Dim)]
+        name = names.of(tensors, i - count if label.from_back else i, used) if names else NAMELESS
         dims.append(Dim(name=name, axes=axes, pad=i in label.padded))
     rest: list[Dim | Rest] = [Rest()] if any(len(t.shape) > count for t in tensors) else []
     return Dims(dims=tuple([*rest, *dims] if label.from_back else [*dims, *rest]))
