@@ -164,7 +164,7 @@ class Draft:
         """
         chosen = self.chosen(layouts, placed)
         arguments, results = (
-            jax.tree.leaves(argument_shardings(layouts, placed), is_leaf=lambda s: s is None),
+            self.traced.in_tree.flatten_up_to(argument_shardings(layouts, placed)),  # modules hold None too
             (edge_shardings(layouts, placed, self.traced.results)),
         )
         copy = self._with_constraints(chosen, placed).clone()
