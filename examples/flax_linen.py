@@ -1,4 +1,4 @@
-"""A Flax Linen model in a ``TrainState``: parameters in boxes with logical names, which ``meshwright convert`` reads."""
+"""A Flax Linen model in a ``TrainState``, its parameters in boxes with logical names (see ``meshwright convert``)."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from ...planner.topology import Machine, physical
 from .compiled import Argument
 from .graph_cache import GraphCache, Known, StepCache
 from .layouts import step_layouts
+from .opaque import notes_on_kernels
 from .step_drafts import StepDrafts
 from .trace import Traced, trace
 from .workload import PyTree, Step
@@ -89,7 +90,7 @@ def _known(
             graph=read.graph,
             kinds=argument_kinds(read.traced),
             returned={tensor.path: tensor.returns for tensor in read.traced.results if tensor.returns},
-            notes=read.notes,
+            notes=(*read.notes, *notes_on_kernels(read.traced)),
             order=order if names_devices else None,
         )
         _GRAPHS.put(step, key, known)
