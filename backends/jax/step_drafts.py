@@ -59,7 +59,7 @@ class StepDrafts:
         module = draft.unlaid(layouts, placed)
         split_constants(module)
         with module.context:
-            name_once(operations(module))
+            name_once(operations(module), layouts.traced.values.shared)
         return read_graph(module, layouts.traced, reading.over(dict(placed.mesh.shape)))
 
     def _from_draft(self, plan: Plan, layouts: StepLayouts) -> Graph | None:

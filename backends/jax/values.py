@@ -74,6 +74,7 @@ class Around:
     site: int
     direction: str
     place: Place
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +86,7 @@ class _Found:
     stem: str
     turn: int
     is_operand: bool = False
+    is_shared: bool = False
 
     @property
     def aval(self) -> Any:
@@ -109,6 +111,11 @@ class Values:
     def by_path(self) -> Mapping[str, Tensor]:
         """The tensors by their paths."""
         return {path: _tensor(path, found.aval) for path, found in self._paths}
+
+    @cached_property
+    def shared(self) -> frozenset[str]:
+        """The paths of what several calls compute."""
+        return frozenset(path for path, found in self._paths if found.is_shared)
 
     @cached_property
     def of_equation(self) -> Mapping[int, tuple[tuple[int, str], ...]]:
@@ -143,7 +150,9 @@ class _Walk:
 
     def __init__(self, jaxpr: Jaxpr):
         self.jaxpr = jaxpr
-        self.uses = Counter(id(inner) for j in _each(jaxpr) for e in j.eqns for inner in _inner(e))
+        equations = [e for j in _each(jaxpr) for e in j.eqns]  # of which several jaxprs may have the same
+        self.uses = Counter(map(id, equations)) + Counter(id(inner) for e in equations for inner in _inner(e))
+        self.entered: set[int] = set()
         self.keys: dict[Any, int] = {}
         self.sites: dict[str, dict[int, int]] = {}
         self.turns: Counter[str] = Counter()
@@ -163,13 +172,17 @@ class _Walk:
             name = _name(equation)
             form = _form(equation), None if own else number
             key = self.keys.setdefault((around.site, direction, name, place, form), len(self.keys))
-            yield from self._of(equation, f"{OPS}{place.function}/{direction}{name}", key)
-            inside = Around(site=key, direction=direction, place=place)
+            if id(equation) not in self.entered and (own or not around.is_shared):
+                self.entered.add(id(equation))
+                stem = f"{OPS}{place.function}/{direction}{name}"
+                yield from self._of(equation, stem, key, is_shared=around.is_shared or self.uses[id(equation)] > 1)
             for inner in _inner(equation):
-                if self.uses[id(inner)] == 1:
-                    yield from self._in(inner, inside)
+                is_shared = around.is_shared or self.uses[id(inner)] > 1
+                if id(inner) not in self.entered:
+                    self.entered.add(id(inner))
+                    yield from self._in(inner, Around(site=key, direction=direction, place=place, is_shared=is_shared))
 
-    def _of(self, equation: JaxprEqn, stem: str, key: int) -> Iterator[_Found]:
+    def _of(self, equation: JaxprEqn, stem: str, key: int, *, is_shared: bool) -> Iterator[_Found]:
         named = [i for i, v in enumerate(equation.outvars) if _is_nameable(v)]
         if not named or equation.primitive.name in SAME:
             return
@@ -179,11 +192,12 @@ class _Walk:
         self.turns[stem] += 1
         for i in named:
             own = f"{stem}.{i}" if len(equation.outvars) > 1 else stem
-            yield _Found(equation=equation, position=i, stem=own, turn=turn)
+            yield _Found(equation=equation, position=i, stem=own, turn=turn, is_shared=is_shared)
         read: list[Any] = equation.invars if equation.primitive.name in PRODUCTS else []
         for i, variable in enumerate(read):
             if not isinstance(variable, Literal) and variable.aval.shape:
-                yield _Found(equation=equation, position=i, stem=f"{stem}.in{i}", turn=turn, is_operand=True)
+                own = f"{stem}.in{i}"
+                yield _Found(equation=equation, position=i, stem=own, turn=turn, is_operand=True, is_shared=is_shared)
 
     def _place(self, equation: JaxprEqn) -> Place | None:
         """Where an equation is written; None where nothing but JAX's own code is known of it."""

@@ -204,7 +204,10 @@ class Draft:
                 self._over(copy, placed)
                 _set_edges(main_function(copy), "arg_attrs", [None] * len(self._positions))
                 for operation in list(_places(copy)):
-                    _resolve(operation, chosen.get(_number(operation)))
+                    number = _number(operation)
+                    value = _resolve(operation, chosen.get(number))
+                    if number in chosen:
+                        name_value(value, str(number))  # by which the constraint is found again
                 prepare(copy, tpu=self.platform == "tpu")
             self._prepared[key] = copy
         self._prepared.move_to_end(key)
@@ -271,15 +274,15 @@ def _integer(value: int) -> Any:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(32), value)
 
 
-def _resolve(operation: Any, sharding: NamedSharding | None) -> None:
-    """Puts a sharding constraint, with the place's number for a name, where an operation is, or what it is given."""
+def _resolve(operation: Any, sharding: NamedSharding | None) -> Any:
+    """Puts a sharding constraint where an operation is, or else what it is given; and gives that."""
     value = operation.operands[0]
     if sharding is not None:
         with ir.InsertionPoint(operation), operation.location:
             value = sdy.ShardingConstraintOp(value, sharding_attribute(sharding)).result
-        name_value(value, str(_number(operation)))
     operation.results[0].replace_all_uses_with(value)
     operation.erase()
+    return value
 
 
 def _set_edges(main: Any, table: str, shardings: Sequence[NamedSharding | None]) -> None:

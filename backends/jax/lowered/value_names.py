@@ -6,7 +6,7 @@ several named values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -46,12 +46,12 @@ def name_value(value: Any, path: str) -> None:
         operation.location = with_names(without_names(operation.location), names)
 
 
-def name_once(operations: Iterable[Any]) -> None:
-    """Leaves each path to the first of several operations that make one value, as copies of constants do."""
+def name_once(operations: Iterable[Any], shared: Container[str]) -> None:
+    """Leaves each path, but for ``shared`` ones, to the first operation that has it: constants are copied."""
     seen: set[str] = set()
     for operation in operations:
         names = value_names(operation.location)
-        kept = {number: path for number, path in names.items() if path not in seen}
+        kept = {number: path for number, path in names.items() if path in shared or path not in seen}
         if len(kept) < len(names):
             operation.location = with_names(without_names(operation.location), kept)
         seen.update(kept.values())

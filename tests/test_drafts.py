@@ -1,0 +1,210 @@
+"""A step laid out from its draft is the step lowered under the plan; its graph before any layout names its values."""
+
+import gc
+import random
+import weakref
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import meshwright as mw
+import meshwright.backends.jax.estimate as estimate_module
+import pytest
+from meshwright.backends.jax.drafts import Drafts
+from meshwright.backends.jax.estimate import drafts_of
+from meshwright.backends.jax.graph_cache import GraphCache
+from meshwright.backends.jax.lowered.donation import donations
+from meshwright.backends.jax.lowered.step_graph import step_graph
+from meshwright.backends.jax.step_drafts import StepDrafts
+from meshwright.backends.jax.trace import trace
+from meshwright.dsl.plan import Remat
+from meshwright.dsl.reader import loads
+from unrolled import arguments, step
+
+MESHES = ({"x": 2, "y": 4}, {"x": 8}, {"x": 2, "y": 2, "z": 2})
+
+
+def looped(layers=3):
+    def loss(w, x):
+        x, kept = jax.lax.scan(lambda x, w: (jnp.tanh(mw.tag(x @ w, "h")), x.sum(-1)), x, w)
+        return (x**2).mean() + kept.mean()
+
+    def step(w, x):
+        value, grad = jax.value_and_grad(loss)(w, mw.split(x, 0, "x"))
+        return w - grad, value
+
+    return jax.jit(step, donate_argnums=0), (jax.ShapeDtypeStruct((layers, 32, 32), jnp.float32), *arguments()[1:])
+
+
+def convolved():
+    def step(kernel, images):
+        dims = ("NHWC", "HWIO", "NHWC")
+
+        def run(k, x):
+            return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=dims)
+
+        return jax.grad(lambda k: (run(k, jax.nn.relu(run(k, images))) ** 2).mean())(kernel)
+
+    return step, (jax.ShapeDtypeStruct((3, 3, 8, 8), jnp.float32), jax.ShapeDtypeStruct((16, 8, 8, 8), jnp.float32))
+
+
+STEPS = {"unrolled": lambda: (step, arguments()), "looped": looped, "convolved": convolved}
+
+
+def text_of(shape, mesh, rng):
+    """A random layout that divides."""
+    free, words = list(mesh), []
+    for n in shape:
+        axes = [a for a in free if rng.random() < 0.4 and n % mesh[a] == 0][:1]
+        free = [a for a in free if a not in axes]
+        words.append("_" + "".join(f"@{a}" for a in axes))
+    return " ".join(words)
+
+
+def drawn(traced, rng, num_values, top=""):
+    """A random legal plan with rules for all arguments, and for so many tagged and computed values."""
+    mesh = rng.choice(MESHES)
+    chosen = [t for t in traced.arguments if t.shape] + list(traced.tagged)
+    chosen += rng.sample(traced.values.tensors, num_values)
+    lines = "".join(f"  {t.path}: {text_of(t.shape, mesh, rng)}\n" for t in {t.path: t for t in chosen}.values())
+    sizes = ", ".join(f"{axis}: {size}" for axis, size in mesh.items())
+    out = "".join(f"  {t.path}: infer\n" for t in traced.results if t.shape)
+    return loads(f"meshwright: 1\ntopology: v5e:2x4\nmesh: {{{sizes}}}\ntensors:\n{lines}{out}{top}")
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("remat", ["", "remat: full\n"])
+def test_a_draft_gives_the_graph_of_the_whole_way(name, remat) -> None:
+    workload, args = STEPS[name]()
+    if remat and name != "unrolled":
+        pytest.skip("marks no blocks")
+    traced = trace(workload, args, Remat(policy="full") if remat else None)
+    drafts, rng = StepDrafts(), random.Random(name)
+    from_draft = 0
+    for k in range(6):
+        plan = drawn(traced, rng, num_values=0 if k % 2 else 5, top=remat)
+        fast, slow = drafts.step_graph(plan, workload, args), step_graph(plan, workload, args)
+        assert repr(fast.graph) == repr(slow.graph)
+        assert fast.notes == slow.notes
+        from_draft += drafts._from_draft(plan, fast.layouts) is not None
+    assert from_draft >= (1 if name == "convolved" else 6)
+
+
+def test_estimates_are_those_of_the_whole_way(monkeypatch) -> None:
+    traced, rng = trace(step, arguments()), random.Random(3)
+    plans = [drawn(traced, rng, num_values=4 * k) for k in range(3)]
+    fast = [Drafts(step, arguments()).estimate(plan) for plan in plans]
+    monkeypatch.setattr(estimate_module, "_GRAPHS", GraphCache())
+    monkeypatch.setattr(StepDrafts, "_from_draft", lambda *_: None)
+    slow = [mw.estimate(plan, step, arguments()) for plan in plans]
+    assert [e.step_time_s for e in fast] == [e.step_time_s for e in slow]
+    assert [e.peak_bytes for e in fast] == [e.peak_bytes for e in slow]
+    assert [e.collectives for e in fast] == [e.collectives for e in slow]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "  w: _ _@x+y _\n  x: _@y+x _\n",  # two orders of the same axes
+        "  w: _ _ _@y!pad\n  x: replicate\n",
+        "  w: {shard: {device_assignment: [[[0], [2], [4], [6], [1], [3], [5], [7]]]}}\n  x: replicate\n",
+    ],
+)
+def test_what_no_draft_can_be_goes_the_whole_way(lines) -> None:
+    def plain(w, x):
+        return (x @ w[0]).sum()
+
+    shapes = (1, 16, 15 if "pad" in lines else 16), (8, 16)
+    args = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
+    plan = loads(f"meshwright: 1\ntopology: v5e:2x4\nmesh: {{x: 2, y: 4}}\ntensors:\n{lines}")
+    drafts = StepDrafts()
+    fast, slow = drafts.step_graph(plan, plain, args), step_graph(plan, plain, args)
+    assert drafts._from_draft(plan, fast.layouts) is None
+    assert repr(fast.graph) == repr(slow.graph)
+
+
+def test_a_step_that_names_a_mesh_itself_goes_the_whole_way() -> None:
+    mesh = jax.sharding.AbstractMesh((2, 4), ("x", "y"))
+
+    @jax.shard_map(mesh=mesh, in_specs=jax.P("x"), out_specs=jax.P("x"))
+    def region(x):
+        return x * 2
+
+    plan = loads("meshwright: 1\ntopology: v5e:2x4\nmesh: {x: 2, y: 4}\ntensors: {x: _@x _, out: infer}")
+    args = (arguments()[1],)
+
+    def run(x):
+        return region(x) + 1
+
+    drafts = StepDrafts()
+    assert repr(drafts.step_graph(plan, run, args).graph) == repr(step_graph(plan, run, args).graph)
+    graph = Drafts(run, args).graph(plan)
+    (kept,) = [op for op in graph.ops if op.kind == "manual_computation"]
+    assert kept.attributes["in_shardings"] == ((("x",), ()),)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_unlaid_graph_is_whole_and_names_its_values(name) -> None:
+    workload, args = STEPS[name]()
+    drafts = Drafts(workload, args)
+    graph = drafts.graph(loads("meshwright: 1\ntopology: v5e:2x4\nmesh: {x: 2, y: 4}"))
+    shapes = {tensor.path: tensor.shape for tensor in drafts.tensors}
+    found = [(inner, op) for inner, op, _ in graph.walk()]
+    named = [(inner.shape(op.results[0]), op) for inner, op in found if op.origin.value]
+    assert all(shapes[op.origin.value] == shape for shape, op in named)
+    products = {"dot_general", "convolution"}
+    assert all(op.origin.value for _, op in found if op.kind in products)
+    assert max(Counter(op.origin.value for _, op in named).values()) == 1
+    split = [op.kind for inner, op in found for r in op.results if any(inner.values[r].sharding or ())]
+    assert split == (["sharding_constraint"] if name == "looped" else [])
+    assert graph.mesh == {"x": 2, "y": 4}
+    assert set(graph.names) == {t.path for t in drafts.tensors if t.role == "argument"}
+    assert graph.aliases == ({0: 0} if name == "looped" else {})
+
+
+def test_names_change_nothing_that_is_compiled() -> None:
+    plan = loads("meshwright: 1\ntopology: cpu:8\nmesh: {x: 8}\ntensors: {'**': replicate}")
+    told = []
+    for _ in range(2):
+        told.append(mw.apply(plan, step, arguments()).lower(*arguments()).as_text(debug_info=True))
+        Drafts(step, arguments()).graph(plan)
+    before, after = told
+    assert before == after
+    assert "meshwright.value" not in after
+
+
+def test_policies_are_those_of_a_step_with_blocks() -> None:
+    assert Drafts(step, arguments()).remat_policies == ("none", "full", "dots")
+    assert Drafts(*looped()).remat_policies == ("none",)
+    full = Drafts(step, arguments()).tensors_under(Remat(policy="full"))
+    assert any("/remat/" in tensor.path for tensor in full)
+
+
+def test_a_step_with_drafts_can_be_forgotten() -> None:
+    workload, args = looped()
+    kept = weakref.ref(workload)
+    drafts_of(workload, args).unlaid(loads("meshwright: 1\ntopology: v5e:2x4\nmesh: {x: 2, y: 4}"), workload, args)
+    del workload
+    jax.clear_caches()
+    gc.collect()
+    assert kept() is None
+
+
+@pytest.mark.parametrize("known", [(True, True), (False, True), (False, False)])
+@pytest.mark.parametrize("donated", [(True, True, False), (True, False, True)])
+def test_donations_are_paired_as_jax_pairs_them(known, donated) -> None:
+    from jax._src.interpreters.mlir import _set_up_aliases
+
+    shapes = [(4, 4), (2, 8), (4, 4)]
+
+    def aval(shape):
+        return jax.core.ShapedArray(shape, jnp.float32)
+
+    arguments, results = [aval(s) for s in shapes], [aval((4, 4)), aval((16,))]
+    whole = jax.sharding.NamedSharding(jax.make_mesh((8,), ("x",)), jax.P())
+    said = [whole if k else None for k in known]
+    aliased, left, given = _set_up_aliases(None, arguments, results, donated, None, None, None, None, said)
+    given = given or [False] * 3
+    if not all(known):
+        given = [g or unpaired for g, unpaired in zip(given, left, strict=True)]
+    assert donations(arguments, results, donated, said, 8) == (aliased, given)
