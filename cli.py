@@ -6,18 +6,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import calibrate, check, convert, diff, estimate, explain, fmt, run, schema, solve, verify
+from .commands import calibrate, check, convert, diff, estimate, explain, fmt, run, schema, search, solve, verify
 from .commands.command import BAD, INTERRUPTED, YES
 from .commands.streams import close, open_streams, write_json, write_problems
 from .dsl.errors import PlanError, Problem
 
 COMMANDS = tuple(
-    module.COMMAND for module in (check, estimate, explain, verify, run, diff, calibrate, convert, fmt, schema, solve)
+    module.COMMAND
+    for module in (search, check, estimate, explain, verify, run, diff, calibrate, convert, fmt, schema, solve)
 )
 EPILOG = """\
 PLAN is a file, or - for the standard input.
 exit codes: 0 yes; 1 a negative answer (does not fit, plans differ); 2 bad usage or file; 130 interrupted
-solve also: 3 no solution exists; 4 nothing found in the time
+search and solve also: 3 proven infeasible; 4 nothing found in the time
 """
 
 

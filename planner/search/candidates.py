@@ -19,6 +19,8 @@ from .promise import by_promise
 from .workload import Workload
 
 MAX_MESHES = 16
+QUICK_AXES = 2
+BOTH_WAYS = 2  # meshes that are tried with every remat policy before others
 NO_REMAT = "none"
 
 
@@ -73,14 +75,7 @@ def meshes(
     names = tuple(dict.fromkeys((*axis_names, *named_axes(rule.assignment for rule in plan.rules))))
     every = foldings(machine, max(MAX_AXES, len(names)))
     if not names:
-        finest = uncovered(machine, every)
-        chosen = by_promise([folding.mesh(machine) for folding in finest], machine, tensors, limit)
-        return Meshes(
-            listed=tuple(chosen),
-            distinct=len(every),
-            covered=len(every) - len(finest),
-            left_out=len(finest) - len(chosen),
-        )
+        return _unnamed(machine, tensors, every, limit)
     named = [mesh for folding in every for mesh in _named(folding, machine, names)]
     return _possible(plan, machine, tensors, named, limit)
 
@@ -111,7 +106,7 @@ def candidates(
             found.append((floor_s, rank, own, graph, shardings, least_argument_bytes(graph, sizes)))
     if refused is not None and not found:
         raise refused
-    found.sort(key=lambda entry: (float(f"{entry[0]:.3g}"), entry[1]))
+    found.sort(key=lambda entry: (entry[1] >= BOTH_WAYS, float(f"{entry[0]:.3g}"), entry[1]))
     return [
         Candidate(
             index=i,
@@ -147,6 +142,23 @@ def _policies(plan: Plan, workload: Workload) -> list[Remat | None]:
     if plan.remat is not None and plan.remat.policy != "auto":
         return [plan.remat]
     return [policy_of(name) for name in workload.remat_policies]
+
+
+def _unnamed(machine: Machine, tensors: Sequence[Tensor], every: Sequence[Folding], limit: int) -> Meshes:
+    """Meshes of few axes, which are solved in a fraction of the time, then those that cover them and prove most."""
+    finest = uncovered(machine, every)
+    quick = uncovered(machine, [folding for folding in every if len(folding.axes) <= QUICK_AXES])
+    first = by_promise([folding.mesh(machine) for folding in quick], machine, tensors, limit // 2)
+    known = set(first)
+    then = [mesh for folding in finest if (mesh := folding.mesh(machine)) not in known]
+    chosen = [*first, *by_promise(then, machine, tensors, limit - len(first), first)]
+    left_out = len(set(then) - set(chosen))
+    return Meshes(
+        listed=tuple(chosen),
+        distinct=len(every),
+        covered=len(every) - len(chosen) - left_out,
+        left_out=left_out,
+    )
 
 
 def _given(plan: Plan, tensors: Sequence[Tensor]) -> Meshes:

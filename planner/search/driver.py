@@ -116,7 +116,7 @@ class Driver:
         self.tried = [Tried(candidate=c, bound_s=_first_bound(c, settings)) for c in candidates]
         self._settings, self._workload, self._pool, self._minimise = settings, workload, pool, minimise
         self._clock, self._on_progress = clock, on_progress
-        self._hurried = False
+        self._doubted = False
 
     def run(self) -> list[Tried]:
         """Searches; the candidates in their order, with what was learnt of them."""
@@ -197,7 +197,8 @@ class Driver:
             return
         # What is not to be had below a cutoff may be had above it.
         bound_s = math.inf if found.status == "infeasible" else found.bound_s
-        one.bound_s = max(one.bound_s, min(bound_s, one.cutoff_s))
+        if not self._doubted or bound_s == math.inf:
+            one.bound_s = max(one.bound_s, min(bound_s, one.cutoff_s))
         if found.layouts and found.objective_s < one.objective_s:
             one.objective_s, one.layouts = found.objective_s, found.layouts
         self._say(f"solved {one.candidate}")
@@ -236,6 +237,7 @@ class Driver:
             excess = written.estimate.peak_bytes - (self._settings.limit_bytes or math.inf)
             if excess <= 0:
                 one.priced, one.why = PricedPlan(plan=written.plan, estimate=written.estimate), ""
+                self._doubt(one)
                 return
             one.why = f"its plan takes {int(excess):,} bytes more than the limit"
             if self._clock.over:
@@ -245,6 +247,14 @@ class Driver:
             if found is None or not found.layouts:
                 return
             one.objective_s, one.layouts = found.objective_s, found.layouts
+
+    def _doubt(self, one: Tried) -> None:
+        """Takes the programs' bounds back where a plan is below one: what they leave out matters on this step."""
+        if one.step_time_s < one.bound_s * (1 - CLOSE):
+            self._doubted = True
+            for other in self.tried:
+                if not other.infeasible:
+                    other.bound_s = other.candidate.floor_s
 
     def _written(self, one: Tried) -> Written:
         settings, plan = self._settings, one.candidate.plan

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -63,14 +63,14 @@ class Processes:
     """Solves tasks in processes of their own, which import the planner and nothing else, and stay warm.
 
     They are started afresh and not forked: JAX's threads do not survive a fork, and the user's script is not run again.
+    A second one is started when a second task comes while the first is being solved.
     """
 
     def __init__(self, workers: int = WORKERS) -> None:
         self.workers = workers
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
-        self._all = [_Worker() for _ in range(workers)]
-        for worker in self._all:
-            self._idle.put(worker)
+        self._all: list[_Worker] = []
+        self._closed = False
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="meshwright-search")
 
     def __enter__(self) -> Processes:
@@ -92,16 +92,28 @@ class Processes:
 
     def close(self) -> None:
         """Ends the workers."""
+        self._closed = True
         for worker in self._all:
             worker.kill()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _solve(self, task: Task) -> Found:
-        worker = self._idle.get()
+        worker = self._next()
         try:
             return worker.solve(task)
         finally:
             self._idle.put(worker)
+
+    def _next(self) -> _Worker:
+        """A worker with nothing to do: no more tasks are begun at once than there may be workers."""
+        try:
+            return self._idle.get_nowait()
+        except Empty:
+            worker = _Worker()
+            self._all.append(worker)
+            if self._closed:
+                worker.kill()
+            return worker
 
 
 class WorkerError(RuntimeError):

@@ -15,17 +15,19 @@ from ..topology import Machine
 BROKEN_DIM, MIXED_NETWORKS = 0.25, 0.5
 
 
-def by_promise(meshes: Sequence[Mesh], machine: Machine, tensors: Sequence[Tensor], limit: int) -> list[Mesh]:
-    """The ``limit`` most promising meshes, in order: each is the one that adds most to those before it.
+def by_promise(
+    meshes: Sequence[Mesh], machine: Machine, tensors: Sequence[Tensor], limit: int, before: Sequence[Mesh] = ()
+) -> list[Mesh]:
+    """The ``limit`` most promising meshes, in order: each is the one that adds most to those ``before`` it.
 
     A mesh offers the sizes that groups of its axes have. A size is worth the bytes of the tensors that can be split so
     many ways, half as much each time that an earlier mesh offered it; a mesh is worth less for every dim that its axes
     break, and for axes that join a fast network with a slow one.
     """
     worth = _worth(tensors, machine.num_devices)
-    sizes = [_group_sizes([size or 1 for size in mesh.sizes.values()]) for mesh in meshes]
+    sizes = [_group_sizes(_sizes(mesh)) for mesh in meshes]
     quality = [_quality(mesh) for mesh in meshes]
-    offered: Counter[int] = Counter()
+    offered = Counter(size for mesh in before for size in _group_sizes(_sizes(mesh)))
     left = list(range(len(meshes)))
     chosen: list[Mesh] = []
     while left and len(chosen) < limit:
@@ -35,6 +37,10 @@ def by_promise(meshes: Sequence[Mesh], machine: Machine, tensors: Sequence[Tenso
         chosen.append(meshes[best])
         offered.update(sizes[best])
     return chosen
+
+
+def _sizes(mesh: Mesh) -> list[int]:
+    return [size or 1 for size in mesh.sizes.values()]
 
 
 def _group_sizes(sizes: Sequence[int]) -> frozenset[int]:

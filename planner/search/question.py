@@ -12,10 +12,9 @@ from .candidates import MAX_MESHES, Candidate, Meshes, candidates, meshes
 from .driver import Driver, Minimise, Settings, Tried
 from .floor import Products
 from .pins import named_axes
-from .pool import Here, Pool
+from .pool import Pool
 from .progress import Clock, Progress
 from .result import PricedPlan
-from .task import Solve, solve
 from .workload import Workload
 
 MORE_MESHES = 8  # times as many, where those tried are proven to have no plan
@@ -75,11 +74,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """What answers questions: workers, a ``solver`` where none is needed, what writes plans, who is told."""
+    """What answers questions: workers, what writes plans, who is told."""
 
     pool: Callable[[], Pool]
     minimise: Minimise
-    solver: Solve = solve
     on_progress: Callable[[Progress], None] | None = None
 
 
@@ -109,12 +107,11 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answe
         top_k=question.top_k,
         kept=question.kept,
     )
-    pool = means.pool() if len(tried) > 1 else Here(lambda: clock.over, means.solver)
     driver = Driver(
         tried,
         settings,
         workload=workload,
-        pool=pool,
+        pool=means.pool(),
         minimise=means.minimise,
         clock=clock,
         on_progress=means.on_progress,

@@ -19,7 +19,7 @@ from .pool import Pool, Processes
 from .progress import Clock, Progress, gap_of
 from .question import Answer, Means, Question, answer
 from .result import MeshCount, PricedPlan, Row, SearchResult, status_of
-from .task import Solve, Status, solve
+from .task import Status
 
 PRICED_FIRST = 0.7  # of the time, where alternatives or a frontier come after
 
@@ -43,13 +43,11 @@ def search(
     on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     pool: Callable[[], Pool] = Processes,
-    solver: Solve = solve,
 ) -> SearchResult:
     """Completes a question's plan.
 
     A plan without holes is returned as it is, with the optimum that it is compared with: of the same workload on the
-    same machine without pins, on any mesh (``free_mesh``) or on the plan's. ``pool`` makes the workers, at most once;
-    ``solver`` solves what no worker is needed for.
+    same machine without pins, on any mesh (``free_mesh``) or on the plan's. ``pool`` makes the workers, at most once.
     Raises ``PlanError`` where a pin is wrong, or forbids every mesh.
     """
     clock = Clock(time_limit_s, stop)
@@ -57,7 +55,7 @@ def search(
     limit, limit_of = memory_limit(machine, question.plan.limits.hbm_bytes)
     question = replace(question, plan=_decided(question), limit_bytes=limit)
     with ExitStack() as held:
-        means = Means(pool=_once(pool, held), minimise=minimise, solver=solver, on_progress=on_progress)
+        means = Means(pool=_once(pool, held), minimise=minimise, on_progress=on_progress)
         if is_complete(question):
             return _compared(question, stamp, means, clock, free_mesh)
         more = pareto or question.top_k > 1

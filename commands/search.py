@@ -1,0 +1,195 @@
+"""``meshwright search``: the fastest plan that fits, with a proof of how good it is."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..dsl.errors import PlanError, problem, raise_errors
+from .command import INTERRUPTED, YES, Command, json_option
+from .plan_file import load, prepare_devices
+from .streams import write, write_json
+
+if TYPE_CHECKING:
+    from ..dsl.plan import Limits, Plan
+    from ..planner.search.progress import Progress
+    from ..planner.search.result import SearchResult
+
+INFEASIBLE, NOTHING_FOUND = 3, 4
+MODEL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<size>[1-9][0-9]{0,6}|auto)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Searches the plan, shows how it goes on, writes what was found."""
+    plan = _asked(arguments)
+    _refuse_input(arguments)
+    from ..backends.jax.training.interrupt import Interrupt
+    from ..search_display import SearchDisplay
+
+    with Interrupt() as interrupt, SearchDisplay() as display, redirect_stdout(sys.stderr):
+        result = _search(plan, arguments, display, lambda: interrupt.asked)
+    _write(result, arguments)
+    _show(result, arguments, plan)
+    return INTERRUPTED if interrupt.asked else _code(result)
+
+
+def _search(
+    plan: Plan, arguments: argparse.Namespace, on_progress: Callable[[Progress], None], stop: Callable[[], bool]
+) -> SearchResult:
+    prepare_devices(None)
+    from ..backends.jax.loading import load_workload, trace_workload
+    from ..backends.jax.search import search
+
+    workload = load_workload(plan)
+    trace_workload(replace(plan, remat=None), workload)  # one that cannot be traced is a problem at the model's line
+    return search(
+        workload.step,
+        workload.args,
+        plan=plan,
+        mesh=plan.mesh if arguments.mesh else None,
+        time_limit_s=arguments.time_limit,
+        seed=arguments.seed,
+        top_k=arguments.top_k,
+        pareto=arguments.pareto,
+        exact=arguments.exact,
+        donate_argnums=workload.donated,
+        on_progress=on_progress,
+        stop=stop,
+    )
+
+
+def _asked(arguments: argparse.Namespace) -> Plan:
+    """The partial plan that the command line asks to complete. Raises ``PlanError`` with all that is wrong."""
+    from ..dsl.machine import parse_topology
+    from ..dsl.plan import Mesh, Plan
+
+    if _is_model(arguments.subject):
+        plan = Plan(model=arguments.subject, mesh=Mesh(axes=None))
+    else:
+        plan = load(arguments.subject)
+    if arguments.settings:
+        plan = replace(plan, settings={**plan.settings, **_settings(arguments.settings)})
+    if arguments.topology:
+        plan = replace(plan, topology=parse_topology(arguments.topology))
+    if arguments.mesh:
+        plan = replace(plan, mesh=_mesh(arguments.mesh))
+    if arguments.limit:
+        plan = replace(plan, limits=_limits(arguments.limit))
+    if plan.topology is None:
+        raise PlanError([problem("MW550", plan.mesh.place)])
+    return plan
+
+
+def _is_model(subject: str) -> bool:
+    """Whether the argument names a model and not a file. Raises ``PlanError`` where it is neither."""
+    if subject == "-" or os.path.exists(subject) or subject.endswith((".yaml", ".yml")):
+        return False
+    if MODEL.fullmatch(subject):
+        return True
+    raise PlanError([problem("MW558", what=f"'{subject}'")])
+
+
+def _settings(texts: Sequence[str]) -> dict[str, Any]:
+    """Settings of a model from ``name=value``, values as a plan has them."""
+    from ..dsl.reader import loads
+
+    wrong = [text for text in texts if not re.fullmatch(r"[A-Za-z_]\w*=.+", text)]
+    raise_errors(problem("MW556", text=text) for text in wrong)
+    pairs = ", ".join(f"{name}: {value}" for name, _, value in (text.partition("=") for text in texts))
+    read = loads(f"meshwright: 1\nwith: {{{pairs}}}\n", "--set")
+    return dict(read.settings)
+
+
+def _mesh(text: str) -> Any:
+    """The mesh of ``x=4,y=8``; ``auto`` is a hole, alone or as a size."""
+    from ..dsl.plan import Axis, Mesh
+
+    if text == "auto":
+        return Mesh(axes=None)
+    found = [AXIS.fullmatch(part.strip()) for part in text.split(",")]
+    names = [match["name"] for match in found if match]
+    if not all(found) or len(set(names)) < len(names):
+        raise PlanError([problem("MW554", text=text)])
+    sizes = [None if match["size"] == "auto" else int(match["size"]) for match in found if match]
+    return Mesh(axes=tuple(Axis(name=name, size=size) for name, size in zip(names, sizes, strict=True)))
+
+
+def _limits(text: str) -> Limits:
+    from ..dsl.reader import loads
+
+    return loads(f"meshwright: 1\nlimits: {{hbm: {text}}}\n", "--limit").limits
+
+
+def _refuse_input(arguments: argparse.Namespace) -> None:
+    """Raises ``PlanError`` where the answer would be written over the file that was given."""
+    given, out = arguments.subject, arguments.output
+    if out and os.path.exists(out) and os.path.exists(given) and os.path.samefile(given, out):
+        raise PlanError([problem("MW555", path=out)])
+
+
+def _write(result: SearchResult, arguments: argparse.Namespace) -> None:
+    """Writes the plan; with ``-o`` the others beside it: ``plan.2.yaml`` and on."""
+    from ..dsl.writer import dump, dumps
+
+    if result.plan is None:
+        return
+    if arguments.output:
+        dump(result.plan, arguments.output)
+        stem, suffix = os.path.splitext(arguments.output)
+        others = [*result.alternatives, *result.frontier[1:]]
+        for number, other in enumerate(others, 2):
+            dump(other.plan, f"{stem}.{number}{suffix}")
+    elif not arguments.json:
+        write(dumps(result.plan))
+
+
+def _show(result: SearchResult, arguments: argparse.Namespace, plan: Plan) -> None:
+    if arguments.json:
+        write_json("search", file=plan.file, model=plan.model, **result.as_json())
+        return
+    from ..planner.search.report import headline, notes, tables
+    from ..render import show_tables
+
+    show_tables(tables(result), notes(result), headline(result), good=result.status in ("optimal", "feasible"))
+
+
+def _code(result: SearchResult) -> int:
+    if result.status == "infeasible":
+        return INFEASIBLE
+    return YES if result.plan is not None else NOTHING_FOUND
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "subject", metavar="MODEL|PLAN", help="package.module:callable, or a plan with holes (a file, or -)"
+    )
+    parser.add_argument("--topology", metavar="T", help="the machine, such as v3:32x32 (default: the plan's)")
+    parser.add_argument("--mesh", metavar="AXES", help="its axes, such as x=4,y=8 or x=auto,y=8 (default: the plan's)")
+    parser.add_argument(
+        "--set", dest="settings", action="append", metavar="K=V", help="a setting of the model; may be repeated"
+    )
+    parser.add_argument("--limit", metavar="BYTES", help="memory of a device, such as 12GiB (default: the plan's)")
+    parser.add_argument("-o", "--out", dest="output", metavar="FILE", help="write the plan there, not to the output")
+    parser.add_argument(
+        "--time-limit", type=float, default=60.0, metavar="S", help="seconds until the best so far is the answer (60)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is left to chance (0)")
+    parser.add_argument("--top-k", type=int, default=1, metavar="K", help="so many plans in all (1)")
+    parser.add_argument("--pareto", action="store_true", help="also plans of less memory and more time")
+    parser.add_argument("--exact", action="store_true", help="write every layout, not the fewest that give the same")
+    json_option(parser)
+
+
+COMMAND = Command(
+    name="search",
+    summary="complete a plan: the fastest layout that fits, with a proof of how good it is",
+    arguments=_arguments,
+    run=run,
+)

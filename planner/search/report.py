@@ -1,0 +1,105 @@
+"""The result of a search in a sentence and as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..explain.rows import Rows, binary, duration, first, share
+from .result import Misfit, PricedPlan, Row, SearchResult
+
+
+def headline(result: SearchResult) -> str:
+    """One sentence: what was found and what is proven."""
+    took = f"in {result.search_s:.1f} s"
+    if result.step_time_s is None:
+        return {
+            "infeasible": f"infeasible: no plan fits, which is proven, {took}",
+            "unknown": f"nothing was found {took}, and nothing is proven",
+        }.get(result.status, f"{result.status}, {took}")
+    gap = "not known" if result.gap is None else f"{result.gap:.2%}"
+    time = f"a step takes {duration(result.step_time_s)}, bound {duration(result.bound_s)}, gap {gap}"
+    return f"{result.status}: {time}; a device needs {binary(result.peak_bytes or 0)}; {took}. Predicted."
+
+
+def notes(result: SearchResult) -> Iterator[str]:
+    """What a reader must know besides."""
+    count = result.meshes
+    if result.interrupted:
+        yield "The search was interrupted: this is the best so far."
+    if count.left_out:
+        yield (
+            f"{count.tried} of {count.distinct} meshes were looked at; {count.covered} are covered by finer ones, "
+            f"{count.left_out} were left out: of these the bound is the roofline's alone."
+        )
+        if result.tried_bound_s is not None:
+            yield f"On the meshes looked at no plan takes less than {duration(result.tried_bound_s)}."
+    if count.impossible:
+        yield f"The pins rule out {count.impossible} of {count.distinct} meshes."
+    if result.optimum is not None and result.optimum.step_time_s is not None:
+        yield f"The plan leaves nothing open. Without its pins: {headline(result.optimum)}"
+    if result.misfit is not None:
+        yield misfit_text(result.misfit)
+
+
+def misfit_text(misfit: Misfit) -> str:
+    """Why nothing fits, in a sentence."""
+    limit = f"The limit is {binary(misfit.limit_bytes)} ({misfit.limit_bytes:,} bytes, of {misfit.limit_of})"
+    if misfit.least_bytes is None:
+        return f"{limit}; no plan was found beyond it either in the time left."
+    return f"{limit}; the least that a plan was found to need is {misfit.missing_bytes:,} bytes more."
+
+
+def tables(result: SearchResult) -> list[Rows]:
+    """What was looked at, the other plans, what would help; a table with nothing to say is left out."""
+    made = [
+        _candidates("Meshes looked at", result.candidates),
+        _plans("Other plans", result.alternatives),
+        _plans("Memory against time", result.frontier),
+    ]
+    if result.misfit is not None:
+        made += [_largest(result.misfit), _remedies(result.misfit)]
+    return [table for table in made if table.rows]
+
+
+def _candidates(title: str, rows: Sequence[Row]) -> Rows:
+    listed = ((*_place(row), duration(_finite(row.bound_s)), *_price(row), row.why) for row in rows)
+    headers = ("mesh", "over", "remat", "bound", "a step", "a device", "why not")
+    return Rows(title=title, headers=headers, rows=first(listed))
+
+
+def _place(row: Row) -> tuple[str, str, str]:
+    mesh = " ".join(f"{name}={size}" for name, size in row.mesh.items())
+    return mesh, " ".join(f"{name}:[{over}]" for name, over in row.device_order.items()), row.remat
+
+
+def _price(row: Row) -> tuple[str, str]:
+    time = duration(row.step_time_s if row.step_time_s is not None else _finite(row.objective_s))
+    return time, binary(row.peak_bytes) if row.peak_bytes is not None else "-"
+
+
+def _finite(seconds: float | None) -> float | None:
+    return None if seconds is None or seconds == float("inf") else seconds
+
+
+def _plans(title: str, plans: Sequence[PricedPlan]) -> Rows:
+    best = min((one.step_time_s for one in plans), default=None)
+    rows = (
+        (str(i + 1), _mesh(one), duration(one.step_time_s), share(one.step_time_s, best), binary(one.peak_bytes))
+        for i, one in enumerate(plans)
+    )
+    return Rows(title=title, headers=("", "mesh", "a step", "of the first", "a device"), rows=first(rows))
+
+
+def _mesh(one: PricedPlan) -> str:
+    remat = f", remat {one.plan.remat.policy}" if one.plan.remat else ""
+    return " ".join(f"{name}={size}" for name, size in one.plan.mesh.sizes.items()) + remat
+
+
+def _largest(misfit: Misfit) -> Rows:
+    rows = ((path, binary(num_bytes), f"{num_bytes:,}") for path, num_bytes in misfit.tensors)
+    return Rows(title="The largest tensors of that plan", headers=("tensor", "a device", "bytes"), rows=first(rows))
+
+
+def _remedies(misfit: Misfit) -> Rows:
+    rows = ((r.change, duration(r.step_time_s), binary(r.peak_bytes)) for r in misfit.remedies)
+    return Rows(title="What makes it fit", headers=("change", "a step", "a device"), rows=first(rows))
