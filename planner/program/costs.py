@@ -11,15 +11,11 @@ from ..estimate.runs import kind_of
 from ..estimate.traffic import Tariff, axes_of, group_size, held_bytes
 from ..fusion import fuse
 from ..graph import Graph, Op, Sharding, Value
-from ..kernels import Kernel
+from ..kernels import Kernel, Program
 from ..kinds import KINDS
 from ..partition import partition
 from ..partition.layout import local_shape
-from ..partition.rules import RULES
 from ..topology import Machine
-
-EVEN = frozenset({"dot_general", "dot", "reduce", "constant", "iota", "optimization_barrier"})
-"""Of the operations with rules of their own, those that are computed in place where their loops are split alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,23 +27,26 @@ class Pricing:
     tariff: Tariff
     mesh: Mapping[str, int]
 
-    def seconds(self, graph: Graph, *, adds_up: bool) -> float:
-        """What one run of a kernel's graph takes whose values have their layouts: its kernels and their collectives.
+    def seconds(self, graph: Graph, *, talks: bool) -> float:
+        """What one run of a kernel's graph takes whose values have their layouts: computing and its collectives.
 
-        ``adds_up`` says that a loop is split that some operation adds up.
+        ``talks`` says that some operation needs what other devices have. Where none does every device computes the
+        kernel on its own part.
         """
-        program = fuse(self._local(graph, adds_up))
+        program = self._partitioned(graph) if talks else self._alone(graph)
         counts_all = self.machine.platform != "tpu"
         took = sum(p.seconds * p.times for p in price_at(program, self.speed) if p.counted or counts_all)
+        if not talks:
+            return took
         return took + sum(self._collective(inner, op) * times for inner, op, times in program.graph.walk())
 
-    def _local(self, graph: Graph, adds_up: bool) -> Graph:
-        """The graph of one device. Where nothing is added up every operation works on the parts as they lie."""
-        if adds_up or any(op.kind in RULES and op.kind not in EVEN for op in graph.ops):
-            return partition(graph, platform=self.machine.platform, machine=self.machine)
-        mesh = self.mesh
-        values = (Value(local_shape(v.shape, v.sharding or (), mesh), v.dtype) for v in graph.values)
-        return replace(graph, values=tuple(values))
+    def _partitioned(self, graph: Graph) -> Program:
+        return fuse(partition(graph, platform=self.machine.platform, machine=self.machine))
+
+    def _alone(self, graph: Graph) -> Program:
+        values = (Value(local_shape(v.shape, v.sharding or (), self.mesh), v.dtype) for v in graph.values)
+        kernel = Kernel(ops=tuple(range(len(graph.ops))), reads=graph.arguments, writes=graph.results)
+        return Program(graph=replace(graph, values=tuple(values)), kernels=(kernel,))
 
     def _collective(self, graph: Graph, op: Op) -> float:
         kind = kind_of(op)

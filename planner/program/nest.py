@@ -17,27 +17,27 @@ class Nest:
     """Loops by number. ``sizes`` and ``blocked`` are theirs; ``dims`` has the loops of each dim of each value.
 
     ``sums`` has, for each loop that some operation adds up, the values that lie after such an operation: where they do
-    not have the loop themselves they may be split otherwise than what comes before.
+    not have the loop themselves they may be split otherwise than what comes before. ``exchanged`` are the loops of which
+    devices need their neighbours' parts where they are split.
     """
 
     sizes: tuple[int, ...]
     blocked: tuple[bool, ...]
     dims: dict[int, tuple[tuple[int, ...], ...]]
     sums: dict[int, frozenset[int]]
+    exchanged: frozenset[int]
 
 
 def nest_of(graph: Graph, numbers: Sequence[int]) -> Nest:
     """The nest of these operations of a graph."""
     ops = [graph.ops[number] for number in numbers]
     atoms: dict[int, list[list[Atom]]] = {}
-    summed: list[tuple[Op, list[Atom]]] = []
-    for op in ops:
-        summed.append((op, _join(graph, op, atoms)))
-    return _numbered(graph, ops, atoms, summed)
+    factors = [(op, _join(graph, op, atoms)) for op in ops]
+    return _numbered(graph, ops, atoms, factors)
 
 
 def _join(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> list[Atom]:
-    """Brings the dims of an operation's tensors together by its factors; gives the loops that it adds up."""
+    """Brings the dims of an operation's tensors together by its factors, which it gives."""
     for value in (*op.operands, *op.results):
         if value not in atoms:
             atoms[value] = [[Atom(size)] for size in graph.values[value].shape]
@@ -52,7 +52,7 @@ def _join(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> list[Atom
         for dim, factors in zip(atoms[value], rule, strict=True):
             if factors:
                 _match(dim, [own[f] for f in factors])
-    return [own[factor] for factor in op.factors.reduction]
+    return own
 
 
 def _match(dim: Sequence[Atom], factors: Sequence[Atom]) -> None:
@@ -84,7 +84,7 @@ def _join_without_factors(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]
 
 
 def _numbered(
-    graph: Graph, ops: Sequence[Op], atoms: dict[int, list[list[Atom]]], summed: Sequence[tuple[Op, list[Atom]]]
+    graph: Graph, ops: Sequence[Op], atoms: dict[int, list[list[Atom]]], factors: Sequence[tuple[Op, list[Atom]]]
 ) -> Nest:
     number: dict[int, int] = {}
     found: list[Atom] = []
@@ -101,16 +101,19 @@ def _numbered(
             rows.append(tuple(row))
         dims[value] = tuple(rows)
     sums: dict[int, set[int]] = {}
-    for op, reduced in summed:
-        after = _after(ops, op) if reduced else frozenset()
-        for leaf in leaves(reduced):
-            if id(leaf) in number:
-                sums.setdefault(number[id(leaf)], set()).update(after)
+    exchanged: set[int] = set()
+    for op, own in factors:
+        if op.factors is not None and (op.factors.reduction or op.factors.permutation):
+            after = _after(ops, op) if op.factors.reduction else frozenset()
+            for leaf in leaves(own[factor] for factor in op.factors.reduction):
+                sums.setdefault(number.get(id(leaf), -1), set()).update(after)
+            exchanged.update(number.get(id(leaf), -1) for leaf in leaves(own[f] for f in op.factors.permutation))
     return Nest(
         sizes=tuple(atom.size for atom in found),
         blocked=tuple(atom.blocked for atom in found),
         dims=dims,
-        sums={loop: frozenset(values) for loop, values in sums.items()},
+        sums={loop: frozenset(values) for loop, values in sums.items() if loop >= 0},
+        exchanged=frozenset(exchanged),
     )
 
 

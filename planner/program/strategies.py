@@ -40,8 +40,8 @@ class Strategies:
         best: dict[tuple[Sharding, ...], tuple[float, Mapping[int, Sharding]]] = {}
         for choice, layouts in choices(nest, self.pricing.mesh):
             seen = tuple(layouts[value] for value in edge)
-            adds_up = any(split.loop in nest.sums for split in choice)
-            seconds = self.pricing.seconds(laid_out(own, layouts), adds_up=adds_up)
+            talks = any(split.loop in nest.sums or split.loop in nest.exchanged for split in choice)
+            seconds = self.pricing.seconds(laid_out(own, layouts), talks=talks)
             if seen not in best or seconds < best[seen][0]:
                 best[seen] = (seconds, layouts)
         costs = np.array([seconds for seconds, _ in best.values()])
