@@ -67,6 +67,13 @@ class Drafts:
         """
         return self._drafts.unlaid(plan, self._step, self._args)
 
+    def laid(self, plan: Plan) -> Graph | None:
+        """The graph after propagation under a complete plan, named as ``graph``'s; None where it is not known.
+
+        Raises ``PlanError`` for a plan that is not legal.
+        """
+        return self._drafts.laid(plan, self._step, self._args)
+
     def estimate(self, plan: Plan) -> Estimate:
         """What ``estimate`` says of a complete plan. Raises ``PlanError`` as that does."""
         return estimate(

@@ -58,9 +58,21 @@ class StepDrafts:
         draft, reading = self._draft(plan, layouts.traced, placed, values=True, exact=True)
         module = draft.unlaid(layouts, placed)
         split_constants(module)
-        with module.context:
-            name_once(operations(module), layouts.traced.values.shared)
-        return read_graph(module, layouts.traced, reading.over(dict(placed.mesh.shape)))
+        return _named_graph(module, layouts.traced, reading.over(dict(placed.mesh.shape)))
+
+    def laid(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> Graph | None:
+        """The graph that a complete plan lays out, its values named by their paths; None where it is not known.
+
+        Raises ``PlanError`` as ``step_graph`` does.
+        """
+        layouts = step_layouts(plan, self.traced(step, args, plan.remat))
+        placed = abstract_mesh(plan, layouts.device_assignments)
+        draft, reading = self._draft(plan, layouts.traced, placed, values=True)
+        if not draft.is_layable or layouts.device_assignments or _is_reordered_or_padded(layouts, placed):
+            return None
+        module = draft.named(layouts, placed)
+        propagate(module)
+        return _named_graph(module, layouts.traced, reading.over(dict(placed.mesh.shape)))
 
     def _from_draft(self, plan: Plan, layouts: StepLayouts) -> Graph | None:
         """The graph of a laid out draft; None where only the whole way gives what ``apply`` would compile."""
@@ -107,6 +119,12 @@ class StepDrafts:
         chosen = [said] if isinstance(said, int) else list(said)
         numbered = jax.tree.unflatten(traced.in_tree, range(traced.in_tree.num_leaves))
         return [leaf for number in chosen for leaf in jax.tree.leaves(numbered[number])]
+
+
+def _named_graph(module: Any, traced: Traced, reading: Reading) -> Graph:
+    with module.context:
+        name_once(operations(module), traced.values.shared)
+    return read_graph(module, traced, reading)
 
 
 def _is_reordered_or_padded(layouts: StepLayouts, placed: DeviceMesh) -> bool:

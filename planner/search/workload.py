@@ -32,6 +32,12 @@ class Workload(Protocol):
         matter.
         """
 
+    def laid(self, plan: Plan) -> Graph | None:
+        """The step's graph after propagation under a complete plan, named as ``graph``'s; None where it is not known.
+
+        Raises ``PlanError`` for a plan that is not legal.
+        """
+
     def estimate(self, plan: Plan) -> Estimate:
         """The price of a complete plan: what ``mw.estimate`` says. Raises ``PlanError`` for one that is not legal."""
 
@@ -60,6 +66,10 @@ class Rematerialised:
     def graph(self, plan: Plan) -> Graph:
         """The graph under the plan's own policy."""
         return self.workload.graph(plan)
+
+    def laid(self, plan: Plan) -> Graph | None:
+        """The graph that a plan lays out."""
+        return self.workload.laid(plan)
 
     def estimate(self, plan: Plan) -> Estimate:
         """The price of a plan."""

@@ -163,10 +163,6 @@ class Draft:
         edges of the step.
         """
         chosen = self.chosen(layouts, placed)
-        arguments, results = (
-            self.traced.in_tree.flatten_up_to(argument_shardings(layouts, placed)),  # modules hold None too
-            (edge_shardings(layouts, placed, self.traced.results)),
-        )
         copy = self._with_constraints(chosen, placed).clone()
         with copy.context, ir.Location.unknown():
             self._over(copy, placed)
@@ -175,11 +171,15 @@ class Draft:
                     (mark,) = value_names_at(operation.location).values()
                     operation.attributes["sharding"] = sharding_attribute(chosen[int(mark)])
                     operation.location = without_names(operation.location)
-            main = main_function(copy)
-            _set_edges(main, "arg_attrs", [arguments[i] for i in self._positions])
-            _set_edges(main, "res_attrs", results)
-            self._donate(main, results, placed)
+            self._lay_edges(main_function(copy), layouts, placed)
         return copy
+
+    def named(self, layouts: StepLayouts, placed: DeviceMesh) -> Any:
+        """The module of ``laid_out``, whose operations have the names of computed values besides."""
+        module = self.unlaid(layouts, placed)
+        with module.context, ir.Location.unknown():
+            self._lay_edges(main_function(module), layouts, placed)
+        return module
 
     def chosen(self, layouts: StepLayouts, placed: DeviceMesh) -> dict[int, NamedSharding]:
         """The shardings that a plan gives to places, by their numbers."""
@@ -221,6 +221,14 @@ class Draft:
         axes = [sdy.MeshAxisAttr.get(name, size) for name, size in placed.mesh.shape.items()]
         for operation in meshes if self.is_layable else ():
             operation.attributes["mesh"] = sdy.MeshAttr.get(axes, [])
+
+    def _lay_edges(self, main: Any, layouts: StepLayouts, placed: DeviceMesh) -> None:
+        """Lays out the arguments and results of a module as a plan says."""
+        arguments = self.traced.in_tree.flatten_up_to(argument_shardings(layouts, placed))  # modules hold None too
+        results = edge_shardings(layouts, placed, self.traced.results)
+        _set_edges(main, "arg_attrs", [arguments[i] for i in self._positions])
+        _set_edges(main, "res_attrs", results)
+        self._donate(main, results, placed)
 
     def _donate(self, main: Any, results: Sequence[NamedSharding | None], placed: DeviceMesh) -> None:
         donated = [i in self._donated for i in self._positions]
