@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..graph import Axes
 from .elementwise import replicate
 from .factors import kept, layouts, split_of
-from .layout import ways
+from .layout import used, ways, without
 from .slices import Side, halo, neighbours
 from .strategy import Asked, Halo, PartialSum, Strategy
 
@@ -21,6 +22,9 @@ def follow_window(asked: Asked) -> Strategy:
     images = split_of(factors.operands[0], asked.operands[0], factors.sizes, asked.mesh) or {}
     result = split_of(factors.results[0], asked.results[0], factors.sizes, asked.mesh) or {}
     summed = kept(images, factors.reduction)
+    taken = {axis for axes in summed.values() for axis in axes}
+    if taken & {*used(asked.results[0])}:  # what is added up is made whole, and cut afterwards
+        return follow_window(replace(asked, results=(without(asked.results[0], taken),)))
     halos, turned = tuple(_halos(asked)), tuple(_gradient_halos(asked))
     operands = layouts(factors.operands, {**result, **summed}, factors, asked.mesh)
     made = layouts(factors.results, {**result, **summed}, factors, asked.mesh)
