@@ -66,6 +66,31 @@ def test_a_gather_that_another_product_shares_is_not_looped() -> None:
     assert product(rows, split, rows, window_flops_per_byte=1000.0, shared=(False, True)).windowed is None
 
 
+def test_the_sum_of_a_group_is_weighed_against_that_group_s_own_result() -> None:
+    found = product({M: ("x",)}, {K: ("y",)}, {M: ("x",)})
+    assert (dict(found.left), dict(found.right)) == ({M: ("x",), K: ("y",)}, {K: ("y",)})
+    assert [r.axes for r in found.reductions] == [("y",)]
+
+
+def test_an_operand_keeps_what_meets_the_other_or_the_result() -> None:
+    sums = product({K: ("x", "y")}, {K: ("x",), N: ("y",)}, {N: ("y",)})
+    assert (dict(sums.left), [r.axes for r in sums.reductions]) == ({K: ("x",)}, [("x",)])
+    rows = product({M: ("x", "y")}, {N: ("x",)}, {M: ("y",), N: ("x",)})
+    assert (dict(rows.left), dict(rows.right)) == ({M: ("y",)}, {N: ("x",)})
+    assert not axes_of(product({M: ("x", "y")}, {N: ("x",)}, {N: ("x",)}).left)
+
+
+def test_axes_in_the_way_give_place_to_spare_ones() -> None:
+    found = product({M: ("x",)}, {N: ("x",)}, {N: ("x",)})
+    assert {M: ("y",)} in found.paths[0]
+    assert not axes_of(found.left)
+
+
+def test_where_nothing_matches_operands_are_laid_out_as_the_result() -> None:
+    found = product({K: ("x",)}, {K: ("y",)}, {M: ("y",)})
+    assert (dict(found.left), dict(found.right), found.reductions) == ({M: ("y",)}, {}, ())
+
+
 @st.composite
 def splits(draw: st.DrawFn, factors: tuple[int, ...]) -> dict[int, Axes]:
     places = {axis: draw(st.sampled_from((*factors, None))) for axis in draw(st.permutations(sorted(MESH)))}

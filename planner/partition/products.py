@@ -22,6 +22,7 @@ def dot_rule(asked: Asked) -> Strategy:
     choice = choose(loops, _ask(loops, asked))
     return Strategy(
         operands=(loops.layout(choice.left, 0), loops.layout(choice.right, 1)),
+        paths=tuple(_path(loops, choice, side) for side in (0, 1, 2)),
         made=(loops.layout(choice.made if choice.windowed else choice.raw, 2),),
         sums=() if choice.windowed else tuple(_sums(loops, choice)),
         window=_window(loops, choice),
@@ -38,6 +39,11 @@ def convolution_rule(asked: Asked) -> Strategy:
     if any(layout[dim] for layout, side in sides for dim in given[f"{side}_spatial_dimensions"]):
         return follow_window(asked)
     return dot_rule(asked)
+
+
+def _path(loops: Loops, choice: Choice, side: int) -> tuple[Sharding, ...]:
+    """The layouts that an operand passes through on its way, or the result after its sums."""
+    return tuple(loops.layout(split, side) for split in choice.paths[side])
 
 
 def _loops(factors: Factors, bits: tuple[int, int, int], asked: Asked) -> Loops:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..graph import Graph, Op, Sharding, Value
@@ -88,7 +89,9 @@ class _Writer:
             self.at.update(zip(op.results, made, strict=True))
             return
         found = self._strategy(op)
-        operands = [self._laid(n, layout, op) for n, layout in zip(op.operands, found.operands, strict=True)]
+        paths = found.paths or ((),) * (len(op.operands) + len(op.results))
+        ways = zip(op.operands, paths, found.operands, strict=False)
+        operands = [self._sent(n, self.at[n], self.layouts[n], (*path, last), op) for n, path, last in ways]
         operands = exchanged(self.builder, op, operands, found.halos)
         values = self.source.values
         parts = [
@@ -100,8 +103,15 @@ class _Writer:
             made = (in_loop(self.builder, op, found.window, operands, parts[0], attributes),)
         else:
             made = self.builder.op(op.kind, operands, parts, attributes, op.origin)
-        for number, value, layout in zip(op.results, made, found.made, strict=True):
-            self._complete(op, number, value, layout, found.sums)
+        for number, value, layout, path in zip(op.results, made, found.made, paths[len(op.operands) :], strict=True):
+            self._complete(op, number, value, layout, found.sums, path)
+
+    def _sent(self, number: int, value: int, layout: Sharding, path: Sequence[Sharding], op: Op) -> int:
+        """A value laid out in one way after the other."""
+        whole_value = self.source.values[number]
+        for before, after in itertools.pairwise((layout, *path)):
+            value = self.builder.reshard(value, whole_value, before, after, op.origin)
+        return value
 
     def _stated(self, op: Op, kind: str) -> None:
         """A collective that the step itself asks for."""
@@ -120,8 +130,16 @@ class _Writer:
             return False
         return not (factors.replicated or factors.permutation or factors.reduction)
 
-    def _complete(self, op: Op, number: int, value: int, layout: Sharding, sums: tuple[PartialSum, ...]) -> None:
-        """Sums up what is partial and lays the result out as asked."""
+    def _complete(
+        self,
+        op: Op,
+        number: int,
+        value: int,
+        layout: Sharding,
+        sums: tuple[PartialSum, ...],
+        path: tuple[Sharding, ...] = (),
+    ) -> None:
+        """Sums up what is partial and lays the result out as asked, on this path."""
         whole_value = self.source.values[number]
         for sum_ in sums:
             value = self.builder.sum(value, sum_.axes, str(op.attributes.get("reducer", "add")), op.origin)
@@ -129,7 +147,7 @@ class _Writer:
                 part = self.builder.part(whole_value.shape, whole_value.dtype, sum_.scattered)
                 (value,) = self.builder.op(SLICE, (value,), (part,), {"axes": sum_.axes}, op.origin)
                 layout = sum_.scattered
-        self.at[number] = self.builder.reshard(value, whole_value, layout, self.layouts[number], op.origin)
+        self.at[number] = self._sent(number, value, layout, (*path, self.layouts[number]), op)
 
     def _strategy(self, op: Op) -> Strategy:
         asked = Asked(

@@ -36,11 +36,13 @@ class Strategy:
     """How one operation is computed on each device.
 
     ``operands`` are the layouts that it needs of them, ``made`` those of its results as the devices compute them, which
-    the ``sums`` then complete. ``attributes`` replace the operation's own where the parts' sizes show in them.
+    the ``sums`` then complete. ``paths`` are layouts that each operand, then each result, passes through on its way;
+    without them it goes straight. ``attributes`` replace the operation's own where the parts' sizes show in them.
     """
 
     operands: tuple[Sharding, ...]
     made: tuple[Sharding, ...]
+    paths: tuple[tuple[Sharding, ...], ...] = ()
     sums: tuple[PartialSum, ...] = ()
     halos: tuple[Halo, ...] = ()
     window: Window | None = None

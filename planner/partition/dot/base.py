@@ -47,10 +47,12 @@ class _Base:
         ask, contracted = self.ask, self.loops.contracted
         if not (self._full(ask.left, contracted) and self._full(ask.right, contracted)):
             return None
+        if any(self.loops.parts(ask.left, (f,)) != self.loops.parts(ask.right, (f,)) for f in contracted):
+            return None
         return _summed(self.loops, ask, self._bigger())
 
     def _bigger(self) -> Split:
-        sizes = [self.loops.num_bytes({}, side) for side in (0, 1)]
+        sizes = [self.loops.num_bytes(self.ask.outer, side) for side in (0, 1)]
         return self.ask.right if sizes[0] < sizes[1] else self.ask.left
 
     def _free(self, must_match: bool) -> Choice | None:
@@ -74,12 +76,15 @@ class _Base:
         ask, loops = self.ask, self.loops
         if ask.result:
             return None
-        whole = loops.num_bytes({}, 2) // max(1, loops.bits[2] // 8)
+        whole = self._elements(2)
         for own, other, side in ((ask.right, ask.left, 1), (ask.left, ask.right, 0)):
-            elements = loops.num_bytes({}, side) // max(1, loops.bits[side] // 8)
-            if not other and self._full(own, loops.contracted) and elements > whole:
+            if not other and self._full(own, loops.contracted) and self._elements(side) > whole:
                 return _summed(loops, ask, own)
         return None
+
+    def _elements(self, side: int) -> int:
+        """Numbers in what one group of devices has of an operand or of the result."""
+        return self.loops.num_bytes(self.ask.outer, side) // max(1, self.loops.bits[side] // 8)
 
 
 def _agree(one: Split, other: Split, factors: tuple[int, ...]) -> bool:

@@ -22,8 +22,26 @@ def by_batch(loops: Loops, ask: Ask, matching: bool, solve: Solve) -> Choice | N
     group = _of(_batch_master(loops, ask), batch)
     if matching and any(_of(s, batch) != group for s in (ask.left, ask.right)):
         return None
+    if left != right and not all(_fits_batch(loops, ask, side, result) for side in (0, 1)):
+        return None
     inner = _inside(ask, group, _aligned(ask.left, group), _aligned(ask.right, group), _aligned(ask.result, group))
-    return solve(inner).within(group, group, group)
+    return solve(inner).within(inner, group, group, group)
+
+
+def _fits_batch(loops: Loops, ask: Ask, side: int, batch_parts: int) -> bool:
+    """Whether an operand can be split along the batch as often as the result: by axes that it has left over, or by all
+    that split its free dims, or those that are summed over.
+    """
+    own, other = (ask.left, ask.right) if side == 0 else (ask.right, ask.left)
+    more, rest = divmod(batch_parts, loops.parts(own, loops.batch))
+    if rest:
+        return False
+    spare = ways((axis for axis in ask.axes if axis not in axes_of(own)), loops.mesh)
+    summed = loops.parts(own, loops.contracted)
+    free = loops.parts(own, (loops.left_free, loops.right_free)[side])
+    if spare % more == 0 or summed == more:
+        return True
+    return free == more and summed == loops.parts(other, loops.contracted)
 
 
 def _batch_master(loops: Loops, ask: Ask) -> Split:
@@ -37,7 +55,7 @@ def _batch_master(loops: Loops, ask: Ask) -> Split:
 
 def by_free(loops: Loops, ask: Ask, matching: bool, solve: Solve) -> Choice | None:
     """Grouped by the dims of one operand that the result has too; the other operand is whole along those axes."""
-    side, dims = _free_side(loops, ask)
+    side, dims = _free_side(loops, ask, matching)
     if not dims:
         return None
     own, other = (ask.left, ask.right) if side == 0 else (ask.right, ask.left)
@@ -48,15 +66,18 @@ def by_free(loops: Loops, ask: Ask, matching: bool, solve: Solve) -> Choice | No
     mine, result = _aligned(own, group), _aligned(ask.result, group)
     inner = _inside(ask, group, *((mine, others) if side == 0 else (others, mine)), result)
     made = solve(inner)
-    return made.within(group, {}, group) if side == 0 else made.within({}, group, group)
+    return made.within(inner, group, {}, group) if side == 0 else made.within(inner, {}, group, group)
 
 
-def _free_side(loops: Loops, ask: Ask) -> tuple[int, tuple[int, ...]]:
+def _free_side(loops: Loops, ask: Ask, matching: bool) -> tuple[int, tuple[int, ...]]:
     """Which operand's free dims group the devices, and which of them."""
     pairs = ((ask.left, loops.left_free), (ask.right, loops.right_free))
     have = [loops.parts(own, free) for own, free in pairs]
     asked = [loops.parts(ask.result, free) for _, free in pairs]
     may = [have[i] == asked[i] > 1 for i in (0, 1)]
+    agree = [_of(own, free) == _of(ask.result, free) for own, free in pairs]
+    if matching and all(may) and any(agree):
+        may = agree
     if any(may):
         left_moves = have[0] * loops.num_bytes(ask.right, 1)
         right_moves = have[1] * loops.num_bytes(ask.left, 0)
@@ -74,6 +95,9 @@ def _whole_along(loops: Loops, ask: Ask, other: Split, group: Split, side: int) 
     axes = set(axes_of(group))
     if not axes & set(axes_of(other)):
         return dict(other)
+    spare = tuple(axis for axis in sorted(ask.axes) if axis not in axes_of(other))
+    if spare and ways(spare, loops.mesh) % ways(axes, loops.mesh) == 0:
+        return {f: spare if set(own) & axes else own for f, own in other.items()}
     covered = [f for f, own in other.items() if own and set(own) <= axes]
     if {a for f in covered for a in other[f]} == axes:
         return {f: own for f, own in other.items() if f not in covered}
@@ -83,8 +107,11 @@ def _whole_along(loops: Loops, ask: Ask, other: Split, group: Split, side: int) 
     free_fits = loops.parts(other, free) == count
     spare = loops.parts(other, free) == loops.parts(ask.result, free)
     gone = loops.contracted if contracted_fits and spare else free if free_fits else ()
-    kept = {f: own for f, own in other.items() if gone and f not in gone}
-    return dropped(kept, axes)
+    if gone:
+        return dropped({f: own for f, own in other.items() if f not in gone}, axes)
+    kept, mine = dropped(other, axes), ask.left if side == 1 else ask.right
+    meets = all(own == (mine if f in loops.contracted else ask.result).get(f) for f, own in kept.items())
+    return kept if meets else {}
 
 
 def by_contracted(loops: Loops, ask: Ask, matching: bool, solve: Solve) -> Choice | None:
@@ -100,10 +127,12 @@ def by_contracted(loops: Loops, ask: Ask, matching: bool, solve: Solve) -> Choic
     kept = axes_of(scattered)
     rest = tuple(axis for axis in axes_of(group) if scattered and axis not in kept)
     inner = _inside(ask, group, _aligned(ask.left, group), _aligned(ask.right, group), result)
-    made = solve(inner).within(group, group, {})
+    made = solve(inner).within(inner, group, group, {})
     reductions = [Reduction(kept or axes_of(group), scattered), *([Reduction(rest)] if rest else [])]
-    left_apart = {f: (*made.made.get(f, ()), *scattered.get(f, ())) for f in {*made.made, *scattered}}
-    return replace(made, made=left_apart, reductions=(*reductions, *made.reductions))
+    first, second, third = made.paths
+    paths = first, second, tuple(joined(split, scattered) for split in third)
+    left_apart = joined(made.made, scattered)
+    return replace(made, made=left_apart, paths=paths, reductions=(*reductions, *made.reductions))
 
 
 def _contracted_dims(loops: Loops, ask: Ask) -> tuple[int, ...]:
@@ -128,8 +157,10 @@ def _summed_result(loops: Loops, ask: Ask, group: Split) -> tuple[dict[int, Axes
     if axes - set(axes_of(covered)) in (set(), set(unsplit)):
         return {f: own for f, own in result.items() if f not in covered}, covered
     minor = {f: own[-len(axes) :] for f, own in result.items() if set(own[-len(axes) :]) == axes}
-    if minor:
-        return {f: own[: -len(axes)] if f in minor else own for f, own in result.items()}, minor
+    major = {f: own[: -len(axes)] if f in minor else own for f, own in result.items()}
+    inside = [_aligned(split, group) for split in (ask.left, ask.right)]
+    if minor and not all(inside) and dropped(major, ()) in inside:
+        return major, minor
     return {}, {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -114,7 +115,8 @@ class Windowed:
 class Choice:
     """One way to compute a product: the splits that it needs of both operands and what it makes.
 
-    ``raw`` is the split of each device's product before the ``reductions``, ``made`` the one after them.
+    ``raw`` is the split of each device's product before the ``reductions``, ``made`` the one after them. ``paths`` are
+    the splits that the left and the right operand pass through on their way, and the result after ``made``.
     """
 
     left: Split
@@ -123,15 +125,22 @@ class Choice:
     made: Split
     reductions: tuple[Reduction, ...] = ()
     windowed: Windowed | None = None
+    paths: tuple[tuple[Split, ...], ...] = ((), (), ())
 
-    def within(self, left: Split, right: Split, result: Split) -> Choice:
-        """The choice with the split of a group of devices put before the one inside each group."""
+    def within(self, ask: Ask, left: Split, right: Split, result: Split) -> Choice:
+        """The choice for a group of devices, which was asked ``ask``, with the group's own split put before."""
+        first, second, third = self.paths
         return replace(
             self,
             left=joined(left, self.left),
             right=joined(right, self.right),
             raw=joined(result, self.raw),
             made=joined(result, self.made),
+            paths=(
+                tuple(joined(left, split) for split in (ask.left, *first)),
+                tuple(joined(right, split) for split in (ask.right, *second)),
+                tuple(joined(result, split) for split in (*third, ask.result)),
+            ),
         )
 
 
@@ -155,9 +164,11 @@ def cost(loops: Loops, ask: Ask, choice: Choice | None) -> tuple[float, float]:
         return (float("inf"), float("inf"))
     left, right, raw = (loops.num_bytes(s, i) for i, s in enumerate((choice.left, choice.right, choice.raw)))
     largest, moved = left + right + raw, 0
-    collected = loops.reshard_bytes(ask.left, choice.left, 0) + loops.reshard_bytes(ask.right, choice.right, 1)
-    for size in collected + loops.reshard_bytes(choice.made, ask.result, 2):
-        largest, moved = max(largest, size + size), moved + size
+    ways = ((ask.left, *choice.paths[0], choice.left), (ask.right, *choice.paths[1], choice.right))
+    for side, splits in enumerate((*ways, (choice.made, *choice.paths[2], ask.result))):
+        for before, after in itertools.pairwise(splits):
+            for size in loops.reshard_bytes(before, after, side):
+                largest, moved = max(largest, size + size), moved + size
     reduced = raw
     for reduction in choice.reductions:
         largest, moved = max(largest, 2 * reduced), moved + 2 * reduced

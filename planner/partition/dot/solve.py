@@ -21,7 +21,13 @@ def choose(loops: Loops, ask: Ask) -> Choice:
         found = found or _without_spare(loops, ask) or base_case(loops, ask, True)
         if found is not None:
             return found
-    return Choice(left={}, right={}, raw={}, made={})
+    return _like_result(loops, ask)
+
+
+def _like_result(loops: Loops, ask: Ask) -> Choice:
+    """Where nothing matches: both operands are laid out as the result is."""
+    left, right = ({f: ask.result[f] for f in free if ask.result.get(f)} for free in (loops.left, loops.right))
+    return Choice(left=left, right=right, raw=ask.result, made=ask.result)
 
 
 def _grouped(loops: Loops, ask: Ask, matching: bool) -> Choice | None:
