@@ -12,16 +12,17 @@ from ...dsl.plan import Plan, Remat
 from ...dsl.rule_matches import names_values
 from ...planner.graph import Graph
 from .axis_order import common_order, in_order
-from .convolutions import are_safe, is_convolution
+from .convolutions import are_safe
 from .layouts import StepLayouts, step_layouts, unlaid
 from .lowered.convolution_layouts import layouts_of_module
-from .lowered.draft import Draft, operations
+from .lowered.draft import Draft
+from .lowered.places import operations
 from .lowered.propagation import propagate, split_constants
 from .lowered.reading import Reading
 from .lowered.step_graph import StepGraph, laid_out_graph, lowering, platform_of, read_graph
 from .lowered.value_names import name_once
 from .shardings import DeviceMesh, abstract_mesh
-from .trace import Traced, equations, trace
+from .trace import Traced, trace
 from .workload import PyTree, Step
 
 
@@ -80,15 +81,12 @@ class StepDrafts:
         placed = replace(placed, order=common_order(placed.mesh.axis_names, layouts.shardings(placed)))
         if placed.mesh.size == 1 or layouts.device_assignments or _is_reordered_or_padded(layouts, placed):
             return None
-        convolves = any(map(is_convolution, equations(traced.jaxpr.jaxpr)))
-        if convolves and platform_of(plan) != "tpu":
-            return None
         draft, reading = self._draft(plan, traced, placed, values=names_values(plan.rules))
-        if not draft.is_layable:
+        if not draft.is_layable or (draft.convolves and draft.platform != "tpu"):
             return None
         module = draft.laid_out(layouts, placed)
         propagate(module)
-        if convolves and not are_safe(layouts_of_module(module), placed.mesh):
+        if draft.convolves and not are_safe(layouts_of_module(module), placed.mesh):
             return None
         return read_graph(module, traced, reading.over(dict(placed.mesh.shape)))
 

@@ -36,7 +36,8 @@ class _Inliner:
     def __init__(self, functions: dict[str, Any], large: bool):
         self.functions = functions
         self.large = large
-        self.calls = Counter(call.attributes["callee"].value for f in functions.values() for call in _calls(f))
+        self.calls = {name: _calls(function) for name, function in functions.items()}
+        self.uses = Counter(call.attributes["callee"].value for calls in self.calls.values() for call in calls)
         self.done: set[str] = set()
 
     def inline_in(self, name: str) -> None:
@@ -44,7 +45,7 @@ class _Inliner:
         if name in self.done:
             return
         self.done.add(name)
-        for call in _calls(self.functions[name]):
+        for call in self.calls[name]:
             callee = call.attributes["callee"].value
             if callee in self.functions:
                 self.inline_in(callee)
@@ -52,7 +53,7 @@ class _Inliner:
                     _put(self.functions[callee].clone(), call)
 
     def _is_inlined(self, name: str) -> bool:
-        return self.large or self.calls[name] <= 1 or _size(self.functions[name]) < LARGE
+        return self.large or self.uses[name] <= 1 or _size(self.functions[name]) < LARGE
 
 
 def _calls(function: Any) -> list[Any]:

@@ -15,30 +15,34 @@ KEPT = ("stablehlo.custom_call", "stablehlo.rng", "stablehlo.rng_bit_generator",
 def without_repetition(module: Any) -> None:
     """Replaces, in place, every operation by an equal one before it in its block; what then has no use stays."""
     for block in _blocks(module):
-        known: dict[Any, Any] = {}
+        known: dict[Any, dict[Any, Any]] = {}
+        alone: dict[Any, Any] = {}
         for op in list(block.operations)[:-1]:
             operation = op.operation
-            if len(operation.regions) or not len(operation.results) or _is_kept(operation):
+            name = operation.name
+            if name in KEPT or len(operation.regions) or not len(operation.results):
                 continue
-            same = known.setdefault(_key(operation), operation)
-            if same != operation:
+            reads = (name, *operation.operands)
+            first = alone.setdefault(reads, operation)
+            if first is operation or (name == CONSTANT and value_of(operation) is None):
+                continue
+            alike = known.setdefault(reads, {})
+            if not alike:
+                alike[_form(first)] = first
+            same = alike.setdefault(_form(operation), operation)
+            if same is not operation:
                 pass_names(operation, same.results)
                 for old, new in zip(operation.results, same.results, strict=True):
                     old.replace_all_uses_with(new)
 
 
-def _is_kept(operation: Any) -> bool:
-    return operation.name in KEPT or (operation.name == CONSTANT and value_of(operation) is None)
-
-
-def _key(operation: Any) -> Any:
-    """What an operation computes; itself where its attributes cannot be read, as of complex constants."""
+def _form(operation: Any) -> Any:
+    """What an operation computes of its operands; itself where its attributes cannot be read, as complex constants'."""
     types = tuple(result.type for result in operation.results)
     try:
-        attributes = tuple(operation.attributes.items())
+        return types, tuple(operation.attributes.items())
     except TypeError:
         return operation
-    return operation.name, tuple(operation.operands), types, attributes
 
 
 def _blocks(operation: Any) -> Iterator[Any]:

@@ -1,0 +1,37 @@
+"""The layouts of a function's arguments and results, and its other attributes of each, as MLIR has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax.sharding import NamedSharding
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+
+def sharding_attribute(sharding: NamedSharding) -> Any:
+    """A sharding as Shardy's attribute, on the mesh that the module has."""
+    entries = (e if isinstance(e, tuple) else () if e is None else (e,) for e in sharding.spec)
+    dims = [sdy.DimensionShardingAttr.get([sdy.AxisRefAttr.get(a) for a in axes], is_closed=True) for axes in entries]
+    return sdy.TensorShardingAttr.get("mesh", dims)
+
+
+def integer(value: int) -> Any:
+    """A number as an attribute."""
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(32), value)
+
+
+def set_edges(main: Any, table: str, shardings: Sequence[NamedSharding | None]) -> None:
+    """Lays out the arguments (``arg_attrs``) or the results (``res_attrs``) of a function; None leaves one open."""
+    update(main, table, "sdy.sharding", [None if s is None else sharding_attribute(s) for s in shardings])
+
+
+def update(main: Any, table: str, name: str, attributes: Sequence[Any]) -> None:
+    """Sets an attribute of each argument or result of a function; None takes it away."""
+    said = [{each.name: each.attr for each in given} for given in main.attributes[table]]
+    for given, attribute in zip(said, attributes, strict=True):
+        given.pop(name, None)
+        if attribute is not None:
+            given[name] = attribute
+    main.attributes[table] = ir.ArrayAttr.get([ir.DictAttr.get(given) for given in said])

@@ -1,0 +1,121 @@
+"""Places in a step: operations that give back their operand, each where a plan may lay something out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from jax._src.core import no_effects
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Primitive
+from jax.interpreters import mlir
+from jax.sharding import NamedSharding
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy, stablehlo
+
+from ....dsl.plan import Assignment
+from ..annotate import mark_p
+from ..constrain import Region, rewrite
+from ..trace import Traced, value_names
+from .edges import sharding_attribute
+
+PLACE = "meshwright.place"
+
+place_p = Primitive("sharding_constraint")
+"""Identity on one array, named in locations as what may come in its place. Parameter ``number``: which place it is."""
+
+
+def _lower_place(_context: Any, x: Any, *, number: int) -> Any:
+    operation = stablehlo.CustomCallOp([x.type], [x], call_target_name=ir.StringAttr.get(PLACE))
+    operation.operation.attributes[PLACE] = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), number)
+    return operation.results
+
+
+place_p.def_impl(lambda x, **_: x)
+place_p.def_abstract_eval(lambda x, **_: x)
+mlir.register_lowering(place_p, _lower_place)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What has a place: a value by its path and shape, or one that the model gives an ``assignment`` itself.
+
+    ``is_operand`` says that it is a value only as one operation reads it.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    assignment: Assignment | None = None
+    is_operand: bool = False
+
+
+def with_places(traced: Traced, *, values: bool) -> tuple[ClosedJaxpr, tuple[Place, ...]]:
+    """A step's jaxpr with places, and what has each, by its number. ``values``: computed values have some too."""
+    name, numbers = value_names(traced.jaxpr.jaxpr), dict[Place, int]()
+
+    def put(equation: JaxprEqn, place: Place) -> JaxprEqn:
+        info = equation.source_info
+        stack = info.name_stack.extend(place.path) if place.path else info.name_stack
+        return equation.replace(  # type: ignore[no-any-return]
+            primitive=place_p,
+            params={"number": numbers.setdefault(place, len(numbers))},
+            effects=no_effects,
+            source_info=info.replace(name_stack=stack),
+        )
+
+    def named(equation: JaxprEqn, region: Region | None) -> JaxprEqn | None:
+        called = name(equation) if region is None else None
+        if called is not None:
+            return put(equation, Place(f"acts/{called}", _shape(equation.outvars[0])))
+        if region is None and equation.primitive is mark_p and equation.params["assignment"] is not None:
+            return put(equation, Place("", _shape(equation.outvars[0]), equation.params["assignment"]))
+        return None
+
+    def computed(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
+        found = traced.values.of_equation.get(id(equation), ())
+        results = [(i, path, equation.outvars[i]) for i, path in found]
+        return [(i, put(equation.replace(invars=[v], outvars=[v]), Place(p, _shape(v)))) for i, p, v in results]
+
+    def read(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
+        found = traced.values.read_by_equation.get(id(equation), ())
+        operands: list[tuple[int, str, Any]] = [(i, path, equation.invars[i]) for i, path in found]
+        places = [(i, Place(p, _shape(v), is_operand=True), v) for i, p, v in operands]
+        return [(i, put(equation.replace(invars=[v], outvars=[v]), place)) for i, place, v in places]
+
+    beside = (computed, read) if values else ()
+    jaxpr = rewrite(traced.jaxpr, named, *beside)
+    return jaxpr, tuple(numbers)
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return tuple(variable.aval.shape)
+
+
+def operations(operation: Any) -> Iterator[Any]:
+    """The operations inside an operation, in program order."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner.operation
+                yield from operations(inner.operation)
+
+
+def places_of(module: Any) -> Iterator[Any]:
+    """The places in a module."""
+    return (op for op in operations(module) if op.name == "stablehlo.custom_call" and PLACE in op.attributes)
+
+
+def number_of(operation: Any) -> int:
+    """The number of a place."""
+    return int(operation.attributes[PLACE].value)
+
+
+def resolve(operation: Any, sharding: NamedSharding | None) -> Any:
+    """Puts a sharding constraint where an operation is, or else what it is given; and gives that."""
+    value = operation.operands[0]
+    if sharding is not None:
+        with ir.InsertionPoint(operation), operation.location:
+            value = sdy.ShardingConstraintOp(value, sharding_attribute(sharding)).result
+    operation.results[0].replace_all_uses_with(value)
+    operation.erase()
+    return value
