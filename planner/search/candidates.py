@@ -18,7 +18,7 @@ from .pins import Demand, demands_of, named_axes, pinned
 from .promise import by_promise
 from .workload import Workload
 
-MAX_MESHES = 16
+MAX_MESHES = 24
 QUICK_AXES = 2
 BOTH_WAYS = 2  # meshes that are tried with every remat policy before others
 NO_REMAT = "none"

@@ -73,6 +73,7 @@ class Tried:
     candidate: Candidate
     bound_s: float
     cutoff_s: float = -math.inf
+    solved: bool = False
     objective_s: float = math.inf
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     priced: PricedPlan | None = None
@@ -192,6 +193,7 @@ class Driver:
     def _land(self, one: Tried, future: Future[Found], clock: Clock) -> None:
         """Waits for an answer and learns from it."""
         found = self._answer(future, clock)
+        one.solved = True
         if found is None:
             one.why = "the time was over"
             return
@@ -265,7 +267,7 @@ class Driver:
 
     def _say(self, doing: str) -> None:
         if self._on_progress is not None:
-            settled = sum(1 for one in self.tried if one.cutoff_s > -math.inf or one.bound_s >= self.worth_s)
+            settled = sum(1 for one in self.tried if one.solved or one.bound_s >= self.worth_s)
             self._on_progress(
                 Progress(
                     doing=doing,

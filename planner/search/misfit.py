@@ -17,6 +17,7 @@ from .result import Misfit, PricedPlan, Remedy
 SHRINKING = 8  # searches for the least peak
 CLOSE_PEAK = 0.02
 LARGEST = 8  # tensors shown
+FEW_MESHES = 4  # looked at for each change
 MAX_PINS = 6  # given up one at a time
 LARGER = (2, 4, 8)  # times as many chips
 
@@ -51,10 +52,13 @@ def _least(question: Question, limit_bytes: int, means: Means, clock: Clock) -> 
     return best
 
 
-def _first(question: Question, limit_bytes: int | None, means: Means, clock: Clock) -> PricedPlan | None:
+def _first(
+    question: Question, limit_bytes: int | None, means: Means, clock: Clock, doing: str = "looking for the least peak"
+) -> PricedPlan | None:
     """The best plan within another limit; None where there is none, or a pin forbids it."""
+    asked = replace(question, limit_bytes=limit_bytes, top_k=1, max_meshes=FEW_MESHES)
     try:
-        return answer(replace(question, limit_bytes=limit_bytes, top_k=1), means, clock).best
+        return answer(asked, means.aside(doing), clock).best
     except PlanError:
         return None
 
@@ -65,13 +69,13 @@ def _remedies(question: Question, least: PricedPlan | None, means: Means, clock:
     for change, other in _changes(question):
         if clock.over:
             return
-        found = _first(other, other.limit_bytes, means, clock)
+        found = _first(other, other.limit_bytes, means, clock, f"trying to {change}")
         if found is not None:
             yield _remedy(change, found)
     for change, other in _more_chips(question):
         if clock.over:
             return
-        found = _first(other, other.limit_bytes, means, clock)
+        found = _first(other, other.limit_bytes, means, clock, f"trying to {change}")
         if found is not None:
             yield _remedy(change, found)
             return

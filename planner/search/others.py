@@ -9,6 +9,7 @@ from ...dsl.errors import PlanError
 from ...dsl.patterns import literal
 from ...dsl.plan import Assignment, Plan, Replicate, Rule, Split, SplitDim
 from ...dsl.tensors import Tensor
+from ..explain.rows import binary
 from ..graph import Sharding
 from .driver import Tried
 from .progress import Clock
@@ -40,7 +41,8 @@ def frontier(question: Question, best: PricedPlan, means: Means, clock: Clock) -
     points = [best]
     while len(points) < MAX_POINTS and not clock.over:
         limit = int(points[-1].peak_bytes * STEP_DOWN)
-        lower = answer(replace(question, limit_bytes=limit, top_k=1), means, clock)
+        asked = replace(question, limit_bytes=limit, top_k=1)
+        lower = answer(asked, means.aside(f"a plan of at most {binary(limit)}"), clock)
         if lower.best is None:
             break
         points.append(lower.best)
@@ -60,7 +62,7 @@ def _forced(question: Question, best: Tried, means: Means, clock: Clock) -> Iter
             pinned = replace(plan, rules=(rule, *plan.rules))
             asked = replace(question, plan=pinned, top_k=1)
             try:
-                yield from answer(asked, means, clock).plans[:1]
+                yield from answer(asked, means.aside(f"another layout of {tensor.path}"), clock).plans[:1]
             except PlanError:
                 continue  # the mesh does not divide it so
 

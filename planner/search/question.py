@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...dsl.plan import Plan
 from ..topology import Machine
@@ -24,7 +24,8 @@ MORE_MESHES = 8  # times as many, where those tried are proven to have no plan
 class Question:
     """What is asked.
 
-    ``limit_bytes`` None is no limit; ``axis_names`` are the axes that the model itself names.
+    ``limit_bytes`` None is no limit; ``axis_names`` are the axes that the model itself names; ``max_meshes`` are tried,
+    more where these are proven to have no plan.
     """
 
     plan: Plan
@@ -35,6 +36,7 @@ class Question:
     seed: int = 0
     exact: bool = False
     top_k: int = 1
+    max_meshes: int = MAX_MESHES
 
     @property
     def kept(self) -> frozenset[str]:
@@ -80,17 +82,30 @@ class Means:
     minimise: Minimise
     on_progress: Callable[[Progress], None] | None = None
 
+    def aside(self, doing: str) -> Means:
+        """The same for a question beside the one that was asked, of which only this is told."""
+        told = self.on_progress
+        if told is None:
+            return self
+        said: list[str] = []
+
+        def tell(state: Progress) -> None:
+            told(replace(state, doing="" if said else doing))
+            said.append(doing)
+
+        return replace(self, on_progress=tell)
+
 
 def answer(question: Question, means: Means, clock: Clock) -> Answer:
     """Searches the meshes that promise most; further ones where these are proven to have no plan.
 
     Raises ``PlanError`` where the pins forbid every mesh.
     """
-    limit = MAX_MESHES
+    limit = question.max_meshes
     while True:
         found = _answer(question, means, clock, limit)
         hopeless = not found.ranked and all(one.infeasible for one in found.tried)
-        if not (hopeless and found.meshes.left_out) or clock.over:
+        if not (hopeless and found.meshes.left_out) or question.max_meshes < MAX_MESHES or clock.over:
             return found
         limit *= MORE_MESHES
 

@@ -1,0 +1,404 @@
+"""The search: which candidates are solved, what is proven, pins, alternatives, what is said where nothing fits."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import meshwright as mw
+import pytest
+import toy
+from meshwright.dsl.errors import PlanError
+from meshwright.dsl.machine import parse_topology
+from meshwright.dsl.plan import Axis, Fingerprint, Limits, Mesh, OverDim, Plan, Remat, Replicate, Rule
+from meshwright.dsl.reader import loads
+from meshwright.dsl.tensors import Tensor
+from meshwright.dsl.writer import dumps
+from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.search.candidates import policy_name, policy_of
+from meshwright.planner.search.naming import Laid, readable
+from meshwright.planner.search.pool import Here, Processes
+from meshwright.planner.search.progress import Progress, gap_of
+from meshwright.planner.search.question import Question
+from meshwright.planner.search.report import headline, misfit_text, notes, tables
+from meshwright.planner.search.result import SearchResult
+from meshwright.planner.search.search import Stamp, search
+from meshwright.planner.search.task import Found, Task
+from meshwright.planner.topology import physical
+
+W = Tensor(path="params/w", shape=(64, 64), dtype="float32", role="argument")
+X = Tensor(path="batch", shape=(64, 64), dtype="float32", role="argument")
+GRAPH = Graph(
+    values=(Value((64, 64), "f32"), Value((64, 64), "f32"), Value((64, 64), "f32")),
+    ops=(Op(kind="dot_general", operands=(0, 1), results=(2,), attributes={"lhs_contracting_dimensions": (1,)}),),
+    arguments=(0, 1),
+    results=(2,),
+    names=("params/w", "batch"),
+)
+
+
+@dataclass(frozen=True)
+class FakeEstimate:
+    step_time_s: float
+    peak_bytes: int
+
+    @property
+    def bytes_by_kind(self) -> dict[str, int]:
+        return {"weights": self.peak_bytes}
+
+    compute_s = comm_s = 0.0
+    memory = SimpleNamespace(tensors=(SimpleNamespace(name="params/w", num_bytes=7),))
+
+
+@dataclass
+class FakeStep:
+    """A step whose price hangs on the mesh and the remat policy alone: seconds and bytes by the sizes of its axes."""
+
+    prices: Callable[[Plan], tuple[float, int]]
+    remat_policies: tuple[str, ...] = ("none",)
+    tensors: tuple[Tensor, ...] = (W, X)
+    priced: list[Plan] = field(default_factory=list)
+
+    def tensors_under(self, remat: Remat | None) -> tuple[Tensor, ...]:
+        return self.tensors
+
+    def graph(self, plan: Plan) -> Graph:
+        return replace(GRAPH, mesh={name: size or 1 for name, size in plan.mesh.sizes.items()})
+
+    def estimate(self, plan: Plan) -> Any:
+        self.priced.append(plan)
+        return FakeEstimate(*self.prices(plan))
+
+
+class FakeSolver:
+    """Solves by the same prices, and notes what it was asked. ``bound`` is the bound as a part of the cost."""
+
+    def __init__(self, prices: Callable[[Plan], tuple[float, int]], bound: float = 1.0) -> None:
+        self.prices, self.bound = prices, bound
+        self.tasks: list[Task] = []
+
+    def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+        self.tasks.append(task)
+        seconds, num_bytes = self.prices(Plan(mesh=task.mesh))
+        if seconds == math.inf:
+            return Found(status="unknown", objective_s=math.inf, bound_s=0.0)
+        if task.limit_bytes is not None and num_bytes > task.limit_bytes:
+            return Found(status="infeasible", objective_s=math.inf, bound_s=math.inf)
+        if seconds * self.bound >= task.cutoff_s:
+            return Found(status="unknown", objective_s=math.inf, bound_s=task.cutoff_s)
+        first = next(iter(task.mesh.sizes))
+        layouts = {"params/w": ((first,), ()), "batch": ((), ())}
+        return Found(status="optimal", objective_s=seconds, bound_s=seconds * self.bound, layouts=layouts)
+
+
+def written(layouts: Mapping[str, Any], plan: Plan, workload: Any, *, deadline: float, exact: bool) -> Any:
+    del layouts, deadline, exact
+    whole = replace(plan, rules=(*plan.rules, Rule(pattern="**", assignment=Replicate())))
+    return SimpleNamespace(plan=whole, estimate=workload.estimate(whole))
+
+
+def by_axes(plan: Plan) -> tuple[float, int]:
+    """Fewer, larger axes are quicker and larger."""
+    largest = max(size or 1 for size in plan.mesh.sizes.values())
+    return 1.0 / largest, 1000 * largest
+
+
+def ask(
+    prices: Callable[[Plan], tuple[float, int]] = by_axes,
+    text: str = "mesh: auto",
+    topology: str = "v3:4x4",
+    *,
+    policies: tuple[str, ...] = ("none",),
+    solver: FakeSolver | None = None,
+    minimise: Any = written,
+    top_k: int = 1,
+    **options: Any,
+) -> tuple[SearchResult, FakeSolver, FakeStep]:
+    step = FakeStep(prices, policies)
+    solver = solver or FakeSolver(prices)
+    question = Question(
+        plan=loads(f"meshwright: 1\ntopology: {topology}\n{text}"),
+        workload=step,
+        machine=physical(parse_topology(topology)),
+        limit_bytes=None,
+        top_k=top_k,
+    )
+    stamp = Stamp(versions={"meshwright": "0"}, fingerprint=lambda plan: Fingerprint(arguments={}, dims={}))
+    options = {"time_limit_s": 30.0, **options}
+    stop = options.get("stop") or (lambda: False)
+    result = search(question, stamp, minimise=minimise, pool=lambda: Here(stop, solver), **options)
+    return result, solver, step
+
+
+def test_the_best_mesh_is_found_and_proven() -> None:
+    result, _, _ = ask()
+    assert (result.status, result.step_time_s, result.gap) == ("optimal", 1 / 16, 0.0)
+    assert result.meshes.left_out == 0
+    assert {row.why for row in result.candidates if row.step_time_s is None} == {"its bound is above the best plan"}
+
+
+def test_each_candidate_is_solved_below_the_best_before_it() -> None:
+    _, solver, _ = ask()
+    cutoffs = [task.cutoff_s for task in solver.tasks]
+    assert cutoffs[0] == math.inf
+    assert cutoffs == sorted(cutoffs, reverse=True)
+
+
+def test_two_searches_give_the_same_plan() -> None:
+    first, _, _ = ask(policies=("none", "full", "dots"))
+    second, _, _ = ask(policies=("none", "full", "dots"))
+    assert dumps(first.plan) == dumps(second.plan)
+    assert first.candidates == second.candidates
+
+
+def test_what_was_left_out_is_counted_and_not_proven() -> None:
+    result, _, _ = ask(topology="v3:32x32")
+    assert result.meshes.left_out > 0
+    assert result.status == "feasible"
+    assert result.bound_s is not None
+    assert result.bound_s < result.tried_bound_s
+    assert any("left out" in note for note in notes(result))
+
+
+def test_a_plan_above_the_limit_is_solved_again_with_less() -> None:
+    def minimise(layouts: Any, plan: Plan, workload: Any, **options: Any) -> Any:
+        found = written(layouts, plan, workload, **options)
+        more = replace(found.estimate, peak_bytes=found.estimate.peak_bytes + 100)
+        return SimpleNamespace(plan=found.plan, estimate=more)
+
+    result, solver, _ = ask(text="mesh: {a: 8, b: 4}\nlimits: {hbm: 8050 B}", minimise=minimise)
+    assert result.plan is None
+    assert [task.limit_bytes for task in solver.tasks[:2]] == [8050, 8000]
+
+
+def test_a_bound_that_a_plan_is_below_proves_nothing() -> None:
+    result, _, _ = ask(solver=FakeSolver(lambda plan: (2 * by_axes(plan)[0], by_axes(plan)[1])))
+    assert result.status == "feasible"
+    assert result.gap > 0.5
+
+
+def test_a_mesh_that_is_given_stays() -> None:
+    result, _, _ = ask(text="mesh: {a: 4, b: {size: 8, over: [y, core]}}")
+    assert result.plan.mesh == loads("meshwright: 1\nmesh: {a: 4, b: {size: 8, over: [y, core]}}").mesh
+    assert result.plan.result.pins == ("mesh",)
+
+
+def test_every_remat_policy_is_tried_unless_one_is_pinned() -> None:
+    def prices(plan: Plan) -> tuple[float, int]:
+        return (2.0, 10) if plan.remat else (1.0, 10**12)
+
+    class Solver(FakeSolver):
+        def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+            return replace(super().__call__(replace(task, limit_bytes=None), stop), bound_s=1.0)
+
+    text, always = "mesh: {a: 32}\nlimits: {hbm: 1 GiB}", Solver(lambda plan: (1.0, 10))
+    result, _, _ = ask(prices, text, policies=("none", "full"), solver=always)
+    assert result.plan.remat == Remat(policy="full")
+    pinned, _, _ = ask(prices, text + "\nremat: dots", policies=("none", "full"), solver=always)
+    assert pinned.plan.remat == Remat(policy="dots")
+
+
+def test_names_of_policies() -> None:
+    for name in ("none", "full", "dots", "save:a+b"):
+        assert policy_name(policy_of(name)) == name
+
+
+def test_a_complete_plan_comes_back_with_its_price_and_the_optimum() -> None:
+    result, _, _ = ask(text='mesh: {a: 8, b: 4}\ntensors: {"**": replicate}')
+    assert (result.step_time_s, result.status) == (1 / 8, "feasible")
+    assert result.optimum.step_time_s == 1 / 16
+    assert result.gap == 0.5
+    assert result.plan.rules == loads('meshwright: 1\nmesh: {a: 8, b: 4}\ntensors: {"**": replicate}').rules
+    assert any("leaves nothing open" in note for note in notes(result))
+
+
+def test_a_complete_plan_that_does_not_fit() -> None:
+    result, _, _ = ask(text='mesh: {a: 8, b: 4}\ntensors: {"**": replicate}\nlimits: {hbm: 5000 B}')
+    assert result.status == "infeasible"
+    assert result.plan is not None
+
+
+def test_infeasible_says_by_how_much_and_what_would_help() -> None:
+    result, _, _ = ask(text="mesh: {a: 8, b: 4}\ntensors: {batch: replicate}\nlimits: {hbm: 5000 B}")
+    assert (result.status, result.plan, result.step_time_s) == ("infeasible", None, None)
+    assert (result.misfit.least_bytes, result.misfit.missing_bytes) == (8000, 3000)
+    assert result.misfit.tensors == (("params/w", 7),)
+    changes = {remedy.change: remedy for remedy in result.misfit.remedies}
+    assert changes["give up the mesh ('mesh: auto')"].peak_bytes <= 5000
+    assert "3,000 bytes more" in misfit_text(result.misfit)
+    assert [table.title for table in tables(result)][-1] == "What makes it fit"
+    assert headline(result).startswith("infeasible")
+    json.dumps(result.as_json())
+
+
+def test_nothing_found_is_unknown_and_not_infeasible() -> None:
+    nothing = FakeSolver(lambda plan: (math.inf, 0))
+    result, _, _ = ask(solver=nothing, text="mesh: {a: 32}")
+    assert (result.status, result.plan) == ("unknown", None)
+    assert headline(result).startswith("nothing was found")
+
+
+def test_alternatives_differ_and_follow_in_price() -> None:
+    result, _, _ = ask(top_k=3)
+    prices = [result.step_time_s, *(other.step_time_s for other in result.alternatives)]
+    assert len(prices) == 3
+    assert prices == sorted(prices)
+    assert len({(other.plan.mesh, other.plan.rules) for other in result.alternatives}) == 2
+    assert all(other.plan.result is not None for other in result.alternatives)
+
+
+def test_a_given_mesh_has_alternatives_too() -> None:
+    count = iter(range(100))
+
+    def minimise(layouts: Any, plan: Plan, workload: Any, **options: Any) -> Any:
+        found = written(layouts, plan, workload, **options)
+        return SimpleNamespace(plan=found.plan, estimate=FakeEstimate(1 / 8 + next(count), 5))
+
+    result, _, _ = ask(text="mesh: {a: 8, b: 4}", top_k=2, minimise=minimise)
+    assert [other.plan.rules[0].pattern for other in result.alternatives] == ["batch"]
+
+
+def test_the_frontier_has_less_memory_at_every_point() -> None:
+    result, _, _ = ask(pareto=True)
+    peaks = [point.peak_bytes for point in result.frontier]
+    assert peaks == [16000, 8000, 4000]
+    assert [point.step_time_s for point in result.frontier] == [1 / 16, 1 / 8, 1 / 4]
+
+
+def test_progress_is_told() -> None:
+    told: list[Progress] = []
+    ask(on_progress=told.append)
+    assert told[-1].total == told[-1].tried
+    assert told[-1].best_s == 1 / 16
+    assert {state.doing.split()[0] for state in told if state.doing} == {"solving", "solved", "writing"}
+
+
+def test_a_search_that_is_stopped_keeps_its_best() -> None:
+    asked = iter(range(10**6))
+    result, solver, _ = ask(stop=lambda: next(asked) > 8)
+    assert result.interrupted
+    assert result.plan is not None
+    assert len(solver.tasks) < 14
+
+
+def test_gaps() -> None:
+    assert (gap_of(2.0, 1.0), gap_of(1.0, 2.0), gap_of(math.inf, 1.0)) == (0.5, 0.0, math.inf)
+
+
+def laid(mesh: Mesh, **layouts: Any) -> Laid:
+    return Laid(mesh=mesh, layouts={path.replace("_", "/"): sharding for path, sharding in layouts.items()})
+
+
+def over(name: str, size: int, *dims: str) -> Axis:
+    parts = tuple(OverDim(name=d.split(":")[0], size=int(d.split(":")[1]) if ":" in d else None) for d in dims)
+    return Axis(name=name, size=size, over=parts)
+
+
+def test_axes_that_are_always_together_become_one_and_are_named_by_use() -> None:
+    mesh = Mesh(axes=(over("x", 4, "x"), over("y", 4, "y"), over("z", 2, "core")))
+    found = readable(
+        laid(mesh, params_w=(("x", "y"), ()), batch=(("z",), ("x", "y"))),
+        physical(parse_topology("v3:4x4")),
+        (W, X),
+        (),
+    )
+    assert found.mesh == Mesh(axes=(Axis(name="data", size=16), Axis(name="data2", size=2)))
+    assert found.layouts["batch"] == (("data2",), ("data",))
+
+
+def test_axes_whose_names_are_given_stay() -> None:
+    mesh = Mesh(axes=(over("x", 4, "x"), over("y", 8, "y", "core")))
+    found = readable(laid(mesh, params_w=(("x", "y"), ())), physical(parse_topology("v3:4x4")), (W, X), ("x", "y"))
+    assert found.mesh == mesh
+
+
+def test_axes_that_no_plan_can_write_as_one_stay_two() -> None:
+    mesh = Mesh(axes=(over("x", 8, "y:2", "x"), over("z", 4, "y:2", "core")))
+    found = readable(laid(mesh, params_w=(("z", "x"), ())), physical(parse_topology("v3:4x4")), (W, X), ())
+    assert sorted(size for size in found.mesh.sizes.values()) == [4, 8]
+
+
+def small_step() -> tuple[Any, tuple[Any, ...]]:
+    def step(params: Any, batch: Any) -> Any:
+        def loss(w: Any) -> Any:
+            return jnp.mean((jax.nn.relu(batch @ w["i"]) @ w["o"]) ** 2)
+
+        value, gradient = jax.value_and_grad(loss)(params)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient), value
+
+    shape = jax.ShapeDtypeStruct
+    params = {"i": shape((256, 1024), jnp.float32), "o": shape((1024, 256), jnp.float32)}
+    return step, (params, shape((4096, 256), jnp.float32))
+
+
+def test_a_real_step_is_planned_applied_and_priced_alike() -> None:
+    step, args = small_step()
+    result = mw.search(step, args, topology="cpu:8", mesh={"a": 4, "b": 2}, time_limit_s=60)
+    assert result.plan.mesh.sizes == {"a": 4, "b": 2}
+    assert result.plan.result.fingerprint.arguments["params"].tensors == 2
+    again = mw.estimate(mw.loads(dumps(result.plan)), step, args)
+    assert again.step_time_s == pytest.approx(result.step_time_s)
+    assert result.bound_s <= result.step_time_s
+    json.dumps(result.as_json())
+
+
+def test_a_real_search_over_meshes_uses_workers_and_repeats() -> None:
+    step, args = small_step()
+    first = mw.search(step, args, topology="v5e:2x2", time_limit_s=120)
+    second = mw.search(step, args, topology="v5e:2x2", time_limit_s=120)
+    assert dumps(first.plan) == dumps(second.plan)
+    assert first.status in ("optimal", "feasible")
+
+
+def test_pins_of_a_real_plan_are_kept(tmp_path: Path) -> None:
+    step, args = small_step()
+    file = tmp_path / "partial.yaml"
+    file.write_text("meshwright: 1\nmesh: {a: 2, b: 2}\ntensors: {params/i: X Y@b}\nlimits: {hbm: 1 GiB}\n")
+    result = mw.search(step, args, topology="v5e:2x2", plan=file)
+    assert result.plan.rules[0].pattern == "params/i"
+    assert result.plan.result.pins == ("mesh", "params/i")
+    assert result.plan.limits == Limits(hbm_bytes=2**30)
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({}, "MW550"),
+        ({"topology": "cpu:8", "time_limit_s": 0}, "MW553"),
+        ({"topology": "cpu:8", "top_k": 0}, "MW553"),
+        ({"topology": "cpu:8", "seed": -1}, "MW553"),
+        ({"topology": "cpu:8", "mesh": {"a": "three"}}, "MW553"),
+        ({"topology": "cpu:8", "limits": {"vmem": 3}}, "MW553"),
+        ({"topology": "cpu:8", "mesh": {"a": 3}}, "MW210"),
+        ({"topology": "cpu:8", "plan": "meshwright: 1\nremat: full\n"}, "MW304"),
+    ],
+)
+def test_wrong_questions_are_refused(options: dict[str, Any], code: str) -> None:
+    step, args = toy.pair()
+    with pytest.raises(PlanError) as error:
+        mw.search(step, args, **options)
+    assert code in {found.code for found in error.value.problems}
+
+
+def test_workers_solve_tasks_and_say_why_they_fail() -> None:
+    task = Task(
+        graph=GRAPH,
+        mesh=Mesh(axes=None),
+        machine="no machine",
+        pins={},
+        returned={},
+        limit_bytes=None,
+        time_limit_s=1.0,
+    )
+    with Processes() as pool:
+        futures = [pool.submit(task), pool.submit(task)]
+        for future in futures:
+            with pytest.raises(RuntimeError, match="Traceback"):
+                future.result(60)
