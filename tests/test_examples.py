@@ -47,7 +47,7 @@ def concrete(args: Any) -> Any:
 
 
 def equal(got: Any, expected: Any) -> None:
-    assert jax.tree.structure(got) == jax.tree.structure(expected)
+    assert jax.tree.structure(got) == jax.tree.structure(expected)  # type: ignore[operator]
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-6, err_msg=jax.tree_util.keystr(path))
 
