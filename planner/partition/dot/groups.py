@@ -105,8 +105,8 @@ def _whole_along(loops: Loops, ask: Ask, other: Split, group: Split, side: int) 
     count = ways(axes, loops.mesh)
     contracted_fits = loops.parts(other, loops.contracted) == count
     free_fits = loops.parts(other, free) == count
-    spare = loops.parts(other, free) == loops.parts(ask.result, free)
-    gone = loops.contracted if contracted_fits and spare else free if free_fits else ()
+    free_alike = loops.parts(other, free) == loops.parts(ask.result, free)
+    gone = loops.contracted if contracted_fits and free_alike else free if free_fits else ()
     if gone:
         return dropped({f: own for f, own in other.items() if f not in gone}, axes)
     kept, mine = dropped(other, axes), ask.left if side == 1 else ask.right
