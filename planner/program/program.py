@@ -21,6 +21,7 @@ from ..estimate.limit import memory_limit
 from ..estimate.traffic import tariff
 from ..fusion import fuse
 from ..graph import Graph, Sharding
+from ..memory import schedule
 from ..solver.arrays import starts
 from ..solver.problem import Problem, assemble
 from ..topology import Machine
@@ -97,7 +98,7 @@ def build(
     pricing = Pricing(machine=machine, speed=speed_of(machine.chip, None), tariff=prices, mesh=sizes)
     numbers = dict(zip(graph.names, graph.arguments, strict=False))
     results = dict(zip(graph.result_names, graph.results, strict=False))
-    program = fuse(graph)
+    program = schedule(fuse(graph))
     named = {**numbers, **results, **_by_path(program.graph)}
     wiring = wire(
         program,
