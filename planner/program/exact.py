@@ -1,13 +1,12 @@
-"""The exact price of a solution: the whole step laid out and priced as ``estimate`` does, and what the program missed."""
+"""The exact price of a solution: the whole step laid out and priced as ``estimate`` does; what the program missed."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ...dsl.plan import Mesh
-from ..compute import Calibration
 from ..estimate.device_program import DeviceProgram, device_program
 from ..estimate.device_work import device_work
 from ..estimate.estimate import estimate
@@ -15,7 +14,7 @@ from ..estimate.figures import Estimate
 from ..graph import Graph, Origin
 from ..topology import Machine
 from .decode import laid_out_step
-from .wiring import Level, Wiring
+from .wiring import Wiring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

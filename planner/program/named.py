@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ..graph import Graph, Sharding
+from ..graph import Sharding
 from .decode import laid_out
 from .wiring import Wiring
 

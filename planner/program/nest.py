@@ -17,8 +17,8 @@ class Nest:
     """Loops by number. ``sizes`` and ``blocked`` are theirs; ``dims`` has the loops of each dim of each value.
 
     ``sums`` has, for each loop that some operation adds up, the values that lie after such an operation: where they do
-    not have the loop themselves they may be split otherwise than what comes before. ``exchanged`` are the loops of which
-    devices need their neighbours' parts where they are split.
+    not have the loop themselves they may be split otherwise than what comes before. ``exchanged`` are the loops of
+    which devices need their neighbours' parts where they are split.
     """
 
     sizes: tuple[int, ...]

@@ -30,6 +30,7 @@ from .found import Found
 from .reshards import Reshards
 from .rounds import PER_S, Rounds
 from .strategies import Strategies
+from .ties import tied
 from .usage import local_bytes, with_memory
 from .wiring import Wiring, wire
 
@@ -39,12 +40,13 @@ S_PER_BYTE = 1e-15
 
 @dataclass(slots=True, kw_only=True)
 class Program:
-    """The choices of a step on one mesh of one machine."""
+    """The choices of a step on one mesh of one machine. ``leader`` has for each node the one that decides for it."""
 
     wiring: Wiring
     mesh: Mesh
     machine: Machine
     limit_bytes: int | None
+    leader: NDArray[np.int64]
 
     def solve(
         self,
@@ -60,23 +62,55 @@ class Program:
     def problem(self, limit_bytes: int | None, extra_s: Sequence[NDArray[np.float64]]) -> Problem:
         """The program as the solver reads it, its costs in picoseconds; without a limit memory is not counted.
 
-        ``extra_s`` is added to the costs of each node.
+        ``extra_s`` is added to the costs of each node. Of nodes that share a decision the first stands for all.
         """
-        nodes = self.wiring.nodes
-        costs = [np.rint((node.costs + extra) * PER_S) for node, extra in zip(nodes, extra_s, strict=True)]
-        counts = np.array([len(node.costs) for node in nodes], np.int64)
-        ends = np.array(list(self.wiring.tables), np.int64).reshape(-1, 2)
-        tables = [np.rint(table * PER_S) for table in self.wiring.tables.values()]
+        kept = self.deciders
+        costs, tables = self._costs(extra_s), self._tables()
+        one_s = [np.rint(costs[number] * PER_S) for number in kept]
+        several = [np.rint(table * PER_S) for table in tables.values()]
+        place = np.zeros(len(self.leader), np.int64)
+        place[kept] = np.arange(len(kept))
         plain = assemble(
             name="program",
-            choice_start=starts(counts),
-            costs=np.concatenate([np.zeros(0), *costs]),
-            ends=ends,
-            table_start=starts(np.array([table.size for table in tables], np.int64)),
-            tables=np.concatenate([np.zeros(0), *map(np.ravel, tables)]),
+            choice_start=starts(np.array([len(each) for each in one_s], np.int64)),
+            costs=np.concatenate([np.zeros(0), *one_s]),
+            ends=place[np.array(list(tables), np.int64).reshape(-1, 2)],
+            table_start=starts(np.array([table.size for table in several], np.int64)),
+            tables=np.concatenate([np.zeros(0), *map(np.ravel, several)]),
             resources=(),
         )
-        return plain if limit_bytes is None else with_memory(self.wiring, plain, limit_bytes)
+        return plain if limit_bytes is None else with_memory(self.wiring, plain, limit_bytes, place[self.leader])
+
+    @property
+    def deciders(self) -> NDArray[np.int64]:
+        """The nodes that decide, for themselves and those that are as they are."""
+        return np.unique(self.leader)
+
+    def choices(self, decided: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The choice of every node, from those of the nodes that decide."""
+        found = np.zeros(len(self.leader), np.int64)
+        found[self.deciders] = decided
+        return found[self.leader]
+
+    def _costs(self, extra_s: Sequence[NDArray[np.float64]]) -> dict[int, NDArray[np.float64]]:
+        found: dict[int, NDArray[np.float64]] = {}
+        for number, (node, extra) in enumerate(zip(self.wiring.nodes, extra_s, strict=True)):
+            leader = int(self.leader[number])
+            found[leader] = found[leader] + node.costs + extra if leader in found else node.costs + extra
+        for (a, b), table in self.wiring.tables.items():
+            if self.leader[a] == self.leader[b]:
+                found[int(self.leader[a])] = found[int(self.leader[a])] + np.diagonal(table)
+        return found
+
+    def _tables(self) -> dict[tuple[int, int], NDArray[np.float64]]:
+        found: dict[tuple[int, int], NDArray[np.float64]] = {}
+        for (a, b), table in self.wiring.tables.items():
+            one, other = int(self.leader[a]), int(self.leader[b])
+            if one > other:
+                one, other, table = other, one, table.T
+            if one != other:
+                found[one, other] = found[one, other] + table if (one, other) in found else table
+        return found
 
 
 def build(
@@ -90,8 +124,9 @@ def build(
 ) -> Program:
     """The program of a step's graph, every sharding of which is whole, on a mesh with its sizes.
 
-    ``pins`` are the layouts of values that are not to be chosen, by path; ``returned`` has the path of the argument that
-    a result comes back in the place of, by the result's. ``limit_bytes`` is the plan's own limit of a device's memory.
+    ``pins`` are the layouts of values that are not to be chosen, by path; ``returned`` has the path of the argument
+    that a result comes back in the place of, by the result's. ``limit_bytes`` is the plan's own limit of a device's
+    memory.
     """
     sizes = {axis: size or 1 for axis, size in mesh.sizes.items()}
     prices = tariff(mesh, machine, {})
@@ -109,7 +144,7 @@ def build(
     )
     _prefer_small_arguments(wiring)
     limit, _ = memory_limit(machine, limit_bytes)
-    return Program(wiring=wiring, mesh=mesh, machine=machine, limit_bytes=limit)
+    return Program(wiring=wiring, mesh=mesh, machine=machine, limit_bytes=limit, leader=tied(wiring))
 
 
 def _by_path(graph: Graph) -> dict[str, int]:

@@ -61,13 +61,14 @@ class Rounds:
                     break
                 continue
             promised_s = solution.cost / PER_S
-            took = exact(self.program.wiring, solution.choices, self.program.mesh, self.program.machine)
+            choices = self.program.choices(solution.choices)
+            took = exact(self.program.wiring, choices, self.program.mesh, self.program.machine)
             fits = self._fits(took, solution)
             if fits and (self.best is None or took.estimate.step_time_s < self.best[0].estimate.step_time_s):
-                self.best = (took, solution.choices)
+                self.best = (took, choices)
             if self._ended() or (fits and self._agrees(took, promised_s)) or self.bound_s > self.cutoff_s:
                 break
-            self._learn(took, solution.choices)
+            self._learn(took, choices)
         return self._answer()
 
     def _solved(self) -> Solution:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..graph import Sharding, Value
 from ..partition.layout import local_shape
@@ -25,8 +26,11 @@ class Span:
     end: int
 
 
-def with_memory(wiring: Wiring, problem: Problem, limit_bytes: int) -> Problem:
-    """The problem with a row for each point of the step: what is live there stays within the limit."""
+def with_memory(wiring: Wiring, problem: Problem, limit_bytes: int, place: NDArray[np.int64]) -> Problem:
+    """The problem with a row for each point of the step: what is live there stays within the limit.
+
+    ``place`` has the problem's node for each of the wiring's.
+    """
     spans = list(_spans(wiring))
     points = max((span.end for span in spans), default=0)
     nodes, rows, usages = [], [], []
@@ -34,7 +38,7 @@ def with_memory(wiring: Wiring, problem: Problem, limit_bytes: int) -> Problem:
         level = wiring.levels[span.level]
         port, value = level.source[span.value], level.graph.values[span.value]
         if span.begin < span.end and value.shape:
-            nodes.append(port.node)
+            nodes.append(int(place[port.node]))
             rows.append((span.begin, span.end))
             usages.append(np.array([local_bytes(value, s, wiring.reshards.mesh) for s in port.layouts], np.int64))
     none = np.zeros(0, np.int64)
@@ -93,7 +97,6 @@ def _level_spans(wiring: Wiring, level: Level, begins: dict[int, tuple[int, int]
     if level.number == 0:
         for value in level.graph.arguments:
             yield Span(0, value, 0, end)
-    loops = {value for position in level.inner for value in level.program.kernels[position].writes}
     for value, begin in made.items():
         if value in level.source:
-            yield Span(level.number, value, begin if value not in loops else begin, last[value])
+            yield Span(level.number, value, begin, last[value])

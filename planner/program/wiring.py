@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..partition.layout import whole
 from ..partition.passes.narrow import told_apart
 from .costs import kernel_graph
 from .reshards import Reshards
+from .stems import stems
 from .strategies import Strategies
 
 Costs = NDArray[np.float64]
@@ -24,13 +25,15 @@ At = tuple[int, int]  # a level and a value of its graph
 class Node:
     """Something that is decided. ``costs`` are seconds of a step of each choice.
 
-    ``layouts`` has, for each value of its level that it lays out, the layout under each choice.
+    ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
+    kernel is called but for its turn (``ties``), None of a value.
     """
 
     level: int
     costs: Costs
     layouts: dict[int, list[Sharding]]
     times: int = 1
+    stems: Hashable = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,15 @@ def _level(wiring: Wiring, program: Program, times: int) -> int:
             level.inner[position] = [_level(wiring, body, times * trips) for body in kernel.bodies]
             continue
         costs, layouts = wiring.strategies.of(program.graph, kernel)
-        number = wiring.node(Node(level=level.number, costs=costs * times, layouts=layouts, times=times))
+        number = wiring.node(
+            Node(
+                level=level.number,
+                costs=costs * times,
+                layouts=layouts,
+                times=times,
+                stems=stems(program.graph, kernel),
+            )
+        )
         level.kernels[position] = number
         for value in (*kernel.reads, *kernel.writes):
             wiring.offer((level.number, value), layouts[value])
@@ -200,7 +211,6 @@ def _value_node(wiring: Wiring, level: Level, value: int, layouts: Sequence[Shar
 def _hand_on(wiring: Wiring, level: Level, pins: Mapping[int, Sharding]) -> None:
     """Connects every value of a level with what reads it, loops first laid out, then their insides."""
     loops = {p: _lay_out_loop(wiring, level, p, inner) for p, inner in level.inner.items()}
-    shared: dict[int, int] = field(default_factory=dict)
     readers: dict[tuple[int, bool], list[Port]] = {}
     for position, kernel in enumerate(level.program.kernels):
         if kernel.bodies:

@@ -1,0 +1,17 @@
+"""What repeated blocks have in common: the paths of what they compute, but for the turn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+
+from ..graph import Graph
+from ..kernels import Kernel
+
+TURN = re.compile(r"/\d+$")
+
+
+def stems(graph: Graph, kernel: Kernel) -> Hashable:
+    """What a kernel is called but for its turn: the paths of what it computes."""
+    paths = (graph.ops[number].origin.value for number in kernel.ops)
+    return tuple(TURN.sub("", path) for path in paths if path is not None)
