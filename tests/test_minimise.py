@@ -4,16 +4,16 @@ import math
 from dataclasses import replace
 
 import pytest
-from estimates import small_estimate
+from estimates import kernel, small_estimate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.plan import Auto, Axis, Dim, Dims, Infer, Like, Limits, Mesh, Plan, Replicate, Rule
 from meshwright.dsl.reader import loads
 from meshwright.dsl.resolve import key_of, resolve
-from meshwright.dsl.tensors import Tensor
+from meshwright.dsl.tensors import Layout, Tensor
 from meshwright.dsl.writer import dumps
-from meshwright.planner.graph import Graph
+from meshwright.planner.graph import Graph, Op, Origin, Value
 from meshwright.planner.minimise import minimise
 
 MESH = Mesh(axes=(Axis(name="data", size=4), Axis(name="model", size=2)))
@@ -27,6 +27,10 @@ def tensor(path, shape=(8, 8), **more):
     return Tensor(path=path, shape=shape, dtype="float32", role=role, **more)
 
 
+def origin(path):
+    return Origin(source=path, scope=path, value=path)
+
+
 class Chain:
     """A step whose values stand in a row: each lies as it is annotated, else as the one before it.
 
@@ -35,7 +39,8 @@ class Chain:
 
     remat_policies = ("none",)
 
-    def __init__(self, tensors, best, limit_bytes=None, illegal=()):
+    def __init__(self, tensors, best, limit_bytes=None, illegal=(), blind=False):
+        self.blind = blind
         self.tensors = tuple(tensors)
         self.best, self.limit_bytes, self.illegal = best, limit_bytes, illegal
         self.plans = []
@@ -44,7 +49,28 @@ class Chain:
         return self.tensors
 
     def graph(self, plan):
-        return Graph(values=(), ops=(), arguments=(), results=())
+        return self.laid(plan) or Graph(values=(), ops=(), arguments=(), results=())
+
+    def laid(self, plan):
+        if self.blind:
+            return None
+        ops = [t for t in self.tensors if t.role == "op"]
+        lies = self.lies(plan)
+        values = tuple(Value(t.shape, "f32", lies[t.path]) for t in ops)
+        return Graph(
+            values=values,
+            ops=tuple(Op(kind="add", results=(i,), origin=origin(t.path)) for i, t in enumerate(ops)),
+            arguments=(),
+            results=(),
+        )
+
+    def lies(self, plan):
+        layouts = resolve(plan, self.tensors).layouts
+        current, found = WHOLE, {}
+        for each in self.tensors:
+            layout = layouts.get(key_of(each), Layout(how="infer"))
+            current = found[each.path] = layout.axes if layout.how == "split" else current
+        return found
 
     def estimate(self, plan):
         self.plans.append(plan)
@@ -52,15 +78,19 @@ class Chain:
         errors = [p for p in found.problems if p.severity == "error"]
         if errors:
             raise PlanError(errors)
-        current, seconds, whole = WHOLE, 1.0, 0
-        for each in self.tensors:
-            layout = found.layouts[key_of(each)]
-            if each.path in self.illegal and layout.how == "split":
-                raise PlanError([])
-            current = layout.axes if layout.how == "split" else current
-            seconds += current != self.best.get(each.path, current)
-            whole += not any(current)
-        return small_estimate(compute_s=seconds, comm_s=0.0, peak_bytes=whole, limit_bytes=self.limit_bytes)
+        if any(found.layouts[path, (8, 8)].how == "split" for path in self.illegal):
+            raise PlanError([])
+        lies = self.lies(plan)
+        wrong = [path for path, axes in lies.items() if axes != self.best.get(path, axes)]
+        kernels = tuple(replace(kernel(i, "add", took_s=1.0), origin=origin(path)) for i, path in enumerate(wrong))
+        return small_estimate(
+            compute_s=1.0 + len(wrong),
+            comm_s=0.0,
+            peak_bytes=sum(not any(axes) for axes in lies.values()),
+            limit_bytes=self.limit_bytes,
+            kernels=kernels,
+            collectives=(),
+        )
 
 
 def shortened(workload, layouts, plan=OPEN, **more):

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...dsl.tensors import Layout, Tensor
-from ..graph import Sharding
 
 BACKWARD = ("grad", "remat")
 
@@ -51,13 +50,3 @@ def grouped(tensors: Sequence[Tensor], layouts: Mapping[str, Layout]) -> list[Gr
 def _stem(tensor: Tensor) -> str:
     head, _, turn = tensor.path.rpartition("/")
     return head if tensor.role == "op" and turn.isdigit() else tensor.path
-
-
-def deviating_first(groups: Sequence[Group], laid: Mapping[str, Sharding]) -> list[Group]:
-    """The groups with those first whose values lie otherwise than they are to."""
-    return sorted(groups, key=lambda group: not deviates(group, laid))
-
-
-def deviates(group: Group, laid: Mapping[str, Sharding]) -> bool:
-    """Whether some value of the group lies otherwise than it is to, as far as that is known."""
-    return any(laid.get(path, group.layout.axes) != group.layout.axes for path in group.paths)

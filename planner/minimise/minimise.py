@@ -12,6 +12,7 @@ from ..graph import Sharding
 from ..search.workload import Workload
 from .dims import logical_dims
 from .groups import grouped
+from .guide import Guide
 from .prices import Priced, Prices
 from .rules import Writer
 from .shorten import shortened
@@ -48,12 +49,14 @@ def minimise(
     written. ``trials`` plans are priced at most, fewer where ``time.monotonic()`` passes ``deadline`` (at least two).
     Raises ``PlanError`` where no plan with these layouts is legal.
     """
-    writer = Writer(layouts, plan, workload.tensors_under(plan.remat), logical_dims(workload.graph(plan)))
+    graph = workload.graph(plan)
+    writer = Writer(layouts, plan, workload.tensors_under(plan.remat), logical_dims(graph))
     prices = Prices(workload, writer, trials=trials, deadline=deadline)
     everything = frozenset(tensor.path for tensor in writer.values)
     if exact:
         return _short(_written(prices, prices.of(everything)), prices, everything)
-    found = shortened(prices, grouped(writer.values, writer.layouts))
+    groups = grouped(writer.values, writer.layouts)
+    found = shortened(prices, groups, Guide(groups, graph, workload.laid))
     return _short(_shortest(prices, found), prices, everything)
 
 

@@ -75,6 +75,12 @@ class Writer:
             slots[self._slot(path)].append(Covering(pattern=literal(path), label=label, paths=(path,)))
         return self._written(slots, None)
 
+    def lines_of(self, values: Collection[str]) -> list[tuple[str, ...]]:
+        """The values that each line of ``plan_of``'s annotates, those of fewest bytes first."""
+        slots = (self._value_lines(slot, values, wider=False) for slot in range(len(self.edges)))
+        lines = [line.paths for line in chain(*slots)]
+        return sorted(lines, key=lambda paths: sum(self.free[path].num_bytes for path in paths))
+
     def _written(self, slots: Sequence[Sequence[Covering]], names: Names | None) -> Plan:
         rules: list[Rule] = []
         for slot, lines in enumerate(slots):
