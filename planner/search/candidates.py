@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Literal, cast
@@ -10,7 +10,7 @@ from typing import Literal, cast
 from ...dsl.errors import PlanError, Problem, listing, problem
 from ...dsl.plan import Mesh, Plan, Remat
 from ...dsl.tensors import Tensor
-from ..graph import Graph, Sharding
+from ..graph import Sharding
 from ..topology import Machine
 from .floor import Products, least_argument_bytes
 from .meshes import MAX_AXES, NAMES, Folding, filled, foldings, uncovered
@@ -41,11 +41,15 @@ class Meshes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A mesh with a remat policy: the plan so far, its step's graph, what is pinned, a bound that needs no solving."""
+    """A mesh with a remat policy: the plan so far, what is pinned, what it takes at least.
+
+    ``policy`` counts the policies: those that recompute less come first. ``returned`` has, by a result's path, that of
+    the argument whose next value it is.
+    """
 
     index: int
     plan: Plan
-    graph: Graph = field(repr=False)
+    policy: int = 0
     pins: Mapping[str, Sharding] = field(repr=False)
     returned: Mapping[str, str] = field(default_factory=dict, repr=False)
     floor_s: float
@@ -59,6 +63,14 @@ class Candidate:
     def __str__(self) -> str:
         mesh = " ".join(f"{name}={size}" for name, size in self.plan.mesh.sizes.items())
         return mesh if self.remat == NO_REMAT else f"{mesh}, remat {self.remat}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """All candidates; ``even_s`` is what the step takes at least on whatever mesh."""
+
+    listed: tuple[Candidate, ...]
+    even_s: float
 
 
 def meshes(
@@ -80,45 +92,44 @@ def meshes(
     return _possible(plan, machine, tensors, named, limit)
 
 
-def candidates(
-    plan: Plan, workload: Workload, machine: Machine, listed: Sequence[Mesh], stop: Callable[[], bool] = lambda: False
-) -> list[Candidate]:
-    """Each mesh with each policy, the best bound first. Raises ``PlanError`` where the step can be had on none."""
-    found: list[tuple[float, int, Plan, Graph, Mapping[str, Sharding], int]] = []
+def candidates(plan: Plan, workload: Workload, machine: Machine, listed: Sequence[Mesh]) -> Candidates:
+    """Each mesh with each policy, in the order in which they are tried.
+
+    One graph is read, of the first policy: what others compute anew comes on top. Raises ``PlanError`` where what the
+    model assigns in place is possible on no mesh.
+    """
     policies = _policies(plan, workload)
-    products: dict[int, Products] = {}
+    products = _products(replace(plan, remat=policies[0]), workload, listed)
     returned = {tensor.path: tensor.returns for tensor in workload.tensors if tensor.returns}
-    refused: PlanError | None = None
-    for rank, mesh in enumerate(listed):
-        for remat in policies:
-            if found and stop():
-                break
-            own = replace(plan, mesh=mesh, remat=remat)
-            try:
-                graph = workload.graph(own)
-            except PlanError as error:  # what the model assigns in place does not divide on this mesh
-                refused = refused or error
-                continue
-            counted = products.setdefault(id(graph.ops), Products.of(graph))
-            sizes = [size or 1 for size in mesh.sizes.values()]
-            floor_s = counted.seconds(sizes, machine.chip)
-            shardings = pinned(own, workload.tensors_under(remat)).shardings
-            found.append((floor_s, rank, own, graph, shardings, least_argument_bytes(graph, sizes)))
-    if refused is not None and not found:
-        raise refused
-    found.sort(key=lambda entry: (entry[1] >= BOTH_WAYS, float(f"{entry[0]:.3g}"), entry[1]))
-    return [
-        Candidate(
-            index=i,
-            plan=own,
-            graph=graph,
-            pins=shardings,
-            returned=returned,
-            floor_s=floor_s,
-            least_argument_bytes=least,
+    places = [(mesh, remat) for mesh in listed[:BOTH_WAYS] for remat in policies]
+    places += [(mesh, remat) for remat in policies for mesh in listed[BOTH_WAYS:]]
+    made = []
+    for index, (mesh, remat) in enumerate(places):
+        own = replace(plan, mesh=mesh, remat=remat)
+        sizes = [size or 1 for size in mesh.sizes.values()]
+        made.append(
+            Candidate(
+                index=index,
+                plan=own,
+                policy=policies.index(remat),
+                pins=pinned(own, workload.tensors_under(remat)).shardings if plan.rules else {},
+                returned=returned,
+                floor_s=products.seconds(sizes, machine.chip),
+                least_argument_bytes=least_argument_bytes(workload.tensors, sizes),
+            )
         )
-        for i, (floor_s, _, own, graph, shardings, least) in enumerate(found)
-    ]
+    return Candidates(listed=tuple(made), even_s=products.even_seconds(machine.num_devices, machine.chip))
+
+
+def _products(plan: Plan, workload: Workload, listed: Sequence[Mesh]) -> Products:
+    """The products of a step, read on the first mesh that it can be had on."""
+    refused: PlanError | None = None
+    for mesh in listed:
+        try:
+            return Products.of(workload.graph(replace(plan, mesh=mesh)))
+        except PlanError as error:
+            refused = refused or error
+    raise refused or PlanError([])
 
 
 def policy_of(name: str) -> Remat | None:

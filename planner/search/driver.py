@@ -123,7 +123,7 @@ class Driver:
         """Searches; the candidates in their order, with what was learnt of them."""
         for number in range(ROUNDS):
             todo = [one for one in self.tried if self._is_open(one, AGAIN if number else CLOSE)]
-            if not todo or (self._clock.over and self.best is not None):
+            if not todo or (self._clock.over and number):
                 break
             self._solve(todo)
             self._write()
@@ -159,27 +159,47 @@ class Driver:
         return one.cutoff_s < self.worth_s and one.bound_s < self.worth_s * (1 - margin)
 
     def _solve(self, todo: Sequence[Tried]) -> None:
-        """Solves candidates in their order, each below the best of those that ended before it could begin."""
+        """Solves candidates, each below the best of those that ended before it could begin."""
         clock = self._clock.part(SOLVING)
+        left = list(todo)
         flying: deque[tuple[Tried, Future[Found]]] = deque()
-        for number, one in enumerate(todo):
+        while left:
             while len(flying) >= self._pool.workers:
                 self._land(*flying.popleft(), clock)
-            if clock.over and (number or self.best):
+            one = min(left, key=self._turn)
+            left.remove(one)
+            if clock.over and any(other.cutoff_s > -math.inf for other in self.tried):
                 break
             if one.bound_s >= self.worth_s * (1 - CLOSE):
                 continue
             self._say(f"solving {one.candidate}")
-            share = 1.0 if number == len(todo) - 1 else 0.5
-            one.cutoff_s = self.worth_s
-            flying.append((one, self._pool.submit(self._task(one, clock.left_s * share))))
+            self._begin(one, flying, clock.left_s * (0.5 if left else 1.0))
         while flying:
             self._land(*flying.popleft(), clock)
+
+    def _turn(self, one: Tried) -> tuple[int, int]:
+        """When a candidate's turn is: once a policy is known to fit, those that recompute more wait for it."""
+        fits = any(other.layouts and other.candidate.policy == 0 for other in self.tried)
+        return one.candidate.policy if fits else 0, one.candidate.index
+
+    def _begin(self, one: Tried, flying: deque[tuple[Tried, Future[Found]]], time_limit_s: float) -> None:
+        """Gives a candidate to a worker, unless what the model assigns in place is impossible on its mesh."""
+        one.cutoff_s = self.worth_s
+        try:
+            task = self._task(one, time_limit_s)
+        except PlanError as error:
+            one.solved, one.bound_s, one.why = (
+                True,
+                math.inf,
+                str(error.problems[0].message if error.problems else error),
+            )
+            return
+        flying.append((one, self._pool.submit(task)))
 
     def _task(self, one: Tried, time_limit_s: float, lowered_bytes: int = 0) -> Task:
         limit = self._settings.limit_bytes
         return Task(
-            graph=one.candidate.graph,
+            graph=self._workload.graph(one.candidate.plan),
             mesh=one.candidate.plan.mesh,
             machine=self._settings.machine,
             returned=one.candidate.returned,

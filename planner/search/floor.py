@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
+from ...dsl.tensors import Tensor
 from ..chip import Chip, Precision
 from ..estimate.roofline import NUMPY_NAMES, matrix_flops, product_precision
 from ..graph import Graph, Op
@@ -49,11 +50,11 @@ class Products:
         return total_s
 
 
-def least_argument_bytes(graph: Graph, sizes: Sequence[int]) -> int:
+def least_argument_bytes(tensors: Sequence[Tensor], sizes: Sequence[int]) -> int:
     """Bytes of one device that the step's arguments take at least."""
     axes = tuple(sorted(sizes))
-    values = (graph.values[number] for number in graph.arguments)
-    return sum(-(-value.num_bytes // most_ways(tuple(sorted(value.shape)), axes)) for value in values)
+    arguments = (tensor for tensor in tensors if tensor.role == "argument")
+    return sum(-(-t.num_bytes // most_ways(tuple(sorted(t.shape)), axes)) for t in arguments)
 
 
 @cache

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ...dsl.plan import Plan
 from ..topology import Machine
-from .candidates import MAX_MESHES, Candidate, Meshes, candidates, meshes
+from .candidates import MAX_MESHES, Meshes, candidates, meshes
 from .driver import Driver, Minimise, Settings, Tried
-from .floor import Products
 from .pins import named_axes
 from .pool import Pool
 from .progress import Clock, Progress
@@ -113,7 +112,7 @@ def answer(question: Question, means: Means, clock: Clock) -> Answer:
 def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answer:
     workload, machine = question.workload, question.machine
     listed = meshes(question.plan, machine, workload.tensors, question.axis_names, limit)
-    tried = candidates(question.plan, workload, machine, listed.listed, lambda: clock.over)
+    tried = candidates(question.plan, workload, machine, listed.listed)
     settings = Settings(
         machine=machine,
         limit_bytes=question.limit_bytes,
@@ -123,7 +122,7 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answe
         kept=question.kept,
     )
     driver = Driver(
-        tried,
+        tried.listed,
         settings,
         workload=workload,
         pool=means.pool(),
@@ -132,8 +131,7 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answe
         on_progress=means.on_progress,
     )
     rows = driver.run()
-    left_s = [Products.of(c.graph).even_seconds(machine.num_devices, machine.chip) for c in _each_policy(tried)]
-    untried_s = min(left_s, default=0.0) if listed.left_out else math.inf
+    untried_s = tried.even_s if listed.left_out else math.inf
     return Answer(
         meshes=listed,
         tried=tuple(rows),
@@ -141,8 +139,3 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answe
         bound_s=min(driver.bound_s, untried_s),
         tried_bound_s=driver.bound_s,
     )
-
-
-def _each_policy(tried: Sequence[Candidate]) -> Iterable[Candidate]:
-    """One candidate of each remat policy."""
-    return {one.remat: one for one in tried}.values()
