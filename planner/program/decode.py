@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..graph import Graph, Op, Origin, Sharding, Value
@@ -55,7 +55,8 @@ def laid_out_step(wiring: Wiring, choices: Sequence[int], label: Label, level: L
         )
         for position, inner in level.inner.items()
     }
-    return _Writer(level.graph, laid_out(wiring, level, choices), label).graph(bodies)
+    returned = wiring.returned if not level.number else {}
+    return _Writer(level.graph, laid_out(wiring, level, choices), label).graph(bodies, returned)
 
 
 @dataclass(slots=True)
@@ -67,8 +68,8 @@ class _Writer:
     ops: list[Op] = field(default_factory=list)
     made: dict[tuple[int, Sharding], int] = field(default_factory=dict)
 
-    def graph(self, bodies: dict[int, tuple[Graph, ...]]) -> Graph:
-        """The graph, with these bodies for its loops."""
+    def graph(self, bodies: dict[int, tuple[Graph, ...]], returned: Mapping[int, int]) -> Graph:
+        """The graph, with these bodies for its loops; what is ``returned`` ends in the layout of its argument."""
         for number, value in enumerate(self.source.values):
             self.values.append(replace(value, sharding=self.found.layouts.get(number, whole(len(value.shape)))))
         for number, op in enumerate(self.source.ops):
@@ -76,15 +77,25 @@ class _Writer:
                 op = replace(op, origin=self.label(self.found.nodes[number]))
             operands = tuple(self._read(number, op, value) for value in op.operands)
             self.ops.append(replace(op, operands=operands, bodies=bodies.get(number, op.bodies)))
-        return replace(self.source, values=tuple(self.values), ops=tuple(self.ops))
+        layouts = self.found.layouts
+        results = tuple(
+            self._laid(value, layouts[returned[value]], self._maker(value)) if value in returned else value
+            for value in self.source.results
+        )
+        return replace(self.source, values=tuple(self.values), ops=tuple(self.ops), results=results)
+
+    def _maker(self, value: int) -> Origin:
+        return next((op.origin for op in reversed(self.ops) if value in op.results), Origin())
 
     def _read(self, number: int, op: Op, value: int) -> int:
-        want = self.found.wanted.get((number, value))
-        if want is None:
+        return self._laid(value, self.found.wanted.get((number, value)), op.origin)
+
+    def _laid(self, value: int, want: Sharding | None, origin: Origin) -> int:
+        if want is None or want == self.values[value].sharding:
             return value
         if (value, want) not in self.made:
             self.made[value, want] = len(self.values)
             self.values.append(replace(self.source.values[value], sharding=want))
-            same = Op(kind="reshard", operands=(value,), results=(self.made[value, want],), origin=op.origin)
+            same = Op(kind="reshard", operands=(value,), results=(self.made[value, want],), origin=origin)
             self.ops.append(same)
         return self.made[value, want]

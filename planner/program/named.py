@@ -25,8 +25,9 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
         solved = laid_out(wiring, level, choices)
         graph = level.graph
         for path, value in (*_named(graph.names, graph.arguments), *_named(graph.result_names, graph.results)):
-            if value in solved.layouts:
-                found[path] = solved.layouts[value]
+            lies = wiring.returned.get(value, value) if not level.number else value
+            if lies in solved.layouts:
+                found[path] = solved.layouts[lies]
         for number, op in enumerate(graph.ops):
             path = op.origin.value
             if path is None or number not in solved.nodes:

@@ -49,7 +49,8 @@ class Wiring:
     """Nodes, and the table of seconds for each pair of them between which values are handed on.
 
     ``shared`` has the nodes of values that several readers share, each with the first of these; ``candidates`` the
-    layouts that a value may have, ``same`` those that have the same ones.
+    layouts that a value may have, ``same`` those that have the same ones; ``returned`` has the argument in whose layout
+    a result has to come back.
     """
 
     reshards: Reshards
@@ -59,6 +60,7 @@ class Wiring:
     shared: dict[int, int] = field(default_factory=dict)
     readers: dict[tuple[int, int], int] = field(default_factory=dict)
     levels: list[Level] = field(default_factory=list)
+    returned: Mapping[int, int] = field(default_factory=dict)
     candidates: dict[At, dict[Sharding, None]] = field(default_factory=dict)
     same: dict[At, At] = field(default_factory=dict)
 
@@ -67,10 +69,12 @@ class Wiring:
         self.nodes.append(node)
         return len(self.nodes) - 1
 
-    def edge(self, source: Port, target: Port, value: Value, times: int) -> None:
-        """Adds what handing a value on takes."""
+    def edge(self, source: Port, target: Port, value: Value, times: int, *, as_it_lies: bool = False) -> None:
+        """Adds what handing a value on takes; ``as_it_lies`` allows no other layout."""
         ours, theirs = _unique(source.layouts), _unique(target.layouts)
         seconds = times * self.reshards.table(value, ours, theirs)
+        if as_it_lies:
+            seconds = np.where([[a == b for b in theirs] for a in ours], 0.0, np.inf)
         rows = [ours.index(layout) for layout in source.layouts]
         columns = [theirs.index(layout) for layout in target.layouts]
         full = seconds[np.ix_(rows, columns)]
@@ -140,7 +144,7 @@ def wire(
     """The wiring of a step's program. ``pins`` fixes values of the step itself; ``returned`` has the argument (a value)
     in whose layout a result (a value) has to come back.
     """
-    wiring = Wiring(reshards=reshards, strategies=strategies)
+    wiring = Wiring(reshards=reshards, strategies=strategies, returned=returned)
     _level(wiring, program, 1)
     top = wiring.levels[0]
     for result, argument in returned.items():
@@ -214,8 +218,12 @@ def _hand_on(wiring: Wiring, level: Level, pins: Mapping[int, Sharding]) -> None
     readers: dict[tuple[int, bool], list[Port]] = {}
     for position, kernel in enumerate(level.program.kernels):
         if kernel.bodies:
-            for operand, port in loops[position]:
-                readers.setdefault((operand, False), []).append(port)
+            for operand, port, as_it_lies in loops[position]:
+                if as_it_lies and operand in level.source:
+                    known = level.graph.values[operand]
+                    wiring.edge(level.source[operand], port, known, level.times, as_it_lies=True)
+                else:
+                    readers.setdefault((operand, False), []).append(port)
             continue
         node = wiring.nodes[level.kernels[position]]
         rounded = _rounded(level.graph, kernel)
@@ -256,16 +264,22 @@ def _rounded(graph: Graph, kernel: Kernel) -> set[int]:
     return {n for place, n in enumerate(numbers) if place not in told and graph.values[n].dtype == "f32"}
 
 
-def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[int]) -> list[tuple[int, Port]]:
-    """Nodes for what a loop carries and reads, or what a branch takes and gives: what each operand has to become."""
+def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[int]) -> list[tuple[int, Port, bool]]:
+    """Nodes for what a loop carries and reads, or what a branch takes and gives: what each operand has to become.
+
+    What a loop only reads comes in as it lies: no plan has a name for it in between, and a turn that wants it otherwise
+    reshards the part that it takes.
+    """
     op = level.graph.ops[level.program.kernels[position].ops[-1]]
     asked = []
     for number in inner:
         body = wiring.levels[number]
         lead = len(op.operands) - len(body.graph.arguments)
-        for operand, argument in zip(op.operands[lead:], body.graph.arguments, strict=True):
+        changing = len(body.graph.results) if op.kind == "while" else 0
+        for place, (operand, argument) in enumerate(zip(op.operands[lead:], body.graph.arguments, strict=True)):
             body.source[argument] = _value_node(wiring, body, argument)
-            asked.append((operand, body.source[argument]))
+            kept = place >= changing or body.graph.results[place] == argument
+            asked.append((operand, body.source[argument], kept and bool(body.graph.values[argument].shape)))
     first = wiring.levels[inner[0]]
     for place, made in enumerate(op.results):
         carried = op.kind == "while"
