@@ -139,7 +139,7 @@ def ask(
 
 def test_the_best_mesh_is_found_and_proven() -> None:
     result, _, _ = ask()
-    assert (result.status, result.step_time_s, result.gap) == ("optimal", 1 / 16, 0.0)
+    assert (result.status, result.step_time_s, result.gap) == ("optimal", 1 / 32, 0.0)
     assert result.meshes.left_out == 0
     assert {row.why for row in result.candidates if row.step_time_s is None} == {"its bound is above the best plan"}
 
@@ -213,8 +213,8 @@ def test_names_of_policies() -> None:
 def test_a_complete_plan_comes_back_with_its_price_and_the_optimum() -> None:
     result, _, _ = ask(text='mesh: {a: 8, b: 4}\ntensors: {"**": replicate}')
     assert (result.step_time_s, result.status) == (1 / 8, "feasible")
-    assert result.optimum.step_time_s == 1 / 16
-    assert result.gap == 0.5
+    assert result.optimum.step_time_s == 1 / 32
+    assert result.gap == 0.75
     assert result.plan.rules == loads('meshwright: 1\nmesh: {a: 8, b: 4}\ntensors: {"**": replicate}').rules
     assert any("leaves nothing open" in note for note in notes(result))
 
@@ -268,15 +268,15 @@ def test_a_given_mesh_has_alternatives_too() -> None:
 def test_the_frontier_has_less_memory_at_every_point() -> None:
     result, _, _ = ask(pareto=True)
     peaks = [point.peak_bytes for point in result.frontier]
-    assert peaks == [16000, 8000, 4000]
-    assert [point.step_time_s for point in result.frontier] == [1 / 16, 1 / 8, 1 / 4]
+    assert peaks == [32000, 16000, 8000, 4000]
+    assert [point.step_time_s for point in result.frontier] == [1 / 32, 1 / 16, 1 / 8, 1 / 4]
 
 
 def test_progress_is_told() -> None:
     told: list[Progress] = []
     ask(on_progress=told.append)
     assert told[-1].total == told[-1].tried
-    assert told[-1].best_s == 1 / 16
+    assert told[-1].best_s == 1 / 32
     assert {state.doing.split()[0] for state in told if state.doing} == {"solving", "solved", "writing"}
 
 

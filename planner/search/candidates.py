@@ -19,7 +19,6 @@ from .promise import by_promise
 from .workload import Workload
 
 MAX_MESHES = 24
-QUICK_AXES = 2
 BOTH_WAYS = 2  # meshes that are tried with every remat policy before others
 NO_REMAT = "none"
 
@@ -156,14 +155,15 @@ def _policies(plan: Plan, workload: Workload) -> list[Remat | None]:
 
 
 def _unnamed(machine: Machine, tensors: Sequence[Tensor], every: Sequence[Folding], limit: int) -> Meshes:
-    """Meshes of few axes, which are solved in a fraction of the time, then those that cover them and prove most."""
-    finest = uncovered(machine, every)
-    quick = uncovered(machine, [folding for folding in every if len(folding.axes) <= QUICK_AXES])
-    first = by_promise([folding.mesh(machine) for folding in quick], machine, tensors, limit // 2)
-    known = set(first)
-    then = [mesh for folding in finest if (mesh := folding.mesh(machine)) not in known]
-    chosen = [*first, *by_promise(then, machine, tensors, limit - len(first), first)]
-    left_out = len(set(then) - set(chosen))
+    """Meshes of one axis, two and three: each kind takes a fraction of the time of the next one, which covers it."""
+    finest = {folding.mesh(machine): None for folding in uncovered(machine, every)}
+    chosen: list[Mesh] = []
+    for axes in range(1, MAX_AXES + 1):
+        few = uncovered(machine, [folding for folding in every if len(folding.axes) <= axes])
+        new = [mesh for folding in few if (mesh := folding.mesh(machine)) not in chosen]
+        room = limit - len(chosen)
+        chosen += by_promise(new, machine, tensors, room if axes == MAX_AXES else room // 2, chosen)
+    left_out = sum(1 for mesh in finest if mesh not in chosen)
     return Meshes(
         listed=tuple(chosen),
         distinct=len(every),
