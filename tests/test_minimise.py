@@ -126,7 +126,7 @@ def test_only_what_turns_is_annotated(turning):
     found = shortened(Chain(tensors, best), best)
     assert found.estimate.step_time_s == 1.0
     assert len(found.plan.rules) == 1 + len(turning)
-    assert found.trials <= 40
+    assert found.trials <= 48
 
 
 def test_turns_share_a_line_and_tags_come_before_computed_values():
@@ -197,9 +197,25 @@ SHARDINGS = {"wi": COLUMNS, "wo": BOTH, "norm": WHOLE, "x": ROWS}
 
 def test_state_follows_the_parameters():
     tensors, layouts = state(SHARDINGS.get)
-    found = shortened(Chain(tensors, {}), layouts)
+    found = shortened(Chain(tensors, layouts), layouts)
     assert lines(found.plan) == ["params/**/wo", "params/norm", "params/**", '"{mu,nu}/**"', "batch/x"]
     assert found.plan.rules[3].assignment == Like(target="params")
+
+
+def test_what_makes_no_difference_needs_no_line():
+    tensors, layouts = state(SHARDINGS.get)
+    found = shortened(Chain(tensors, {}), layouts)
+    assert lines(found.plan) == ["params/**", '"{mu,nu}/**"', "batch/x"]
+
+
+@pytest.mark.parametrize("blind", [False, True])
+def test_without_word_from_propagation_it_takes_longer(blind):
+    tensors = [tensor("x"), *(tensor(f"ops/f/add.{i}") for i in range(40))]
+    best = {t.path: COLUMNS if 20 <= i <= 30 else ROWS for i, t in enumerate(tensors)}
+    found = shortened(Chain(tensors, best, blind=blind), best)
+    assert found.estimate.step_time_s == 1.0
+    assert len(found.plan.rules) <= 5 if blind else len(found.plan.rules) == 3
+    assert found.trials <= 48
 
 
 def test_pins_stay_to_the_letter():

@@ -43,13 +43,14 @@ class Prices:
         self.trials = trials
         self.deadline = deadline
         self.count = 0
+        self.reserved = 0
         self.best: Priced | None = None
         self.known: dict[frozenset[str], Priced] = {}
 
     @property
     def spent(self) -> bool:
-        """Whether no trial is left. ``deadline`` is in ``time.monotonic``'s seconds."""
-        return self.count >= self.trials or time.monotonic() > self.deadline
+        """Whether no trial is left but those ``reserved``. ``deadline`` is in ``time.monotonic``'s seconds."""
+        return self.count >= self.trials - self.reserved or time.monotonic() > self.deadline
 
     def of(self, values: Collection[str]) -> Priced:
         """The price of a draft that annotates these values, beside arguments and results."""
@@ -59,10 +60,10 @@ class Prices:
         return self.known[key]
 
     def of_plan(self, plan: Plan, values: frozenset[str]) -> Priced:
-        """The price of a plan; ``values`` are those that it was made to annotate."""
-        self.count += 1
+        """The price of a plan; ``values`` are those that it was made to annotate. One that is not legal counts not."""
         try:
             found = Priced(values=values, plan=plan, estimate=self.workload.estimate(plan))
+            self.count += 1
         except PlanError as error:
             found = Priced(values=values, plan=plan, estimate=None, error=error)
         if self.best is None or found.rank < self.best.rank:

@@ -6,13 +6,15 @@ them, or, where one of them would take what it must not, just before that one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import chain
 
 from ...dsl.follow import by_path
 from ...dsl.notation import NAMELESS
-from ...dsl.patterns import literal
+from ...dsl.patterns import compile_pattern, literal
 from ...dsl.plan import Assignment, Auto, Dim, Dims, Plan, Rest, Rule
 from ...dsl.resolve import key_of, resolve
 from ...dsl.rule_matches import match_rules
@@ -76,10 +78,39 @@ class Writer:
         return self._written(slots, None)
 
     def lines_of(self, values: Collection[str]) -> list[tuple[str, ...]]:
-        """The values that each line of ``plan_of``'s annotates, those of fewest bytes first."""
+        """The values that each line of ``plan_of``'s annotates."""
         slots = (self._value_lines(slot, values, wider=False) for slot in range(len(self.edges)))
-        lines = [line.paths for line in chain(*slots)]
-        return sorted(lines, key=lambda paths: sum(self.free[path].num_bytes for path in paths))
+        return [line.paths for line in chain(*slots)]
+
+    @property
+    def spare(self) -> list[tuple[int, int]]:
+        """The lines for arguments and results that later lines could stand in for: slot and number, the last first."""
+        places = [(slot, i) for slot, lines in enumerate(self.edges) for i in range(len(lines))]
+        return [place for place in reversed(places) if self.without(*place) is not None]
+
+    def without(self, slot: int, number: int) -> Writer | None:
+        """A writer whose plans do without a line; None where no later line fits all that it decides."""
+        gone, *later = self.edges[slot][number:]
+        patterns = [compile_pattern(line.pattern) for line in later]
+        for path in gone.paths:
+            i = next((i for i, pattern in enumerate(patterns) if pattern.matches(path)), None)
+            if i is None or not self._bears(later[i].label, self.free[path]):
+                return None
+            later[i] = replace(later[i], paths=(*later[i].paths, path))
+        other = copy(self)
+        other.edges = [*self.edges]
+        other.edges[slot] = [*self.edges[slot][:number], *later]
+        return other
+
+    def _bears(self, label: Hashable, tensor: Tensor) -> bool:
+        """Whether a tensor of this shape can have what a line gives."""
+        if not isinstance(label, Form):
+            return True
+        shape, count = tensor.shape, len(label.axes)
+        dims = shape[len(shape) - count :] if label.from_back else shape[:count]
+        sizes = self.plan.mesh.sizes
+        parts = [math.prod(sizes[axis] or 1 for axis in axes) for axes in label.axes]
+        return len(dims) == count and all(size % n == 0 for size, n in zip(dims, parts, strict=True))
 
     def _written(self, slots: Sequence[Sequence[Covering]], names: Names | None) -> Plan:
         rules: list[Rule] = []

@@ -24,8 +24,9 @@ def shortened(prices: Prices, groups: Sequence[Group], guide: Guide) -> Priced:
     if prices.good(bare) or not everything.values:
         return _best(prices, bare)
     causes = _first_causes(prices, guide, bare)
-    current = _convicted(prices, guide, causes)
-    return _best(prices, _dropped(prices, current if prices.good(current) else everything))
+    known, current = _convicted(prices, guide, causes)
+    known += [group for group in groups if group not in known]
+    return _best(prices, _dropped(prices, current if prices.good(current) else everything, known))
 
 
 def _best(prices: Prices, found: Priced) -> Priced:
@@ -69,8 +70,8 @@ def _helps(prices: Prices, trial: Priced, current: Priced) -> bool:
     return trial.rank[0] < current.rank[0] or current.rank[1] - trial.rank[1] > HELPS * max(lost, 0.0)
 
 
-def _convicted(prices: Prices, guide: Guide, causes: Sequence[Group]) -> Priced:
-    """First causes with all that is suspected of the time that is still lost, round after round."""
+def _convicted(prices: Prices, guide: Guide, causes: Sequence[Group]) -> tuple[list[Group], Priced]:
+    """First causes, then all that is suspected of the time that is still lost, round after round; and their plan."""
     known = list(causes)
     current = prices.of(_paths(known))
     for _ in range(MOST_ROUNDS):
@@ -82,14 +83,19 @@ def _convicted(prices: Prices, guide: Guide, causes: Sequence[Group]) -> Priced:
             break
         known += found
         current = prices.of(_paths(known))
-    return current
+    return known, current
 
 
-def _dropped(prices: Prices, current: Priced) -> Priced:
-    """A good plan without the lines that it does not need: blocks of lines are left out, then halves of them."""
+def _dropped(prices: Prices, current: Priced, known: Sequence[Group]) -> Priced:
+    """A good plan without the lines that it does not need: blocks of lines are left out, then halves of them.
+
+    ``known`` has the groups of values in the order in which they are likely to be needed.
+    """
+    number = {path: i for i, group in enumerate(known) for path in group.paths}
     while True:
-        lines = prices.writer.lines_of(current.values)
-        current = _without(prices, current, [frozenset(line) for line in lines])
+        lines = [frozenset(line) for line in prices.writer.lines_of(current.values)]
+        lines.sort(key=lambda line: -min(number[path] for path in line))
+        current = _without(prices, current, lines)
         best = prices.best
         if prices.spent or best is None or prices.good(current):
             return current
