@@ -56,7 +56,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
     """Counts the work of a kernel of this graph."""
     ops = [graph.ops[number] for number in kernel.ops]
     real = [op for op in ops if op.kind not in VIEWS]
-    if not real or kernel.bodies or _is_small(graph, kernel):
+    if not real or kernel.bodies or is_small(graph, kernel):
         return Work(kind=FREE)
     need = demanded(graph, ops, kernel.writes)
     products = tuple(product_of(graph, op) for op in real if op.kind in PRODUCTS)
@@ -67,7 +67,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         reads=tuple(_part(graph.values[v], need.get(v, 0)) for v in kernel.reads),
         writes=_written(graph, kernel, real),
         sides=sides_of(graph, ops, kernel.reads) if products else (),
-        spill_bytes=_spilled(graph, kernel, space, bool(products)) + _rearranged(graph, real),
+        spill_bytes=spilled(graph, kernel, space, bool(products)) + rearranged(graph, real),
         registers=sum(_registers(op, need) for op in real),
         space_bytes=space * WORD_BYTES,
         single=len(real) == 1 and not products,
@@ -100,7 +100,7 @@ def _up(size: int, to: int) -> int:
     return -(-size // to) * to
 
 
-def _is_small(graph: Graph, kernel: Kernel) -> bool:
+def is_small(graph: Graph, kernel: Kernel) -> bool:
     """Whether it works on single numbers: scalar code, which takes no time worth counting."""
     return all(graph.values[v].num_elements <= 1 for v in (*kernel.reads, *kernel.writes))
 
@@ -119,13 +119,14 @@ def _written(graph: Graph, kernel: Kernel, ops: Sequence[Op]) -> tuple[int, ...]
     return tuple(padded_bytes(graph.values[updates.get(value, value)]) for value in kernel.writes)
 
 
-def _spilled(graph: Graph, kernel: Kernel, space: int, products: bool) -> int:
+def spilled(graph: Graph, kernel: Kernel, space: int, products: bool) -> int:
+    """Bytes that it goes through without keeping them (``Work.spill_bytes``), of so many elements."""
     whole = [v for v in map(graph.values.__getitem__, kernel.writes) if 2 * v.num_elements >= space or products]
     narrow = max((padded_bytes(Value(v.shape, "f32")) for v in whole if v.bits < 32), default=0)
     return narrow if whole else space * WORD_BYTES
 
 
-def _rearranged(graph: Graph, ops: Sequence[Op]) -> int:
+def rearranged(graph: Graph, ops: Sequence[Op]) -> int:
     """Bytes that a convolution over fewer images than a register has rows goes through besides: the compiler cuts the
     images into pieces, so that there are enough, and puts them back.
     """
@@ -146,9 +147,12 @@ def _part(value: Value, elements: int) -> int:
 
 
 def _registers(op: Op, need: dict[int, int]) -> float:
-    """Vector operations: one a number, more where the compiler expands what it does."""
+    value, each = vector_operations(op)
+    return each * need.get(value, 0) / REGISTER_ELEMENTS if each else 0.0
+
+
+def vector_operations(op: Op) -> tuple[int, int]:
+    """The value whose numbers an operation goes through, and how many vector operations it takes for each."""
     if op.kind == REDUCE:
-        return need[op.operands[0]] / REGISTER_ELEMENTS
-    if op.kind not in ELEMENTWISE:
-        return 0.0
-    return EXPANSIONS.get(op.kind, 1) * need.get(op.results[0], 0) / REGISTER_ELEMENTS
+        return op.operands[0], 1
+    return (op.results[0], EXPANSIONS.get(op.kind, 1)) if op.kind in ELEMENTWISE else (-1, 0)

@@ -21,7 +21,9 @@ class Atom:
         """The loops that it consists of now, major first."""
         if not self.parts:
             return [self]
-        return [leaf for part in self.parts for leaf in part.leaves()]
+        found = [leaf for part in self.parts for leaf in part.leaves()]
+        self.parts = tuple(found)  # the way is short the next time
+        return found
 
 
 def leaves(atoms: Iterable[Atom]) -> list[Atom]:

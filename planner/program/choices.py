@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from ..graph import Sharding
-from .nest import Nest
+from .nest import Form, Meeting, Nest
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,19 +18,33 @@ class Split:
     then: int | None = None
 
 
-Choice = tuple[Split, ...]  # by axis of the mesh
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the axes split. ``layouts`` are those of the nest's forms, ``asking`` the operations whose devices need
+    what others have, in order.
+    """
+
+    layouts: tuple[Sharding, ...]
+    asking: tuple[int, ...]
 
 
-def choices(nest: Nest, mesh: Mapping[str, int]) -> Iterator[tuple[Choice, dict[int, Sharding]]]:
-    """Every legal choice with the layouts of all of the kernel's values."""
+Uses = tuple[int | None, ...]  # the loop of each form that an axis splits
+
+
+def choices(nest: Nest, mesh: Mapping[str, int]) -> Iterator[Choice]:
+    """Every legal choice."""
     axes = [axis for axis, size in mesh.items() if size > 1]
-    options = [list(_splits(nest, mesh[axis])) for axis in axes]
-    for picked in product(*options):
-        if not _divide(nest, picked, [mesh[axis] for axis in axes]):
+    options = [[(split, *_used(nest, split)) for split in _splits(nest, mesh[axis])] for axis in axes]
+    legal = [[(split, uses, asking) for split, uses, asking in each if uses is not None] for each in options]
+    writers = [_Layouts(form, nest, axes, mesh) for form in nest.forms]
+    for picked in product(*legal):
+        if not _divide(nest, [split for split, _, _ in picked], [mesh[axis] for axis in axes]):
             continue
-        layouts = _layouts(nest, axes, picked, mesh)
-        if layouts is not None:
-            yield picked, layouts
+        by_form = zip(*(uses for _, uses, _ in picked), strict=True) if picked else (() for _ in writers)
+        layouts = tuple(writer.of(loops) for writer, loops in zip(writers, by_form, strict=True))
+        if None not in layouts:
+            asking = frozenset[int]().union(*(asking for _, _, asking in picked))
+            yield Choice(layouts, tuple(sorted(asking)))  # type: ignore[arg-type]
 
 
 def _splits(nest: Nest, size: int) -> Iterator[Split]:
@@ -46,61 +60,69 @@ def _splits(nest: Nest, size: int) -> Iterator[Split]:
 
 def _is_after(nest: Nest, loop: int, then: int) -> bool:
     """Whether what is added up over ``loop`` has the other."""
-    for value in nest.sums[loop]:
-        own = {n for dim in nest.dims[value] for n in dim}
-        if then in own and loop not in own:
-            return True
-    return False
+    return any(loop in form.after and then in form.loops and loop not in form.loops for form in nest.forms)
+
+
+def _used(nest: Nest, split: Split) -> tuple[Uses | None, frozenset[int]]:
+    """The loop that each form uses of a split, None where a form cannot, and the operations that ask others for it."""
+    if split.loop is None:
+        return (None,) * len(nest.forms), frozenset()
+    uses = tuple(_loop(form, split) for form in nest.forms)
+    if any(loop is not None and form.loops.count(loop) > 1 for loop, form in zip(uses, nest.forms, strict=True)):
+        return None, frozenset()  # two dims go along one loop, and no axis splits both
+    asking = (ops for meeting, ops in nest.meetings.items() if _asks(nest, meeting, uses))
+    return uses, frozenset[int]().union(*asking)
+
+
+def _loop(form: Form, split: Split) -> int | None:
+    if split.loop in form.loops:
+        return split.loop
+    return split.then if split.then in form.loops and split.loop in form.after else None
+
+
+def _asks(nest: Nest, meeting: Meeting, uses: Uses) -> bool:
+    """Whether devices need what others have: parts of a loop that is needed whole, or of tensors split otherwise."""
+    split = {uses[form] for form in meeting.forms} - {None}
+    if len(split) > 1 or split & meeting.needs:
+        return True
+    return any(loop in nest.forms[form].loops and uses[form] != loop for loop in split for form in meeting.forms)
 
 
 def _divide(nest: Nest, picked: Sequence[Split], sizes: Sequence[int]) -> bool:
     """Whether every loop is divided by the axes that split it, before and after sums alike."""
-    ways: dict[int, int] = {}
+    ways: dict[int | None, int] = {}
     for split, size in zip(picked, sizes, strict=True):
-        for loop in {split.loop, split.then} - {None}:
-            ways[loop] = ways.get(loop, 1) * size  # type: ignore[index,arg-type]
-    return all(nest.sizes[loop] % count == 0 for loop, count in ways.items())
+        for loop in (split.loop, split.then):
+            ways[loop] = ways.get(loop, 1) * size
+    return all(loop is None or nest.sizes[loop] % count == 0 for loop, count in ways.items())
 
 
-def _layouts(
-    nest: Nest, axes: Sequence[str], picked: Sequence[Split], mesh: Mapping[str, int]
-) -> dict[int, Sharding] | None:
-    """The layouts of all values under a choice; None where one of them cannot be laid out so."""
-    found: dict[int, Sharding] = {}
-    for value, dims in nest.dims.items():
-        of_loop: dict[int, list[str]] = {}
-        loops = [loop for dim in dims for loop in dim]
-        own = set(loops)
-        for axis, split in zip(axes, picked, strict=True):
-            loop = split.loop
-            if loop is not None and loop not in own:
-                loop = split.then if split.then in own and value in nest.sums[loop] else None
-            if loop is not None and loops.count(loop) > 1:
-                return None  # two dims go along one loop, and no axis splits both
-            if loop is not None:
-                of_loop.setdefault(loop, []).append(axis)
-        layout = _layout(nest, dims, of_loop, mesh)
-        if layout is None:
-            return None
-        found[value] = layout
-    return found
+class _Layouts:
+    """The layouts of one form, by the loop that each axis splits of it."""
 
+    def __init__(self, form: Form, nest: Nest, axes: Sequence[str], mesh: Mapping[str, int]):
+        self._form, self._nest, self._axes, self._mesh = form, nest, axes, mesh
+        self._known: dict[Uses, Sharding | None] = {}
 
-def _layout(
-    nest: Nest, dims: Sequence[tuple[int, ...]], of_loop: Mapping[int, Sequence[str]], mesh: Mapping[str, int]
-) -> Sharding | None:
-    layout = []
-    for loops in dims:
-        axes: list[str] = []
-        full = True
-        for loop in loops:
-            mine = of_loop.get(loop, ())
-            if mine and not full:
-                return None
-            axes += mine
-            ways = 1
-            for axis in mine:
-                ways *= mesh[axis]
-            full = full and ways == nest.sizes[loop]
-        layout.append(tuple(axes))
-    return tuple(layout)
+    def of(self, loops: Uses) -> Sharding | None:
+        """The layout; None where a minor loop of a dim would be split and a major one not all the way."""
+        if loops not in self._known:
+            self._known[loops] = self._written(loops)
+        return self._known[loops]
+
+    def _written(self, split: Uses) -> Sharding | None:
+        layout = []
+        for loops in self._form.dims:
+            axes: list[str] = []
+            full = True
+            for loop in loops:
+                mine = [axis for axis, own in zip(self._axes, split, strict=True) if own == loop]
+                if mine and not full:
+                    return None
+                axes += mine
+                ways = 1
+                for axis in mine:
+                    ways *= self._mesh[axis]
+                full = full and ways == self._nest.sizes[loop]
+            layout.append(tuple(axes))
+        return tuple(layout)

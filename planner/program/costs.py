@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 
-from ..compute.price import price_at
 from ..compute.speed import Speed
-from ..estimate.runs import kind_of
-from ..estimate.traffic import Tariff, axes_of, group_size, held_bytes
-from ..fusion import fuse
-from ..graph import Graph, Op, Sharding, Value
-from ..kernels import Kernel, Program
-from ..kinds import KINDS
-from ..partition import partition
+from ..estimate.traffic import Tariff
+from ..graph import Graph, Sharding, Value
+from ..kernels import Kernel
 from ..partition.layout import local_shape
 from ..topology import Machine
+from .choices import Choice
+from .fused import Fused, fused
+from .nest import Nest
+from .pieces import Piece, Pieces, alone, name_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,32 +26,61 @@ class Pricing:
     tariff: Tariff
     mesh: Mapping[str, int]
 
-    def seconds(self, graph: Graph, *, talks: bool) -> float:
-        """What one run of a kernel's graph takes whose values have their layouts: computing and its collectives.
+    def pieces(self) -> Pieces:
+        """Where the pieces of this mesh are kept."""
+        return Pieces(machine=self.machine, tariff=self.tariff, mesh=self.mesh)
 
-        ``talks`` says that some operation needs what other devices have. Where none does every device computes the
-        kernel on its own part.
-        """
-        program = self._partitioned(graph) if talks else self._alone(graph)
-        counts_all = self.machine.platform != "tpu"
-        took = sum(p.seconds * p.times for p in price_at(program, self.speed) if p.counted or counts_all)
-        if not talks:
-            return took
-        return took + sum(self._collective(inner, op) * times for inner, op, times in program.graph.walk())
 
-    def _partitioned(self, graph: Graph) -> Program:
-        return fuse(partition(graph, platform=self.machine.platform, machine=self.machine))
+@dataclass(slots=True)
+class _Asking:
+    """An operation that may ask other devices: alone, by its name, with the forms of its values."""
 
-    def _alone(self, graph: Graph) -> Program:
-        values = (Value(local_shape(v.shape, v.sharding or (), self.mesh), v.dtype) for v in graph.values)
-        kernel = Kernel(ops=tuple(range(len(graph.ops))), reads=graph.arguments, writes=graph.results)
-        return Program(graph=replace(graph, values=tuple(values)), kernels=(kernel,))
+    graph: Graph
+    name: Hashable
+    forms: tuple[int, ...]
 
-    def _collective(self, graph: Graph, op: Op) -> float:
-        kind = kind_of(op)
-        if kind not in KINDS or group_size(self.tariff.network.mesh, axes_of(op)) < 2:
-            return 0.0
-        return self.tariff.price(op, kind, held_bytes(graph, op)).total_s
+
+@dataclass(slots=True, kw_only=True)
+class Costs:
+    """What the choices of one kernel take. Operations that ask other devices are partitioned one by one; what they
+    become is fused with the others, once for all choices for which it differs in nothing but shapes.
+    """
+
+    own: Graph
+    nest: Nest
+    pricing: Pricing
+    pieces: Pieces
+    asking: dict[int, _Asking] = field(default_factory=dict)
+    fused: dict[Hashable, Fused] = field(default_factory=dict)
+    parts: dict[tuple[int, Sharding], tuple[int, ...]] = field(default_factory=dict)
+
+    def seconds(self, choice: Choice) -> float:
+        """What one run takes on each device, computing and its collectives."""
+        found = {number: self._piece(number, choice) for number in choice.asking}
+        found = {number: piece for number, piece in found.items() if not piece.plain}
+        key = tuple((number, piece.form) for number, piece in found.items())
+
+        def part(value: int, dtype: str) -> Value:
+            form = self.nest.form_of[value]
+            return Value(self._shape(value, form, choice.layouts[form]), dtype)
+
+        if key not in self.fused:
+            self.fused[key] = fused(self.own, part, found, self.nest.form_of)
+        counts_all = self.pricing.machine.platform != "tpu"
+        computing_s = self.fused[key].seconds(part, found, self.pricing.speed, counts_all=counts_all)
+        return computing_s + sum(piece.collectives_s for piece in found.values())
+
+    def _piece(self, number: int, choice: Choice) -> Piece:
+        if number not in self.asking:
+            graph, values = alone(self.own, number)
+            self.asking[number] = _Asking(graph, name_of(graph), tuple(self.nest.form_of[v] for v in values))
+        asking = self.asking[number]
+        return self.pieces.of(asking.graph, asking.name, [choice.layouts[form] for form in asking.forms])
+
+    def _shape(self, value: int, form: int, layout: Sharding) -> tuple[int, ...]:
+        if (form, layout) not in self.parts:
+            self.parts[form, layout] = local_shape(self.own.values[value].shape, layout, self.pricing.mesh)
+        return self.parts[form, layout]
 
 
 def kernel_graph(graph: Graph, kernel: Kernel, mesh: Mapping[str, int]) -> tuple[Graph, tuple[int, ...]]:
@@ -73,9 +101,3 @@ def kernel_graph(graph: Graph, kernel: Kernel, mesh: Mapping[str, int]) -> tuple
         mesh=mesh,
     )
     return own, numbers
-
-
-def laid_out(own: Graph, layouts: Mapping[int, Sharding]) -> Graph:
-    """A kernel's graph with the layouts of its values."""
-    values = tuple(Value(value.shape, value.dtype, layouts[n]) for n, value in enumerate(own.values))
-    return replace(own, values=values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     laid = device_program(graph, machine)
     found = estimate(device_work(laid, machine), mesh, machine)
     clusters = _Clusters(laid)
-    took: Counter[int] = Counter()
+    took: dict[int, float] = defaultdict(float)
     for kernel in found.kernels:
         if kernel.counted:
             took[clusters.of(kernel.origin)] += kernel.predicted_s * kernel.times

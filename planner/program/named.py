@@ -29,13 +29,13 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
             if lies in solved.layouts:
                 found[path] = solved.layouts[lies]
         for number, op in enumerate(graph.ops):
-            path = op.origin.value
-            if path is None or number not in solved.nodes:
+            own = op.origin.value
+            if own is None or number not in solved.nodes:
                 continue
-            found[path] = solved.layouts[op.results[0]]
+            found[own] = solved.layouts[op.results[0]]
             for place, operand in enumerate(op.operands):
                 if (number, operand) in solved.wanted:
-                    found[operand_path(path, place)] = solved.wanted[number, operand]
+                    found[operand_path(own, place)] = solved.wanted[number, operand]
     return found
 
 

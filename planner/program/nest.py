@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..graph import Graph, Op
 from .atoms import Atom, leaves, unify
@@ -12,20 +13,73 @@ SAME = frozenset({"propagation_barrier", "optimization_barrier", "sharding_const
 FREE = frozenset({"constant", "iota"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Dims = tuple[tuple[int, ...], ...]  # the loops of each dim
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What values have in common that are laid out alike: the loops of their dims, and the loops that have been added
+    up before them.
+    """
+
+    dims: Dims
+    after: frozenset[int]
+
+    @property
+    def loops(self) -> tuple[int, ...]:
+        """The loops of all dims."""
+        return tuple(loop for dim in self.dims for loop in dim)
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """What an operation brings together: the forms of its tensors, by number, and the loops of which devices need
+    each other's parts where they are split.
+    """
+
+    forms: frozenset[int]
+    needs: frozenset[int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Nest:
     """Loops by number. ``sizes`` and ``blocked`` are theirs; ``dims`` has the loops of each dim of each value.
 
     ``sums`` has, for each loop that some operation adds up, the values that lie after such an operation: where they do
-    not have the loop themselves they may be split otherwise than what comes before. ``exchanged`` are the loops of
-    which devices need their neighbours' parts where they are split.
+    not have the loop themselves they may be split otherwise than what comes before. ``needs`` has for each operation
+    the loops that it adds up or of which devices need their neighbours' parts, ``tensors`` the values that it reads
+    and makes.
     """
 
     sizes: tuple[int, ...]
     blocked: tuple[bool, ...]
-    dims: dict[int, tuple[tuple[int, ...], ...]]
+    dims: dict[int, Dims]
     sums: dict[int, frozenset[int]]
-    exchanged: frozenset[int]
+    needs: tuple[frozenset[int], ...]
+    tensors: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def form_of(self) -> dict[int, int]:
+        """The number of each value's form."""
+        number: dict[Form, int] = {}
+        return {value: number.setdefault(self._form(value), len(number)) for value in self.dims}
+
+    @cached_property
+    def forms(self) -> tuple[Form, ...]:
+        """The forms by number."""
+        return tuple({number: self._form(value) for value, number in self.form_of.items()}.values())
+
+    @cached_property
+    def meetings(self) -> Mapping[Meeting, tuple[int, ...]]:
+        """The operations that bring the same together, by their numbers."""
+        found: dict[Meeting, list[int]] = {}
+        for number, (needs, tensors) in enumerate(zip(self.needs, self.tensors, strict=True)):
+            meeting = Meeting(frozenset(self.form_of[value] for value in tensors), needs)
+            found.setdefault(meeting, []).append(number)
+        return {meeting: tuple(numbers) for meeting, numbers in found.items()}
+
+    def _form(self, value: int) -> Form:
+        return Form(self.dims[value], frozenset(loop for loop, after in self.sums.items() if value in after))
 
 
 def nest_of(graph: Graph, numbers: Sequence[int]) -> Nest:
@@ -101,20 +155,26 @@ def _numbered(
             rows.append(tuple(row))
         dims[value] = tuple(rows)
     sums: dict[int, set[int]] = {}
-    exchanged: set[int] = set()
+    needs = []
     for op, own in factors:
-        if op.factors is not None and (op.factors.reduction or op.factors.permutation):
-            after = _after(ops, op) if op.factors.reduction else frozenset()
-            for leaf in leaves(own[factor] for factor in op.factors.reduction):
-                sums.setdefault(number.get(id(leaf), -1), set()).update(after)
-            exchanged.update(number.get(id(leaf), -1) for leaf in leaves(own[f] for f in op.factors.permutation))
+        summed = _loops(number, own, op.factors.reduction) if op.factors else frozenset()
+        after = _after(ops, op) if summed else frozenset()
+        for loop in summed:
+            sums.setdefault(loop, set()).update(after)
+        needs.append(summed | _loops(number, own, op.factors.permutation) if op.factors else summed)
     return Nest(
         sizes=tuple(atom.size for atom in found),
         blocked=tuple(atom.blocked for atom in found),
         dims=dims,
-        sums={loop: frozenset(values) for loop, values in sums.items() if loop >= 0},
-        exchanged=frozenset(exchanged),
+        sums={loop: frozenset(values) for loop, values in sums.items()},
+        needs=tuple(needs),
+        tensors=tuple((*op.operands, *op.results) for op in ops),
     )
+
+
+def _loops(number: Mapping[int, int], own: Sequence[Atom], factors: Iterable[int]) -> frozenset[int]:
+    """The numbers of the loops that some factors are."""
+    return frozenset(number[id(leaf)] for leaf in leaves(own[factor] for factor in factors) if id(leaf) in number)
 
 
 def _after(ops: Sequence[Op], first: Op) -> frozenset[int]:

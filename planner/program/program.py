@@ -86,11 +86,11 @@ class Program:
         """The nodes that decide, for themselves and those that are as they are."""
         return np.unique(self.leader)
 
-    def choices(self, decided: NDArray[np.int64]) -> NDArray[np.int64]:
+    def choices(self, decided: NDArray[np.int64]) -> list[int]:
         """The choice of every node, from those of the nodes that decide."""
         found = np.zeros(len(self.leader), np.int64)
         found[self.deciders] = decided
-        return found[self.leader]
+        return [int(choice) for choice in found[self.leader]]
 
     def _costs(self, extra_s: Sequence[NDArray[np.float64]]) -> dict[int, NDArray[np.float64]]:
         found: dict[int, NDArray[np.float64]] = {}

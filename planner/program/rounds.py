@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..solver.prepare import prepare
 from ..solver.solution import Solution
@@ -28,7 +27,7 @@ ENOUGH = 1e-3
 CLOSE = 0.01
 DOUBT = 1.1
 """How far beyond a limit the program has to be infeasible: it counts fused kernels as the whole step has them."""
-Choices = NDArray[np.int64]
+Choices = list[int]
 
 
 class Rounds:

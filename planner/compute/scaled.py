@@ -1,0 +1,119 @@
+"""The work of a kernel in other shapes: counted once, then scaled with the elements of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+from ..fusion.nature import PRODUCTS, REDUCE, UPDATE, VIEWS, stands_alone
+from ..graph import Graph, Op
+from ..kernels import Kernel
+from .demand import demanded
+from .products import product_of
+from .sides import sides_of
+from .work import (
+    ALONE,
+    FREE,
+    LOOP,
+    PRODUCT,
+    REGISTER_ELEMENTS,
+    WORD_BYTES,
+    Work,
+    is_small,
+    padded_bytes,
+    rearranged,
+    spilled,
+    vector_operations,
+)
+
+Alike = Callable[[int], Hashable]
+Shares = tuple[tuple[int, float], ...]  # values, and for each a factor of its elements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaled:
+    """What of a kernel's work scales with which value: ``work`` counts it for a graph of the same kernel.
+
+    ``reads`` has the share of each value that the kernel takes, ``writes`` the values whose bytes it leaves,
+    ``registers`` the vector operations for each element of some values, ``spaces`` the shares of the values that it
+    goes through most of.
+    """
+
+    kernel: Kernel
+    kind: str
+    products: tuple[Op, ...] = ()
+    reads: Shares = ()
+    writes: tuple[int, ...] = ()
+    sides: tuple[int, ...] = ()
+    registers: Shares = ()
+    spaces: Shares = ()
+    single: bool = False
+
+    @property
+    def values(self) -> frozenset[int]:
+        """The values whose shapes matter."""
+        ends = (*self.kernel.reads, *self.kernel.writes, *self.writes)
+        of_products = (value for op in self.products for value in (*op.operands, *op.results))
+        return frozenset((*ends, *of_products, *(v for v, _ in (*self.reads, *self.registers, *self.spaces))))
+
+    def work(self, graph: Graph) -> Work:
+        """The work in the shapes of this graph."""
+        if self.kind == FREE or is_small(graph, self.kernel):
+            return Work(kind=FREE)
+        values = graph.values
+        products = tuple(product_of(graph, op) for op in self.products)
+        space = int(max((share * values[v].num_elements for v, share in self.spaces), default=0))
+        return Work(
+            kind=self.kind,
+            products=products,
+            reads=tuple(int(padded_bytes(values[v]) * share) for v, share in self.reads),
+            writes=tuple(padded_bytes(values[v]) for v in self.writes),
+            sides=self.sides,
+            spill_bytes=spilled(graph, self.kernel, space, bool(products)) + rearranged(graph, self.products),
+            registers=sum(each * values[v].num_elements for v, each in self.registers) / REGISTER_ELEMENTS,
+            space_bytes=space * WORD_BYTES,
+            single=self.single,
+            flops=sum(2.0 * each.multiply_adds for each in products),
+            result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
+        )
+
+
+def scaled(graph: Graph, kernel: Kernel, alike: Alike) -> Scaled:
+    """Counts a kernel once. Values that are ``alike`` have as many elements as each other in all shapes asked for."""
+    ops = [graph.ops[number] for number in kernel.ops]
+    real = [op for op in ops if op.kind not in VIEWS]
+    if not real or kernel.bodies:
+        return Scaled(kernel=kernel, kind=FREE)
+    need = demanded(graph, ops, kernel.writes)
+    share = {value: count / max(graph.values[value].num_elements, 1) for value, count in need.items()}
+    products = tuple(op for op in real if op.kind in PRODUCTS)
+    updates = {op.results[0]: op.operands[1] for op in real if op.kind == UPDATE}
+    vectors = ((v, each * share.get(v, 0.0)) for v, each in map(vector_operations, real) if each)
+    return Scaled(
+        kernel=kernel,
+        kind=PRODUCT if products else ALONE if any(map(stands_alone, real)) else LOOP,
+        products=products,
+        reads=tuple((value, share.get(value, 0.0)) for value in kernel.reads),
+        writes=tuple(updates.get(value, value) for value in kernel.writes),
+        sides=sides_of(graph, ops, kernel.reads) if products else (),
+        registers=_merged(vectors, alike, lambda one, other: one + other),
+        spaces=_merged((pair for op in real for pair in _gone_through(op, share)), alike, max),
+        single=len(real) == 1 and not products,
+    )
+
+
+def _gone_through(op: Op, share: Mapping[int, float]) -> Shares:
+    if op.kind == UPDATE:
+        return ((op.operands[1], share.get(op.operands[1], 0.0)),)
+    read = op.operands[:1] if op.kind == REDUCE else ()
+    return tuple((value, share.get(value, 0.0)) for value in (*op.results, *read))
+
+
+def _merged(shares: Iterable[tuple[int, float]], alike: Alike, join: Callable[[float, float], float]) -> Shares:
+    """The shares of values that are alike as those of the first."""
+    first: dict[Hashable, int] = {}
+    found: dict[int, float] = {}
+    for value, share in shares:
+        value = first.setdefault(alike(value), value)
+        found[value] = join(found[value], share) if value in found else share
+    return tuple((value, share) for value, share in found.items() if share)

@@ -1,0 +1,94 @@
+"""A kernel in which pieces take the place of operations, fused once for all layouts that give pieces of one form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..compute.price import price_at
+from ..compute.scaled import Scaled, scaled
+from ..compute.speed import Speed
+from ..compute.work import Work, work_of
+from ..fusion import fuse
+from ..graph import Graph, Op, Value
+from ..kernels import Kernel, Program
+from .pieces import Piece
+
+Part = Callable[[int, str], Value]  # what one device holds of a kernel's value, in a dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fused:
+    """The kernels that a device runs for one, and the values whose shapes matter: ``own`` ones of the kernel, and those
+    ``made`` inside pieces, with the operation and the piece's value.
+    """
+
+    program: Program
+    works: Mapping[tuple[int, ...], Scaled]
+    own: tuple[int, ...]
+    made: tuple[tuple[int, int, int], ...]
+
+    def seconds(self, part: Part, pieces: Mapping[int, Piece], speed: Speed, *, counts_all: bool) -> float:
+        """What computing takes in other shapes."""
+        values = list(self.program.graph.values)
+        for number in self.own:
+            values[number] = part(number, values[number].dtype)
+        for number, op, place in self.made:
+            values[number] = Value(pieces[op].graph.values[place].shape, values[number].dtype)
+        program = replace(self.program, graph=replace(self.program.graph, values=tuple(values)))
+        prices = price_at(program, speed, count=self._count)
+        return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
+
+    def _count(self, graph: Graph, kernel: Kernel) -> Work:
+        found = self.works.get(kernel.ops)
+        return found.work(graph) if found is not None and found.kernel is kernel else work_of(graph, kernel)
+
+
+def fused(own: Graph, part: Part, pieces: Mapping[int, Piece], form_of: Mapping[int, int]) -> Fused:
+    """The kernels for these layouts. Without pieces the kernel is one, as it stands."""
+    local = replace(own, values=tuple(part(number, value.dtype) for number, value in enumerate(own.values)))
+    made: tuple[tuple[int, int, int], ...] = ()
+    if pieces:
+        local, made = _spliced(local, pieces)
+        program = fuse(local)
+    else:
+        kernel = Kernel(ops=tuple(range(len(own.ops))), reads=own.arguments, writes=own.results)
+        program = Program(graph=local, kernels=(kernel,))
+    works = {k.ops: scaled(program.graph, k, lambda v: form_of.get(v, -1 - v)) for k in program.kernels}
+    needed = frozenset[int]().union(*(work.values for work in works.values()))
+    return Fused(
+        program=program,
+        works=works,
+        own=tuple(sorted(number for number in needed if number < len(own.values))),
+        made=tuple(each for each in made if each[0] in needed),
+    )
+
+
+def _spliced(local: Graph, pieces: Mapping[int, Piece]) -> tuple[Graph, tuple[tuple[int, int, int], ...]]:
+    values, ops = list(local.values), list[Op]()
+    made: list[tuple[int, int, int]] = []
+    for number, op in enumerate(local.ops):
+        piece = pieces.get(number)
+        if piece is None:
+            ops.append(op)
+            continue
+        names = dict(zip(piece.graph.arguments, dict.fromkeys(op.operands), strict=True))
+        handed_on = [(v, name) for v, name in zip(piece.graph.results, op.results, strict=True) if v in names]
+        names |= {v: name for v, name in zip(piece.graph.results, op.results, strict=True) if v not in names}
+        for each in piece.graph.ops:
+            for value in each.results:
+                if value not in names:
+                    names[value] = len(values)
+                    made.append((len(values), number, value))
+                    values.append(piece.graph.values[value])
+            ops.append(_renamed(each, names))
+        ops += (Op(kind="copy", operands=(names[v],), results=(name,), origin=op.origin) for v, name in handed_on)
+    return replace(local, values=tuple(values), ops=tuple(ops)), tuple(made)
+
+
+def _renamed(op: Op, names: Mapping[int, int]) -> Op:
+    return replace(op, operands=_all(op.operands, names), results=_all(op.results, names))
+
+
+def _all(values: Sequence[int], names: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple(names[value] for value in values)

@@ -1,0 +1,97 @@
+"""What single operations become on one device where they ask others: each worked out once for its layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..estimate.runs import kind_of
+from ..estimate.traffic import Tariff, axes_of, group_size, held_bytes
+from ..graph import Graph, Op, Sharding, Value
+from ..kinds import KINDS
+from ..partition import partition
+from ..topology import Machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """An operation on one device, with its collectives. ``collectives_s`` is what those take.
+
+    ``form`` is what pieces have in common that differ in their shapes alone. A ``plain`` one asks nobody.
+    """
+
+    graph: Graph
+    collectives_s: float
+    form: Hashable
+    plain: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pieces:
+    """The pieces of one mesh of a machine; ``known`` are those worked out before."""
+
+    machine: Machine
+    tariff: Tariff
+    mesh: Mapping[str, int]
+    known: dict[Hashable, Piece] = field(default_factory=dict)
+
+    def of(self, alone: Graph, name: Hashable, layouts: Sequence[Sharding]) -> Piece:
+        """The piece of a graph of one operation whose values are laid out so; ``name`` is that of the graph."""
+        key = (name, tuple(layouts))
+        if key not in self.known:
+            values = tuple(Value(v.shape, v.dtype, s) for v, s in zip(alone.values, layouts, strict=True))
+            local = partition(replace(alone, values=values), platform=self.machine.platform, machine=self.machine)
+            self.known[key] = self._piece(alone.ops[0], local, key)
+        return self.known[key]
+
+    def _piece(self, op: Op, local: Graph, key: Hashable) -> Piece:
+        inner = any(each.bodies for each in local.ops)
+        ops = tuple((each.kind, each.operands, each.results) for each in local.ops)
+        dtypes = tuple(value.dtype for value in local.values)
+        return Piece(
+            graph=local,
+            collectives_s=sum(self._collective(graph, each) * times for graph, each, times in local.walk()),
+            form=key if inner else (ops, dtypes, local.arguments, local.results),
+            plain=len(local.ops) == 1 and local.ops[0].kind == op.kind and not inner,
+        )
+
+    def _collective(self, graph: Graph, op: Op) -> float:
+        kind = kind_of(op)
+        if kind not in KINDS or group_size(self.tariff.network.mesh, axes_of(op)) < 2:
+            return 0.0
+        return self.tariff.price(op, kind, held_bytes(graph, op)).total_s
+
+
+def alone(graph: Graph, number: int) -> tuple[Graph, tuple[int, ...]]:
+    """A graph of one operation, and the numbers that its values have in the whole: operands, then results."""
+    op = graph.ops[number]
+    numbers = tuple(dict.fromkeys((*op.operands, *op.results)))
+    place = {value: position for position, value in enumerate(numbers)}
+    small = replace(op, operands=tuple(place[v] for v in op.operands), results=tuple(place[v] for v in op.results))
+    own = replace(
+        graph,
+        values=tuple(graph.values[value] for value in numbers),
+        ops=(small,),
+        arguments=tuple(dict.fromkeys(small.operands)),
+        results=small.results,
+    )
+    return own, numbers
+
+
+def name_of(own: Graph) -> Hashable:
+    """What the operations of a graph do, to be compared."""
+    values = tuple((value.shape, value.dtype) for value in own.values)
+    return (tuple(map(_signature, own.ops)), values, own.results)
+
+
+def _signature(op: Op) -> object:
+    return (op.kind, op.operands, op.results, op.factors, _frozen(op.attributes))
+
+
+def _frozen(value: Any) -> object:
+    if isinstance(value, Mapping):
+        return tuple((k, _frozen(v)) for k, v in sorted(value.items()))
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_frozen, value))
+    return value
