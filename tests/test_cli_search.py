@@ -44,7 +44,8 @@ def test_json_has_it_all(capsys: pytest.CaptureFixture[str]) -> None:
     answer = json.loads(capsys.readouterr().out)
     assert (answer["schema_version"], answer["command"]) == (1, "search")
     assert answer["bound_s"] <= answer["step_time_s"]
-    assert answer["meshes"]["tried"] == len(answer["candidates"])
+    by_hand = [row for row in answer["candidates"] if "by hand" in row["why"]]
+    assert answer["meshes"]["tried"] == len(answer["candidates"]) - len(by_hand)
     assert mw.loads(answer["plan"]).result.seed == 3
 
 

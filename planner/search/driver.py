@@ -24,6 +24,7 @@ from .naming import Laid, readable
 from .pool import PATIENCE_S, Pool
 from .progress import Clock, Progress
 from .result import PricedPlan
+from .simple import simple_layouts
 from .task import Found, Task
 from .workload import Rematerialised, Workload
 
@@ -33,6 +34,7 @@ ROUNDS = 4
 AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
 LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
 LOOK_EVERY_S = 0.1
+BY_HAND = "laid out by hand: the batch split, or the state with it"
 
 
 class Written(Protocol):
@@ -67,11 +69,13 @@ class Settings:
 class Tried:
     """What is known of a candidate: a bound, the best layouts and their cost, the plan that they became, or why none.
 
-    ``cutoff_s`` is what it was last solved below, -inf where it was not.
+    ``cutoff_s`` is what it was last solved below, -inf where it was not. ``floor_s`` is a bound that takes less for
+    granted than ``bound_s``.
     """
 
     candidate: Candidate
     bound_s: float
+    floor_s: float = 0.0
     cutoff_s: float = -math.inf
     solved: bool = False
     objective_s: float = math.inf
@@ -114,10 +118,11 @@ class Driver:
         clock: Clock,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        self.tried = [Tried(candidate=c, bound_s=_first_bound(c, settings)) for c in candidates]
+        self.tried = [Tried(candidate=c, bound_s=_first_bound(c, settings), floor_s=c.floor_s) for c in candidates]
         self._settings, self._workload, self._pool, self._minimise = settings, workload, pool, minimise
         self._clock, self._on_progress = clock, on_progress
-        self._doubted = False
+        self._doubts = 0
+        self._simple: list[Tried] = []
 
     def run(self) -> list[Tried]:
         """Searches; the candidates in their order, with what was learnt of them."""
@@ -127,10 +132,11 @@ class Driver:
                 break
             self._solve(todo)
             self._write()
+            self._doubt()
         for one in self.tried:
             if not one.why and one.priced is None:
                 one.why = _why_not(one, self.worth_s)
-        return self.tried
+        return [*self.tried, *self._simple]
 
     @property
     def best(self) -> Tried | None:
@@ -140,7 +146,7 @@ class Driver:
     @property
     def ranked(self) -> list[Tried]:
         """Those with a plan, the best first."""
-        found = [one for one in self.tried if one.priced is not None]
+        found = [one for one in (*self.tried, *self._simple) if one.priced is not None]
         return sorted(found, key=lambda one: (one.step_time_s, one.candidate.index))
 
     @property
@@ -151,7 +157,7 @@ class Driver:
     @property
     def worth_s(self) -> float:
         """What a candidate has to take less than to be of interest."""
-        values = sorted(one.value_s for one in self.tried)
+        values = sorted(one.value_s for one in (*self.tried, *self._simple))
         return values[self._settings.top_k - 1] if len(values) >= self._settings.top_k else math.inf
 
     def _is_open(self, one: Tried, margin: float) -> bool:
@@ -165,6 +171,7 @@ class Driver:
         flying: deque[tuple[Tried, Future[Found]]] = deque()
         while left:
             while len(flying) >= self._pool.workers:
+                self._write_simple()
                 self._land(*flying.popleft(), clock)
             one = min(left, key=self._turn)
             left.remove(one)
@@ -174,8 +181,39 @@ class Driver:
                 continue
             self._say(f"solving {one.candidate}")
             self._begin(one, flying, clock.left_s * (0.5 if left else 1.0))
+        self._write_simple()
         while flying:
             self._land(*flying.popleft(), clock)
+
+    def _write_simple(self) -> None:
+        """Prices what teams write by hand on the first mesh, while the first candidates are being solved.
+
+        Nothing found is ever worse, and something is at hand whenever the time ends. Policies that recompute more are
+        tried only where nothing fits without.
+        """
+        if self._simple or not self.tried:
+            return
+        first = self.tried[0].candidate
+        for one in [one.candidate for one in self.tried if one.candidate.plan.mesh is first.plan.mesh]:
+            if any(simple.priced for simple in self._simple):
+                return
+            self._say(f"pricing simple plans of {one}")
+            tensors = self._workload.tensors_under(one.plan.remat)
+            sizes = {name: size or 1 for name, size in one.plan.mesh.sizes.items()}
+            for layouts in simple_layouts(tensors, one.pins, sizes):
+                self._simple.append(self._simple_plan(one, layouts))
+
+    def _simple_plan(self, candidate: Candidate, layouts: Mapping[str, Sharding]) -> Tried:
+        """A candidate that is not to be solved, with the plan of these layouts if it fits."""
+        one = Tried(candidate=candidate, bound_s=math.inf, cutoff_s=math.inf, solved=True, layouts=layouts, why=BY_HAND)
+        try:
+            written = self._written(one, deadline=0.0)
+        except PlanError:
+            return one
+        limit = self._settings.limit_bytes
+        if limit is None or written.estimate.peak_bytes <= limit:
+            one.priced = PricedPlan(plan=written.plan, estimate=written.estimate)
+        return one
 
     def _turn(self, one: Tried) -> tuple[int, int]:
         """When a candidate's turn is: once a policy is known to fit, those that recompute more wait for it."""
@@ -218,9 +256,9 @@ class Driver:
             one.why = "the time was over"
             return
         # What is not to be had below a cutoff may be had above it.
-        bound_s = math.inf if found.status == "infeasible" else found.bound_s
-        if not self._doubted or bound_s == math.inf:
-            one.bound_s = max(one.bound_s, min(bound_s, one.cutoff_s))
+        bounds_s = [math.inf] * 3 if found.status == "infeasible" else [found.bound_s, found.floor_s, 0.0]
+        one.floor_s = max(one.candidate.floor_s, min(bounds_s[1 if self._doubts < 2 else 2], one.cutoff_s))
+        one.bound_s = max(one.bound_s, min(bounds_s[self._doubts], one.cutoff_s))
         if found.layouts and found.objective_s < one.objective_s:
             one.objective_s, one.layouts = found.objective_s, found.layouts
         self._say(f"solved {one.candidate}")
@@ -259,7 +297,6 @@ class Driver:
             excess = written.estimate.peak_bytes - (self._settings.limit_bytes or math.inf)
             if excess <= 0:
                 one.priced, one.why = PricedPlan(plan=written.plan, estimate=written.estimate), ""
-                self._doubt(one)
                 return
             one.why = f"its plan takes {int(excess):,} bytes more than the limit"
             if self._clock.over:
@@ -270,20 +307,32 @@ class Driver:
                 return
             one.objective_s, one.layouts = found.objective_s, found.layouts
 
-    def _doubt(self, one: Tried) -> None:
-        """Takes the programs' bounds back where a plan is below one: what they leave out matters on this step."""
-        if one.step_time_s < one.bound_s * (1 - CLOSE):
-            self._doubted = True
-            for other in self.tried:
-                if not other.infeasible:
-                    other.bound_s = other.candidate.floor_s
+    def _doubt(self) -> None:
+        """Takes the programs' bounds back where a plan is below one: what they leave out matters on this step.
 
-    def _written(self, one: Tried) -> Written:
+        First they fall to what kernels alone take, then to what no layouts can change.
+        """
+        bounds = {id(one.candidate): one for one in self.tried}
+        while self._doubts < 2 and any(
+            plan.step_time_s < bounds[id(plan.candidate)].bound_s * (1 - CLOSE) for plan in self.ranked
+        ):
+            self._doubts += 1
+            for one in self.tried:
+                if not one.infeasible:
+                    one.bound_s = one.floor_s = one.floor_s if self._doubts == 1 else one.candidate.floor_s
+
+    def _written(self, one: Tried, deadline: float | None = None) -> Written:
         settings, plan = self._settings, one.candidate.plan
         workload = Rematerialised(self._workload, plan.remat)
         laid = readable(Laid(mesh=plan.mesh, layouts=one.layouts), settings.machine, workload.tensors, settings.kept)
         open_plan = replace(plan, mesh=laid.mesh, limits=Limits(hbm_bytes=plan.limits.hbm_bytes), result=None)
-        return self._minimise(laid.layouts, open_plan, workload, deadline=self._clock.end, exact=settings.exact)
+        return self._minimise(
+            laid.layouts,
+            open_plan,
+            workload,
+            deadline=self._clock.end if deadline is None else deadline,
+            exact=settings.exact,
+        )
 
     def _say(self, doing: str) -> None:
         if self._on_progress is not None:
@@ -293,7 +342,7 @@ class Driver:
                     doing=doing,
                     tried=settled,
                     total=len(self.tried),
-                    best_s=min((one.value_s for one in self.tried), default=math.inf),
+                    best_s=min((one.value_s for one in (*self.tried, *self._simple)), default=math.inf),
                     bound_s=self.bound_s,
                     elapsed_s=self._clock.elapsed_s,
                     left_s=self._clock.left_s,

@@ -103,7 +103,7 @@ def answer(question: Question, means: Means, clock: Clock) -> Answer:
     limit = question.max_meshes
     while True:
         found = _answer(question, means, clock, limit)
-        hopeless = not found.ranked and all(one.infeasible for one in found.tried)
+        hopeless = not found.ranked and found.tried_bound_s == math.inf
         if not (hopeless and found.meshes.left_out) or question.max_meshes < MAX_MESHES or clock.over:
             return found
         limit *= MORE_MESHES

@@ -35,11 +35,15 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a program's solver answers. ``layouts`` are those of every named value, empty where none were found."""
+    """What a program's solver answers. ``layouts`` are those of every named value, empty where none were found.
+
+    ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone.
+    """
 
     status: Status
     objective_s: float
     bound_s: float
+    floor_s: float = 0.0
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
 
 
@@ -57,4 +61,10 @@ def solve(task: Task, stop: Callable[[], bool]) -> Found:
     )
     found = program.solve(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
     layouts = {} if found.layouts is None else dict(found.layouts)
-    return Found(status=found.status, objective_s=found.objective_s, bound_s=found.bound_s, layouts=layouts)
+    return Found(
+        status=found.status,
+        objective_s=found.objective_s,
+        bound_s=found.bound_s,
+        floor_s=found.floor_s,
+        layouts=layouts,
+    )

@@ -1,0 +1,46 @@
+"""Layouts that need no solving: the ones that teams write by hand, for where the time does not reach for more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from ...dsl.tensors import Tensor
+from ..graph import Axes, Sharding
+
+
+def simple_layouts(
+    tensors: Sequence[Tensor], pins: Mapping[str, Sharding], sizes: Mapping[str, int]
+) -> Iterator[dict[str, Sharding]]:
+    """Layouts of a step's arguments and results: data parallel, then with the state split as well (FSDP).
+
+    The last argument is split over all axes along its first dim that they divide. A pin stays; a result that is an
+    argument's next value lies as that does.
+    """
+    last = next((t.path.split("/")[0] for t in reversed(tensors) if t.role == "argument"), "")
+    for splits_state in (False, True):
+        found: dict[str, Sharding] = {}
+        for tensor in tensors:
+            if tensor.role not in ("argument", "result"):
+                continue
+            is_batch = tensor.role == "argument" and tensor.path.split("/")[0] == last
+            dims = range(len(tensor.shape)) if is_batch else _largest_first(tensor)
+            split = is_batch or (splits_state and tensor.role == "argument")
+            own = _over_all(tensor, dims, sizes) if split else ((),) * len(tensor.shape)
+            found[tensor.path] = pins.get(tensor.path) or found.get(tensor.returns or "") or own
+        yield found
+
+
+def _largest_first(tensor: Tensor) -> list[int]:
+    return sorted(range(len(tensor.shape)), key=lambda dim: -tensor.shape[dim])
+
+
+def _over_all(tensor: Tensor, dims: Sequence[int], sizes: Mapping[str, int]) -> Sharding:
+    """The first of ``dims`` that all axes together divide split over them; else over as many axes as divide it."""
+    axes: Axes = tuple(name for name, size in sizes.items() if size > 1)
+    for count in range(len(axes), 0, -1):
+        ways = math.prod(sizes[name] for name in axes[:count])
+        for dim in dims:
+            if tensor.shape[dim] % ways == 0:
+                return tuple(axes[:count] if i == dim else () for i in range(len(tensor.shape)))
+    return ((),) * len(tensor.shape)
