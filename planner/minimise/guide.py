@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from ...dsl.plan import Plan
 from ..estimate.figures import Estimate
-from ..graph import Graph, Origin, Sharding
+from ..graph import Axes, Graph, Origin, Sharding
 from .groups import Group
 
 LARGE = 0.1  # of the largest group: what counts when a first cause is looked for
@@ -31,8 +31,8 @@ class Guide:
     def first_cause(self, plan: Plan, tried: Collection[Group]) -> Group | None:
         """The first large group in the program, forward before backward, that lies wrongly under ``plan``."""
         graph = self.laid(plan)
-        lies = dict(_layouts(graph)) if graph else {}
-        wrong = [group for group in self.groups if group not in tried and _is_wrong(group, lies)]
+        found = lies(graph) if graph else {}
+        wrong = [group for group in self.groups if group not in tried and _is_wrong(group, found)]
         most = max((group.num_bytes for group in wrong), default=0)
         large = [group for group in wrong if group.num_bytes >= LARGE * most]
         return min(large, key=lambda group: (group.backward, self._position(group)), default=None)
@@ -91,24 +91,23 @@ def _spots(graph: Graph) -> Iterator[tuple[str, Spot]]:
     yield from ((op.origin.value, _spot(op.origin)) for _, op, _ in graph.walk() if op.origin.value)
 
 
-def _layouts(graph: Graph) -> Iterator[tuple[str, Sharding]]:
-    """How the values that have a path lie."""
+def lies(graph: Graph) -> dict[str, Sharding]:
+    """How the values of a laid out graph that have a path lie, by path."""
+    found: dict[str, Sharding] = {}
     for each, op, _ in graph.walk():
         sharding = each.values[op.results[0]].sharding if op.origin.value and op.results else None
         if op.origin.value and sharding is not None:
-            yield op.origin.value, tuple(_whole(axes, graph.mesh) for axes in sharding)
+            found[op.origin.value] = tuple(_whole(axes, graph.mesh) for axes in sharding)
+    return found
 
 
-def _whole(axes: Sequence[str], sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """Axes without the parts (``x:(1)2``, ``x:(2)4``) that follow each other: an axis in the parts' place."""
-    found: list[str] = []
-    for axis in axes:
-        name = axis.partition(":")[0]
-        if axis == name or not found or found[-1] != name:
-            found.append(name)
-    return tuple(found)
+def _whole(axes: Axes, sizes: Mapping[str, int]) -> Axes:
+    """Axes with each one in the place of its parts (``x:(1)2``, ``x:(2)4``) where all of them follow each other."""
+    names = tuple(dict.fromkeys(axis.partition(":")[0] for axis in axes))
+    parts = tuple(part for name in names for part in sizes if part.partition(":")[0] == name)
+    return names if parts == tuple(axes) else tuple(axes)
 
 
-def _is_wrong(group: Group, lies: Mapping[str, Sharding]) -> bool:
+def _is_wrong(group: Group, found: Mapping[str, Sharding]) -> bool:
     """Whether some value of the group lies otherwise than it is to, as far as that is known."""
-    return any(lies.get(path, group.layout.axes) != group.layout.axes for path in group.paths)
+    return any(found.get(path, group.layout.axes) != group.layout.axes for path in group.paths)

@@ -1,0 +1,99 @@
+"""Layouts of real steps written as short plans: at the same price, by the real propagation and partitioner."""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import pytest
+from meshwright.backends.jax.drafts import Drafts
+from meshwright.dsl.checks import check
+from meshwright.dsl.plan import Like, Plan
+from meshwright.dsl.reader import loads
+from meshwright.dsl.resolve import key_of, resolve
+from meshwright.dsl.writer import dumps
+from meshwright.planner.minimise import minimise
+from meshwright.planner.minimise.guide import lies
+
+LAYERS, BATCH, WIDTH, HIDDEN = 3, 512, 1024, 4096
+
+
+def step(params, mu, batch):
+    def loss(params):
+        x = batch
+        for layer in params:
+            x = x + jax.nn.relu(x @ layer["wi"]) @ layer["wo"]
+        return jnp.mean(x**2)
+
+    found, gradients = jax.value_and_grad(loss)(params)
+    mu = jax.tree.map(lambda m, g: 0.9 * m + g, mu, gradients)
+    return jax.tree.map(lambda w, m: w - 1e-3 * m, params, mu), mu, found
+
+
+def arguments():
+    layer = {
+        "wi": jax.ShapeDtypeStruct((WIDTH, HIDDEN), "float32"),
+        "wo": jax.ShapeDtypeStruct((HIDDEN, WIDTH), "float32"),
+    }
+    return [layer] * LAYERS, [layer] * LAYERS, jax.ShapeDtypeStruct((BATCH, WIDTH), "float32")
+
+
+PLANS = {
+    "tensor parallel": """
+  "{params,mu}/**/wi": M H@model
+  "{params,mu}/**/wo": H@model M
+  batch: replicate
+""",
+    "fully sharded": """
+  "{params,mu}/**": _@data _@model
+  batch: B@data+model _
+  "ops/loss/dot_general.*.in1/*": replicate
+  "ops/loss/{add,dot_general}.*/*": B@data+model _
+""",
+    "rows and columns": """
+  "{params,mu}/**/wi": M H@model
+  "{params,mu}/**/wo": H@model M
+  batch: B@data _
+  "ops/loss/dot_general.1/*": B@data M
+""",
+}
+
+
+def planned(rules):
+    head = "meshwright: 1\ntopology: v3:2x2\nmesh: {data: 2, model: 4}\ntensors:"
+    return loads(head + rules)
+
+
+@pytest.fixture(scope="module")
+def workload():
+    return Drafts(step, arguments())
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_is_found_again_from_its_layouts(workload, name):
+    plan = planned(PLANS[name])
+    given = resolve(plan, workload.tensors)
+    chosen = {
+        t.path: given.layouts[key_of(t)].axes for t in workload.tensors if given.layouts[key_of(t)].how == "split"
+    }
+    chosen |= {p: axes for p, axes in lies(workload.laid(plan)).items() if p not in chosen}
+    promised = workload.estimate(plan)
+    start = Plan(topology=plan.topology, mesh=plan.mesh)
+    found = minimise(chosen, start, workload, deadline=time.monotonic() + 60)
+    assert found.estimate.step_time_s <= promised.step_time_s * 1.001
+    assert found.estimate.step_time_s <= found.exact.step_time_s * 1.001
+    assert len(found.plan.rules) <= 8
+    assert any(rule.assignment == Like(target="params") for rule in found.plan.rules)
+    assert loads(dumps(found.plan)) == found.plan
+    assert not [p for p in check(found.plan, workload.tensors) if p.severity == "error"]
+    assert workload.estimate(found.plan).step_time_s == found.estimate.step_time_s
+
+
+def test_exact_says_how_every_value_lies(workload):
+    plan = planned(PLANS["rows and columns"])
+    chosen = {p: axes for p, axes in lies(workload.laid(plan)).items() if p.startswith("ops/")}
+    given = resolve(plan, workload.tensors)
+    chosen |= {t.path: given.layouts[key_of(t)].axes for t in workload.tensors if t.role in ("argument", "result")}
+    start = Plan(topology=plan.topology, mesh=plan.mesh)
+    found = minimise(chosen, start, workload, deadline=time.monotonic() + 60, exact=True)
+    written = resolve(found.plan, workload.tensors).layouts
+    assert all(written[key_of(t)].axes == chosen[t.path] for t in workload.tensors if t.path in chosen and t.shape)
