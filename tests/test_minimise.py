@@ -13,7 +13,7 @@ from meshwright.dsl.reader import loads
 from meshwright.dsl.resolve import key_of, resolve
 from meshwright.dsl.tensors import Layout, Tensor
 from meshwright.dsl.writer import dumps
-from meshwright.planner.graph import Graph, Op, Origin, Value
+from meshwright.planner.graph import Graph, Op, Origin, Sharding, Value
 from meshwright.planner.minimise import minimise
 
 MESH = Mesh(axes=(Axis(name="data", size=4), Axis(name="model", size=2)))
@@ -66,7 +66,8 @@ class Chain:
 
     def lies(self, plan):
         layouts = resolve(plan, self.tensors).layouts
-        current, found = WHOLE, {}
+        current: Sharding = WHOLE
+        found: dict[str, Sharding] = {}
         for each in self.tensors:
             layout = layouts.get(key_of(each), Layout(how="infer"))
             current = found[each.path] = layout.axes if layout.how == "split" else current
@@ -119,7 +120,8 @@ def test_propagation_is_left_to_do_what_it_does():
 @pytest.mark.parametrize("turning", [(7,), (0, 12), (3, 17, 29), (29,)])
 def test_only_what_turns_is_annotated(turning):
     tensors = [tensor("x"), *(tensor(f"ops/f/add.{i}") for i in range(30))]
-    best, current = {"x": ROWS}, 0
+    best: dict[str, Sharding] = {"x": ROWS}
+    current = 0
     for i in range(30):
         current += i in turning
         best[f"ops/f/add.{i}"] = [ROWS, COLUMNS, BOTH, WHOLE][current]

@@ -36,7 +36,7 @@ def test_every_path_gets_a_label_that_it_accepts(wanted, optional, others):
     assert all(decided(rules, path) in labels for path, labels in wanted.items())
     assert all(decided(rules, path) in [None, *labels] for path, labels in optional.items())
     assert all(decided(rules, path) is None for path in others)
-    used = defaultdict(int)
+    used: dict[int, int] = defaultdict(int)
     for path in wanted:
         used[next(i for i, (pattern, _) in enumerate(rules) if compile_pattern(pattern).matches(path))] += 1
     assert len(used) == len(rules)
