@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 from ..dsl.errors import PlanError, Problem, problem, raise_errors
 from . import plan_file
 from .command import YES, Command
+from .overrides import overridden, set_option
 from .streams import write, write_problems
 
 if TYPE_CHECKING:
     from ..dsl.logical.rules import TensorNames
-    from ..dsl.plan import Plan, Topology
+    from ..dsl.plan import Plan
     from ..dsl.tensors import Tensor
 
 FORMATS = ("flax", "maxtext")
@@ -44,14 +45,14 @@ def _to_plan(text: str, name: str, arguments: argparse.Namespace) -> tuple[str, 
     from ..dsl.plan import Mesh, Plan
     from ..dsl.writer import dumps
     from ..planner.device_order import check
-    from ..planner.logical.mesh import mesh_of, written_mesh
+    from ..planner.logical.mesh import mesh_of
     from ..planner.logical.to_plan import plan_of
 
     _refuse("rules, from which only a plan can be made", to=arguments.to)
     rules = loads(text, name)
-    frame = _of_model(Plan(mesh=Mesh(axes=None), topology=_topology(arguments.topology)), arguments)
+    frame = _of_model(Plan(mesh=Mesh(axes=None)), arguments)
     machine = plan_file.machine_of(frame)
-    mesh = written_mesh(arguments.mesh) if arguments.mesh else mesh_of(rules, machine)
+    mesh = frame.mesh if frame.mesh.axes else mesh_of(rules, machine)
     tensors, names = _named_tensors(frame, arguments)
     converted = plan_of(rules, mesh, tensors, names, frame=frame)
     raise_errors(check(converted.plan))
@@ -95,18 +96,12 @@ def _refuse(what: str, **options: str | None) -> None:
     )
 
 
-def _topology(text: str | None) -> Topology | None:
-    from ..dsl.machine import parse_topology
-
-    return parse_topology(text) if text else None
-
-
 def _of_model(plan: Plan, arguments: argparse.Namespace) -> Plan:
-    """The plan with the model and the settings that the command line names. Raises ``PlanError`` without a model."""
+    """The plan with what the command line says in the place of its own. Raises ``PlanError`` without a model."""
     model = arguments.model or plan.model
     if model is None:
         raise PlanError([problem("MW677", plan.places.get("meshwright"))])
-    return replace(plan, model=model)
+    return overridden(replace(plan, model=model), arguments)
 
 
 def _named_tensors(plan: Plan, arguments: argparse.Namespace) -> tuple[list[Tensor], Mapping[str, TensorNames]]:
@@ -128,6 +123,7 @@ def _named_tensors(plan: Plan, arguments: argparse.Namespace) -> tuple[list[Tens
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="RULES|PLAN", help="logical axis rules, or a plan; - for the standard input")
     parser.add_argument("--model", metavar="NAME", help="package.module:callable, which returns (step, abstract args)")
+    set_option(parser)
     parser.add_argument("--names", metavar="FILE", help="logical names by pattern: 'params/**/wi/kernel: [embed, mlp]'")
     parser.add_argument("--topology", metavar="NAME", help="of rules: the machine, such as v5e:16x16")
     parser.add_argument("--mesh", metavar="AXES", help="of rules: the mesh, such as data=4,model=2")

@@ -6,24 +6,24 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..dsl.errors import PlanError, problem, raise_errors
+from ..dsl.errors import PlanError, problem
 from .command import INTERRUPTED, YES, Command, json_option
+from .overrides import overridden, set_option
 from .plan_file import load, prepare_devices
 from .streams import write, write_json
 
 if TYPE_CHECKING:
-    from ..dsl.plan import Limits, Plan
+    from ..dsl.plan import Plan
     from ..planner.search.progress import Progress
     from ..planner.search.result import SearchResult
 
 INFEASIBLE, NOTHING_FOUND = 3, 4
 MODEL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<size>[1-9][0-9]{0,6}|auto)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -67,21 +67,13 @@ def _search(
 
 def _asked(arguments: argparse.Namespace) -> Plan:
     """The partial plan that the command line asks to complete. Raises ``PlanError`` with all that is wrong."""
-    from ..dsl.machine import parse_topology
     from ..dsl.plan import Mesh, Plan
 
     if _is_model(arguments.subject):
         plan = Plan(model=arguments.subject, mesh=Mesh(axes=None))
     else:
         plan = load(arguments.subject)
-    if arguments.settings:
-        plan = replace(plan, settings={**plan.settings, **_settings(arguments.settings)})
-    if arguments.topology:
-        plan = replace(plan, topology=parse_topology(arguments.topology))
-    if arguments.mesh:
-        plan = replace(plan, mesh=_mesh(arguments.mesh))
-    if arguments.limit:
-        plan = replace(plan, limits=_limits(arguments.limit))
+    plan = overridden(plan, arguments)
     if plan.topology is None:
         raise PlanError([problem("MW550", plan.mesh.place)])
     return plan
@@ -94,37 +86,6 @@ def _is_model(subject: str) -> bool:
     if MODEL.fullmatch(subject):
         return True
     raise PlanError([problem("MW558", what=f"'{subject}'")])
-
-
-def _settings(texts: Sequence[str]) -> dict[str, Any]:
-    """Settings of a model from ``name=value``, values as a plan has them."""
-    from ..dsl.reader import loads
-
-    wrong = [text for text in texts if not re.fullmatch(r"[A-Za-z_]\w*=.+", text)]
-    raise_errors(problem("MW556", text=text) for text in wrong)
-    pairs = ", ".join(f"{name}: {value}" for name, _, value in (text.partition("=") for text in texts))
-    read = loads(f"meshwright: 1\nwith: {{{pairs}}}\n", "--set")
-    return dict(read.settings)
-
-
-def _mesh(text: str) -> Any:
-    """The mesh of ``x=4,y=8``; ``auto`` is a hole, alone or as a size."""
-    from ..dsl.plan import Axis, Mesh
-
-    if text == "auto":
-        return Mesh(axes=None)
-    found = [AXIS.fullmatch(part.strip()) for part in text.split(",")]
-    names = [match["name"] for match in found if match]
-    if not all(found) or len(set(names)) < len(names):
-        raise PlanError([problem("MW554", text=text)])
-    sizes = [None if match["size"] == "auto" else int(match["size"]) for match in found if match]
-    return Mesh(axes=tuple(Axis(name=name, size=size) for name, size in zip(names, sizes, strict=True)))
-
-
-def _limits(text: str) -> Limits:
-    from ..dsl.reader import loads
-
-    return loads(f"meshwright: 1\nlimits: {{hbm: {text}}}\n", "--limit").limits
 
 
 def _refuse_input(arguments: argparse.Namespace) -> None:
@@ -172,9 +133,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--topology", metavar="T", help="the machine, such as v3:32x32 (default: the plan's)")
     parser.add_argument("--mesh", metavar="AXES", help="its axes, such as x=4,y=8 or x=auto,y=8 (default: the plan's)")
-    parser.add_argument(
-        "--set", dest="settings", action="append", metavar="K=V", help="a setting of the model; may be repeated"
-    )
+    set_option(parser)
     parser.add_argument("--limit", metavar="BYTES", help="memory of a device, such as 12GiB (default: the plan's)")
     parser.add_argument("-o", "--out", dest="output", metavar="FILE", help="write the plan there, not to the output")
     parser.add_argument(

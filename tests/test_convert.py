@@ -164,7 +164,7 @@ def test_slices_survive_the_way_there_and_back(tmp_path: Path, topology: str) ->
 
 def codes(capsys: pytest.CaptureFixture[str]) -> list[str]:
     words = capsys.readouterr().err.split()
-    return [word for word in words if word.startswith("MW6") and word.isalnum()]
+    return [word for word in words if word.startswith("MW") and word.isalnum()]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,8 @@ def codes(capsys: pytest.CaptureFixture[str]) -> list[str]:
         (("ici_tensor_parallelism: 2", "ici_tensor_parallelism: 3"), ["--topology", "v5e:4x4"], ["MW660"]),
         (("ici_tensor_parallelism: 2", "ici_tensor_parallelism: -1"), ["--topology", "v5e:4x4"], ["MW661"]),
         (("dcn_data_parallelism: -1", "dcn_data_parallelism: 2"), [], ["MW662"]),
-        (("", ""), ["--mesh", "data=2;fsdp=4"], ["MW664"]),
+        (("", ""), ["--mesh", "data=2;fsdp=4"], ["MW554"]),
+        (("", ""), ["--set", "layers"], ["MW556"]),
         (("", ""), ["--to", "flax"], ["MW665"]),
     ],
 )

@@ -59,10 +59,6 @@ CONVERTING: dict[str, Text] = {
         "The axis '{axis}' lies both across slices ({dcn}) and inside them ({ici}), and is not the first.",
         "Put it first in mesh_axes, or let another axis cross the slices alone.",
     ),
-    "MW664": Text(
-        "'{text}' is no mesh.",
-        "Write axes and sizes, such as data=4,model=2.",
-    ),
     "MW665": Text(
         "{option} says nothing here: the input is {what}.",
         "{remedy}",

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from ...dsl.errors import PlanError, Problem, problem, raise_errors, shorten, suggest
+from ...dsl.errors import PlanError, Problem, problem, raise_errors, suggest
 from ...dsl.logical.rules import LogicalRules
-from ...dsl.notation import NAME
 from ...dsl.plan import Axis, Mesh, OverDim, Place
 from ..device_order import device_numbers
 from ..topology import Machine
@@ -32,17 +30,6 @@ MAXTEXT_AXES = (
     "autoregressive",
 )
 """The axes that MaxText has fields for."""
-
-_WRITTEN = re.compile(rf"({NAME})=([1-9][0-9]{{0,6}}|auto)")
-
-
-def written_mesh(text: str) -> Mesh:
-    """The mesh that ``data=4,model=2`` writes; ``auto`` leaves a size open. Raises ``PlanError`` (MW664)."""
-    matches = [_WRITTEN.fullmatch(part.strip()) for part in text.split(",")]
-    sizes = {match[1]: None if match[2] == "auto" else int(match[2]) for match in matches if match}
-    if len(sizes) < len(matches):
-        raise PlanError([problem("MW664", text=shorten(text))])
-    return Mesh(axes=tuple(Axis(name=name, size=size) for name, size in sizes.items()))
 
 
 def mesh_of(rules: LogicalRules, machine: Machine | None) -> Mesh:

@@ -1,0 +1,69 @@
+"""What options say in the place of a plan's own keys: ``--topology``, ``--mesh``, ``--set``, ``--limit``."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..dsl.errors import PlanError, problem, raise_errors, shorten
+
+if TYPE_CHECKING:
+    from ..dsl.plan import Limits, Mesh, Plan
+
+AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<size>[1-9][0-9]{0,6}|auto)")
+SETTING = re.compile(r"[A-Za-z_]\w*=.+")
+
+
+def set_option(parser: argparse.ArgumentParser) -> None:
+    """``--set K=V``, as often as wanted."""
+    parser.add_argument(
+        "--set", dest="settings", action="append", metavar="K=V", help="a setting of the model; may be repeated"
+    )
+
+
+def overridden(plan: Plan, arguments: argparse.Namespace) -> Plan:
+    """The plan with what the options say in the place of its own. Raises ``PlanError`` for what is written wrong."""
+    from ..dsl.machine import parse_topology
+
+    options = vars(arguments)
+    if options.get("settings"):
+        plan = replace(plan, settings={**plan.settings, **settings_of(arguments.settings)})
+    if options.get("topology"):
+        plan = replace(plan, topology=parse_topology(arguments.topology))
+    if options.get("mesh"):
+        plan = replace(plan, mesh=mesh_of(arguments.mesh))
+    if options.get("limit"):
+        plan = replace(plan, limits=_limits(arguments.limit))
+    return plan
+
+
+def settings_of(texts: Sequence[str]) -> dict[str, Any]:
+    """Settings of a model from ``name=value``, values as a plan has them. Raises ``PlanError`` (MW556)."""
+    from ..dsl.reader import loads
+
+    wrong = [text for text in texts if not SETTING.fullmatch(text)]
+    raise_errors(problem("MW556", text=shorten(text)) for text in wrong)
+    pairs = ", ".join(f"{name}: {value}" for name, _, value in (text.partition("=") for text in texts))
+    return dict(loads(f"meshwright: 1\nwith: {{{pairs}}}\n", "--set").settings)
+
+
+def mesh_of(text: str) -> Mesh:
+    """The mesh of ``x=4,y=8``; ``auto`` is a hole, alone or as a size. Raises ``PlanError`` (MW554)."""
+    from ..dsl.plan import Axis, Mesh
+
+    if text == "auto":
+        return Mesh(axes=None)
+    found = [AXIS.fullmatch(part.strip()) for part in text.split(",")]
+    sizes = {match["name"]: None if match["size"] == "auto" else int(match["size"]) for match in found if match}
+    if len(sizes) < len(found):
+        raise PlanError([problem("MW554", text=shorten(text))])
+    return Mesh(axes=tuple(Axis(name=name, size=size) for name, size in sizes.items()))
+
+
+def _limits(text: str) -> Limits:
+    from ..dsl.reader import loads
+
+    return loads(f"meshwright: 1\nlimits: {{hbm: {text}}}\n", "--limit").limits
