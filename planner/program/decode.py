@@ -55,8 +55,13 @@ def laid_out_step(wiring: Wiring, choices: Sequence[int], label: Label, level: L
         )
         for position, inner in level.inner.items()
     }
-    returned = wiring.returned if not level.number else {}
-    return _Writer(level.graph, laid_out(wiring, level, choices), label).graph(bodies, returned)
+    ends = ended(wiring, choices) if not level.number else {}
+    return _Writer(level.graph, laid_out(wiring, level, choices), label).graph(bodies, ends)
+
+
+def ended(wiring: Wiring, choices: Sequence[int]) -> dict[int, Sharding]:
+    """The layouts of the results that lie otherwise than they are made."""
+    return {result: port.layouts[choices[port.node]] for result, port in wiring.ends.items()}
 
 
 @dataclass(slots=True)
@@ -68,8 +73,8 @@ class _Writer:
     ops: list[Op] = field(default_factory=list)
     made: dict[tuple[int, Sharding], int] = field(default_factory=dict)
 
-    def graph(self, bodies: dict[int, tuple[Graph, ...]], returned: Mapping[int, int]) -> Graph:
-        """The graph, with these bodies for its loops; what is ``returned`` ends in the layout of its argument."""
+    def graph(self, bodies: dict[int, tuple[Graph, ...]], ends: Mapping[int, Sharding]) -> Graph:
+        """The graph, with these bodies for its loops; ``ends`` says how results lie."""
         for number, value in enumerate(self.source.values):
             self.values.append(replace(value, sharding=self.found.layouts.get(number, whole(len(value.shape)))))
         for number, op in enumerate(self.source.ops):
@@ -77,9 +82,8 @@ class _Writer:
                 op = replace(op, origin=self.label(self.found.nodes[number]))
             operands = tuple(self._read(number, op, value) for value in op.operands)
             self.ops.append(replace(op, operands=operands, bodies=bodies.get(number, op.bodies)))
-        layouts = self.found.layouts
         results = tuple(
-            self._laid(value, layouts[returned[value]], self._maker(value)) if value in returned else value
+            self._laid(value, ends[value], self._maker(value)) if value in ends else value
             for value in self.source.results
         )
         return replace(self.source, values=tuple(self.values), ops=tuple(self.ops), results=results)

@@ -43,7 +43,8 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
         took[clusters.of(collective.origin)] += collective.total_s
     for node, seconds in _promised(wiring, choices):
         took[clusters.root(node)] -= seconds
-    return Exact(estimate=found, missed_s=tuple((clusters.members(root), s) for root, s in took.items()))
+    members = clusters.members()
+    return Exact(estimate=found, missed_s=tuple((members.get(root, ()), s) for root, s in took.items()))
 
 
 def _promised(wiring: Wiring, choices: Sequence[int]) -> Iterator[tuple[int, float]]:
@@ -81,8 +82,12 @@ class _Clusters:
     def of(self, origin: Origin) -> int:
         return self.root(_node(origin))
 
-    def members(self, root: int) -> tuple[int, ...]:
-        return tuple(sorted(node for node in list(self._parent) if node >= 0 and self.root(node) == root))
+    def members(self) -> dict[int, tuple[int, ...]]:
+        found: dict[int, list[int]] = {}
+        for node in sorted(self._parent):
+            if node >= 0:
+                found.setdefault(self.root(node), []).append(node)
+        return {root: tuple(nodes) for root, nodes in found.items()}
 
 
 def _node(origin: Origin) -> int:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..graph import Sharding
-from .decode import laid_out
+from .decode import ended, laid_out
 from .wiring import Wiring
 
 TURN = re.compile(r"(.*)/(\d+)$")
@@ -24,10 +24,12 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
     for level in wiring.levels:
         solved = laid_out(wiring, level, choices)
         graph = level.graph
-        for path, value in (*_named(graph.names, graph.arguments), *_named(graph.result_names, graph.results)):
-            lies = wiring.returned.get(value, value) if not level.number else value
-            if lies in solved.layouts:
-                found[path] = solved.layouts[lies]
+        results = solved.layouts | (ended(wiring, choices) if not level.number else {})
+        for path, value in _named(graph.names, graph.arguments):
+            found[path] = solved.layouts[value]
+        for path, value in _named(graph.result_names, graph.results):
+            if value in results:
+                found[path] = results[value]
         for number, op in enumerate(graph.ops):
             own = op.origin.value
             if own is None or number not in solved.nodes:

@@ -134,21 +134,16 @@ def build(
     numbers = dict(zip(graph.names, graph.arguments, strict=False))
     results = dict(zip(graph.result_names, graph.results, strict=False))
     program = schedule(fuse(graph))
-    named = {**numbers, **results, **_by_path(program.graph)}
     wiring = wire(
         program,
         Strategies(pricing=pricing),
         Reshards(mesh=sizes, tariff=prices),
-        pins={named[path]: layout for path, layout in (pins or {}).items() if path in named},
+        pins=pins or {},
         returned={results[r]: numbers[a] for r, a in (returned or {}).items() if r in results and a in numbers},
     )
     _prefer_small_arguments(wiring)
     limit, _ = memory_limit(machine, limit_bytes)
     return Program(wiring=wiring, mesh=mesh, machine=machine, limit_bytes=limit, leader=tied(wiring))
-
-
-def _by_path(graph: Graph) -> dict[str, int]:
-    return {op.origin.value: op.results[0] for op in graph.ops if op.origin.value is not None}
 
 
 def _prefer_small_arguments(wiring: Wiring) -> None:

@@ -49,8 +49,8 @@ class Wiring:
     """Nodes, and the table of seconds for each pair of them between which values are handed on.
 
     ``shared`` has the nodes of values that several readers share, each with the first of these; ``candidates`` the
-    layouts that a value may have, ``same`` those that have the same ones; ``returned`` has the argument in whose layout
-    a result has to come back.
+    layouts that a value may have, ``same`` those that have the same ones; ``pins`` the layouts by path that are not to
+    be chosen; ``ends`` how results of the step lie that have to lie otherwise than they are made.
     """
 
     reshards: Reshards
@@ -60,7 +60,8 @@ class Wiring:
     shared: dict[int, int] = field(default_factory=dict)
     readers: dict[tuple[int, int], int] = field(default_factory=dict)
     levels: list[Level] = field(default_factory=list)
-    returned: Mapping[int, int] = field(default_factory=dict)
+    pins: Mapping[str, Sharding] = field(default_factory=dict)
+    ends: dict[int, Port] = field(default_factory=dict)
     candidates: dict[At, dict[Sharding, None]] = field(default_factory=dict)
     same: dict[At, At] = field(default_factory=dict)
 
@@ -138,28 +139,54 @@ def wire(
     strategies: Strategies,
     reshards: Reshards,
     *,
-    pins: Mapping[int, Sharding],
+    pins: Mapping[str, Sharding],
     returned: Mapping[int, int],
 ) -> Wiring:
-    """The wiring of a step's program. ``pins`` fixes values of the step itself; ``returned`` has the argument (a value)
-    in whose layout a result (a value) has to come back.
+    """The wiring of a step's program. ``pins`` fixes values by path; ``returned`` has the argument (a value) in whose
+    layout a result (a value) has to come back, unless that is pinned itself.
     """
-    wiring = Wiring(reshards=reshards, strategies=strategies, returned=returned)
+    wiring = Wiring(reshards=reshards, strategies=strategies, pins=pins)
     _level(wiring, program, 1)
     top = wiring.levels[0]
+    arguments, results = (
+        {value: pins[name] for name, value in zip(names, values, strict=False) if name in pins}
+        for names, values in ((top.graph.names, top.graph.arguments), (top.graph.result_names, top.graph.results))
+    )
+    returned = {result: argument for result, argument in returned.items() if result not in results}
     for result, argument in returned.items():
         wiring.join((0, argument), (0, result))
-    for value, layout in pins.items():
+    for value, layout in (*results.items(), *arguments.items()):
         wiring.offer((0, value), [layout])
     for level in wiring.levels:
+        for value, layout in _pinned(wiring, level).items():
+            wiring.offer((level.number, value), [layout])
         _join_loops(wiring, level)
     for value in top.graph.arguments:
-        pinned = pins.get(value)
-        top.source[value] = _value_node(wiring, top, value, [pinned] if pinned is not None else None)
-    _hand_on(wiring, top, pins)
+        top.source[value] = _value_node(wiring, top, value, [arguments[value]] if value in arguments else None)
+    _hand_on(wiring, top)
     for result, argument in returned.items():
-        _connect(wiring, top, result, top.source[argument])
+        wiring.ends[result] = top.source[argument]
+    for result, layout in results.items():
+        wiring.ends[result] = _value_node(wiring, top, result, [layout])
+    for result, port in wiring.ends.items():
+        _connect(wiring, top, result, port)
     return wiring
+
+
+def _pinned(wiring: Wiring, level: Level) -> dict[int, Sharding]:
+    """The layouts that are pinned of what the operations of a level make."""
+    named = ((op.origin.value, op.results) for op in level.graph.ops)
+    return {made[0]: wiring.pins[path] for path, made in named if path is not None and path in wiring.pins}
+
+
+def _without_others(wiring: Wiring, level: Level, kernel: Kernel, layouts: Mapping[int, Sequence[Sharding]]) -> Costs:
+    """What choices cost that lay out what stays inside of a kernel otherwise than is pinned, if some do not."""
+    costs = np.zeros(len(next(iter(layouts.values()))))
+    inside = {v for number in kernel.ops for v in level.graph.ops[number].results} - set(kernel.writes)
+    for value, layout in _pinned(wiring, level).items() if inside and wiring.pins else ():
+        own = np.where([each == layout for each in layouts.get(value, ())], 0.0, np.inf)
+        costs = costs + own if value in inside and np.isfinite(costs + own).any() else costs
+    return costs
 
 
 def _level(wiring: Wiring, program: Program, times: int) -> int:
@@ -175,7 +202,7 @@ def _level(wiring: Wiring, program: Program, times: int) -> int:
         number = wiring.node(
             Node(
                 level=level.number,
-                costs=costs * times,
+                costs=costs * times + _without_others(wiring, level, kernel, layouts),
                 layouts=layouts,
                 times=times,
                 stems=stems(program.graph, kernel),
@@ -212,9 +239,14 @@ def _value_node(wiring: Wiring, level: Level, value: int, layouts: Sequence[Shar
     return Port(wiring.node(node), tuple(found))
 
 
-def _hand_on(wiring: Wiring, level: Level, pins: Mapping[int, Sharding]) -> None:
+def _hand_on(wiring: Wiring, level: Level) -> None:
     """Connects every value of a level with what reads it, loops first laid out, then their insides."""
     loops = {p: _lay_out_loop(wiring, level, p, inner) for p, inner in level.inner.items()}
+    for value, layout in _pinned(wiring, level).items():
+        made = level.source.get(value)
+        if made is not None:
+            level.source[value] = _value_node(wiring, level, value, [layout])
+            wiring.edge(made, level.source[value], level.graph.values[value], level.times)
     readers: dict[tuple[int, bool], list[Port]] = {}
     for position, kernel in enumerate(level.program.kernels):
         if kernel.bodies:
@@ -237,7 +269,7 @@ def _hand_on(wiring: Wiring, level: Level, pins: Mapping[int, Sharding]) -> None
     for position, inner in level.inner.items():
         op = level.graph.ops[level.program.kernels[position].ops[-1]]
         for number in inner:
-            _hand_on(wiring, wiring.levels[number], {})
+            _hand_on(wiring, wiring.levels[number])
             _close(wiring, wiring.levels[number], op, level)
 
 
