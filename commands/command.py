@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 YES, NO, BAD, INTERRUPTED = 0, 1, 2, 130
+INFEASIBLE, NOTHING_FOUND = 3, 4  # of what searches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..dsl.errors import PlanError, problem
-from .command import INTERRUPTED, YES, Command, json_option
+from .command import INFEASIBLE, INTERRUPTED, NOTHING_FOUND, YES, Command, json_option
 from .overrides import overridden, set_option
 from .plan_file import load, prepare_devices
 from .streams import write, write_json
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..planner.search.progress import Progress
     from ..planner.search.result import SearchResult
 
-INFEASIBLE, NOTHING_FOUND = 3, 4
 MODEL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 

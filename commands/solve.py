@@ -8,13 +8,12 @@ import math
 from typing import TYPE_CHECKING
 
 from ..dsl.errors import PlanError, problem
-from .command import INTERRUPTED, YES, Command, json_option
+from .command import INFEASIBLE, INTERRUPTED, NOTHING_FOUND, YES, Command, json_option
 from .streams import write_json
 
 if TYPE_CHECKING:
     from ..planner.solver.solution import Solution
 
-INFEASIBLE, NOTHING_FOUND = 3, 4
 LONGEST_S = 10**7
 
 

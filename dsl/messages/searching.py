@@ -1,4 +1,4 @@
-"""MW55x: searching a plan."""
+"""MW55x, MW56x: searching a plan, asking what a choice is for."""
 
 from __future__ import annotations
 
@@ -37,4 +37,19 @@ SEARCHING: dict[str, Text] = {
         "Give a plan file, or package.module:callable, which returns (step, abstract arguments).",
     ),
     "MW559": Text("The plan cannot be written to {path}: {reason}.", "Give -o a file that can be written."),
+    "MW560": Text(
+        "What is to be forced is written as '{text}'.",
+        "Write TENSOR=ASSIGNMENT: --why 'params/w=_@data _', the tensor by its path or a pattern.",
+    ),
+    "MW561": Text(
+        "'{text}' forces no layout.", "Say one: a word a dim ('_@data _'), 'replicate', or 'infer' for propagation."
+    ),
+    "MW562": Text("'{pattern}' is forced twice.", "Force one layout at a time."),
+    "MW563": Text(
+        "The plan leaves {holes} to the planner: there are no choices yet to give a reason for.",
+        "Let 'meshwright search' complete it, and explain what that writes.",
+    ),
+    "MW564": Text(
+        "{option} says nothing beside --why, which compares plans.", "Leave {option} out, or ask without --why."
+    ),
 }

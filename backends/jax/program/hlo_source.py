@@ -16,6 +16,7 @@ from pathlib import PurePath
 
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 _PACKAGE = PurePath(__file__).parents[3]
+_ROOMS = ("backends", "commands", "dsl", "planner")
 _MODELS = _PACKAGE / "backends" / "jax" / "models"
 
 
@@ -115,8 +116,8 @@ def is_own(file: str) -> bool:
 def is_internal(file: str) -> bool:
     """Whether a file belongs to JAX, or to Meshwright apart from its models."""
     path = PurePath(os.path.normpath(file))
-    if path.is_relative_to(_PACKAGE):
-        return not path.is_relative_to(_MODELS) and not path.is_relative_to(_PACKAGE / "tests")
+    if path.parent == _PACKAGE or any(path.is_relative_to(_PACKAGE / room) for room in _ROOMS):
+        return not path.is_relative_to(_MODELS)
     return any(part in ("jax", "jaxlib") for part in path.parts) and _is_library(file)
 
 
