@@ -56,7 +56,7 @@ def laid_out_step(wiring: Wiring, choices: Sequence[int], label: Label, level: L
         for position, inner in level.inner.items()
     }
     ends = ended(wiring, choices) if not level.number else {}
-    return _Writer(level.graph, laid_out(wiring, level, choices), label).graph(bodies, ends)
+    return _Writer(level.graph, laid_out(wiring, level, choices), label, wiring.reshards.mesh).graph(bodies, ends)
 
 
 def ended(wiring: Wiring, choices: Sequence[int]) -> dict[int, Sharding]:
@@ -69,6 +69,7 @@ class _Writer:
     source: Graph
     found: LaidOut
     label: Label
+    mesh: Mapping[str, int]
     values: list[Value] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     made: dict[tuple[int, Sharding], int] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class _Writer:
             self._laid(value, ends[value], self._maker(value)) if value in ends else value
             for value in self.source.results
         )
-        return replace(self.source, values=tuple(self.values), ops=tuple(self.ops), results=results)
+        return replace(self.source, values=tuple(self.values), ops=tuple(self.ops), results=results, mesh=self.mesh)
 
     def _maker(self, value: int) -> Origin:
         return next((op.origin for op in reversed(self.ops) if value in op.results), Origin())

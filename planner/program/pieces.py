@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ..estimate.runs import kind_of
 from ..estimate.traffic import Tariff, axes_of, group_size, held_bytes
@@ -12,6 +11,8 @@ from ..graph import Graph, Op, Sharding, Value
 from ..kinds import KINDS
 from ..partition import partition
 from ..topology import Machine
+
+SLICES = frozenset({"slice", "dynamic_slice"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +42,14 @@ class Pieces:
         key = (name, tuple(layouts))
         if key not in self.known:
             values = tuple(Value(v.shape, v.dtype, s) for v, s in zip(alone.values, layouts, strict=True))
-            local = partition(replace(alone, values=values), platform=self.machine.platform, machine=self.machine)
+            laid = replace(alone, values=values, mesh=self.mesh)
+            local = partition(laid, platform=self.machine.platform, machine=self.machine)
             self.known[key] = self._piece(alone.ops[0], local, key)
         return self.known[key]
 
     def _piece(self, op: Op, local: Graph, key: Hashable) -> Piece:
         inner = any(each.bodies for each in local.ops)
-        ops = tuple((each.kind, each.operands, each.results) for each in local.ops)
+        ops = tuple((each.kind, each.operands, each.results, _taken(local, each)) for each in local.ops)
         dtypes = tuple(value.dtype for value in local.values)
         return Piece(
             graph=local,
@@ -63,35 +65,8 @@ class Pieces:
         return self.tariff.price(op, kind, held_bytes(graph, op)).total_s
 
 
-def alone(graph: Graph, number: int) -> tuple[Graph, tuple[int, ...]]:
-    """A graph of one operation, and the numbers that its values have in the whole: operands, then results."""
-    op = graph.ops[number]
-    numbers = tuple(dict.fromkeys((*op.operands, *op.results)))
-    place = {value: position for position, value in enumerate(numbers)}
-    small = replace(op, operands=tuple(place[v] for v in op.operands), results=tuple(place[v] for v in op.results))
-    own = replace(
-        graph,
-        values=tuple(graph.values[value] for value in numbers),
-        ops=(small,),
-        arguments=tuple(dict.fromkeys(small.operands)),
-        results=small.results,
-    )
-    return own, numbers
-
-
-def name_of(own: Graph) -> Hashable:
-    """What the operations of a graph do, to be compared."""
-    values = tuple((value.shape, value.dtype) for value in own.values)
-    return (tuple(map(_signature, own.ops)), values, own.results)
-
-
-def _signature(op: Op) -> object:
-    return (op.kind, op.operands, op.results, op.factors, _frozen(op.attributes))
-
-
-def _frozen(value: Any) -> object:
-    if isinstance(value, Mapping):
-        return tuple((k, _frozen(v)) for k, v in sorted(value.items()))
-    if isinstance(value, (list, tuple)):
-        return tuple(map(_frozen, value))
-    return value
+def _taken(graph: Graph, op: Op) -> float:
+    """The part that a slice takes of what it is cut from: what a kernel reads of that hangs on it."""
+    if op.kind not in SLICES:
+        return 1.0
+    return graph.values[op.results[0]].num_elements / max(graph.values[op.operands[0]].num_elements, 1)

@@ -19,14 +19,13 @@ from ...dsl.plan import Mesh
 from ..compute.speed import speed_of
 from ..estimate.limit import memory_limit
 from ..estimate.traffic import tariff
-from ..fusion import fuse
 from ..graph import Graph, Sharding
-from ..memory import schedule
 from ..solver.arrays import starts
 from ..solver.problem import Problem, assemble
 from ..topology import Machine
 from .costs import Pricing
 from .found import Found
+from .known import Known
 from .reshards import Reshards
 from .rounds import PER_S, Rounds
 from .strategies import Strategies
@@ -121,22 +120,24 @@ def build(
     pins: Mapping[str, Sharding] | None = None,
     returned: Mapping[str, str] | None = None,
     limit_bytes: int | None = None,
+    known: Known | None = None,
 ) -> Program:
     """The program of a step's graph, every sharding of which is whole, on a mesh with its sizes.
 
     ``pins`` are the layouts of values that are not to be chosen, by path; ``returned`` has the path of the argument
     that a result comes back in the place of, by the result's. ``limit_bytes`` is the plan's own limit of a device's
-    memory.
+    memory. ``known`` keeps what is the same on every mesh from one program to the next.
     """
     sizes = {axis: size or 1 for axis, size in mesh.sizes.items()}
     prices = tariff(mesh, machine, {})
     pricing = Pricing(machine=machine, speed=speed_of(machine.chip, None), tariff=prices, mesh=sizes)
     numbers = dict(zip(graph.names, graph.arguments, strict=False))
     results = dict(zip(graph.result_names, graph.results, strict=False))
-    program = schedule(fuse(graph))
+    known = Known() if known is None else known
+    program = known.program(graph)
     wiring = wire(
         program,
-        Strategies(pricing=pricing),
+        Strategies(pricing=pricing, known=known),
         Reshards(mesh=sizes, tariff=prices),
         pins=pins or {},
         returned={results[r]: numbers[a] for r, a in (returned or {}).items() if r in results and a in numbers},

@@ -12,7 +12,7 @@ from ..graph import Graph, Op, Sharding, Value
 from ..kernels import Kernel, Program
 from ..partition.layout import whole
 from ..partition.passes.narrow import told_apart
-from .costs import kernel_graph
+from .blueprint import kernel_graph
 from .reshards import Reshards
 from .stems import stems
 from .strategies import Strategies
@@ -291,7 +291,7 @@ def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, na
 
 def _rounded(graph: Graph, kernel: Kernel) -> set[int]:
     """The float32 values that a kernel reads for its products alone, which round them."""
-    own, numbers = kernel_graph(graph, kernel, {})
+    own, numbers = kernel_graph(graph, kernel)
     told, _ = told_apart(own, [True] * len(own.results))
     return {n for place, n in enumerate(numbers) if place not in told and graph.values[n].dtype == "f32"}
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from ..graph import Graph
-from .task import Found, Solve, Task, solve
+from .task import Found, Solve, Solver, Task
 
 WORKERS = 2
 PATIENCE_S = 5.0  # for a worker that was asked to stop
@@ -43,8 +43,8 @@ class Here:
 
     workers = 1
 
-    def __init__(self, stop: Callable[[], bool], solver: Solve = solve) -> None:
-        self._stop, self._solver = stop, solver
+    def __init__(self, stop: Callable[[], bool], solver: Solve | None = None) -> None:
+        self._stop, self._solver = stop, solver or Solver()
 
     def submit(self, task: Task) -> Future[Found]:
         """Solves a task."""
@@ -190,9 +190,10 @@ def main() -> None:
     tasks: SimpleQueue[_Message | None] = SimpleQueue()
     graphs: list[Graph] = []
     hurry = threading.Event()
+    solver = Solver()
     threading.Thread(target=_read, args=(sys.stdin.buffer, tasks, hurry), daemon=True).start()
     while (message := tasks.get()) is not None:
-        pickle.dump(_answer(_task(message, graphs), hurry), answers, pickle.HIGHEST_PROTOCOL)
+        pickle.dump(_answer(_task(message, graphs), solver, hurry), answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()
 
 
@@ -222,10 +223,10 @@ def _read(stream: Any, tasks: SimpleQueue[_Message | None], hurry: threading.Eve
             tasks.put(message)
 
 
-def _answer(task: Task, hurry: threading.Event) -> Found | str:
+def _answer(task: Task, solver: Solver, hurry: threading.Event) -> Found | str:
     import traceback
 
     try:
-        return solve(task, hurry.is_set)
+        return solver(task, hurry.is_set)
     except Exception:
         return traceback.format_exc()

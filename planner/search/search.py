@@ -40,6 +40,7 @@ def search(
     time_limit_s: float,
     pareto: bool = False,
     free_mesh: bool = True,
+    compare: bool = True,
     on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     pool: Callable[[], Pool] = Processes,
@@ -47,7 +48,8 @@ def search(
     """Completes a question's plan.
 
     A plan without holes is returned as it is, with the optimum that it is compared with: of the same workload on the
-    same machine without pins, on any mesh (``free_mesh``) or on the plan's. ``pool`` makes the workers, at most once.
+    same machine without pins, on any mesh (``free_mesh``) or on the plan's; without ``compare`` it is searched as any
+    other plan, for it leaves computed values open. ``pool`` makes the workers, at most once.
     Raises ``PlanError`` where a pin is wrong, or forbids every mesh.
     """
     clock = Clock(time_limit_s, stop)
@@ -56,7 +58,7 @@ def search(
     question = replace(question, plan=_decided(question), limit_bytes=limit)
     with ExitStack() as held:
         means = Means(pool=_once(pool, held), minimise=minimise, on_progress=on_progress)
-        if is_complete(question):
+        if compare and is_complete(question):
             return _compared(question, stamp, means, clock, free_mesh)
         more = pareto or question.top_k > 1
         found = answer(question, means, clock.part(PRICED_FIRST) if more else clock)

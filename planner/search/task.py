@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...dsl.plan import Mesh
 from ..graph import Graph, Sharding
 from ..topology import Machine
+
+if TYPE_CHECKING:
+    from ..program import Known
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
@@ -51,20 +54,32 @@ Solve = Callable[[Task, Callable[[], bool]], Found]
 """Solves a task until it says so, or is asked to stop."""
 
 
-def solve(task: Task, stop: Callable[[], bool]) -> Found:
-    """Builds the program of a task and solves it."""
-    from ..program import build
+class Solver:
+    """Builds the programs of tasks and solves them; keeps what is the same on every mesh from one to the next."""
 
-    machine = replace(task.machine, hbm_bytes=task.limit_bytes)
-    program = build(
-        task.graph, task.mesh, machine, pins=task.pins, returned=task.returned, limit_bytes=task.limit_bytes
-    )
-    found = program.solve(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
-    layouts = {} if found.layouts is None else dict(found.layouts)
-    return Found(
-        status=found.status,
-        objective_s=found.objective_s,
-        bound_s=found.bound_s,
-        floor_s=found.floor_s,
-        layouts=layouts,
-    )
+    def __init__(self) -> None:
+        self._known: Known | None = None
+
+    def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+        """Solves a task until it says so, or is asked to stop."""
+        from ..program import Known, build
+
+        self._known = self._known or Known()
+        program = build(
+            task.graph,
+            task.mesh,
+            replace(task.machine, hbm_bytes=task.limit_bytes),
+            pins=task.pins,
+            returned=task.returned,
+            limit_bytes=task.limit_bytes,
+            known=self._known,
+        )
+        found = program.solve(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
+        layouts = {} if found.layouts is None else dict(found.layouts)
+        return Found(
+            status=found.status,
+            objective_s=found.objective_s,
+            bound_s=found.bound_s,
+            floor_s=found.floor_s,
+            layouts=layouts,
+        )

@@ -1,0 +1,100 @@
+"""A kernel before its values are laid out: its loop nest, its operations alone, what it is fused to."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from ..graph import Graph, Op
+from ..kernels import Kernel
+from .fused import Fused
+from .nest import Nest, nest_of
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """An operation as a graph of its own, by its name, with the forms of its values: operands, then results."""
+
+    graph: Graph
+    name: Hashable
+    forms: tuple[int, ...]
+
+
+@dataclass(kw_only=True)
+class Blueprint:
+    """A kernel as a graph of its own, on no mesh. ``fused`` has what it becomes, by the forms of its pieces."""
+
+    own: Graph
+    fused: dict[Hashable, Fused] = field(default_factory=dict)
+    ops: dict[int, Alone] = field(default_factory=dict)
+
+    @cached_property
+    def nest(self) -> Nest:
+        """Its loop nest."""
+        return nest_of(self.own, range(len(self.own.ops)))
+
+    @cached_property
+    def edge(self) -> tuple[int, ...]:
+        """The forms of the values that it reads and writes."""
+        return tuple(sorted({self.nest.form_of[value] for value in (*self.own.arguments, *self.own.results)}))
+
+    def alone(self, number: int) -> Alone:
+        """One of its operations."""
+        if number not in self.ops:
+            graph, values = _alone(self.own, number)
+            self.ops[number] = Alone(graph, name_of(graph), tuple(self.nest.form_of[v] for v in values))
+        return self.ops[number]
+
+
+def kernel_graph(graph: Graph, kernel: Kernel) -> tuple[Graph, tuple[int, ...]]:
+    """A kernel as a graph of its own, without layouts, and the numbers that its values have in the whole."""
+    ops = [graph.ops[number] for number in kernel.ops]
+    numbers = tuple(dict.fromkeys(v for op in ops for v in (*op.operands, *op.results)))
+    place = {number: position for position, number in enumerate(numbers)}
+    made = {v for op in ops for v in op.results}
+    small = tuple(
+        replace(op, operands=tuple(place[v] for v in op.operands), results=tuple(place[v] for v in op.results))
+        for op in ops
+    )
+    own = Graph(
+        values=tuple(graph.values[n] for n in numbers),
+        ops=small,
+        arguments=tuple(place[n] for n in numbers if n not in made),
+        results=tuple(place[v] for v in kernel.writes),
+    )
+    return own, numbers
+
+
+def name_of(own: Graph) -> Hashable:
+    """What the operations of a graph do, to be compared."""
+    values = tuple((value.shape, value.dtype) for value in own.values)
+    return (tuple(map(_signature, own.ops)), values, own.results)
+
+
+def _alone(graph: Graph, number: int) -> tuple[Graph, tuple[int, ...]]:
+    op = graph.ops[number]
+    numbers = tuple(dict.fromkeys((*op.operands, *op.results)))
+    place = {value: position for position, value in enumerate(numbers)}
+    small = replace(op, operands=tuple(place[v] for v in op.operands), results=tuple(place[v] for v in op.results))
+    own = replace(
+        graph,
+        values=tuple(graph.values[value] for value in numbers),
+        ops=(small,),
+        arguments=tuple(dict.fromkeys(small.operands)),
+        results=small.results,
+    )
+    return own, numbers
+
+
+def _signature(op: Op) -> object:
+    return (op.kind, op.operands, op.results, op.factors, _frozen(op.attributes))
+
+
+def _frozen(value: Any) -> object:
+    if isinstance(value, Mapping):
+        return tuple((k, _frozen(v)) for k, v in sorted(value.items()))
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_frozen, value))
+    return value
