@@ -50,6 +50,7 @@ def search(
     top_k: int = 1,
     pareto: bool = False,
     exact: bool = False,
+    compare: bool = True,
     donate_argnums: int | Sequence[int] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
@@ -60,7 +61,8 @@ def search(
     ``Plan``): all that it says and that is not ``auto`` is kept to the letter. ``topology``, ``mesh`` (sizes by axis
     name, ``"auto"`` for a hole) and ``limits`` (``{"hbm": "15 GiB"}``, or ``hbm_limit_bytes``) stand in place of the
     plan's own. ``top_k`` asks for so many plans in all, ``pareto`` for the frontier of memory against time, ``exact``
-    for a plan with every layout written. Donation is as ``apply`` has it. ``on_progress`` is told how the search goes
+    for a plan with every layout written. A plan that leaves nothing open is returned with the price of the optimum,
+    or, without ``compare``, with the best layouts of the values that it does not name. Donation is as ``apply`` has it. ``on_progress`` is told how the search goes
     on; ``stop`` is asked some times a second whether it is to end with the best so far.
 
     The same seed gives the same answer, unless the time limit cut the search short. Raises ``PlanError`` where a pin,
@@ -90,6 +92,7 @@ def search(
         time_limit_s=time_limit_s,
         pareto=pareto,
         free_mesh=mesh is None,
+        compare=compare,
         on_progress=on_progress,
         stop=stop,
     )
