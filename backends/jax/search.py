@@ -62,8 +62,9 @@ def search(
     name, ``"auto"`` for a hole) and ``limits`` (``{"hbm": "15 GiB"}``, or ``hbm_limit_bytes``) stand in place of the
     plan's own. ``top_k`` asks for so many plans in all, ``pareto`` for the frontier of memory against time, ``exact``
     for a plan with every layout written. A plan that leaves nothing open is returned with the price of the optimum,
-    or, without ``compare``, with the best layouts of the values that it does not name. Donation is as ``apply`` has it. ``on_progress`` is told how the search goes
-    on; ``stop`` is asked some times a second whether it is to end with the best so far.
+    or, without ``compare``, with the best layouts of the values that it does not name. Donation is as ``apply`` has
+    it. ``on_progress`` is told how the search goes on; ``stop`` is asked some times a second whether it is to end with
+    the best so far.
 
     The same seed gives the same answer, unless the time limit cut the search short. Raises ``PlanError`` where a pin,
     a topology or an option is wrong; that nothing fits is an answer (``status``).
