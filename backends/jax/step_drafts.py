@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import jax
 
 from ...dsl.plan import Plan, Remat
 from ...dsl.rule_matches import names_values
-from ...planner.graph import Graph
+from ...planner.graph import Graph, Sharding
 from .axis_order import common_order, in_order
 from .convolutions import are_safe
 from .layouts import StepLayouts, step_layouts, unlaid
@@ -19,6 +19,7 @@ from .lowered.draft import Draft
 from .lowered.places import operations
 from .lowered.propagation import propagate, split_constants
 from .lowered.reading import Reading
+from .lowered.sketch import Sketch
 from .lowered.step_graph import StepGraph, laid_out_graph, lowering, platform_of, read_graph
 from .lowered.value_names import name_once
 from .shardings import DeviceMesh, abstract_mesh
@@ -33,6 +34,8 @@ class StepDrafts:
         self._donate_argnums = donate_argnums
         self._traced: dict[Hashable, Traced] = {}
         self._drafts: dict[Hashable, tuple[Draft, Reading]] = {}
+        self._sketches: dict[Hashable, Sketch] = {}
+        self._unlaid: dict[Hashable, Graph] = {}
 
     def traced(self, step: Step, args: Sequence[PyTree], remat: Remat | None) -> Traced:
         """The step as traced for a remat policy, without the step."""
@@ -57,9 +60,17 @@ class StepDrafts:
         layouts = unlaid(plan, self.traced(step, args, plan.remat))
         placed = abstract_mesh(plan, layouts.device_assignments)
         draft, reading = self._draft(plan, layouts.traced, placed, values=True, exact=True)
-        module = draft.unlaid(layouts, placed)
-        split_constants(module)
-        return _named_graph(module, layouts.traced, reading.over(dict(placed.mesh.shape)))
+        sizes = dict(placed.mesh.shape)
+        speaks_of_meshes = not draft.is_layable or bool(draft.chosen(layouts, placed))
+        key = (plan.remat, draft.platform)
+        if speaks_of_meshes or key not in self._unlaid:
+            module = draft.unlaid(layouts, placed)
+            split_constants(module)
+            graph = _named_graph(module, layouts.traced, reading.over(sizes))
+            if speaks_of_meshes:
+                return graph
+            self._unlaid[key] = graph
+        return replace(self._unlaid[key], mesh=sizes)
 
     def laid(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> Graph | None:
         """The graph that a complete plan lays out, its values named by their paths; None where it is not known.
@@ -74,6 +85,21 @@ class StepDrafts:
         module = draft.named(layouts, placed)
         propagate(module)
         return _named_graph(module, layouts.traced, reading.over(dict(placed.mesh.shape)))
+
+    def lies(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> Mapping[str, Sharding] | None:
+        """How a step's values come to lie under a complete plan, by path, nearly; None where it is not known.
+
+        Raises ``PlanError`` as ``step_graph`` does.
+        """
+        layouts = step_layouts(plan, self.traced(step, args, plan.remat))
+        placed = abstract_mesh(plan, layouts.device_assignments)
+        draft, reading = self._draft(plan, layouts.traced, placed, values=True)
+        if not draft.is_layable or layouts.device_assignments or _is_reordered_or_padded(layouts, placed):
+            return None
+        key = plan.remat, draft.platform, tuple(placed.mesh.shape.items())
+        if key not in self._sketches:
+            self._sketches = {key: Sketch(draft, unlaid(plan, layouts.traced), placed)}
+        return self._sketches[key].lies(layouts, placed, reading.over(dict(placed.mesh.shape)))
 
     def _from_draft(self, plan: Plan, layouts: StepLayouts) -> Graph | None:
         """The graph of a laid out draft; None where only the whole way gives what ``apply`` would compile."""

@@ -138,7 +138,7 @@ def build(
     wiring = wire(
         program,
         Strategies(pricing=pricing, known=known),
-        Reshards(mesh=sizes, tariff=prices),
+        Reshards(mesh=sizes, tariff=prices, speed=pricing.speed),
         pins=pins or {},
         returned={results[r]: numbers[a] for r, a in (returned or {}).items() if r in results and a in numbers},
     )

@@ -59,13 +59,15 @@ class Rounds:
                 if self._ended() or not self._raise_limit(solution):
                     break
                 continue
+            if self.bound_s > self.cutoff_s:
+                break
             promised_s = solution.cost / PER_S
             choices = self.program.choices(solution.choices)
             took = exact(self.program.wiring, choices, self.program.mesh, self.program.machine)
             fits = self._fits(took, solution)
             if fits and (self.best is None or took.estimate.step_time_s < self.best[0].estimate.step_time_s):
                 self.best = (took, choices)
-            if self._ended() or (fits and self._agrees(took, promised_s)) or self.bound_s > self.cutoff_s:
+            if self._ended() or (fits and self._agrees(took, promised_s)):
                 break
             self._learn(took, choices)
         return self._answer()

@@ -12,6 +12,7 @@ from ..graph import Graph, Op, Sharding, Value
 from ..kernels import Kernel, Program
 from ..partition.layout import whole
 from ..partition.passes.narrow import told_apart
+from ..partition.passes.turned import in_order
 from .blueprint import kernel_graph
 from .reshards import Reshards
 from .stems import stems
@@ -70,10 +71,21 @@ class Wiring:
         self.nodes.append(node)
         return len(self.nodes) - 1
 
-    def edge(self, source: Port, target: Port, value: Value, times: int, *, as_it_lies: bool = False) -> None:
-        """Adds what handing a value on takes; ``as_it_lies`` allows no other layout."""
+    def edge(
+        self,
+        source: Port,
+        target: Port,
+        value: Value,
+        times: int,
+        *,
+        as_it_lies: bool = False,
+        in_order: bool = True,
+    ) -> None:
+        """Adds what handing a value on takes; ``as_it_lies`` allows no other layout, ``in_order`` is said of its reader
+        (``Reshards.table``).
+        """
         ours, theirs = _unique(source.layouts), _unique(target.layouts)
-        seconds = times * self.reshards.table(value, ours, theirs)
+        seconds = times * self.reshards.table(value, ours, theirs, in_order=in_order)
         if as_it_lies:
             seconds = np.where([[a == b for b in theirs] for a in ours], 0.0, np.inf)
         rows = [ours.index(layout) for layout in source.layouts]
@@ -262,10 +274,11 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
         for value in kernel.reads:
             port = Port(level.kernels[position], tuple(node.layouts[value]))
             readers.setdefault((value, value in rounded), []).append(port)
+    ordered = in_order(level.graph)
     for (value, narrow), ports in readers.items():
         known = level.graph.values[value]
         if known.shape and value in level.source:
-            _read(wiring, level, value, ports, narrow=narrow)
+            _read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered)
     for position, inner in level.inner.items():
         op = level.graph.ops[level.program.kernels[position].ops[-1]]
         for number in inner:
@@ -273,20 +286,20 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             _close(wiring, wiring.levels[number], op, level)
 
 
-def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool) -> None:
+def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, in_order: bool) -> None:
     """One reader takes a value from where it is made; several share what it is brought into.
 
-    ``narrow`` says that it is handed on as bfloat16.
+    ``narrow`` says that it is handed on as bfloat16, ``in_order`` is as in ``Reshards.table``.
     """
     source, known = level.source[value], level.graph.values[value]
     known = replace(known, dtype="bf16") if narrow else known
     if len(ports) > 1 and len(set(source.layouts)) > 1:
         shared = _value_node(wiring, level, value)
         wiring.shared[shared.node] = ports[0].node
-        wiring.edge(source, shared, known, level.times)
+        wiring.edge(source, shared, known, level.times, in_order=in_order)
         source = shared
     for port in ports:
-        wiring.edge(source, port, known, level.times)
+        wiring.edge(source, port, known, level.times, in_order=in_order)
 
 
 def _rounded(graph: Graph, kernel: Kernel) -> set[int]:

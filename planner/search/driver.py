@@ -34,6 +34,7 @@ ROUNDS = 4
 AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
 LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
 LOOK_EVERY_S = 0.1
+LARGE = 5000  # operations: to price a plan of a step with more takes seconds
 BY_HAND = "laid out by hand: the batch split, or the state with it"
 
 
@@ -123,6 +124,7 @@ class Driver:
         self._clock, self._on_progress = clock, on_progress
         self._doubts = 0
         self._simple: list[Tried] = []
+        self._num_ops = 0
 
     def run(self) -> list[Tried]:
         """Searches; the candidates in their order, with what was learnt of them."""
@@ -133,6 +135,8 @@ class Driver:
             self._solve(todo)
             self._write()
             self._doubt()
+        if not (self.ranked or self.bound_s == math.inf):
+            self._write_simple()
         for one in self.tried:
             if not one.why and one.priced is None:
                 one.why = _why_not(one, self.worth_s)
@@ -171,7 +175,8 @@ class Driver:
         flying: deque[tuple[Tried, Future[Found]]] = deque()
         while left:
             while len(flying) >= self._pool.workers:
-                self._write_simple()
+                if self._num_ops <= LARGE:
+                    self._write_simple()
                 self._land(*flying.popleft(), clock)
             one = min(left, key=self._turn)
             left.remove(one)
@@ -181,7 +186,8 @@ class Driver:
                 continue
             self._say(f"solving {one.candidate}")
             self._begin(one, flying, clock.left_s * (0.5 if left else 1.0))
-        self._write_simple()
+        if self._num_ops <= LARGE:
+            self._write_simple()
         while flying:
             self._land(*flying.popleft(), clock)
 
@@ -189,7 +195,7 @@ class Driver:
         """Prices what teams write by hand on the first mesh, while the first candidates are being solved.
 
         Nothing found is ever worse, and something is at hand whenever the time ends. Policies that recompute more are
-        tried only where nothing fits without.
+        tried only where nothing fits without. Of large steps they are priced only where nothing else was found.
         """
         if self._simple or not self.tried:
             return
@@ -215,10 +221,14 @@ class Driver:
             one.priced = PricedPlan(plan=written.plan, estimate=written.estimate)
         return one
 
-    def _turn(self, one: Tried) -> tuple[int, int]:
-        """When a candidate's turn is: once a policy is known to fit, those that recompute more wait for it."""
+    def _turn(self, one: Tried) -> tuple[int, int, int]:
+        """When a candidate's turn is: policies that did not fit elsewhere come late; once the one that recomputes
+        nothing is known to fit, those that recompute more wait for it.
+        """
+        policy = one.candidate.policy
+        misfits = sum(1 for other in self.tried if other.infeasible and other.candidate.policy == policy)
         fits = any(other.layouts and other.candidate.policy == 0 for other in self.tried)
-        return one.candidate.policy if fits else 0, one.candidate.index
+        return misfits, policy if fits else 0, one.candidate.index
 
     def _begin(self, one: Tried, flying: deque[tuple[Tried, Future[Found]]], time_limit_s: float) -> None:
         """Gives a candidate to a worker, unless what the model assigns in place is impossible on its mesh."""
@@ -232,6 +242,7 @@ class Driver:
                 str(error.problems[0].message if error.problems else error),
             )
             return
+        self._num_ops = self._num_ops or sum(1 for _ in task.graph.walk())
         flying.append((one, self._pool.submit(task)))
 
     def _task(self, one: Tried, time_limit_s: float, lowered_bytes: int = 0) -> Task:
