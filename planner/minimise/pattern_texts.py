@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ...dsl.patterns import MAX_ALTERNATIVES, literal
 
@@ -22,6 +23,7 @@ def is_wild(segment: Words) -> bool:
     return segment in (ANY, DEEP)
 
 
+@lru_cache(maxsize=2**16)
 def merged(one: Segments, other: Segments) -> Segments | None:
     """The pattern that matches what ``one`` and ``other`` match, where they differ in the words of one segment."""
     if len(one) != len(other):
