@@ -188,26 +188,52 @@ def _effort(pieces: Sequence[Piece]) -> tuple[int, int]:
 
 
 def _exceptions(ground: _Ground, candidates: Sequence[tuple[str, Segments, int]], rest: int) -> list[Piece]:
-    """Pieces for the paths in ``rest``, each harmless after those before it; the one that covers most first."""
+    """Pieces for the paths in ``rest``, each harmless after those before it; the one that covers most first.
+
+    What a candidate covers only shrinks, so those that covered less than the best when last looked at can wait.
+    """
     chosen: list[Piece] = []
     taken = 0
-    useful = [(segments, mask, _labels(ground, mask & rest)) for _, segments, mask in candidates if mask & rest]
+    useful = [
+        _Useful(number, segments, mask, _labels(ground, mask & rest), (mask & rest).bit_count())
+        for number, (_, segments, mask) in enumerate(candidates)
+        if mask & rest
+    ]
     while rest:
-        best: tuple[int, bool] = (0, False)
+        best: tuple[int, bool, int] = (0, False, 0)
         piece: Piece | None = None
-        for segments, mask, labels in useful:
-            if (mask & rest).bit_count() < max(best[0], 1):
+        useful.sort(key=_most_first)
+        for one in useful:
+            if one.count < max(best[0], 1):
+                break
+            one.count = (one.mask & rest).bit_count()
+            if one.count < max(best[0], 1):
                 continue
-            for label, accepting in labels:
-                worth = (mask & rest & accepting).bit_count(), not mask & ~accepting
-                if worth[0] and worth > best and not mask & ~taken & ~accepting:
-                    best, piece = worth, Piece(segments=segments, label=label, mask=mask)
+            for label, accepting in one.labels:
+                worth = (one.mask & rest & accepting).bit_count(), not one.mask & ~accepting, -one.number
+                if worth[0] and worth > best and not one.mask & ~taken & ~accepting:
+                    best, piece = worth, Piece(segments=one.segments, label=label, mask=one.mask)
         if piece is None:
             break
         chosen.append(piece)
         rest &= ~piece.mask
         taken |= piece.mask
     return chosen
+
+
+@dataclass(slots=True)
+class _Useful:
+    """A candidate: its place in the order, what it matches, the labels to give it, what it covered when last seen."""
+
+    number: int
+    segments: Segments
+    mask: int
+    labels: list[tuple[Hashable, int]]
+    count: int
+
+
+def _most_first(one: _Useful) -> tuple[int, int]:
+    return -one.count, one.number
 
 
 def _labels(ground: _Ground, mask: int) -> list[tuple[Hashable, int]]:
