@@ -9,6 +9,8 @@ ALL_TO_ALL = "all-to-all"
 COLLECTIVE_PERMUTE = "collective-permute"
 RAGGED_ALL_TO_ALL = "ragged-all-to-all"
 COLLECTIVE_BROADCAST = "collective-broadcast"
+TURNED_COPY = "turned-copy"
+"""No collective, but the copy that one takes: a value's numbers in another order in memory."""
 KINDS = (
     ALL_GATHER,
     ALL_REDUCE,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..chip import Chip
-from ..graph import Graph
+from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
-from ..kinds import KINDS
+from ..kinds import KINDS, TURNED_COPY
 from .calibration import Calibration
 from .cycles import cycles_of
 from .residence import Residence
@@ -49,6 +49,14 @@ class KernelPrice:
 def price(program: Program, chip: Chip, calibration: Calibration | None = None) -> tuple[KernelPrice, ...]:
     """The price of every kernel that computes, in the order of ``Program.walk``: loops and collectives are left out."""
     return tuple(price_at(program, speed_of(chip, calibration)))
+
+
+def turn_seconds(value: Value, speed: Speed) -> float:
+    """Seconds of a copy of a value with its numbers in another order."""
+    op = Op(kind=TURNED_COPY, operands=(0,), results=(1,))
+    graph = Graph(values=(value, value), ops=(op,), arguments=(0,), results=())
+    kernel = Kernel(ops=(0,), reads=(0,), writes=(1,))
+    return sum(each.seconds for each in price_at(Program(graph=graph, kernels=(kernel,)), speed))
 
 
 def price_at(program: Program, speed: Speed, times: int = 1, count: Counting = work_of) -> Iterator[KernelPrice]:

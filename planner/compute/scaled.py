@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..fusion.nature import PRODUCTS, REDUCE, UPDATE, VIEWS, stands_alone
+from ..fusion.nature import PRODUCTS, REDUCE, UPDATE, VIEWS
 from ..graph import Graph, Op
 from ..kernels import Kernel
 from .demand import demanded
 from .products import product_of
 from .sides import sides_of
 from .work import (
-    ALONE,
     FREE,
-    LOOP,
-    PRODUCT,
     REGISTER_ELEMENTS,
     WORD_BYTES,
     Work,
     is_small,
+    kind_of_cost,
     padded_bytes,
     rearranged,
     spilled,
@@ -91,7 +89,7 @@ def scaled(graph: Graph, kernel: Kernel, alike: Alike) -> Scaled:
     vectors = ((v, each * share.get(v, 0.0)) for v, each in map(vector_operations, real) if each)
     return Scaled(
         kernel=kernel,
-        kind=PRODUCT if products else ALONE if any(map(stands_alone, real)) else LOOP,
+        kind=kind_of_cost(real),
         products=products,
         reads=tuple((value, share.get(value, 0.0)) for value in kernel.reads),
         writes=tuple(updates.get(value, value) for value in kernel.writes),

@@ -10,6 +10,7 @@ from functools import lru_cache
 from ..fusion.nature import ELEMENTWISE, PRODUCTS, REDUCE, UPDATE, VIEWS, stands_alone
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel
+from ..kinds import TURNED_COPY
 from .demand import demanded
 from .products import Product, product_of
 from .sides import sides_of
@@ -62,7 +63,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
     products = tuple(product_of(graph, op) for op in real if op.kind in PRODUCTS)
     space = max(_gone_through(op, need) for op in real)
     return Work(
-        kind=PRODUCT if products else ALONE if any(map(stands_alone, real)) else LOOP,
+        kind=kind_of_cost(real),
         products=products,
         reads=tuple(_part(graph.values[v], need.get(v, 0)) for v in kernel.reads),
         writes=_written(graph, kernel, real),
@@ -74,6 +75,13 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         flops=sum(2.0 * each.multiply_adds for each in products),
         result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
     )
+
+
+def kind_of_cost(ops: Sequence[Op]) -> str:
+    """The kind of cost of a kernel of these operations."""
+    if any(op.kind in PRODUCTS for op in ops):
+        return PRODUCT
+    return ALONE if any(stands_alone(op) and op.kind != TURNED_COPY for op in ops) else LOOP
 
 
 def padded_bytes(value: Value) -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..graph import Graph, Op
+from ..kinds import TURNED_COPY
 from .nature import PRODUCTS, VIEWS
 from .uses import Uses
 from .written import is_packed_mask
 
-KEEPING = VIEWS | {"select", "maximum", "minimum", "slice", "pad", "concatenate", "dynamic_slice", "reverse", "copy"}
+_MOVES = {"slice", "pad", "concatenate", "dynamic_slice", "reverse", "copy", TURNED_COPY}
+KEEPING = VIEWS | {"select", "maximum", "minimum"} | _MOVES
 WIDE, NARROW = "f32", "bf16"
 
 

@@ -11,6 +11,7 @@ from .passes.same_gathers import share_gathers
 from .passes.scatters import scatter
 from .passes.small_gathers import sum_small_gathers
 from .passes.sums_of_sums import reassociate
+from .passes.turned import turned
 from .spread import spread
 from .target import target
 
@@ -29,4 +30,4 @@ def partition(graph: Graph, *, platform: str = "tpu", machine: Machine | None = 
         return local
     local = reassociate(without_dead(share_gathers(local)))
     local = sum_small_gathers(local)
-    return narrow(scatter(local, goal, graph.mesh))
+    return turned(narrow(scatter(local, goal, graph.mesh)))
