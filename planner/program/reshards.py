@@ -15,7 +15,7 @@ from ..estimate.traffic import Tariff
 from ..graph import Op, Sharding, Value
 from ..kinds import ALL_TO_ALL, COLLECTIVE_PERMUTE, KINDS
 from ..partition.layout import local_shape
-from ..partition.passes.turned import is_copied
+from ..partition.passes.turned import COPIED, is_copied
 from ..partition.reshard import Step, reshard_steps
 
 Table = NDArray[np.float64]
@@ -35,18 +35,26 @@ class Reshards:
     copies: dict[Value, float] = field(default_factory=dict)
 
     def table(
-        self, value: Value, sources: Sequence[Sharding], targets: Sequence[Sharding], *, in_order: bool = True
+        self,
+        value: Value,
+        sources: Sequence[Sharding],
+        targets: Sequence[Sharding],
+        *,
+        in_order: bool = True,
+        result: bool = False,
     ) -> Table:
         """Seconds from each source to each target, (sources, targets). ``in_order`` says that what reads the value
-        takes no pieces of it as they come.
+        takes no pieces of it as they come, ``result`` that nothing does: it is a result of the step.
         """
-        key = (value.shape, value.bits, tuple(sources), tuple(targets), in_order)
+        key = (value.shape, value.bits, tuple(sources), tuple(targets), in_order, result)
         if key not in self.tables:
-            rows = [[self.seconds(value, s, target, in_order=in_order) for target in targets] for s in sources]
+            rows = [[self.seconds(value, s, t, in_order=in_order, result=result) for t in targets] for s in sources]
             self.tables[key] = np.array(rows, np.float64).reshape(len(sources), len(targets))
         return self.tables[key]
 
-    def seconds(self, value: Value, source: Sharding, target: Sharding, *, in_order: bool = True) -> float:
+    def seconds(
+        self, value: Value, source: Sharding, target: Sharding, *, in_order: bool = True, result: bool = False
+    ) -> float:
         """Seconds from one layout to another; nothing where they agree."""
         if source == target:
             return 0.0
@@ -55,22 +63,26 @@ class Reshards:
         took, now = 0.0, source
         for step in self.steps[source, target]:
             took += self._step(value, now, step, source)
-            if step.kind == ALL_TO_ALL:
-                took += self._turns(value, now, step, in_order=in_order or step.layout != target)
+            last = step.layout == target
+            if step.kind in COPIED:
+                took += self._copies(value, now, step, in_order=in_order or not last, result=result and last)
             now = step.layout
         return took
 
-    def _turns(self, value: Value, now: Sharding, step: Step, *, in_order: bool) -> float:
+    def _copies(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: bool) -> float:
         """The copies before and after an exchange."""
-        joined, split = step.dims
         before, after = (local_shape(value.shape, layout, self.mesh) for layout in (now, step.layout))
-        copied = is_copied(before, split) + (in_order and is_copied(after, joined))
-        if not copied:
-            return 0.0
-        part = Value(before, value.dtype)
+        turned = step.kind == ALL_TO_ALL
+        took = self._copy(before, value) if turned and is_copied(before, step.dims[1]) else 0.0
+        if result or (turned and in_order and is_copied(after, step.dims[0])):
+            took += self._copy(after, value)
+        return took
+
+    def _copy(self, shape: tuple[int, ...], value: Value) -> float:
+        part = Value(shape, value.dtype)
         if part not in self.copies:
             self.copies[part] = turn_seconds(part, self.speed)
-        return copied * self.copies[part]
+        return self.copies[part]
 
     def _step(self, value: Value, now: Sharding, step: Step, source: Sharding) -> float:
         if step.kind not in KINDS:

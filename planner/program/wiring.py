@@ -80,12 +80,13 @@ class Wiring:
         *,
         as_it_lies: bool = False,
         in_order: bool = True,
+        result: bool = False,
     ) -> None:
-        """Adds what handing a value on takes; ``as_it_lies`` allows no other layout, ``in_order`` is said of its reader
-        (``Reshards.table``).
+        """Adds what handing a value on takes; ``as_it_lies`` allows no other layout, ``in_order`` and ``result`` say
+        what it is for (``Reshards.table``).
         """
         ours, theirs = _unique(source.layouts), _unique(target.layouts)
-        seconds = times * self.reshards.table(value, ours, theirs, in_order=in_order)
+        seconds = times * self.reshards.table(value, ours, theirs, in_order=in_order, result=result)
         if as_it_lies:
             seconds = np.where([[a == b for b in theirs] for a in ours], 0.0, np.inf)
         rows = [ours.index(layout) for layout in source.layouts]
@@ -181,7 +182,7 @@ def wire(
     for result, layout in results.items():
         wiring.ends[result] = _value_node(wiring, top, result, [layout])
     for result, port in wiring.ends.items():
-        _connect(wiring, top, result, port)
+        _connect(wiring, top, result, port, result=True)
     return wiring
 
 
@@ -338,7 +339,7 @@ def _close(wiring: Wiring, body: Level, op: Op, level: Level) -> None:
         _connect(wiring, body, result, level.source[made])
 
 
-def _connect(wiring: Wiring, level: Level, value: int, target: Port) -> None:
+def _connect(wiring: Wiring, level: Level, value: int, target: Port, *, result: bool = False) -> None:
     source = level.source.get(value)
     if source is not None and source.node != target.node and level.graph.values[value].shape:
-        wiring.edge(source, target, level.graph.values[value], level.times)
+        wiring.edge(source, target, level.graph.values[value], level.times, in_order=not result, result=result)
