@@ -1,0 +1,118 @@
+"""Small steps of every kind that the search has to plan: their graphs are small, their tensors are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import meshwright as mw
+
+Pair = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def shape(*sizes: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(sizes, dtype)
+
+
+def trained(loss: Callable[..., jax.Array], params: Any, *batch: Any, momentum: bool = False) -> Pair:
+    """The training step of a loss by gradient descent."""
+
+    def step(params: Any, *batch: Any) -> Any:
+        value, gradient = jax.value_and_grad(loss)(params, *batch)
+        return jax.tree.map(lambda w, g: w - 0.01 * g, params, gradient), value
+
+    def heavy_step(params: Any, mu: Any, *batch: Any) -> Any:
+        value, gradient = jax.value_and_grad(loss)(params, *batch)
+        mu = jax.tree.map(lambda m, g: 0.9 * m + g, mu, gradient)
+        return jax.tree.map(lambda w, m: w - 0.01 * m, params, mu), mu, value
+
+    return (heavy_step, (params, params, *batch)) if momentum else (step, (params, *batch))
+
+
+def mlp(tokens: int = 4096, width: int = 1024, hidden: int = 4096, layers: int = 2, momentum: bool = False) -> Pair:
+    def loss(params: Any, x: Any) -> jax.Array:
+        for layer in params:
+            x = x + jax.nn.relu(x @ layer["wi"]) @ layer["wo"]
+        return jnp.mean(x**2)
+
+    params = [{"wi": shape(width, hidden), "wo": shape(hidden, width)} for _ in range(layers)]
+    return trained(loss, params, shape(tokens, width), momentum=momentum)
+
+
+def attention(batch: int = 8, length: int = 512, width: int = 1024, heads: int = 8) -> Pair:
+    def loss(params: Any, x: Any) -> jax.Array:
+        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
+        scores = jax.nn.softmax(jnp.einsum("bthk,bshk->bhts", q, k) * 0.1)
+        out = jnp.einsum("bthk,hkd->btd", jnp.einsum("bhts,bshk->bthk", scores, v), params["o"])
+        return jnp.mean((x + out) ** 2)
+
+    own = width // heads
+    params = {name: shape(width, heads, own) for name in "qkv"} | {"o": shape(heads, own, width)}
+    return trained(loss, params, shape(batch, length, width))
+
+
+def experts(
+    groups: int = 8,
+    tokens: int = 512,
+    width: int = 512,
+    hidden: int = 2048,
+    count: int = 8,
+    capacity: int = 128,
+    momentum: bool = False,
+) -> Pair:
+    """A layer of experts, each token to one, as einsums over one-hot masks."""
+
+    def loss(params: Any, x: Any) -> jax.Array:
+        gates = jax.nn.softmax(jnp.einsum("gsm,me->gse", x, params["router"]))
+        chosen = jax.nn.one_hot(jnp.argmax(gates, -1), count)
+        place = (jnp.cumsum(chosen, axis=1) - 1) * chosen
+        mask = jax.nn.one_hot(jnp.sum(place, -1).astype(jnp.int32), capacity)[:, :, None, :] * chosen[..., None]
+        sent = jnp.einsum("gsec,gsm->egcm", mask, x)
+        made = jnp.einsum("egch,ehm->egcm", jax.nn.relu(jnp.einsum("egcm,emh->egch", sent, params["wi"])), params["wo"])
+        return jnp.mean((x + jnp.einsum("gsec,egcm->gsm", mask * gates[..., None], made)) ** 2)
+
+    params = {"router": shape(width, count), "wi": shape(count, width, hidden), "wo": shape(count, hidden, width)}
+    return trained(loss, params, shape(groups, tokens, width), momentum=momentum)
+
+
+def scanned(tokens: int = 4096, width: int = 1024, hidden: int = 4096, layers: int = 4) -> Pair:
+    def loss(params: Any, x: Any) -> jax.Array:
+        def layer(x: Any, own: Any) -> Any:
+            return x + jax.nn.relu(x @ own["wi"]) @ own["wo"], None
+
+        return jnp.mean(jax.lax.scan(layer, x, params)[0] ** 2)
+
+    params = {"wi": shape(layers, width, hidden), "wo": shape(layers, hidden, width)}
+    return trained(loss, params, shape(tokens, width))
+
+
+def convolved(batch: int = 2, size: int = 512, channels: int = 32, layers: int = 2) -> Pair:
+    """A net of convolutions over large images."""
+
+    def loss(params: Any, x: Any) -> jax.Array:
+        for kernel in params:
+            x = jax.nn.relu(jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=CONVOLUTION))
+        return jnp.mean(x**2)
+
+    params = [shape(3, 3, channels, channels) for _ in range(layers)]
+    return trained(loss, params, shape(batch, size, size, channels))
+
+
+def blocks(tokens: int = 4096, width: int = 1024, hidden: int = 4096, layers: int = 3) -> Pair:
+    """Layers that may be computed anew on the way back."""
+
+    def layer(own: Any, x: Any) -> Any:
+        return x + jax.nn.relu(x @ own["wi"]) @ own["wo"]
+
+    def loss(params: Any, x: Any) -> jax.Array:
+        for own in params:
+            x = mw.tag(mw.remat(layer)(own, x), "stream")
+        return jnp.mean(x**2)
+
+    params = [{"wi": shape(width, hidden), "wo": shape(hidden, width)} for _ in range(layers)]
+    return trained(loss, params, shape(tokens, width))
+
+
+CONVOLUTION = ("NHWC", "HWIO", "NHWC")
