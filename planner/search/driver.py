@@ -24,7 +24,7 @@ from .naming import Laid, readable
 from .pool import PATIENCE_S, Pool
 from .progress import Clock, Progress
 from .result import PricedPlan
-from .simple import simple_layouts
+from .simple import argument_bytes, simple_layouts
 from .task import Found, Task
 from .workload import Rematerialised, Workload
 
@@ -34,6 +34,7 @@ ROUNDS = 4
 AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
 LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
 LOOK_EVERY_S = 0.1
+HASTE = 0.2  # of the time so far at most: how long to wait for a worker that was asked to stop
 LARGE = 5000  # operations: to price a plan of a step with more takes seconds
 BY_HAND = "laid out by hand: the batch split, or the state with it"
 
@@ -125,6 +126,7 @@ class Driver:
         self._doubts = 0
         self._simple: list[Tried] = []
         self._num_ops = 0
+        self._writing_s = 0.0  # what it took to write and price one plan
 
     def run(self) -> list[Tried]:
         """Searches; the candidates in their order, with what was learnt of them."""
@@ -180,7 +182,7 @@ class Driver:
                 self._land(*flying.popleft(), clock)
             one = min(left, key=self._turn)
             left.remove(one)
-            if clock.over and any(other.cutoff_s > -math.inf for other in self.tried):
+            if self._clock.over or (clock.over and any(other.cutoff_s > -math.inf for other in self.tried)):
                 break
             if one.bound_s >= self.worth_s * (1 - CLOSE):
                 continue
@@ -201,21 +203,25 @@ class Driver:
             return
         first = self.tried[0].candidate
         for one in [one.candidate for one in self.tried if one.candidate.plan.mesh is first.plan.mesh]:
-            if any(simple.priced for simple in self._simple):
+            if any(simple.priced for simple in self._simple) or (self._clock.over and self._num_ops > LARGE):
                 return
             self._say(f"pricing simple plans of {one}")
             tensors = self._workload.tensors_under(one.plan.remat)
             sizes = {name: size or 1 for name, size in one.plan.mesh.sizes.items()}
+            limit = self._settings.limit_bytes
             for layouts in simple_layouts(tensors, one.pins, sizes):
-                self._simple.append(self._simple_plan(one, layouts))
+                if limit is None or argument_bytes(tensors, layouts, sizes) <= limit:
+                    self._simple.append(self._simple_plan(one, layouts))
 
     def _simple_plan(self, candidate: Candidate, layouts: Mapping[str, Sharding]) -> Tried:
         """A candidate that is not to be solved, with the plan of these layouts if it fits."""
         one = Tried(candidate=candidate, bound_s=math.inf, cutoff_s=math.inf, solved=True, layouts=layouts, why=BY_HAND)
+        begin_s = self._clock.elapsed_s
         try:
             written = self._written(one, deadline=0.0)
         except PlanError:
             return one
+        self._writing_s = max(self._writing_s, self._clock.elapsed_s - begin_s)
         limit = self._settings.limit_bytes
         if limit is None or written.estimate.peak_bytes <= limit:
             one.priced = PricedPlan(plan=written.plan, estimate=written.estimate)
@@ -281,7 +287,7 @@ class Driver:
             if clock.over and asked_s == math.inf:
                 self._pool.hurry()
                 asked_s = clock.elapsed_s
-            if clock.elapsed_s > asked_s + PATIENCE_S:
+            if clock.elapsed_s > asked_s + min(PATIENCE_S, HASTE * self._clock.elapsed_s):
                 return None
         return future.result()
 
@@ -291,7 +297,7 @@ class Driver:
         for one in sorted(left, key=lambda one: (one.objective_s, one.candidate.index)):
             prices = [other.step_time_s for other in self.ranked[: self._settings.top_k]]
             enough = len(prices) >= self._settings.top_k and one.objective_s >= prices[-1]
-            if enough or (self._clock.over and prices):
+            if enough or (self._clock.left_s <= self._writing_s and prices):
                 break
             self._say(f"writing the plan of {one.candidate}")
             self._write_one(one)

@@ -31,6 +31,12 @@ def simple_layouts(
         yield found
 
 
+def argument_bytes(tensors: Sequence[Tensor], layouts: Mapping[str, Sharding], sizes: Mapping[str, int]) -> int:
+    """Bytes of one device that a step's arguments take in these layouts."""
+    arguments = (tensor for tensor in tensors if tensor.role == "argument")
+    return sum(-(-t.num_bytes // math.prod(sizes[a] for dim in layouts[t.path] for a in dim)) for t in arguments)
+
+
 def _largest_first(tensor: Tensor) -> list[int]:
     return sorted(range(len(tensor.shape)), key=lambda dim: -tensor.shape[dim])
 
