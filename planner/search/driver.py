@@ -297,7 +297,8 @@ class Driver:
         for one in sorted(left, key=lambda one: (one.objective_s, one.candidate.index)):
             prices = [other.step_time_s for other in self.ranked[: self._settings.top_k]]
             enough = len(prices) >= self._settings.top_k and one.objective_s >= prices[-1]
-            if enough or (self._clock.left_s <= self._writing_s and prices):
+            late = self._clock.over or self._clock.left_s < self._writing_s
+            if enough or (late and prices):
                 break
             self._say(f"writing the plan of {one.candidate}")
             self._write_one(one)
