@@ -80,6 +80,13 @@ def test_an_operand_keeps_what_meets_the_other_or_the_result() -> None:
     assert not axes_of(product({M: ("x", "y")}, {N: ("x",)}, {N: ("x",)}).left)
 
 
+def test_a_split_of_the_sum_that_the_result_needs_elsewhere_is_not_kept() -> None:
+    kept = product({K: ("x", "y")}, {K: ("x",), N: ("y",)}, {N: ("y",)})
+    assert [r.axes for r in kept.reductions] == [("x",)]
+    whole = product({K: ("x", "y")}, {K: ("x",), N: ("y",)}, {M: ("x",), N: ("y",)})
+    assert (whole.reductions, dict(whole.left), dict(whole.right)) == ((), {M: ("x",)}, {N: ("y",)})
+
+
 def test_axes_in_the_way_give_place_to_spare_ones() -> None:
     found = product({M: ("x",)}, {N: ("x",)}, {N: ("x",)})
     assert {M: ("y",)} in found.paths[0]

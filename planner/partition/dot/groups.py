@@ -111,7 +111,8 @@ def _whole_along(loops: Loops, ask: Ask, other: Split, group: Split, side: int) 
         return dropped({f: own for f, own in other.items() if f not in gone}, axes)
     kept, mine = dropped(other, axes), ask.left if side == 1 else ask.right
     meets = all(own == (mine if f in loops.contracted else ask.result).get(f) for f, own in kept.items())
-    return kept if meets else {}
+    summed = {axis for f in loops.contracted for axis in kept.get(f, ())}
+    return kept if meets and not summed & set(axes_of(ask.result)) else {}
 
 
 def by_contracted(loops: Loops, ask: Ask, matching: bool, solve: Solve) -> Choice | None:
