@@ -166,6 +166,11 @@ class Driver:
         values = sorted(one.value_s for one in (*self.tried, *self._simple))
         return values[self._settings.top_k - 1] if len(values) >= self._settings.top_k else math.inf
 
+    @property
+    def _is_small(self) -> bool:
+        """Whether the step was read, and is priced in no time."""
+        return 0 < self._num_ops <= LARGE
+
     def _is_open(self, one: Tried, margin: float) -> bool:
         """Whether solving a candidate (again) may give a better plan by this margin."""
         return one.cutoff_s < self.worth_s and one.bound_s < self.worth_s * (1 - margin)
@@ -177,7 +182,7 @@ class Driver:
         flying: deque[tuple[Tried, Future[Found]]] = deque()
         while left:
             while len(flying) >= self._pool.workers:
-                if self._num_ops <= LARGE:
+                if self._is_small:
                     self._write_simple()
                 self._land(*flying.popleft(), clock)
             one = min(left, key=self._turn)
@@ -188,7 +193,7 @@ class Driver:
                 continue
             self._say(f"solving {one.candidate}")
             self._begin(one, flying, clock.left_s * (0.5 if left else 1.0))
-        if self._num_ops <= LARGE:
+        if self._is_small:
             self._write_simple()
         while flying:
             self._land(*flying.popleft(), clock)
@@ -203,7 +208,7 @@ class Driver:
             return
         first = self.tried[0].candidate
         for one in [one.candidate for one in self.tried if one.candidate.plan.mesh is first.plan.mesh]:
-            if any(simple.priced for simple in self._simple) or (self._clock.over and self._num_ops > LARGE):
+            if any(simple.priced for simple in self._simple) or (self._clock.over and not self._is_small):
                 return
             self._say(f"pricing simple plans of {one}")
             tensors = self._workload.tensors_under(one.plan.remat)
