@@ -48,23 +48,26 @@ class Chain:
     def tensors_under(self, remat):
         return self.tensors
 
-    def graph(self, plan):
-        return self.laid(plan) or Graph(values=(), ops=(), arguments=(), results=())
+    def tags_under(self, remat):
+        return {}
 
-    def laid(self, plan):
-        if self.blind:
-            return None
+    def graph(self, plan):
         ops = [t for t in self.tensors if t.role == "op"]
-        lies = self.lies(plan)
-        values = tuple(Value(t.shape, "f32", lies[t.path]) for t in ops)
+        values = tuple(Value(t.shape, "f32", WHOLE) for t in ops)
         return Graph(
             values=values,
-            ops=tuple(Op(kind="add", results=(i,), origin=origin(t.path)) for i, t in enumerate(ops)),
+            ops=tuple(
+                Op(kind="add", operands=(i - 1,) * (i > 0), results=(i,), origin=origin(t.path))
+                for i, t in enumerate(ops)
+            ),
             arguments=(),
             results=(),
         )
 
     def lies(self, plan):
+        return None if self.blind else {path: axes for path, axes in self._lies(plan).items() if path[:4] == "ops/"}
+
+    def _lies(self, plan):
         layouts = resolve(plan, self.tensors).layouts
         current: Sharding = WHOLE
         found: dict[str, Sharding] = {}
@@ -81,7 +84,7 @@ class Chain:
             raise PlanError(errors)
         if any(found.layouts[path, (8, 8)].how == "split" for path in self.illegal):
             raise PlanError([])
-        lies = self.lies(plan)
+        lies = self._lies(plan)
         wrong = [path for path, axes in lies.items() if axes != self.best.get(path, axes)]
         kernels = tuple(replace(kernel(i, "add", took_s=1.0), origin=origin(path)) for i, path in enumerate(wrong))
         return small_estimate(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from ...dsl.plan import Plan, Remat
 from ...dsl.tensors import Tensor
 from ...planner.compute import Calibration
 from ...planner.estimate.figures import Estimate
-from ...planner.graph import Graph
+from ...planner.graph import Graph, Sharding
 from .estimate import drafts_of, estimate
+from .tag_values import tag_values
 from .trace import Traced
 from .workload import PyTree, Step
 
@@ -51,6 +52,10 @@ class Drafts:
         traced = self.traced(remat)
         return traced.tensors + traced.values.tensors
 
+    def tags_under(self, remat: Remat | None) -> Mapping[str, tuple[str, ...]]:
+        """The computed values that the model tags, by the tag's path, under a remat policy."""
+        return tag_values(self.traced(remat))
+
     @cached_property
     def remat_policies(self) -> tuple[str, ...]:
         """The policies worth trying; ``none`` alone where the step marks no blocks."""
@@ -73,6 +78,13 @@ class Drafts:
         Raises ``PlanError`` for a plan that is not legal.
         """
         return self._drafts.laid(plan, self._step, self._args)
+
+    def lies(self, plan: Plan) -> Mapping[str, Sharding] | None:
+        """How the step's values come to lie under a complete plan, by path, nearly; None where it is not known.
+
+        It is found in a fraction of ``laid``'s time. Raises ``PlanError`` for a plan that is not legal.
+        """
+        return self._drafts.lies(plan, self._step, self._args)
 
     def estimate(self, plan: Plan) -> Estimate:
         """What ``estimate`` says of a complete plan. Raises ``PlanError`` as that does."""

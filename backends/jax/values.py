@@ -150,7 +150,7 @@ class _Walk:
 
     def __init__(self, jaxpr: Jaxpr):
         self.jaxpr = jaxpr
-        equations = [e for j in _each(jaxpr) for e in j.eqns]  # of which several jaxprs may have the same
+        equations = [e for j in each_jaxpr(jaxpr) for e in j.eqns]  # of which several jaxprs may have the same
         self.uses = Counter(map(id, equations)) + Counter(id(inner) for e in equations for inner in _inner(e))
         self.entered: set[int] = set()
         self.keys: dict[Any, int] = {}
@@ -233,7 +233,7 @@ class _Walk:
         return self.files[file]
 
 
-def _each(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
+def each_jaxpr(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
     """A jaxpr and those that its values are computed in, each once."""
     stack, seen = [jaxpr], {id(jaxpr)}
     while stack:

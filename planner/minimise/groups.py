@@ -1,50 +1,52 @@
-"""The values of a step that a plan may annotate, those that are alike together, the most valuable first."""
+"""The values of a step that a plan may annotate, those that are alike together."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...dsl.tensors import Layout, Tensor
 
-BACKWARD = ("grad", "remat")
+OPERAND = re.compile(r"\.in\d+(?=$|/)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Values that are alike and lie alike: the turns of one place of the model."""
+    """Values that are alike and lie alike: the turns of one place of the model, or what it gives one tag.
+
+    ``paths`` are what a plan calls them, ``makers`` the computed values that they are, or whose operands.
+    """
 
     stem: str
     layout: Layout
     paths: tuple[str, ...]
-    num_bytes: int
-
-    @property
-    def tagged(self) -> bool:
-        """Whether the model itself names these values."""
-        return not self.stem.startswith("ops/")
-
-    @property
-    def backward(self) -> bool:
-        """Whether they are gradients, or computed again for them."""
-        return any(segment in BACKWARD for segment in self.stem.split("/"))
+    makers: tuple[str, ...] = field(repr=False)
+    is_operand: bool = False
+    is_tag: bool = False
+    num_bytes: int = 0
 
 
-def grouped(tensors: Sequence[Tensor], layouts: Mapping[str, Layout]) -> list[Group]:
-    """The groups of these values. Tagged ones come first, then the larger, then the forward ones of equal bytes."""
+def grouped(tensors: Sequence[Tensor], layouts: Mapping[str, Layout], tags: Mapping[str, Sequence[str]]) -> list[Group]:
+    """The groups of these values, in their order. ``tags`` has the computed values that each tag names."""
     found: dict[tuple[str, Layout], list[Tensor]] = {}
     for tensor in tensors:
         found.setdefault((_stem(tensor), layouts[tensor.path]), []).append(tensor)
-    groups = [
-        Group(
-            stem=stem,
-            layout=layout,
-            paths=tuple(dict.fromkeys(t.path for t in members)),
-            num_bytes=sum(t.num_bytes for t in members),
-        )
-        for (stem, layout), members in found.items()
-    ]
-    return sorted(groups, key=lambda g: (not g.tagged, -g.num_bytes, g.backward))
+    return [_group(stem, layout, members, tags) for (stem, layout), members in found.items()]
+
+
+def _group(stem: str, layout: Layout, members: Sequence[Tensor], tags: Mapping[str, Sequence[str]]) -> Group:
+    paths = tuple(dict.fromkeys(tensor.path for tensor in members))
+    makers = [maker for path in paths for maker in (tags.get(path, ()) if members[0].role == "tagged" else (path,))]
+    return Group(
+        stem=stem,
+        layout=layout,
+        paths=paths,
+        makers=tuple(OPERAND.sub("", maker) for maker in makers),
+        is_operand=members[0].role == "op" and OPERAND.search(stem) is not None,
+        is_tag=members[0].role == "tagged",
+        num_bytes=sum(tensor.num_bytes for tensor in members),
+    )
 
 
 def _stem(tensor: Tensor) -> str:

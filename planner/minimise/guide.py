@@ -1,63 +1,148 @@
-"""Where a draft goes wrong: which values propagation lays otherwise than they are to lie, which lines take longer."""
+"""Where a draft goes wrong: which values propagation lays otherwise than they are to lie, and which make others so."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from dataclasses import dataclass
+
 from ...dsl.plan import Plan
 from ..estimate.figures import Estimate
-from ..graph import Axes, Graph, Origin, Sharding
+from ..graph import Axes, Graph, Sharding
+from .flow import Flow, Spot, spot_of
 from .groups import Group
 
-LARGE = 0.1  # of the largest group: what counts when a first cause is looked for
-WORTH = 0.95  # of the time that is lost: what its suspects have to explain
+SMALL = 0.02  # of the largest value at a place: those with fewer bytes are no cause of what it takes
+MOST_OF = 0.25  # of the greatest loss: the places that are looked at together
+HEAVY = 2e-4  # of a step: the places that take more are kept as they are
 
-Spot = tuple[str | None, str | None]
+Lies = Callable[[Plan], Mapping[str, Sharding] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """A group to annotate for what takes so long without it. ``is_right`` where it lies as it is to all the same."""
+
+    group: Group
+    seconds: float
+    is_right: bool = False
 
 
 class Guide:
-    """Knows a step's groups of values, and says which of them to annotate next."""
+    """Knows a step's groups of values and what they are made of, and says which of them to annotate next."""
 
-    def __init__(self, groups: Sequence[Group], graph: Graph, laid: Callable[[Plan], Graph | None]):
+    def __init__(self, groups: Sequence[Group], flow: Flow, lies: Lies):
+        self.flow = flow
         self.groups = groups
-        self.laid = laid
-        self.order = {path: number for number, path in enumerate(_paths(graph))}
-        self.spots = {group: set[Spot]() for group in groups}
-        spots = dict(_spots(graph))
-        for group in groups:
-            self.spots[group] = {spots[_maker(path)] for path in group.paths if _maker(path) in spots}
+        self._lies = lies
+        self._group: dict[str, Group] = {}
+        self._operands: dict[str, list[Group]] = defaultdict(list)
+        self._wanted: dict[str, Sharding] = {}
+        for group in sorted(groups, key=lambda group: not group.is_tag):
+            for maker in group.makers:
+                if group.is_operand:
+                    self._operands[maker].append(group)
+                else:
+                    self._group.setdefault(maker, group)
+                    self._wanted.setdefault(maker, group.layout.axes)
+        self._at: dict[Spot, list[str]] = defaultdict(list)
+        for path, spot in flow.spots.items():
+            self._at[spot].append(path)
 
-    def first_cause(self, plan: Plan, tried: Collection[Group]) -> Group | None:
-        """The first large group in the program, forward before backward, that lies wrongly under ``plan``."""
-        graph = self.laid(plan)
-        found = lies(graph) if graph else {}
-        wrong = [group for group in self.groups if group not in tried and _is_wrong(group, found)]
-        most = max((group.num_bytes for group in wrong), default=0)
-        large = [group for group in wrong if group.num_bytes >= LARGE * most]
-        return min(large, key=lambda group: (group.backward, self._position(group)), default=None)
+    def wrong(self, plan: Plan) -> frozenset[str]:
+        """The values that lie otherwise than they are to under ``plan``, as far as that is known."""
+        found = self._lies(plan) or {}
+        wanted = self._wanted
+        return frozenset(path for path, sharding in found.items() if wanted.get(path, sharding) != sharding)
 
-    def _position(self, group: Group) -> int:
-        return min(self.order.get(_maker(path), len(self.order)) for path in group.paths)
+    def cause(self, wrong: Collection[str], blame: Mapping[Spot, float], kept: Collection[Group]) -> Cause | None:
+        """The group that explains most of the blame: the first of the program that lies wrongly before what is blamed.
 
-    def suspects(self, current: Estimate, better: Estimate, known: Collection[Group]) -> list[Group]:
-        """The groups whose operations, or operands, take longer under one plan than under a better one.
-
-        Those that explain most first, and as many as explain nearly all.
+        None where all that is blamed comes from values that lie as they are to.
         """
-        lost, least = seconds(current), seconds(better)
-        excess = {spot: max(took_s - least.get(spot, 0.0), 0.0) for spot, took_s in lost.items()}
-        blame = {g: max((excess.get(spot, 0.0) for spot in self.spots[g]), default=0.0) for g in self.groups}
-        guilty = sorted((g for g in self.groups if blame[g] and g not in known), key=lambda g: -blame[g])
-        enough = WORTH * sum(excess.get(spot, 0.0) for spot in set[Spot]().union(*(self.spots[g] for g in guilty)))
-        found: list[Group] = []
-        explained = set[Spot]()
-        for group in guilty:
-            if sum(excess.get(spot, 0.0) for spot in explained) >= enough and not self.spots[group] <= explained:
-                break
-            found.append(group)
-            explained |= self.spots[group]
-        return found
+        open_ = self._open(wrong, kept)
+        explained: dict[Group, float] = defaultdict(float)
+        for spot, seconds in blame.items():
+            root = self._first(spot, open_)
+            if root is not None:
+                explained[self._group[root]] += seconds
+        group = max(explained, key=lambda group: explained[group], default=None)
+        return None if group is None else Cause(group=group, seconds=explained[group])
+
+    def unexplained(
+        self, wrong: Collection[str], blame: Mapping[Spot, float], kept: Collection[Group]
+    ) -> dict[Spot, float]:
+        """The places to blame most of those where all comes from values that lie as they are to."""
+        open_ = self._open(wrong, kept)
+        found = {spot: seconds for spot, seconds in blame.items() if self._first(spot, open_) is None}
+        least = MOST_OF * max(blame.values(), default=0)
+        return {spot: seconds for spot, seconds in found.items() if seconds >= least}
+
+    def beside(self, blame: Mapping[Spot, float], kept: Collection[Group]) -> list[Cause]:
+        """What can be said at places: of operands that are read otherwise than they are made, and of values."""
+        found: dict[Group, Cause] = {}
+        for spot, seconds in blame.items():
+            at = self._at.get(spot, ())
+            operands = [group for path in at for group in self._operands.get(path, ())]
+            values = [self._group[path] for path in at if path in self._group]
+            for group in (*operands, *values):
+                if group not in kept:
+                    found.setdefault(group, Cause(group=group, seconds=seconds, is_right=True))
+        return list(found.values())
+
+    def _open(self, wrong: Collection[str], kept: Collection[Group]) -> frozenset[str]:
+        """The values that lie wrongly and are not annotated yet."""
+        settled = {maker for group in kept for maker in group.makers if not group.is_operand}
+        return frozenset(path for path in wrong if path in self._group and path not in settled)
+
+    def _first(self, spot: Spot, open_: Collection[str]) -> str | None:
+        """The first value of the program that lies wrongly and of which a place makes something."""
+        around = [path for path in self._around(spot) if path in self._group]
+        least = SMALL * max((self._bytes(path) for path in around), default=0)
+        roots = {self._root(path, open_, least) for path in around if path in open_ and self._bytes(path) >= least}
+        return min(roots, key=lambda path: self.flow.order.get(path, len(self.flow.order)), default=None)
+
+    def _bytes(self, path: str) -> float:
+        group = self._group[path]
+        return group.num_bytes / len(group.paths)
+
+    def _around(self, spot: Spot) -> Iterator[str]:
+        """The values made at a place, and what they are made of."""
+        for path in self._at.get(spot, ()):
+            yield path
+            yield from self.flow.parents[path]
+
+    def _root(self, path: str, wrong: Collection[str], least: float) -> str:
+        """The first value of the program that ``path`` comes from by way of wrong values of so many bytes alone."""
+        seen, stack, first = {path}, [path], path
+        while stack:
+            current = stack.pop()
+            if self.flow.order.get(current, 0) < self.flow.order.get(first, 0):
+                first = current
+            parents = (each for each in self.flow.parents.get(current, ()) if each in wrong and each not in seen)
+            before = [each for each in parents if self._bytes(each) >= least]
+            seen.update(before)
+            stack += before
+        return first
+
+    @property
+    def everywhere(self) -> dict[Spot, float]:
+        """Every place, each as much to blame as all others."""
+        return dict.fromkeys(self._at, 1.0)
+
+    def heavy(self, estimate: Estimate, blamed: Collection[Spot]) -> frozenset[str]:
+        """The values of the places that take long, or were blamed for something, and what they are made of."""
+        least = HEAVY * estimate.step_time_s
+        spots = {spot for spot, took_s in seconds(estimate).items() if took_s > least}
+        return frozenset(path for spot in spots.union(blamed) for path in self._around(spot))
+
+
+def blame(current: Estimate, better: Estimate, least: float) -> dict[Spot, float]:
+    """The places that take longer under one plan than under a better one, by more than this share of the step."""
+    lost, known = seconds(current), seconds(better)
+    excess = {spot: took_s - known.get(spot, 0.0) for spot, took_s in lost.items()}
+    return {spot: took_s for spot, took_s in excess.items() if took_s > least * better.step_time_s}
 
 
 def seconds(estimate: Estimate) -> dict[Spot, float]:
@@ -65,30 +150,8 @@ def seconds(estimate: Estimate) -> dict[Spot, float]:
     found: dict[Spot, float] = defaultdict(float)
     listed = [(k.origin, k.total_s) for k in estimate.kernels if k.counted]
     for origin, total_s in (*listed, *((c.origin, c.total_s) for c in estimate.collectives)):
-        found[_spot(origin)] += total_s
+        found[spot_of(origin)] += total_s
     return found
-
-
-def _spot(origin: Origin) -> Spot:
-    return origin.source, origin.scope
-
-
-def _maker(path: str) -> str:
-    """The value whose operation a path belongs to: ``ops/f/dot_general.1.in0/2`` to ``ops/f/dot_general.1/2``."""
-    return "/".join(_without_operand(segment) for segment in path.split("/"))
-
-
-def _without_operand(segment: str) -> str:
-    head, _, last = segment.rpartition(".")
-    return head if head and last.startswith("in") and last[2:].isdigit() else segment
-
-
-def _paths(graph: Graph) -> Iterator[str]:
-    yield from (op.origin.value for _, op, _ in graph.walk() if op.origin.value)
-
-
-def _spots(graph: Graph) -> Iterator[tuple[str, Spot]]:
-    yield from ((op.origin.value, _spot(op.origin)) for _, op, _ in graph.walk() if op.origin.value)
 
 
 def lies(graph: Graph) -> dict[str, Sharding]:
@@ -106,8 +169,3 @@ def _whole(axes: Axes, sizes: Mapping[str, int]) -> Axes:
     names = tuple(dict.fromkeys(axis.partition(":")[0] for axis in axes))
     parts = tuple(part for name in names for part in sizes if part.partition(":")[0] == name)
     return names if parts == tuple(axes) else tuple(axes)
-
-
-def _is_wrong(group: Group, found: Mapping[str, Sharding]) -> bool:
-    """Whether some value of the group lies otherwise than it is to, as far as that is known."""
-    return any(found.get(path, group.layout.axes) != group.layout.axes for path in group.paths)

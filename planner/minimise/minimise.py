@@ -11,6 +11,7 @@ from ..estimate.figures import Estimate
 from ..graph import Sharding
 from ..search.workload import Workload
 from .dims import logical_dims
+from .flow import Flow
 from .groups import grouped
 from .guide import Guide
 from .prices import TOLERANCE, Priced, Prices
@@ -50,18 +51,25 @@ def minimise(
     Raises ``PlanError`` where no plan with these layouts is legal.
     """
     graph = workload.graph(plan)
-    writer = Writer(layouts, plan, workload.tensors_under(plan.remat), logical_dims(graph))
+    tags = workload.tags_under(plan.remat)
+    writer = Writer(_with_tags(layouts, tags), plan, workload.tensors_under(plan.remat), logical_dims(graph))
     prices = Prices(workload, writer, trials=trials, deadline=deadline)
     everything = frozenset(tensor.path for tensor in writer.values)
     if exact:
         return _short(_written(prices, prices.of(everything)), prices, everything)
-    groups = grouped(writer.values, writer.layouts)
+    groups = grouped(writer.values, writer.layouts, tags)
     spare = writer.spare
     prices.reserved = min(len(spare), trials // 4)
-    found = shortened(prices, groups, Guide(groups, graph, workload.laid))
+    found = shortened(prices, groups, Guide(groups, Flow(graph), workload.lies))
     prices.reserved = 0
     found = _without_spare(prices, found, spare)
     return _short(_shortest(prices, found), prices, everything)
+
+
+def _with_tags(layouts: Mapping[str, Sharding], tags: Mapping[str, Sequence[str]]) -> dict[str, Sharding]:
+    """The layouts, and those of tags all of whose values lie alike."""
+    found = {tag: {layouts[path] for path in paths if path in layouts} for tag, paths in tags.items()}
+    return {**{tag: alike.pop() for tag, alike in found.items() if len(alike) == 1}, **layouts}
 
 
 def _without_spare(prices: Prices, found: Priced, spare: Sequence[tuple[int, int]]) -> Priced:

@@ -13,7 +13,8 @@ from ..estimate.figures import Estimate
 from ..search.workload import Workload
 from .rules import Writer
 
-TOLERANCE = 1e-3  # prices that differ by less are the same
+TOLERANCE = 2e-3  # prices that differ by less are the same
+CLOSE = 5e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,14 @@ class Prices:
 
     def good(self, found: Priced) -> bool:
         """Whether nothing seen so far is better than ``found`` by more than the tolerance."""
+        return self._within(found, TOLERANCE)
+
+    def close(self, found: Priced) -> bool:
+        """Whether nothing seen so far is much better: what is lost is worth fewer lines."""
+        return self._within(found, CLOSE)
+
+    def _within(self, found: Priced, tolerance: float) -> bool:
         if found.estimate is None or self.best is None:
             return False
         over, seconds = self.best.rank
-        return found.rank[0] <= over and found.rank[1] <= seconds * (1 + TOLERANCE)
+        return found.rank[0] <= over and found.rank[1] <= seconds * (1 + tolerance)

@@ -1,32 +1,46 @@
 """Finds few of a step's values to annotate such that propagation lays out the rest at the promised price.
 
-Three steps. First causes: the first value of the program that propagation lays wrongly is annotated, as long as that
-helps much; one such value of a block often sets all others right. Suspects: the operations that take longer than in the
-exact plan, until the price is right. And the lines that were not needed after all are dropped again, many at a time.
+Causes: the places that take longer than in the exact plan are looked at with what propagation makes of a draft, which
+is known far sooner than its price. The first value of the program that lies wrongly before such a place is annotated,
+and so on until all lie as they are to; then the price says what is still lost. And the lines that were not needed after
+all are dropped again: those without which propagation comes to the same, then those that make no difference in price.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .groups import Group
-from .guide import Guide
+from .guide import Cause, Guide, blame
+from .flow import Spot
 from .prices import Priced, Prices
 
-MOST_CAUSES, MOST_FAILURES, MOST_ROUNDS = 6, 2, 4
-HELPS = 0.1  # of the time that is lost: what a first cause has to win back
+MOST_ROUNDS, MOST_ADDED = 8, 16
+BLAME = 4e-4  # of a step: what a place has to take longer for to be looked at
 
 
 def shortened(prices: Prices, groups: Sequence[Group], guide: Guide) -> Priced:
     """The best plan seen, with as few lines as the trials allow."""
+    current = prices.of(())
     everything = _legal(prices, list(groups))
-    bare = prices.of(())
-    if prices.good(bare) or not everything.values:
-        return _best(prices, bare)
-    causes = _first_causes(prices, guide, bare)
-    known, current = _convicted(prices, guide, causes)
-    known += [group for group in groups if group not in known]
-    return _best(prices, _dropped(prices, current if prices.good(current) else everything, known))
+    if prices.good(current) or not everything.values:
+        return _best(prices, current)
+    kept: list[Cause] = []
+    blamed: dict[Spot, float] = {}
+    for _ in range(MOST_ROUNDS):
+        best = prices.best
+        if prices.close(current) or prices.spent or best is None or best.estimate is None or current.estimate is None:
+            break
+        lost = blame(current.estimate, best.estimate, BLAME)
+        blamed |= lost
+        found = _causes(prices, guide, lost, kept)
+        if not found:
+            break
+        kept += found
+        current = prices.of(_paths(kept))
+    if not prices.close(current):
+        return _best(prices, _halved(prices, everything))
+    return _dropped(prices, guide, kept, blamed)
 
 
 def _best(prices: Prices, found: Priced) -> Priced:
@@ -36,7 +50,7 @@ def _best(prices: Prices, found: Priced) -> Priced:
 
 def _legal(prices: Prices, groups: list[Group]) -> Priced:
     """Everything annotated that may be: where all together is no legal plan, halves that are."""
-    whole = prices.of(_paths(groups))
+    whole = prices.of({path for group in groups for path in group.paths})
     if whole.estimate is not None or len(groups) < 2 or prices.spent:
         return whole if whole.estimate is not None else prices.of(())
     half = len(groups) // 2
@@ -44,76 +58,98 @@ def _legal(prices: Prices, groups: list[Group]) -> Priced:
     return prices.of(kept)
 
 
-def _first_causes(prices: Prices, guide: Guide, bare: Priced) -> list[Group]:
-    """Groups each of which, annotated after those before, wins back much of the time that is lost."""
-    kept: list[Group] = []
-    tried: set[Group] = set()
-    current, failures = bare, 0
-    while len(kept) < MOST_CAUSES and failures < MOST_FAILURES and not (prices.good(current) or prices.spent):
-        group = guide.first_cause(current.plan, tried)
-        if group is None:
-            break
-        tried.add(group)
-        trial = prices.of(_paths([*kept, group]))
-        if _helps(prices, trial, current):
-            kept, current, failures = [*kept, group], trial, 0
-        else:
-            failures += 1
-    return kept
+def _causes(prices: Prices, guide: Guide, lost: Mapping[Spot, float], kept: Sequence[Cause]) -> list[Cause]:
+    """What, annotated besides ``kept``, makes what is blamed for lost time lie as it is to.
 
-
-def _helps(prices: Prices, trial: Priced, current: Priced) -> bool:
-    """Whether a trial is much nearer to the best plan than ``current``."""
-    if trial.estimate is None or prices.best is None or trial.rank[0] > current.rank[0]:
-        return False
-    lost = current.rank[1] - prices.best.rank[1]
-    return trial.rank[0] < current.rank[0] or current.rank[1] - trial.rank[1] > HELPS * max(lost, 0.0)
-
-
-def _convicted(prices: Prices, guide: Guide, causes: Sequence[Group]) -> tuple[list[Group], Priced]:
-    """First causes, then all that is suspected of the time that is still lost, round after round; and their plan."""
-    known = list(causes)
-    current = prices.of(_paths(known))
-    for _ in range(MOST_ROUNDS):
-        best = prices.best
-        if prices.good(current) or prices.spent or current.estimate is None or best is None or best.estimate is None:
-            break
-        found = guide.suspects(current.estimate, best.estimate, known)
-        if not found:
-            break
-        known += found
-        current = prices.of(_paths(known))
-    return known, current
-
-
-def _dropped(prices: Prices, current: Priced, known: Sequence[Group]) -> Priced:
-    """A good plan without the lines that it does not need: blocks of lines are left out, then halves of them.
-
-    ``known`` has the groups of values in the order in which they are likely to be needed.
+    Where it does already, what is said of operands there, and of the values that this makes lie wrongly.
     """
-    number = {path: i for i, group in enumerate(known) for path in group.paths}
-    while True:
-        lines = [frozenset(line) for line in prices.writer.lines_of(current.values)]
-        lines.sort(key=lambda line: -min(number[path] for path in line))
-        current = _without(prices, current, lines)
-        best = prices.best
-        if prices.spent or best is None or prices.good(current):
-            return current
-        current = best
+    right = guide.unexplained(_wrong(prices, guide, kept), lost, _groups(kept))
+    found = _righted(prices, guide, lost, kept)
+    beside = guide.beside(right, _groups([*kept, *found]))
+    if beside:
+        wrong = _wrong(prices, guide, [*kept, *found])
+        found += beside
+        found += _righted(prices, guide, guide.everywhere, [*kept, *found], known=wrong)
+    return found
 
 
-def _without(prices: Prices, current: Priced, block: Sequence[frozenset[str]]) -> Priced:
+def _righted(
+    prices: Prices, guide: Guide, lost: Mapping[Spot, float], kept: Sequence[Cause], known: frozenset[str] = frozenset()
+) -> list[Cause]:
+    """First causes of what is blamed, until all of it is right. That the values ``known`` lie wrongly is not new."""
+    found: list[Cause] = []
+    while len(found) < MOST_ADDED:
+        wrong = _wrong(prices, guide, [*kept, *found]) - known
+        cause = guide.cause(wrong, lost, _groups([*kept, *found]))
+        if cause is None:
+            break
+        found.append(cause)
+    return found
+
+
+def _wrong(prices: Prices, guide: Guide, kept: Sequence[Cause]) -> frozenset[str]:
+    """The values that lie wrongly where these are annotated."""
+    return guide.wrong(prices.writer.draft_of(_paths(kept)))
+
+
+def _dropped(prices: Prices, guide: Guide, kept: Sequence[Cause], blamed: Mapping[Spot, float]) -> Priced:
+    """A good plan without what it does not need: first what changes nothing of how values lie, then what costs little."""
+    current = prices.of(_paths(kept))
+    if current.estimate is None:
+        return current
+    watched = guide.heavy(current.estimate, blamed)
+    left = list(kept)
+    wrong = _wrong(prices, guide, left) & watched
+    for cause in kept:
+        fewer = [each for each in left if each is not cause]
+        if not cause.is_right and _wrong(prices, guide, fewer) & watched <= wrong:
+            left = fewer
+    trial = prices.of(_paths(left))
+    if prices.close(trial):
+        current = trial
+    else:
+        left = list(kept)
+    left.sort(key=lambda cause: (not cause.is_right, cause.seconds))
+    return _without(prices, current, left, left)[0]
+
+
+def _without(prices: Prices, current: Priced, left: list[Cause], block: Sequence[Cause]) -> tuple[Priced, list[Cause]]:
+    """The plan of ``left`` without those of a block that it does not need: all, or some of either half."""
+    if not block or prices.spent:
+        return current, left
+    fewer = [each for each in left if each not in block]
+    trial = prices.of(_paths(fewer))
+    if prices.close(trial):
+        return trial, fewer
+    if len(block) > 1:
+        half = len(block) // 2
+        current, left = _without(prices, current, left, block[:half])
+        current, left = _without(prices, current, left, block[half:])
+    return current, left
+
+
+def _groups(kept: Sequence[Cause]) -> list[Group]:
+    return [cause.group for cause in kept]
+
+
+def _halved(prices: Prices, current: Priced) -> Priced:
+    """A good plan without the lines that it does not need: blocks of lines are left out, then halves of them."""
+    lines = [frozenset(line) for line in prices.writer.lines_of(current.values)]
+    return _without_lines(prices, current, lines)
+
+
+def _without_lines(prices: Prices, current: Priced, block: Sequence[frozenset[str]]) -> Priced:
     if not block or prices.spent or not prices.good(current):
         return current
     trial = prices.of(current.values.difference(*block))
-    if prices.good(trial):
+    if prices.close(trial):
         return trial
     if len(block) > 1:
         half = len(block) // 2
-        current = _without(prices, current, block[:half])
-        current = _without(prices, current, block[half:])
+        current = _without_lines(prices, current, block[:half])
+        current = _without_lines(prices, current, block[half:])
     return current
 
 
-def _paths(groups: Sequence[Group]) -> set[str]:
-    return {path for group in groups for path in group.paths}
+def _paths(kept: Sequence[Cause]) -> set[str]:
+    return {path for cause in kept for path in cause.group.paths}

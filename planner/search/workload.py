@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ...dsl.plan import Plan, Remat
 from ...dsl.tensors import Tensor
 from ..estimate.figures import Estimate
-from ..graph import Graph
+from ..graph import Graph, Sharding
 
 
 class Workload(Protocol):
@@ -32,8 +33,11 @@ class Workload(Protocol):
         matter.
         """
 
-    def laid(self, plan: Plan) -> Graph | None:
-        """The step's graph after propagation under a complete plan, named as ``graph``'s; None where it is not known.
+    def tags_under(self, remat: Remat | None) -> Mapping[str, Sequence[str]]:
+        """The computed values that the model tags, by the tag's path: two names of the same values."""
+
+    def lies(self, plan: Plan) -> Mapping[str, Sharding] | None:
+        """How the step's values come to lie under a complete plan, by path, nearly; None where it is not known.
 
         Raises ``PlanError`` for a plan that is not legal.
         """
@@ -67,9 +71,13 @@ class Rematerialised:
         """The graph under the plan's own policy."""
         return self.workload.graph(plan)
 
-    def laid(self, plan: Plan) -> Graph | None:
-        """The graph that a plan lays out."""
-        return self.workload.laid(plan)
+    def tags_under(self, remat: Remat | None) -> Mapping[str, Sequence[str]]:
+        """The computed values that the model tags with another policy, by the tag's path."""
+        return self.workload.tags_under(remat)
+
+    def lies(self, plan: Plan) -> Mapping[str, Sharding] | None:
+        """How the values lie under a plan."""
+        return self.workload.lies(plan)
 
     def estimate(self, plan: Plan) -> Estimate:
         """The price of a plan."""

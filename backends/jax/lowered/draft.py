@@ -108,14 +108,14 @@ class Draft:
                     (mark,) = value_names_at(operation.location).values()
                     operation.attributes["sharding"] = sharding_attribute(chosen[int(mark)])
                     operation.location = without_names(operation.location)
-            self._lay_edges(main_function(copy), layouts, placed)
+            self.lay_edges(main_function(copy), layouts, placed)
         return copy
 
     def named(self, layouts: StepLayouts, placed: DeviceMesh) -> Any:
         """The module of ``laid_out``, whose operations have the names of computed values besides."""
         module = self.unlaid(layouts, placed)
         with module.context, ir.Location.unknown():
-            self._lay_edges(main_function(module), layouts, placed)
+            self.lay_edges(main_function(module), layouts, placed)
         return module
 
     def chosen(self, layouts: StepLayouts, placed: DeviceMesh) -> dict[int, NamedSharding]:
@@ -159,7 +159,7 @@ class Draft:
         for operation in meshes if self.is_layable else ():
             operation.attributes["mesh"] = sdy.MeshAttr.get(axes, [])
 
-    def _lay_edges(self, main: Any, layouts: StepLayouts, placed: DeviceMesh) -> None:
+    def lay_edges(self, main: Any, layouts: StepLayouts, placed: DeviceMesh) -> None:
         """Lays out the arguments and results of a module as a plan says."""
         arguments = self.traced.in_tree.flatten_up_to(argument_shardings(layouts, placed))  # modules hold None too
         results = edge_shardings(layouts, placed, self.traced.results)

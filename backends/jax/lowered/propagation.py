@@ -50,6 +50,12 @@ def propagate(module: Any) -> None:
     _finish(module, PROPAGATION)
 
 
+def propagate_only(module: Any) -> None:
+    """Propagates layouts over a prepared module, in place, and does nothing else to it."""
+    with module.context:
+        _run(PROPAGATION, module)
+
+
 def split_constants(module: Any) -> None:
     """Does to a prepared module what propagation does, but for layouts: those that it has stay where they are."""
     _finish(module, CONSTANTS)

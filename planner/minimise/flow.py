@@ -1,0 +1,54 @@
+"""What a step's named values are made of: by path, the nearest named values before each, and who makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..graph import Graph, Op, Origin
+
+Spot = tuple[str | None, str | None]
+"""The place in the model that asks for an operation: source and scope."""
+
+NOTHING: frozenset[str] = frozenset()
+
+
+class Flow:
+    """The named values of a step before it is laid out, in program order."""
+
+    def __init__(self, graph: Graph):
+        self.order: dict[str, int] = {}
+        self.parents: dict[str, frozenset[str]] = {}
+        self.spots: dict[str, Spot] = {}
+        self._run(graph, [NOTHING] * len(graph.arguments))
+
+    def _run(self, graph: Graph, given: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+        """Goes through a graph whose arguments come from these values; those that its results come from."""
+        near = [NOTHING] * len(graph.values)
+        for number, paths in zip(graph.arguments, given, strict=False):
+            near[number] = paths
+        for op in graph.ops:
+            for number, paths in zip(op.results, self._made(op, near), strict=False):
+                near[number] = paths
+        return [near[number] for number in graph.results]
+
+    def _made(self, op: Op, near: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+        operands = [near[number] for number in op.operands]
+        before = NOTHING.union(*operands)
+        inside = [self._run(body, operands) for body in op.bodies]
+        found = [
+            NOTHING.union(*(results[i] for results in inside if i < len(results))) if inside else before
+            for i in range(len(op.results))
+        ]
+        path = op.origin.value
+        if path is not None and op.results:
+            if path not in self.order:
+                self.order[path] = len(self.order)
+                self.parents[path] = (found[0] if inside else before) - {path}
+                self.spots[path] = spot_of(op.origin)
+            found[0] = frozenset((path,))
+        return found
+
+
+def spot_of(origin: Origin) -> Spot:
+    """The place in the model that an origin tells."""
+    return origin.source, origin.scope
