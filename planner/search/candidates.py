@@ -105,16 +105,17 @@ def candidates(plan: Plan, workload: Workload, machine: Machine, listed: Sequenc
     made = []
     for index, (mesh, remat) in enumerate(places):
         own = replace(plan, mesh=mesh, remat=remat)
-        sizes = [size or 1 for size in mesh.sizes.values()]
+        sizes = {name: size or 1 for name, size in mesh.sizes.items()}
+        pins = pinned(own, workload.tensors_under(remat)).shardings if plan.rules else {}
         made.append(
             Candidate(
                 index=index,
                 plan=own,
                 policy=policies.index(remat),
-                pins=pinned(own, workload.tensors_under(remat)).shardings if plan.rules else {},
+                pins=pins,
                 returned=returned,
-                floor_s=products.seconds(sizes, machine.chip),
-                least_argument_bytes=least_argument_bytes(workload.tensors, sizes),
+                floor_s=products.seconds(list(sizes.values()), machine.chip),
+                least_argument_bytes=least_argument_bytes(workload.tensors, sizes, pins),
             )
         )
     return Candidates(listed=tuple(made), even_s=products.even_seconds(machine.num_devices, machine.chip))

@@ -12,7 +12,7 @@ from itertools import product
 from ...dsl.tensors import Tensor
 from ..chip import Chip, Precision
 from ..estimate.roofline import NUMPY_NAMES, matrix_flops, product_precision
-from ..graph import Graph, Op
+from ..graph import Graph, Op, Sharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,17 @@ class Products:
         return total_s
 
 
-def least_argument_bytes(tensors: Sequence[Tensor], sizes: Sequence[int]) -> int:
-    """Bytes of one device that the step's arguments take at least."""
-    axes = tuple(sorted(sizes))
-    arguments = (tensor for tensor in tensors if tensor.role == "argument")
-    return sum(-(-t.num_bytes // most_ways(tuple(sorted(t.shape)), axes)) for t in arguments)
+def least_argument_bytes(tensors: Sequence[Tensor], sizes: Mapping[str, int], pins: Mapping[str, Sharding]) -> int:
+    """Bytes of one device that the step's arguments take at least on a mesh; those in ``pins`` lie as they say."""
+    axes = tuple(sorted(sizes.values()))
+    total = 0
+    for tensor in tensors:
+        if tensor.role == "argument":
+            pinned = pins.get(tensor.path)
+            shape = tuple(sorted(tensor.shape))
+            ways = most_ways(shape, axes) if pinned is None else math.prod(sizes[a] for dim in pinned for a in dim)
+            total += -(-tensor.num_bytes // ways)
+    return total
 
 
 @cache
