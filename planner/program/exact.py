@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ...dsl.plan import Mesh
 from ..estimate.device_program import DeviceProgram, device_program
@@ -18,11 +20,22 @@ from .wiring import Wiring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """What a cluster of nodes takes beyond their costs. ``read`` has the nodes that it is handed values by, each with
+    those of its choices that hand on the same.
+    """
+
+    nodes: tuple[int, ...]
+    read: Mapping[int, frozenset[int]]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exact:
-    """A solution's estimate. ``missed_s`` is what clusters of nodes take beyond their costs, each with its nodes."""
+    """A solution's estimate, and what clusters of nodes miss."""
 
     estimate: Estimate
-    missed_s: tuple[tuple[tuple[int, ...], float], ...]
+    missed: tuple[Missed, ...]
 
 
 def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) -> Exact:
@@ -43,8 +56,20 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
         took[clusters.of(collective.origin)] += collective.total_s
     for node, seconds in _promised(wiring, choices):
         took[clusters.root(node)] -= seconds
-    members = clusters.members()
-    return Exact(estimate=found, missed_s=tuple((members.get(root, ()), s) for root, s in took.items()))
+    nodes, read = clusters.members(), _read(wiring, choices, clusters)
+    missed = (Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s) for root, s in took.items())
+    return Exact(estimate=found, missed=tuple(missed))
+
+
+def _read(wiring: Wiring, choices: Sequence[int], clusters: _Clusters) -> dict[int, dict[int, frozenset[int]]]:
+    """The nodes that hand values to each cluster, with the choices that hand on the same: they take as long for all."""
+    found: dict[int, dict[int, frozenset[int]]] = defaultdict(dict)
+    for ends, table in wiring.tables.items():
+        own = found[clusters.root(wiring.reader(ends))]
+        for node, rows in zip(ends, (table, table.T), strict=True):
+            same = frozenset(np.flatnonzero((rows == rows[choices[node]]).all(axis=1)).tolist())
+            own[node] = own.get(node, same) & same
+    return found
 
 
 def _promised(wiring: Wiring, choices: Sequence[int]) -> Iterator[tuple[int, float]]:

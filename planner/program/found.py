@@ -16,14 +16,16 @@ class Found:
     """What was found. ``layouts`` are those of every named value (None: none were found).
 
     ``objective_s`` is the exact price of the layouts, ``bound_s`` what no layouts of the program take less than at the
-    costs that exact prices led to, ``floor_s`` the same at the costs of kernels alone. ``peak_bytes`` is a device's
-    memory; where nothing fits, the least that was seen. ``rounds`` is how often the program was solved.
+    costs that exact prices led to, ``floor_s`` the same at the costs of kernels alone; both allow for ``credit_s``,
+    the most that a solution took less than its costs. ``peak_bytes`` is a device's memory; where nothing fits, the
+    least that was seen. ``rounds`` is how often the program was solved.
     """
 
     status: Status
     objective_s: float
     bound_s: float
     floor_s: float = 0.0
+    credit_s: float = 0.0
     peak_bytes: int = 0
     layouts: Mapping[str, Sharding] | None = None
     rounds: int = 0

@@ -54,7 +54,9 @@ def fused(own: Graph, part: Part, pieces: Mapping[int, Piece], form_of: Mapping[
     else:
         kernel = Kernel(ops=tuple(range(len(own.ops))), reads=own.arguments, writes=own.results)
         program = Program(graph=local, kernels=(kernel,))
-    works = {k.ops: scaled(program.graph, k, lambda v: form_of.get(v, -1 - v)) for k in program.kernels}
+    counted = (scaled(program.graph, k, lambda v: form_of.get(v, -1 - v)) for k in program.kernels)
+    # A single operation may be fused with what comes before it, which takes less for some.
+    works = {work.kernel.ops: replace(work, single=False) for work in counted}
     needed = frozenset[int]().union(*(work.values for work in works.values()))
     return Fused(
         program=program,

@@ -26,6 +26,7 @@ from ..topology import Machine
 from .costs import Pricing
 from .found import Found
 from .known import Known
+from .learnt import Learnt, company
 from .reshards import Reshards
 from .rounds import PER_S, Rounds
 from .strategies import Strategies
@@ -58,22 +59,33 @@ class Program:
         """The layouts that take least and fit, found in the time; nothing above ``cutoff_s`` is looked for."""
         return Rounds(self, time.monotonic() + time_limit_s, seed, stop, cutoff_s).run()
 
-    def problem(self, limit_bytes: int | None, extra_s: Sequence[NDArray[np.float64]]) -> Problem:
+    def problem(self, limit_bytes: int | None, learnt: Learnt, *, guess: bool) -> Problem:
         """The program as the solver reads it, its costs in picoseconds; without a limit memory is not counted.
 
-        ``extra_s`` is added to the costs of each node. Of nodes that share a decision the first stands for all.
+        What was learnt is added to the costs: as a ``guess`` to every choice that had a part in it, or exactly, by
+        nodes of its own after the others. Of nodes that share a decision the first stands for all.
         """
         kept = self.deciders
-        costs, tables = self._costs(extra_s), self._tables()
-        one_s = [np.rint(costs[number] * PER_S) for number in kept]
-        several = [np.rint(table * PER_S) for table in tables.values()]
+        costs, tables = self._costs(learnt.guess_s if guess else None), self._tables()
+        for node, choices, missed_s in () if guess else learnt.alone():
+            costs[node] = costs[node] + missed_s * np.isin(np.arange(len(costs[node])), choices)
+        one_s = [costs[number] for number in kept]
         place = np.zeros(len(self.leader), np.int64)
         place[kept] = np.arange(len(kept))
+        ends = [(int(place[a]), int(place[b])) for a, b in tables]
+        several = list(tables.values())
+        for together, missed_s in () if guess else learnt.several():
+            own, with_each = company(together, missed_s, {n: len(costs[n]) for n, _ in together})
+            ends += [(int(place[node]), len(one_s)) for node in with_each]
+            several += with_each.values()
+            one_s.append(own)
+        one_s = [np.rint(each * PER_S) for each in one_s]
+        several = [np.rint(each * PER_S) for each in several]
         plain = assemble(
             name="program",
             choice_start=starts(np.array([len(each) for each in one_s], np.int64)),
             costs=np.concatenate([np.zeros(0), *one_s]),
-            ends=place[np.array(list(tables), np.int64).reshape(-1, 2)],
+            ends=np.array(ends, np.int64).reshape(-1, 2),
             table_start=starts(np.array([table.size for table in several], np.int64)),
             tables=np.concatenate([np.zeros(0), *map(np.ravel, several)]),
             resources=(),
@@ -88,14 +100,14 @@ class Program:
     def choices(self, decided: NDArray[np.int64]) -> list[int]:
         """The choice of every node, from those of the nodes that decide."""
         found = np.zeros(len(self.leader), np.int64)
-        found[self.deciders] = decided
+        found[self.deciders] = decided[: len(self.deciders)]
         return [int(choice) for choice in found[self.leader]]
 
-    def _costs(self, extra_s: Sequence[NDArray[np.float64]]) -> dict[int, NDArray[np.float64]]:
+    def _costs(self, extra_s: Sequence[NDArray[np.float64]] | None) -> dict[int, NDArray[np.float64]]:
         found: dict[int, NDArray[np.float64]] = {}
-        for number, (node, extra) in enumerate(zip(self.wiring.nodes, extra_s, strict=True)):
-            leader = int(self.leader[number])
-            found[leader] = found[leader] + node.costs + extra if leader in found else node.costs + extra
+        for number, node in enumerate(self.wiring.nodes):
+            leader, own = int(self.leader[number]), node.costs if extra_s is None else node.costs + extra_s[number]
+            found[leader] = found[leader] + own if leader in found else own
         for (a, b), table in self.wiring.tables.items():
             if self.leader[a] == self.leader[b]:
                 found[int(self.leader[a])] = found[int(self.leader[a])] + np.diagonal(table)

@@ -14,6 +14,7 @@ from ..solver.solution import Solution
 from ..solver.solve import solve
 from .exact import Exact, exact
 from .found import Found, Status
+from .learnt import Learnt
 from .named import named_layouts
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ PER_S = 1e12
 """The program's costs are whole picoseconds: then a proof of optimality is exact."""
 
 ROUNDS = 10
+PROOFS = 100
 ENOUGH = 1e-3
+LEAST = 1e-5
+"""What part of a step something that was missed has to be to be learnt exactly."""
 CLOSE = 0.01
 DOUBT = 1.1
 """How far beyond a limit the program has to be infeasible: it counts fused kernels as the whole step has them."""
@@ -31,17 +35,28 @@ Choices = list[int]
 
 
 class Rounds:
-    """The solutions of a program so far. ``extra_s`` is what was learnt of each choice beyond its cost.
+    """The solutions of a program so far, and what they taught.
 
     ``limit_bytes`` is what the rows of the program are held to now (None: no rows). The program counts less than the
     exact price does, so where a solution does not fit that is lowered by as much; ``too_low`` is known to allow none.
+    ``credit_s`` is the most that a solution took less than its costs in some places: others may as well, so it counts
+    against the bound.
     """
 
     def __init__(self, program: Program, deadline: float, seed: int, stop: Callable[[], bool] | None, cutoff_s: float):
         self.program = program
-        self.deadline, self.seed, self.stop, self.cutoff_s = deadline, seed, stop, cutoff_s
-        self.extra_s = [np.zeros(len(node.costs)) for node in program.wiring.nodes]
+        self.begun, self.deadline, self.seed, self.stop, self.cutoff_s = (
+            time.monotonic(),
+            deadline,
+            seed,
+            stop,
+            cutoff_s,
+        )
+        self.learnt = Learnt(
+            leader=program.leader, guess_s=[np.zeros(len(node.costs)) for node in program.wiring.nodes]
+        )
         self.best: tuple[Exact, Choices] | None = None
+        self.credit_s = 0.0
         self.bound_s = 0.0
         self.floor_s = 0.0
         self.count = 0
@@ -51,36 +66,71 @@ class Rounds:
         self.infeasible = False
 
     def run(self) -> Found:
-        """Solves without a limit on memory; if what is found does not fit, with it, lowered by what it missed."""
+        """Solves without a limit on memory; if what is found does not fit, with it, lowered by what it missed.
+
+        Solutions are looked for by guesses of what others miss; then what is known exactly proves how good they are.
+        """
         prepare(self.stop)
         for _ in range(ROUNDS):
-            solution = self._solved()
+            solution = self._solved(guess=True)
             if solution.choices is None:
                 if self._ended() or not self._raise_limit(solution):
                     break
                 continue
-            if self.bound_s > self.cutoff_s:
+            if self.floor_s > self.cutoff_s:
                 break
-            promised_s = solution.cost / PER_S
-            choices = self.program.choices(solution.choices)
-            took = exact(self.program.wiring, choices, self.program.mesh, self.program.machine)
+            took = self._priced(solution)
             fits = self._fits(took, solution)
-            if fits and (self.best is None or took.estimate.step_time_s < self.best[0].estimate.step_time_s):
-                self.best = (took, choices)
-            if self._ended() or (fits and self._agrees(took, promised_s)):
+            if self._ended() or (fits and took.estimate.step_time_s <= solution.cost / PER_S * (1 + ENOUGH)):
                 break
-            self._learn(took, choices)
+        if self.best is not None:
+            self._prove()
         return self._answer()
 
-    def _solved(self) -> Solution:
+    def _prove(self) -> None:
+        """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt.
+
+        It takes no longer than the solutions were looked for, or a second.
+        """
+        now = time.monotonic()
+        self.deadline = min(self.deadline, now + max(now - self.begun, 1.0))
+        self.limit_bytes = self.program.limit_bytes if self.limit_bytes is not None else None
+        for _ in range(PROOFS):
+            if self._ended():
+                return
+            solution = self._solved(guess=False)
+            self.bound_s = max(self.bound_s, solution.bound / PER_S)
+            proven = self.bound_s - self.credit_s >= self.best[0].estimate.step_time_s * (1 - ENOUGH)
+            if proven or solution.choices is None:
+                return
+            known = len(self.learnt.missed_s)
+            self._fits(self._priced(solution), solution)
+            if len(self.learnt.missed_s) == known:
+                return
+
+    def _solved(self, *, guess: bool) -> Solution:
         left = max(self.deadline - time.monotonic(), 0.1)
-        problem = self.program.problem(self.limit_bytes, self.extra_s)
+        problem = self.program.problem(self.limit_bytes, self.learnt, guess=guess)
         found = solve(problem, time_limit_s=left, seed=self.seed, stop=self.stop)
         self.count += 1
-        if self.limit_bytes in (None, self.program.limit_bytes) and found.choices is not None:
-            self.bound_s = found.bound / PER_S
-            self.floor_s = self.floor_s or self.bound_s
+        if self.limit_bytes in (None, self.program.limit_bytes) and not self.floor_s and found.choices is not None:
+            self.floor_s = self.bound_s = found.bound / PER_S
         return found
+
+    def _priced(self, solution: Solution) -> Exact:
+        """The exact price of a solution, which is learnt from, and kept if it is the best that fits."""
+        program = self.program
+        choices = program.choices(solution.choices)
+        took = exact(program.wiring, choices, program.mesh, program.machine)
+        costs = [node.costs for node in program.wiring.nodes]
+        self.learnt.learn(took.missed, choices, costs, LEAST * took.estimate.step_time_s)
+        self.credit_s = max(self.credit_s, -sum(min(each.seconds, 0.0) for each in took.missed))
+        seconds, limit = took.estimate.step_time_s, program.limit_bytes
+        if (limit is None or took.estimate.peak_bytes <= limit) and (
+            self.best is None or seconds < self.best[0].estimate.step_time_s
+        ):
+            self.best = (took, choices)
+        return took
 
     def _fits(self, took: Exact, solution: Solution) -> bool:
         """Whether a solution fits; if not, the limit that the next is solved with."""
@@ -108,19 +158,6 @@ class Rounds:
         self.limit_bytes = (self.limit_bytes + limit) // 2
         return self.limit_bytes - self.too_low > limit * CLOSE
 
-    def _agrees(self, took: Exact, promised_s: float) -> bool:
-        return took.estimate.step_time_s <= promised_s * (1 + ENOUGH)
-
-    def _learn(self, took: Exact, choices: Choices) -> None:
-        """Adds what a cluster of nodes takes beyond their costs to the choices that were made, by their shares."""
-        nodes = self.program.wiring.nodes
-        for members, missed_s in took.missed_s:
-            if missed_s <= 0:
-                continue
-            costs = np.array([nodes[n].costs[choices[n]] for n in members]) + 1e-12
-            for number, share in zip(members, costs / costs.sum(), strict=True):
-                self.extra_s[number][choices[number]] += share * missed_s
-
     def _ended(self) -> bool:
         return time.monotonic() > self.deadline or (self.stop is not None and self.stop())
 
@@ -128,15 +165,23 @@ class Rounds:
         if self.best is None:
             status: Status = "infeasible" if self.infeasible else "unknown"
             least = self.least_bytes or 0
-            return Found(status=status, objective_s=math.inf, bound_s=self.bound_s, peak_bytes=least, rounds=self.count)
+            return Found(
+                status=status,
+                objective_s=math.inf,
+                bound_s=self.bound_s,
+                floor_s=self.floor_s,
+                peak_bytes=least,
+                rounds=self.count,
+            )
         took, choices = self.best
         objective_s = took.estimate.step_time_s
-        bound_s = min(self.bound_s, objective_s)
+        bound_s = max(self.bound_s - self.credit_s, 0.0)
         return Found(
             status="optimal" if bound_s >= objective_s * (1 - ENOUGH) else "feasible",
             objective_s=objective_s,
             bound_s=bound_s,
-            floor_s=min(self.floor_s, bound_s),
+            floor_s=max(self.floor_s - self.credit_s, 0.0),
+            credit_s=self.credit_s,
             peak_bytes=took.estimate.peak_bytes,
             layouts=named_layouts(self.program.wiring, choices),
             rounds=self.count,

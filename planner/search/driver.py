@@ -127,6 +127,7 @@ class Driver:
         self._simple: list[Tried] = []
         self._num_ops = 0
         self._writing_s = 0.0  # what it took to write and price one plan
+        self._credit_s = 0.0
 
     def run(self) -> list[Tried]:
         """Searches; the candidates in their order, with what was learnt of them."""
@@ -267,7 +268,7 @@ class Driver:
             limit_bytes=None if limit is None else limit - lowered_bytes,
             time_limit_s=time_limit_s,
             seed=self._settings.seed,
-            cutoff_s=one.cutoff_s if not lowered_bytes else math.inf,
+            cutoff_s=one.cutoff_s + self._credit_s if not lowered_bytes else math.inf,
         )
 
     def _land(self, one: Tried, future: Future[Found], clock: Clock) -> None:
@@ -278,8 +279,12 @@ class Driver:
             one.why = "the time was over"
             return
         # What is not to be had below a cutoff may be had above it.
-        bounds_s = [math.inf] * 3 if found.status == "infeasible" else [found.bound_s, found.floor_s, 0.0]
-        one.floor_s = max(one.candidate.floor_s, min(bounds_s[1 if self._doubts < 2 else 2], one.cutoff_s))
+        self._credit_s = max(self._credit_s, found.credit_s)
+        less_s = 0.0 if found.layouts else self._credit_s  # what was not priced may take less, as others did
+        bounds_s = [found.bound_s - less_s, found.floor_s - less_s, 0.0]
+        if found.status == "infeasible":
+            bounds_s = [math.inf] * 3
+        one.floor_s = max(one.candidate.floor_s, min(bounds_s[max(self._doubts, 1)], one.cutoff_s))
         one.bound_s = max(one.bound_s, min(bounds_s[self._doubts], one.cutoff_s))
         if found.layouts and found.objective_s < one.objective_s:
             one.objective_s, one.layouts = found.objective_s, found.layouts

@@ -40,13 +40,15 @@ class Task:
 class Found:
     """What a program's solver answers. ``layouts`` are those of every named value, empty where none were found.
 
-    ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone.
+    ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone. ``credit_s`` is the most that a
+    solution was seen to take less than its costs; where nothing was priced it is not in the bounds.
     """
 
     status: Status
     objective_s: float
     bound_s: float
     floor_s: float = 0.0
+    credit_s: float = 0.0
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
 
 
@@ -81,5 +83,6 @@ class Solver:
             objective_s=found.objective_s,
             bound_s=found.bound_s,
             floor_s=found.floor_s,
+            credit_s=found.credit_s,
             layouts=layouts,
         )

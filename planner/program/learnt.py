@@ -1,0 +1,87 @@
+"""What exact prices taught of a program: what choices take together beyond their costs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..solver.problem import FORBIDDEN
+from .exact import Missed
+
+Together = tuple[tuple[int, tuple[int, ...]], ...]
+"""Nodes that decide, each with some of its choices."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Learnt:
+    """``missed_s`` is what some choices take together beyond their costs, exactly, where it is more.
+
+    ``guess_s`` has for each node the same shared out among its choices: a guess of what they take in other company.
+    """
+
+    leader: NDArray[np.int64]
+    guess_s: list[NDArray[np.float64]]
+    missed_s: dict[Together, float] = field(default_factory=dict)
+
+    def learn(
+        self,
+        clusters: Sequence[Missed],
+        choices: Sequence[int],
+        costs: Sequence[NDArray[np.float64]],
+        least_s: float,
+    ) -> bool:
+        """Takes in what clusters of nodes missed, each at least ``least_s``; whether anything is new."""
+        found: dict[Together, float] = defaultdict(float)
+        for each in clusters:
+            found[self._together(each, choices)] += each.seconds
+            if each.seconds > 0:
+                self._guess(each.nodes, each.seconds, choices, costs)
+        new = False
+        for together, missed_s in found.items():
+            if together and missed_s >= least_s and together not in self.missed_s:
+                self.missed_s[together] = missed_s
+                new = True
+        return new
+
+    def _together(self, missed: Missed, choices: Sequence[int]) -> Together:
+        allowed = {int(self.leader[node]): frozenset((choices[node],)) for node in missed.nodes}
+        for node, same in missed.read.items():
+            decider = int(self.leader[node])
+            allowed[decider] = allowed.get(decider, same) & same
+        return tuple(sorted((node, tuple(sorted(each))) for node, each in allowed.items()))
+
+    def _guess(
+        self, members: Sequence[int], missed_s: float, choices: Sequence[int], costs: Sequence[NDArray[np.float64]]
+    ) -> None:
+        own = np.array([costs[member][choices[member]] for member in members]) + 1e-12
+        for member, share in zip(members, own / own.sum(), strict=True):
+            self.guess_s[member][choices[member]] += share * missed_s
+
+    def alone(self) -> list[tuple[int, tuple[int, ...], float]]:
+        """What choices of a node take beyond their cost, whatever the others choose: node, choices, seconds."""
+        return [(*together[0], missed_s) for together, missed_s in self.missed_s.items() if len(together) == 1]
+
+    def several(self) -> list[tuple[Together, float]]:
+        """What several nodes take together."""
+        return [(together, missed_s) for together, missed_s in self.missed_s.items() if len(together) > 1]
+
+
+def company(
+    together: Together, missed_s: float, counts: Mapping[int, int]
+) -> tuple[NDArray[np.float64], dict[int, NDArray[np.float64]]]:
+    """A node that takes ``missed_s`` if all of some nodes choose as said, and nothing else: its costs, and the table of
+    each of those nodes, of ``counts`` choices, with it.
+
+    Its first choice is to pay, and each other one to say which node chooses otherwise.
+    """
+    costs = np.zeros(len(together) + 1)
+    costs[0] = missed_s
+    tables = {}
+    for position, (node, choices) in enumerate(together):
+        tables[node] = np.zeros((counts[node], len(costs)))
+        tables[node][list(choices), position + 1] = FORBIDDEN
+    return costs, tables
