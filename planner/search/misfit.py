@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ...dsl.errors import PlanError
 from ...dsl.plan import Auto, Mesh, Plan, Remat, Rule, Topology
+from ..estimate.limit import memory_limit
 from ..explain.rows import binary
 from ..topology import physical, problems
 from .candidates import NO_REMAT, policy_name
@@ -14,8 +15,9 @@ from .progress import Clock
 from .question import Means, Question, answer
 from .result import Misfit, PricedPlan, Remedy
 
-SHRINKING = 8  # searches for the least peak
+SHRINKING = 6  # searches for the least peak
 CLOSE_PEAK = 0.02
+LEAST_SHARE = 0.4  # of the time for the least peak; the changes share the rest
 LARGEST = 8  # tensors shown
 FEW_MESHES = 4  # looked at for each change
 MAX_PINS = 6  # given up one at a time
@@ -24,15 +26,30 @@ LARGER = (2, 4, 8)  # times as many chips
 
 def misfit(question: Question, limit_bytes: int, limit_of: str, means: Means, clock: Clock) -> Misfit:
     """Why no plan of a question fits. Every figure is of a plan that was written and priced; time ends the list."""
-    least = _least(question, limit_bytes, means, clock.part(0.5))
+    least = _least(question, limit_bytes, means, clock.part(LEAST_SHARE))
+    return _said(question, limit_bytes, limit_of, least, _remedies(question, least, means, clock))
+
+
+def of_plan(question: Question, plan: PricedPlan, best: PricedPlan | None) -> Misfit:
+    """Why a plan that leaves nothing open does not fit; ``best`` is the one without its pins."""
+    limit_bytes, limit_of = memory_limit(question.machine, question.plan.limits.hbm_bytes)
+    remedies = [_remedy(_more_memory(question, plan.peak_bytes), plan)]
+    remedies += [_remedy("give up all that the plan says", best)] if best is not None else []
+    return _said(question, limit_bytes or 0, limit_of, plan, remedies)
+
+
+def _said(
+    question: Question, limit_bytes: int, limit_of: str, least: PricedPlan | None, remedies: Iterable[Remedy]
+) -> Misfit:
     tensors = least.estimate.memory.tensors if least else ()
-    remedies = list(_remedies(question, least, means, clock))
     return Misfit(
         limit_bytes=limit_bytes,
         limit_of=limit_of,
         least_bytes=least.peak_bytes if least else None,
+        bytes_by_kind=dict(least.estimate.bytes_by_kind) if least else {},
         tensors=tuple((live.name, live.num_bytes) for live in tensors[:LARGEST]),
         remedies=tuple(remedies),
+        marks_blocks=question.workload.remat_policies != (NO_REMAT,),
     )
 
 
@@ -64,12 +81,15 @@ def _first(
 
 
 def _remedies(question: Question, least: PricedPlan | None, means: Means, clock: Clock) -> Iterator[Remedy]:
+    """The changes that were found to help; each gets its share of the time."""
     if least is not None:
-        yield _remedy(f"give a device {binary(least.peak_bytes)} of memory ({least.peak_bytes:,} bytes)", least)
-    for change, other in _changes(question):
+        yield _remedy(_more_memory(question, least.peak_bytes), least)
+    changes = list(_changes(question))
+    for number, (change, other) in enumerate(changes):
         if clock.over:
             return
-        found = _first(other, other.limit_bytes, means, clock, f"trying to {change}")
+        share = clock.part(1 / (len(changes) - number + 1))
+        found = _first(other, other.limit_bytes, means, share, f"trying to {change}")
         if found is not None:
             yield _remedy(change, found)
     for change, other in _more_chips(question):
@@ -82,15 +102,21 @@ def _remedies(question: Question, least: PricedPlan | None, means: Means, clock:
 
 
 def _remedy(change: str, found: PricedPlan) -> Remedy:
-    return Remedy(change=change, step_time_s=found.step_time_s, peak_bytes=found.peak_bytes)
+    return Remedy(change=change, plan=found.plan, step_time_s=found.step_time_s, peak_bytes=found.peak_bytes)
+
+
+def _more_memory(question: Question, num_bytes: int) -> str:
+    topology, has = question.machine.topology, question.machine.hbm_bytes
+    said = f"give a device {binary(num_bytes)} of memory ({num_bytes:,} bytes)"
+    return said if has is None or num_bytes <= has else f"{said}: more than {topology.kind} has, which is {binary(has)}"
 
 
 def _changes(question: Question) -> Iterator[tuple[str, Question]]:
     """The same question with another remat policy, or without one of the pins."""
     plan = question.plan
-    given = policy_name(plan.remat)
-    if question.workload.remat_policies != (NO_REMAT,) and given not in ("auto", NO_REMAT):
-        yield f"let the planner choose the remat policy ('remat: auto', not {given})", _asking(question, remat=None)
+    if plan.remat is not None and plan.remat.policy != "auto" and question.workload.remat_policies != (NO_REMAT,):
+        said = f"let the planner choose the remat policy ('remat: auto', not {policy_name(plan.remat)})"
+        yield said, _asking(question, remat=None)
     pinned = [rule for rule in plan.rules if not isinstance(rule.assignment, Auto)]
     for rule in pinned[:MAX_PINS]:
         yield f"give up the pin '{rule.pattern}'", _asking(question, rules=_without(plan, rule))

@@ -42,11 +42,12 @@ def notes(result: SearchResult) -> Iterator[str]:
 
 
 def misfit_text(misfit: Misfit) -> str:
-    """Why nothing fits, in a sentence."""
+    """Why nothing fits, in a few sentences."""
     limit = f"The limit is {binary(misfit.limit_bytes)} ({misfit.limit_bytes:,} bytes, of {misfit.limit_of})"
     if misfit.least_bytes is None:
         return f"{limit}; no plan was found beyond it either in the time left."
-    return f"{limit}; the least that a plan was found to need is {misfit.missing_bytes:,} bytes more."
+    marks = "" if misfit.marks_blocks else " The step marks no blocks that may be computed again (meshwright.remat)."
+    return f"{limit}; the least that a plan was found to need is {misfit.missing_bytes:,} bytes more.{marks}"
 
 
 def tables(result: SearchResult) -> list[Rows]:
@@ -57,7 +58,7 @@ def tables(result: SearchResult) -> list[Rows]:
         _plans("Memory against time", result.frontier),
     ]
     if result.misfit is not None:
-        made += [_largest(result.misfit), _remedies(result.misfit)]
+        made += [_kinds(result.misfit), _largest(result.misfit), _remedies(result.misfit)]
     return [table for table in made if table.rows]
 
 
@@ -95,6 +96,13 @@ def _mesh(one: PricedPlan) -> str:
     return " ".join(f"{name}={size}" for name, size in one.plan.mesh.sizes.items()) + remat
 
 
+def _kinds(misfit: Misfit) -> Rows:
+    by_size = sorted(misfit.bytes_by_kind.items(), key=lambda item: -item[1])
+    rows = ((kind, binary(num_bytes), share(num_bytes, misfit.least_bytes)) for kind, num_bytes in by_size)
+    title = "What the plan that needs least takes of a device, predicted"
+    return Rows(title=title, headers=("what", "a device", "of it"), rows=first(rows))
+
+
 def _largest(misfit: Misfit) -> Rows:
     rows = ((path, binary(num_bytes), f"{num_bytes:,}") for path, num_bytes in misfit.tensors)
     return Rows(title="The largest tensors of that plan", headers=("tensor", "a device", "bytes"), rows=first(rows))
@@ -102,4 +110,4 @@ def _largest(misfit: Misfit) -> Rows:
 
 def _remedies(misfit: Misfit) -> Rows:
     rows = ((r.change, duration(r.step_time_s), binary(r.peak_bytes)) for r in misfit.remedies)
-    return Rows(title="What makes it fit", headers=("change", "a step", "a device"), rows=first(rows))
+    return Rows(title="What makes it fit, each tried", headers=("change", "a step", "a device"), rows=first(rows))

@@ -78,30 +78,35 @@ class MeshCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """A change that makes a step fit: what to change, what a step then takes and needs."""
+    """A change that makes a step fit: what to change, the plan that was found so, what a step then takes and needs."""
 
     change: str
+    plan: Plan = field(repr=False)
     step_time_s: float
     peak_bytes: int
 
     def as_json(self) -> dict[str, Any]:
         """As plain JSON values."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        figures = {"step_time_s": self.step_time_s, "peak_bytes": self.peak_bytes}
+        return {"change": self.change, **figures, "plan": dumps(self.plan)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
     """Why no plan fits. ``least_bytes`` is the least peak of a plan that was found, over whatever limit.
 
-    ``tensors`` are the largest at that peak, with a device's bytes; ``remedies`` the changes that were found to help,
-    the smallest first.
+    ``bytes_by_kind`` is what it is made of, ``tensors`` are the largest at that peak, with a device's bytes;
+    ``remedies`` the changes that were found to help, the smallest first. ``marks_blocks`` says whether the step marks
+    blocks that may be computed again.
     """
 
     limit_bytes: int
     limit_of: str
     least_bytes: int | None
+    bytes_by_kind: Mapping[str, int] = field(default_factory=dict)
     tensors: tuple[tuple[str, int], ...] = ()
     remedies: tuple[Remedy, ...] = ()
+    marks_blocks: bool = True
 
     @property
     def missing_bytes(self) -> int | None:
@@ -115,6 +120,8 @@ class Misfit:
             "limit_of": self.limit_of,
             "least_bytes": self.least_bytes,
             "missing_bytes": self.missing_bytes,
+            "bytes_by_kind": dict(self.bytes_by_kind),
+            "marks_blocks": self.marks_blocks,
             "tensors": [{"path": path, "bytes": num_bytes} for path, num_bytes in self.tensors],
             "remedies": [remedy.as_json() for remedy in self.remedies],
         }

@@ -12,7 +12,7 @@ from ..estimate.figures import Estimate
 from ..estimate.limit import memory_limit
 from .candidates import NO_REMAT
 from .driver import Minimise, Tried
-from .misfit import misfit
+from .misfit import misfit, of_plan
 from .others import alternatives, frontier
 from .pins import pinned, pins
 from .pool import Pool, Processes
@@ -160,6 +160,7 @@ def _compared(question: Question, stamp: Stamp, means: Means, clock: Clock, free
     fits = question.limit_bytes is None or estimate.peak_bytes <= question.limit_bytes
     bound_s = min(found.bound_s, estimate.step_time_s)
     status: Status = status_of(estimate.step_time_s, bound_s) if fits else "infeasible"
+    optimum = _result(asked, found, found.best, stamp, clock) if found.best else None
     return SearchResult(
         plan=_stamped(question, plan, estimate, bound_s, status, stamp),
         status=status,
@@ -168,7 +169,8 @@ def _compared(question: Question, stamp: Stamp, means: Means, clock: Clock, free
         tried_bound_s=min(found.tried_bound_s, estimate.step_time_s),
         candidates=tuple(_row(one) for one in found.tried),
         meshes=_count(found),
-        optimum=_result(asked, found, found.best, stamp, clock) if found.best else None,
+        optimum=optimum,
+        misfit=None if fits else of_plan(asked, PricedPlan(plan=plan, estimate=estimate), found.best),
         interrupted=clock.stopped,
         search_s=round(clock.elapsed_s, 3),
     )
