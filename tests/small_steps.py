@@ -31,26 +31,39 @@ def trained(loss: Callable[..., jax.Array], params: Any, *batch: Any, momentum: 
     return (heavy_step, (params, params, *batch)) if momentum else (step, (params, *batch))
 
 
-def mlp(tokens: int = 4096, width: int = 1024, hidden: int = 4096, layers: int = 2, momentum: bool = False) -> Pair:
+def mlp(
+    tokens: int = 4096,
+    width: int = 1024,
+    hidden: int = 4096,
+    layers: int = 2,
+    momentum: bool = False,
+    dtype: Any = jnp.float32,
+) -> Pair:
     def loss(params: Any, x: Any) -> jax.Array:
         for layer in params:
             x = x + jax.nn.relu(x @ layer["wi"]) @ layer["wo"]
         return jnp.mean(x**2)
 
-    params = [{"wi": shape(width, hidden), "wo": shape(hidden, width)} for _ in range(layers)]
-    return trained(loss, params, shape(tokens, width), momentum=momentum)
+    own = {"wi": shape(width, hidden, dtype=dtype), "wo": shape(hidden, width, dtype=dtype)}
+    return trained(loss, [own] * layers, shape(tokens, width, dtype=dtype), momentum=momentum)
+
+
+def attend(own: Any, x: Any) -> jax.Array:
+    q, k, v = (jnp.einsum("btd,dhk->bthk", x, own[name]) for name in "qkv")
+    scores = jax.nn.softmax(jnp.einsum("bthk,bshk->bhts", q, k) * 0.1)
+    return x + jnp.einsum("bthk,hkd->btd", jnp.einsum("bhts,bshk->bthk", scores, v), own["o"])
+
+
+def attention_weights(width: int, heads: int) -> dict[str, jax.ShapeDtypeStruct]:
+    own = width // heads
+    return {name: shape(width, heads, own) for name in "qkv"} | {"o": shape(heads, own, width)}
 
 
 def attention(batch: int = 8, length: int = 512, width: int = 1024, heads: int = 8) -> Pair:
     def loss(params: Any, x: Any) -> jax.Array:
-        q, k, v = (jnp.einsum("btd,dhk->bthk", x, params[name]) for name in "qkv")
-        scores = jax.nn.softmax(jnp.einsum("bthk,bshk->bhts", q, k) * 0.1)
-        out = jnp.einsum("bthk,hkd->btd", jnp.einsum("bhts,bshk->bthk", scores, v), params["o"])
-        return jnp.mean((x + out) ** 2)
+        return jnp.mean(attend(params, x) ** 2)
 
-    own = width // heads
-    params = {name: shape(width, heads, own) for name in "qkv"} | {"o": shape(heads, own, width)}
-    return trained(loss, params, shape(batch, length, width))
+    return trained(loss, attention_weights(width, heads), shape(batch, length, width))
 
 
 def experts(
@@ -60,21 +73,26 @@ def experts(
     hidden: int = 2048,
     count: int = 8,
     capacity: int = 128,
-    momentum: bool = False,
+    top: int = 1,
+    heads: int = 0,
 ) -> Pair:
-    """A layer of experts, each token to one, as einsums over one-hot masks."""
+    """A layer of experts, each token to the ``top`` of them, as einsums over one-hot masks; behind attention of so many
+    heads, if any.
+    """
 
     def loss(params: Any, x: Any) -> jax.Array:
+        x = attend(params["attention"], x) if heads else x
         gates = jax.nn.softmax(jnp.einsum("gsm,me->gse", x, params["router"]))
-        chosen = jax.nn.one_hot(jnp.argmax(gates, -1), count)
+        chosen = sum(jax.nn.one_hot(jax.lax.top_k(gates, top)[1][..., k], count) for k in range(top))
         place = (jnp.cumsum(chosen, axis=1) - 1) * chosen
-        mask = jax.nn.one_hot(jnp.sum(place, -1).astype(jnp.int32), capacity)[:, :, None, :] * chosen[..., None]
+        mask = jax.nn.one_hot(place.astype(jnp.int32), capacity) * chosen[..., None]
         sent = jnp.einsum("gsec,gsm->egcm", mask, x)
         made = jnp.einsum("egch,ehm->egcm", jax.nn.relu(jnp.einsum("egcm,emh->egch", sent, params["wi"])), params["wo"])
         return jnp.mean((x + jnp.einsum("gsec,egcm->gsm", mask * gates[..., None], made)) ** 2)
 
     params = {"router": shape(width, count), "wi": shape(count, width, hidden), "wo": shape(count, hidden, width)}
-    return trained(loss, params, shape(groups, tokens, width), momentum=momentum)
+    params |= {"attention": attention_weights(width, heads)} if heads else {}
+    return trained(loss, params, shape(groups, tokens, width))
 
 
 def scanned(tokens: int = 4096, width: int = 1024, hidden: int = 4096, layers: int = 4) -> Pair:
