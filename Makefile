@@ -1,4 +1,5 @@
-# Two commands do all the set-up: `make demo` plans and trains on 8 simulated CPU devices, `make test` passes the tests.
+# Two commands do all the set-up: `make demo` searches a plan, explains it and trains under it on 8 simulated CPU devices,
+# `make test` passes the tests.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,8 +11,9 @@ TESTS_ARE := --explicit-package-bases --allow-untyped-defs --allow-incomplete-de
 .PHONY: demo test lint types bench clean
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/meshwright check plans/gshard-tiny.yaml
-	$(BIN)/meshwright run plans/gshard-tiny.yaml --steps 200
+	$(BIN)/meshwright search plans/partial/gshard-tiny.yaml --time-limit 60 -o demo-plan.yaml
+	$(BIN)/meshwright explain demo-plan.yaml --time-limit 20
+	$(BIN)/meshwright run demo-plan.yaml --steps 100
 
 test: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -33,7 +35,7 @@ bench: $(VENV)/test.stamp
 	for b in benchmarks/*.py; do $(BIN)/python $$b || exit 1; done
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build *.egg-info demo-plan.yaml
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -12,10 +12,12 @@ from layouts import assert_close, assert_layouts
 from meshwright.backends.jax.loading import load_workload, trace_workload
 from meshwright.backends.jax.trace import trace
 from meshwright.dsl.checks import check
+from meshwright.dsl.holes import holes
 from meshwright.dsl.writer import dumps
 from random_plans import random_plan
 
 PLANS = sorted((Path(__file__).parent.parent / "plans").glob("*.yaml"))
+PARTIAL = sorted((Path(__file__).parent.parent / "plans" / "partial").glob("*.yaml"))
 ON_CPU = [path for path in PLANS if "topology: cpu" in path.read_text()]
 
 
@@ -88,3 +90,17 @@ def test_spatial_splits_exchange_halos():
     compiled = mw.apply(plan, workload.step, workload.args).lower(*workload.args).compile()
     assert "collective-permute" in compiled.as_text()
     assert jnp.isfinite(compiled(*mw.place(plan, unsharded(plan.model, "{}")[1]))[-1]["loss"])
+
+
+@pytest.mark.parametrize("path", PARTIAL, ids=lambda path: path.stem)
+def test_plans_with_holes_are_legal_and_canonical(path: Path) -> None:
+    plan = mw.load(path)
+    assert dumps(plan) == path.read_text()
+    assert holes(plan)
+    assert not check(plan, trace_workload(plan, load_workload(plan)).tensors)
+
+
+def test_the_demo_searches_explains_and_trains() -> None:
+    lines = (Path(__file__).parent.parent / "Makefile").read_text().partition("\ndemo:")[2].split("\n\n")[0]
+    searched = [f"meshwright {word}" in lines for word in ("search plans/partial/gshard-tiny.yaml", "explain", "run")]
+    assert all(searched)
