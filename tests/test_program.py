@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from meshwright.planner.graph import Graph, Origin, Sharding
 from meshwright.planner.program import Program
 from meshwright.planner.program.decode import laid_out_step
+from meshwright.planner.program.learnt import Learnt
 from meshwright.planner.program.named import named_layouts
 from meshwright.planner.program.rounds import PER_S
 from meshwright.planner.solver.solve import solve
@@ -39,6 +40,12 @@ FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthChec
 Step = tuple[Graph, dict[str, str]]
 
 
+def nothing(program: Program) -> Learnt:
+    """Nothing learnt yet."""
+    return Learnt(leader=program.leader, guess_s=[np.zeros(len(node.costs)) for node in program.wiring.nodes])
+
+
+
 def small(step: Step, where: tuple[str, dict[str, int]], largest: int = LARGEST, **options: Any) -> Program:
     graph, returned = step
     program = program_of(graph, *where, returned=returned, **options)
@@ -54,8 +61,7 @@ def cheapest(program: Program) -> float:
 @given(steps(), st.sampled_from(MESHES))
 def test_the_program_is_solved_to_the_least_of_all_strategies(step: Step, where: tuple[str, dict[str, int]]) -> None:
     program = small(step, where)
-    nothing = [np.zeros(len(node.costs)) for node in program.wiring.nodes]
-    found = solve(program.problem(None, nothing), time_limit_s=60)
+    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
     assert found.choices is not None
     assert found.status == "optimal"
     rounding_s = (len(program.wiring.nodes) + len(program.wiring.tables)) / PER_S
@@ -177,8 +183,7 @@ def test_repeated_blocks_share_one_decision_and_are_all_counted() -> None:
     program = program_of(blocks(6), "v5e:2x2", {"x": 2, "y": 2})
     shared = [number for number in program.deciders if np.count_nonzero(program.leader == number) >= 4]
     assert shared
-    nothing = [np.zeros(len(node.costs)) for node in program.wiring.nodes]
-    found = solve(program.problem(None, nothing), time_limit_s=60)
+    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
     assert found.choices is not None
     choices = program.choices(found.choices)
     assert all(choices[number] == choices[leader] for number, leader in enumerate(program.leader))
@@ -189,10 +194,9 @@ def test_repeated_blocks_share_one_decision_and_are_all_counted() -> None:
 def test_sharing_decisions_costs_next_to_nothing() -> None:
     """What is shared is at most as good as what is free, and with blocks alike no worse."""
     program = program_of(blocks(5), "v5e:2x2", {"x": 2, "y": 2})
-    nothing = [np.zeros(len(node.costs)) for node in program.wiring.nodes]
-    shared = solve(program.problem(None, nothing), time_limit_s=60)
+    shared = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
     program.leader = np.arange(len(program.leader))
-    free = solve(program.problem(None, nothing), time_limit_s=60)
+    free = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
     assert free.cost <= shared.cost <= free.cost * 1.01
 
 
@@ -211,8 +215,7 @@ def test_a_seed_gives_one_answer(seed: int) -> None:
 def test_what_is_found_is_what_the_laid_out_step_costs() -> None:
     """Of values too large for near memory: what is kept there is known only of the whole step."""
     program = program_of(blocks(2, scale=8), "v5e:2x2", {"x": 2, "y": 2})
-    nothing = [np.zeros(len(node.costs)) for node in program.wiring.nodes]
-    found = solve(program.problem(None, nothing), time_limit_s=60)
+    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
     assert found.choices is not None
     choices = program.choices(found.choices)
     promised, took = promised_s(program, choices), exact_of(program, choices).estimate.step_time_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..chip import Chip
 from ..graph import Graph, Op, Value
@@ -53,8 +53,17 @@ def price(program: Program, chip: Chip, calibration: Calibration | None = None) 
 
 def turn_seconds(value: Value, speed: Speed) -> float:
     """Seconds of a copy of a value with its numbers in another order."""
-    op = Op(kind=TURNED_COPY, operands=(0,), results=(1,))
-    graph = Graph(values=(value, value), ops=(op,), arguments=(0,), results=())
+    return _seconds_alone(TURNED_COPY, value, value, speed)
+
+
+def convert_seconds(value: Value, dtype: str, speed: Speed) -> float:
+    """Seconds of a copy of a value in another dtype."""
+    return _seconds_alone("convert", value, replace(value, dtype=dtype), speed)
+
+
+def _seconds_alone(kind: str, value: Value, result: Value, speed: Speed) -> float:
+    op = Op(kind=kind, operands=(0,), results=(1,))
+    graph = Graph(values=(value, result), ops=(op,), arguments=(0,), results=())
     kernel = Kernel(ops=(0,), reads=(0,), writes=(1,))
     return sum(each.seconds for each in price_at(Program(graph=graph, kernels=(kernel,)), speed))
 

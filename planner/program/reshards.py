@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..compute.price import turn_seconds
+from ..compute.price import convert_seconds, turn_seconds
 from ..compute.speed import Speed
 from ..estimate.traffic import Tariff
 from ..graph import Op, Sharding, Value
@@ -77,6 +77,11 @@ class Reshards:
         if result or (turned and in_order and is_copied(after, step.dims[0])):
             took += self._copy(after, value)
         return took
+
+    def rounding(self, value: Value, layout: Sharding) -> float:
+        """Seconds of writing what one device holds of a value as bfloat16, before it is sent."""
+        part = Value(local_shape(value.shape, layout, self.mesh), "f32")
+        return convert_seconds(part, "bf16", self.speed)
 
     def _copy(self, shape: tuple[int, ...], value: Value) -> float:
         part = Value(shape, value.dtype)

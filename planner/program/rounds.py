@@ -24,7 +24,10 @@ PER_S = 1e12
 """The program's costs are whole picoseconds: then a proof of optimality is exact."""
 
 ROUNDS = 10
-PROOFS = 100
+PROOFS, PROVING = (1, 12), 10_000
+"""How often it is tried to prove a solution, at least and at most, and so many choices are tried in all."""
+EFFORT = 0.02
+"""How hard (``solver.solve``): what is not proven then is hard to."""
 ENOUGH = 1e-3
 LEAST = 1e-5
 """What part of a step something that was missed has to be to be learnt exactly."""
@@ -45,13 +48,7 @@ class Rounds:
 
     def __init__(self, program: Program, deadline: float, seed: int, stop: Callable[[], bool] | None, cutoff_s: float):
         self.program = program
-        self.begun, self.deadline, self.seed, self.stop, self.cutoff_s = (
-            time.monotonic(),
-            deadline,
-            seed,
-            stop,
-            cutoff_s,
-        )
+        self.deadline, self.seed, self.stop, self.cutoff_s = deadline, seed, stop, cutoff_s
         self.learnt = Learnt(
             leader=program.leader, guess_s=[np.zeros(len(node.costs)) for node in program.wiring.nodes]
         )
@@ -88,14 +85,10 @@ class Rounds:
         return self._answer()
 
     def _prove(self) -> None:
-        """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt.
-
-        It takes no longer than the solutions were looked for, or a second.
-        """
-        now = time.monotonic()
-        self.deadline = min(self.deadline, now + max(now - self.begun, 1.0))
+        """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt."""
         self.limit_bytes = self.program.limit_bytes if self.limit_bytes is not None else None
-        for _ in range(PROOFS):
+        size = sum(len(self.program.wiring.nodes[node].costs) for node in self.program.deciders)
+        for _ in range(min(max(PROVING // max(size, 1), PROOFS[0]), PROOFS[1])):
             if self._ended():
                 return
             solution = self._solved(guess=False)
@@ -111,7 +104,8 @@ class Rounds:
     def _solved(self, *, guess: bool) -> Solution:
         left = max(self.deadline - time.monotonic(), 0.1)
         problem = self.program.problem(self.limit_bytes, self.learnt, guess=guess)
-        found = solve(problem, time_limit_s=left, seed=self.seed, stop=self.stop)
+        effort = None if guess else EFFORT
+        found = solve(problem, time_limit_s=left, seed=self.seed, stop=self.stop, effort=effort)
         self.count += 1
         if self.limit_bytes in (None, self.program.limit_bytes) and not self.floor_s and found.choices is not None:
             self.floor_s = self.bound_s = found.bound / PER_S
@@ -176,11 +170,13 @@ class Rounds:
         took, choices = self.best
         objective_s = took.estimate.step_time_s
         bound_s = max(self.bound_s - self.credit_s, 0.0)
+        if bound_s <= objective_s * (1 + ENOUGH):  # whole picoseconds, and what prefers small arguments
+            bound_s = min(bound_s, objective_s)
         return Found(
             status="optimal" if bound_s >= objective_s * (1 - ENOUGH) else "feasible",
             objective_s=objective_s,
             bound_s=bound_s,
-            floor_s=max(self.floor_s - self.credit_s, 0.0),
+            floor_s=min(max(self.floor_s - self.credit_s, 0.0), bound_s),
             credit_s=self.credit_s,
             peak_bytes=took.estimate.peak_bytes,
             layouts=named_layouts(self.program.wiring, choices),

@@ -81,12 +81,16 @@ class Wiring:
         as_it_lies: bool = False,
         in_order: bool = True,
         result: bool = False,
+        rounded: bool = False,
     ) -> None:
         """Adds what handing a value on takes; ``as_it_lies`` allows no other layout, ``in_order`` and ``result`` say
-        what it is for (``Reshards.table``).
+        what it is for (``Reshards.table``). One that is ``rounded`` is written as bfloat16 before it is sent.
         """
         ours, theirs = _unique(source.layouts), _unique(target.layouts)
         seconds = times * self.reshards.table(value, ours, theirs, in_order=in_order, result=result)
+        if rounded:
+            took = times * np.array([[self.reshards.rounding(value, layout)] for layout in ours])
+            seconds = np.where(seconds > 0, seconds + took, seconds)
         if as_it_lies:
             seconds = np.where([[a == b for b in theirs] for a in ours], 0.0, np.inf)
         rows = [ours.index(layout) for layout in source.layouts]
@@ -294,13 +298,14 @@ def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, na
     """
     source, known = level.source[value], level.graph.values[value]
     known = replace(known, dtype="bf16") if narrow else known
+    rounded = narrow and value in level.graph.arguments  # what is made by a kernel is rounded in it
     if len(ports) > 1 and len(set(source.layouts)) > 1:
         shared = _value_node(wiring, level, value)
         wiring.shared[shared.node] = ports[0].node
-        wiring.edge(source, shared, known, level.times, in_order=in_order)
+        wiring.edge(source, shared, known, level.times, in_order=in_order, rounded=rounded)
         source = shared
     for port in ports:
-        wiring.edge(source, port, known, level.times, in_order=in_order)
+        wiring.edge(source, port, known, level.times, in_order=in_order, rounded=rounded)
 
 
 def _rounded(graph: Graph, kernel: Kernel) -> set[int]:

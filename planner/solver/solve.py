@@ -33,13 +33,15 @@ def solve(
     time_limit_s: float = 60.0,
     seed: int = 0,
     bound_only: bool = False,
+    effort: float | None = None,
     on_stage: Callable[[Stage], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Solution:
     """The cheapest choices within the limits that are found in the time, and a bound on the cheapest there are.
 
-    ``stop`` is asked some times a second whether to end early. What is found is the same for the same seed as far as
-    the search got: all work is counted, the clock only ends it.
+    With an ``effort`` the search ends after that part of a first round, proven or not. ``stop`` is asked some times a
+    second whether to end early. What is found is the same for the same seed as far as the search got: all work is
+    counted, the clock only ends it.
     """
     with Clock(time_limit_s, stop) as clock:
         state = Incumbent(problem=problem, clock=clock, on_stage=on_stage)
@@ -50,7 +52,7 @@ def solve(
         if not state.ended():
             dual = _climb(state, reduction.problem)
             if not bound_only and not state.ended():
-                _search(state, dual, seed)
+                _search(state, dual, seed, effort)
         return state.solution()
 
 
@@ -85,11 +87,16 @@ def _climb_on(state: Incumbent, dual: Dual) -> Dual:
     return again if again.bound > dual.bound else dual
 
 
-def _search(state: Incumbent, dual: Dual, seed: int) -> None:
-    """Hunts below cutoffs and improves by neighbourhoods in turn, with more work every time.
+def _search(state: Incumbent, dual: Dual, seed: int, effort: float | None) -> None:
+    """Hunts below cutoffs and improves by neighbourhoods in turn, with more work every time; once with an ``effort``.
 
     Large problems begin with neighbourhoods: a hunt is long there before it finds anything.
     """
+    if effort is not None:
+        _hunt(state, dual, effort)
+        if not np.isfinite(state.cost) and not state.ended():
+            _improve(state, dual, seed, effort)
+        return
     large = dual.problem.nodes > LARGE
     work = 1
     while not state.ended():
@@ -102,7 +109,7 @@ def _search(state: Incumbent, dual: Dual, seed: int) -> None:
         work *= 2
 
 
-def _hunt(state: Incumbent, dual: Dual, work: int) -> None:
+def _hunt(state: Incumbent, dual: Dual, work: float) -> None:
     """Hunts below one cutoff after the other, until one is too much work."""
     base = dual.bound
     ledger = Ledger(halt=state.clock.halt, step=state.step, left=work * HUNT_WORK)
@@ -119,7 +126,7 @@ def _hunt(state: Incumbent, dual: Dual, work: int) -> None:
     state.end_stage("hunt", dual.problem)
 
 
-def _improve(state: Incumbent, dual: Dual, seed: int, work: int) -> None:
+def _improve(state: Incumbent, dual: Dual, seed: int, work: float) -> None:
     """Improves by neighbourhoods."""
     ledger = Ledger(halt=state.clock.halt, step=state.step, left=work * ROUND_WORK)
     improve(
