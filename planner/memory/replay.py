@@ -20,16 +20,18 @@ def heap_bytes(level: Level) -> int:
 def _run(level: Level, heap: Heap) -> None:
     starts, ends = _by_point(level, 0), _by_point(level, 1)
     inherited = set(level.heirs.values())
-    offsets: dict[int, int] = {}
+    places: dict[int, tuple[int, int]] = {}  # where a buffer starts, and the bytes that were taken there
     for point in range(len(level.program.kernels)):
         for buffer in starts[point]:
             old = level.heirs.get(buffer)  # which may itself lie outside, where a result will
-            offsets[buffer] = offsets[old] if old is not None and old in offsets else heap.take(level.num_bytes[buffer])
+            num_bytes = level.num_bytes[buffer]
+            known = places.get(old) if old is not None else None
+            places[buffer] = known or (heap.take(num_bytes), num_bytes)
         for body in level.bodies.get(point, ()):
             _run(body, heap)
         for buffer in ends[point]:
             if buffer not in inherited:
-                heap.give(offsets[buffer], level.num_bytes[buffer])
+                heap.give(*places[buffer])
 
 
 def _by_point(level: Level, side: int) -> Sequence[list[int]]:
