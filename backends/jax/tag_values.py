@@ -1,4 +1,4 @@
-"""Which computed values a model tags: a tag's path and the paths of what it names are two ways to speak of one value."""
+"""Which computed values a model tags: a tag's path and the paths of what it names speak of the same values."""
 
 from __future__ import annotations
 

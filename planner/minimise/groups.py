@@ -31,7 +31,7 @@ def grouped(tensors: Sequence[Tensor], layouts: Mapping[str, Layout], tags: Mapp
     """The groups of these values, in their order. ``tags`` has the computed values that each tag names."""
     found: dict[tuple[str, Layout], list[Tensor]] = {}
     for tensor in tensors:
-        found.setdefault((_stem(tensor), layouts[tensor.path]), []).append(tensor)
+        found.setdefault((stem_of(tensor), layouts[tensor.path]), []).append(tensor)
     return [_group(stem, layout, members, tags) for (stem, layout), members in found.items()]
 
 
@@ -49,6 +49,7 @@ def _group(stem: str, layout: Layout, members: Sequence[Tensor], tags: Mapping[s
     )
 
 
-def _stem(tensor: Tensor) -> str:
+def stem_of(tensor: Tensor) -> str:
+    """The path of a tensor less its turn."""
     head, _, turn = tensor.path.rpartition("/")
     return head if tensor.role == "op" and turn.isdigit() else tensor.path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
 from dataclasses import dataclass
 
 from ...dsl.plan import Plan
@@ -73,14 +72,15 @@ class Guide:
     def unexplained(
         self, wrong: Collection[str], blame: Mapping[Spot, float], kept: Collection[Group]
     ) -> dict[Spot, float]:
-        """The places to blame most of those where all comes from values that lie as they are to."""
+        """Of the places to blame those where all comes from values that lie as they are to."""
         open_ = self._open(wrong, kept)
-        found = {spot: seconds for spot, seconds in blame.items() if self._first(spot, open_) is None}
-        least = MOST_OF * max(blame.values(), default=0)
-        return {spot: seconds for spot, seconds in found.items() if seconds >= least}
+        return {spot: seconds for spot, seconds in blame.items() if self._first(spot, open_) is None}
 
     def beside(self, blame: Mapping[Spot, float], kept: Collection[Group]) -> list[Cause]:
-        """What can be said at places: of operands that are read otherwise than they are made, and of values."""
+        """What can be said at places, most to blame of those where there is something to say.
+
+        That is of operands that are read otherwise than they are made, and of the values made there.
+        """
         found: dict[Group, Cause] = {}
         for spot, seconds in blame.items():
             at = self._at.get(spot, ())
@@ -89,7 +89,8 @@ class Guide:
             for group in (*operands, *values):
                 if group not in kept:
                     found.setdefault(group, Cause(group=group, seconds=seconds, is_right=True))
-        return list(found.values())
+        least = MOST_OF * max((cause.seconds for cause in found.values()), default=0)
+        return [cause for cause in found.values() if cause.seconds >= least]
 
     def _open(self, wrong: Collection[str], kept: Collection[Group]) -> frozenset[str]:
         """The values that lie wrongly and are not annotated yet."""

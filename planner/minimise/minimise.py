@@ -10,6 +10,7 @@ from ...dsl.plan import Plan
 from ..estimate.figures import Estimate
 from ..graph import Sharding
 from ..search.workload import Workload
+from .alike import alike
 from .dims import logical_dims
 from .flow import Flow
 from .groups import grouped
@@ -18,7 +19,10 @@ from .prices import TOLERANCE, Priced, Prices
 from .rules import Writer
 from .shorten import shortened
 
-TRIALS = 48
+WORK, FEWEST, MOST = 12000, 8, 40
+"""How many operations are priced in all trials together, and how many trials that may be."""
+
+LITTLE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,29 +45,38 @@ def minimise(
     *,
     deadline: float,
     exact: bool = False,
-    trials: int = TRIALS,
+    trials: int | None = None,
+    promised_s: float = 0.0,
 ) -> Short:
     """The plan with the fewest annotations whose price is that of ``layouts``, or better.
 
     ``layouts`` are those of arguments, results and values by path; ``plan`` has the mesh with its sizes, the remat
     policy and the limits, and rules: those that are not ``auto`` stay as they are. With ``exact`` every layout is
-    written. ``trials`` plans are priced at most, fewer where ``time.monotonic()`` passes ``deadline`` (at least two).
-    Raises ``PlanError`` where no plan with these layouts is legal.
+    written. ``trials`` plans are priced at most (fewer, the larger the step, if None), and fewer where
+    ``time.monotonic()`` passes ``deadline`` (at least two). Raises ``PlanError`` where no plan with these layouts is
+    legal. ``promised_s`` is what the layouts are said to take: what takes no longer need not be compared with them.
     """
-    graph = workload.graph(plan)
-    tags = workload.tags_under(plan.remat)
-    writer = Writer(_with_tags(layouts, tags), plan, workload.tensors_under(plan.remat), logical_dims(graph))
-    prices = Prices(workload, writer, trials=trials, deadline=deadline)
-    everything = frozenset(tensor.path for tensor in writer.values)
+    graph, tensors = workload.graph(plan), workload.tensors_under(plan.remat)
+    tags, dims = workload.tags_under(plan.remat), logical_dims(graph)
+    if trials is None:
+        trials = min(max(WORK // max(sum(1 for _ in graph.walk()), 1), FEWEST), MOST)
+
+    def writer(chosen: Mapping[str, Sharding]) -> Writer:
+        return Writer(_with_tags(chosen, tags), plan, tensors, dims)
+
+    prices = Prices(workload, writer(layouts), trials=trials, deadline=deadline, promised_s=promised_s)
     if exact:
-        return _short(_written(prices, prices.of(everything)), prices, everything)
-    groups = grouped(writer.values, writer.layouts, tags)
-    spare = writer.spare
-    prices.reserved = min(len(spare), trials // 4)
+        return _short(_written(prices, prices.of(prices.everything)), prices)
+    sizes = {name: size or 1 for name, size in plan.mesh.sizes.items()}
+    for other in alike(layouts, tensors, sizes):
+        if prices.prefers(writer(other)):
+            break
+    groups = grouped(prices.writer.values, prices.writer.layouts, tags)
+    prices.reserved = min(len(prices.writer.spare), trials // 4)
     found = shortened(prices, groups, Guide(groups, Flow(graph), workload.lies))
     prices.reserved = 0
-    found = _without_spare(prices, found, spare)
-    return _short(_shortest(prices, found), prices, everything)
+    found = _without_spare(prices, found)
+    return _short(_shortest(prices, found), prices)
 
 
 def _with_tags(layouts: Mapping[str, Sharding], tags: Mapping[str, Sequence[str]]) -> dict[str, Sharding]:
@@ -72,22 +85,35 @@ def _with_tags(layouts: Mapping[str, Sharding], tags: Mapping[str, Sequence[str]
     return {**{tag: alike.pop() for tag, alike in found.items() if len(alike) == 1}, **layouts}
 
 
-def _without_spare(prices: Prices, found: Priced, spare: Sequence[tuple[int, int]]) -> Priced:
+def _without_spare(prices: Prices, found: Priced) -> Priced:
     """The plan without those lines for arguments and results that cost no time and no memory to do without.
 
-    What they decided lies then as a later line says: layouts that cost the same are often chosen by chance.
+    What they decided lies then as a later line says: layouts that cost the same are often chosen by chance. Those that
+    decide little are tried together first.
     """
-    for slot, number in spare:
-        fewer = prices.writer.without(slot, number)
-        if prices.spent or found.estimate is None:
+    spare = prices.writer.spare
+    total = sum(prices.writer.bytes_at(*place) for place in spare)
+    little = [place for place in spare if prices.writer.bytes_at(*place) < LITTLE * total]
+    prices.writer, found = _fewer(prices, found, little)
+    for place in prices.writer.spare:
+        if prices.spent:
             break
-        if fewer is None:
-            continue
-        trial = prices.of_plan(fewer.draft_of(found.values), found.values)
-        peak_bytes = trial.estimate.peak_bytes if trial.estimate else 0
-        if prices.good(trial) and peak_bytes <= (1 + TOLERANCE) * found.estimate.peak_bytes:
-            prices.writer, found = fewer, trial
+        prices.writer, found = _fewer(prices, found, [place])
     return found
+
+
+def _fewer(prices: Prices, found: Priced, places: Sequence[tuple[int, int]]) -> tuple[Writer, Priced]:
+    """The writer without these lines and what it writes, if that is no worse; else as it was. The last line first."""
+    writer = prices.writer
+    for place in places:
+        writer = writer.without(*place) or writer
+    if writer is prices.writer or found.estimate is None:
+        return prices.writer, found
+    trial = prices.of_plan(writer.draft_of(found.values), found.values)
+    peak_bytes = trial.estimate.peak_bytes if trial.estimate else 0
+    if prices.close(trial) and peak_bytes <= (1 + TOLERANCE) * found.estimate.peak_bytes:
+        return writer, trial
+    return prices.writer, found
 
 
 def _shortest(prices: Prices, found: Priced) -> Priced:
@@ -102,7 +128,7 @@ def _shortest(prices: Prices, found: Priced) -> Priced:
     if len(wider.rules) >= len(narrow.plan.rules):
         return narrow
     priced = prices.of_plan(wider, found.values)
-    return priced if prices.good(priced) else narrow
+    return priced if prices.close(priced) else narrow
 
 
 def _written(prices: Prices, found: Priced) -> Priced:
@@ -110,8 +136,8 @@ def _written(prices: Prices, found: Priced) -> Priced:
     return replace(found, plan=prices.writer.plan_of(found.values))
 
 
-def _short(found: Priced, prices: Prices, everything: frozenset[str]) -> Short:
+def _short(found: Priced, prices: Prices) -> Short:
     if found.estimate is None:
         raise found.error or PlanError([])
-    exact = prices.known.get(everything)
+    exact = prices.known.get(prices.everything)
     return Short(plan=found.plan, estimate=found.estimate, exact=exact.estimate if exact else None, trials=prices.count)

@@ -14,7 +14,8 @@ from ..search.workload import Workload
 from .rules import Writer
 
 TOLERANCE = 2e-3  # prices that differ by less are the same
-CLOSE = 5e-3
+CLOSE = 5e-3  # what fewer lines are worth
+FAR = 2e-2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,8 @@ class Priced:
 class Prices:
     """Prices plans that annotate this or that of a step's values, up to a number of ``trials`` and a deadline."""
 
-    def __init__(self, workload: Workload, writer: Writer, *, trials: int, deadline: float):
+    def __init__(self, workload: Workload, writer: Writer, *, trials: int, deadline: float, promised_s: float = 0.0):
+        self.promised_s = promised_s
         self.workload = workload
         self.writer = writer
         self.trials = trials
@@ -52,6 +54,22 @@ class Prices:
     def spent(self) -> bool:
         """Whether no trial is left but those ``reserved``. ``deadline`` is in ``time.monotonic``'s seconds."""
         return self.count >= self.trials - self.reserved or time.monotonic() > self.deadline
+
+    @property
+    def everything(self) -> frozenset[str]:
+        """The values that a plan need not speak of, all of them."""
+        return frozenset(tensor.path for tensor in self.writer.values)
+
+    def prefers(self, writer: Writer) -> bool:
+        """Takes another writer in the place of the one now, if all that it writes takes no longer."""
+        other = frozenset(tensor.path for tensor in writer.values)
+        found = self.of_plan(writer.draft_of(other), other)
+        if found.rank > (0, self.promised_s * (1 + CLOSE)):
+            now = self.of(self.everything)
+            if found.rank[0] > now.rank[0] or found.rank[1] > now.rank[1] * (1 + CLOSE):
+                return False
+        self.writer, self.known = writer, {other: found}
+        return True
 
     def of(self, values: Collection[str]) -> Priced:
         """The price of a draft that annotates these values, beside arguments and results."""
@@ -78,6 +96,17 @@ class Prices:
     def close(self, found: Priced) -> bool:
         """Whether nothing seen so far is much better: what is lost is worth fewer lines."""
         return self._within(found, CLOSE)
+
+    def settles(self, found: Priced) -> bool:
+        """Whether ``found`` will do where nothing more is known to say; if so what comes later is compared with it.
+
+        Values annotated that lie as they would anyway can keep the compiler from joining operations.
+        """
+        if not self._within(found, FAR):
+            return False
+        if not self._within(found, CLOSE):
+            self.best = found
+        return True
 
     def _within(self, found: Priced, tolerance: float) -> bool:
         if found.estimate is None or self.best is None:

@@ -88,6 +88,10 @@ class Writer:
         places = [(slot, i) for slot, lines in enumerate(self.edges) for i in range(len(lines))]
         return [place for place in reversed(places) if self.without(*place) is not None]
 
+    def bytes_at(self, slot: int, number: int) -> int:
+        """The bytes of what a line for arguments and results decides."""
+        return sum(self.free[path].num_bytes for path in self.edges[slot][number].paths)
+
     def without(self, slot: int, number: int) -> Writer | None:
         """A writer whose plans do without a line; None where no later line fits all that it decides."""
         gone, *later = self.edges[slot][number:]

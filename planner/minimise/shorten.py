@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from .flow import Spot
 from .groups import Group
 from .guide import Cause, Guide, blame
-from .flow import Spot
 from .prices import Priced, Prices
 
 MOST_ROUNDS, MOST_ADDED = 8, 16
@@ -27,6 +27,7 @@ def shortened(prices: Prices, groups: Sequence[Group], guide: Guide) -> Priced:
         return _best(prices, current)
     kept: list[Cause] = []
     blamed: dict[Spot, float] = {}
+    short = current, kept
     for _ in range(MOST_ROUNDS):
         best = prices.best
         if prices.close(current) or prices.spent or best is None or best.estimate is None or current.estimate is None:
@@ -36,11 +37,13 @@ def shortened(prices: Prices, groups: Sequence[Group], guide: Guide) -> Priced:
         found = _causes(prices, guide, lost, kept)
         if not found:
             break
-        kept += found
+        kept = [*kept, *found]
         current = prices.of(_paths(kept))
-    if not prices.close(current):
+        if current.rank < short[0].rank:
+            short = current, kept
+    if not prices.settles(short[0]):
         return _best(prices, _halved(prices, everything))
-    return _dropped(prices, guide, kept, blamed)
+    return _dropped(prices, guide, short[1], blamed)
 
 
 def _best(prices: Prices, found: Priced) -> Priced:
@@ -93,7 +96,7 @@ def _wrong(prices: Prices, guide: Guide, kept: Sequence[Cause]) -> frozenset[str
 
 
 def _dropped(prices: Prices, guide: Guide, kept: Sequence[Cause], blamed: Mapping[Spot, float]) -> Priced:
-    """A good plan without what it does not need: first what changes nothing of how values lie, then what costs little."""
+    """A good plan without what changes nothing of how values lie, and without what costs little."""
     current = prices.of(_paths(kept))
     if current.estimate is None:
         return current
