@@ -101,6 +101,16 @@ def scanned(layers: int) -> tuple[Step, tuple[Any, Any]]:
     return step, (jax.ShapeDtypeStruct((layers, K, K), jnp.float32), jax.ShapeDtypeStruct((B, K), jnp.float32))
 
 
+def test_what_a_loop_stacks_up_is_not_filled_before() -> None:
+    said = "meshwright: 1\ntopology: v5e:2x2\nmesh: {data: 4}\ntensors:\n  x: replicate\n  out: replicate\n"
+
+    def step(x: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda x, _: (jnp.tanh(x), x), x, None, length=4)[1]
+
+    found = mw.estimate(loads(said), jax.jit(step), (jax.ShapeDtypeStruct((B, K), jnp.float32),)).kernels
+    assert [(kernel.label, kernel.total_s) for kernel in found if kernel.times == 1] == [("allocate", 0.0)]
+
+
 def test_a_loop_is_priced_by_its_turns() -> None:
     told = plan(params="L K@model N", batch="B@data K")
     short, long = (mw.estimate(told, *scanned(layers)) for layers in (4, 96))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..fusion.nature import PRODUCTS, REDUCE, UPDATE, VIEWS
+from ..fusion.nature import PRODUCTS, REDUCE, UPDATE
 from ..graph import Graph, Op
 from ..kernels import Kernel
 from .demand import demanded
@@ -13,6 +13,7 @@ from .products import product_of
 from .sides import sides_of
 from .work import (
     FREE,
+    NO_WORK,
     REGISTER_ELEMENTS,
     WORD_BYTES,
     Work,
@@ -79,7 +80,7 @@ class Scaled:
 def scaled(graph: Graph, kernel: Kernel, alike: Alike) -> Scaled:
     """Counts a kernel once. Values that are ``alike`` have as many elements as each other in all shapes asked for."""
     ops = [graph.ops[number] for number in kernel.ops]
-    real = [op for op in ops if op.kind not in VIEWS]
+    real = [op for op in ops if op.kind not in NO_WORK]
     if not real or kernel.bodies:
         return Scaled(kernel=kernel, kind=FREE)
     need = demanded(graph, ops, kernel.writes)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..fusion.nature import ELEMENTWISE, PRODUCTS, REDUCE, UPDATE, VIEWS, stands_alone
+from ..fusion.nature import ALLOCATE, ELEMENTWISE, PRODUCTS, REDUCE, UPDATE, VIEWS, stands_alone
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel
 from ..kinds import TURNED_COPY
@@ -26,6 +26,7 @@ EXPANSIONS = {
     "sqrt": 6, "rsqrt": 5, "divide": 8, "power": 20, "sine": 30, "cosine": 30, "erf": 20, "erfc": 20, "remainder": 12,
     "atan2": 30, "cbrt": 10, "tan": 30,
 }  # fmt: skip
+NO_WORK = VIEWS | {ALLOCATE}
 FREE, LOOP, PRODUCT, ALONE = "free", "loop", "product", "alone"
 
 
@@ -56,7 +57,7 @@ class Work:
 def work_of(graph: Graph, kernel: Kernel) -> Work:
     """Counts the work of a kernel of this graph."""
     ops = [graph.ops[number] for number in kernel.ops]
-    real = [op for op in ops if op.kind not in VIEWS]
+    real = [op for op in ops if op.kind not in NO_WORK]
     if not real or kernel.bodies or is_small(graph, kernel):
         return Work(kind=FREE)
     need = demanded(graph, ops, kernel.writes)

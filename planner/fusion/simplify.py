@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..graph import Graph, Op
+from .allocated import with_allocations
 from .nature import BARRIER, CONSTANT, IN_PASSING, PRODUCTS, REDUCE
 from .sunk import with_broadcasts_in_loops
 
@@ -17,7 +18,7 @@ UNCHANGED = frozenset({"reshape", "convert", "broadcast_in_dim", "transpose", "c
 def simplify(graph: Graph) -> Graph:
     """The same graph with its values' numbers, without the operations that the compiler drops."""
     whole = _without_barriers(replace(graph, **_merged(graph)))
-    kept = _living(with_broadcasts_in_loops(whole))
+    kept = _living(with_allocations(with_broadcasts_in_loops(whole)))
     return replace(kept, ops=tuple(_inside(op) for op in kept.ops))
 
 

@@ -1,0 +1,55 @@
+"""What a loop writes over piece by piece is allocated and not filled before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..graph import Graph, Op
+from .nature import ALLOCATE, BROADCAST, UPDATE
+
+
+def with_allocations(graph: Graph) -> Graph:
+    """The graph in which arrays filled with one number, only for a loop to write each piece of them, are not filled.
+
+    So JAX makes what a scan stacks up; the compiler sees that no turn reads it and that all turns together write all.
+    """
+    loops = [op for op in graph.ops if op.kind == "while" and op.bodies]
+    filled = {op.results[0] for op in graph.ops if _is_filled(graph, op)} - set(graph.results) if loops else set[int]()
+    for op in graph.ops:
+        if filled:
+            filled.difference_update(_taken(op) if op.kind == "while" and op.bodies else op.operands)
+    if not filled:
+        return graph
+    ops = (_allocated(op) if op.results and op.results[0] in filled else op for op in graph.ops)
+    return replace(graph, ops=tuple(ops))
+
+
+def _is_filled(graph: Graph, op: Op) -> bool:
+    return op.kind == BROADCAST and not graph.values[op.operands[0]].shape
+
+
+def _allocated(op: Op) -> Op:
+    return replace(op, kind=ALLOCATE, operands=(), attributes={})
+
+
+def _taken(loop: Op) -> Iterator[int]:
+    """The operands of a loop of which it needs what is in them."""
+    body = loop.bodies[0]
+    for position, operand in enumerate(loop.operands):
+        if position >= len(body.results) or not _is_written_over(body, position, loop.trips):
+            yield operand
+
+
+def _is_written_over(body: Graph, position: int, trips: int) -> bool:
+    """Whether a loop only writes what it carries at a position, a piece each turn and all pieces in all turns."""
+    argument = body.arguments[position]
+    readers = [op for op in body.ops if argument in op.operands]
+    if len(readers) != 1 or readers[0].kind != UPDATE or argument in body.results:
+        return False
+    (update,) = readers
+    if update.operands[0] != argument or argument in update.operands[1:] or body.results[position] != update.results[0]:
+        return False
+    whole, piece = (body.values[value].shape for value in update.operands[:2])
+    cut = [(size, part) for size, part in zip(whole, piece, strict=True) if size != part]
+    return cut == [(trips, 1)]
