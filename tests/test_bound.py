@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import meshwright as mw
 import pytest
 import small_steps
+from in_process import search
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.dsl.plan import Plan
 from meshwright.planner.search.result import SearchResult
@@ -44,7 +44,7 @@ class Searched:
 @pytest.fixture(scope="module", params=STEPS)
 def searched(request: Any) -> Searched:
     step, args = STEPS[request.param]()
-    result = mw.search(step, args, topology=TOPOLOGY, mesh=MESH, time_limit_s=120)
+    result = search(step, args, topology=TOPOLOGY, mesh=MESH, time_limit_s=120)
     assert result.plan is not None
     return Searched(Drafts(step, args), result)
 

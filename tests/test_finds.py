@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax.numpy as jnp
-import meshwright as mw
 import pytest
 import small_steps
+from in_process import search
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.resolve import key_of, resolve
@@ -40,7 +40,7 @@ class Planned:
 
 def planned(pair: Pair, topology: str = "v5e:2x4", mesh: Mapping[str, int] = MESH, **options: Any) -> Planned:
     step, args = pair
-    result = mw.search(step, args, topology=topology, mesh=mesh, time_limit_s=120, **options)
+    result = search(step, args, topology=topology, mesh=mesh, time_limit_s=120, **options)
     assert result.plan is not None
     workload = Drafts(step, args)
     laid = resolve(result.plan, workload.tensors).layouts

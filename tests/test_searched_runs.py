@@ -10,6 +10,7 @@ import meshwright as mw
 from drawn_models import Model, models
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from in_process import search
 from layouts import assert_close
 
 MODELS = int(os.environ.get("MESHWRIGHT_DRAWN_MODELS", "5"))
@@ -30,7 +31,7 @@ def test_a_searched_plan_computes_what_one_device_does(model: Model, mesh: Any, 
     args, whole = model.init(0), jax.jit(model.step)
     expected = whole(*args)
     shapes = jax.eval_shape(lambda: args)
-    found = mw.search(model.step, shapes, topology="cpu:8", mesh=mesh, exact=exact, time_limit_s=20)
+    found = search(model.step, shapes, topology="cpu:8", mesh=mesh, exact=exact, time_limit_s=20)
     assert found.plan is not None
     planned = mw.apply(found.plan, model.step, shapes)
     once = planned(*args)
