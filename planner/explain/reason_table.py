@@ -55,7 +55,7 @@ def sentence(reason: Reason, estimate: Estimate) -> str:
         what, least = min(others, key=lambda pair: pair[1].peak_bytes)
         said.append(f"{what} does not fit: {binary(least.peak_bytes - (least.limit_bytes or 0))} too much")
     if same:
-        said.append(f"{same[0].what} it is the same")
+        said.append(f"{same[0].what}: the same")
     return "; ".join(said if legal else [*said, "nothing else is legal there"])
 
 
