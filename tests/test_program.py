@@ -256,8 +256,10 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("name", KNOWN)
-@pytest.mark.xfail(strict=True, reason="the program's bound is above the exact price of one of its strategies")
+LEFT = pytest.mark.xfail(strict=True, reason="what a kernel misses hangs on what lies in near memory before it")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=LEFT) if "misses" in name else name for name in KNOWN])
 def test_no_strategy_is_below_the_bound(name: str) -> None:
     graph, *where = KNOWN[name]
     program = program_of(graph(), *where)

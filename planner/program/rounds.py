@@ -162,8 +162,8 @@ class Rounds:
             return Found(
                 status=status,
                 objective_s=math.inf,
-                bound_s=self.bound_s,
-                floor_s=self.floor_s,
+                bound_s=min(self.bound_s, self.cutoff_s),  # nothing was priced that credit could be seen in
+                floor_s=min(self.floor_s, self.cutoff_s),
                 peak_bytes=least,
                 rounds=self.count,
             )
