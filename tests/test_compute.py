@@ -13,6 +13,7 @@ from meshwright.planner.chip import Chip
 from meshwright.planner.compute import KernelPrice, dump, load, price, shipped, speed_of
 from meshwright.planner.compute.calibration import Calibration, FitError
 from meshwright.planner.compute.coefficients import Coefficients
+from meshwright.planner.compute.cycles import cycles_of
 from meshwright.planner.compute.demand import demanded
 from meshwright.planner.compute.fit import Measured, errors, fit
 from meshwright.planner.compute.products import product_of
@@ -168,6 +169,16 @@ def test_what_was_just_made_is_at_hand_where_vector_memory_is_large() -> None:
     g = graph(("dot_general", (0, 1), hidden, said), ("dot_general", (3, 2), x, said), arguments=(x, up, down))
     roomy = price(fuse(g), chip("v5e"))
     assert roomy[1].num_bytes < price(fuse(g), chip("v3"))[1].num_bytes
+
+
+@pytest.mark.parametrize("near", [0, 1])
+def test_an_operand_at_hand_lets_the_other_be_read_once(near: int) -> None:
+    whole = product(32768, 2048, 32768, "f32")
+    work = work_of(whole, fuse(whole).kernels[0])
+    of = speed_of(chip("v5e")).coefficients
+    far_bytes = work.reads[1 - near] + work.writes[0]
+    took = cycles_of(replace(work, products=()), [near == 0, near == 1], [False], 128, of)
+    assert took.total == pytest.approx(far_bytes * of.byte_cycles, rel=0.2)
 
 
 @pytest.mark.parametrize("name", ["v3", "v4", "v5e", "v5p", "v6e", "tpu7x"])

@@ -45,7 +45,7 @@ def _streamed(work: Work, near: Sequence[bool], of: Coefficients) -> float:
     """Bytes that a product reads from memory: its operands once for each piece of the result that is added up at once.
 
     A result of p pieces, a by p/a of them, takes the left operand p/a times and the right one a times; a is what makes
-    that least. An operand that is held whole is read once, and the other with it.
+    that least. An operand that is held whole, or lies in vector memory, lets the other be read once.
     """
     far, whole = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
     for size, is_near, side in zip(work.reads, near, work.sides, strict=True):
@@ -55,8 +55,10 @@ def _streamed(work: Work, near: Sequence[bool], of: Coefficients) -> float:
     pieces = work.result_bytes / of.tile_bytes
     if pieces <= 1 or min(whole[LEFT], whole[RIGHT]) <= of.held_bytes:
         return sum(far)
-    times = min(max(math.sqrt(pieces * left / right), 1.0), pieces) if right else 1.0
-    return once + left * pieces / times + right * times if left else once + right
+    if not left or not right:
+        return sum(far)  # the other one costs nothing, however often it is read
+    times = min(max(math.sqrt(pieces * left / right), 1.0), pieces)
+    return once + left * pieces / times + right * times
 
 
 def _loop(work: Work, far_reads: int, far_writes: int, of: Coefficients) -> Cycles:
