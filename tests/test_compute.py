@@ -178,7 +178,7 @@ def test_an_operand_at_hand_lets_the_other_be_read_once(near: int) -> None:
     of = speed_of(chip("v5e")).coefficients
     far_bytes = work.reads[1 - near] + work.writes[0]
     took = cycles_of(replace(work, products=()), [near == 0, near == 1], [False], 128, of)
-    assert took.total == pytest.approx(far_bytes * of.byte_cycles, rel=0.2)
+    assert far_bytes * of.byte_cycles < took.total < 1.5 * far_bytes * of.byte_cycles
 
 
 @pytest.mark.parametrize("name", ["v3", "v4", "v5e", "v5p", "v6e", "tpu7x"])
