@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..dsl.errors import PlanError, problem
 from .command import INFEASIBLE, INTERRUPTED, NO, NOTHING_FOUND, YES, Command
-from .plan_file import load, machine_of, prepare_devices
+from .plan_file import load, machine_of, prepare_devices, prepare_solver
 from .pricing import estimate_of, name_of, pricing_arguments
 from .streams import write_json
 
@@ -101,6 +101,7 @@ def _why(plan: Plan, arguments: argparse.Namespace, interrupt: Interrupt) -> Why
     from ..search_display import SearchDisplay
 
     with SearchDisplay() as display, redirect_stdout(sys.stderr):
+        prepare_solver(lambda: interrupt.asked)
         workload = _workload(plan)
         return why(
             plan,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..dsl.errors import PlanError, problem
@@ -36,6 +37,13 @@ def machine_of(plan: Plan) -> Machine | None:
     from ..planner.topology import physical
 
     return physical(plan.topology) if plan.topology else None
+
+
+def prepare_solver(stop: Callable[[], bool]) -> None:
+    """Has the solver compiled before a search's clock starts: half a minute once a machine, then no time."""
+    from ..planner.solver.prepare import prepare
+
+    prepare(stop)
 
 
 def prepare_devices(machine: Machine | None) -> None:

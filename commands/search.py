@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..dsl.errors import PlanError, problem
 from .command import INFEASIBLE, INTERRUPTED, NOTHING_FOUND, YES, Command, json_option
 from .overrides import overridden, set_option
-from .plan_file import load, prepare_devices
+from .plan_file import load, prepare_devices, prepare_solver
 from .streams import write, write_json
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def _search(
     plan: Plan, arguments: argparse.Namespace, on_progress: Callable[[Progress], None], stop: Callable[[], bool]
 ) -> SearchResult:
     prepare_devices(None)
+    prepare_solver(stop)
     from ..backends.jax.loading import load_workload, trace_workload
     from ..backends.jax.search import search
 
