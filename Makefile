@@ -11,7 +11,7 @@ TESTS_ARE := --explicit-package-bases --allow-untyped-defs --allow-incomplete-de
 .PHONY: demo test lint types bench clean
 
 demo: $(VENV)/demo.stamp
-	$(BIN)/meshwright search plans/partial/gshard-tiny.yaml --time-limit 60 -o demo-plan.yaml
+	$(BIN)/meshwright search plans/partial/gshard-tiny.yaml --time-limit 40 -o demo-plan.yaml
 	$(BIN)/meshwright explain demo-plan.yaml --time-limit 20
 	$(BIN)/meshwright run demo-plan.yaml --steps 100
 
