@@ -18,7 +18,7 @@ SQUARE = 128
 class Product:
     """``batch`` products of [rows, depth] with [depth, columns], ``passes`` times; ``dtype`` is that multiplied.
 
-    ``held_depth`` is the depth with what pads its parts, where that is known to be more.
+    ``windows`` are of a convolution: the places that are gone through, and at each the depth with what pads its parts.
     """
 
     batch: int
@@ -27,7 +27,7 @@ class Product:
     depth: int
     passes: int
     dtype: str
-    held_depth: int = 0
+    windows: tuple[int, int] | None = None
 
     @property
     def multiply_adds(self) -> int:
@@ -36,9 +36,13 @@ class Product:
 
     def padded(self, edge: int) -> float:
         """Multiply-adds that squares of this edge do for it: depth and columns (or rows, whichever fits better) in
-        whole squares, and no fewer rows streamed than half an edge.
+        whole squares, and no fewer rows streamed than half an edge. A convolution always streams its places.
         """
-        depth = -(-max(self.depth, self.held_depth) // edge) * edge
+        if self.windows is not None:
+            places, deep = (max(1, size) for size in self.windows)
+            squares = -(-deep // edge) * -(-self.columns // edge) * edge**2
+            return float(self.batch * self.passes * max(places, edge // 2) * squares)
+        depth = -(-self.depth // edge) * edge
         one, other = (
             max(streamed, edge // 2) * -(-held // edge) * edge
             for streamed, held in ((self.rows, self.columns), (self.columns, self.rows))
@@ -68,19 +72,25 @@ def _dot(graph: Graph, op: Op) -> Product:
 
 
 def _convolution(graph: Graph, op: Op) -> Product:
-    """A convolution as the products of its window's positions: the features that meet are the depth, those of each
-    position padded to a square of their own unless they are few.
+    """A convolution as the products of its window's positions: the features that enter are the depth, those of each
+    position padded to a square of their own unless they are few. Of the gradient of its kernel, whose window is as large
+    as the images, the positions are those of the result, and what enters is what else that has.
     """
     left, right, made = (graph.values[value] for value in (*op.operands[:2], op.results[0]))
     said = op.attributes
     features = max(right.shape[int(said.get("kernel_output_feature_dimension", len(right.shape) - 1))], 1)
     groups = int(said.get("feature_group_count", 1)) * int(said.get("batch_group_count", 1))
+    rows, depth = max(made.num_elements // features, 1), max(right.num_elements // features, 1)
+    taps, entering, places = depth, _entering(right.shape, said), rows
+    result_taps = math.prod(made.shape[int(d)] for d in said.get("output_spatial_dimensions", ()))
+    if depth // entering > result_taps:
+        taps, entering, places = rows, max(rows // max(result_taps, 1), 1), depth
     return Product(
         batch=groups,
-        rows=max(made.num_elements // features, 1),
+        rows=rows,
         columns=max(features // groups, 1),
-        depth=max(right.num_elements // features, 1),
-        held_depth=_held_depth(right.num_elements // features, _entering(right.shape, said)),
+        depth=depth,
+        windows=(places, _held_depth(taps, entering)),
         passes=_passes(graph, op),
         dtype=left.dtype,
     )
@@ -92,6 +102,7 @@ def _entering(shape: tuple[int, ...], said: Mapping[str, Any]) -> int:
 
 
 def _held_depth(depth: int, entering: int) -> int:
+    """A depth whose parts, the features that enter at a position, are padded to squares of their own unless few."""
     return depth // entering * -(-entering // SQUARE) * SQUARE if entering >= SQUARE // 2 else depth
 
 
