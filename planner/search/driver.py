@@ -127,6 +127,7 @@ class Driver:
         self._simple: list[Tried] = []
         self._num_ops = 0
         self._writing_s = 0.0  # what it took to write and price one plan
+        self._reading_s: dict[int, float] = {}  # what it took to read the step, by policy
         self._credit_s = 0.0
 
     def run(self) -> list[Tried]:
@@ -167,6 +168,11 @@ class Driver:
         values = sorted(one.value_s for one in (*self.tried, *self._simple))
         return values[self._settings.top_k - 1] if len(values) >= self._settings.top_k else math.inf
 
+    def _is_too_long_to_read(self, one: Tried, clock: Clock) -> bool:
+        """Whether the step under another policy is not to be read in what is left of the time."""
+        longest_s = max(self._reading_s.values(), default=0.0)
+        return one.candidate.policy not in self._reading_s and longest_s > clock.left_s
+
     @property
     def _is_small(self) -> bool:
         """Whether the step was read, and is priced in no time."""
@@ -190,7 +196,7 @@ class Driver:
             left.remove(one)
             if self._clock.over or (clock.over and any(other.cutoff_s > -math.inf for other in self.tried)):
                 break
-            if one.bound_s >= self.worth_s * (1 - CLOSE):
+            if one.bound_s >= self.worth_s * (1 - CLOSE) or self._is_too_long_to_read(one, clock):
                 continue
             self._say(f"solving {one.candidate}")
             self._begin(one, flying, clock.left_s * (0.5 if left else 1.0))
@@ -245,6 +251,7 @@ class Driver:
     def _begin(self, one: Tried, flying: deque[tuple[Tried, Future[Found]]], time_limit_s: float) -> None:
         """Gives a candidate to a worker, unless what the model assigns in place is impossible on its mesh."""
         one.cutoff_s = self.worth_s
+        begin_s = self._clock.elapsed_s
         try:
             task = self._task(one, time_limit_s)
         except PlanError as error:
@@ -254,6 +261,7 @@ class Driver:
                 str(error.problems[0].message if error.problems else error),
             )
             return
+        self._reading_s[one.candidate.policy] = self._clock.elapsed_s - begin_s
         self._num_ops = self._num_ops or sum(1 for _ in task.graph.walk())
         flying.append((one, self._pool.submit(task)))
 
