@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ...dsl.errors import PlanError
@@ -26,9 +26,9 @@ from .progress import Clock, Progress
 from .result import PricedPlan
 from .simple import argument_bytes, simple_layouts
 from .task import Found, Task
+from .tried import CLOSE, Tried, why_not
 from .workload import Rematerialised, Workload
 
-CLOSE = 1e-3  # plans whose step times differ by less are as good as each other
 SOLVING = 0.75  # of the time at most; the rest writes plans
 ROUNDS = 4
 AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
@@ -65,45 +65,6 @@ class Settings:
     exact: bool = False
     top_k: int = 1
     kept: frozenset[str] = frozenset()
-
-
-@dataclass(slots=True, kw_only=True)
-class Tried:
-    """What is known of a candidate: a bound, the best layouts and their cost, the plan that they became, or why none.
-
-    ``cutoff_s`` is what it was last solved below, -inf where it was not. ``floor_s`` is a bound that takes less for
-    granted than ``bound_s``.
-    """
-
-    candidate: Candidate
-    bound_s: float
-    floor_s: float = 0.0
-    cutoff_s: float = -math.inf
-    solved: bool = False
-    objective_s: float = math.inf
-    layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
-    priced: PricedPlan | None = None
-    why: str = ""
-
-    @property
-    def step_time_s(self) -> float:
-        """The price of its plan, infinite without one."""
-        return self.priced.step_time_s if self.priced else math.inf
-
-    @property
-    def value_s(self) -> float:
-        """The best that is known to be had: its plan's price, or its layouts' cost before they became a plan."""
-        return self.step_time_s if self.priced or self.failed else self.objective_s
-
-    @property
-    def failed(self) -> bool:
-        """Whether its layouts became no plan."""
-        return bool(self.layouts) and self.priced is None and bool(self.why)
-
-    @property
-    def infeasible(self) -> bool:
-        """Whether it is proven that it has no plan."""
-        return self.bound_s == math.inf
 
 
 class Driver:
@@ -143,7 +104,7 @@ class Driver:
             self._write_simple()
         for one in self.tried:
             if not one.why and one.priced is None:
-                one.why = _why_not(one, self.worth_s)
+                one.why = why_not(one, self.worth_s)
         return [*self.tried, *self._simple]
 
     @property
@@ -390,15 +351,6 @@ def _first_bound(candidate: Candidate, settings: Settings) -> float:
     """What is known of a candidate before it is solved."""
     too_large = settings.limit_bytes is not None and candidate.least_argument_bytes > settings.limit_bytes
     return math.inf if too_large else candidate.floor_s
-
-
-def _why_not(one: Tried, worth_s: float) -> str:
-    """Why a candidate has no plan."""
-    if one.infeasible:
-        return "no layouts fit the limit"
-    if one.bound_s >= worth_s * (1 - CLOSE):
-        return "its bound is above the best plan"
-    return "its layouts cost more than the best plan" if one.layouts else "the time was over"
 
 
 def _is_done(future: Future[Found], timeout_s: float) -> bool:

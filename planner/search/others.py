@@ -11,10 +11,10 @@ from ...dsl.plan import Assignment, Plan, Replicate, Rule, Split, SplitDim
 from ...dsl.tensors import Tensor
 from ..explain.rows import binary
 from ..graph import Sharding
-from .driver import Tried
 from .progress import Clock
 from .question import Answer, Means, Question, answer
 from .result import PricedPlan
+from .tried import Tried
 
 STEP_DOWN = 0.9  # from one point of the frontier to the next limit
 MAX_POINTS = 12

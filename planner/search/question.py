@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from ...dsl.plan import Plan
 from ..topology import Machine
 from .candidates import MAX_MESHES, Meshes, candidates, meshes
-from .driver import Driver, Minimise, Settings, Tried
+from .driver import Driver, Minimise, Settings
 from .pins import named_axes
 from .pool import Pool
 from .progress import Clock, Progress
 from .result import PricedPlan
+from .tried import Tried
 from .workload import Workload
 
 MORE_MESHES = 8  # times as many, where those tried are proven to have no plan

@@ -1,0 +1,61 @@
+"""What a search has learnt of a candidate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..graph import Sharding
+from .candidates import Candidate
+from .result import PricedPlan
+
+CLOSE = 1e-3  # plans whose step times differ by less are as good as each other
+
+
+@dataclass(slots=True, kw_only=True)
+class Tried:
+    """What is known of a candidate: a bound, the best layouts and their cost, the plan that they became, or why none.
+
+    ``cutoff_s`` is what it was last solved below, -inf where it was not. ``floor_s`` is a bound that takes less for
+    granted than ``bound_s``.
+    """
+
+    candidate: Candidate
+    bound_s: float
+    floor_s: float = 0.0
+    cutoff_s: float = -math.inf
+    solved: bool = False
+    objective_s: float = math.inf
+    layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
+    priced: PricedPlan | None = None
+    why: str = ""
+
+    @property
+    def step_time_s(self) -> float:
+        """The price of its plan, infinite without one."""
+        return self.priced.step_time_s if self.priced else math.inf
+
+    @property
+    def value_s(self) -> float:
+        """The best that is known to be had: its plan's price, or its layouts' cost before they became a plan."""
+        return self.step_time_s if self.priced or self.failed else self.objective_s
+
+    @property
+    def failed(self) -> bool:
+        """Whether its layouts became no plan."""
+        return bool(self.layouts) and self.priced is None and bool(self.why)
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether it is proven that it has no plan."""
+        return self.bound_s == math.inf
+
+
+def why_not(one: Tried, worth_s: float) -> str:
+    """Why a candidate has no plan."""
+    if one.infeasible:
+        return "no layouts fit the limit"
+    if one.bound_s >= worth_s * (1 - CLOSE):
+        return "its bound is above the best plan"
+    return "its layouts cost more than the best plan" if one.layouts else "the time was over"
