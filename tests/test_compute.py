@@ -103,6 +103,11 @@ def test_the_features_of_a_convolution_fill_squares_at_each_position() -> None:
         assert product_of(each, each.ops[0]).multiply_adds == 9 * 64 * 8 * 8 * 256 * 256
 
 
+def test_few_features_fill_half_a_square_at_each_position() -> None:
+    few = convolved((8, 256, 256, 8), (3, 3, 8, 64), (8, 256, 256, 64), gradient=False)
+    assert product_of(few, few.ops[0]).padded(128) == 5 * 128 * 128 * 8 * 256 * 256
+
+
 def test_the_highest_precision_takes_six_passes() -> None:
     g = product(256, 256, 256, "f32")
     precise = replace(g.ops[0], attributes={**g.ops[0].attributes, "precision_config": ("HIGHEST", "HIGHEST")})

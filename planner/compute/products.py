@@ -73,8 +73,9 @@ def _dot(graph: Graph, op: Op) -> Product:
 
 def _convolution(graph: Graph, op: Op) -> Product:
     """A convolution as the products of its window's positions: the features that enter are the depth, those of each
-    position padded to a square of their own unless they are few. Of the gradient of its kernel, whose window is as large
-    as the images, the positions are those of the result, and what enters is what else that has.
+    position padded to a square of their own, or half of one; where windows do not overlap all are one depth. Of the
+    gradient of its kernel, whose window is as large as the images, the positions are those of the result, and what
+    enters is what else that has.
     """
     left, right, made = (graph.values[value] for value in (*op.operands[:2], op.results[0]))
     said = op.attributes
@@ -90,7 +91,7 @@ def _convolution(graph: Graph, op: Op) -> Product:
         rows=rows,
         columns=max(features // groups, 1),
         depth=depth,
-        windows=(places, _held_depth(taps, entering)),
+        windows=(places, taps if _is_cut(right.shape, said) else _held_depth(taps, entering)),
         passes=_passes(graph, op),
         dtype=left.dtype,
     )
@@ -101,9 +102,16 @@ def _entering(shape: tuple[int, ...], said: Mapping[str, Any]) -> int:
     return max(shape[int(said.get("kernel_input_feature_dimension", len(shape) - 2))], 1)
 
 
+def _is_cut(shape: tuple[int, ...], said: Mapping[str, Any]) -> bool:
+    """Whether images are cut into patches: whether windows lie side by side."""
+    sizes = [shape[int(dim)] for dim in said.get("kernel_spatial_dimensions", ())]
+    return sizes == [int(stride) for stride in said.get("window_strides", ())]
+
+
 def _held_depth(depth: int, entering: int) -> int:
-    """A depth whose parts, the features that enter at a position, are padded to squares of their own unless few."""
-    return depth // entering * -(-entering // SQUARE) * SQUARE if entering >= SQUARE // 2 else depth
+    """A depth whose parts, the features that enter at a position, are padded."""
+    square = SQUARE if entering >= SQUARE // 2 else SQUARE // 2
+    return depth // entering * -(-entering // square) * square
 
 
 def _passes(graph: Graph, op: Op) -> int:
