@@ -24,9 +24,13 @@ class Alone:
 
 @dataclass(kw_only=True)
 class Blueprint:
-    """A kernel as a graph of its own, on no mesh. ``fused`` has what it becomes, by the forms of its pieces."""
+    """A kernel as a graph of its own, on no mesh. ``fused`` has what it becomes, by the forms of its pieces.
+
+    What one that ``is_free`` computes takes nothing: the kernels beside it do that in passing.
+    """
 
     own: Graph
+    is_free: bool = False
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
 

@@ -42,9 +42,20 @@ class Costs:
     parts: dict[tuple[int, Sharding], tuple[int, ...]] = field(default_factory=dict)
 
     def seconds(self, choice: Choice) -> float:
-        """What one run takes on each device, computing and its collectives."""
+        """What one run takes on each device, computing and its collectives; no computing for a kernel that is free."""
+        found = self._pieces(choice)
+        collectives_s = sum(piece.collectives_s for piece in found.values())
+        return collectives_s if self.blueprint.is_free else collectives_s + self._computing(choice, found)
+
+    def computing_s(self, choice: Choice) -> float:
+        """What computing takes, be the kernel free or not."""
+        return self._computing(choice, self._pieces(choice))
+
+    def _pieces(self, choice: Choice) -> dict[int, Piece]:
         found = {number: self._piece(number, choice) for number in choice.asking}
-        found = {number: piece for number, piece in found.items() if not piece.plain}
+        return {number: piece for number, piece in found.items() if not piece.plain}
+
+    def _computing(self, choice: Choice, found: Mapping[int, Piece]) -> float:
         key = tuple((number, piece.form) for number, piece in found.items())
         nest, known = self.blueprint.nest, self.blueprint.fused
 
@@ -55,8 +66,7 @@ class Costs:
         if key not in known:
             known[key] = fused(self.blueprint.own, part, found, nest.form_of)
         counts_all = self.pricing.machine.platform != "tpu"
-        computing_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all)
-        return computing_s + sum(piece.collectives_s for piece in found.values())
+        return known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all)
 
     def _piece(self, number: int, choice: Choice) -> Piece:
         alone = self.blueprint.alone(number)

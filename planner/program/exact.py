@@ -16,7 +16,7 @@ from ..estimate.figures import Estimate
 from ..graph import Graph, Origin
 from ..topology import Machine
 from .decode import laid_out_step
-from .wiring import Wiring
+from .wiring import LOOPS, Wiring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,4 +116,4 @@ class _Clusters:
 
 
 def _node(origin: Origin) -> int:
-    return int(origin.source) if origin.source is not None and origin.source.isdigit() else -1
+    return int(origin.source) if origin.source is not None and origin.source.isdigit() else LOOPS

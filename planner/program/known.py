@@ -10,25 +10,27 @@ from ..graph import Graph, Op
 from ..kernels import Kernel, Program
 from ..memory import schedule
 from .blueprint import Blueprint, kernel_graph, name_of
+from .turns import with_turns_apart
 
 
 @dataclass(slots=True, kw_only=True)
 class Known:
     """What is known of steps. ``blueprints`` are those of kernels, by what they do.
 
-    ``programs`` holds the steps' fused programs by their operations, ``places`` by its program and kernel which
-    blueprint is a kernel's and the numbers that its values have in the whole.
+    ``programs`` holds the steps' fused programs by their operations, ``places`` which blueprint is a kernel's and the
+    numbers that its values have in the whole. ``free`` are the kernels that only cut and put parts of stacks.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
     programs: list[tuple[tuple[Op, ...], Program]] = field(default_factory=list)
+    free: list[Kernel] = field(default_factory=list)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
 
     def program(self, graph: Graph) -> Program:
         """A step's fused program, its kernels in the order in which they are computed."""
         found = next((program for ops, program in self.programs if ops is graph.ops), None)
         if found is None:
-            found = schedule(fuse(graph))
+            found = with_turns_apart(schedule(fuse(graph)), self.free)
             self.programs.append((graph.ops, found))
         return found
 
@@ -36,7 +38,8 @@ class Known:
         """A kernel's blueprint, and the numbers that its values have in the whole; alike kernels share one."""
         if id(kernel) not in self.places:
             own, numbers = kernel_graph(graph, kernel)
-            found = self.blueprints.setdefault(name_of(own), Blueprint(own=own))
+            is_free = any(kernel is other for other in self.free)
+            found = self.blueprints.setdefault((name_of(own), is_free), Blueprint(own=own, is_free=is_free))
             self.places[id(kernel)] = (kernel, found, numbers)
         _, blueprint, numbers = self.places[id(kernel)]
         return blueprint, numbers

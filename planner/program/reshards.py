@@ -78,6 +78,11 @@ class Reshards:
             took += self._copy(after, value)
         return took
 
+    def cutting(self, value: Value, layout: Sharding) -> float:
+        """Seconds of writing what one device keeps of a value that it holds more of."""
+        part = Value(local_shape(value.shape, layout, self.mesh), value.dtype)
+        return convert_seconds(part, value.dtype, self.speed)
+
     def rounding(self, value: Value, layout: Sharding) -> float:
         """Seconds of writing what one device holds of a value as bfloat16, before it is sent."""
         part = Value(local_shape(value.shape, layout, self.mesh), "f32")

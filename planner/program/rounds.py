@@ -32,6 +32,7 @@ ENOUGH = 1e-3
 LEAST = 1e-5
 """What part of a step something that was missed has to be to be learnt exactly."""
 CLOSE = 0.01
+NEAR = 1.05
 DOUBT = 1.1
 """How far beyond a limit the program has to be infeasible: it counts fused kernels as the whole step has them."""
 Choices = list[int]
@@ -42,8 +43,8 @@ class Rounds:
 
     ``limit_bytes`` is what the rows of the program are held to now (None: no rows). The program counts less than the
     exact price does, so where a solution does not fit that is lowered by as much; ``too_low`` is known to allow none.
-    ``credit_s`` is the most that a solution took less than its costs in some places: others may as well, so it counts
-    against the bound.
+    ``credits_s`` has what each solution took exactly, and what less than its costs in some places: others may as well,
+    so that counts against the bound.
     """
 
     def __init__(self, program: Program, deadline: float, seed: int, stop: Callable[[], bool] | None, cutoff_s: float):
@@ -53,7 +54,7 @@ class Rounds:
             leader=program.leader, guess_s=[np.zeros(len(node.costs)) for node in program.wiring.nodes]
         )
         self.best: tuple[Exact, Choices] | None = None
-        self.credit_s = 0.0
+        self.credits_s: list[tuple[float, float]] = []
         self.bound_s = 0.0
         self.floor_s = 0.0
         self.count = 0
@@ -118,8 +119,8 @@ class Rounds:
         took = exact(program.wiring, choices, program.mesh, program.machine)
         costs = [node.costs for node in program.wiring.nodes]
         self.learnt.learn(took.missed, choices, costs, LEAST * took.estimate.step_time_s)
-        self.credit_s = max(self.credit_s, -sum(min(each.seconds, 0.0) for each in took.missed))
         seconds, limit = took.estimate.step_time_s, program.limit_bytes
+        self.credits_s.append((seconds, -sum(min(each.seconds, 0.0) for each in took.missed)))
         if (limit is None or took.estimate.peak_bytes <= limit) and (
             self.best is None or seconds < self.best[0].estimate.step_time_s
         ):
@@ -151,6 +152,12 @@ class Rounds:
         self.too_low = self.limit_bytes
         self.limit_bytes = (self.limit_bytes + limit) // 2
         return self.limit_bytes - self.too_low > limit * CLOSE
+
+    @property
+    def credit_s(self) -> float:
+        """The most that a solution near the best took less than its costs."""
+        best_s = self.best[0].estimate.step_time_s if self.best is not None else math.inf
+        return max((credit_s for seconds, credit_s in self.credits_s if seconds <= best_s * NEAR), default=0.0)
 
     def _ended(self) -> bool:
         return time.monotonic() > self.deadline or (self.stop is not None and self.stop())

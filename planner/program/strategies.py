@@ -15,7 +15,8 @@ from .costs import Costs, Pricing
 from .known import Known
 from .pieces import Pieces
 
-Found = tuple[NDArray[np.float64], list[list[Sharding]]]
+Costs_s = NDArray[np.float64]
+Found = tuple[Costs_s, Costs_s, list[list[Sharding]]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,13 +31,15 @@ class Strategies:
     def __post_init__(self) -> None:
         self.pieces = self.pricing.pieces()
 
-    def of(self, graph: Graph, kernel: Kernel) -> tuple[NDArray[np.float64], dict[int, list[Sharding]]]:
-        """Seconds of one run under each strategy, and the layouts of all of the kernel's values, by their numbers."""
+    def of(self, graph: Graph, kernel: Kernel) -> tuple[Costs_s, Costs_s, dict[int, list[Sharding]]]:
+        """Seconds of one run under each strategy, those more if a kernel that is free has to run by itself, and the
+        layouts of all of the kernel's values, by their numbers.
+        """
         blueprint, numbers = self.known.blueprint(graph, kernel)
         if id(blueprint) not in self.found:
             self.found[id(blueprint)] = self._work_out(blueprint)
-        costs, layouts = self.found[id(blueprint)]
-        return costs, {number: layouts[place] for place, number in enumerate(numbers)}
+        costs, apart, layouts = self.found[id(blueprint)]
+        return costs, apart, {number: layouts[place] for place, number in enumerate(numbers)}
 
     def _work_out(self, blueprint: Blueprint) -> Found:
         nest = blueprint.nest
@@ -49,4 +52,6 @@ class Strategies:
                 best[seen] = (seconds, choice)
         by_form = [[choice.layouts[form] for _, choice in best.values()] for form in range(len(nest.forms))]
         seconds_all = np.array([seconds for seconds, _ in best.values()])
-        return seconds_all, [by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))]
+        chosen = [choice for _, choice in best.values()]
+        apart = np.array([costs.computing_s(choice) if blueprint.is_free else 0.0 for choice in chosen])
+        return seconds_all, apart, [by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))]

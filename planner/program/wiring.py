@@ -20,11 +20,14 @@ from .strategies import Strategies
 
 Costs = NDArray[np.float64]
 At = tuple[int, int]  # a level and a value of its graph
+LOOPS = -1
+"""In the place of a node: what loops and branches ask for at their ends."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Node:
-    """Something that is decided. ``costs`` are seconds of a step of each choice.
+    """Something that is decided. ``costs`` are seconds of a step of each choice; ``apart`` those more where what it
+    hands on or is handed is resharded, of a kernel that is free but for that.
 
     ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
     kernel is called but for its turn (``ties``), None of a value.
@@ -33,6 +36,7 @@ class Node:
     level: int
     costs: Costs
     layouts: dict[int, list[Sharding]]
+    apart: Costs | None = None
     times: int = 1
     stems: Hashable = None
 
@@ -49,9 +53,10 @@ class Port:
 class Wiring:
     """Nodes, and the table of seconds for each pair of them between which values are handed on.
 
-    ``shared`` has the nodes of values that several readers share, each with the first of these; ``candidates`` the
-    layouts that a value may have, ``same`` those that have the same ones; ``pins`` the layouts by path that are not to
-    be chosen; ``ends`` how results of the step lie that have to lie otherwise than they are made.
+    ``shared`` has the nodes of values that several readers share, each with the first of these, ``carries`` those of
+    what goes into loops and branches and comes out of them; ``candidates`` the layouts that a value may have, ``same``
+    those that have the same ones; ``pins`` the layouts by path that are not to be chosen; ``ends`` how results of the
+    step lie that have to lie otherwise than they are made.
     """
 
     reshards: Reshards
@@ -59,6 +64,7 @@ class Wiring:
     nodes: list[Node] = field(default_factory=list)
     tables: dict[tuple[int, int], Costs] = field(default_factory=dict)
     shared: dict[int, int] = field(default_factory=dict)
+    carries: set[int] = field(default_factory=set)
     readers: dict[tuple[int, int], int] = field(default_factory=dict)
     levels: list[Level] = field(default_factory=list)
     pins: Mapping[str, Sharding] = field(default_factory=dict)
@@ -91,22 +97,40 @@ class Wiring:
         if rounded:
             took = times * np.array([[self.reshards.rounding(value, layout)] for layout in ours])
             seconds = np.where(seconds > 0, seconds + took, seconds)
+        if target.node in self.carries:  # what is only cut is written too, for a loop reads it from memory
+            cut = times * np.array([[self.reshards.cutting(value, layout)] for layout in theirs]).T
+            others = np.array([[a != b for b in theirs] for a in ours])
+            seconds = np.where(others & (seconds == 0), cut, seconds)
         if as_it_lies:
             seconds = np.where([[a == b for b in theirs] for a in ours], 0.0, np.inf)
         rows = [ours.index(layout) for layout in source.layouts]
         columns = [theirs.index(layout) for layout in target.layouts]
         full = seconds[np.ix_(rows, columns)]
+        full = np.where(full > 0, full + self._apart(source)[:, None] + self._apart(target)[None, :], full)
         if source.node == target.node:
             self.nodes[source.node].costs = self.nodes[source.node].costs + np.diagonal(full)
             return
         key = (source.node, target.node)
-        self.readers[min(key), max(key)] = self.shared.get(source.node, self.shared.get(target.node, target.node))
+        self.readers[min(key), max(key)] = self._asker(source.node, target.node)
         if key[0] > key[1]:
             key, full = (key[1], key[0]), full.T
         self.tables[key] = self.tables[key] + full if key in self.tables else full
 
+    def _apart(self, port: Port) -> Costs:
+        own = self.nodes[port.node].apart
+        return np.zeros(len(port.layouts)) if own is None else own
+
+    def _asker(self, source: int, target: int) -> int:
+        """Who is told to ask for what handing on takes: the reader, or who makes what only has to lie somehow."""
+        asker = self.shared.get(source, self.shared.get(target, target))
+        if asker == target and asker not in self.carries and self.nodes[target].stems is None:
+            asker = source
+        return LOOPS if asker in self.carries else asker
+
     def reader(self, ends: tuple[int, int]) -> int:
-        """The node that asks for what an edge takes: the one that is handed a value, or the first of several."""
+        """The node that asks for what an edge takes: the one that is handed a value, or the first of several;
+        ``LOOPS`` for what loops carry.
+        """
         return self.readers[ends]
 
     def find(self, at: At) -> At:
@@ -215,10 +239,11 @@ def _level(wiring: Wiring, program: Program, times: int) -> int:
             trips = program.graph.ops[kernel.ops[-1]].trips
             level.inner[position] = [_level(wiring, body, times * trips) for body in kernel.bodies]
             continue
-        costs, layouts = wiring.strategies.of(program.graph, kernel)
+        costs, apart, layouts = wiring.strategies.of(program.graph, kernel)
         number = wiring.node(
             Node(
                 level=level.number,
+                apart=apart * times,
                 costs=costs * times + _without_others(wiring, level, kernel, layouts),
                 layouts=layouts,
                 times=times,
@@ -329,12 +354,14 @@ def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[i
         changing = len(body.graph.results) if op.kind == "while" else 0
         for place, (operand, argument) in enumerate(zip(op.operands[lead:], body.graph.arguments, strict=True)):
             body.source[argument] = _value_node(wiring, body, argument)
+            wiring.carries.add(body.source[argument].node)
             kept = place >= changing or body.graph.results[place] == argument
             asked.append((operand, body.source[argument], kept and bool(body.graph.values[argument].shape)))
     first = wiring.levels[inner[0]]
     for place, made in enumerate(op.results):
         carried = op.kind == "while"
         level.source[made] = first.source[first.graph.arguments[place]] if carried else _value_node(wiring, level, made)
+        wiring.carries.add(level.source[made].node)
     return asked
 
 

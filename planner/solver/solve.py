@@ -94,8 +94,6 @@ def _search(state: Incumbent, dual: Dual, seed: int, effort: float | None) -> No
     """
     if effort is not None:
         _hunt(state, dual, effort)
-        if not np.isfinite(state.cost) and not state.ended():
-            _improve(state, dual, seed, effort)
         return
     large = dual.problem.nodes > LARGE
     work = 1
