@@ -13,9 +13,9 @@ from ..compute.price import convert_seconds, turn_seconds
 from ..compute.speed import Speed
 from ..estimate.traffic import Tariff
 from ..graph import Op, Sharding, Value
-from ..kinds import ALL_TO_ALL, COLLECTIVE_PERMUTE, KINDS
+from ..kinds import COLLECTIVE_PERMUTE, KINDS
 from ..partition.layout import local_shape
-from ..partition.passes.turned import COPIED, is_copied
+from ..partition.passes.turned import COPIED, turns
 from ..partition.reshard import Step, reshard_steps
 
 Table = NDArray[np.float64]
@@ -72,11 +72,10 @@ class Reshards:
     def _copies(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: bool) -> float:
         """The copies before and after an exchange."""
         before, after = (local_shape(value.shape, layout, self.mesh) for layout in (now, step.layout))
-        turned = step.kind == ALL_TO_ALL
-        took = self._copy(before, value) if turned and is_copied(before, step.dims[1]) else 0.0
-        if result or (turned and in_order and is_copied(after, step.dims[0])):
-            took += self._copy(after, value)
-        return took
+        first, last = turns(step.kind, step.dims, before, after, in_order=in_order)
+        took = first * self._copy(before, value) if first else 0.0
+        last = max(last, 1) if result else last
+        return took + last * self._copy(after, value) if last else took
 
     def cutting(self, value: Value, layout: Sharding) -> float:
         """Seconds of writing what one device keeps of a value that it holds more of."""

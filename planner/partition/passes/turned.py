@@ -4,18 +4,23 @@ It cuts the dim that an all-to-all splits into a piece for each device, and need
 another dim outside of that one is copied first, and what arrives for a dim with another outside is copied into its
 place: seen so for every pair of dims of shapes of two to four. What works number by number takes pieces as they lie.
 
+An all-gather of several dims at once brings whole pieces, which are then copied into their places, twice where the last
+dim is one of them.
+
 What arrives is never a result of the step itself, but is copied there; what is summed up is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...fusion.nature import ELEMENTWISE
 from ...graph import Graph, Op
 from ...kinds import ALL_GATHER, ALL_TO_ALL, TURNED_COPY
 
+Shape = tuple[int, ...]
 COPIED = (ALL_GATHER, ALL_TO_ALL)
 """What a result of the step is not left in."""
 _TAKING = ELEMENTWISE | {"reduce"}
@@ -28,8 +33,20 @@ def turned(graph: Graph) -> Graph:
     return _Turning(graph).graph()
 
 
-def is_copied(shape: tuple[int, ...], dim: int) -> bool:
-    """Whether a part of this shape is copied for an exchange along a dim: whether another dim lies outside of it."""
+def turns(kind: str, dims: Sequence[int], before: Shape, after: Shape, *, in_order: bool) -> tuple[int, int]:
+    """How often pieces are copied before a collective, and after it.
+
+    ``before`` and ``after`` are what a device holds, ``in_order`` says that what reads it takes no pieces as they come.
+    """
+    if kind == ALL_TO_ALL and len(dims) == 2:
+        joined, split = dims
+        return int(_has_outside(before, split)), int(in_order and _has_outside(after, joined))
+    if kind == ALL_GATHER and len(dims) > 1:
+        return 0, 2 if len(after) - 1 in dims else 1
+    return 0, 0
+
+
+def _has_outside(shape: Shape, dim: int) -> bool:
     return any(size > 1 for size in shape[:dim])
 
 
@@ -60,25 +77,18 @@ class _Turning:
             yield op
             return
         (sent,), (got,) = op.operands, op.results
-        before, after = self._turns(op, sent, got)
-        if before:
-            yield (copy := self._copy(op, sent, self._like(sent)))
-            op = replace(op, operands=copy.results)
-        if after or (got in self.results and self.values[got].shape):
-            pieces = self._like(got)
-            yield replace(op, results=(pieces,))
-            yield self._copy(op, pieces, got)
-        else:
-            yield op
-
-    def _turns(self, op: Op, sent: int, got: int) -> tuple[bool, bool]:
-        """Whether pieces are brought together before and after a collective."""
+        shapes = (self.values[sent].shape, self.values[got].shape)
         dims = op.attributes.get("dimensions", ())
-        if op.kind != ALL_TO_ALL or len(dims) != 2:
-            return False, False
-        joined, split = dims
-        after = got in self.in_order and is_copied(self.values[got].shape, joined)
-        return is_copied(self.values[sent].shape, split), after
+        before, after = turns(op.kind, dims, *shapes, in_order=got in self.in_order)
+        if got in self.results and self.values[got].shape:
+            after = max(after, 1)
+        for _ in range(before):
+            yield (copy := self._copy(op, op.operands[0], self._like(sent)))
+            op = replace(op, operands=copy.results)
+        steps = [*(self._like(got) for _ in range(after)), got]
+        yield replace(op, results=(steps[0],))
+        for source, made in itertools.pairwise(steps):
+            yield self._copy(op, source, made)
 
     def _copy(self, op: Op, value: int, result: int) -> Op:
         return replace(op, kind=TURNED_COPY, operands=(value,), results=(result,), attributes={})
