@@ -16,6 +16,8 @@ from meshwright.dsl.plan import Plan
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.estimate.traffic import tariff
 from meshwright.planner.graph import Value
+from meshwright.planner.kinds import ALL_GATHER
+from meshwright.planner.partition.passes.turned import turns
 from meshwright.planner.program.reshards import Reshards
 from meshwright.planner.topology import physical
 
@@ -116,3 +118,9 @@ def test_what_is_gathered_for_a_result_is_copied_there() -> None:
 
     assert labels("A B").count("turned-copy") == 1
     assert "turned-copy" not in labels("A@y B")
+
+
+@pytest.mark.parametrize(("dims", "copies"), [((0,), 0), ((0, 1), 1), ((0, 2), 2)])
+def test_what_is_gathered_along_several_dims_is_copied_into_its_place(dims: tuple[int, ...], copies: int) -> None:
+    """Case by case as the compiler has it for shapes of two to four dims; products read what is gathered."""
+    assert turns(ALL_GATHER, dims, (8, 8, 8), (64, 64, 64), in_order=True) == (0, copies)

@@ -105,7 +105,7 @@ def _entering(shape: tuple[int, ...], said: Mapping[str, Any]) -> int:
 def _is_cut(shape: tuple[int, ...], said: Mapping[str, Any]) -> bool:
     """Whether images are cut into patches: whether windows lie side by side."""
     sizes = [shape[int(dim)] for dim in said.get("kernel_spatial_dimensions", ())]
-    return sizes == [int(stride) for stride in said.get("window_strides", ())]
+    return bool(sizes) and sizes == [int(stride) for stride in said.get("window_strides", ())]
 
 
 def _held_depth(depth: int, entering: int) -> int:
