@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 PER_S = 1e12
 """The program's costs are whole picoseconds: then a proof of optimality is exact."""
 
-ROUNDS = 10
-PROOFS, PROVING = (1, 12), 10_000
-"""How often it is tried to prove a solution, at least and at most, and so many choices are tried in all."""
+ROUNDS, LOOKING = (2, 10), 4_000
+"""How often solutions are looked for, at least and at most, and so many nodes in all: each is priced whole."""
+PROOFS, PROVING = (0, 12), 10_000
+"""How often it is tried to prove a solution, at least and at most, and so many choices in all."""
 EFFORT = 0.02
 """How hard (``solver.solve``): what is not proven then is hard to."""
 ENOUGH = 1e-3
@@ -69,7 +70,7 @@ class Rounds:
         Solutions are looked for by guesses of what others miss; then what is known exactly proves how good they are.
         """
         prepare(self.stop)
-        for _ in range(ROUNDS):
+        for _ in range(_often(ROUNDS, LOOKING, len(self.program.deciders))):
             solution = self._solved(guess=True)
             if solution.choices is None:
                 if self._ended() or not self._raise_limit(solution):
@@ -89,7 +90,7 @@ class Rounds:
         """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt."""
         self.limit_bytes = self.program.limit_bytes if self.limit_bytes is not None else None
         size = sum(len(self.program.wiring.nodes[node].costs) for node in self.program.deciders)
-        for _ in range(min(max(PROVING // max(size, 1), PROOFS[0]), PROOFS[1])):
+        for _ in range(_often(PROOFS, PROVING, size)):
             if self._ended():
                 return
             solution = self._solved(guess=False)
@@ -189,3 +190,8 @@ class Rounds:
             layouts=named_layouts(self.program.wiring, choices),
             rounds=self.count,
         )
+
+
+def _often(between: tuple[int, int], in_all: int, size: int) -> int:
+    least, most = between
+    return min(max(in_all // max(size, 1), least), most)
