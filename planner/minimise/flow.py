@@ -9,6 +9,7 @@ from ..graph import Graph, Op, Origin
 Spot = tuple[str | None, str | None]
 """The place in the model that asks for an operation: source and scope."""
 
+PRODUCTS = ("dot_general", "convolution")
 NOTHING: frozenset[str] = frozenset()
 
 
@@ -19,6 +20,7 @@ class Flow:
         self.order: dict[str, int] = {}
         self.parents: dict[str, frozenset[str]] = {}
         self.spots: dict[str, Spot] = {}
+        self.products: set[str] = set()
         self._run(graph, [NOTHING] * len(graph.arguments))
 
     def _run(self, graph: Graph, given: Sequence[frozenset[str]]) -> list[frozenset[str]]:
@@ -45,6 +47,8 @@ class Flow:
                 self.order[path] = len(self.order)
                 self.parents[path] = (found[0] if inside else before) - {path}
                 self.spots[path] = spot_of(op.origin)
+                if op.kind in PRODUCTS:
+                    self.products.add(path)
             found[0] = frozenset((path,))
         return found
 

@@ -55,8 +55,8 @@ class Guide:
         wanted = self._wanted
         return frozenset(path for path, sharding in found.items() if wanted.get(path, sharding) != sharding)
 
-    def cause(self, wrong: Collection[str], blame: Mapping[Spot, float], kept: Collection[Group]) -> Cause | None:
-        """The group that explains most of the blame: the first of the program that lies wrongly before what is blamed.
+    def causes(self, wrong: Collection[str], blame: Mapping[Spot, float], kept: Collection[Group]) -> list[Cause]:
+        """The groups that lie wrongly first in the program before places to blame: those that explain most of it.
 
         None where all that is blamed comes from values that lie as they are to.
         """
@@ -66,8 +66,9 @@ class Guide:
             root = self._first(spot, open_)
             if root is not None:
                 explained[self._group[root]] += seconds
-        group = max(explained, key=lambda group: explained[group], default=None)
-        return None if group is None else Cause(group=group, seconds=explained[group])
+        ranked = sorted(explained, key=lambda group: -explained[group])
+        least = MOST_OF * explained[ranked[0]] if ranked else 0.0
+        return [Cause(group=group, seconds=explained[group]) for group in ranked if explained[group] >= least]
 
     def unexplained(
         self, wrong: Collection[str], blame: Mapping[Spot, float], kept: Collection[Group]
@@ -77,18 +78,17 @@ class Guide:
         return {spot: seconds for spot, seconds in blame.items() if self._first(spot, open_) is None}
 
     def beside(self, blame: Mapping[Spot, float], kept: Collection[Group]) -> list[Cause]:
-        """What can be said at places, most to blame of those where there is something to say.
+        """What can be said of products at places, most to blame of those where there is something to say.
 
-        That is of operands that are read otherwise than they are made, and of the values made there.
+        That is of operands that a product reads otherwise than they are made, and of what it makes.
         """
         found: dict[Group, Cause] = {}
         for spot, seconds in blame.items():
-            at = self._at.get(spot, ())
-            operands = [group for path in at for group in self._operands.get(path, ())]
-            values = [self._group[path] for path in at if path in self._group]
-            for group in (*operands, *values):
-                if group not in kept:
-                    found.setdefault(group, Cause(group=group, seconds=seconds, is_right=True))
+            for path in self._at.get(spot, ()):
+                made = [self._group[path]] if path in self.flow.products and path in self._group else []
+                for group in (*self._operands.get(path, ()), *made):
+                    if group not in kept:
+                        found.setdefault(group, Cause(group=group, seconds=seconds, is_right=True))
         least = MOST_OF * max((cause.seconds for cause in found.values()), default=0)
         return [cause for cause in found.values() if cause.seconds >= least]
 
@@ -126,11 +126,6 @@ class Guide:
             seen.update(before)
             stack += before
         return first
-
-    @property
-    def everywhere(self) -> dict[Spot, float]:
-        """Every place, each as much to blame as all others."""
-        return dict.fromkeys(self._at, 1.0)
 
     def heavy(self, estimate: Estimate, blamed: Collection[Spot]) -> frozenset[str]:
         """The values of the places that take long, or were blamed for something, and what they are made of."""

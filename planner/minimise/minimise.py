@@ -19,7 +19,7 @@ from .prices import TOLERANCE, Priced, Prices
 from .rules import Writer
 from .shorten import shortened
 
-WORK, FEWEST, MOST = 12000, 8, 40
+WORK, FEWEST, MOST = 12000, 9, 40
 """How many operations are priced in all trials together, and how many trials that may be."""
 
 LITTLE = 0.01
@@ -72,7 +72,7 @@ def minimise(
         if prices.prefers(writer(other)):
             break
     groups = grouped(prices.writer.values, prices.writer.layouts, tags)
-    prices.reserved = min(len(prices.writer.spare), trials // 4)
+    prices.reserved = min(len(prices.writer.spare), trials // 6)
     found = shortened(prices, groups, Guide(groups, Flow(graph), workload.lies))
     prices.reserved = 0
     found = _without_spare(prices, found)

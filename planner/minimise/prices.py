@@ -16,6 +16,7 @@ from .rules import Writer
 TOLERANCE = 2e-3  # prices that differ by less are the same
 CLOSE = 5e-3  # what fewer lines are worth
 FAR = 2e-2
+ALIKE = 1e-2  # of the promised price: what like layouts of like tensors may take more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class Prices:
         """Takes another writer in the place of the one now, if all that it writes takes no longer."""
         other = frozenset(tensor.path for tensor in writer.values)
         found = self.of_plan(writer.draft_of(other), other)
-        if found.rank > (0, self.promised_s * (1 + CLOSE)):
+        if found.rank > (0, self.promised_s * (1 + ALIKE)):
             now = self.of(self.everything)
             if found.rank[0] > now.rank[0] or found.rank[1] > now.rank[1] * (1 + CLOSE):
                 return False

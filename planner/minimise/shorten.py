@@ -10,13 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..estimate.figures import Estimate
 from .flow import Spot
 from .groups import Group
-from .guide import Cause, Guide, blame
+from .guide import Cause, Guide, blame, seconds
 from .prices import Priced, Prices
 
 MOST_ROUNDS, MOST_ADDED = 8, 16
 BLAME = 4e-4  # of a step: what a place has to take longer for to be looked at
+LOOKS, FEWEST_LOOKS = 100_000, 16
+"""How many values propagation is asked for, all in all, and how often at the least."""
+
+AT_ONCE = 4  # causes annotated before propagation is asked again, where it is asked seldom
 
 
 def shortened(prices: Prices, groups: Sequence[Group], guide: Guide) -> Priced:
@@ -25,25 +30,8 @@ def shortened(prices: Prices, groups: Sequence[Group], guide: Guide) -> Priced:
     everything = _legal(prices, list(groups))
     if prices.good(current) or not everything.values:
         return _best(prices, current)
-    kept: list[Cause] = []
-    blamed: dict[Spot, float] = {}
-    short = current, kept
-    for _ in range(MOST_ROUNDS):
-        best = prices.best
-        if prices.close(current) or prices.spent or best is None or best.estimate is None or current.estimate is None:
-            break
-        lost = blame(current.estimate, best.estimate, BLAME)
-        blamed |= lost
-        found = _causes(prices, guide, lost, kept)
-        if not found:
-            break
-        kept = [*kept, *found]
-        current = prices.of(_paths(kept))
-        if current.rank < short[0].rank:
-            short = current, kept
-    if not prices.settles(short[0]):
-        return _best(prices, _halved(prices, everything))
-    return _dropped(prices, guide, short[1], blamed)
+    short = _Shortener(prices, guide).run(current)
+    return short if short is not None else _best(prices, _halved(prices, everything))
 
 
 def _best(prices: Prices, found: Priced) -> Priced:
@@ -61,84 +49,123 @@ def _legal(prices: Prices, groups: list[Group]) -> Priced:
     return prices.of(kept)
 
 
-def _causes(prices: Prices, guide: Guide, lost: Mapping[Spot, float], kept: Sequence[Cause]) -> list[Cause]:
-    """What, annotated besides ``kept``, makes what is blamed for lost time lie as it is to.
+class _Shortener:
+    """Adds causes, then drops what is not needed. ``looks`` is how often propagation may still be asked."""
 
-    Where it does already, what is said of operands there, and of the values that this makes lie wrongly.
-    """
-    right = guide.unexplained(_wrong(prices, guide, kept), lost, _groups(kept))
-    found = _righted(prices, guide, lost, kept)
-    beside = guide.beside(right, _groups([*kept, *found]))
-    if beside:
-        wrong = _wrong(prices, guide, [*kept, *found])
-        found += beside
-        found += _righted(prices, guide, guide.everywhere, [*kept, *found], known=wrong)
-    return found
+    def __init__(self, prices: Prices, guide: Guide):
+        self.prices, self.guide = prices, guide
+        self.looks = max(LOOKS // max(len(guide.flow.order), 1), FEWEST_LOOKS)
+        self.at_once = AT_ONCE if self.looks < 2 * FEWEST_LOOKS else 1
+        self.blamed: dict[Spot, float] = {}
+        self._seen: dict[frozenset[str], frozenset[str]] = {}
 
+    def run(self, current: Priced) -> Priced | None:
+        """The best short plan, where one is about as good as the best plan seen."""
+        kept: list[Cause] = []
+        short = current, kept
+        for _ in range(MOST_ROUNDS):
+            best = self.prices.best
+            if self.prices.close(current) or self.prices.spent or best is None:
+                break
+            if best.estimate is None or current.estimate is None:
+                break
+            lost = blame(current.estimate, best.estimate, BLAME)
+            self.blamed |= lost
+            found = self._causes(lost, kept, best.estimate)
+            if not found:
+                break
+            kept = [*kept, *found]
+            current = self.prices.of(_paths(kept))
+            if current.rank < short[0].rank:
+                short = current, kept
+        return self._dropped(*short) if self.prices.settles(short[0]) else None
 
-def _righted(
-    prices: Prices, guide: Guide, lost: Mapping[Spot, float], kept: Sequence[Cause], known: frozenset[str] = frozenset()
-) -> list[Cause]:
-    """First causes of what is blamed, until all of it is right. That the values ``known`` lie wrongly is not new."""
-    found: list[Cause] = []
-    while len(found) < MOST_ADDED:
-        wrong = _wrong(prices, guide, [*kept, *found]) - known
-        cause = guide.cause(wrong, lost, _groups([*kept, *found]))
-        if cause is None:
-            break
-        found.append(cause)
-    return found
+    def _causes(self, lost: Mapping[Spot, float], kept: Sequence[Cause], best: Estimate) -> list[Cause]:
+        """What, annotated besides ``kept``, makes what is blamed for lost time lie as it is to.
 
+        Where it does already, what is said of operands there, and of the values that this makes lie wrongly.
+        """
+        right = self.guide.unexplained(self._wrong(kept), lost, _groups(kept))
+        found = self._righted(lost, kept)
+        beside = self.guide.beside(right, _groups([*kept, *found]))
+        if beside:
+            wrong = self._wrong([*kept, *found])
+            found += beside
+            heavy = {spot: took_s for spot, took_s in seconds(best).items() if took_s > BLAME * best.step_time_s}
+            found += self._righted(heavy, [*kept, *found], known=wrong)
+        return found
 
-def _wrong(prices: Prices, guide: Guide, kept: Sequence[Cause]) -> frozenset[str]:
-    """The values that lie wrongly where these are annotated."""
-    return guide.wrong(prices.writer.draft_of(_paths(kept)))
+    def _righted(
+        self, lost: Mapping[Spot, float], kept: Sequence[Cause], known: frozenset[str] = frozenset()
+    ) -> list[Cause]:
+        """First causes of what is blamed, until all of it is right. That ``known`` values lie wrongly is not new."""
+        found: list[Cause] = []
+        while len(found) < MOST_ADDED and self.looks > 0:
+            wrong = self._wrong([*kept, *found]) - known
+            causes = self.guide.causes(wrong, lost, _groups([*kept, *found]))
+            if not causes:
+                break
+            found += causes[: self.at_once]
+        return found
 
+    def _wrong(self, kept: Sequence[Cause]) -> frozenset[str]:
+        """The values that lie wrongly where these are annotated."""
+        paths = frozenset(_paths(kept))
+        if paths not in self._seen:
+            self._seen[paths] = self.guide.wrong(self.prices.writer.draft_of(paths))
+            self.looks -= 1
+        return self._seen[paths]
 
-def _dropped(prices: Prices, guide: Guide, kept: Sequence[Cause], blamed: Mapping[Spot, float]) -> Priced:
-    """A good plan without what changes nothing of how values lie, and without what costs little."""
-    current = prices.of(_paths(kept))
-    if current.estimate is None:
-        return current
-    watched = guide.heavy(current.estimate, blamed)
-    left = list(kept)
-    wrong = _wrong(prices, guide, left) & watched
-    for cause in kept:
-        fewer = [each for each in left if each is not cause]
-        if not cause.is_right and _wrong(prices, guide, fewer) & watched <= wrong:
-            left = fewer
-    trial = prices.of(_paths(left))
-    if prices.close(trial):
-        current = trial
-    else:
+    def _dropped(self, current: Priced, kept: Sequence[Cause]) -> Priced:
+        """A good plan without what changes nothing of how values lie, and without what costs little."""
+        if current.estimate is None or not kept:
+            return current
+        watched = self.guide.heavy(current.estimate, self.blamed)
+        left = self._without_idle(kept, watched)
+        trial = self.prices.of(_paths(left))
+        if self.prices.close(trial):
+            current = trial
+        else:
+            left = list(kept)
+        left.sort(key=lambda cause: (not cause.is_right, cause.seconds))
+        return self._without(current, left, left)[0]
+
+    def _without_idle(self, kept: Sequence[Cause], watched: frozenset[str]) -> list[Cause]:
+        """Those without which some watched value lies wrongly that lies as it is to with all."""
         left = list(kept)
-    left.sort(key=lambda cause: (not cause.is_right, cause.seconds))
-    return _without(prices, current, left, left)[0]
+        wrong = self._wrong(left) & watched
+        for cause in kept:
+            fewer = [each for each in left if each is not cause]
+            if not cause.is_right and self.looks > 0 and self._wrong(fewer) & watched <= wrong:
+                left = fewer
+        return left
 
-
-def _without(prices: Prices, current: Priced, left: list[Cause], block: Sequence[Cause]) -> tuple[Priced, list[Cause]]:
-    """The plan of ``left`` without those of a block that it does not need: all, or some of either half."""
-    if not block or prices.spent:
+    def _without(self, current: Priced, left: list[Cause], block: Sequence[Cause]) -> tuple[Priced, list[Cause]]:
+        """The plan of ``left`` without those of a block that it does not need: all, or some of either half."""
+        if not block or self.prices.spent:
+            return current, left
+        fewer = [each for each in left if each not in block]
+        trial = self.prices.of(_paths(fewer))
+        if self.prices.close(trial):
+            return trial, fewer
+        if len(block) > 1:
+            half = len(block) // 2
+            current, left = self._without(current, left, block[:half])
+            current, left = self._without(current, left, block[half:])
         return current, left
-    fewer = [each for each in left if each not in block]
-    trial = prices.of(_paths(fewer))
-    if prices.close(trial):
-        return trial, fewer
-    if len(block) > 1:
-        half = len(block) // 2
-        current, left = _without(prices, current, left, block[:half])
-        current, left = _without(prices, current, left, block[half:])
-    return current, left
 
 
 def _groups(kept: Sequence[Cause]) -> list[Group]:
     return [cause.group for cause in kept]
 
 
+def _paths(kept: Sequence[Cause]) -> set[str]:
+    return {path for cause in kept for path in cause.group.paths}
+
+
 def _halved(prices: Prices, current: Priced) -> Priced:
     """A good plan without the lines that it does not need: blocks of lines are left out, then halves of them."""
-    lines = [frozenset(line) for line in prices.writer.lines_of(current.values)]
-    return _without_lines(prices, current, lines)
+    return _without_lines(prices, current, [frozenset(line) for line in prices.writer.lines_of(current.values)])
 
 
 def _without_lines(prices: Prices, current: Priced, block: Sequence[frozenset[str]]) -> Priced:
@@ -152,7 +179,3 @@ def _without_lines(prices: Prices, current: Priced, block: Sequence[frozenset[st
         current = _without_lines(prices, current, block[:half])
         current = _without_lines(prices, current, block[half:])
     return current
-
-
-def _paths(kept: Sequence[Cause]) -> set[str]:
-    return {path for cause in kept for path in cause.group.paths}
