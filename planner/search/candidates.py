@@ -14,7 +14,7 @@ from ..graph import Sharding
 from ..topology import Machine
 from .floor import Products, least_argument_bytes
 from .meshes import MAX_AXES, NAMES, Folding, filled, foldings, uncovered
-from .pins import Demand, demands_of, named_axes, pinned
+from .pins import Demand, demands_of, named_axes, pinned, pinned_values
 from .promise import by_promise
 from .workload import Workload
 
@@ -106,7 +106,7 @@ def candidates(plan: Plan, workload: Workload, machine: Machine, listed: Sequenc
     for index, (mesh, remat) in enumerate(places):
         own = replace(plan, mesh=mesh, remat=remat)
         sizes = {name: size or 1 for name, size in mesh.sizes.items()}
-        pins = pinned(own, workload.tensors_under(remat)).shardings if plan.rules else {}
+        pins = pinned_values(own, workload, remat) if plan.rules else {}
         made.append(
             Candidate(
                 index=index,

@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...dsl.errors import Problem, raise_errors
-from ...dsl.plan import Assignment, Auto, Axis, Mesh, Place, Plan
+from ...dsl.plan import Assignment, Auto, Axis, Mesh, Place, Plan, Remat
 from ...dsl.resolve import resolve
 from ...dsl.rule_checks import axes_of
 from ...dsl.tensors import Tensor
 from .. import device_order
 from ..graph import Sharding
+from .workload import Workload
+
+TAGS = "acts/"
 
 OPEN = frozenset({"MW103"})
 """Problems of a plan that a search does away with: tensors without an assignment."""
@@ -49,6 +52,16 @@ def pinned(plan: Plan, tensors: Sequence[Tensor]) -> Pinned:
         complete=not open_ends and not errors,
         problems=tuple(found for found in errors if found.code not in OPEN),
     )
+
+
+def pinned_values(plan: Plan, workload: Workload, remat: Remat | None) -> dict[str, Sharding]:
+    """The layouts that a plan's pins give; a pinned tag is a pin of the computed values that it names too."""
+    found = dict(pinned(plan, workload.tensors_under(remat)).shardings)
+    tags = workload.tags_under(remat) if any(path.startswith(TAGS) for path in found) else {}
+    for tag, values in tags.items():
+        for value in values if tag in found else ():
+            found.setdefault(value, found[tag])
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
