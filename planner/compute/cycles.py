@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .coefficients import Coefficients
-from .sides import LEFT, RIGHT
+from .sides import LEFT, ONCE, RIGHT
 from .work import ALONE, FREE, PRODUCT, Work
 
 MATRIX, VECTOR, MEMORY = "matrix", "vector", "memory"
+
+HIDDEN = 0.15
+"""What of an update that takes longer than the product before it goes on meanwhile, seen on v3 and v5e."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +40,23 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         total = (sum(work.reads) + far_writes) * of.byte_cycles
         return Cycles(total=total, bound=MEMORY, far_bytes=far_reads + far_writes)
     if work.kind == PRODUCT:
-        return _product(work, _streamed(work, near, of), far_reads + far_writes, far_writes, edge, of)
+        behind = _behind(work, near, near_writes)
+        return _product(work, _streamed(work, near, of), far_reads + far_writes, far_writes, behind, edge, of)
     return _loop(work, far_reads, far_writes, of)
+
+
+def _behind(work: Work, near: Sequence[bool], near_writes: Sequence[bool]) -> int:
+    """Bytes of an update that follows a product in the same kernel: what it reads besides, and all results, if several.
+
+    It begins when a piece of the product is complete, and the matrix units wait for it (``HIDDEN``).
+    """
+    sided = zip(work.reads, near, work.sides, strict=True)
+    besides = [(size, is_near) for size, is_near, side in sided if side == ONCE]
+    large = [size for size in work.writes if 2 * size >= max(work.writes)]
+    if len(large) < 2 or sum(size for size, _ in besides) < max(work.writes):
+        return 0
+    written = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if not is_near)
+    return written + sum(size for size, is_near in besides if not is_near)
 
 
 def _streamed(work: Work, near: Sequence[bool], of: Coefficients) -> float:
@@ -74,9 +92,11 @@ def _loop(work: Work, far_reads: int, far_writes: int, of: Coefficients) -> Cycl
     return Cycles(total=total, bound=VECTOR if vector > memory else MEMORY, far_bytes=far_reads + far_writes)
 
 
-def _product(work: Work, streamed: float, far: int, far_writes: int, edge: int, of: Coefficients) -> Cycles:
+def _product(
+    work: Work, streamed: float, far: int, far_writes: int, behind: int, edge: int, of: Coefficients
+) -> Cycles:
     matrix = sum(each.padded(edge) for each in work.products) * of.multiply_add_cycles
-    memory = (streamed + far_writes + work.spill_bytes) * of.byte_cycles
+    memory = (streamed + far_writes + work.spill_bytes - behind) * of.byte_cycles
     vector = work.registers * of.register_cycles
     moved = sum(work.reads) + sum(work.writes)
     share = far / moved if moved else 0.0
@@ -84,4 +104,7 @@ def _product(work: Work, streamed: float, far: int, far_writes: int, edge: int, 
     fill = min(far, of.fill_bytes) * of.byte_cycles
     slowest = max(matrix, memory, vector)
     bound = MATRIX if slowest == matrix else VECTOR if slowest == vector else MEMORY
-    return Cycles(total=slowest + fill + steps + of.start_cycles, bound=bound, far_bytes=far)
+    after = behind * of.byte_cycles
+    hidden = HIDDEN * max(0.0, after - slowest)
+    total = slowest + after - hidden + fill + steps + of.start_cycles
+    return Cycles(total=total, bound=MEMORY if after > slowest else bound, far_bytes=far)
