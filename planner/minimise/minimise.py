@@ -15,8 +15,8 @@ from .dims import logical_dims
 from .flow import Flow
 from .groups import grouped
 from .guide import Guide
-from .prices import TOLERANCE, Priced, Prices
-from .rules import Writer
+from .prices import CLOSE, TOLERANCE, Priced, Prices
+from .rules import Writer, is_value
 from .shorten import shortened
 
 WORK, FEWEST, MOST = 12000, 9, 40
@@ -52,9 +52,10 @@ def minimise(
 
     ``layouts`` are those of arguments, results and values by path; ``plan`` has the mesh with its sizes, the remat
     policy and the limits, and rules: those that are not ``auto`` stay as they are. With ``exact`` every layout is
-    written. ``trials`` plans are priced at most (fewer, the larger the step, if None), and fewer where
-    ``time.monotonic()`` passes ``deadline`` (at least two). Raises ``PlanError`` where no plan with these layouts is
-    legal. ``promised_s`` is what the layouts are said to take: what takes no longer need not be compared with them.
+    written, as it lies under that plan. ``promised_s`` is what the layouts are said to take: what takes no longer need
+    not be compared with them. ``trials`` plans are priced at most (fewer, the larger the step, if None), and fewer
+    where ``time.monotonic()`` passes ``deadline`` (at least two). Raises ``PlanError`` where no plan with these
+    layouts is legal.
     """
     graph, tensors = workload.graph(plan), workload.tensors_under(plan.remat)
     tags, dims = workload.tags_under(plan.remat), logical_dims(graph)
@@ -65,8 +66,6 @@ def minimise(
         return Writer(_with_tags(chosen, tags), plan, tensors, dims)
 
     prices = Prices(workload, writer(layouts), trials=trials, deadline=deadline, promised_s=promised_s)
-    if exact:
-        return _short(_written(prices, prices.of(prices.everything)), prices)
     sizes = {name: size or 1 for name, size in plan.mesh.sizes.items()}
     for other in alike(layouts, tensors, sizes):
         if prices.prefers(writer(other)):
@@ -76,7 +75,31 @@ def minimise(
     found = shortened(prices, groups, Guide(groups, Flow(graph), workload.lies))
     prices.reserved = 0
     found = _without_spare(prices, found)
-    return _short(_shortest(prices, found), prices)
+    if not exact:
+        return _short(_shortest(prices, found), prices)
+    spelled = _spelled_out(found, prices, workload, tags)
+    return _short(_written(prices, spelled), prices)
+
+
+def _spelled_out(found: Priced, prices: Prices, workload: Workload, tags: Mapping[str, Sequence[str]]) -> Priced:
+    """The plan with the layout of everything, as it lies under a short one: so both compile to the same.
+
+    Where saying it costs time (a plan that says more keeps the compiler from joining operations) or cannot be known,
+    what was chosen for everything if that is better.
+    """
+    lies = workload.lies(found.plan)
+    chosen = prices.of(prices.everything)
+    if lies is None:
+        return chosen
+    held = prices.writer
+    known = {path: layout.axes for path, layout in held.layouts.items() if not is_value(path) or path in found.values}
+    prices.writer = held.saying({**_with_tags(lies, tags), **known})
+    everything = prices.everything
+    spelled = prices.of_plan(prices.writer.draft_of(everything), everything)
+    if spelled.rank[0] <= chosen.rank[0] and spelled.rank[1] <= chosen.rank[1] * (1 + CLOSE):
+        return spelled
+    prices.writer = held
+    return chosen
 
 
 def _with_tags(layouts: Mapping[str, Sharding], tags: Mapping[str, Sequence[str]]) -> dict[str, Sharding]:

@@ -88,6 +88,12 @@ class Writer:
         places = [(slot, i) for slot, lines in enumerate(self.edges) for i in range(len(lines))]
         return [place for place in reversed(places) if self.without(*place) is not None]
 
+    def saying(self, layouts: Mapping[str, Sharding]) -> Writer:
+        """A writer of other layouts for the step's values, with the same lines for arguments and results."""
+        other = copy(self)
+        other.layouts = self._layouts(layouts)
+        return other
+
     def bytes_at(self, slot: int, number: int) -> int:
         """The bytes of what a line for arguments and results decides."""
         return sum(self.free[path].num_bytes for path in self.edges[slot][number].paths)
@@ -195,6 +201,11 @@ class Writer:
         if layout is None or layout.how != "split":
             return [REPLICATE]
         return [*self.likeness.labels(tensor), *forms(layout)]
+
+
+def is_value(path: str) -> bool:
+    """Whether a path is that of a tagged or a computed value."""
+    return path.split("/")[0] in ("acts", "ops")
 
 
 def fits(tensor: Tensor, sharding: Sharding, sizes: Mapping[str, int | None]) -> bool:
