@@ -45,7 +45,6 @@ def nothing(program: Program) -> Learnt:
     return Learnt(leader=program.leader, guess_s=[np.zeros(len(node.costs)) for node in program.wiring.nodes])
 
 
-
 def small(step: Step, where: tuple[str, dict[str, int]], largest: int = LARGEST, **options: Any) -> Program:
     graph, returned = step
     program = program_of(graph, *where, returned=returned, **options)
