@@ -207,18 +207,15 @@ def test_an_operand_at_hand_lets_the_other_be_read_once(near: int) -> None:
     assert far_bytes * of.byte_cycles < took.total < 1.5 * far_bytes * of.byte_cycles
 
 
-@pytest.mark.parametrize(("rows", "compiled"), [(4096, 429_000), (512, 153_000)])
-def test_an_update_behind_a_product_adds_to_it(rows: int, compiled: int) -> None:
-    """A gradient of [1024, 2048] and the three results of Adam on v3, as the compiler counts with 4096 rows; with 512 as
-    its product and update alone come to, which is nearly that.
-    """
-    gradient = product(1024, rows, 2048)
+def test_an_update_behind_a_product_adds_to_it() -> None:
+    """A gradient of [1024, 2048] over 4096 rows and the three results of Adam: 429 thousand cycles compiled for v3."""
+    gradient = product(1024, 4096, 2048)
     work = work_of(gradient, fuse(gradient).kernels[0])
     state = (padded_bytes(Value((1024, 2048), "f32")),) * 3
     updating = replace(work, reads=(*work.reads, *state), writes=state, sides=(*work.sides, ONCE, ONCE, ONCE))
     of = speed_of(chip("v3")).coefficients
     took = cycles_of(updating, [False] * 5, [False] * 3, 128, of)
-    assert took.total == pytest.approx(compiled, rel=0.1)
+    assert took.total == pytest.approx(429_000, rel=0.1)
 
 
 @pytest.mark.parametrize("name", ["v3", "v4", "v5e", "v5p", "v6e", "tpu7x"])
