@@ -40,9 +40,9 @@ def _paths(jaxpr: Jaxpr, made: Mapping[int, tuple[tuple[int, str], ...]]) -> dic
         for position, path in made.get(id(equation), ()):
             found[equation.outvars[position]] = path
         if equation.primitive.name in SAME:
-            path = _of(found, equation.invars[0])
-            if path is not None:
-                found[equation.outvars[0]] = path
+            passed = _of(found, equation.invars[0])
+            if passed is not None:
+                found[equation.outvars[0]] = passed
     return found
 
 

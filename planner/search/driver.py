@@ -329,6 +329,7 @@ class Driver:
             workload,
             deadline=self._clock.end if deadline is None else deadline,
             exact=settings.exact,
+            promised_s=one.objective_s if math.isfinite(one.objective_s) else 0.0,
         )
 
     def _say(self, doing: str) -> None:

@@ -62,8 +62,8 @@ class Sketch:
             self.draft.lay_edges(main_function(copy), layouts, placed)
             propagate_only(copy)
             found: dict[str, Sharding] = {}
-            for path, sharding in _lies(copy, reading):
-                found.setdefault(path, sharding)  # constants are copied
+            for path, axes in _lies(copy, reading):
+                found.setdefault(path, axes)  # constants are copied
             return found
 
     def _constrain(self, made: list[Any], path: str, shape: tuple[int, ...], sharding: NamedSharding) -> None:
