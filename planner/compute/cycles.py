@@ -50,10 +50,12 @@ def _behind(work: Work, near: Sequence[bool], near_writes: Sequence[bool]) -> in
 
     It begins when a piece of the product is complete, and the matrix units wait for it (``HIDDEN``).
     """
+    if len(work.writes) < 2:
+        return 0
+    largest = max(work.writes)
     sided = zip(work.reads, near, work.sides, strict=True)
     besides = [(size, is_near) for size, is_near, side in sided if side == ONCE]
-    large = [size for size in work.writes if 2 * size >= max(work.writes)]
-    if len(large) < 2 or sum(size for size, _ in besides) < max(work.writes):
+    if sum(2 * size >= largest for size in work.writes) < 2 or sum(size for size, _ in besides) < largest:
         return 0
     written = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if not is_near)
     return written + sum(size for size, is_near in besides if not is_near)
