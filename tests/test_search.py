@@ -98,8 +98,8 @@ class FakeSolver:
         return Found(status="optimal", objective_s=seconds, bound_s=seconds * self.bound, layouts=layouts)
 
 
-def written(layouts: Mapping[str, Any], plan: Plan, workload: Any, *, deadline: float, exact: bool) -> Any:
-    del layouts, deadline, exact
+def written(layouts: Mapping[str, Any], plan: Plan, workload: Any, **options: Any) -> Any:
+    del layouts, options
     whole = replace(plan, rules=(*plan.rules, Rule(pattern="**", assignment=Replicate())))
     return SimpleNamespace(plan=whole, estimate=workload.estimate(whole))
 

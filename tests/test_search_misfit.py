@@ -1,0 +1,76 @@
+"""Why nothing fits, and what would: each remedy is a plan that fits when it is followed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import meshwright as mw
+import pytest
+from meshwright.dsl.plan import Limits, Mesh, Remat
+from meshwright.dsl.reader import loads
+from meshwright.planner.search.misfit import _changes
+from meshwright.planner.search.question import Question
+from meshwright.planner.search.report import misfit_text, tables
+from meshwright.planner.topology import physical
+from test_search import FakeStep, ask, by_axes
+
+MIB = 2**20
+
+
+def test_pins_that_alone_exceed_the_limit_are_named() -> None:
+    result, _, _ = ask(text="mesh: {a: 8, b: 4}\ntensors: {batch: replicate}\nlimits: {hbm: 10 KiB}")
+    assert result.status == "infeasible"
+    changes = {remedy.change: remedy for remedy in result.misfit.remedies}
+    assert changes["give up the pin 'batch'"].peak_bytes == 8000
+    assert next(row.why for row in result.candidates) == "no layouts fit the limit"
+
+
+@pytest.mark.parametrize(("policy", "asked"), [("none", True), ("full", True), ("auto", False)])
+def test_a_pinned_policy_is_given_up_too(policy: str, asked: bool) -> None:
+    plan = replace(loads("meshwright: 1\ntopology: v3:4x4\nmesh: {a: 32}\n"), remat=Remat(policy=policy))
+    step = FakeStep(by_axes, ("none", "full"))
+    question = Question(plan=plan, workload=step, machine=physical(plan.topology), limit_bytes=1)
+    said = [change for change, _ in _changes(question)]
+    assert any("remat: auto" in change for change in said) == asked
+    assert "give up the mesh ('mesh: auto')" in said
+
+
+def test_more_memory_than_the_chip_has_is_said_to_be() -> None:
+    huge = lambda plan: (1.0, 40 * 2**30)  # noqa: E731
+    result, _, _ = ask(huge, text="mesh: {a: 32}\nlimits: {hbm: 1 GiB}")
+    assert "more than v3 has, which is" in result.misfit.remedies[0].change
+
+
+def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+    return jnp.mean((jax.nn.relu(x @ params["w"]) @ params["v"]) ** 2)
+
+
+def step(params: dict[str, jax.Array], batch: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
+    value, gradients = jax.value_and_grad(loss)(params, batch)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+
+
+def test_remedies_of_a_real_step_work_when_followed() -> None:
+    params = {name: jax.ShapeDtypeStruct((1024, 1024), jnp.float32) for name in "wv"}
+    args = (params, jax.ShapeDtypeStruct((4096, 1024), jnp.float32))
+    text = "meshwright: 1\ntopology: v5e:2x2\nmesh: {a: 4}\ntensors: {params/w: replicate, params/v: replicate}\n"
+    asked = replace(mw.loads(text), limits=Limits(hbm_bytes=12 * MIB))
+    result = mw.search(step, args, plan=asked, time_limit_s=60)
+    found = result.misfit
+    assert (result.status, found.limit_bytes) == ("infeasible", 12 * MIB)
+    assert found.missing_bytes > 0
+    assert sum(found.bytes_by_kind.values()) == found.least_bytes
+    assert "marks no blocks" in misfit_text(found)
+    assert {"What makes it fit, each tried"} <= {table.title for table in tables(result)}
+    more, *others = found.remedies
+    assert f"{found.least_bytes:,} bytes" in more.change
+    assert mw.estimate(replace(more.plan, limits=Limits(hbm_bytes=found.least_bytes)), step, args).fits
+    assert "give up all pins of tensors" in [remedy.change for remedy in others]
+    for remedy in others:
+        price = mw.estimate(remedy.plan, step, args)
+        assert (price.step_time_s, price.peak_bytes) == (remedy.step_time_s, remedy.peak_bytes)
+        assert price.fits
+    freed = replace(asked, rules=(), mesh=Mesh(axes=asked.mesh.axes))
+    assert mw.search(step, args, plan=freed, time_limit_s=60).plan is not None
