@@ -98,6 +98,10 @@ class Prices:
         """Whether nothing seen so far is much better: what is lost is worth fewer lines."""
         return self._within(found, CLOSE)
 
+    def within(self, found: Priced, wanted: Priced) -> bool:
+        """Whether ``found`` is as good as ``wanted`` but for what fewer lines are worth."""
+        return found.rank[0] <= wanted.rank[0] and found.rank[1] <= wanted.rank[1] * (1 + CLOSE)
+
     def settles(self, found: Priced) -> bool:
         """Whether ``found`` will do where nothing more is known to say; if so what comes later is compared with it.
 

@@ -17,6 +17,9 @@ from .guide import Cause, Guide, blame, seconds
 from .prices import Priced, Prices
 
 MOST_ROUNDS, MOST_ADDED = 8, 16
+MOST_LINES = 12
+"""For computed values: a plan with no more is preferred to a shorter one that takes longer."""
+
 BLAME = 4e-4  # of a step: what a place has to take longer for to be looked at
 LOOKS, FEWEST_LOOKS = 100_000, 16
 """How many values propagation is asked for, all in all, and how often at the least."""
@@ -30,8 +33,15 @@ def shortened(prices: Prices, groups: Sequence[Group], guide: Guide) -> Priced:
     everything = _legal(prices, list(groups))
     if prices.good(current) or not everything.values:
         return _best(prices, current)
+    wanted = prices.best
     short = _Shortener(prices, guide).run(current)
-    return short if short is not None else _best(prices, _halved(prices, everything))
+    if short is None:
+        return _best(prices, _halved(prices, everything))
+    if wanted is None or prices.spent or prices.within(short, wanted):
+        return short
+    prices.best = wanted
+    other = _best(prices, _halved(prices, everything))
+    return other if len(prices.writer.lines_of(other.values)) <= MOST_LINES else short
 
 
 def _best(prices: Prices, found: Priced) -> Priced:
