@@ -119,7 +119,7 @@ def conv_net(rows: int = 128, edge: int = 256) -> Searched:
 
 def scanned(layers: int, unrolled: bool = False) -> Searched:
     """A decoder of today, its layers in a scan or one after the other."""
-    found = decoder(layers=layers, unrolled=unrolled, remat=False)
+    found = decoder(layers=layers, unrolled=unrolled)
     return found.step, found.args
 
 
