@@ -83,14 +83,18 @@ def experts(
     def loss(params: Any, x: Any) -> jax.Array:
         x = attend(params["attention"], x) if heads else x
         gates = jax.nn.softmax(jnp.einsum("gsm,me->gse", x, params["router"]))
-        chosen = sum(jax.nn.one_hot(jax.lax.top_k(gates, top)[1][..., k], count) for k in range(top))
+        chosen = jax.nn.one_hot(jax.lax.top_k(gates, top)[1], count).sum(-2)
         place = (jnp.cumsum(chosen, axis=1) - 1) * chosen
         mask = jax.nn.one_hot(place.astype(jnp.int32), capacity) * chosen[..., None]
         sent = jnp.einsum("gsec,gsm->egcm", mask, x)
         made = jnp.einsum("egch,ehm->egcm", jax.nn.relu(jnp.einsum("egcm,emh->egch", sent, params["wi"])), params["wo"])
         return jnp.mean((x + jnp.einsum("gsec,egcm->gsm", mask * gates[..., None], made)) ** 2)
 
-    params = {"router": shape(width, count), "wi": shape(count, width, hidden), "wo": shape(count, hidden, width)}
+    params: dict[str, Any] = {
+        "router": shape(width, count),
+        "wi": shape(count, width, hidden),
+        "wo": shape(count, hidden, width),
+    }
     params |= {"attention": attention_weights(width, heads)} if heads else {}
     return trained(loss, params, shape(groups, tokens, width))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..solver.prepare import prepare
 from ..solver.solution import Solution
@@ -78,15 +79,15 @@ class Rounds:
                 continue
             if self.floor_s > self.cutoff_s:
                 break
-            took = self._priced(solution)
+            took = self._priced(solution.choices)
             fits = self._fits(took, solution)
             if self._ended() or (fits and took.estimate.step_time_s <= solution.cost / PER_S * (1 + ENOUGH)):
                 break
         if self.best is not None:
-            self._prove()
+            self._prove(self.best[0].estimate.step_time_s)
         return self._answer()
 
-    def _prove(self) -> None:
+    def _prove(self, best_s: float) -> None:
         """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt."""
         self.limit_bytes = self.program.limit_bytes if self.limit_bytes is not None else None
         size = sum(len(self.program.wiring.nodes[node].costs) for node in self.program.deciders)
@@ -95,11 +96,11 @@ class Rounds:
                 return
             solution = self._solved(guess=False)
             self.bound_s = max(self.bound_s, solution.bound / PER_S)
-            proven = self.bound_s - self.credit_s >= self.best[0].estimate.step_time_s * (1 - ENOUGH)
-            if proven or solution.choices is None:
+            if solution.choices is None or self.bound_s - self.credit_s >= best_s * (1 - ENOUGH):
                 return
             known = len(self.learnt.missed_s)
-            self._fits(self._priced(solution), solution)
+            took = self._priced(solution.choices)
+            best_s = min(best_s, took.estimate.step_time_s if self._is_within(took) else math.inf)
             if len(self.learnt.missed_s) == known:
                 return
 
@@ -113,20 +114,22 @@ class Rounds:
             self.floor_s = self.bound_s = found.bound / PER_S
         return found
 
-    def _priced(self, solution: Solution) -> Exact:
+    def _priced(self, decided: NDArray[np.int64]) -> Exact:
         """The exact price of a solution, which is learnt from, and kept if it is the best that fits."""
         program = self.program
-        choices = program.choices(solution.choices)
+        choices = program.choices(decided)
         took = exact(program.wiring, choices, program.mesh, program.machine)
         costs = [node.costs for node in program.wiring.nodes]
         self.learnt.learn(took.missed, choices, costs, LEAST * took.estimate.step_time_s)
-        seconds, limit = took.estimate.step_time_s, program.limit_bytes
+        seconds = took.estimate.step_time_s
         self.credits_s.append((seconds, -sum(min(each.seconds, 0.0) for each in took.missed)))
-        if (limit is None or took.estimate.peak_bytes <= limit) and (
-            self.best is None or seconds < self.best[0].estimate.step_time_s
-        ):
+        if self._is_within(took) and (self.best is None or seconds < self.best[0].estimate.step_time_s):
             self.best = (took, choices)
         return took
+
+    def _is_within(self, took: Exact) -> bool:
+        limit = self.program.limit_bytes
+        return limit is None or took.estimate.peak_bytes <= limit
 
     def _fits(self, took: Exact, solution: Solution) -> bool:
         """Whether a solution fits; if not, the limit that the next is solved with."""
