@@ -1,0 +1,76 @@
+"""The memory limit lowered step by step: every plan is within it, predicted and compiled, until nothing fits."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+
+import meshwright as mw
+import pytest
+import small_steps
+from in_process import search
+from meshwright.backends.jax.drafts import Drafts
+from meshwright.planner.search.result import SearchResult
+from small_steps import Pair
+from written_plans import by_hand, drawn
+
+TOPOLOGY, MESH = "v5e:2x4", {"a": 4, "b": 2}
+STEPS: dict[str, Callable[[], Pair]] = {
+    "products": lambda: small_steps.mlp(8192, 1024, 4096, 1, momentum=True),
+    "a loop": lambda: small_steps.scanned(8192, 1024, 2048, 3),
+}
+SMALLER, MOST = 0.85, 8
+
+
+def lowered(pair: Pair) -> Iterator[tuple[int | None, SearchResult]]:
+    """Searches under ever lower limits: each is a part of what the plan before it took; the last finds nothing."""
+    step, args = pair
+    limit: int | None = None
+    for _ in range(MOST):
+        limits = None if limit is None else {"hbm": limit}
+        result = search(step, args, topology=TOPOLOGY, mesh=MESH, limits=limits, time_limit_s=60)
+        yield limit, result
+        if result.estimate is None:
+            return
+        limit = int(result.estimate.peak_bytes * SMALLER)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_every_plan_is_within_its_limit_until_nothing_is(name: str) -> None:
+    pair = STEPS[name]()
+    results = list(lowered(pair))
+    assert len(results) > 1
+    for limit, result in results[:-1]:
+        assert result.plan is not None
+        assert result.estimate is not None
+        assert limit is None or result.estimate.peak_bytes <= limit
+        priced = mw.estimate(result.plan, *pair)
+        assert priced.peak_bytes == result.estimate.peak_bytes
+    last, nothing = results[-1]
+    assert last is not None
+    assert nothing.plan is None
+    assert nothing.status in ("infeasible", "unknown")
+    if nothing.misfit is not None:
+        assert nothing.misfit.least_bytes > last
+    nothing_fits(pair, last)
+
+
+def nothing_fits(pair: Pair, limit: int) -> None:
+    """No plan that teams write and none drawn at random is within a limit under which nothing was found."""
+    workload = Drafts(*pair)
+    topology = mw.loads(f"meshwright: 1\ntopology: {TOPOLOGY}\n").topology
+    plans = [*by_hand(workload.tensors, topology, MESH).values(), *drawn(workload.tensors, topology, MESH, 20)]
+    assert min(workload.estimate(plan).peak_bytes for plan in plans) > limit
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")
+def test_what_is_compiled_is_within_the_limit_too() -> None:
+    step, args = STEPS["products"]()
+    for limit, result in lowered((step, args)):
+        if result.plan is None:
+            break
+        memory = mw.apply(result.plan, step, args).lower(*args).compile().memory_analysis()
+        aliased = memory.output_size_in_bytes - memory.alias_size_in_bytes
+        used = memory.argument_size_in_bytes + aliased + memory.temp_size_in_bytes
+        assert limit is None or used <= limit
