@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import meshwright as mw
 import pytest
-from meshwright.dsl.plan import Limits, Mesh, Remat
+from meshwright.dsl.plan import Limits, Mesh, Plan, Remat, Replicate
 from meshwright.dsl.reader import loads
 from meshwright.planner.search.misfit import _changes
 from meshwright.planner.search.question import Question
 from meshwright.planner.search.report import misfit_text, tables
 from meshwright.planner.topology import physical
-from test_search import FakeStep, ask, by_axes
+from test_search import FakeSolver, FakeStep, ask, by_axes
 
 MIB = 2**20
 
 
+def as_asked(layouts: object, plan: Plan, workload: FakeStep, **options: object) -> SimpleNamespace:
+    return SimpleNamespace(plan=plan, estimate=workload.estimate(plan))
+
+
 def test_pins_that_alone_exceed_the_limit_are_named() -> None:
-    result, _, _ = ask(text="mesh: {a: 8, b: 4}\ntensors: {batch: replicate}\nlimits: {hbm: 10 KiB}")
+    whole = lambda plan: (1.0, 20_000 if plan.rules and plan.rules[0].assignment == Replicate() else 8000)  # noqa: E731
+    text = "mesh: {a: 8, b: 4}\ntensors: {batch: replicate}\nlimits: {hbm: 10 KiB}"
+    result, _, _ = ask(whole, text=text, minimise=as_asked)
     assert result.status == "infeasible"
     changes = {remedy.change: remedy for remedy in result.misfit.remedies}
     assert changes["give up the pin 'batch'"].peak_bytes == 8000
@@ -74,3 +81,12 @@ def test_remedies_of_a_real_step_work_when_followed() -> None:
         assert price.fits
     freed = replace(asked, rules=(), mesh=Mesh(axes=asked.mesh.axes))
     assert mw.search(step, args, plan=freed, time_limit_s=60).plan is not None
+
+
+def test_a_plan_that_fits_after_all_is_the_answer() -> None:
+    """The program counts twice the memory that the plan takes: what it calls proven is not."""
+    double = FakeSolver(lambda plan: (by_axes(plan)[0], 2 * by_axes(plan)[1]))
+    result, _, _ = ask(text="mesh: {a: 8, b: 4}\nlimits: {hbm: 9000 B}", solver=double)
+    assert (result.status, result.peak_bytes) == ("feasible", 8000)
+    assert result.bound_s < result.step_time_s
+    assert result.misfit is None

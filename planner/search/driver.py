@@ -310,6 +310,10 @@ class Driver:
         First they fall to what kernels alone take, then to what no layouts can change.
         """
         bounds = {id(one.candidate): one for one in self.tried}
+        for plan in self.ranked:
+            told = bounds[id(plan.candidate)]
+            if told.infeasible:  # and is not: the program counts more memory than there is
+                told.bound_s = told.floor_s = told.candidate.floor_s
         while self._doubts < 2 and any(
             plan.step_time_s < bounds[id(plan.candidate)].bound_s * (1 - CLOSE) for plan in self.ranked
         ):

@@ -27,6 +27,8 @@ LARGER = (2, 4, 8)  # times as many chips
 def misfit(question: Question, limit_bytes: int, limit_of: str, means: Means, clock: Clock) -> Misfit:
     """Why no plan of a question fits. Every figure is of a plan that was written and priced; time ends the list."""
     least = _least(question, limit_bytes, means, clock.part(LEAST_SHARE))
+    if least is not None and least.peak_bytes <= limit_bytes:
+        return _said(question, limit_bytes, limit_of, least, ())  # one that fits after all
     return _said(question, limit_bytes, limit_of, least, _remedies(question, least, means, clock))
 
 
@@ -50,6 +52,7 @@ def _said(
         tensors=tuple((live.name, live.num_bytes) for live in tensors[:LARGEST]),
         remedies=tuple(remedies),
         marks_blocks=question.workload.remat_policies != (NO_REMAT,),
+        least=least,
     )
 
 

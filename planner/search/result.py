@@ -97,7 +97,7 @@ class Misfit:
 
     ``bytes_by_kind`` is what it is made of, ``tensors`` are the largest at that peak, with a device's bytes;
     ``remedies`` the changes that were found to help, the smallest first. ``marks_blocks`` says whether the step marks
-    blocks that may be computed again.
+    blocks that may be computed again; ``least`` is the plan of ``least_bytes``.
     """
 
     limit_bytes: int
@@ -107,6 +107,7 @@ class Misfit:
     tensors: tuple[tuple[str, int], ...] = ()
     remedies: tuple[Remedy, ...] = ()
     marks_blocks: bool = True
+    least: PricedPlan | None = field(default=None, repr=False)
 
     @property
     def missing_bytes(self) -> int | None:

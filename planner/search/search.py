@@ -64,7 +64,7 @@ def search(
         more = pareto or question.top_k > 1
         found = answer(question, means, clock.part(PRICED_FIRST) if more else clock)
         if found.best is None:
-            return _nothing(question, found, (limit, limit_of), means, clock)
+            return _nothing(question, found, (limit, limit_of), stamp, means, clock)
         result = _result(question, found, found.best, stamp, clock)
         others = alternatives(question, found, means, clock) if question.top_k > 1 else ()
         points = frontier(question, found.best, means, clock) if pareto else ()
@@ -131,12 +131,21 @@ def _finished(question: Question, one: PricedPlan, bound_s: float, stamp: Stamp)
 
 
 def _nothing(
-    question: Question, found: Answer, limit: tuple[int | None, str], means: Means, clock: Clock
+    question: Question, found: Answer, limit: tuple[int | None, str], stamp: Stamp, means: Means, clock: Clock
 ) -> SearchResult:
-    """The result where no plan was found: proven that there is none, or not."""
+    """The result where no plan was found: proven that there is none, or not.
+
+    What takes least where there is no limit may fit after all: then the proof was wrong, and that plan is the answer.
+    """
     status: Status = "infeasible" if found.infeasible else "unknown"
     limit_bytes, limit_of = limit
-    proven = status == "infeasible" and limit_bytes is not None
+    why = None
+    if status == "infeasible" and limit_bytes is not None:
+        why = misfit(question, limit_bytes, limit_of, means, clock)
+        if why.least is not None and why.least.peak_bytes <= limit_bytes:
+            floor_s = min((one.candidate.floor_s for one in found.tried), default=0.0)
+            refuted = replace(found, bound_s=floor_s, tried_bound_s=floor_s)
+            return _result(question, refuted, why.least, stamp, clock)
     return SearchResult(
         plan=None,
         status=status,
@@ -145,7 +154,7 @@ def _nothing(
         tried_bound_s=None if math.isinf(found.tried_bound_s) else found.tried_bound_s,
         candidates=tuple(_row(one) for one in found.tried),
         meshes=_count(found),
-        misfit=misfit(question, limit_bytes, limit_of, means, clock) if proven and limit_bytes is not None else None,
+        misfit=why,
         interrupted=clock.stopped,
         search_s=round(clock.elapsed_s, 3),
     )
