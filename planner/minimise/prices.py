@@ -98,6 +98,10 @@ class Prices:
         """Whether nothing seen so far is much better: what is lost is worth fewer lines."""
         return self._within(found, CLOSE)
 
+    def near(self, found: Priced) -> bool:
+        """Whether nothing seen so far is so much better that lines do not count."""
+        return self._within(found, FAR)
+
     def within(self, found: Priced, wanted: Priced) -> bool:
         """Whether ``found`` is as good as ``wanted`` but for what fewer lines are worth."""
         return found.rank[0] <= wanted.rank[0] and found.rank[1] <= wanted.rank[1] * (1 + CLOSE)
@@ -107,7 +111,7 @@ class Prices:
 
         Values annotated that lie as they would anyway can keep the compiler from joining operations.
         """
-        if not self._within(found, FAR):
+        if not self.near(found):
             return False
         if not self._within(found, CLOSE):
             self.best = found

@@ -24,6 +24,7 @@ BLAME = 4e-4  # of a step: what a place has to take longer for to be looked at
 LOOKS, FEWEST_LOOKS = 100_000, 16
 """How many values propagation is asked for, all in all, and how often at the least."""
 
+PATIENCE = 2  # rounds without a better plan, where each takes long
 AT_ONCE = 4  # causes annotated before propagation is asked again, where it is asked seldom
 
 
@@ -72,7 +73,7 @@ class _Shortener:
     def run(self, current: Priced) -> Priced | None:
         """The best short plan, where one is about as good as the best plan seen."""
         kept: list[Cause] = []
-        short = current, kept
+        short, rounds_since = (current, kept), 0
         for _ in range(MOST_ROUNDS):
             best = self.prices.best
             if self.prices.close(current) or self.prices.spent or best is None:
@@ -86,8 +87,11 @@ class _Shortener:
                 break
             kept = [*kept, *found]
             current = self.prices.of(_paths(kept))
+            rounds_since += 1
             if current.rank < short[0].rank:
-                short = current, kept
+                short, rounds_since = (current, kept), 0
+            elif self.at_once > 1 and rounds_since >= PATIENCE and self.prices.near(short[0]):
+                break
         return self._dropped(*short) if self.prices.settles(short[0]) else None
 
     def _causes(self, lost: Mapping[Spot, float], kept: Sequence[Cause], best: Estimate) -> list[Cause]:
