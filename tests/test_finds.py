@@ -81,9 +81,11 @@ def test_experts_lie_over_all_devices(step: Pair) -> None:
 
 
 def test_a_wide_layer_with_few_tokens_is_tensor_parallel() -> None:
+    """Every weight stays split over all devices, by the features that its product has or adds up, and no tokens are."""
     found = planned(small_steps.mlp(256, 4096, 16384))
-    assert found.axes("params/0/wi", 1) == found.axes("params/0/wo", 0) == ALL
-    assert found.axes(UP, 1) == ALL
+    assert found.axes("params/0/wi", 0) | found.axes("params/0/wi", 1) == ALL
+    assert found.axes("params/0/wo", 0) | found.axes("params/0/wo", 1) == ALL
+    assert found.axes(UP, 1) == found.axes("params/0/wi", 1) >= {"a"}
     assert found.axes(UP, 0) == frozenset()
 
 

@@ -222,6 +222,13 @@ def test_a_table_split_over_the_tokens_own_axes_is_gathered() -> None:
     assert looked_up((("x", "y"), ()), rows, rows) == [(ALL_GATHER, ("x", "y"), 32000 * 1024 * 4)]
 
 
+def test_rows_are_looked_up_as_the_tokens_lie_and_then_exchanged() -> None:
+    """As compiled: how the result is to lie does not say where rows are looked up."""
+    both = ("x", "y")
+    found = looked_up((both, ()), (both, (), ()), ((), both, ()))
+    assert found == [(ALL_GATHER, both, 32000 * 1024 * 4), (ALL_TO_ALL, both, 64 * 16 * 1024 * 4)]
+
+
 def test_split_columns_are_looked_up_where_they_are() -> None:
     assert looked_up(((), ("y",)), (("x",), (), ()), (("x",), (), ("y",))) == []
 

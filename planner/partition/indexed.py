@@ -71,7 +71,6 @@ class _Indexed:
         """Sets of axes that always split together, and the factors that tensors split by them."""
         offered: dict[str, tuple[tuple[int, int], ...]] = {}
         tensors = (*zip(factors.operands, self.asked.operands, strict=False),)
-        tensors += (*zip(factors.results, self.asked.results, strict=True),)
         for number, (dims, layout) in enumerate(tensors):
             for factor, axes in (split_of(dims, layout, factors.sizes, self.mesh) or {}).items():
                 for axis in axes:
