@@ -1,0 +1,75 @@
+"""Loops in the program: what they carry keeps one layout, and is entered once; state comes back as it went in."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from meshwright.backends.jax.drafts import Drafts
+from meshwright.dsl.machine import parse_topology
+from meshwright.dsl.reader import loads
+from meshwright.planner.graph import Origin
+from meshwright.planner.program import build
+from meshwright.planner.program.decode import laid_out_step
+from meshwright.planner.program.wiring import Wiring
+from meshwright.planner.topology import physical
+from small_steps import Pair, scanned, shape, trained
+
+TOPOLOGY = "v5e:2x2"
+
+
+def carried(turns: int) -> Pair:
+    """Carries two values in turn through products."""
+
+    def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        def turn(state: tuple[jax.Array, jax.Array], _: None) -> tuple[tuple[jax.Array, jax.Array], None]:
+            x, y = state
+            return (jnp.tanh(x @ params["w"]), x + y), None
+
+        return jnp.mean(jax.lax.scan(turn, (x, x), None, length=turns)[0][1] ** 2)
+
+    return trained(loss, {"w": shape(1024, 1024)}, shape(4096, 1024))
+
+
+STEPS = {"a stack of layers": scanned(2048, 512, 1024, 4), "two values in turn": carried(3)}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("mesh", ["{a: 4}", "{a: 2, b: 2}"])
+def test_what_a_loop_carries_keeps_one_layout(name: str, mesh: str) -> None:
+    workload = Drafts(*STEPS[name])
+    plan = loads(f"meshwright: 1\ntopology: {TOPOLOGY}\nmesh: {mesh}\n")
+    returned = {tensor.path: tensor.returns for tensor in workload.tensors if tensor.returns}
+    program = build(workload.graph(plan), plan.mesh, physical(parse_topology(TOPOLOGY)), returned=returned)
+    found = program.solve()
+    assert found.layouts is not None
+    assert {found.layouts[result] == found.layouts[argument] for result, argument in returned.items()} == {True}
+    first = [0] * len(program.wiring.nodes)
+    for choices in (first, [len(node.costs) - 1 for node in program.wiring.nodes]):
+        loops_agree(program.wiring, choices)
+
+
+def loops_agree(wiring: Wiring, choices: list[int]) -> None:
+    """Whatever is chosen, a loop's results lie as what it carries does, which is what its body ends with."""
+    laid = laid_out_step(wiring, choices, label=lambda node: Origin(source=str(node)))
+    checked = 0
+    for inner, op, _ in laid.walk():
+        if op.kind != "while":
+            continue
+        (body,) = op.bodies
+        for result, made in zip(op.results, body.arguments, strict=False):
+            if inner.values[result].shape:
+                assert inner.values[result].sharding == body.values[made].sharding
+                checked += 1
+    assert checked
+
+
+def test_longer_loops_cost_more_and_are_laid_out_alike() -> None:
+    prices = []
+    for layers in (4, 16):
+        workload = Drafts(*scanned(2048, 512, 1024, layers))
+        plan = loads(f"meshwright: 1\ntopology: {TOPOLOGY}\nmesh: {{a: 4}}\n")
+        program = build(workload.graph(plan), plan.mesh, physical(parse_topology(TOPOLOGY)))
+        prices.append((len(program.wiring.nodes), program.solve().objective_s))
+    assert prices[0][0] == prices[1][0]
+    assert 2 < prices[1][1] / prices[0][1] < 8
