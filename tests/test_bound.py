@@ -71,3 +71,15 @@ def test_no_plan_that_teams_write_is_below_the_bound_or_better(searched: Searche
 def test_no_neighbour_of_the_plan_is_below_the_bound(searched: Searched) -> None:
     plans = neighbours(searched.result.plan, searched.workload.tensors, COUNT)
     assert below(searched, islice(plans, COUNT)) == []
+
+
+def test_a_mesh_that_is_searched_is_never_worse_than_one_that_is_given() -> None:
+    step, args = small_steps.scanned(layers=2)
+    free = search(step, args, topology=TOPOLOGY, time_limit_s=120)
+    assert free.step_time_s is not None
+    for mesh in ({"a": 8}, MESH):
+        given = search(step, args, topology=TOPOLOGY, mesh=mesh, time_limit_s=60)
+        assert given.step_time_s is not None
+        assert free.step_time_s <= given.step_time_s * (1 + 1e-3)
+        assert free.bound_s is not None
+        assert free.bound_s <= given.step_time_s * (1 + 1e-9)
