@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from meshwright.planner.graph import Sharding
 from meshwright.planner.kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
@@ -100,6 +100,7 @@ def layouts(draw: st.DrawFn) -> Sharding:
     return tuple(tuple(a for a, p in zip(axes, places, strict=True) if p == dim) for dim in range(3))
 
 
+@example((("z", "x"), (), ("y",)), (("x",), ("y", "z"), ()))
 @given(layouts(), layouts())
 def test_steps_lead_from_the_source_to_the_target(source: Sharding, target: Sharding) -> None:
     steps = reshard_steps(source, target, MESH)

@@ -44,10 +44,11 @@ def taken_axes(spare: list[str], count: int, wanted: Axes, mesh: Mesh) -> Axes |
 
 
 def further_split(source: Sharding, target: Sharding, mesh: Mesh) -> Sharding | None:
-    """``source`` with each dim split as many ways as in ``target``, by the target's axes that it does not use."""
+    """``source`` with each dim split as many ways as in ``target``, by the target's axes of which it uses no part."""
     if all(b[: len(a)] == a for a, b in zip(source, target, strict=True)):
         return target
-    spare = [axis for axis in used(target) if axis not in used(source)]
+    standing = {axis.partition(":")[0] for axis in used(source)}
+    spare = [axis for axis in used(target) if axis.partition(":")[0] not in standing]
     found = list(source)
     for dim, (own, wanted) in enumerate(zip(source, target, strict=True)):
         taken = taken_axes(spare, ways(wanted, mesh) // ways(own, mesh), wanted, mesh)
