@@ -57,11 +57,13 @@ class Origin:
     """Who asked for an operation: ``source`` is a line (``model.py:12``), ``scope`` JAX's name stack.
 
     ``value`` is the path (``ops/...``) by which a plan names the operation's result, in a graph that is not laid out.
+    ``exchanged`` is the path of the product that a product took the place of, with the operands the other way round.
     """
 
     source: str | None = None
     scope: str | None = None
     value: str | None = None
+    exchanged: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,9 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
             found[own] = solved.layouts[op.results[0]]
             for place, operand in enumerate(op.operands):
                 if (number, operand) in solved.wanted:
-                    found[operand_path(own, place)] = solved.wanted[number, operand]
+                    product = op.origin.exchanged
+                    path = operand_path(own, place) if product is None else operand_path(product, 1 - place)
+                    found[path] = solved.wanted[number, operand]
     return found
 
 

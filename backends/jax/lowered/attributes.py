@@ -44,6 +44,7 @@ PLAIN: Mapping[type, Callable[[Any], Any]] = {
 
 LEFT_OUT = (
     "sdy.sharding",
+    "mhlo.frontend_attributes",
     "sdy.sharding_rule",
     "sharding",
     "value",

@@ -12,6 +12,7 @@ from ....planner.graph import Graph, Op, Sharding, Value
 from .loops import CONSTANTS
 from .reading import Reading
 from .regions import BUILDERS, operation_parts
+from .value_names import exchanged
 
 
 class Body:
@@ -101,6 +102,8 @@ class Body:
         made = zip(operation.results, self.reading.results(operation, attributes), strict=True)
         results = tuple(self._add(result, value) for result, value in made)
         origin = self.reading.origins.of(operation.location, len(results))
+        path = exchanged(attributes)
+        origin = origin if path is None else replace(origin, exchanged=path)
         factors = self.reading.factors(attributes)
         kind = operation.name.partition(".")[2]
         self._ops.append(Op(kind=kind, results=results, origin=origin, factors=factors, **parts))

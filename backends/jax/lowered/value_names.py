@@ -12,6 +12,8 @@ from typing import Any
 from jaxlib.mlir import ir
 
 PREFIX = "meshwright.value:"
+NOTES, EXCHANGED = "mhlo.frontend_attributes", "meshwright.exchanged"
+"""Where a product that took the place of its transpose has the path of that, whose operands it has exchanged."""
 
 
 def value_names(location: Any) -> dict[int, str]:
@@ -20,6 +22,12 @@ def value_names(location: Any) -> dict[int, str]:
         return {}
     said = (each.partition("=") for each in location.name_str.removeprefix(PREFIX).split(" "))
     return {int(number): path for number, _, path in said}
+
+
+def exchanged(attributes: Mapping[str, Any]) -> str | None:
+    """The path of the product whose operands one with these attributes has exchanged."""
+    notes = attributes.get(NOTES)
+    return notes[EXCHANGED].value if notes is not None and EXCHANGED in notes else None
 
 
 def without_names(location: Any) -> Any:
