@@ -26,7 +26,7 @@ PER_S = 1e12
 
 ROUNDS, LOOKING = (2, 10), 4_000
 """How often solutions are looked for, at least and at most, and so many nodes in all: each is priced whole."""
-PROOFS, PROVING = (0, 12), 10_000
+PROOFS, PROVING = (0, 12), 6_000
 """How often it is tried to prove a solution, at least and at most, and so many choices in all."""
 EFFORT = 0.02
 """How hard (``solver.solve``): what is not proven then is hard to."""

@@ -63,7 +63,7 @@ class Processes:
     """Solves tasks in processes of their own, which import the planner and nothing else, and stay warm.
 
     They are started afresh and not forked: JAX's threads do not survive a fork, and the user's script is not run again.
-    A second one is started when a second task comes while the first is being solved.
+    The first is started at once, a second one when a second task comes while the first is being solved.
     """
 
     def __init__(self, workers: int = WORKERS) -> None:
@@ -72,6 +72,8 @@ class Processes:
         self._all: list[_Worker] = []
         self._closed = False
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="meshwright-search")
+        self._all.append(_Worker())
+        self._idle.put(self._all[0])
 
     def __enter__(self) -> Processes:
         return self
@@ -190,8 +192,9 @@ def main() -> None:
     tasks: SimpleQueue[_Message | None] = SimpleQueue()
     graphs: list[Graph] = []
     hurry = threading.Event()
-    solver = Solver()
     threading.Thread(target=_read, args=(sys.stdin.buffer, tasks, hurry), daemon=True).start()
+    solver = Solver()
+    solver.prepare(hurry.is_set)
     while (message := tasks.get()) is not None:
         pickle.dump(_answer(_task(message, graphs), solver, hurry), answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()

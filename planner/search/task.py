@@ -62,6 +62,14 @@ class Solver:
     def __init__(self) -> None:
         self._known: Known | None = None
 
+    def prepare(self, stop: Callable[[], bool]) -> None:
+        """Loads what solving needs, before there is a task."""
+        from ..program import Known
+        from ..solver.prepare import prepare
+
+        self._known = Known()
+        prepare(stop)
+
     def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
         """Solves a task until it says so, or is asked to stop."""
         from ..program import Known, build
