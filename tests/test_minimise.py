@@ -15,6 +15,7 @@ from meshwright.dsl.tensors import Layout, Tensor
 from meshwright.dsl.writer import dumps
 from meshwright.planner.graph import Graph, Op, Origin, Sharding, Value
 from meshwright.planner.minimise import minimise
+from meshwright.planner.minimise.alike import alike
 
 MESH = Mesh(axes=(Axis(name="data", size=4), Axis(name="model", size=2)))
 OPEN = Plan(mesh=MESH)
@@ -311,3 +312,13 @@ def test_every_tensor_lies_as_chosen_and_pins_as_pinned(arguments, values, pinne
         if exact or each.role == "argument":
             assert given.layouts[key_of(each)].axes == best[each.path]
     assert found.estimate.step_time_s == 1.0
+
+
+def test_what_is_pinned_is_not_made_alike_nor_what_returns_to_it():
+    state = [tensor("params/a"), tensor("mu/a"), tensor("mu/b"), tensor("out/0/a", returns="params/a")]
+    layouts: dict[str, Sharding] = {"params/a": WHOLE, "mu/a": ROWS, "mu/b": ROWS, "out/0/a": WHOLE}
+    sizes = {"data": 2, "model": 2}
+    freely = [found["params/a"] for found in alike(layouts, state, sizes)]
+    assert ROWS in freely
+    for found in alike(layouts, state, sizes, ["params/a"]):
+        assert found["params/a"] == found["out/0/a"] == WHOLE

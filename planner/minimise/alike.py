@@ -16,18 +16,21 @@ Key = Callable[[Tensor, Collection[str]], Hashable]
 
 
 def alike(
-    layouts: Mapping[str, Sharding], tensors: Sequence[Tensor], sizes: Mapping[str, int]
+    layouts: Mapping[str, Sharding], tensors: Sequence[Tensor], sizes: Mapping[str, int], pinned: Collection[str] = ()
 ) -> Iterator[dict[str, Sharding]]:
     """The layouts with those of like tensors made the same, in fewer kinds first: each has what most bytes have.
 
     Like are the turns of one place of the model, and, first, an argument's tensors of one shape; then only those whose
     paths differ in numbers. Results that are an argument's next value lie as that does. Small arguments are whole, and
-    small values have no layout: they lie as propagation has it.
+    small values have no layout: they lie as propagation has it. What is ``pinned`` stays as it is.
     """
     small = _small(layouts, tensors, sizes)
     seen = [dict(layouts)]
     for key in (_by_shape, _by_name):
         found = _made_alike(_without_small(layouts, tensors, small), tensors, key)
+        found |= {path: layouts[path] for path in pinned if path in layouts}
+        returned = {t.path: t.returns for t in tensors if t.path in found and t.path not in pinned}
+        found |= {path: found[source] for path, source in returned.items() if source is not None and source in found}
         if found not in seen:
             seen.append(found)
             yield found
@@ -57,9 +60,7 @@ def _made_alike(layouts: Mapping[str, Sharding], tensors: Sequence[Tensor], key:
     for tensor in known:
         weights[key(tensor, state)][layouts[tensor.path]] += tensor.num_bytes
     most = {kind: max(shares, key=lambda sharding: shares[sharding]) for kind, shares in weights.items()}
-    found = dict(layouts) | {tensor.path: most[key(tensor, state)] for tensor in known}
-    returned = {t.path: t.returns for t in tensors if t.path in layouts and t.returns in found}
-    return found | {path: found[source] for path, source in returned.items() if source is not None}
+    return dict(layouts) | {tensor.path: most[key(tensor, state)] for tensor in known}
 
 
 def _by_shape(tensor: Tensor, state: Collection[str]) -> Hashable:

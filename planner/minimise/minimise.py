@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...dsl.errors import PlanError
-from ...dsl.plan import Plan
+from ...dsl.plan import Auto, Plan
+from ...dsl.resolve import resolve
+from ...dsl.tensors import Tensor
 from ..estimate.figures import Estimate
 from ..graph import Sharding
 from ..search.workload import Workload
@@ -67,7 +69,7 @@ def minimise(
 
     prices = Prices(workload, writer(layouts), trials=trials, deadline=deadline, promised_s=promised_s)
     sizes = {name: size or 1 for name, size in plan.mesh.sizes.items()}
-    for other in alike(layouts, tensors, sizes):
+    for other in alike(layouts, tensors, sizes, _pinned(plan, tensors)):
         if prices.spent or prices.prefers(writer(other)):
             break
     groups = grouped(prices.writer.values, prices.writer.layouts, tags)
@@ -79,6 +81,12 @@ def minimise(
         return _short(_shortest(prices, found), prices)
     spelled = _spelled_out(found, prices, workload, tags)
     return _short(_written(prices, spelled), prices)
+
+
+def _pinned(plan: Plan, tensors: Sequence[Tensor]) -> frozenset[str]:
+    """What the plan's own rules decide."""
+    decided = resolve(plan, tensors).rules.items() if plan.rules else ()
+    return frozenset(path for (path, _), rule in decided if rule and not isinstance(rule.assignment, Auto))
 
 
 def _spelled_out(found: Priced, prices: Prices, workload: Workload, tags: Mapping[str, Sequence[str]]) -> Priced:
