@@ -315,10 +315,12 @@ def test_every_tensor_lies_as_chosen_and_pins_as_pinned(arguments, values, pinne
 
 
 def test_what_is_pinned_is_not_made_alike_nor_what_returns_to_it():
-    state = [tensor("params/a"), tensor("mu/a"), tensor("mu/b"), tensor("out/0/a", returns="params/a")]
-    layouts: dict[str, Sharding] = {"params/a": WHOLE, "mu/a": ROWS, "mu/b": ROWS, "out/0/a": WHOLE}
+    arguments = [tensor("params/a"), tensor("mu/a"), tensor("mu/b")]
+    state = [*arguments, *(tensor(f"out/{n}", returns=each.path) for n, each in enumerate(arguments))]
+    layouts: dict[str, Sharding] = {each.path: WHOLE if each.path == "params/a" else ROWS for each in arguments}
+    layouts |= {"out/0": WHOLE, "out/1": ROWS, "out/2": ROWS}
     sizes = {"data": 2, "model": 2}
     freely = [found["params/a"] for found in alike(layouts, state, sizes)]
     assert ROWS in freely
     for found in alike(layouts, state, sizes, ["params/a"]):
-        assert found["params/a"] == found["out/0/a"] == WHOLE
+        assert found["params/a"] == found["out/0"] == WHOLE
