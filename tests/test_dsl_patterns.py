@@ -108,6 +108,6 @@ def test_a_literal_pattern_matches_its_path_alone(path: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["/".join(["**", "a"] * 40), "*a" * 80 + "b", "/".join(["**/a*a*a*"] * 20)])
 def test_no_pattern_makes_matching_slow(pattern: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     compile_pattern(pattern).matches("/".join(["a" * 20] * 100) + "/c")
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1

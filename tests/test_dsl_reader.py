@@ -210,11 +210,11 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_files_are_refused_soon(name: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(PlanError) as caught:
         loads(HOSTILE[name])
     assert len(str(caught.value)) < 2_000_000
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 EXAMPLE = HEAD + (

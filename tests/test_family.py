@@ -51,9 +51,9 @@ def test_members_keep_2048_source_tokens_a_core_and_a_whole_capacity(member: str
 
 
 def test_a_trillion_weights_are_described_at_once_and_never_allocated() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     workload = gshard(member="moe-2048e-60l")
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     leaves = jax.tree.leaves(workload.args)
     assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves)
     assert sum(leaf.size for leaf in jax.tree.leaves(workload.args[0])) > 1.03e12

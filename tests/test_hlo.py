@@ -203,6 +203,6 @@ def test_a_large_text_is_read_in_linear_time() -> None:
     computation = PROGRAM[PROGRAM.index("%body") : PROGRAM.index("%condition")]
     head, entry = PROGRAM.split("%body (s", 1)[0], PROGRAM[PROGRAM.index("ENTRY") :]
     text = head + "".join(computation.replace("%body", f"%body{i}") for i in range(10_000)) + entry
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert len(parse(text).computations) == 10_002
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
