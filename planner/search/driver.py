@@ -29,7 +29,7 @@ from .task import Found, Task
 from .tried import CLOSE, Tried, why_not
 from .workload import Rematerialised, Workload
 
-SOLVING = 0.6  # of the time at most; the rest writes plans
+SOLVING = 0.5  # of the time at most; the rest writes plans
 ROUNDS = 4
 AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
 LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
