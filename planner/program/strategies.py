@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ Costs_s = NDArray[np.float64]
 Found = tuple[Costs_s, Costs_s, list[list[Sharding]]]
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class Strategies:
     """The strategies of kernels on one mesh; ``found`` are those worked out before, by the kernel's blueprint."""
 
@@ -30,6 +31,11 @@ class Strategies:
 
     def __post_init__(self) -> None:
         self.pieces = self.pricing.pieces()
+
+    @cached_property
+    def of_one_device(self) -> Strategies:
+        """Those of what one device computes by itself: one for each kernel."""
+        return Strategies(pricing=replace(self.pricing, mesh={}), known=self.known)
 
     def of(self, graph: Graph, kernel: Kernel) -> tuple[Costs_s, Costs_s, dict[int, list[Sharding]]]:
         """Seconds of one run under each strategy, those more if a kernel that is free has to run by itself, and the

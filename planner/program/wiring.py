@@ -20,6 +20,7 @@ from .strategies import Strategies
 
 Costs = NDArray[np.float64]
 At = tuple[int, int]  # a level and a value of its graph
+REGION = "manual_computation"
 LOOPS = -1
 """In the place of a node: what loops and branches ask for at their ends."""
 
@@ -230,16 +231,18 @@ def _without_others(wiring: Wiring, level: Level, kernel: Kernel, layouts: Mappi
     return costs
 
 
-def _level(wiring: Wiring, program: Program, times: int) -> int:
+def _level(wiring: Wiring, program: Program, times: int, strategies: Strategies | None = None) -> int:
     """Adds a level with the nodes of its kernels, and those of the loops in it."""
+    strategies = strategies or wiring.strategies
     level = Level(number=len(wiring.levels), program=program, times=times)
     wiring.levels.append(level)
     for position, kernel in enumerate(program.kernels):
         if kernel.bodies:
-            trips = program.graph.ops[kernel.ops[-1]].trips
-            level.inner[position] = [_level(wiring, body, times * trips) for body in kernel.bodies]
+            op = program.graph.ops[kernel.ops[-1]]
+            inside = strategies.of_one_device if op.kind == REGION else strategies
+            level.inner[position] = [_level(wiring, body, times * op.trips, inside) for body in kernel.bodies]
             continue
-        costs, apart, layouts = wiring.strategies.of(program.graph, kernel)
+        costs, apart, layouts = strategies.of(program.graph, kernel)
         number = wiring.node(
             Node(
                 level=level.number,
@@ -261,7 +264,7 @@ def _level(wiring: Wiring, program: Program, times: int) -> int:
 def _join_loops(wiring: Wiring, level: Level) -> None:
     for position, inner in level.inner.items():
         op = level.graph.ops[level.program.kernels[position].ops[-1]]
-        for number in inner:
+        for number in inner if op.kind != REGION else ():
             body = wiring.levels[number].graph
             lead = len(op.operands) - len(body.arguments)
             for operand, argument in zip(op.operands[lead:], body.arguments, strict=True):
@@ -313,7 +316,8 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
         op = level.graph.ops[level.program.kernels[position].ops[-1]]
         for number in inner:
             _hand_on(wiring, wiring.levels[number])
-            _close(wiring, wiring.levels[number], op, level)
+            if op.kind != REGION:
+                _close(wiring, wiring.levels[number], op, level)
 
 
 def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, in_order: bool) -> None:
@@ -347,6 +351,8 @@ def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[i
     reshards the part that it takes.
     """
     op = level.graph.ops[level.program.kernels[position].ops[-1]]
+    if op.kind == REGION:
+        return _lay_out_region(wiring, level, op, wiring.levels[inner[0]])
     asked = []
     for number in inner:
         body = wiring.levels[number]
@@ -361,6 +367,22 @@ def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[i
     for place, made in enumerate(op.results):
         carried = op.kind == "while"
         level.source[made] = first.source[first.graph.arguments[place]] if carried else _value_node(wiring, level, made)
+        wiring.carries.add(level.source[made].node)
+    return asked
+
+
+def _lay_out_region(wiring: Wiring, level: Level, op: Op, body: Level) -> list[tuple[int, Port, bool]]:
+    """Nodes for what a region that the step maps itself is given and gives, which lies as it says; inside of it is the
+    work of one device.
+    """
+    asked = []
+    for operand, argument, layout in zip(op.operands, body.graph.arguments, op.attributes["in_shardings"], strict=True):
+        port = _value_node(wiring, level, operand, [layout])
+        body.source[argument] = _value_node(wiring, body, argument, [whole(len(body.graph.values[argument].shape))])
+        wiring.carries.update((port.node, body.source[argument].node))
+        asked.append((operand, port, False))
+    for made, layout in zip(op.results, op.attributes["out_shardings"], strict=True):
+        level.source[made] = _value_node(wiring, level, made, [layout])
         wiring.carries.add(level.source[made].node)
     return asked
 
