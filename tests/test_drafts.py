@@ -2,6 +2,7 @@
 
 import gc
 import random
+import re
 import weakref
 from collections import Counter
 
@@ -72,6 +73,11 @@ def drawn(traced, rng, num_values, top=""):
     return loads(f"meshwright: 1\ntopology: v5e:2x4\nmesh: {{{sizes}}}\ntensors:\n{lines}{out}{top}")
 
 
+def said(graph) -> str:
+    """A graph in words, without lines: what JAX traced once for several callers has the line of the first."""
+    return re.sub(r"source=('[^']*'|None)", "", repr(graph))
+
+
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("remat", ["", "remat: full\n"])
 def test_a_draft_gives_the_graph_of_the_whole_way(name, remat) -> None:
@@ -84,7 +90,7 @@ def test_a_draft_gives_the_graph_of_the_whole_way(name, remat) -> None:
     for k in range(6):
         plan = drawn(traced, rng, num_values=0 if k % 2 else 5, top=remat)
         fast, slow = drafts.step_graph(plan, workload, args), step_graph(plan, workload, args)
-        assert repr(fast.graph) == repr(slow.graph)
+        assert said(fast.graph) == said(slow.graph)
         assert fast.notes == slow.notes
         from_draft += drafts._from_draft(plan, fast.layouts) is not None
     assert from_draft >= (1 if name == "convolved" else 6)

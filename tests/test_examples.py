@@ -103,7 +103,6 @@ def test_a_kernel_of_the_steps_own_is_priced_and_noted() -> None:
 
 BEYOND = {
     "flax_linen": "the search finds no plan of its two blocks in the time",
-    "pallas_kernel": "the search settles for a plan slower than the one by hand: loops of the interpreted kernel",
 }
 SEARCHED = [
     pytest.param(name, marks=[pytest.mark.xfail(reason=BEYOND[name], strict=False)] if name in BEYOND else [])
