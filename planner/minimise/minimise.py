@@ -123,6 +123,8 @@ def _without_spare(prices: Prices, found: Priced) -> Priced:
     decide little are tried together first.
     """
     spare = prices.writer.spare
+    if prices.spent:
+        return found
     total = sum(prices.writer.bytes_at(*place) for place in spare)
     little = [place for place in spare if prices.writer.bytes_at(*place) < LITTLE * total]
     prices.writer, found = _fewer(prices, found, little)

@@ -179,6 +179,8 @@ def _paths(kept: Sequence[Cause]) -> set[str]:
 
 def _halved(prices: Prices, current: Priced) -> Priced:
     """A good plan without the lines that it does not need: blocks of lines are left out, then halves of them."""
+    if prices.spent:
+        return current
     return _without_lines(prices, current, [frozenset(line) for line in prices.writer.lines_of(current.values)])
 
 

@@ -29,7 +29,8 @@ from .task import Found, Task
 from .tried import CLOSE, Tried, why_not
 from .workload import Rematerialised, Workload
 
-SOLVING = 0.5  # of the time at most; the rest writes plans
+SOLVING, SOLVING_LARGE = 0.5, 0.75  # of the time at most, of that for large steps; the rest writes plans
+FINISHING_S = 7e-4  # for each operation: what a plan takes that is written after its deadline
 ROUNDS = 4
 AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
 LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
@@ -160,7 +161,10 @@ class Driver:
             if one.bound_s >= self.worth_s * (1 - CLOSE) or self._is_too_long_to_read(one, clock):
                 continue
             self._say(f"solving {one.candidate}")
+            was_small = self._is_small
             self._begin(one, flying, clock.left_s * (0.5 if left else 1.0))
+            if was_small and not self._is_small:
+                clock = clock.part(SOLVING_LARGE)
         if self._is_small:
             self._write_simple()
         while flying:
@@ -205,7 +209,8 @@ class Driver:
         nothing is known to fit, those that recompute more wait for it.
         """
         policy = one.candidate.policy
-        misfits = sum(1 for other in self.tried if other.infeasible and other.candidate.policy == policy)
+        without = (other for other in self.tried if other.candidate.policy == policy and not other.layouts)
+        misfits = sum(1 for other in without if other.infeasible or other.solved)
         fits = any(other.layouts and other.candidate.policy == 0 for other in self.tried)
         return misfits, policy if fits else 0, one.candidate.index
 
@@ -331,7 +336,7 @@ class Driver:
             laid.layouts,
             open_plan,
             workload,
-            deadline=self._clock.end if deadline is None else deadline,
+            deadline=self._clock.end - FINISHING_S * self._num_ops if deadline is None else deadline,
             exact=settings.exact,
             promised_s=one.objective_s if math.isfinite(one.objective_s) else 0.0,
         )
