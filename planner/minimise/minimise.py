@@ -122,12 +122,11 @@ def _without_spare(prices: Prices, found: Priced) -> Priced:
     What they decided lies then as a later line says: layouts that cost the same are often chosen by chance. Those that
     decide little are tried together first.
     """
-    spare = prices.writer.spare
-    if prices.spent:
-        return found
+    spare = () if prices.spent else prices.writer.spare
     total = sum(prices.writer.bytes_at(*place) for place in spare)
     little = [place for place in spare if prices.writer.bytes_at(*place) < LITTLE * total]
-    prices.writer, found = _fewer(prices, found, little)
+    if little:
+        prices.writer, found = _fewer(prices, found, little)
     for place in prices.writer.spare:
         if prices.spent:
             break
