@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import meshwright as mw
 import pytest
@@ -122,13 +121,17 @@ def test_what_is_pinned_is_kept_to_the_letter(model: str, number: int) -> None:
         assert_layouts(planned, planned.lower(*args).compile())
 
 
-def test_a_pin_costs_what_it_costs() -> None:
-    """Pins never make a plan much better: what a short plan joins beyond the program's costs differs a little."""
+BELOW = pytest.mark.xfail(strict=True, reason="a short plan joins what the program prices apart: 2.8 % below its bound")
+
+
+@pytest.mark.parametrize(
+    "pin", ["params/0/wi: M@a H", "params/0/wo: replicate", pytest.param("batch0: replicate", marks=BELOW)]
+)
+def test_a_pin_costs_what_it_costs(pin: str) -> None:
+    """Pins never make a plan better: the plan found without pins has no price above that of one with them."""
     step, args = small_steps.mlp(8192, 1024, 4096, 1)
     free = search(step, args, topology="v5e:2x4", plan="meshwright: 1\n" + MESH + "\n")
-    pins: list[Any] = ["params/0/wi: M@a H", "batch0: replicate", "params/0/wo: replicate"]
-    for pin in pins:
-        found = search(step, args, topology="v5e:2x4", plan=f"meshwright: 1\n{MESH}\ntensors: {{{pin}}}\n")
-        assert found.step_time_s is not None
-        assert free.step_time_s is not None
-        assert found.step_time_s >= free.step_time_s * 0.95, pin
+    found = search(step, args, topology="v5e:2x4", plan=f"meshwright: 1\n{MESH}\ntensors: {{{pin}}}\n")
+    assert found.step_time_s is not None
+    assert free.step_time_s is not None
+    assert found.step_time_s >= free.step_time_s * (1 - 1e-3)

@@ -77,29 +77,38 @@ class StepDrafts:
 
         Raises ``PlanError`` as ``step_graph`` does.
         """
-        layouts = step_layouts(plan, self.traced(step, args, plan.remat))
-        placed = abstract_mesh(plan, layouts.device_assignments)
-        draft, reading = self._draft(plan, layouts.traced, placed, values=True)
-        if not draft.is_layable or layouts.device_assignments or _is_reordered_or_padded(layouts, placed):
+        known = self._layable(plan, step, args)
+        if known is None:
             return None
+        draft, reading, layouts, placed = known
         module = draft.named(layouts, placed)
         propagate(module)
-        return _named_graph(module, layouts.traced, reading.over(dict(placed.mesh.shape)))
+        return _named_graph(module, layouts.traced, reading)
 
     def lies(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> Mapping[str, Sharding] | None:
         """How a step's values come to lie under a complete plan, by path, nearly; None where it is not known.
 
         Raises ``PlanError`` as ``step_graph`` does.
         """
+        known = self._layable(plan, step, args)
+        if known is None:
+            return None
+        draft, reading, layouts, placed = known
+        key = plan.remat, draft.platform, tuple(placed.mesh.shape.items())
+        if key not in self._sketches:
+            self._sketches = {key: Sketch(draft, unlaid(plan, layouts.traced), placed)}
+        return self._sketches[key].lies(layouts, placed, reading)
+
+    def _layable(
+        self, plan: Plan, step: Step, args: Sequence[PyTree]
+    ) -> tuple[Draft, Reading, StepLayouts, DeviceMesh] | None:
+        """The draft with places for values and what a plan lays it out by; None where it cannot be laid out so."""
         layouts = step_layouts(plan, self.traced(step, args, plan.remat))
         placed = abstract_mesh(plan, layouts.device_assignments)
         draft, reading = self._draft(plan, layouts.traced, placed, values=True)
         if not draft.is_layable or layouts.device_assignments or _is_reordered_or_padded(layouts, placed):
             return None
-        key = plan.remat, draft.platform, tuple(placed.mesh.shape.items())
-        if key not in self._sketches:
-            self._sketches = {key: Sketch(draft, unlaid(plan, layouts.traced), placed)}
-        return self._sketches[key].lies(layouts, placed, reading.over(dict(placed.mesh.shape)))
+        return draft, reading.over(dict(placed.mesh.shape)), layouts, placed
 
     def _from_draft(self, plan: Plan, layouts: StepLayouts) -> Graph | None:
         """The graph of a laid out draft; None where only the whole way gives what ``apply`` would compile."""

@@ -199,9 +199,11 @@ class Driver:
         except PlanError:
             return one
         self._writing_s = max(self._writing_s, self._clock.elapsed_s - begin_s)
-        limit = self._settings.limit_bytes
-        if limit is None or written.estimate.peak_bytes <= limit:
+        excess = written.estimate.peak_bytes - (self._settings.limit_bytes or math.inf)
+        if excess <= 0:
             one.priced = PricedPlan(plan=written.plan, estimate=written.estimate)
+        else:
+            one.why = f"{BY_HAND}: {int(excess):,} bytes more than the limit"
         return one
 
     def _turn(self, one: Tried) -> tuple[int, int, int]:

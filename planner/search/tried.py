@@ -58,4 +58,6 @@ def why_not(one: Tried, worth_s: float) -> str:
         return "no layouts fit the limit"
     if one.bound_s >= worth_s * (1 - CLOSE):
         return "its bound is above the best plan"
-    return "its layouts cost more than the best plan" if one.layouts else "the time was over"
+    if one.layouts:
+        return "its layouts cost more than the best plan"
+    return "no layouts were found, which proves nothing" if one.solved else "the time was over"
