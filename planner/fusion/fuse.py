@@ -14,31 +14,34 @@ from .merge import Merging
 from .narrow import narrow
 from .simplify import simplify
 from .uses import read_uses
-from .written import written_ops
+from .written import IsMask, is_packed_mask, written_ops
 
 
-def fuse(graph: Graph) -> Program:
+def fuse(graph: Graph, *, is_mask: IsMask = is_packed_mask) -> Program:
     """The kernels in which a device computes a graph, its own shapes in it, and their order.
 
     The program's graph has the same values by the same numbers; operations that the compiler drops are gone from it,
     and what only products read is bfloat16. A kernel of nothing but reshapes and transposes costs nothing: what it
-    writes is what it reads under another shape.
+    writes is what it reads under another shape. ``is_mask`` says which operations leave masks of bits.
     """
-    return _program(simplify(graph))
+    return _program(simplify(graph), is_mask)
 
 
-def _program(graph: Graph) -> Program:
+def _program(graph: Graph, is_mask: IsMask) -> Program:
     uses = read_uses(graph)
-    written = written_ops(graph, uses)
-    merged = Merging(graph, uses, groups(graph, uses, written)).run()
-    graph = narrow(graph, uses)
+    masks = frozenset(number for number, op in enumerate(graph.ops) if is_mask(graph, uses, op))
+    written = written_ops(graph, uses, masks)
+    merged = Merging(graph, uses, groups(graph, uses, written, masks)).run()
+    graph = narrow(graph, uses, masks)
     wanted = uses.results.union(*(group.reads for group in merged))
-    return Program(graph=graph, kernels=tuple(_kernel(graph, wanted, group) for group in _in_order(graph, merged)))
+    return Program(
+        graph=graph, kernels=tuple(_kernel(graph, wanted, group, is_mask) for group in _in_order(graph, merged))
+    )
 
 
-def _kernel(graph: Graph, wanted: frozenset[int], group: Group) -> Kernel:
+def _kernel(graph: Graph, wanted: frozenset[int], group: Group, is_mask: IsMask) -> Kernel:
     ops = tuple(sorted(group.ops))
-    bodies = tuple(_program(body) for body in graph.ops[ops[-1]].bodies)
+    bodies = tuple(_program(body, is_mask) for body in graph.ops[ops[-1]].bodies)
     made = tuple(value for root in sorted(group.roots) for value in graph.ops[root].results)
     writes = tuple(value for value in made if value in wanted) or made
     return Kernel(ops=ops, reads=tuple(sorted(group.reads)), writes=writes, bodies=bodies)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from ..graph import Graph
 from .nature import BROADCAST, PRODUCTS, REDUCE, UPDATE, VIEWS, is_constant, stands_alone
 from .uses import Uses
-from .written import is_packed_mask
 
 
 @dataclass(slots=True)
@@ -25,12 +24,12 @@ class Group:
     reduces: bool
 
 
-def groups(graph: Graph, uses: Uses, written: set[int]) -> list[Group]:
-    """One group a written operation, each with all that is computed in passing for it."""
-    return [_group(graph, uses, written, number) for number in sorted(written)]
+def groups(graph: Graph, uses: Uses, written: set[int], masks: frozenset[int]) -> list[Group]:
+    """One group a written operation, each with all that is computed in passing for it; none joins ``masks``."""
+    return [_group(graph, uses, written, number, number in masks) for number in sorted(written)]
 
 
-def _group(graph: Graph, uses: Uses, written: set[int], root: int) -> Group:
+def _group(graph: Graph, uses: Uses, written: set[int], root: int, is_mask: bool) -> Group:
     ops, reads, waiting = {root}, set[int](), [root]
     while waiting:
         for value in graph.ops[waiting.pop()].operands:
@@ -46,7 +45,7 @@ def _group(graph: Graph, uses: Uses, written: set[int], root: int) -> Group:
         roots={root},
         reads=reads,
         space=_space(graph, root),
-        open=products > 0 or _is_open(graph, uses, root),
+        open=products > 0 or (not is_mask and _is_open(graph, root)),
         products=products,
         reduces=graph.ops[root].kind == REDUCE,
     )
@@ -59,9 +58,7 @@ def _space(graph: Graph, root: int) -> int:
     return max((graph.values[value].num_elements for value in op.results), default=0)
 
 
-def _is_open(graph: Graph, uses: Uses, root: int) -> bool:
+def _is_open(graph: Graph, root: int) -> bool:
     op = graph.ops[root]
-    if is_packed_mask(graph, uses, op):
-        return False
     fixed = VIEWS | {BROADCAST, "concatenate", "pad", "slice", "iota"}
     return op.kind not in fixed and not stands_alone(op)

@@ -9,7 +9,8 @@ from .group import Group
 from .nature import ELEMENTWISE, REDUCE, UPDATE
 from .uses import Uses
 
-SEARCH = 64
+READERS = 64
+"""What more kernels read than this is not looked through for pairs of them."""
 
 
 class Merging:
@@ -48,7 +49,7 @@ class Merging:
     def _share(self, value: int) -> None:
         """Merges what goes through a value side by side: reductions of it, and chains that read nothing else."""
         numbers = sorted(self.readers.get(value, ()))
-        if len(numbers) < 2 or len(numbers) > SEARCH:
+        if len(numbers) < 2 or len(numbers) > READERS:
             return
         for position, first in enumerate(numbers):
             for second in numbers[position + 1 :]:
@@ -111,9 +112,7 @@ class Merging:
         return [(v, self.maker[v]) for root in group.roots for v in self.graph.ops[root].results]
 
     def _path(self, start: int, goal: int, skip_direct: bool = False) -> bool:
-        """Whether ``start`` needs ``goal``, directly (unless that is skipped) or through others; long searches count
-        as yes.
-        """
+        """Whether ``start`` needs ``goal``, directly (unless that is skipped) or through others."""
         oldest = min(self.groups[goal].ops)
         waiting, seen = [start], {start}
         while waiting:
@@ -130,6 +129,4 @@ class Merging:
                     continue
                 seen.add(maker)
                 waiting.append(maker)
-            if len(seen) > SEARCH:
-                return True
         return False

@@ -8,21 +8,20 @@ from ..graph import Graph, Op
 from ..kinds import TURNED_COPY
 from .nature import PRODUCTS, VIEWS
 from .uses import Uses
-from .written import is_packed_mask
 
 _MOVES = {"slice", "pad", "concatenate", "dynamic_slice", "reverse", "copy", TURNED_COPY}
 KEEPING = VIEWS | {"select", "maximum", "minimum"} | _MOVES
 WIDE, NARROW = "f32", "bf16"
 
 
-def narrow(graph: Graph, uses: Uses) -> Graph:
+def narrow(graph: Graph, uses: Uses, masks: frozenset[int]) -> Graph:
     """The graph with the values in bfloat16 whose every reader rounds them to it: products at the default precision,
     and what merely picks and moves numbers for those.
     """
     narrowed = set[int]()
     for number in range(len(graph.ops) - 1, -1, -1):
         for value in graph.ops[number].results:
-            if graph.values[value].dtype == WIDE and _is_rounded(graph, uses, value, narrowed):
+            if graph.values[value].dtype == WIDE and _is_rounded(graph, uses, value, narrowed, masks):
                 narrowed.add(value)
     if not narrowed:
         return graph
@@ -30,18 +29,18 @@ def narrow(graph: Graph, uses: Uses) -> Graph:
     return replace(graph, values=tuple(values))
 
 
-def _is_rounded(graph: Graph, uses: Uses, value: int, narrowed: set[int]) -> bool:
+def _is_rounded(graph: Graph, uses: Uses, value: int, narrowed: set[int], masks: frozenset[int]) -> bool:
     if value in uses.results or not uses.readers[value]:
         return False
-    return all(_rounds(graph, uses, graph.ops[reader], narrowed) for reader in uses.next_ops(value))
+    return all(reader in masks or _rounds(graph, graph.ops[reader], narrowed) for reader in uses.next_ops(value))
 
 
-def _rounds(graph: Graph, uses: Uses, reader: Op, narrowed: set[int]) -> bool:
+def _rounds(graph: Graph, reader: Op, narrowed: set[int]) -> bool:
     if reader.kind in PRODUCTS:
         return is_default_precision(reader)
     if reader.kind == "convert":
         return graph.values[reader.results[0]].dtype == NARROW
-    return (reader.kind in KEEPING and reader.results[0] in narrowed) or is_packed_mask(graph, uses, reader)
+    return reader.kind in KEEPING and reader.results[0] in narrowed
 
 
 def is_default_precision(op: Op) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 from ..graph import Graph, Op
 from .nature import BROADCAST, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS, is_constant, takes
@@ -12,17 +13,18 @@ PACKED_RANK = 3
 PACKED_DIM = range(2, 33)
 PACKED_ELEMENTS = 2**20
 MANY_READERS = 3
+IsMask = Callable[[Graph, Uses, Op], bool]
 
 
-def written_ops(graph: Graph, uses: Uses) -> set[int]:
+def written_ops(graph: Graph, uses: Uses, masks: frozenset[int]) -> set[int]:
     """The numbers of the operations whose result is written.
 
     Whatever can be computed in passing by everything that reads it is computed there, several times if need be, but for
-    three things: what shifts a product's rows and is read twice, the masks of activations kept for the gradient,
+    three things: what shifts a product's rows and is read twice, ``masks`` of activations kept for the gradient,
     and what combines several arrays and is read by three or more. What follows a product and is its only reader is
     computed with it, and written instead of it.
     """
-    written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number)}
+    written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number)} | masks
     written |= _combined(graph, uses, written)
     taken: set[int] = set()
     for number in sorted((n for n in written if graph.ops[n].kind in PRODUCTS), reverse=True):
@@ -32,10 +34,18 @@ def written_ops(graph: Graph, uses: Uses) -> set[int]:
 
 def is_packed_mask(graph: Graph, uses: Uses, op: Op) -> bool:
     """Whether it is a large comparison of a product's result, which the compiler keeps as bits for the gradient."""
+    return is_mask_of_product(graph, uses, op) and is_packed(graph.values[op.results[0]].shape)
+
+
+def is_packed(shape: Sequence[int]) -> bool:
+    """Whether the compiler keeps a comparison of this shape as bits."""
+    sizes = [size for size in shape if size > 1]
+    return len(sizes) == PACKED_RANK and sizes[0] in PACKED_DIM and math.prod(sizes) >= PACKED_ELEMENTS
+
+
+def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether it compares a product's result that is read besides."""
     if op.kind != "compare":
-        return False
-    shape = [size for size in graph.values[op.results[0]].shape if size > 1]
-    if len(shape) != PACKED_RANK or shape[0] not in PACKED_DIM or math.prod(shape) < PACKED_ELEMENTS:
         return False
     made_by = (uses.makers.get(value) for value in op.operands)
     compared = [graph.ops[number] for number in made_by if number is not None]
@@ -51,7 +61,7 @@ def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
     readers = uses.readers[op.results[0]]
     if not all(takes(graph, graph.ops[reader], position, op) for reader, position in readers):
         return True
-    return _is_shared_shift(graph, uses, op) or is_packed_mask(graph, uses, op)
+    return _is_shared_shift(graph, uses, op)
 
 
 def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
