@@ -26,11 +26,13 @@ class Alone:
 class Blueprint:
     """A kernel as a graph of its own, on no mesh. ``fused`` has what it becomes, by the forms of its pieces.
 
-    What one that ``is_free`` computes takes nothing: the kernels beside it do that in passing.
+    What one that ``is_free`` computes takes nothing: the kernels beside it do that in passing. ``masks`` are its
+    operations that leave bits, in a kernel before, where a device's part of them has the shape for it.
     """
 
     own: Graph
     is_free: bool = False
+    masks: frozenset[int] = frozenset()
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
 

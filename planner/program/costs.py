@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..compute.speed import Speed
 from ..estimate.traffic import Tariff
+from ..fusion.written import is_packed
 from ..graph import Sharding, Value
 from ..partition.layout import local_shape
 from ..topology import Machine
@@ -56,17 +57,24 @@ class Costs:
         return {number: piece for number, piece in found.items() if not piece.plain}
 
     def _computing(self, choice: Choice, found: Mapping[int, Piece]) -> float:
-        key = tuple((number, piece.form) for number, piece in found.items())
         nest, known = self.blueprint.nest, self.blueprint.fused
+        masks = self._masks(choice)
+        key = (masks, *((number, piece.form) for number, piece in found.items()))
 
         def part(value: int, dtype: str) -> Value:
             form = nest.form_of[value]
             return Value(self._shape(value, form, choice.layouts[form]), dtype)
 
         if key not in known:
-            known[key] = fused(self.blueprint.own, part, found, nest.form_of)
+            known[key] = fused(self.blueprint.own, part, found, nest.form_of, masks)
         counts_all = self.pricing.machine.platform != "tpu"
         return known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all)
+
+    def _masks(self, choice: Choice) -> frozenset[int]:
+        """The values that are left as bits."""
+        made = (self.blueprint.own.ops[number].results[0] for number in self.blueprint.masks)
+        forms = ((value, self.blueprint.nest.form_of[value]) for value in made)
+        return frozenset(value for value, form in forms if is_packed(self._shape(value, form, choice.layouts[form])))
 
     def _piece(self, number: int, choice: Choice) -> Piece:
         alone = self.blueprint.alone(number)

@@ -44,13 +44,15 @@ class Fused:
         return found.work(graph) if found is not None and found.kernel is kernel else work_of(graph, kernel)
 
 
-def fused(own: Graph, part: Part, pieces: Mapping[int, Piece], form_of: Mapping[int, int]) -> Fused:
-    """The kernels for these layouts. Without pieces the kernel is one, as it stands."""
+def fused(
+    own: Graph, part: Part, pieces: Mapping[int, Piece], form_of: Mapping[int, int], masks: frozenset[int]
+) -> Fused:
+    """The kernels for these layouts, ``masks`` being left as bits. Without either the kernel is one, as it stands."""
     local = replace(own, values=tuple(part(number, value.dtype) for number, value in enumerate(own.values)))
     made: tuple[tuple[int, int, int], ...] = ()
-    if pieces:
+    if pieces or masks:
         local, made = _spliced(local, pieces)
-        program = fuse(local)
+        program = fuse(local, is_mask=lambda _, __, op: op.results[0] in masks)
     else:
         kernel = Kernel(ops=tuple(range(len(own.ops))), reads=own.arguments, writes=own.results)
         program = Program(graph=local, kernels=(kernel,))

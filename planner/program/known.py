@@ -6,6 +6,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from ..fusion import fuse
+from ..fusion.uses import Uses, read_uses
+from ..fusion.written import is_mask_of_product
 from ..graph import Graph, Op
 from ..kernels import Kernel, Program
 from ..memory import schedule
@@ -18,19 +20,21 @@ class Known:
     """What is known of steps. ``blueprints`` are those of kernels, by what they do.
 
     ``programs`` holds the steps' fused programs by their operations, ``places`` which blueprint is a kernel's and the
-    numbers that its values have in the whole. ``free`` are the kernels that only cut and put parts of stacks.
+    numbers that its values have in the whole. ``free`` are the kernels that only cut and put parts of stacks, ``masks``
+    the operations that leave bits where a device's part of them has the shape for it, by the graph's operations.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
     programs: list[tuple[tuple[Op, ...], Program]] = field(default_factory=list)
     free: list[Kernel] = field(default_factory=list)
+    masks: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
 
     def program(self, graph: Graph) -> Program:
         """A step's fused program, its kernels in the order in which they are computed."""
         found = next((program for ops, program in self.programs if ops is graph.ops), None)
         if found is None:
-            found = with_turns_apart(schedule(fuse(graph)), self.free)
+            found = with_turns_apart(schedule(fuse(graph, is_mask=_is_none)), self.free)
             self.programs.append((graph.ops, found))
         return found
 
@@ -39,7 +43,28 @@ class Known:
         if id(kernel) not in self.places:
             own, numbers = kernel_graph(graph, kernel)
             is_free = any(kernel is other for other in self.free)
-            found = self.blueprints.setdefault((name_of(own), is_free), Blueprint(own=own, is_free=is_free))
+            masks = self._masks(graph)
+            inside = frozenset(place for place, number in enumerate(kernel.ops) if number in masks)
+            found = self.blueprints.setdefault(
+                (name_of(own), is_free, inside), Blueprint(own=own, is_free=is_free, masks=inside)
+            )
             self.places[id(kernel)] = (kernel, found, numbers)
         _, blueprint, numbers = self.places[id(kernel)]
         return blueprint, numbers
+
+    def _masks(self, graph: Graph) -> frozenset[int]:
+        """The comparisons of products' results that one operation reads: those of several are written once for all."""
+        if id(graph) not in self.masks:
+            uses = read_uses(graph)
+            found = frozenset(
+                number
+                for number, op in enumerate(graph.ops)
+                if is_mask_of_product(graph, uses, op) and len(uses.next_ops(op.results[0])) == 1
+            )
+            self.masks[id(graph)] = (graph, found)
+        return self.masks[id(graph)][1]
+
+
+def _is_none(graph: Graph, uses: Uses, op: Op) -> bool:
+    """No mask: which there are hangs on the shapes of what a device has."""
+    return False
