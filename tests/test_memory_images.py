@@ -26,5 +26,23 @@ def test_an_image_of_few_colours_is_copied_with_its_batch_on_the_lanes() -> None
     assert patches(3) == pytest.approx(SIDE * SIDE * 4 * 128 * 2, rel=0.01)
 
 
-def test_one_of_many_features_is_not() -> None:
-    assert patches(64) < 2**20
+def test_one_of_more_is_copied_with_them_on_the_lanes() -> None:
+    assert patches(64) == pytest.approx(SIDE * SIDE * 128 * BATCH * 2, rel=0.01)
+
+
+def test_one_that_fills_the_lanes_is_not() -> None:
+    assert patches(128) < 2**20
+
+
+@pytest.mark.parametrize(("features", "padded"), [(2, 2 * 128), (8, 32 * 128 // 4), (64, 32 * 128)])
+def test_few_features_lie_beside_a_batch_on_the_lanes(features: int, padded: int) -> None:
+    """As the compiler lays 32 images of 2, 8 and 64 features out: 64, 256 and 1024 MiB of f32[32,256,256,n]."""
+    images, weights = Value((32, 256, 256, 64), "f32"), Value((3, 3, 64, features), "bf16")
+    made = Value((32, 256, 256, features), "f32")
+    ops = (
+        Op(kind="convolution", operands=(0, 1), results=(2,), attributes=ROLES),
+        Op(kind="sort", operands=(2,), results=(3,)),
+    )
+    found = memory(of_ops((images, weights, made, made), ops, (0, 1), (3,)))
+    copy = 2 * 256 * 256 * 32 * 128
+    assert found.temp_bytes - copy == pytest.approx(4 * 256 * 256 * padded, rel=0.01)

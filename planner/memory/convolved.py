@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..graph import Graph, Value
 from ..kernels import Program
@@ -17,10 +18,10 @@ FEW_FEATURES = ROWS
 def convolved_bytes(program: Program) -> Callable[[Value], int]:
     """The bytes of a program's temporaries: those of ``padded_bytes``, but for what convolutions read and make.
 
-    A convolution wants its features on the lanes and its batch on the rows (a batch of whole lanes there), and all
-    tensors of that shape are laid out alike. A batch of fewer than four is made larger by cutting the image into parts
-    (XLA's space-to-batch): no row is padded then, but the parts lie there twice more in bfloat16, one with the margins
-    that the next convolution reads and one for the gradient of its filter.
+    A convolution wants its features on the lanes and its batch on the rows, or the other way round if that pads less (a
+    batch of whole lanes does), and all tensors of that shape are laid out alike. A batch of fewer than four is made
+    larger by cutting the image into parts (XLA's space-to-batch): no row is padded then, but the parts lie there twice
+    more in bfloat16, one with the margins that the next convolution reads and one for the gradient of its filter.
     """
     wanted = _wanted(program.graph)
 
@@ -47,34 +48,41 @@ def _wanted(graph: Graph) -> dict[tuple[int, ...], tuple[int, int, bool]]:
 
 
 def _bytes_beside(value: Value, features: int, batch: int, may_cut: bool) -> int:
-    dims = value.shape
-    elements = math.prod(dims)
-    if not elements or dims[batch] % LANES == 0:
+    if not math.prod(value.shape) or value.shape[batch] % LANES == 0:
         return padded_bytes(value)
-    cut = may_cut and dims[batch] < SMALLEST_BATCH
-    rows = dims[batch] if dims[batch] < SMALLEST_BATCH else round_up(dims[batch], tile_rows(dims[batch], 1))
-    padded = elements // (dims[features] * dims[batch]) * round_up(dims[features], LANES) * rows
-    return aligned((padded * value.bits + 7) // 8) * (CUT_COPIES if cut else 1)
+    cut = may_cut and value.shape[batch] < SMALLEST_BATCH
+    return _laid_bytes(value, features, batch) * (CUT_COPIES if cut else 1)
+
+
+def _laid_bytes(value: Value, features: int, batch: int) -> int:
+    """Bytes with the features on the lanes and the batch on the rows, or the other way round, as it pads less."""
+    many, images = value.shape[features], value.shape[batch]
+    rows = images if images < SMALLEST_BATCH else round_up(images, tile_rows(images, 1))
+    turned = round_up(many, tile_rows(many, 32 // max(value.bits, 1))) * round_up(images, LANES)
+    padded = value.num_elements // (many * images) * min(round_up(many, LANES) * rows, turned)
+    return aligned((padded * value.bits + 7) // 8)
 
 
 def copied_images(program: Program, touches: dict[int, tuple[int, ...]]) -> dict[int, tuple[tuple[int, int], int]]:
     """The arguments that are copied for convolutions, with the first and the last point and the bytes of the copy.
 
-    An image of a few colours fills no lanes with them: its copy, in bfloat16, has the batch on the lanes and the
-    colours on the rows, however few there are of either. It is made at the start, and kept for the filter's gradient.
+    An argument lies as it pads least, which a convolution does not want where neither its features nor its batch fill
+    the lanes. The copy, in bfloat16, is made at the start, and kept for the filter's gradient.
     """
     graph, found = program.graph, dict[int, tuple[tuple[int, int], int]]()
     wanted, loaded = _wanted(graph), set(graph.arguments)
     for kernel in program.kernels:
         if any(graph.ops[op].kind == "convolution" for op in kernel.ops):
             for value in loaded.intersection(kernel.reads):
-                dims = wanted.get(graph.shape(value))
-                if dims and graph.shape(value)[dims[0]] < FEW_FEATURES:
-                    found[value] = ((0, touches[value][-1]), _image_bytes(graph.values[value], *dims[:2]))
+                image, dims = graph.values[value], wanted.get(graph.shape(value))
+                if dims and image.num_elements and _is_relaid(image, *dims):
+                    narrow = replace(image, dtype="bf16")
+                    found[value] = ((0, touches[value][-1]), _laid_bytes(narrow, *dims[:2]))
     return found
 
 
-def _image_bytes(image: Value, features: int, batch: int) -> int:
-    dims = image.shape
-    rest = image.num_elements // max(1, dims[features] * dims[batch])
-    return aligned(2 * rest * tile_rows(dims[features], 2) * round_up(dims[batch], LANES))
+def _is_relaid(image: Value, features: int, batch: int, may_cut: bool) -> bool:
+    """Whether a convolution reads a copy of an argument: not of what it cuts, which it takes as it comes."""
+    if may_cut and image.shape[batch] < SMALLEST_BATCH and image.shape[features] >= FEW_FEATURES:
+        return False
+    return image.shape[batch] % LANES != 0 and padded_bytes(image) < _laid_bytes(image, features, batch)
