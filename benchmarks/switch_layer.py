@@ -11,8 +11,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from meshwright.backends.jax.annotate import tag
-from meshwright.backends.jax.models.moe import combine, dispatch
+from meshwright.backends.jax.annotate import propagation_barrier, tag
+from meshwright.backends.jax.models.moe.dispatch.einsum import combine, dispatch
 
 WORD, WIDE = 2, 4
 """Bytes of bfloat16, which the layer computes in, and of float32, which the router does."""
@@ -90,10 +90,12 @@ def switch_layer(sizes: Sizes, params: Any, x: jax.Array) -> jax.Array:
     and ``returned``: a layout may change in two steps, an exchange and a gathering.
     """
     gates, mask = route(sizes, params["router"], x)
-    dispatched = tag(tag(dispatch(mask, x), "sent"), "dispatched")
+    sent = propagation_barrier(dispatch(mask, x), allowed="forward")
+    dispatched = tag(tag(sent, "sent"), "dispatched")
     hidden = tag(jax.nn.relu(jnp.einsum("EGCM,EMH->EGCH", dispatched, params["wi"])), "hidden")
     outputs = tag(jnp.einsum("EGCH,EHM->EGCM", hidden, params["wo"]), "outputs")
-    return tag(combine(gates[..., None, None] * mask, tag(outputs, "returned")), "combined")
+    returned = propagation_barrier(tag(outputs, "returned"), allowed="backward")
+    return tag(combine(gates[..., None, None] * mask, returned), "combined")
 
 
 def route(sizes: Sizes, router: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -158,7 +158,7 @@ def test_older_texts_have_the_source_in_the_metadata() -> None:
 
 def test_models_of_meshwright_are_models_its_machinery_is_not() -> None:
     root = Path(__file__).parents[1] / "backends" / "jax"
-    files = [root / "models" / "moe.py", root / "apply.py"]
+    files = [root / "models" / "moe" / "layer.py", root / "apply.py"]
     lines = ["FileNames", *(f'{i} "{file}"' for i, file in enumerate(files, 1)), "", "FileLocations"]
     lines += [f"{i} {{file_name_id={i} line={i}}}" for i in (1, 2)]
     lines += ["", "StackFrames", "1 {file_location_id=1}", "2 {file_location_id=2 parent_frame_id=1}"]

@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from meshwright.backends.jax.models.moe import gate, moe_layer
+from meshwright.backends.jax.models.moe import MoeSettings, moe_layer
+from meshwright.backends.jax.models.moe.dispatch.einsum import combine_weights
+from meshwright.backends.jax.models.moe.gates.top_k import TopKGate
 
 B, T, M, H, E = 2, 8, 6, 10, 4
 
@@ -25,14 +27,14 @@ def tokens(seed: int = 1) -> jax.Array:
 
 def run(params: dict[str, jax.Array], x: jax.Array, *, groups: int = 2, capacity: int = 4, valid=None, key=None):
     valid = jnp.ones(x.shape[:2], bool) if valid is None else valid
-    return moe_layer(params, x, valid, groups=groups, capacity=capacity, key=key)
+    return moe_layer(params, x, valid, MoeSettings(experts=E, groups=groups, capacity=capacity), key=key)
 
 
 def test_equals_a_loop_over_tokens_and_experts() -> None:
     params, x = weights(), tokens()
     grouped = x.reshape(2, T, M)
-    gating = gate(params["wg"], grouped, jnp.ones((2, T), bool), capacity=3, uniform=None)
-    combine = np.asarray(gating.combine_weights)
+    routing = TopKGate()(params, grouped, jnp.ones((2, T), bool), capacity=3, key=None)
+    combine = np.asarray(combine_weights(routing, E, 3))
     expected = np.zeros((2, T, M), np.float32)
     for g, s, e, c in np.argwhere(combine > 0):
         hidden = np.maximum(np.asarray(grouped[g, s] @ params["wi"][e]), 0)
@@ -71,8 +73,8 @@ def test_random_routing_drops_some_second_choices_and_no_first() -> None:
 
 
 def test_gates_stay_float32_under_bfloat16() -> None:
-    gating = gate(weights()["wg"], tokens().astype(jnp.bfloat16), jnp.ones((B, T), bool), capacity=4, uniform=None)
-    assert gating.combine_weights.dtype == jnp.float32
+    routing = TopKGate()(weights(), tokens().astype(jnp.bfloat16), jnp.ones((B, T), bool), capacity=4, key=None)
+    assert routing.weight.dtype == jnp.float32
     y, report = run(weights(), tokens().astype(jnp.bfloat16))
     assert y.dtype == jnp.bfloat16
-    assert report.aux.dtype == jnp.float32
+    assert report.losses["balance"].dtype == jnp.float32

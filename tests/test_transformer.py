@@ -110,7 +110,7 @@ def test_scan_equals_a_loop_over_blocks() -> None:
     scanned, reports = run_stack(around, params, x, key)
     for i, block_key in enumerate(jax.random.split(key, CONFIG.blocks)):
         x, report = run_block(around, jax.tree.map(lambda p, i=i: p[i], params), x, block_key)
-        assert float(report.aux) == pytest.approx(float(reports.aux[i]), rel=1e-5)
+        assert float(report.losses["balance"]) == pytest.approx(float(reports.losses["balance"][i]), rel=1e-5)
     np.testing.assert_allclose(scanned, x, rtol=1e-4, atol=1e-5)
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from meshwright.backends.jax.models.moe import dispatch
+from meshwright.backends.jax.annotate import propagation_barrier
+from meshwright.backends.jax.models.moe.dispatch.einsum import dispatch
 from meshwright.dsl.plan import Plan
 from meshwright.dsl.reader import loads
 
@@ -121,7 +122,7 @@ OPERATORS = (
     ),
     Operator(
         name="Einsum(GSEC,GSM→EGCM)",
-        run=dispatch,
+        run=lambda a, b: propagation_barrier(dispatch(a, b), allowed="forward"),
         shapes=lambda d: ((d, 2048, d, 4096 // d), (d, 2048, 1024)),
         rules=("G@d S E C", "G@d S M", "E@d G C M"),
         grows=0,

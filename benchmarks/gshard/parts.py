@@ -5,9 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Iterator
 from functools import cache
-from types import ModuleType
+from types import FunctionType, ModuleType
 
-from meshwright.backends.jax.models import gates, layers, moe
+from meshwright.backends.jax.models import layers
+from meshwright.backends.jax.models.moe import experts, layer, report, routing
+from meshwright.backends.jax.models.moe.dispatch import einsum
+from meshwright.backends.jax.models.moe.gates import losses, router, top_k
+
+GATES = (einsum, layer, losses, report, router, routing, top_k)
+"""What decides where a token goes, and says what was decided."""
 
 FFN, PROJECTIONS, ATTENTION, EXPERTS = "dense feed-forward", "projections", "attention", "experts' feed-forward"
 EINSUMS, GATING, EXCHANGE = "gate einsums", "gating: cumsum, argmax, one-hot", "dispatch and combine"
@@ -32,7 +38,7 @@ def part_of(source: str | None, scope: str | None) -> str:
 
 
 def asked_by(source: str) -> str:
-    """The function of the models that a source line (``.../moe.py:62``) stands in; the empty string for another."""
+    """The function of the models that a source line (``.../experts.py:62``) stands in; the empty string for another."""
     file, _, line = source.rpartition(":")
     for name, path, first, last in functions():
         if file == path and first <= int(line) < last:
@@ -43,18 +49,24 @@ def asked_by(source: str) -> str:
 @cache
 def functions() -> tuple[tuple[str, str, int, int], ...]:
     """The models' functions: name, file, first line and the one after the last."""
-    return tuple(_functions((layers, moe, gates)))
+    return tuple(_functions((layers, experts, *GATES)))
 
 
 def _functions(modules: Iterable[ModuleType]) -> Iterator[tuple[str, str, int, int]]:
     for module in modules:
-        for name, function in inspect.getmembers(module, inspect.isfunction):
-            if function.__module__ == module.__name__:
-                lines, first = inspect.getsourcelines(function)
-                yield name, str(module.__file__), first, first + len(lines)
+        for name, function in _made_in(module):
+            lines, first = inspect.getsourcelines(function)
+            yield name, str(module.__file__), first, first + len(lines)
+
+
+def _made_in(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
+    """The functions of a module, those of its classes too."""
+    for owner in (module, *(c for _, c in inspect.getmembers(module, inspect.isclass))):
+        for name, function in inspect.getmembers(owner, inspect.isfunction):
+            if function.__module__ == module.__name__ and function.__code__.co_filename == module.__file__:
+                yield name, function
 
 
 @cache
 def gating() -> frozenset[str]:
-    inside = {name for name, f in inspect.getmembers(gates, inspect.isfunction) if f.__module__ == gates.__name__}
-    return frozenset(inside | {"gate", "_report", "_share", "moe_layer"})
+    return frozenset(name for module in GATES for name, _ in _made_in(module))

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import jax
-import jax.numpy as jnp
 
 from ..annotate import remat, tag
 from .config import TransformerConfig
 from .gradients import resolve
 from .layers import attention, dropout, feed_forward, layer_norm, segment_mask
-from .moe import MoeReport, moe_layer
+from .moe import MoeReport, moe_layer, silent_report
 from .parameters import Params, sublayers
 
 
@@ -45,8 +44,7 @@ def run_block(around: Surroundings, params: Params, x: jax.Array, key: jax.Array
     """One block, with the parameters of one turn of the scan. A block without an MoE layer reports perfect balance."""
     x, params = tag(x, "block/inputs"), resolve(params)
     named = sublayers(around.stack, around.config)
-    none = jnp.float32(0)
-    report = MoeReport(aux=none, dropped=none, overflowed=none, load=jnp.float32(1))
+    report = silent_report()
     for (name, kind), sublayer_key in zip(named, split_key(key, len(named)), strict=True):
         inner, residual = split_key(sublayer_key, 2)
         normed = layer_norm(params[name]["norm"], x)
@@ -75,7 +73,4 @@ def _attend(around: Surroundings, kind: str, params: Params, x: jax.Array, key: 
 
 
 def _moe(around: Surroundings, params: Params, x: jax.Array, key: jax.Array | None) -> tuple[jax.Array, MoeReport]:
-    config = around.config
-    routing_key = key if config.random_routing else None
-    valid = around.segments > 0
-    return moe_layer(params, x, valid, groups=config.group_count, capacity=config.slots, key=routing_key)
+    return moe_layer(params, x, around.segments > 0, around.config.moe, key=key)

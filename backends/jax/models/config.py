@@ -9,6 +9,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from ....dsl.errors import Problem, problem, raise_errors
+from .moe.gates.top_k import TopKGate
+from .moe.routing import Rules
+from .moe.settings import MoeSettings
 from .settings import nearest
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
@@ -90,6 +93,19 @@ class TransformerConfig:
     def aux_multiplier(self) -> float:
         """k."""
         return 0.01 * self.experts**2 if self.aux_weight is None else self.aux_weight
+
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """The weight of each auxiliary loss by its name."""
+        return {"balance": self.aux_multiplier}
+
+    @property
+    def moe(self) -> MoeSettings:
+        """The MoE layers' settings; meaningless without experts."""
+        rules = Rules(choices=2, threshold=0.5 if self.random_routing else None)
+        return MoeSettings(
+            experts=self.experts, groups=self.group_count, capacity=self.slots, gate=TopKGate(rules=rules)
+        )
 
     @property
     def layers_per_block(self) -> int:

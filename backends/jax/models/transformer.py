@@ -25,7 +25,7 @@ Metrics = dict[str, jax.Array]
 def loss(
     config: TransformerConfig, params: Params, batch: Batch, key: jax.Array | None = None
 ) -> tuple[jax.Array, Metrics]:
-    """Mean cross-entropy of the target's tokens plus k times the mean auxiliary loss (``aux_multiplier``), and metrics.
+    """Mean cross-entropy of the target's tokens plus the mean auxiliary losses by their weights, and metrics.
 
     Dropout and random routing draw from ``key``; without one there is neither.
     """
@@ -33,10 +33,13 @@ def loss(
     valid = batch["target_segments"] > 0
     tokens = valid.sum(dtype=jnp.float32)
     nll = jnp.where(valid, cross_entropy(logits, batch["target"]), 0).sum() / jnp.maximum(tokens, 1)
-    total = nll + config.aux_multiplier * reports.aux.mean()
+    losses = {name: loss.mean() for name, loss in reports.losses.items()}
+    total = nll
+    for name, auxiliary in losses.items():
+        total = total + config.loss_weights[name] * auxiliary
     metrics = {
         "loss": nll,
-        "aux": reports.aux.mean(),
+        "aux": losses.get("balance", jnp.float32(0)),
         "total": total,
         "tokens": tokens,
         "dropped": reports.dropped.mean(),

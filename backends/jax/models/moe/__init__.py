@@ -1,0 +1,10 @@
+"""Mixture-of-experts layers as one family: gate x dispatch x exchange x experts."""
+
+from __future__ import annotations
+
+from .layer import moe_layer
+from .report import MoeReport, silent_report
+from .routing import Routing, Rules
+from .settings import MoeSettings
+
+__all__ = ["MoeReport", "MoeSettings", "Routing", "Rules", "moe_layer", "silent_report"]

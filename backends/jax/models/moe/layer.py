@@ -1,0 +1,37 @@
+"""The position-wise mixture-of-experts layer: gate, dispatch, exchange, experts, and the way back.
+
+Dims: G groups of S tokens, E experts with C slots for each group, model dim M.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from ...annotate import tag
+from .report import MoeReport, report_of
+from .routing import Params
+from .settings import MoeSettings
+
+
+def moe_layer(
+    params: Params, x: jax.Array, valid: jax.Array, settings: MoeSettings, *, key: jax.Array | None
+) -> tuple[jax.Array, MoeReport]:
+    """Sends each token of ``x`` [B, T, M] to some experts and returns what they say, [B, T, M].
+
+    ``valid`` [B, T] bool marks tokens that are not padding. Noise, random routing and the experts' dropout draw from
+    ``key``; without one there is none. A token that no expert takes gets zero: the residual connection carries it.
+    """
+    B, T, M = x.shape
+    inputs = tag(x.reshape(settings.groups, -1, M), "moe/inputs")
+    grouped = valid.reshape(settings.groups, -1)
+    routing = settings.gate(params, inputs, grouped, capacity=settings.capacity, key=key)
+    prepared = settings.dispatch.prepare(routing, experts=settings.experts, capacity=settings.capacity)
+
+    def work(arrived: Any) -> Any:
+        return settings.work(params, tag(arrived, "moe/dispatched"), key=key)
+
+    returned = settings.exchange(work, settings.dispatch.send(prepared, inputs))
+    combined = tag(settings.dispatch.combine(prepared, returned), "moe/combined")
+    return combined.reshape(B, T, M), report_of(routing)

@@ -1,0 +1,46 @@
+"""What an MoE layer says of itself."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from .routing import Routing
+
+
+class MoeReport(NamedTuple):
+    """What an MoE layer says of itself, float32 scalars."""
+
+    losses: dict[str, jax.Array]
+    """The auxiliary losses by name, each the mean over groups, not yet weighed."""
+    dropped: jax.Array
+    """Share of token choices that no expert took, for want of a slot or by random routing."""
+    overflowed: jax.Array
+    """Share of tokens that no expert took: they pass by the residual connection."""
+    load: jax.Array
+    """Choices that fell on the busiest expert, over the mean of all experts."""
+
+
+def report_of(routing: Routing) -> MoeReport:
+    """The report of a layer that routed so."""
+    statistics = routing.statistics
+    load = statistics.load.sum(axis=0).astype(jnp.float32)
+    choices = routing.expert.shape[-1]
+    return MoeReport(
+        losses={name: loss.mean() for name, loss in routing.losses.items()},
+        dropped=_share(statistics.dropped.sum(axis=-1), choices * statistics.tokens),
+        overflowed=_share(statistics.overflowed, statistics.tokens),
+        load=load.max() / jnp.maximum(load.mean(), 1 / load.shape[0]),
+    )
+
+
+def silent_report() -> MoeReport:
+    """The report of a block without an MoE layer: no loss, perfect balance."""
+    none = jnp.float32(0)
+    return MoeReport(losses={}, dropped=none, overflowed=none, load=jnp.float32(1))
+
+
+def _share(part: jax.Array, whole: jax.Array) -> jax.Array:
+    return part.sum() / jnp.maximum(whole.sum(), 1).astype(jnp.float32)

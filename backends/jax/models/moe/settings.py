@@ -1,0 +1,29 @@
+"""An MoE layer's settings: one choice of each of gate, dispatch, exchange and experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .dispatch import Dispatch
+from .dispatch.einsum import EinsumDispatch
+from .exchange import Exchange
+from .exchange.annotated import AnnotatedExchange
+from .experts import Experts, FeedForward
+from .gates import Gate
+from .gates.top_k import TopKGate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoeSettings:
+    """A member of the family gate x dispatch x exchange x experts; the defaults are GShard's."""
+
+    experts: int
+    """E."""
+    groups: int
+    """G, groups that tokens are dispatched in."""
+    capacity: int
+    """C, slots of an expert for a group."""
+    gate: Gate = field(default_factory=TopKGate)
+    dispatch: Dispatch = field(default_factory=EinsumDispatch)
+    exchange: Exchange = field(default_factory=AnnotatedExchange)
+    work: Experts = field(default_factory=FeedForward)
