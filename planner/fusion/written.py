@@ -65,7 +65,10 @@ def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
 
 
 def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
-    """Operations that bring together several arrays of their own size from memory, for ``MANY_READERS`` or more."""
+    """Operations that bring together several arrays of their own size from memory, for ``MANY_READERS`` or more.
+
+    What is only made wider for its readers is written as it was, and made wider where it is read.
+    """
     sources: dict[int, frozenset[int]] = {}
     found = set()
     for number, op in enumerate(graph.ops):
@@ -75,11 +78,17 @@ def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
         size = graph.values[result].num_elements
         here = frozenset[int]().union(*(sources.get(v, _source(graph, uses, v)) for v in op.operands))
         here = frozenset(v for v in here if 2 * graph.values[v].num_elements >= size)
-        if len(here) > 1 and len(uses.next_ops(result)) >= MANY_READERS and op.kind in ELEMENTWISE:
+        if len(here) > 1 and op.kind in ELEMENTWISE and not _widens(graph, op) and _is_read_often(graph, uses, result):
             found.add(number)
         else:
             sources[result] = here
     return found
+
+
+def _is_read_often(graph: Graph, uses: Uses, value: int) -> bool:
+    readers = uses.next_ops(value)
+    wider = [graph.ops[number].results[0] for number in readers if _widens(graph, graph.ops[number])]
+    return len(readers) - len(wider) + sum(len(uses.next_ops(each)) for each in wider) >= MANY_READERS
 
 
 def _source(graph: Graph, uses: Uses, value: int) -> frozenset[int]:

@@ -29,7 +29,8 @@ class Flow:
     ``places`` the pairs (new, old) that share memory if nothing needs the old one any more, ``overlays`` those which
     the compiler's schedulers think would (every elementwise kernel's); ``inside`` what a kernel's bodies need besides;
     ``held`` the buffers of the program's results, which live to its end. ``buffer`` is where each value lies, arguments
-    in themselves; ``touches`` are the kernels that read each argument, the last of them at the end.
+    in themselves; ``touches`` are the kernels that read each argument, the last of them at the end; ``scalar`` says
+    which kernels make a single number.
     """
 
     num_bytes: dict[int, int]
@@ -45,6 +46,7 @@ class Flow:
     held: frozenset[int]
     buffer: dict[int, int]
     touches: dict[int, tuple[int, ...]]
+    scalar: tuple[bool, ...]
 
 
 def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Program], int]) -> Flow:
@@ -72,6 +74,7 @@ def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Prog
         held=frozenset(own[v] for v in graph.results if v in own),
         buffer=buffer,
         touches=_touches(program, buffer),
+        scalar=tuple(len(k.writes) == 1 and graph.values[k.writes[0]].num_elements == 1 for k in kernels),
     )
 
 
@@ -93,6 +96,7 @@ def reordered(flow: Flow, order: Sequence[int]) -> Flow:
         overlays=moved(flow.overlays),
         inside=moved(flow.inside),
         touches={value: tuple(sorted(at[kernel] for kernel in found)) for value, found in flow.touches.items()},
+        scalar=moved(flow.scalar),
     )
 
 

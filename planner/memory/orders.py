@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from .flow import Flow
 
+SCALAR = 1 << 62
+
 
 def users(flow: Flow) -> list[list[int]]:
     """The kernels that read what each kernel makes, in order."""
@@ -21,7 +23,8 @@ def users(flow: Flow) -> list[list[int]]:
 class _ListOrder:
     """XLA's list scheduler: next comes the ready kernel that frees most bytes less those that it defines.
 
-    Among equals, the one with more users, then the one that became ready last.
+    What makes a single number comes before all else (``GetPriority``: scalars stay together, in registers). Among
+    equals, the one with more users, then the one that became ready last.
     """
 
     def __init__(self, flow: Flow) -> None:
@@ -65,6 +68,8 @@ class _ListOrder:
     def freed(self, kernel: int) -> int:
         """Bytes freed less bytes defined; a loop defines what its body needs."""
         flow = self.flow
+        if flow.scalar[kernel]:
+            return SCALAR
         freed = sum(flow.num_bytes[b] for b in flow.reads[kernel] if self.uses[b] == 1)
         defined = flow.inside[kernel] or sum(flow.num_bytes[b] for b in flow.writes[kernel])
         return freed - defined
