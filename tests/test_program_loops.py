@@ -11,7 +11,7 @@ from meshwright.dsl.reader import loads
 from meshwright.planner.graph import Origin
 from meshwright.planner.program import build
 from meshwright.planner.program.decode import laid_out_step
-from meshwright.planner.program.wiring import Wiring
+from meshwright.planner.program.wires import Wiring
 from meshwright.planner.topology import physical
 from small_steps import Pair, scanned, shape, trained
 

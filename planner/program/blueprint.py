@@ -11,6 +11,7 @@ from ..graph import Graph, Op
 from ..kernels import Kernel
 from .fused import Fused
 from .nest import Nest, nest_of
+from .passing import own_ops
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,14 @@ class Blueprint:
     """A kernel as a graph of its own, on no mesh. ``fused`` has what it becomes, by the forms of its pieces.
 
     What one that ``is_free`` computes takes nothing: the kernels beside it do that in passing. ``masks`` are its
-    operations that leave bits, in a kernel before, where a device's part of them has the shape for it.
+    operations that leave bits, in a kernel before, where a device's part of them has the shape for it, ``handed`` the
+    values that it makes unless it is handed them.
     """
 
     own: Graph
     is_free: bool = False
     masks: frozenset[int] = frozenset()
+    handed: tuple[int, ...] = ()
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
 
@@ -52,6 +55,18 @@ class Blueprint:
             graph, values = _alone(self.own, number)
             self.ops[number] = Alone(graph, name_of(graph), tuple(self.nest.form_of[v] for v in values))
         return self.ops[number]
+
+    def without(self, value: int) -> tuple[Blueprint, tuple[int, ...], tuple[int, ...]]:
+        """What is left of the kernel where it is handed one of its values, its operations by their numbers here, and
+        for each of its forms the one here.
+        """
+        whole = Kernel(ops=tuple(range(len(self.own.ops))), reads=(value,), writes=self.own.results)
+        ops = own_ops(self.own, whole)
+        own, numbers = kernel_graph(self.own, replace(whole, ops=ops))
+        masks = frozenset(place for place, number in enumerate(ops) if number in self.masks)
+        rest = Blueprint(own=own, is_free=self.is_free, masks=masks)
+        first = {form: place for place, form in reversed(rest.nest.form_of.items())}
+        return rest, ops, tuple(self.nest.form_of[numbers[first[form]]] for form in range(len(rest.nest.forms)))
 
 
 def kernel_graph(graph: Graph, kernel: Kernel) -> tuple[Graph, tuple[int, ...]]:

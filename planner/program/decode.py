@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..graph import Graph, Op, Origin, Sharding, Value
 from ..partition.layout import whole
-from .wiring import Level, Wiring
+from .wires import Level, Wiring
 
 Label = Callable[[int], Origin]
 

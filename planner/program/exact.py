@@ -16,7 +16,7 @@ from ..estimate.figures import Estimate
 from ..graph import Graph, Origin
 from ..topology import Machine
 from .decode import laid_out_step
-from .wiring import LOOPS, Wiring
+from .wires import LOOPS, Wiring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from ..graph import Graph, Op
 from ..kernels import Kernel, Program
 from ..memory import schedule
 from .blueprint import Blueprint, kernel_graph, name_of
+from .passing import with_passing_apart
 from .turns import with_turns_apart
 
 
@@ -20,13 +21,15 @@ class Known:
     """What is known of steps. ``blueprints`` are those of kernels, by what they do.
 
     ``programs`` holds the steps' fused programs by their operations, ``places`` which blueprint is a kernel's and the
-    numbers that its values have in the whole. ``free`` are the kernels that only cut and put parts of stacks, ``masks``
+    numbers that its values have in the whole. ``free`` are the kernels that only cut and put parts
+    of stacks, ``passing`` those that kernels of products compute in passing, ``masks``
     the operations that leave bits where a device's part of them has the shape for it, by the graph's operations.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
     programs: list[tuple[tuple[Op, ...], Program]] = field(default_factory=list)
     free: list[Kernel] = field(default_factory=list)
+    passing: list[Kernel] = field(default_factory=list)
     masks: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
 
@@ -34,7 +37,8 @@ class Known:
         """A step's fused program, its kernels in the order in which they are computed."""
         found = next((program for ops, program in self.programs if ops is graph.ops), None)
         if found is None:
-            found = with_turns_apart(schedule(fuse(graph, is_mask=_is_none)), self.free)
+            fused = schedule(fuse(graph, is_mask=_is_none))
+            found = with_passing_apart(with_turns_apart(fused, self.free), self.passing)
             self.programs.append((graph.ops, found))
         return found
 
@@ -42,15 +46,22 @@ class Known:
         """A kernel's blueprint, and the numbers that its values have in the whole; alike kernels share one."""
         if id(kernel) not in self.places:
             own, numbers = kernel_graph(graph, kernel)
-            is_free = any(kernel is other for other in self.free)
+            is_free = any(kernel is other for other in self.free) or self.is_passing(kernel)
             masks = self._masks(graph)
             inside = frozenset(place for place, number in enumerate(kernel.ops) if number in masks)
+            made = {value for op in own.ops for value in op.results}
+            handed = tuple(place for place, number in enumerate(numbers) if number in kernel.reads and place in made)
             found = self.blueprints.setdefault(
-                (name_of(own), is_free, inside), Blueprint(own=own, is_free=is_free, masks=inside)
+                (name_of(own), is_free, inside, handed),
+                Blueprint(own=own, is_free=is_free, masks=inside, handed=handed),
             )
             self.places[id(kernel)] = (kernel, found, numbers)
         _, blueprint, numbers = self.places[id(kernel)]
         return blueprint, numbers
+
+    def is_passing(self, kernel: Kernel) -> bool:
+        """Whether those that read what a kernel makes compute it in passing."""
+        return any(kernel is other for other in self.passing)
 
     def _masks(self, graph: Graph) -> frozenset[int]:
         """The comparisons of products' results that one operation reads: those of several are written once for all."""

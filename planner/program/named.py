@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..graph import Sharding
 from .decode import ended, laid_out
-from .wiring import Wiring
+from .wires import Wiring
 
 TURN = re.compile(r"(.*)/(\d+)$")
 

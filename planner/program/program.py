@@ -32,7 +32,8 @@ from .rounds import PER_S, Rounds
 from .strategies import Strategies
 from .ties import tied
 from .usage import local_bytes, with_memory
-from .wiring import Wiring, wire
+from .wires import Wiring
+from .wiring import wire
 
 S_PER_BYTE = 1e-15
 """What a byte of an argument costs, so that nothing is kept whole for no reason: a microsecond a gigabyte."""

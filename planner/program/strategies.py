@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -16,8 +17,26 @@ from .costs import Costs, Pricing
 from .known import Known
 from .pieces import Pieces
 
-Costs_s = NDArray[np.float64]
-Found = tuple[Costs_s, Costs_s, list[list[Sharding]]]
+Seconds = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The strategies of a kernel: ``costs`` are seconds of one run under each, ``apart`` those more if one that is free
+    has to run by itself, ``layouts`` those of its values.
+
+    ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing.
+    """
+
+    costs: Seconds
+    apart: Seconds
+    layouts: dict[int, list[Sharding]]
+    savings: dict[int, Seconds]
+
+    def renamed(self, numbers: Sequence[int]) -> Options:
+        """The same of a kernel whose values have other numbers."""
+        layouts = {numbers[place]: each for place, each in self.layouts.items()}
+        return replace(self, layouts=layouts, savings={numbers[place]: each for place, each in self.savings.items()})
 
 
 @dataclass(kw_only=True)
@@ -26,7 +45,7 @@ class Strategies:
 
     pricing: Pricing
     known: Known
-    found: dict[int, Found] = field(default_factory=dict)
+    found: dict[int, Options] = field(default_factory=dict)
     pieces: Pieces = field(init=False)
 
     def __post_init__(self) -> None:
@@ -37,17 +56,14 @@ class Strategies:
         """Those of what one device computes by itself: one for each kernel."""
         return Strategies(pricing=replace(self.pricing, mesh={}), known=self.known)
 
-    def of(self, graph: Graph, kernel: Kernel) -> tuple[Costs_s, Costs_s, dict[int, list[Sharding]]]:
-        """Seconds of one run under each strategy, those more if a kernel that is free has to run by itself, and the
-        layouts of all of the kernel's values, by their numbers.
-        """
+    def of(self, graph: Graph, kernel: Kernel) -> Options:
+        """Those of a kernel, its values by their numbers."""
         blueprint, numbers = self.known.blueprint(graph, kernel)
         if id(blueprint) not in self.found:
             self.found[id(blueprint)] = self._work_out(blueprint)
-        costs, apart, layouts = self.found[id(blueprint)]
-        return costs, apart, {number: layouts[place] for place, number in enumerate(numbers)}
+        return self.found[id(blueprint)].renamed(numbers)
 
-    def _work_out(self, blueprint: Blueprint) -> Found:
+    def _work_out(self, blueprint: Blueprint) -> Options:
         nest = blueprint.nest
         costs = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
         best: dict[tuple[Sharding, ...], tuple[float, Choice]] = {}
@@ -57,7 +73,22 @@ class Strategies:
             if seen not in best or seconds < best[seen][0]:
                 best[seen] = (seconds, choice)
         by_form = [[choice.layouts[form] for _, choice in best.values()] for form in range(len(nest.forms))]
-        seconds_all = np.array([seconds for seconds, _ in best.values()])
         chosen = [choice for _, choice in best.values()]
-        apart = np.array([costs.computing_s(choice) if blueprint.is_free else 0.0 for choice in chosen])
-        return seconds_all, apart, [by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))]
+        return Options(
+            costs=np.array([seconds for seconds, _ in best.values()]),
+            apart=np.array([costs.computing_s(choice) if blueprint.is_free else 0.0 for choice in chosen]),
+            layouts={value: by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))},
+            savings=dict(self._savings(blueprint, costs, chosen)),
+        )
+
+    def _savings(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Iterator[tuple[int, Seconds]]:
+        for value in blueprint.handed:
+            rest, ops, forms = blueprint.without(value)
+            others = Costs(blueprint=rest, pricing=self.pricing, pieces=self.pieces)
+            less = [costs.computing_s(each) - others.computing_s(_of_rest(each, forms, ops)) for each in chosen]
+            yield value, np.maximum(less, 0.0)
+
+
+def _of_rest(choice: Choice, forms: Sequence[int], ops: Sequence[int]) -> Choice:
+    asking = tuple(place for place, number in enumerate(ops) if number in choice.asking)
+    return Choice(tuple(choice.layouts[form] for form in forms), asking)

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .wiring import Wiring
+from .wires import Wiring
 
 FEWEST = 4
 """From how many repetitions on they share decisions; fewer are decided one by one."""

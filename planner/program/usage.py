@@ -13,7 +13,7 @@ from ..graph import Sharding, Value
 from ..partition.layout import local_shape
 from ..solver.arrays import starts
 from ..solver.problem import Problem
-from .wiring import Level, Wiring
+from .wires import Level, Wiring
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _level_spans(wiring: Wiring, level: Level, begins: dict[int, tuple[int, int]
             until = max(begins[number][1] for number in level.inner[position])
         for value in kernel.reads:
             last[value] = until
-        for value in kernel.writes:
+        for value in () if _is_passing(wiring, level, position) else kernel.writes:
             made[value] = point
             last[value] = until
         point = until
@@ -100,3 +100,7 @@ def _level_spans(wiring: Wiring, level: Level, begins: dict[int, tuple[int, int]
     for value, begin in made.items():
         if value in level.source:
             yield Span(level.number, value, begin, last[value])
+
+
+def _is_passing(wiring: Wiring, level: Level, position: int) -> bool:
+    return position in level.kernels and wiring.nodes[level.kernels[position]].in_passing

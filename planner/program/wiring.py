@@ -1,179 +1,25 @@
-"""The nodes and edges of the program: kernels, values that are handed on, and what resharding between them takes."""
+"""The wiring of a step: kernels, values that are handed on, and what resharding between them takes."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..graph import Graph, Op, Sharding, Value
+from ..graph import Graph, Op, Sharding
 from ..kernels import Kernel, Program
 from ..partition.layout import whole
 from ..partition.passes.narrow import told_apart
 from ..partition.passes.turned import in_order
 from .blueprint import kernel_graph
+from .passing import own_ops, own_reads
 from .reshards import Reshards
 from .stems import stems
 from .strategies import Strategies
+from .wires import Costs, Level, Node, Port, Wiring
 
-Costs = NDArray[np.float64]
-At = tuple[int, int]  # a level and a value of its graph
 REGION = "manual_computation"
-LOOPS = -1
-"""In the place of a node: what loops and branches ask for at their ends."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Node:
-    """Something that is decided. ``costs`` are seconds of a step of each choice; ``apart`` those more where what it
-    hands on or is handed is resharded, of a kernel that is free but for that.
-
-    ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
-    kernel is called but for its turn (``ties``), None of a value.
-    """
-
-    level: int
-    costs: Costs
-    layouts: dict[int, list[Sharding]]
-    apart: Costs | None = None
-    times: int = 1
-    stems: Hashable = None
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """A value as a node makes or wants it: the layout under each of the node's choices."""
-
-    node: int
-    layouts: tuple[Sharding, ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class Wiring:
-    """Nodes, and the table of seconds for each pair of them between which values are handed on.
-
-    ``shared`` has the nodes of values that several readers share, each with the first of these, ``carries`` those of
-    what goes into loops and branches and comes out of them; ``candidates`` the layouts that a value may have, ``same``
-    those that have the same ones; ``pins`` the layouts by path that are not to be chosen; ``ends`` how results of the
-    step lie that have to lie otherwise than they are made.
-    """
-
-    reshards: Reshards
-    strategies: Strategies
-    nodes: list[Node] = field(default_factory=list)
-    tables: dict[tuple[int, int], Costs] = field(default_factory=dict)
-    shared: dict[int, int] = field(default_factory=dict)
-    carries: set[int] = field(default_factory=set)
-    readers: dict[tuple[int, int], int] = field(default_factory=dict)
-    levels: list[Level] = field(default_factory=list)
-    pins: Mapping[str, Sharding] = field(default_factory=dict)
-    ends: dict[int, Port] = field(default_factory=dict)
-    candidates: dict[At, dict[Sharding, None]] = field(default_factory=dict)
-    same: dict[At, At] = field(default_factory=dict)
-
-    def node(self, node: Node) -> int:
-        """Adds a node, and gives its number."""
-        self.nodes.append(node)
-        return len(self.nodes) - 1
-
-    def edge(
-        self,
-        source: Port,
-        target: Port,
-        value: Value,
-        times: int,
-        *,
-        as_it_lies: bool = False,
-        in_order: bool = True,
-        result: bool = False,
-        rounded: bool = False,
-    ) -> None:
-        """Adds what handing a value on takes; ``as_it_lies`` allows no other layout, ``in_order`` and ``result`` say
-        what it is for (``Reshards.table``). One that is ``rounded`` is written as bfloat16 before it is sent.
-        """
-        ours, theirs = _unique(source.layouts), _unique(target.layouts)
-        seconds = times * self.reshards.table(value, ours, theirs, in_order=in_order, result=result)
-        if rounded:
-            took = times * np.array([[self.reshards.rounding(value, layout)] for layout in ours])
-            seconds = np.where(seconds > 0, seconds + took, seconds)
-        if target.node in self.carries:  # what is only cut is written too, for a loop reads it from memory
-            cut = times * np.array([[self.reshards.cutting(value, layout)] for layout in theirs]).T
-            others = np.array([[a != b for b in theirs] for a in ours])
-            seconds = np.where(others & (seconds == 0), cut, seconds)
-        if as_it_lies:
-            seconds = np.where([[a == b for b in theirs] for a in ours], 0.0, np.inf)
-        rows = [ours.index(layout) for layout in source.layouts]
-        columns = [theirs.index(layout) for layout in target.layouts]
-        full = seconds[np.ix_(rows, columns)]
-        full = np.where(full > 0, full + self._apart(source)[:, None] + self._apart(target)[None, :], full)
-        if source.node == target.node:
-            self.nodes[source.node].costs = self.nodes[source.node].costs + np.diagonal(full)
-            return
-        key = (source.node, target.node)
-        self.readers[min(key), max(key)] = self._asker(source.node, target.node)
-        if key[0] > key[1]:
-            key, full = (key[1], key[0]), full.T
-        self.tables[key] = self.tables[key] + full if key in self.tables else full
-
-    def _apart(self, port: Port) -> Costs:
-        own = self.nodes[port.node].apart
-        return np.zeros(len(port.layouts)) if own is None else own
-
-    def _asker(self, source: int, target: int) -> int:
-        """Who is told to ask for what handing on takes: the reader, or who makes what only has to lie somehow."""
-        asker = self.shared.get(source, self.shared.get(target, target))
-        if asker == target and asker not in self.carries and self.nodes[target].stems is None:
-            asker = source
-        return LOOPS if asker in self.carries else asker
-
-    def reader(self, ends: tuple[int, int]) -> int:
-        """The node that asks for what an edge takes: the one that is handed a value, or the first of several;
-        ``LOOPS`` for what loops carry.
-        """
-        return self.readers[ends]
-
-    def find(self, at: At) -> At:
-        """The representative of the values that are laid out from the same candidates."""
-        while at in self.same:
-            at = self.same[at]
-        return at
-
-    def join(self, left: At, right: At) -> None:
-        """Two values are laid out from the same candidates."""
-        a, b = self.find(left), self.find(right)
-        if a != b:
-            self.same[b] = a
-            self.candidates.setdefault(a, {}).update(self.candidates.pop(b, {}))
-
-    def offer(self, at: At, layouts: Iterable[Sharding]) -> None:
-        """More candidates for a value."""
-        self.candidates.setdefault(self.find(at), {}).update(dict.fromkeys(layouts))
-
-
-@dataclass(slots=True, kw_only=True)
-class Level:
-    """The step's program, or the body of a loop in it, run ``times`` times a step.
-
-    ``kernels`` has the node of each plain kernel; ``inner`` the levels of the bodies of each loop.
-    """
-
-    number: int
-    program: Program
-    times: int
-    kernels: dict[int, int] = field(default_factory=dict)
-    inner: dict[int, list[int]] = field(default_factory=dict)
-    source: dict[int, Port] = field(default_factory=dict)
-
-    @property
-    def graph(self) -> Graph:
-        """The level's graph."""
-        return self.program.graph
-
-
-def _unique(layouts: Sequence[Sharding]) -> list[Sharding]:
-    return list(dict.fromkeys(layouts))
 
 
 def wire(
@@ -224,10 +70,11 @@ def _pinned(wiring: Wiring, level: Level) -> dict[int, Sharding]:
 def _without_others(wiring: Wiring, level: Level, kernel: Kernel, layouts: Mapping[int, Sequence[Sharding]]) -> Costs:
     """What choices cost that lay out what stays inside of a kernel otherwise than is pinned, if some do not."""
     costs = np.zeros(len(next(iter(layouts.values()))))
-    inside = {v for number in kernel.ops for v in level.graph.ops[number].results} - set(kernel.writes)
+    own = own_ops(level.graph, kernel)
+    inside = {v for number in own for v in level.graph.ops[number].results} - set(kernel.writes)
     for value, layout in _pinned(wiring, level).items() if inside and wiring.pins else ():
-        own = np.where([each == layout for each in layouts.get(value, ())], 0.0, np.inf)
-        costs = costs + own if value in inside and np.isfinite(costs + own).any() else costs
+        others = np.where([each == layout for each in layouts.get(value, ())], 0.0, np.inf)
+        costs = costs + others if value in inside and np.isfinite(costs + others).any() else costs
     return costs
 
 
@@ -242,14 +89,17 @@ def _level(wiring: Wiring, program: Program, times: int, strategies: Strategies 
             inside = strategies.of_one_device if op.kind == REGION else strategies
             level.inner[position] = [_level(wiring, body, times * op.trips, inside) for body in kernel.bodies]
             continue
-        costs, apart, layouts = strategies.of(program.graph, kernel)
+        options = strategies.of(program.graph, kernel)
+        layouts = options.layouts
         number = wiring.node(
             Node(
                 level=level.number,
-                apart=apart * times,
-                costs=costs * times + _without_others(wiring, level, kernel, layouts),
+                apart=options.apart * times,
+                costs=options.costs * times + _without_others(wiring, level, kernel, layouts),
                 layouts=layouts,
                 times=times,
+                in_passing=strategies.known.is_passing(kernel),
+                savings={value: each * times for value, each in options.savings.items()},
                 stems=stems(program.graph, kernel),
             )
         )
@@ -304,13 +154,15 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             continue
         node = wiring.nodes[level.kernels[position]]
         rounded = _rounded(level.graph, kernel)
-        for value in kernel.reads:
+        for value in own_reads(level.graph, kernel):
             port = Port(level.kernels[position], tuple(node.layouts[value]))
             readers.setdefault((value, value in rounded), []).append(port)
     ordered = in_order(level.graph)
     for (value, narrow), ports in readers.items():
         known = level.graph.values[value]
-        if known.shape and value in level.source:
+        if value in level.source and wiring.nodes[level.source[value].node].in_passing:
+            _read_passing(wiring, level, value, ports)
+        elif known.shape and value in level.source:
             _read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered)
     for position, inner in level.inner.items():
         op = level.graph.ops[level.program.kernels[position].ops[-1]]
@@ -335,6 +187,35 @@ def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, na
         source = shared
     for port in ports:
         wiring.edge(source, port, known, level.times, in_order=in_order, rounded=rounded)
+
+
+def _read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]) -> None:
+    """Those that compute a value in passing do so where they have it as it lies; else it is written, and they are
+    handed it. What it is brought into for several is either of these too.
+    """
+    source, reshards = level.source[value], wiring.reshards
+    made, known = wiring.nodes[source.node], level.graph.values[value]
+    alone = np.zeros(len(source.layouts)) if made.apart is None else made.apart
+    passing = np.ones(len(source.layouts), bool)
+    if len(ports) > 1:
+        written = list(wiring.candidates[wiring.find((level.number, value))])
+        as_made = list(dict.fromkeys(source.layouts))
+        shared = _value_node(wiring, level, value, [*as_made, *written])
+        wiring.shared[shared.node] = ports[0].node
+        took = level.times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
+        same = np.array([[one == other for other in as_made] for one in source.layouts])
+        took[:, : len(as_made)] = np.where(same, 0.0, np.inf)
+        wiring.hand_on(source, shared, took)
+        alone = np.array([*(alone[source.layouts.index(each)] for each in as_made), *(0.0 for _ in written)])
+        passing = np.arange(len(shared.layouts)) < len(as_made)
+        source = shared
+    for port in ports:
+        reader = wiring.nodes[port.node]
+        saving = np.minimum(reader.savings.get(value, np.zeros(len(port.layouts))), reader.costs)
+        reader.costs = reader.costs - saving
+        took = level.times * reshards.table(known, source.layouts, port.layouts)
+        in_place = np.where(passing[:, None], saving[None, :], 0.0)
+        wiring.hand_on(source, port, np.where(took > 0, took + alone[:, None], in_place))
 
 
 def _rounded(graph: Graph, kernel: Kernel) -> set[int]:

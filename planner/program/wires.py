@@ -1,0 +1,179 @@
+"""The nodes of the program, and the edges on which they hand values on."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..graph import Graph, Sharding, Value
+from ..kernels import Program
+from .reshards import Reshards
+from .strategies import Strategies
+
+Costs = NDArray[np.float64]
+At = tuple[int, int]  # a level and a value of its graph
+LOOPS = -1
+"""In the place of a node: what loops and branches ask for at their ends."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    """Something that is decided. ``costs`` are seconds of a step of each choice; ``apart`` those more where what it
+    hands on or is handed is resharded, of a kernel that is free but for that.
+
+    What is computed ``in_passing`` by those that it is handed to is ``apart`` only where what it hands on is not as
+    they have it; these then take less by ``savings``, by the value.
+
+    ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
+    kernel is called but for its turn (``ties``), None of a value.
+    """
+
+    level: int
+    costs: Costs
+    layouts: dict[int, list[Sharding]]
+    apart: Costs | None = None
+    in_passing: bool = False
+    savings: Mapping[int, Costs] = field(default_factory=dict)
+    times: int = 1
+    stems: Hashable = None
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A value as a node makes or wants it: the layout under each of the node's choices."""
+
+    node: int
+    layouts: tuple[Sharding, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Wiring:
+    """Nodes, and the table of seconds for each pair of them between which values are handed on.
+
+    ``shared`` has the nodes of values that several readers share, each with the first of these, ``carries`` those of
+    what goes into loops and branches and comes out of them; ``candidates`` the layouts that a value may have, ``same``
+    those that have the same ones; ``pins`` the layouts by path that are not to be chosen; ``ends`` how results of the
+    step lie that have to lie otherwise than they are made.
+    """
+
+    reshards: Reshards
+    strategies: Strategies
+    nodes: list[Node] = field(default_factory=list)
+    tables: dict[tuple[int, int], Costs] = field(default_factory=dict)
+    shared: dict[int, int] = field(default_factory=dict)
+    carries: set[int] = field(default_factory=set)
+    readers: dict[tuple[int, int], int] = field(default_factory=dict)
+    levels: list[Level] = field(default_factory=list)
+    pins: Mapping[str, Sharding] = field(default_factory=dict)
+    ends: dict[int, Port] = field(default_factory=dict)
+    candidates: dict[At, dict[Sharding, None]] = field(default_factory=dict)
+    same: dict[At, At] = field(default_factory=dict)
+
+    def node(self, node: Node) -> int:
+        """Adds a node, and gives its number."""
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def edge(
+        self,
+        source: Port,
+        target: Port,
+        value: Value,
+        times: int,
+        *,
+        as_it_lies: bool = False,
+        in_order: bool = True,
+        result: bool = False,
+        rounded: bool = False,
+    ) -> None:
+        """Adds what handing a value on takes; ``as_it_lies`` allows no other layout, ``in_order`` and ``result`` say
+        what it is for (``Reshards.table``). One that is ``rounded`` is written as bfloat16 before it is sent.
+        """
+        ours, theirs = _unique(source.layouts), _unique(target.layouts)
+        seconds = times * self.reshards.table(value, ours, theirs, in_order=in_order, result=result)
+        if rounded:
+            took = times * np.array([[self.reshards.rounding(value, layout)] for layout in ours])
+            seconds = np.where(seconds > 0, seconds + took, seconds)
+        if target.node in self.carries:  # what is only cut is written too, for a loop reads it from memory
+            cut = times * np.array([[self.reshards.cutting(value, layout)] for layout in theirs]).T
+            others = np.array([[a != b for b in theirs] for a in ours])
+            seconds = np.where(others & (seconds == 0), cut, seconds)
+        if as_it_lies:
+            seconds = np.where([[a == b for b in theirs] for a in ours], 0.0, np.inf)
+        rows = [ours.index(layout) for layout in source.layouts]
+        columns = [theirs.index(layout) for layout in target.layouts]
+        full = seconds[np.ix_(rows, columns)]
+        full = np.where(full > 0, full + self._apart(source)[:, None] + self._apart(target)[None, :], full)
+        self.hand_on(source, target, full)
+
+    def hand_on(self, source: Port, target: Port, full: Costs) -> None:
+        """Adds what handing on takes, seconds by the choices of both ends."""
+        if source.node == target.node:
+            self.nodes[source.node].costs = self.nodes[source.node].costs + np.diagonal(full)
+            return
+        key = (source.node, target.node)
+        self.readers[min(key), max(key)] = self._asker(source.node, target.node)
+        if key[0] > key[1]:
+            key, full = (key[1], key[0]), full.T
+        self.tables[key] = self.tables[key] + full if key in self.tables else full
+
+    def _apart(self, port: Port) -> Costs:
+        node = self.nodes[port.node]
+        return np.zeros(len(port.layouts)) if node.apart is None or node.in_passing else node.apart
+
+    def _asker(self, source: int, target: int) -> int:
+        """Who is told to ask for what handing on takes: the reader, or who makes what only has to lie somehow."""
+        asker = self.shared.get(source, self.shared.get(target, target))
+        if asker == target and asker not in self.carries and self.nodes[target].stems is None:
+            asker = source
+        return LOOPS if asker in self.carries else asker
+
+    def reader(self, ends: tuple[int, int]) -> int:
+        """The node that asks for what an edge takes: the one that is handed a value, or the first of several;
+        ``LOOPS`` for what loops carry.
+        """
+        return self.readers[ends]
+
+    def find(self, at: At) -> At:
+        """The representative of the values that are laid out from the same candidates."""
+        while at in self.same:
+            at = self.same[at]
+        return at
+
+    def join(self, left: At, right: At) -> None:
+        """Two values are laid out from the same candidates."""
+        a, b = self.find(left), self.find(right)
+        if a != b:
+            self.same[b] = a
+            self.candidates.setdefault(a, {}).update(self.candidates.pop(b, {}))
+
+    def offer(self, at: At, layouts: Iterable[Sharding]) -> None:
+        """More candidates for a value."""
+        self.candidates.setdefault(self.find(at), {}).update(dict.fromkeys(layouts))
+
+
+@dataclass(slots=True, kw_only=True)
+class Level:
+    """The step's program, or the body of a loop in it, run ``times`` times a step.
+
+    ``kernels`` has the node of each plain kernel; ``inner`` the levels of the bodies of each loop.
+    """
+
+    number: int
+    program: Program
+    times: int
+    kernels: dict[int, int] = field(default_factory=dict)
+    inner: dict[int, list[int]] = field(default_factory=dict)
+    source: dict[int, Port] = field(default_factory=dict)
+
+    @property
+    def graph(self) -> Graph:
+        """The level's graph."""
+        return self.program.graph
+
+
+def _unique(layouts: Sequence[Sharding]) -> list[Sharding]:
+    return list(dict.fromkeys(layouts))
