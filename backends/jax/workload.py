@@ -17,11 +17,13 @@ class Workload(tuple[Step, tuple[PyTree, ...]]):
     ``batches(seed, split)`` gives host batches (NumPy pytrees shaped as the last argument) without end;
     ``split`` is ``"train"`` or ``"held-out"``.
     ``evaluate(*state, batch)`` returns metrics alone, nothing learnt and nothing dropped at random: for held-out text.
+    ``translation()`` says how it translates (``decoding.translation.Translation``), where it does.
     """
 
     init: Callable[[int], tuple[PyTree, ...]] | None
     batches: Callable[[int, str], Iterator[PyTree]] | None
     evaluate: Callable[..., Mapping[str, PyTree]] | None
+    translation: Callable[[], Any] | None
 
     def __new__(
         cls,
@@ -31,12 +33,14 @@ class Workload(tuple[Step, tuple[PyTree, ...]]):
         init: Callable[[int], tuple[PyTree, ...]] | None = None,
         batches: Callable[[int, str], Iterator[PyTree]] | None = None,
         evaluate: Callable[..., Mapping[str, PyTree]] | None = None,
+        translation: Callable[[], Any] | None = None,
     ) -> Workload:
         """A workload of ``step`` on ``args``."""
         self = super().__new__(cls, (step, args))
         self.init = init
         self.batches = batches
         self.evaluate = evaluate
+        self.translation = translation
         return self
 
     @property

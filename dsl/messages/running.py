@@ -55,4 +55,40 @@ RUNNING: dict[str, Text] = {
         "'{part}' of {model} fails: {reason}.",
         "It is called as init(seed), batches(seed, split) or evaluate(*state, batch); mend it in the model's module.",
     ),
+    "MW516": Text(
+        "No state of a run is kept in {folder}: {reason}.",
+        "Keep one first: meshwright run PLAN --save {folder}",
+    ),
+    "MW517": Text(
+        "What is kept in {folder} cannot be read: {reason}.",
+        "Delete that folder and run again, or give the folder of another run.",
+    ),
+    "MW518": Text(
+        "What is kept in {folder} is of another model than the plan's: {differences}.",
+        "Give the plan that it was kept under ({plan}), or one with the same model and settings.",
+    ),
+    "MW519": Text(
+        "{folder} keeps a run already, after step {step}.",
+        "Go on with it (--resume {folder}), give --save another folder, or delete that one.",
+    ),
+    "MW520": Text("The run's state cannot be kept in {folder}: {reason}.", "Give --save a folder that can be written."),
+    "MW521": Text(
+        "What is kept in {folder} was learnt with another {side} vocabulary than the one here ({kept}, not {here}).",
+        "Use the versions of pycountry and sentencepiece that it was learnt with ({versions}), or run again.",
+    ),
+    "MW522": Text(
+        "The model {model} can be trained but not translate with.",
+        "Return mw.Workload(..., translation=lambda: Translation(...)); meshwright.backends.jax.models:gshard does.",
+    ),
+    "MW523": Text(
+        "Longer than a row of {length} tokens: line {lines}.",
+        "Shorten or split these lines, or train with more 'length' under 'with:'.",
+    ),
+    "MW524": Text("{option} is {value}.", "Give a number from {least} to {most}."),
+    "MW525": Text("{option} is of no use without {needed}.", "Give {needed} too, or leave {option} out."),
+    "MW526": Text("The scores in {path} cannot be read: {reason}.", "Give what another run wrote with --metrics."),
+    "MW527": Text(
+        "Keeping a run's state needs the package orbax-checkpoint: {reason}.",
+        "Install it with: pip install 'meshwright[data]'",
+    ),
 }

@@ -47,6 +47,11 @@ class Vocabulary:
         """Ids in use, the four special ones included."""
         return int(self.processor.get_piece_size())
 
+    @property
+    def fingerprint(self) -> str:
+        """Tells this vocabulary from others: parameters learnt with one are of no use with another."""
+        return hashlib.blake2b(self.processor.serialized_model_proto(), digest_size=8).hexdigest()
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, with eos at its end."""
         return [[*ids, SPECIAL_IDS["eos_id"]] for ids in self.processor.encode(list(texts))]

@@ -80,8 +80,14 @@ def gshard(member: str | None = None, **settings: Any) -> Workload:
     def evaluate(params: Params, opt: OptState, batch: Batch) -> Metrics:
         return loss(config, params, batch)[1]
 
-    batches = functools.partial(_batches, config)
-    return Workload(training_step(config), abstract_arguments(config), init=init, batches=batches, evaluate=evaluate)
+    return Workload(
+        training_step(config),
+        abstract_arguments(config),
+        init=init,
+        batches=functools.partial(_batches, config),
+        evaluate=evaluate,
+        translation=functools.partial(_translation, config),
+    )
 
 
 def configure(member: str | None, settings: dict[str, Any]) -> TransformerConfig:
@@ -138,3 +144,9 @@ def _batches(config: TransformerConfig, seed: int, split: str) -> Iterator[Any]:
         seed=seed,
         split=split,
     )
+
+
+def _translation(config: TransformerConfig) -> Any:
+    from ..decoding.translation import transformer_translation
+
+    return transformer_translation(config)

@@ -25,7 +25,7 @@ def apply_evaluation(plan: Plan, workload: Workload, devices: Sequence[Any]) -> 
     if workload.evaluate is None:
         return None
     evaluate = _as_step(workload, workload.evaluate)
-    fast = apply(_deciding(plan, evaluate, workload.args), evaluate, workload.args, devices)
+    fast = apply(deciding(plan, evaluate, workload.args), evaluate, workload.args, devices)
     if f"out/{len(workload.args) - 1}/loss" not in {tensor.path for tensor in fast.traced.results}:
         raise PlanError([problem("MW514", plan.places.get("model"), model=plan.model)])
     return fast
@@ -42,8 +42,8 @@ def _as_step(workload: Workload, evaluate: Callable[..., Mapping[str, PyTree]]) 
     return step
 
 
-def _deciding(plan: Plan, step: Callable[..., Any], args: Sequence[PyTree]) -> Plan:
-    """The plan less what is for learning alone: rules for results and gradients, remat, a search's result."""
+def deciding(plan: Plan, step: Callable[..., Any], args: Sequence[PyTree]) -> Plan:
+    """The plan for a function that learns nothing: without rules for what that has not, remat, a search's result."""
     decided_by = resolve(plan, trace(step, args).tensors).rules.values()
     patterns = {rule.pattern for rule in decided_by if rule is not None}
     rules = tuple(rule for rule in plan.rules if rule.pattern in patterns)

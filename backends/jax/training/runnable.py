@@ -86,7 +86,7 @@ def compile_step(plan: Plan, workload: Workload, devices: Sequence[Any]) -> Comp
     fast = apply(plan, workload.step, workload.args, devices, donate_argnums=range(num_state))
     _require_repeatable(plan, workload, jax.tree.unflatten(fast.traced.out_tree, fast.traced.jaxpr.out_avals))
     executable = fast.lower(*workload.args).compile()
-    *state, batch = _where_arguments_lie(fast, executable)
+    *state, batch = where_arguments_lie(fast, executable)
     return Compiled(
         executable=executable,
         state_shardings=tuple(state),
@@ -96,7 +96,7 @@ def compile_step(plan: Plan, workload: Workload, devices: Sequence[Any]) -> Comp
     )
 
 
-def _where_arguments_lie(fast: Applied, executable: Any) -> tuple[PyTree, ...]:
+def where_arguments_lie(fast: Applied, executable: Any) -> tuple[PyTree, ...]:
     """The sharding of every argument; those that the step does not use, which JAX leaves out, lie as planned."""
     compiled = jax.tree.leaves(executable.input_shardings[0], is_leaf=lambda sharding: sharding is None)
     planned = edge_shardings(fast.layouts, fast.placed, fast.traced.arguments)

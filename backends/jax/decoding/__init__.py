@@ -1,0 +1,1 @@
+"""Translating with trained parameters: incremental decoding, flat beam search, scores."""
