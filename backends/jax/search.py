@@ -20,6 +20,7 @@ from ...dsl.units import parse_bytes
 from ...planner.minimise import minimise
 from ...planner.search.candidates import NO_REMAT
 from ...planner.search.pins import named_axes
+from ...planner.search.pool import Processes
 from ...planner.search.progress import Progress
 from ...planner.search.question import Question
 from ...planner.search.result import SearchResult
@@ -73,30 +74,32 @@ def search(
     asked = _asked(plan, topology, mesh, limits, hbm_limit_bytes)
     if asked.topology is None:
         raise PlanError([problem("MW550", asked.mesh.place)])
-    workload = Drafts(step, args, donate_argnums=donate_argnums)
-    traced = workload.traced()
-    raise_errors(_plan_problems(asked, workload))
-    question = Question(
-        plan=asked,
-        workload=workload,
-        machine=physical(asked.topology),
-        limit_bytes=None,
-        axis_names=named_axes(assignment for _, assignment in traced.in_place),
-        seed=seed,
-        exact=exact,
-        top_k=top_k,
-    )
-    return searched(
-        question,
-        Stamp(versions=_versions(), fingerprint=_printer(workload)),
-        minimise=minimise,
-        time_limit_s=time_limit_s,
-        pareto=pareto,
-        free_mesh=mesh is None,
-        compare=compare,
-        on_progress=on_progress,
-        stop=stop,
-    )
+    with Processes() as workers:  # they load the solver while the step is traced
+        workload = Drafts(step, args, donate_argnums=donate_argnums)
+        traced = workload.traced()
+        raise_errors(_plan_problems(asked, workload))
+        question = Question(
+            plan=asked,
+            workload=workload,
+            machine=physical(asked.topology),
+            limit_bytes=None,
+            axis_names=named_axes(assignment for _, assignment in traced.in_place),
+            seed=seed,
+            exact=exact,
+            top_k=top_k,
+        )
+        return searched(
+            question,
+            Stamp(versions=_versions(), fingerprint=_printer(workload)),
+            minimise=minimise,
+            time_limit_s=time_limit_s,
+            pareto=pareto,
+            free_mesh=mesh is None,
+            compare=compare,
+            on_progress=on_progress,
+            stop=stop,
+            pool=lambda: workers,
+        )
 
 
 def _asked(

@@ -73,9 +73,13 @@ def _putting(graph: Graph, kernel: Kernel, before: set[int]) -> list[list[int]]:
     """For each part that is put in its place in what the kernel writes what puts it and views it."""
     part_of: dict[int, list[int]] = {}
     parts: list[list[int]] = []
+    reading: dict[int, list[int]] = {}
+    for number in kernel.ops:
+        for value in graph.ops[number].operands:
+            reading.setdefault(value, []).append(number)
     for number in reversed(kernel.ops):
         op = graph.ops[number]
-        readers = [other for other in kernel.ops if set(op.results) & set(graph.ops[other].operands)]
+        readers = sorted({other for value in op.results for other in reading.get(value, ())})
         if number in before:
             continue
         if op.kind == PUT and not readers:

@@ -28,6 +28,10 @@ class Pool(Protocol):
     def workers(self) -> int:
         """How many tasks are solved at once."""
 
+    @property
+    def compiling(self) -> bool:
+        """Whether what is being solved waits for the solver to be compiled, the first time on a machine."""
+
     def submit(self, task: Task) -> Future[Found]:
         """Begins a task, or queues it."""
 
@@ -42,6 +46,7 @@ class Here:
     """Solves each task in this process when it is submitted."""
 
     workers = 1
+    compiling = False
 
     def __init__(self, stop: Callable[[], bool], solver: Solve | None = None) -> None:
         self._stop, self._solver = stop, solver or Solver()
@@ -74,6 +79,11 @@ class Processes:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="meshwright-search")
         self._all.append(_Worker())
         self._idle.put(self._all[0])
+
+    @property
+    def compiling(self) -> bool:
+        """Whether a worker that has a task says that it compiles."""
+        return any(worker.compiling for worker in self._all)
 
     def __enter__(self) -> Processes:
         return self
@@ -134,6 +144,7 @@ class _Worker:
         )
         self._sending = threading.Lock()
         self._graphs: list[Graph] = []  # that it has
+        self.compiling = False
 
     def send(self, message: _Message | None) -> None:
         """A task to solve, or None: end what is being solved."""
@@ -145,9 +156,12 @@ class _Worker:
         """Solves a task. Raises ``WorkerError`` with the worker's traceback where it fails."""
         self.send(self._message(task))
         try:
-            answer = pickle.load(_open(self._process.stdout))
+            while isinstance(answer := pickle.load(_open(self._process.stdout)), bool):
+                self.compiling = answer
         except EOFError:
             raise WorkerError(f"a worker of the search ended ({self._process.poll()})") from None
+        finally:
+            self.compiling = False
         if isinstance(answer, Found):
             return answer
         raise WorkerError(str(answer))
@@ -184,7 +198,10 @@ def _open(stream: Any) -> Any:
 
 
 def main() -> None:
-    """A worker: solves the tasks that come on the standard input, one after the other; ends with it."""
+    """A worker: solves the tasks that come on the standard input, one after the other; ends with it.
+
+    Before its first answer it says whether it compiles.
+    """
     import os
 
     answers = os.fdopen(os.dup(1), "wb")
@@ -193,11 +210,15 @@ def main() -> None:
     graphs: list[Graph] = []
     hurry = threading.Event()
     threading.Thread(target=_read, args=(sys.stdin.buffer, tasks, hurry), daemon=True).start()
-    solver = Solver()
-    solver.prepare(hurry.is_set)
-    while (message := tasks.get()) is not None:
-        pickle.dump(_answer(_task(message, graphs), solver, hurry), answers, pickle.HIGHEST_PROTOCOL)
+
+    def answer(found: Found | str | bool) -> None:
+        pickle.dump(found, answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()
+
+    solver = Solver()
+    solver.prepare(hurry.is_set, compiling=answer)
+    while (message := tasks.get()) is not None:
+        answer(_answer(_task(message, graphs), solver, hurry))
 
 
 def _task(message: _Message, graphs: list[Graph]) -> Task:

@@ -37,12 +37,20 @@ def gap_of(step_time_s: float, bound_s: float) -> float:
     return max(0.0, (step_time_s - bound_s) / step_time_s) if step_time_s > 0 else 0.0
 
 
+@dataclass(slots=True)
+class Excused:
+    """Seconds that do not count."""
+
+    seconds: float = 0.0
+
+
 class Clock:
     """The time that a search has, and whether the user wants it to end."""
 
-    def __init__(self, limit_s: float, stop: Callable[[], bool] | None = None) -> None:
+    def __init__(self, limit_s: float, stop: Callable[[], bool] | None = None, excused: Excused | None = None) -> None:
         self._begin_s = time.monotonic()
-        self._limit_s = limit_s
+        self._excused = excused or Excused()
+        self._limit_s = limit_s - self._excused.seconds
         self._stop = stop or _never
 
     @property
@@ -53,12 +61,12 @@ class Clock:
     @property
     def left_s(self) -> float:
         """Seconds until it has to end."""
-        return max(0.0, self._limit_s - self.elapsed_s)
+        return max(0.0, self._limit_s + self._excused.seconds - self.elapsed_s)
 
     @property
     def end(self) -> float:
         """When it has to end, as ``time.monotonic`` counts: now, once the user wants it."""
-        return self._begin_s + (0.0 if self._stop() else self._limit_s)
+        return self._begin_s + (0.0 if self._stop() else self._limit_s + self._excused.seconds)
 
     @property
     def stopped(self) -> bool:
@@ -68,11 +76,15 @@ class Clock:
     @property
     def over(self) -> bool:
         """Whether it has to end."""
-        return self._stop() or self.elapsed_s >= self._limit_s
+        return self._stop() or self.left_s <= 0
 
     def part(self, share: float) -> Clock:
-        """A clock that ends when this share of what is left is gone."""
-        return Clock(self.left_s * share, self._stop)
+        """A clock that ends when this share of what is left is gone; what is excused on either is on both."""
+        return Clock(self.left_s * share, self._stop, self._excused)
+
+    def excuse(self, seconds: float) -> None:
+        """Adds to the time that it has."""
+        self._excused.seconds += seconds
 
 
 def _never() -> bool:

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field, replace
 
 from ...dsl.plan import Plan
 from ..topology import Machine
+from .board import Settings
 from .candidates import MAX_MESHES, Meshes, candidates, meshes
-from .driver import Driver, Minimise, Settings
+from .driver import Driver
 from .pins import named_axes
 from .pool import Pool
 from .progress import Clock, Progress
 from .result import PricedPlan
 from .tried import Tried
 from .workload import Workload
+from .writing import Minimise
 
 MORE_MESHES = 8  # times as many, where those tried are proven to have no plan
 
@@ -136,7 +138,7 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answe
     return Answer(
         meshes=listed,
         tried=tuple(rows),
-        ranked=tuple(driver.ranked),
-        bound_s=min(driver.bound_s, untried_s),
-        tried_bound_s=driver.bound_s,
+        ranked=tuple(driver.board.ranked),
+        bound_s=min(driver.board.bound_s, untried_s),
+        tried_bound_s=driver.board.bound_s,
     )

@@ -11,7 +11,6 @@ from ...dsl.plan import Fingerprint, Mesh, Plan, Result
 from ..estimate.figures import Estimate
 from ..estimate.limit import memory_limit
 from .candidates import NO_REMAT
-from .driver import Minimise
 from .misfit import misfit, of_plan
 from .others import alternatives, frontier
 from .pins import pinned, pins
@@ -21,6 +20,7 @@ from .question import Answer, Means, Question, answer
 from .result import MeshCount, PricedPlan, Row, SearchResult, status_of
 from .task import Status
 from .tried import Tried
+from .writing import Minimise
 
 PRICED_FIRST = 0.7  # of the time, where alternatives or a frontier come after
 

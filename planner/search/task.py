@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
@@ -41,7 +42,8 @@ class Found:
     """What a program's solver answers. ``layouts`` are those of every named value, empty where none were found.
 
     ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone. ``credit_s`` is the most that a
-    solution was seen to take less than its costs; where nothing was priced it is not in the bounds.
+    solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``took_s`` is what
+    it took to build the program and to solve it.
     """
 
     status: Status
@@ -49,6 +51,7 @@ class Found:
     bound_s: float
     floor_s: float = 0.0
     credit_s: float = 0.0
+    took_s: float = 0.0
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
 
 
@@ -62,18 +65,24 @@ class Solver:
     def __init__(self) -> None:
         self._known: Known | None = None
 
-    def prepare(self, stop: Callable[[], bool]) -> None:
-        """Loads what solving needs, before there is a task."""
+    def prepare(self, stop: Callable[[], bool], compiling: Callable[[bool], None]) -> None:
+        """Loads what solving needs, before there is a task; ``compiling`` is told when that is compiled first."""
         from ..program import Known
-        from ..solver.prepare import prepare
+        from ..solver.prepare import compiles, prepare
 
         self._known = Known()
+        first = compiles()
+        if first:
+            compiling(True)
         prepare(stop)
+        if first:
+            compiling(False)
 
     def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
         """Solves a task until it says so, or is asked to stop."""
         from ..program import Known, build
 
+        begin_s = time.monotonic()
         self._known = self._known or Known()
         program = build(
             task.graph,
@@ -92,5 +101,6 @@ class Solver:
             bound_s=found.bound_s,
             floor_s=found.floor_s,
             credit_s=found.credit_s,
+            took_s=time.monotonic() - begin_s,
             layouts=layouts,
         )

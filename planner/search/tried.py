@@ -32,6 +32,11 @@ class Tried:
     why: str = ""
 
     @property
+    def num_axes(self) -> int:
+        """How many axes its mesh has."""
+        return len(self.candidate.plan.mesh.sizes)
+
+    @property
     def step_time_s(self) -> float:
         """The price of its plan, infinite without one."""
         return self.priced.step_time_s if self.priced else math.inf

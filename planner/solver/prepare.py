@@ -23,7 +23,7 @@ LONG_S = 3600.0
 
 def prepare(stop: Callable[[], bool] | None = None) -> None:
     """Solves a small problem that needs reductions, a climb and branching."""
-    if _compiles():
+    if compiles():
         helper = subprocess.Popen(
             [sys.executable, "-c", f"from {__name__} import prepare_bounds; prepare_bounds()"],
             stdin=subprocess.DEVNULL,
@@ -44,7 +44,7 @@ def prepare_bounds() -> None:
     climb_dual(_small(), halt=np.zeros(1, np.bool_), sweeps=2)
 
 
-def _compiles() -> bool:
+def compiles() -> bool:
     """Whether a function is not on disk yet."""
     ball(np.zeros(2, np.int64), np.zeros(0, np.int64), 0, 1)
     return bool(ball.stats.cache_misses)  # type: ignore[attr-defined]

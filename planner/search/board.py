@@ -1,0 +1,99 @@
+"""What a search over candidates is asked for, and what it knows so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..topology import Machine
+from .tried import CLOSE, Tried
+
+AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a search is asked for. ``kept`` are the axes that keep their names; ``limit_bytes`` None: no limit."""
+
+    machine: Machine
+    limit_bytes: int | None
+    seed: int = 0
+    exact: bool = False
+    top_k: int = 1
+    kept: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True, kw_only=True)
+class Board:
+    """The candidates in their order with what was learnt of them, and plans ``by_hand``, which nobody solved.
+
+    ``doubts`` counts how often the programs' bounds were taken back. ``writing_s`` is what it took to write one plan,
+    ``solving_s`` by the number of axes what it took to solve one mesh, ``num_ops`` how many operations the step has.
+    """
+
+    tried: list[Tried]
+    top_k: int = 1
+    by_hand: list[Tried] = field(default_factory=list)
+    doubts: int = 0
+    num_ops: int = 0
+    writing_s: float = 0.0
+    solving_s: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def every(self) -> Iterator[Tried]:
+        """All of them."""
+        yield from self.tried
+        yield from self.by_hand
+
+    @property
+    def ranked(self) -> list[Tried]:
+        """Those with a plan, the best first."""
+        found = [one for one in self.every if one.priced is not None]
+        return sorted(found, key=lambda one: (one.step_time_s, one.candidate.index))
+
+    @property
+    def bound_s(self) -> float:
+        """What no plan of the candidates takes less than; infinite where none has a plan."""
+        return min((one.bound_s for one in self.tried), default=math.inf)
+
+    @property
+    def worth_s(self) -> float:
+        """What a candidate has to take less than to be of interest."""
+        values = sorted(one.value_s for one in self.every)
+        return values[self.top_k - 1] if len(values) >= self.top_k else math.inf
+
+    @property
+    def best_s(self) -> float:
+        """The best that is known to be had."""
+        return min((one.value_s for one in self.every), default=math.inf)
+
+    def open(self, *, again: bool) -> list[Tried]:
+        """Those that may give a better plan if they are solved; ``again``: a much better one."""
+        worth_s = self.worth_s
+        least_s = worth_s * (1 - (AGAIN if again else CLOSE))
+        return [one for one in self.tried if one.cutoff_s < worth_s and one.bound_s < least_s]
+
+    def expected_s(self, one: Tried) -> float:
+        """What solving a candidate is likely to take: what others with no more axes took."""
+        axes = one.num_axes
+        return max((took_s for count, took_s in self.solving_s.items() if count <= axes), default=0.0)
+
+    def doubt(self) -> None:
+        """Takes the programs' bounds back where a plan is below one: what they leave out matters on this step.
+
+        First they fall to what kernels alone take, then to what no layouts can change.
+        """
+        ranked = self.ranked
+        bounds: Mapping[int, Tried] = {id(one.candidate): one for one in self.tried}
+        for plan in ranked:
+            told = bounds[id(plan.candidate)]
+            if told.infeasible:  # and is not: the program counts more memory than there is
+                told.bound_s = told.floor_s = told.candidate.floor_s
+        while self.doubts < 2 and any(
+            plan.step_time_s < bounds[id(plan.candidate)].bound_s * (1 - CLOSE) for plan in ranked
+        ):
+            self.doubts += 1
+            for one in self.tried:
+                if not one.infeasible:
+                    one.bound_s = one.floor_s = one.floor_s if self.doubts == 1 else one.candidate.floor_s

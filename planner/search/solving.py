@@ -1,0 +1,166 @@
+"""Has candidates solved, each below the best of those that ended before it could begin."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from ...dsl.errors import PlanError
+from .board import Board, Settings
+from .pool import PATIENCE_S, Pool
+from .progress import Clock
+from .task import Found, Task
+from .tried import CLOSE, Tried
+from .workload import Workload
+
+SOLVING = 0.5  # of the time at most; the rest writes plans
+LOOK_EVERY_S = 0.1
+HASTE = 0.2  # of the time so far at most: how long to wait for a worker that was asked to stop
+LAST_S = 0.5  # the same where there is a plan already
+
+Flying = tuple[Tried, Future[Found]]
+
+
+class Solving:
+    """Gives candidates to workers. What is solved when, and below which cutoff, depends on their order alone."""
+
+    def __init__(
+        self,
+        board: Board,
+        settings: Settings,
+        *,
+        workload: Workload,
+        pool: Pool,
+        clock: Clock,
+        say: Callable[[str], None],
+    ) -> None:
+        self._board, self._settings, self._workload, self._pool = board, settings, workload, pool
+        self._clock, self._say = clock, say
+        self._reading_s: dict[int, float] = {}  # what it took to read the step, by policy
+        self._credit_s = 0.0
+
+    def solve(self, todo: Sequence[Tried], meanwhile: Callable[[], None]) -> None:
+        """Solves candidates; ``meanwhile`` is done while the workers are at it."""
+        clock = self._clock.part(SOLVING)
+        left = list(todo)
+        flying: deque[Flying] = deque()
+        while left:
+            while len(flying) >= self._pool.workers:
+                meanwhile()
+                self._land(*flying.popleft(), clock)
+            one = min(left, key=self._turn)
+            left.remove(one)
+            if self._clock.over or (clock.over and any(other.cutoff_s > -math.inf for other in self._board.tried)):
+                break
+            if one.bound_s < self._board.worth_s * (1 - CLOSE) and self._is_in_time(one, clock):
+                self._say(f"solving {one.candidate}")
+                self._begin(one, flying, clock.left_s * (0.5 if left else 1.0))
+        meanwhile()
+        while flying:
+            self._land(*flying.popleft(), clock)
+
+    def within(self, one: Tried, lowered_bytes: int) -> bool:
+        """Solves a candidate anew for so many bytes less than the limit; whether there are other layouts then."""
+        found = self._answer(self._pool.submit(self._task(one, self._clock.left_s / 2, lowered_bytes)), self._clock)
+        if found is None or not found.layouts:
+            return False
+        one.objective_s, one.layouts = found.objective_s, found.layouts
+        return True
+
+    def _turn(self, one: Tried) -> tuple[int, int, int]:
+        """When a candidate's turn is: policies that did not fit elsewhere come late; once the one that recomputes
+        nothing is known to fit, those that recompute more wait for it.
+        """
+        policy, tried = one.candidate.policy, self._board.tried
+        without = (other for other in tried if other.candidate.policy == policy and not other.layouts)
+        misfits = sum(1 for other in without if other.infeasible or other.solved)
+        fits = any(other.layouts and other.candidate.policy == 0 for other in tried)
+        return misfits, policy if fits else 0, one.candidate.index
+
+    def _is_in_time(self, one: Tried, clock: Clock) -> bool:
+        """Whether what is left of the time is enough to read the step under the candidate's policy; and to solve it
+        and write its plan, where others were solved and written.
+        """
+        if one.candidate.policy not in self._reading_s and max(self._reading_s.values(), default=0.0) > clock.left_s:
+            return False
+        board = self._board
+        is_known = any(other.priced for other in board.tried)
+        return not is_known or board.expected_s(one) + board.writing_s <= self._clock.left_s
+
+    def _begin(self, one: Tried, flying: deque[Flying], time_limit_s: float) -> None:
+        """Gives a candidate to a worker, unless what the model assigns in place is impossible on its mesh."""
+        one.cutoff_s = self._board.worth_s
+        begin_s = self._clock.elapsed_s
+        try:
+            task = self._task(one, time_limit_s)
+        except PlanError as error:
+            one.solved, one.bound_s = True, math.inf
+            one.why = str(error.problems[0].message if error.problems else error)
+            return
+        self._reading_s[one.candidate.policy] = self._clock.elapsed_s - begin_s
+        self._board.num_ops = self._board.num_ops or sum(1 for _ in task.graph.walk())
+        flying.append((one, self._pool.submit(task)))
+
+    def _task(self, one: Tried, time_limit_s: float, lowered_bytes: int = 0) -> Task:
+        limit = self._settings.limit_bytes
+        return Task(
+            graph=self._workload.graph(one.candidate.plan),
+            mesh=one.candidate.plan.mesh,
+            machine=self._settings.machine,
+            returned=one.candidate.returned,
+            pins=one.candidate.pins,
+            limit_bytes=None if limit is None else limit - lowered_bytes,
+            time_limit_s=time_limit_s,
+            seed=self._settings.seed,
+            cutoff_s=one.cutoff_s + self._credit_s if not lowered_bytes else math.inf,
+        )
+
+    def _land(self, one: Tried, future: Future[Found], clock: Clock) -> None:
+        """Waits for an answer and learns from it."""
+        found = self._answer(future, clock)
+        one.solved = True
+        if found is None:
+            one.why = "the time was over"
+            return
+        took_s, axes = self._board.solving_s, one.num_axes
+        took_s[axes] = max(took_s.get(axes, 0.0), found.took_s)
+        # What is not to be had below a cutoff may be had above it.
+        self._credit_s = max(self._credit_s, found.credit_s)
+        less_s = 0.0 if found.layouts else self._credit_s  # what was not priced may take less, as others did
+        bounds_s = [found.bound_s - less_s, found.floor_s - less_s, 0.0]
+        if found.status == "infeasible":
+            bounds_s = [math.inf] * 3
+        doubts = self._board.doubts
+        one.floor_s = max(one.candidate.floor_s, min(bounds_s[max(doubts, 1)], one.cutoff_s))
+        one.bound_s = max(one.bound_s, min(bounds_s[doubts], one.cutoff_s))
+        if found.layouts and found.objective_s < one.objective_s:
+            one.objective_s, one.layouts = found.objective_s, found.layouts
+        self._say(f"solved {one.candidate}")
+
+    def _answer(self, future: Future[Found], clock: Clock) -> Found | None:
+        asked_s = math.inf
+        while not _is_done(future, LOOK_EVERY_S):
+            self._say("")
+            if self._pool.compiling:
+                self._clock.excuse(LOOK_EVERY_S)
+            if clock.over and asked_s == math.inf:
+                self._pool.hurry()
+                asked_s = clock.elapsed_s
+            if clock.elapsed_s > asked_s + self._patience_s:
+                return None
+        return future.result()
+
+    @property
+    def _patience_s(self) -> float:
+        most_s = PATIENCE_S if math.isinf(self._board.best_s) else LAST_S if self._clock.over else PATIENCE_S
+        return min(most_s, HASTE * self._clock.elapsed_s)
+
+
+def _is_done(future: Future[Found], timeout_s: float) -> bool:
+    try:
+        future.exception(timeout_s)
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,154 @@
+"""Writes and prices the layouts of candidates as plans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from ...dsl.errors import PlanError
+from ...dsl.plan import Limits, Plan
+from ..estimate.figures import Estimate
+from ..graph import Sharding
+from .board import Board, Settings
+from .candidates import Candidate
+from .naming import Laid, readable
+from .progress import Clock
+from .result import PricedPlan
+from .simple import argument_bytes, simple_layouts
+from .solving import Solving
+from .tried import Tried
+from .workload import Rematerialised, Workload
+
+FINISHING_S = 7e-4  # for each operation: what a plan takes that is written after its deadline
+LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
+LARGE = 5000  # operations: to price a plan of a step with more takes seconds
+BY_HAND = "laid out by hand: the batch split, or the state with it"
+
+
+class Written(Protocol):
+    """A plan with its price."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+
+    @property
+    def estimate(self) -> Estimate:
+        """What it takes."""
+
+
+Minimise = Callable[..., Written]
+"""``minimise(layouts, plan, workload, deadline=..., exact=...)``: the plan with these layouts."""
+
+
+class Writing:
+    """Makes plans of the layouts on the board."""
+
+    def __init__(
+        self,
+        board: Board,
+        settings: Settings,
+        *,
+        workload: Workload,
+        minimise: Minimise,
+        solving: Solving,
+        clock: Clock,
+        say: Callable[[str], None],
+    ) -> None:
+        self._board, self._settings, self._workload, self._minimise = board, settings, workload, minimise
+        self._solving, self._clock, self._say = solving, clock, say
+
+    def write(self) -> None:
+        """Writes and prices layouts as plans, the cheapest first, until the others cost more than the best plans."""
+        left = [one for one in self._board.tried if one.layouts and one.priced is None and not one.why]
+        for one in sorted(left, key=lambda one: (one.objective_s, one.candidate.index)):
+            prices = [other.step_time_s for other in self._board.ranked[: self._settings.top_k]]
+            enough = len(prices) >= self._settings.top_k and one.objective_s >= prices[-1]
+            late = self._clock.over or self._clock.left_s < self._board.writing_s
+            if enough or (late and prices):
+                break
+            self._say(f"writing the plan of {one.candidate}")
+            self._write_one(one)
+
+    def _write_one(self, one: Tried) -> None:
+        """Writes the plan of a candidate's layouts; where it takes too much memory, of layouts that take less."""
+        lowered = 0
+        for _ in range(LOWERINGS):
+            begin_s = self._clock.elapsed_s
+            try:
+                written = self._written(one)
+            except PlanError as error:
+                one.why = f"its layouts make no plan: {error.problems[0].message if error.problems else error}"
+                return
+            self._board.writing_s = max(self._board.writing_s, self._clock.elapsed_s - begin_s)
+            excess = written.estimate.peak_bytes - (self._settings.limit_bytes or math.inf)
+            if excess <= 0:
+                one.priced, one.why = PricedPlan(plan=written.plan, estimate=written.estimate), ""
+                return
+            one.why = f"its plan takes {int(excess):,} bytes more than the limit"
+            lowered += int(excess)
+            if self._clock.over or not self._solving.within(one, lowered):
+                return
+
+    def meanwhile(self) -> None:
+        """What there is to write while candidates are being solved for the first time."""
+        if self._is_small:
+            self.write_simple()
+
+    def write_simple(self) -> None:
+        """Prices what teams write by hand on the first mesh, while the first candidates are being solved.
+
+        Nothing found is ever worse, and something is at hand whenever the time ends. Policies that recompute more are
+        tried only where nothing fits without. Of large steps they are priced only where nothing else was found.
+        """
+        board = self._board
+        if board.by_hand or not board.tried:
+            return
+        first = board.tried[0].candidate
+        for one in [one.candidate for one in board.tried if one.candidate.plan.mesh is first.plan.mesh]:
+            if any(simple.priced for simple in board.by_hand) or (self._clock.over and not self._is_small):
+                return
+            self._say(f"pricing simple plans of {one}")
+            tensors = self._workload.tensors_under(one.plan.remat)
+            sizes = {name: size or 1 for name, size in one.plan.mesh.sizes.items()}
+            limit = self._settings.limit_bytes
+            for layouts in simple_layouts(tensors, one.pins, sizes):
+                if limit is None or argument_bytes(tensors, layouts, sizes) <= limit:
+                    board.by_hand.append(self._simple_plan(one, layouts))
+
+    def _simple_plan(self, candidate: Candidate, layouts: Mapping[str, Sharding]) -> Tried:
+        """A candidate that is not to be solved, with the plan of these layouts if it fits."""
+        one = Tried(candidate=candidate, bound_s=math.inf, cutoff_s=math.inf, solved=True, layouts=layouts, why=BY_HAND)
+        begin_s = self._clock.elapsed_s
+        try:
+            written = self._written(one, deadline=0.0)
+        except PlanError:
+            return one
+        self._board.writing_s = max(self._board.writing_s, self._clock.elapsed_s - begin_s)
+        excess = written.estimate.peak_bytes - (self._settings.limit_bytes or math.inf)
+        if excess <= 0:
+            one.priced = PricedPlan(plan=written.plan, estimate=written.estimate)
+        else:
+            one.why = f"{BY_HAND}: {int(excess):,} bytes more than the limit"
+        return one
+
+    def _written(self, one: Tried, deadline: float | None = None) -> Written:
+        settings, plan = self._settings, one.candidate.plan
+        workload = Rematerialised(self._workload, plan.remat)
+        laid = readable(Laid(mesh=plan.mesh, layouts=one.layouts), settings.machine, workload.tensors, settings.kept)
+        open_plan = replace(plan, mesh=laid.mesh, limits=Limits(hbm_bytes=plan.limits.hbm_bytes), result=None)
+        return self._minimise(
+            laid.layouts,
+            open_plan,
+            workload,
+            deadline=self._clock.end - FINISHING_S * self._board.num_ops if deadline is None else deadline,
+            exact=settings.exact,
+            promised_s=one.objective_s if math.isfinite(one.objective_s) else 0.0,
+        )
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether the step was read, and is priced in no time."""
+        return 0 < self._board.num_ops <= LARGE
