@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..graph import Graph, Op
 from ..kinds import TURNED_COPY
-from .nature import PRODUCTS, VIEWS
+from .nature import PRODUCTS, VIEWS, joins_lanes
 from .uses import Uses
 
 _MOVES = {"slice", "pad", "concatenate", "dynamic_slice", "reverse", "copy", TURNED_COPY}
@@ -16,17 +16,30 @@ WIDE, NARROW = "f32", "bf16"
 
 def narrow(graph: Graph, uses: Uses, masks: frozenset[int]) -> Graph:
     """The graph with the values in bfloat16 whose every reader rounds them to it: products at the default precision,
-    and what merely picks and moves numbers for those.
+    and what merely picks and moves numbers for those. A batch of products that join two dims of an operand into one
+    write them apart again, and no narrower.
     """
-    narrowed = set[int]()
+    narrowed, apart = set[int](), _written_apart(graph)
     for number in range(len(graph.ops) - 1, -1, -1):
         for value in graph.ops[number].results:
-            if graph.values[value].dtype == WIDE and _is_rounded(graph, uses, value, narrowed, masks):
+            wide = graph.values[value].dtype == WIDE and value not in apart
+            if wide and _is_rounded(graph, uses, value, narrowed, masks):
                 narrowed.add(value)
     if not narrowed:
         return graph
     values = (replace(v, dtype=NARROW) if n in narrowed else v for n, v in enumerate(graph.values))
     return replace(graph, values=tuple(values))
+
+
+def _written_apart(graph: Graph) -> set[int]:
+    """What batches of products make that join two dims, under any shape."""
+    found = set[int]()
+    for op in graph.ops:
+        batched = op.kind == "dot_general" and op.attributes.get("lhs_batching_dimensions")
+        joins = batched and any(joins_lanes(graph, op, side) for side in (0, 1))
+        if joins or (op.kind in VIEWS and not found.isdisjoint(op.operands)):
+            found.update(op.results)
+    return found
 
 
 def _is_rounded(graph: Graph, uses: Uses, value: int, narrowed: set[int], masks: frozenset[int]) -> bool:
@@ -40,7 +53,10 @@ def _rounds(graph: Graph, reader: Op, narrowed: set[int]) -> bool:
         return is_default_precision(reader)
     if reader.kind == "convert":
         return graph.values[reader.results[0]].dtype == NARROW
-    return reader.kind in KEEPING and reader.results[0] in narrowed
+    if reader.kind not in KEEPING:
+        return False
+    (made,) = reader.results
+    return made in narrowed or graph.values[made].dtype == NARROW
 
 
 def is_default_precision(op: Op) -> bool:

@@ -44,20 +44,28 @@ def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
     """Whether ``consumer`` computes ``producer`` in passing as its operand at ``position``.
 
     What a broadcast spreads is computed before, and so is what a pad or an update in place moves and what a product
-    takes with two dims joined into one; all else takes what comes before it.
+    takes with two dims joined into one, but for making it wider; all else takes what comes before it.
     """
     if stands_alone(consumer) or producer.kind == "concatenate":
         return False
     if consumer.kind == UPDATE:
         return position > 0
     if consumer.kind == "dot_general":
-        return producer.kind in VIEWS or not _joins_lanes(graph, consumer, position)
+        return producer.kind in VIEWS or widens(graph, producer) or not joins_lanes(graph, consumer, position)
     if consumer.kind == BROADCAST:
         return producer.kind in (BROADCAST, "iota") or is_scalar(graph, producer) or not _spreads(graph, consumer)
     return consumer.kind != "pad" or producer.kind in VIEWS
 
 
-def _joins_lanes(graph: Graph, product: Op, position: int) -> bool:
+def widens(graph: Graph, op: Op) -> bool:
+    """Whether it only makes numbers wider: that is done where they are read."""
+    if op.kind != "convert":
+        return False
+    before, after = graph.values[op.operands[0]], graph.values[op.results[0]]
+    return after.bits > before.bits
+
+
+def joins_lanes(graph: Graph, product: Op, position: int) -> bool:
     """Whether a product sees the two minor dims of an operand, of less than a register's lanes, as one."""
     side = ("lhs", "rhs")[position]
     summed = {*product.attributes.get(f"{side}_contracting_dimensions", ())}

@@ -9,6 +9,7 @@ from typing import Any
 from ..graph import Graph, Op
 from .allocated import with_allocations
 from .nature import BARRIER, CONSTANT, IN_PASSING, PRODUCTS, REDUCE
+from .rounded import with_roundings
 from .sunk import with_broadcasts_in_loops
 
 ONCE = IN_PASSING | PRODUCTS | {REDUCE, CONSTANT, "partition_id", "gather"}
@@ -16,9 +17,12 @@ UNCHANGED = frozenset({"reshape", "convert", "broadcast_in_dim", "transpose", "c
 
 
 def simplify(graph: Graph) -> Graph:
-    """The same graph with its values' numbers, without the operations that the compiler drops."""
+    """The same graph with its values' numbers, without the operations that the compiler drops.
+
+    The roundings that it adds for products have new numbers.
+    """
     whole = _without_barriers(replace(graph, **_merged(graph)))
-    kept = _living(with_allocations(with_broadcasts_in_loops(whole)))
+    kept = with_roundings(_living(with_allocations(with_broadcasts_in_loops(whole))))
     return replace(kept, ops=tuple(_inside(op) for op in kept.ops))
 
 

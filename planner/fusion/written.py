@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ..graph import Graph, Op
-from .nature import BROADCAST, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS, is_constant, takes
+from .nature import BROADCAST, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS, is_constant, takes, widens
 from .uses import Uses
 
 PACKED_RANK = 3
@@ -58,10 +58,18 @@ def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
         return False
     if op.kind not in IN_PASSING or not uses.results.isdisjoint(op.results):
         return True
-    readers = uses.readers[op.results[0]]
-    if not all(takes(graph, graph.ops[reader], position, op) for reader, position in readers):
+    if not all(takes(graph, graph.ops[reader], position, op) for reader, position in _readers(graph, uses, op)):
         return True
     return _is_shared_shift(graph, uses, op)
+
+
+def _readers(graph: Graph, uses: Uses, op: Op) -> Iterator[tuple[int, int]]:
+    """What reads an operation's result as it is, and the products that read it made wider."""
+    for reader, position in uses.readers[op.results[0]]:
+        yield reader, position
+        if widens(graph, graph.ops[reader]) and op.kind not in VIEWS:
+            wider = uses.readers[graph.ops[reader].results[0]]
+            yield from ((after, at) for after, at in wider if graph.ops[after].kind in PRODUCTS)
 
 
 def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
@@ -78,7 +86,7 @@ def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
         size = graph.values[result].num_elements
         here = frozenset[int]().union(*(sources.get(v, _source(graph, uses, v)) for v in op.operands))
         here = frozenset(v for v in here if 2 * graph.values[v].num_elements >= size)
-        if len(here) > 1 and op.kind in ELEMENTWISE and not _widens(graph, op) and _is_read_often(graph, uses, result):
+        if len(here) > 1 and op.kind in ELEMENTWISE and not widens(graph, op) and _is_read_often(graph, uses, result):
             found.add(number)
         else:
             sources[result] = here
@@ -87,7 +95,7 @@ def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
 
 def _is_read_often(graph: Graph, uses: Uses, value: int) -> bool:
     readers = uses.next_ops(value)
-    wider = [graph.ops[number].results[0] for number in readers if _widens(graph, graph.ops[number])]
+    wider = [graph.ops[number].results[0] for number in readers if widens(graph, graph.ops[number])]
     return len(readers) - len(wider) + sum(len(uses.next_ops(each)) for each in wider) >= MANY_READERS
 
 
@@ -133,10 +141,4 @@ def _only_reader(graph: Graph, uses: Uses, number: int) -> int | None:
     same_size = graph.values[after.results[0]].num_elements == graph.values[result].num_elements
     if after.kind == "slice":
         return readers[0]
-    return readers[0] if after.kind in ELEMENTWISE | VIEWS and same_size and not _widens(graph, after) else None
-
-
-def _widens(graph: Graph, op: Op) -> bool:
-    """Whether it only makes numbers wider: that is done where they are read."""
-    before, after = graph.values[op.operands[0]], graph.values[op.results[0]]
-    return op.kind == "convert" and after.bits > before.bits
+    return readers[0] if after.kind in ELEMENTWISE | VIEWS and same_size and not widens(graph, after) else None

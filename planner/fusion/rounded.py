@@ -1,0 +1,53 @@
+"""What products cannot compute in passing and others can: it is written rounded, for the products alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..graph import Graph, Op
+from .narrow import NARROW, WIDE, is_default_precision
+from .nature import IN_PASSING, PRODUCTS, takes
+from .uses import read_uses
+
+
+def with_roundings(graph: Graph) -> Graph:
+    """The graph in which products of default precision read such float32 values as bfloat16 copies.
+
+    The compiler rounds what the matrix unit reads by a conversion of its own. Where a product has to find its operand
+    in memory, that is what is written; all else that reads the value computes it anew.
+    """
+    rounded = _rounded(graph)
+    if not rounded:
+        return graph
+    values, ops = list(graph.values), list[Op]()
+    for op in graph.ops:
+        if _rounds(op) and not rounded.keys().isdisjoint(op.operands):
+            op = replace(op, operands=tuple(rounded.get(value, value) for value in op.operands))
+        ops.append(op)
+        for value in op.results:
+            if value in rounded:
+                values.append(replace(values[value], dtype=NARROW))
+                rounded[value] = len(values) - 1
+                ops.append(replace(op, kind="convert", operands=(value,), results=(rounded[value],), attributes={}))
+    return replace(graph, values=tuple(values), ops=tuple(ops))
+
+
+def _rounded(graph: Graph) -> dict[int, int]:
+    products = [op for op in graph.ops if _rounds(op)]
+    if not products:
+        return {}
+    uses = read_uses(graph)
+    found: dict[int, int] = {}
+    for op in products:
+        for position, value in enumerate(op.operands):
+            maker = graph.ops[uses.makers[value]] if value in uses.makers else None
+            if maker is None or maker.kind not in IN_PASSING or graph.values[value].dtype != WIDE:
+                continue
+            others = any(not _rounds(graph.ops[reader]) for reader in uses.next_ops(value))
+            if others and value not in uses.results and not takes(graph, op, position, maker):
+                found[value] = value
+    return found
+
+
+def _rounds(op: Op) -> bool:
+    return op.kind in PRODUCTS and is_default_precision(op)

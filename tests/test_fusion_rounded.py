@@ -1,0 +1,88 @@
+"""What is written where products cannot compute an operand in passing: rounded, as bits, or as it was before wider."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshwright.planner.fusion import fuse
+from meshwright.planner.kernels import Kernel, Program
+from test_fusion import Writer
+
+GROUPS, TOKENS, EXPERTS, PLACES, WIDTH = 4, 256, 8, 64, 512
+
+
+def routed(g: Writer, mask: int) -> int:
+    """The tokens of each group sent to the places of each expert: a batch of products over the tokens."""
+    tokens = g.arg(GROUPS, TOKENS, WIDTH)
+    return g.op(
+        "dot_general",
+        tokens,
+        mask,
+        shape=(GROUPS, WIDTH, EXPERTS, PLACES),
+        lhs_batching_dimensions=(0,),
+        rhs_batching_dimensions=(0,),
+        lhs_contracting_dimensions=(1,),
+        rhs_contracting_dimensions=(1,),
+    )
+
+
+def combined(g: Writer) -> int:
+    """A tensor of the masks' shape made of two smaller ones."""
+    shape = (GROUPS, TOKENS, EXPERTS, PLACES)
+    one = g.spread(g.arg(GROUPS, TOKENS, EXPERTS), *shape, dims=(0, 1, 2))
+    return g.op("multiply", one, g.spread(g.arg(GROUPS, TOKENS, PLACES), *shape, dims=(0, 1, 3)))
+
+
+def written(program: Program, kernels: Sequence[Kernel]) -> list[tuple[str, int]]:
+    """The dtypes and ranks of what kernels write."""
+    values = program.graph.values
+    return [(values[v].dtype, len(values[v].shape)) for kernel in kernels for v in kernel.writes]
+
+
+def test_what_joins_two_dims_is_written_rounded_for_the_product_and_computed_anew_for_others() -> None:
+    g = Writer()
+    weights = combined(g)
+    first = routed(g, weights)
+    second = g.total(g.op("exponential", weights), 0, 1, 2, 3)
+    program = fuse(g.graph(first, second))
+    assert ("bf16", 4) in written(program, program.kernels)
+    reduction = next(k for k in program.kernels if second in k.writes)
+    assert all(len(program.graph.values[v].shape) < 4 for v in reduction.reads)
+
+
+def test_a_mask_is_written_as_it_is_and_made_a_number_by_the_product() -> None:
+    g = Writer()
+    weights = combined(g)
+    mask = g.op("compare", weights, g.spread(g.scalar(0.0), GROUPS, TOKENS, EXPERTS, PLACES), dtype="pred")
+    program = fuse(g.graph(routed(g, g.op("convert", mask, dtype="f32"))))
+    assert written(program, program.kernels[:-1]) == [("pred", 4)]
+
+
+def test_products_that_join_two_dims_write_them_apart_and_wide_for_other_products() -> None:
+    g = Writer()
+    sent = routed(g, g.op("convert", g.arg(GROUPS, TOKENS, EXPERTS, PLACES, dtype="pred"), dtype="f32"))
+    turned = g.op("transpose", sent, shape=(EXPERTS, GROUPS, PLACES, WIDTH), permutation=(2, 0, 3, 1))
+    made = g.op(
+        "dot_general",
+        turned,
+        g.arg(EXPERTS, WIDTH, WIDTH),
+        shape=(EXPERTS, GROUPS, PLACES, WIDTH),
+        lhs_batching_dimensions=(0,),
+        rhs_batching_dimensions=(0,),
+        lhs_contracting_dimensions=(3,),
+        rhs_contracting_dimensions=(1,),
+    )
+    program = fuse(g.graph(made))
+    assert [program.graph.values[v].dtype for v in program.kernels[0].writes] == ["f32"]
+
+
+def test_a_sum_that_is_read_wider_is_written_narrow() -> None:
+    g = Writer()
+    one, other = g.arg(256, 512, dtype="bf16"), g.arg(256, 512, dtype="bf16")
+    total = g.op("add", one, other)
+    wide = g.op("convert", total, dtype="f32")
+    sums = [g.total(g.op(kind, wide), 1) for kind in ("exponential", "tanh", "abs")]
+    products = [g.dot(g.op("add", total, total), g.arg(512, 64)), *sums]
+    program = fuse(g.graph(*products))
+    assert any(total in kernel.writes for kernel in program.kernels)
+    assert all(wide not in kernel.writes for kernel in program.kernels)
