@@ -56,7 +56,8 @@ def laid_out_step(wiring: Wiring, choices: Sequence[int], label: Label, level: L
         for position, inner in level.inner.items()
     }
     ends = ended(wiring, choices) if not level.number else {}
-    return _Writer(level.graph, laid_out(wiring, level, choices), label, wiring.reshards.mesh).graph(bodies, ends)
+    graph = replace(level.graph, values=level.values)
+    return _Writer(graph, laid_out(wiring, level, choices), label, wiring.reshards.mesh).graph(bodies, ends)
 
 
 def ended(wiring: Wiring, choices: Sequence[int]) -> dict[int, Sharding]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..fusion import fuse
+from ..fusion.narrow import narrow
+from ..fusion.simplify import simplify
 from ..fusion.uses import Uses, read_uses
 from ..fusion.written import is_mask_of_product
-from ..graph import Graph, Op
+from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from ..memory import schedule
 from .blueprint import Blueprint, kernel_graph, name_of
@@ -27,20 +29,24 @@ class Known:
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
-    programs: list[tuple[tuple[Op, ...], Program]] = field(default_factory=list)
+    programs: list[tuple[tuple[Op, ...], Program, tuple[Value, ...]]] = field(default_factory=list)
     free: list[Kernel] = field(default_factory=list)
     passing: list[Kernel] = field(default_factory=list)
     masks: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
 
-    def program(self, graph: Graph) -> Program:
-        """A step's fused program, its kernels in the order in which they are computed."""
-        found = next((program for ops, program in self.programs if ops is graph.ops), None)
+    def program(self, graph: Graph) -> tuple[Program, tuple[Value, ...]]:
+        """A step's fused program, its kernels in the order in which they are computed, and its values as the step has
+        them: the program's are as narrow as what reads them allows.
+        """
+        found = next((found for ops, *found in self.programs if ops is graph.ops), None)
         if found is None:
-            fused = schedule(fuse(graph, is_mask=_is_none))
-            found = with_passing_apart(with_turns_apart(fused, self.free), self.passing)
-            self.programs.append((graph.ops, found))
-        return found
+            fused = self._narrowed(schedule(fuse(graph, is_mask=_is_none)))
+            apart = with_passing_apart(with_turns_apart(fused, self.free), self.passing)
+            found = [apart, simplify(graph).values]
+            self.programs.append((graph.ops, apart, found[1]))
+        program, values = found
+        return program, values
 
     def blueprint(self, graph: Graph, kernel: Kernel) -> tuple[Blueprint, tuple[int, ...]]:
         """A kernel's blueprint, and the numbers that its values have in the whole; alike kernels share one."""
@@ -58,6 +64,12 @@ class Known:
             self.places[id(kernel)] = (kernel, found, numbers)
         _, blueprint, numbers = self.places[id(kernel)]
         return blueprint, numbers
+
+    def _narrowed(self, program: Program) -> Program:
+        """The program with values as narrow as they are where masks are left as bits."""
+        graph = narrow(program.graph, read_uses(program.graph), self._masks(program.graph))
+        kernels = (replace(each, bodies=tuple(map(self._narrowed, each.bodies))) for each in program.kernels)
+        return replace(program, graph=graph, kernels=tuple(kernels))
 
     def is_passing(self, kernel: Kernel) -> bool:
         """Whether those that read what a kernel makes compute it in passing."""

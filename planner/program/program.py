@@ -147,9 +147,10 @@ def build(
     numbers = dict(zip(graph.names, graph.arguments, strict=False))
     results = dict(zip(graph.result_names, graph.results, strict=False))
     known = Known() if known is None else known
-    program = known.program(graph)
+    program, values = known.program(graph)
     wiring = wire(
         program,
+        values,
         Strategies(pricing=pricing, known=known),
         Reshards(mesh=sizes, tariff=prices, speed=pricing.speed),
         pins=pins or {},

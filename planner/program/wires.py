@@ -159,11 +159,13 @@ class Wiring:
 class Level:
     """The step's program, or the body of a loop in it, run ``times`` times a step.
 
-    ``kernels`` has the node of each plain kernel; ``inner`` the levels of the bodies of each loop.
+    ``kernels`` has the node of each plain kernel; ``inner`` the levels of the bodies of each loop. ``values`` are as
+    the step has them: the program's are as narrow as what reads them allows.
     """
 
     number: int
     program: Program
+    values: tuple[Value, ...]
     times: int
     kernels: dict[int, int] = field(default_factory=dict)
     inner: dict[int, list[int]] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..graph import Graph, Op, Sharding
+from ..graph import Graph, Op, Sharding, Value
 from ..kernels import Kernel, Program
 from ..partition.layout import whole
 from ..partition.passes.narrow import told_apart
@@ -24,21 +24,22 @@ REGION = "manual_computation"
 
 def wire(
     program: Program,
+    values: tuple[Value, ...],
     strategies: Strategies,
     reshards: Reshards,
     *,
     pins: Mapping[str, Sharding],
     returned: Mapping[int, int],
 ) -> Wiring:
-    """The wiring of a step's program. ``pins`` fixes values by path; ``returned`` has the argument (a value) in whose
-    layout a result (a value) has to come back, unless that is pinned itself.
+    """The wiring of a step's program. ``values`` are as the step has them, ``pins`` fixes some by path; ``returned``
+    has the argument (a value) in whose layout a result (a value) has to come back, unless that is pinned itself.
     """
     wiring = Wiring(reshards=reshards, strategies=strategies, pins=pins)
-    _level(wiring, program, 1)
+    _level(wiring, program, values, 1)
     top = wiring.levels[0]
     arguments, results = (
-        {value: pins[name] for name, value in zip(names, values, strict=False) if name in pins}
-        for names, values in ((top.graph.names, top.graph.arguments), (top.graph.result_names, top.graph.results))
+        {value: pins[name] for name, value in zip(names, several, strict=False) if name in pins}
+        for names, several in ((top.graph.names, top.graph.arguments), (top.graph.result_names, top.graph.results))
     )
     returned = {result: argument for result, argument in returned.items() if result not in results}
     for result, argument in returned.items():
@@ -78,16 +79,21 @@ def _without_others(wiring: Wiring, level: Level, kernel: Kernel, layouts: Mappi
     return costs
 
 
-def _level(wiring: Wiring, program: Program, times: int, strategies: Strategies | None = None) -> int:
+def _level(
+    wiring: Wiring, program: Program, values: tuple[Value, ...], times: int, strategies: Strategies | None = None
+) -> int:
     """Adds a level with the nodes of its kernels, and those of the loops in it."""
     strategies = strategies or wiring.strategies
-    level = Level(number=len(wiring.levels), program=program, times=times)
+    level = Level(number=len(wiring.levels), program=program, values=values, times=times)
     wiring.levels.append(level)
     for position, kernel in enumerate(program.kernels):
         if kernel.bodies:
             op = program.graph.ops[kernel.ops[-1]]
             inside = strategies.of_one_device if op.kind == REGION else strategies
-            level.inner[position] = [_level(wiring, body, times * op.trips, inside) for body in kernel.bodies]
+            level.inner[position] = [
+                _level(wiring, body, wide.values, times * op.trips, inside)
+                for body, wide in zip(kernel.bodies, op.bodies, strict=True)
+            ]
             continue
         options = strategies.of(program.graph, kernel)
         layouts = options.layouts
@@ -180,7 +186,7 @@ def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, na
     source, known = level.source[value], level.graph.values[value]
     known = replace(known, dtype="bf16") if narrow else known
     rounded = narrow and value in level.graph.arguments  # what is made by a kernel is rounded in it
-    if len(ports) > 1 and len(set(source.layouts)) > 1:
+    if len(ports) > 1 and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
         shared = _value_node(wiring, level, value)
         wiring.shared[shared.node] = ports[0].node
         wiring.edge(source, shared, known, level.times, in_order=in_order, rounded=rounded)
