@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from ..graph import Graph, Op
+from .narrow import WIDE, is_default_precision
 from .nature import BROADCAST, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS, is_constant, takes, widens
 from .uses import Uses
 
@@ -13,6 +14,7 @@ PACKED_RANK = 3
 PACKED_DIM = range(2, 33)
 PACKED_ELEMENTS = 2**20
 MANY_READERS = 3
+MANY_PRODUCTS = 2
 IsMask = Callable[[Graph, Uses, Op], bool]
 
 
@@ -86,17 +88,24 @@ def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
         size = graph.values[result].num_elements
         here = frozenset[int]().union(*(sources.get(v, _source(graph, uses, v)) for v in op.operands))
         here = frozenset(v for v in here if 2 * graph.values[v].num_elements >= size)
-        if len(here) > 1 and op.kind in ELEMENTWISE and not widens(graph, op) and _is_read_often(graph, uses, result):
+        directly = sources.keys().isdisjoint(op.operands)
+        if len(here) > 1 and op.kind in ELEMENTWISE and _is_read_often(graph, uses, op, directly):
             found.add(number)
         else:
             sources[result] = here
     return found
 
 
-def _is_read_often(graph: Graph, uses: Uses, value: int) -> bool:
-    readers = uses.next_ops(value)
-    wider = [graph.ops[number].results[0] for number in readers if widens(graph, graph.ops[number])]
-    return len(readers) - len(wider) + sum(len(uses.next_ops(each)) for each in wider) >= MANY_READERS
+def _is_read_often(graph: Graph, uses: Uses, op: Op, directly: bool) -> bool:
+    """By three or more, each that reads it wider; by two products, which read half the bytes, if it does no more."""
+    if widens(graph, op):
+        return False
+    (value,) = op.results
+    readers = [graph.ops[number] for number in uses.next_ops(value)]
+    narrow = graph.values[value].dtype == WIDE and all(r.kind in PRODUCTS and is_default_precision(r) for r in readers)
+    if narrow and directly:
+        return len(readers) >= MANY_PRODUCTS
+    return sum(len(uses.next_ops(r.results[0])) if widens(graph, r) else 1 for r in readers) >= MANY_READERS
 
 
 def _source(graph: Graph, uses: Uses, value: int) -> frozenset[int]:
