@@ -2,9 +2,9 @@
 
 ``ops/<function>/[grad/|remat/]<name>.<site>[/<turn>]``: the function of the model in which it is written, the primitive
 or the jitted function that makes it, which place in that function it is, in program order, and which repetition of that
-place (unrolled layers) where there are several. Of several results each has its number: ``ops/loss/scan.0.1``. An
-operand of a product, gather or scatter, as that alone reads it, has its place: ``ops/loss/dot_general.0.in1``.
-Nothing in a path depends on devices, nor on how long a loop runs.
+place (unrolled layers) where there are several. Of several results each has its number: ``ops/loss/scan.0.1``. What an
+equation reads, as it alone reads it, has its place: ``ops/loss/dot_general.0.in1``. Nothing in a path depends on
+devices, nor on how long a loop runs.
 """
 
 from __future__ import annotations
@@ -34,9 +34,6 @@ ENTERED = {*CALLS, *LOOPS}
 """The equations whose jaxprs compute values of the step; those of others, as of a kernel or a sum, do not."""
 
 LEFT_OUT = ("cond_jaxpr", "fwd_jaxpr_thunk", "jvp_jaxpr_fun")
-READERS = ("dot_general", "conv_general_dilated", "gather", "scatter", "scatter-add")
-"""The equations whose operands have paths of their own."""
-
 SAME = {mark_p.name, barrier_p.name, "name", "sharding_constraint"}
 """The equations whose result is their operand."""
 
@@ -193,7 +190,7 @@ class _Walk:
         for i in named:
             own = f"{stem}.{i}" if len(equation.outvars) > 1 else stem
             yield _Found(equation=equation, position=i, stem=own, turn=turn, is_shared=is_shared)
-        read: list[Any] = equation.invars if equation.primitive.name in READERS else []
+        read: list[Any] = [] if equation.primitive.name in ENTERED else equation.invars
         for i, variable in enumerate(read):
             if not isinstance(variable, Literal) and variable.aval.shape:
                 own = f"{stem}.in{i}"

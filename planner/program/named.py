@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from ..graph import Sharding
+from ..graph import Op, Sharding
 from .decode import ended, laid_out
 from .wires import Wiring
 
@@ -38,9 +38,14 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
             for place, operand in enumerate(op.operands):
                 if (number, operand) in solved.wanted:
                     product = op.origin.exchanged
-                    path = operand_path(own, place) if product is None else operand_path(product, 1 - place)
+                    path = operand_path(own, _place(op, place)) if product is None else operand_path(product, 1 - place)
                     found[path] = solved.wanted[number, operand]
     return found
+
+
+def _place(op: Op, place: int) -> int:
+    """Where a step says an operand: it selects by a number, so what an operation takes if true comes last."""
+    return 3 - place if op.kind == "select" and place else place
 
 
 def _named(names: Sequence[str], values: Sequence[int]) -> Iterator[tuple[str, int]]:
