@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from meshwright.backends.jax.models.moe import MoeSettings, moe_layer
+from meshwright.backends.jax.models.moe import Capacity, MoeSettings, moe_layer
 from meshwright.backends.jax.models.moe.dispatch.einsum import combine_weights
 from meshwright.backends.jax.models.moe.gates.top_k import TopKGate
 
@@ -27,7 +27,7 @@ def tokens(seed: int = 1) -> jax.Array:
 
 def run(params: dict[str, jax.Array], x: jax.Array, *, groups: int = 2, capacity: int = 4, valid=None, key=None):
     valid = jnp.ones(x.shape[:2], bool) if valid is None else valid
-    return moe_layer(params, x, valid, MoeSettings(experts=E, groups=groups, capacity=capacity), key=key)
+    return moe_layer(params, x, valid, MoeSettings(experts=E, groups=groups, capacity=Capacity(slots=capacity)), key=key)
 
 
 def test_equals_a_loop_over_tokens_and_experts() -> None:

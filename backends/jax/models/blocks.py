@@ -14,8 +14,9 @@ import jax
 
 from ..annotate import remat, tag
 from .config import TransformerConfig
+from .dropout import dropout
 from .gradients import resolve
-from .layers import attention, dropout, feed_forward, layer_norm, segment_mask
+from .layers import attention, feed_forward, layer_norm, segment_mask
 from .moe import MoeReport, moe_layer, silent_report
 from .parameters import Params, sublayers
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from ....dsl.errors import Problem, problem, raise_errors
+from .moe.capacity import Capacity
 from .moe.gates.top_k import TopKGate
 from .moe.routing import Rules
 from .moe.settings import MoeSettings
@@ -104,7 +105,10 @@ class TransformerConfig:
         """The MoE layers' settings; meaningless without experts."""
         rules = Rules(choices=2, threshold=0.5 if self.random_routing else None)
         return MoeSettings(
-            experts=self.experts, groups=self.group_count, capacity=self.slots, gate=TopKGate(rules=rules)
+            experts=self.experts,
+            groups=self.group_count,
+            capacity=Capacity(slots=self.slots),
+            gate=TopKGate(rules=rules),
         )
 
     @property

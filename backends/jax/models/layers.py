@@ -1,4 +1,4 @@
-"""The Transformer's layers: normalisation, attention, feed-forward, embeddings, dropout.
+"""The Transformer's layers: normalisation, attention, feed-forward, embeddings.
 
 Dims: B rows of T tokens (U where a row stands as keys), model dim M, N heads of D, hidden dim H, vocabulary V.
 Weights are float32; activations have the dtype of what comes in; softmax and norm statistics are float32.
@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ..annotate import tag
+from .dropout import dropout
 from .parameters import Params
 
 _MASKED = -1e9  # not -inf: a padding query has no key at all and must stay finite
@@ -22,14 +23,6 @@ def layer_norm(params: Params, x: jax.Array) -> jax.Array:
     variance = jnp.square(centred).mean(axis=-1, keepdims=True)
     normed: jax.Array = centred * jax.lax.rsqrt(variance + 1e-6) * params["scale"] + params["bias"]
     return normed.astype(x.dtype)
-
-
-def dropout(x: jax.Array, rate: float, key: jax.Array | None) -> jax.Array:
-    """Zeroes a share ``rate`` of ``x`` and scales up the rest; the identity without a key."""
-    if key is None or rate == 0:
-        return x
-    kept = jax.random.bernoulli(key, 1 - rate, x.shape)
-    return jnp.where(kept, x / (1 - rate), 0).astype(x.dtype)
 
 
 def attention(

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from ..annotate import tag
 from .blocks import Surroundings, run_stack, split_key
 from .config import BOS, TransformerConfig
+from .dropout import dropout
 from .gradients import resolve
-from .layers import cross_entropy, dropout, embed, layer_norm, project_to_vocabulary
+from .layers import cross_entropy, embed, layer_norm, project_to_vocabulary
 from .moe import MoeReport
 from .parameters import Params
 

@@ -10,8 +10,9 @@ from typing import Any
 import jax
 
 from ...annotate import tag
+from .capacity import at_capacity
 from .report import MoeReport, report_of
-from .routing import Params
+from .routing import Params, Routing
 from .settings import MoeSettings
 
 
@@ -26,12 +27,22 @@ def moe_layer(
     B, T, M = x.shape
     inputs = tag(x.reshape(settings.groups, -1, M), "moe/inputs")
     grouped = valid.reshape(settings.groups, -1)
-    routing = settings.gate(params, inputs, grouped, capacity=settings.capacity, key=key)
-    prepared = settings.dispatch.prepare(routing, experts=settings.experts, capacity=settings.capacity)
+    routing = settings.gate(params, inputs, grouped, capacity=settings.capacity.slots, key=key)
+    combined = at_capacity(
+        settings.capacity, routing, lambda slots: _through_experts(params, inputs, routing, settings, slots, key)
+    )
+    return tag(combined, "moe/combined").reshape(B, T, M), report_of(routing)
 
-    def work(arrived: Any) -> Any:
-        return settings.work(params, tag(arrived, "moe/dispatched"), key=key)
 
-    returned = settings.exchange(work, settings.dispatch.send(prepared, inputs))
-    combined = tag(settings.dispatch.combine(prepared, returned), "moe/combined")
-    return combined.reshape(B, T, M), report_of(routing)
+def _through_experts(
+    params: Params, inputs: jax.Array, routing: Routing, settings: MoeSettings, slots: int, key: jax.Array | None
+) -> jax.Array:
+    """[G, S, M]: dispatch, exchange, experts, and the way back, with buffers of ``slots`` slots."""
+    prepared = settings.dispatch.prepare(routing, experts=settings.experts, capacity=slots)
+    sent = settings.dispatch.send(prepared, inputs, experts=settings.experts, capacity=slots)
+
+    def work(weights: Params, arrived: Any) -> Any:
+        return settings.work(weights, tag(arrived, "moe/dispatched"), key=key)
+
+    returned = settings.exchange(work, settings.work.weights(params), sent)
+    return settings.dispatch.combine(prepared, returned)

@@ -16,7 +16,7 @@ class MoeReport(NamedTuple):
     losses: dict[str, jax.Array]
     """The auxiliary losses by name, each the mean over groups, not yet weighed."""
     dropped: jax.Array
-    """Share of token choices that no expert took, for want of a slot or by random routing."""
+    """Share of choices that came to nothing, for want of a slot or by random routing."""
     overflowed: jax.Array
     """Share of tokens that no expert took: they pass by the residual connection."""
     load: jax.Array
@@ -27,10 +27,9 @@ def report_of(routing: Routing) -> MoeReport:
     """The report of a layer that routed so."""
     statistics = routing.statistics
     load = statistics.load.sum(axis=0).astype(jnp.float32)
-    choices = routing.expert.shape[-1]
     return MoeReport(
         losses={name: loss.mean() for name, loss in routing.losses.items()},
-        dropped=_share(statistics.dropped.sum(axis=-1), choices * statistics.tokens),
+        dropped=_share(statistics.dropped, statistics.choices),
         overflowed=_share(statistics.overflowed, statistics.tokens),
         load=load.max() / jnp.maximum(load.mean(), 1 / load.shape[0]),
     )

@@ -22,6 +22,8 @@ class Statistics(NamedTuple):
 
     tokens: jax.Array
     """[G]: tokens that are not padding."""
+    choices: jax.Array
+    """[G]: choices made, K for each of those tokens, or what experts chose."""
     dropped: jax.Array
     """[G, K]: first, second ... choices that found their expert full, or that random routing dropped."""
     overflowed: jax.Array
@@ -65,6 +67,8 @@ class Rules:
     threshold: float | None = None
     """Random routing: a choice after the first is kept where its gate over this exceeds a uniform number; 0.5 is
     GShard's 2·g2 > u (Algorithm 1, line 17), 0.2 Mesh TensorFlow's."""
+    lost_slots: int = 0
+    """Slots of every buffer that stay empty: 1 in Switch's pseudo-code (appendix F), whose sum is inclusive."""
     dropped_uses_slot: bool = True
     """Whether a choice that random routing drops still takes its slot (line 22); Lingvo's takes none."""
 
@@ -108,7 +112,7 @@ def assign(
         random = {"threshold": rules.threshold, "uses_slot": rules.dropped_uses_slot}
         choices = [choices[0], *(_route_randomly(choice, uniform, **random) for choice in choices[1:])]
     slots, first, load = count_slots([choice.mask for choice in choices], rules.order, raw[0])
-    taken = [choice.wanted & (slot < capacity) for choice, slot in zip(choices, slots, strict=True)]
+    taken = [choice.wanted & (slot < capacity - rules.lost_slots) for choice, slot in zip(choices, slots, strict=True)]
     weights = [choice.gate for choice in choices]
     if rules.normalise == "after":
         weights = _normalised([jnp.where(t, w, 0.0) for t, w in zip(taken, weights, strict=True)])
@@ -121,6 +125,7 @@ def assign(
         losses={},
         statistics=Statistics(
             tokens=count,
+            choices=len(choices) * count,
             dropped=jnp.stack([count - _count(t) for t in taken], axis=-1),
             overflowed=_count(valid & ~_any(taken)),
             first=first,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from .capacity import Capacity
 from .dispatch import Dispatch
 from .dispatch.einsum import EinsumDispatch
 from .exchange import Exchange
@@ -21,8 +22,7 @@ class MoeSettings:
     """E."""
     groups: int
     """G, groups that tokens are dispatched in."""
-    capacity: int
-    """C, slots of an expert for a group."""
+    capacity: Capacity
     gate: Gate = field(default_factory=TopKGate)
     dispatch: Dispatch = field(default_factory=EinsumDispatch)
     exchange: Exchange = field(default_factory=AnnotatedExchange)

@@ -16,7 +16,7 @@ class Dispatch(Protocol):
         """What both ways need to know of a routing: a pytree of arrays."""
         ...
 
-    def send(self, prepared: Any, inputs: jax.Array) -> Any:
+    def send(self, prepared: Any, inputs: jax.Array, *, experts: int, capacity: int) -> Any:
         """Each token of ``inputs`` [G, S, M] to where its choices' experts find it, laid out as the tokens are."""
         ...
 

@@ -33,7 +33,7 @@ class EinsumDispatch:
         weights = combine_weights(routing, experts, capacity)
         return Masks(tag(weights, "moe/combine_weights"), tag(weights > 0, "moe/dispatch_mask"))
 
-    def send(self, prepared: Masks, inputs: jax.Array) -> jax.Array:
+    def send(self, prepared: Masks, inputs: jax.Array, *, experts: int, capacity: int) -> jax.Array:
         """GSEC, GSM -> EGCM: each token into the slots that it was given."""
         return dispatch(prepared.mask, inputs)
 

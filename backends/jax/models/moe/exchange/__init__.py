@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-Work = Callable[[Any], Any]
-"""The experts' work on what was sent, with the same structure in and out."""
+from ..routing import Params
+
+Work = Callable[[Params, Any], Any]
+"""The experts' work, ``work(params, sent)``, with the same structure in and out."""
 
 
 class Exchange(Protocol):
-    """A way to the experts and back: ``exchange(work, sent)`` gives what ``work`` says of ``sent``, where it came from.
+    """A way to the experts and back: ``exchange(work, params, sent)`` gives what ``work`` says of ``sent``, where that was.
 
-    ``sent`` is what a dispatch sends: [E, G, C, M], or ``Sorted``. The exchange runs the work, so that it may cut it
-    into chunks and let those that compute overlap with those that move.
+    ``sent`` is what a dispatch sends: [E, G, C, M], or ``Sorted``; ``params`` are the experts' weights, leading dim E.
+    The exchange runs the work, so that it may cut it into chunks and let those that compute overlap with those that
+    move.
     """
 
-    def __call__(self, work: Work, sent: Any) -> Any:
+    def __call__(self, work: Work, params: Params, sent: Any) -> Any:
         """What the experts say, laid out as ``sent``."""
         ...

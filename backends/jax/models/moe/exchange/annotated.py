@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from ....annotate import propagation_barrier
+from ..routing import Params
 from . import Work
 
 
@@ -19,7 +20,7 @@ class AnnotatedExchange:
     (GShard section 3.3.2, "resharding").
     """
 
-    def __call__(self, work: Work, sent: Any) -> Any:
-        """``work(sent)``, between barriers."""
+    def __call__(self, work: Work, params: Params, sent: Any) -> Any:
+        """``work(params, sent)``, between barriers."""
         arrived = jax.tree.map(lambda x: propagation_barrier(x, allowed="forward"), sent)
-        return jax.tree.map(lambda x: propagation_barrier(x, allowed="backward"), work(arrived))
+        return jax.tree.map(lambda x: propagation_barrier(x, allowed="backward"), work(params, arrived))

@@ -1,0 +1,108 @@
+"""Grouped products: rows sorted by expert, each expert's rows times its own matrix.
+
+Dims: N rows, E experts with some rows each, one after another, M and H the matrices'.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+Kernel = Literal["auto", "ragged_dot", "megablox", "blocks"]
+BLOCK = 128
+"""Rows that are multiplied at once where a loop goes over blocks of rows."""
+
+
+def grouped_product(rows: jax.Array, weights: jax.Array, sizes: jax.Array, kernel: Kernel) -> jax.Array:
+    """[N, H] from ``rows`` [N, M], ``weights`` [E, M, H] and ``sizes`` [E] int32, the rows of each expert in turn.
+
+    What stands behind the last expert's rows is undefined. ``kernel`` is what computes it: ``ragged_dot`` is JAX's
+    operation, an instruction on TPU, on CPU a masked product with every matrix, E times the operations; ``megablox``
+    is the Pallas kernel that ships with JAX (TPU v4 and later; N a multiple of 128); ``blocks`` is a loop over blocks
+    of rows, which computes what it must and up to 127 rows an expert more. ``auto`` is ``blocks`` on CPU and
+    ``ragged_dot`` elsewhere.
+    """
+    if kernel == "auto":
+        return jax.lax.platform_dependent(rows, weights, sizes, cpu=block_product, default=ragged_product)
+    return _KERNELS[kernel](rows, weights, sizes)
+
+
+def ragged_product(rows: jax.Array, weights: jax.Array, sizes: jax.Array) -> jax.Array:
+    """By ``jax.lax.ragged_dot``."""
+    return jax.lax.ragged_dot(rows, weights, sizes, preferred_element_type=rows.dtype)
+
+
+def megablox_product(rows: jax.Array, weights: jax.Array, sizes: jax.Array) -> jax.Array:
+    """By Pallas' ``gmm``."""
+    from jax.experimental.pallas.ops.tpu.megablox import gmm
+
+    tiles = (BLOCK, min(BLOCK, weights.shape[1]), min(BLOCK, weights.shape[2]))
+    product: jax.Array = gmm(rows, weights, sizes, rows.dtype, tiles)
+    return product
+
+
+@jax.custom_vjp
+def block_product(rows: jax.Array, weights: jax.Array, sizes: jax.Array) -> jax.Array:
+    """By a loop over experts and blocks of their rows.
+
+    The last block of an expert runs over into the next one's rows, whose own blocks, which come later, write over it.
+    """
+    starts = jnp.cumsum(sizes) - sizes
+    padded = jnp.pad(rows, ((0, BLOCK), (0, 0)))
+
+    def of_expert(e: jax.Array, out: jax.Array) -> jax.Array:
+        weight = weights[e]
+
+        def of_block(j: jax.Array, out: jax.Array) -> jax.Array:
+            at = starts[e] + j * BLOCK
+            product = jax.lax.dynamic_slice_in_dim(padded, at, BLOCK) @ weight
+            return jax.lax.dynamic_update_slice_in_dim(out, product, at, axis=0)
+
+        return jax.lax.fori_loop(0, _blocks(sizes[e]), of_block, out)
+
+    out = jnp.zeros((len(padded), weights.shape[-1]), rows.dtype)
+    return jax.lax.fori_loop(0, len(weights), of_expert, out)[: len(rows)]
+
+
+def _block_forward(
+    rows: jax.Array, weights: jax.Array, sizes: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
+    return block_product(rows, weights, sizes), (rows, weights, sizes)
+
+
+def _block_backward(
+    saved: tuple[jax.Array, jax.Array, jax.Array], gradient: jax.Array
+) -> tuple[jax.Array, jax.Array, None]:
+    rows, weights, sizes = saved
+    return block_product(gradient, weights.mT, sizes), _outer_products(rows, gradient, sizes), None
+
+
+block_product.defvjp(_block_forward, _block_backward)
+
+
+def _outer_products(rows: jax.Array, gradient: jax.Array, sizes: jax.Array) -> jax.Array:
+    """[E, M, H]: for each expert the sum over its rows of ``rows`` [N, M] times ``gradient`` [N, H]."""
+    starts = jnp.cumsum(sizes) - sizes
+    left, right = (jnp.pad(x, ((0, BLOCK), (0, 0))) for x in (rows, gradient))
+
+    def of_expert(e: jax.Array, sums: jax.Array) -> jax.Array:
+        def of_block(j: jax.Array, total: jax.Array) -> jax.Array:
+            own = (j * BLOCK + jnp.arange(BLOCK) < sizes[e])[:, None]
+            x, y = (jax.lax.dynamic_slice_in_dim(z, starts[e] + j * BLOCK, BLOCK) for z in (left, right))
+            return total + jnp.matmul(jnp.where(own, x, 0).T, y, preferred_element_type=jnp.float32)
+
+        total = jnp.zeros(sums.shape[1:], jnp.float32)
+        total = jax.lax.fori_loop(0, _blocks(sizes[e]), of_block, total)
+        return sums.at[e].set(total.astype(sums.dtype))
+
+    sums = jnp.zeros((len(sizes), rows.shape[1], gradient.shape[1]), rows.dtype)
+    return jax.lax.fori_loop(0, len(sizes), of_expert, sums)
+
+
+def _blocks(size: jax.Array) -> jax.Array:
+    return (size + BLOCK - 1) // BLOCK
+
+
+_KERNELS = {"ragged_dot": ragged_product, "megablox": megablox_product, "blocks": block_product}
