@@ -11,7 +11,9 @@ from .nature import BROADCAST, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS, is_cons
 from .uses import Uses
 
 PACKED_RANK = 3
-PACKED_DIM = range(2, 33)
+PACKED_BITS = 32
+PACKED_BATCH = 2
+PACKED_DIM = range(2, PACKED_BITS + 1)
 PACKED_ELEMENTS = 2**20
 MANY_READERS = 3
 MANY_PRODUCTS = 2
@@ -40,9 +42,14 @@ def is_packed_mask(graph: Graph, uses: Uses, op: Op) -> bool:
 
 
 def is_packed(shape: Sequence[int]) -> bool:
-    """Whether the compiler keeps a comparison of this shape as bits."""
-    sizes = [size for size in shape if size > 1]
-    return len(sizes) == PACKED_RANK and sizes[0] in PACKED_DIM and math.prod(sizes) >= PACKED_ELEMENTS
+    """Whether the compiler keeps a comparison of this shape as bits: 32 a word along the third dim from the end.
+
+    Of batches of matrices it does so where there are one or two, in all programs seen, of more only in some.
+    """
+    *more, packed, _, _ = [1] * PACKED_RANK + [size for size in shape if size > 1]
+    batch = math.prod(more)
+    fits = packed in PACKED_DIM and (batch == 1 or (packed == PACKED_BITS and batch <= PACKED_BATCH))
+    return fits and math.prod(shape) >= PACKED_ELEMENTS
 
 
 def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
@@ -62,7 +69,14 @@ def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
         return True
     if not all(takes(graph, graph.ops[reader], position, op) for reader, position in _readers(graph, uses, op)):
         return True
-    return _is_shared_shift(graph, uses, op)
+    return _is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op)
+
+
+def _is_shared_part(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether it is a device's part of what another kernel makes, and products read it more than once."""
+    if op.kind != "dynamic_slice" or op.operands[0] not in uses.makers:
+        return False
+    return sum(graph.ops[reader].kind in PRODUCTS for reader in uses.next_ops(op.results[0])) > 1
 
 
 def _readers(graph: Graph, uses: Uses, op: Op) -> Iterator[tuple[int, int]]:
