@@ -6,14 +6,42 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .commands import calibrate, check, convert, diff, estimate, explain, fmt, run, schema, search, solve, verify
+from .commands import (
+    calibrate,
+    check,
+    convert,
+    diff,
+    estimate,
+    explain,
+    fmt,
+    run,
+    schema,
+    search,
+    solve,
+    translate,
+    verify,
+)
 from .commands.command import BAD, INTERRUPTED, YES
 from .commands.streams import close, open_streams, write_json, write_problems
 from .dsl.errors import PlanError, Problem
 
 COMMANDS = tuple(
     module.COMMAND
-    for module in (search, check, estimate, explain, verify, run, diff, calibrate, convert, fmt, schema, solve)
+    for module in (
+        search,
+        check,
+        estimate,
+        explain,
+        verify,
+        run,
+        translate,
+        diff,
+        calibrate,
+        convert,
+        fmt,
+        schema,
+        solve,
+    )
 )
 EPILOG = """\
 PLAN is a file, or - for the standard input.

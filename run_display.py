@@ -13,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from .score_display import example_table, score_table
+
 SPARKS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 32
 PLAIN_LINES = 20
@@ -25,7 +27,7 @@ class RunDisplay:
     def __init__(self, console: Console | None = None):
         self.console = console or Console(stderr=True, highlight=False)
         self._losses: list[float] = []
-        self._steps = 0
+        self._steps = self._before = 0
         self._file = "PLAN"
         self._bar = Progress(
             TextColumn("step"),
@@ -48,15 +50,17 @@ class RunDisplay:
     def __call__(self, record: Mapping[str, Any]) -> None:
         """Shows one record."""
         shown = {"run": self._begin, "step": self._step, "held-out": self._held_out, "summary": self._end}
+        shown |= {"kept": self._kept, "scores": self._scores}
         shown[record["kind"]](record)
 
     def _begin(self, record: Mapping[str, Any]) -> None:
         devices = record["devices"]
         mesh = " ".join(f"{axis}={size}" for axis, size in record["mesh"].items())
-        self._steps, self._file = record["steps"], record["file"] or self._file
+        self._before = record.get("steps_before", 0)
+        self._steps, self._file = record["steps"] + self._before, record["file"] or self._file
         where = f"{devices['count']} {devices['kind']} devices, mesh {mesh}, seed {record['seed']}"
         self.console.print(f"{record['plan'] or record['model']} on {where}", markup=False)
-        self._task = self._bar.add_task("step", total=self._steps)
+        self._task = self._bar.add_task("step", total=self._steps, completed=self._before)
         if self.console.is_terminal:
             self._live.start()
             self._live.update(Text(WAITING))
@@ -69,9 +73,19 @@ class RunDisplay:
         if self.console.is_terminal:
             figures = Text("  ".join(_figures(record)))
             self._live.update(Group(self._bar, figures, Text(sparkline(self._losses))))
-        elif record["step"] in (1, self._steps) or record["step"] % max(1, self._steps // PLAIN_LINES) == 0:
+        elif record["step"] in (self._before + 1, self._steps) or self._is_due(record["step"]):
             line = f"step {record['step']}/{self._steps}  {'  '.join(_figures(record))}"
             self.console.print(line, markup=False, soft_wrap=True)
+
+    def _is_due(self, step: int) -> bool:
+        return step % max(1, (self._steps - self._before) // PLAIN_LINES) == 0
+
+    def _kept(self, record: Mapping[str, Any]) -> None:
+        self.console.print(f"state kept in {record['folder']} after step {record['step']}", markup=False)
+
+    def _scores(self, record: Mapping[str, Any]) -> None:
+        self.console.print(score_table(record))
+        self.console.print(example_table(record))
 
     def _held_out(self, record: Mapping[str, Any]) -> None:
         when = f"after step {record['step']}" if record["step"] else "before the first step"
@@ -147,6 +161,10 @@ def _plain(value: Any) -> str:
 def _suggestions(summary: Mapping[str, Any], file: str) -> Iterator[str]:
     if summary["status"] == "diverged":
         yield f"  the loss is {summary['last_loss']} at step {summary['steps']}: lower the learning rate under 'with:'"
+    if summary.get("kept_in"):
+        kept = summary["kept_in"]
+        yield f"  translate with what it has learnt:           meshwright translate {file} --from {kept} --text TEXT"
+        yield f"  go on training:                              meshwright run {file} --resume {kept} --save {kept}"
     if summary["metrics_file"]:
         yield f"  every step's figures are in {summary['metrics_file']}, a line of JSON each"
     else:

@@ -215,10 +215,11 @@ def translating(config: TransformerConfig, search: BeamSearch) -> Callable[..., 
     return jax.jit(functools.partial(translate_rows, config, search, num_pieces=PIECES))
 
 
-@pytest.mark.parametrize(("beams", "max_tokens", "penalty"), [(1, 8, 0.6), (4, 5, 0.0)])
-def test_the_models_translations_are_a_textbook_searchs(beams: int, max_tokens: int, penalty: float) -> None:
-    config = config_of()
-    search = BeamSearch(beams=beams, max_tokens=max_tokens, length_penalty=penalty, only_best=False)
+SEARCH = BeamSearch(beams=3, max_tokens=7, only_best=False)
+
+
+def test_the_models_translations_are_a_textbook_searchs() -> None:
+    config, search = config_of(), SEARCH
     lengths = set()
     for seed in (0, 1):
         source = sources(seed)
@@ -228,8 +229,6 @@ def test_the_models_translations_are_a_textbook_searchs(beams: int, max_tokens: 
             assert [tokens for tokens, _ in told] == [tokens for tokens, _ in expected]
             np.testing.assert_allclose([s for _, s in told], [s for _, s in expected], rtol=2e-5)
             lengths |= {len(tokens) for tokens, _ in told}
-            if beams == 1:
-                assert told[0][0] == greedy(follows(config, source, row), max_tokens)
     assert len(lengths) > 1
 
 
@@ -238,7 +237,7 @@ def test_decoding_step_by_step_is_the_forward_pass() -> None:
     config, K, source = config_of(), 2, sources()
     params, rng = parameters(config), np.random.default_rng(5)
     target = rng.integers(4, 24, (K, B, U)).astype(np.int32)
-    memory = read_source(config, params, source)
+    memory = jax.jit(functools.partial(read_source, config))(params, source)
     cache = empty_cache(config, rows=B, places=U * K)
     step = jax.jit(functools.partial(decode_step, config))
     stepped = []
@@ -254,7 +253,7 @@ def test_decoding_step_by_step_is_the_forward_pass() -> None:
 
 
 def test_a_rows_translation_hangs_on_that_row_alone() -> None:
-    config, search = config_of(), BeamSearch(beams=3, max_tokens=8)
+    config, search = config_of(), SEARCH
     source = sources()
     found = translating(config, search)(parameters(config), source)
     others = {name: jnp.stack([array[0], array[0], array[2] * 0]) for name, array in source.items()}
@@ -270,6 +269,6 @@ def test_no_translation_holds_what_no_text_has() -> None:
     params = parameters(config)
     loud = params["embedding"]["target"].at[jnp.array([0, 1, 3, 22, 23])].multiply(40.0)
     params = {**params, "embedding": {**params["embedding"], "target": loud}}
-    found = translating(config, BeamSearch(beams=3, max_tokens=8))(params, sources())
+    found = translating(config, SEARCH)(params, sources())
     said = {token for row in range(B) for tokens, _ in translations(found, row) for token in tokens}
     assert said <= {EOS, *range(4, PIECES)}

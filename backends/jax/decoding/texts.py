@@ -33,6 +33,10 @@ class Translated:
     tokens: int
     """EOS included."""
 
+    def as_json(self) -> dict[str, Any]:
+        """The translation as plain JSON values."""
+        return {"translation": self.text, "score": self.score, "tokens": self.tokens}
+
 
 class Translator:
     """A workload's translation, compiled under a plan. ``arguments`` names those of the step that it reads."""
@@ -49,31 +53,39 @@ class Translator:
         *state, self._batch_shardings = where_arguments_lie(fast, self._executable)
         self.state_shardings = tuple(state)
         self._translation, self._abstract_batch = translation, args[-1]
+        self._shape: tuple[int, int] = args[-1]["source"].shape
 
-    def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text. Raises ``PlanError`` (MW523) with every text that is longer than a row."""
-        ids = self._translation.source.encode(texts)
-        length = self._abstract_batch["source"].shape[1]
-        long = [f"{at} ({len(tokens)} tokens)" for at, tokens in enumerate(ids, start=1) if len(tokens) > length]
-        if long:
-            raise PlanError([problem("MW523", lines=listing(long), length=length)])
-        return ids
+    def fits(self, text: str) -> bool:
+        """Whether a text is no longer than a row."""
+        return len(self._translation.source.encode([text])[0]) <= self._shape[1]
 
     def __call__(self, state: Sequence[PyTree], texts: Sequence[str]) -> list[Translated]:
-        """The best translation of each text, in their order. ``state`` are the values of ``arguments``.
-
-        Texts of similar length go together; an empty text's translation is empty.
-        """
-        state = jax.device_put(tuple(state), self.state_shardings)
-        ids = self.encode(texts)
-        asked = sorted((at for at, text in enumerate(texts) if text.strip()), key=lambda at: len(ids[at]))
-        told = {at: Translated(text="", score=0.0, tokens=0) for at in range(len(texts))}
-        rows = self._abstract_batch["source"].shape[0]
-        for start in range(0, len(asked), rows):
-            together = asked[start : start + rows]
-            found = self._translate(state, [ids[at] for at in together])
-            told |= dict(zip(together, found, strict=False))
+        """The best translation of each text, in their order; see ``batches``."""
+        told: dict[int, Translated] = {}
+        for found in self.batches(state, texts):
+            told |= found
         return [told[at] for at in range(len(texts))]
+
+    def batches(self, state: Sequence[PyTree], texts: Sequence[str]) -> Iterator[dict[int, Translated]]:
+        """The best translations by place in ``texts``, as many at once as the step's batch has rows.
+
+        ``state`` are the values of ``arguments``. Texts of similar length go together; an empty text's translation is
+        empty. Raises ``PlanError`` (MW523) with every text that is longer than a row.
+        """
+        ids = self._encode(texts)
+        state = jax.device_put(tuple(state), self.state_shardings)
+        asked = sorted((at for at, text in enumerate(texts) if text.strip()), key=lambda at: len(ids[at]))
+        yield {at: Translated(text="", score=0.0, tokens=0) for at in set(range(len(texts))) - set(asked)}
+        for start in range(0, len(asked), self._shape[0]):
+            together = asked[start : start + self._shape[0]]
+            yield dict(zip(together, self._translate(state, [ids[at] for at in together]), strict=False))
+
+    def _encode(self, texts: Sequence[str]) -> list[Ids]:
+        ids = self._translation.source.encode(texts)
+        long = [f"{at} ({len(tokens)})" for at, tokens in enumerate(ids, start=1) if len(tokens) > self._shape[1]]
+        if long:
+            raise PlanError([problem("MW523", lines=listing(long), length=self._shape[1])])
+        return ids
 
     def _translate(self, state: Sequence[PyTree], sources: Sequence[Ids]) -> Iterator[Translated]:
         batch = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self._abstract_batch)

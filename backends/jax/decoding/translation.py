@@ -9,7 +9,7 @@ from typing import Protocol
 import jax
 import jax.numpy as jnp
 
-from ..data.corpus import read_corpus
+from ..data.corpus import Corpus, read_corpus
 from ..data.vocabulary import load_vocabulary
 from ..models.config import EOS, TransformerConfig
 from ..models.parameters import Params
@@ -47,6 +47,8 @@ class Translation:
 
     source: Codec
     target: Codec
+    corpus: Corpus
+    """What it learns from, and the held-out pairs that it is scored on."""
     decode: Callable[[BeamSearch], Callable[..., Found]]
 
 
@@ -65,7 +67,7 @@ def transformer_translation(config: TransformerConfig) -> Translation:
 
         return translate
 
-    return Translation(source=source, target=target, decode=decode)
+    return Translation(source=source, target=target, corpus=corpus, decode=decode)
 
 
 def translate_rows(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -46,19 +46,21 @@ def require_same(part: str, expected: PyTree, given: PyTree) -> None:
 
 def differences(expected: PyTree, given: PyTree) -> list[str]:
     """What differs in path, shape or type, a phrase each; empty where nothing does."""
-    wanted, found = dict(_forms(expected)), dict(_forms(given))
-    told = [f"{path} is {found[path]} instead of {wanted[path]}" for path in wanted if _differ(path, wanted, found)]
-    told += [f"{path} is missing" for path in wanted if path not in found]
-    told += [f"{path} is not expected" for path in found if path not in wanted]
+    told = differing(dict(forms(expected)), dict(forms(given)))
     structures: list[Any] = [jax.tree.structure(tree) for tree in (expected, given)]
     return told if told or structures[0] == structures[1] else ["its containers are of other types"]
 
 
-def _differ(path: str, wanted: dict[str, str], found: dict[str, str]) -> bool:
-    return path in found and found[path] != wanted[path]
+def differing(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """What differs between two tables of forms by path, a phrase each."""
+    both = [path for path in wanted if path in found]
+    told = [f"{path} is {found[path]} instead of {wanted[path]}" for path in both if found[path] != wanted[path]]
+    told += [f"{path} is missing" for path in wanted if path not in found]
+    return [*told, *(f"{path} is not expected" for path in found if path not in wanted)]
 
 
-def _forms(tree: PyTree) -> Iterator[tuple[str, str]]:
+def forms(tree: PyTree) -> Iterator[tuple[str, str]]:
+    """Path and form (``float32[8,16]``) of each array."""
     for path, leaf in zip(leaf_paths("", tree), jax.tree.leaves(tree), strict=True):
         array = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
         yield path.strip("/"), f"{array.dtype}[{','.join(map(str, array.shape))}]"

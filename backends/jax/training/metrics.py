@@ -1,6 +1,7 @@
 """What a run says of itself: records (one JSON object a line in a metrics file) and the summary at its end.
 
-Kinds of records: ``run`` (first: plan, seed, devices, versions), ``held-out``, ``step``, ``summary`` (last).
+Kinds of records: ``run`` (first: plan, seed, devices, versions), ``held-out``, ``step``, ``kept`` (the state, on disk),
+``scores`` (of translations), ``summary`` (last).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class RunSummary:
     plan: str | None
     status: Status
     steps: int
+    steps_before: int = 0
     seed: int
     num_devices: int
     first_loss: float | None = None
@@ -48,6 +50,7 @@ class RunSummary:
     wall_time_s: float
     inputs: Mapping[str, Any] = field(default_factory=dict)
     metrics_file: str | None = None
+    kept_in: str | None = None
 
     @property
     def exit_code(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ....dsl.errors import PlanError, problem, raise_errors
+from ....dsl.errors import PlanError, problem
 from ....dsl.plan import Plan
 from ..apply import Applied
 from ..loading import load_workload, models_code, trace_workload
@@ -22,42 +22,73 @@ from ..workload import PyTree, Workload
 from .evaluation import apply_evaluation
 from .feed import placed_batch, placed_state
 from .interrupt import Interrupt
+from .keeping import Keeping
 from .metrics import SCHEMA_VERSION, Record, RunSummary, Sink, Status, metrics_sink, versions
+from .options import PAIRS_A_LANGUAGE, RunOptions
 from .runnable import compile_step, local_devices, require_runnable
+from .scoring import Scoring
 
 HELD_OUT_BATCHES = 8
 HELD_OUT_SEED = 0
-MOST = 2**32 - 1  # JAX's keys tell no larger seeds apart
 
 
 def run(
     plan: Plan,
     *,
     steps: int = 100,
-    seed: int = 0,
+    seed: int | None = None,
     metrics_path: str | Path | None = None,
     eval_every: int | None = None,
+    save: str | Path | None = None,
+    save_every: int | None = None,
+    resume: str | Path | None = None,
+    score: bool = False,
+    pairs_a_language: int = PAIRS_A_LANGUAGE,
+    against: str | Path | None = None,
     on_record: Sequence[Sink] = (),
 ) -> RunSummary:
     """Trains the plan's model for ``steps`` steps on the devices of its topology, which must be here.
 
     Every record (see ``metrics``) goes to the file ``metrics_path``, a line of JSON each, and to each of
     ``on_record``. The held-out loss is taken before and after, and every ``eval_every`` steps. The first Ctrl-C ends
-    the run after the step in progress. The same seed gives the same losses on the same devices and versions.
+    the run after the step in progress. The same seed (0 where none is given) gives the same losses on the same devices
+    and versions.
 
-    Raises ``PlanError``: MW507 for devices that are not here; MW508 to MW510 and MW513 to MW515 for a workload that
-    cannot be run; MW511 for a metrics file that cannot be written; MW512 for a number out of range; and all that
+    The folder ``save`` keeps the state at the end, also of a run that is interrupted, and every ``save_every`` steps;
+    not after a loss that is not finite. ``resume`` goes on from what a folder keeps, with its seed and the batches
+    after those already taken: as if the run had never ended. With ``score``, held-out pairs, at most
+    ``pairs_a_language`` each, are translated at the end and scored (BLEU, chrF); ``against`` is the metrics file of
+    another run that did so, to compare with.
+
+    Raises ``PlanError``: MW507 for devices that are not here; MW508 to MW510, MW513 to MW515 and MW522 for a workload
+    that cannot be run so; MW511 for a metrics file that cannot be written; MW512 for a number out of range, MW525 for
+    an option of no use; MW516 to MW521 and MW527 for what is kept; MW526 for scores that cannot be read; and all that
     ``apply`` raises.
     """
-    _check_options(steps, seed, eval_every)
+    options = RunOptions(
+        steps=steps,
+        seed=seed,
+        metrics_path=metrics_path,
+        eval_every=eval_every,
+        save=save,
+        save_every=save_every,
+        resume=resume,
+        score=score,
+        pairs_a_language=pairs_a_language,
+        against=against,
+    )
+    options.check()
     devices = local_devices(plan)
     workload = load_workload(plan)
     require_runnable(plan, workload)
     trace_workload(plan, workload)
+    keeping, scoring = Keeping(plan, workload, options), Scoring(plan, workload, options)
     with metrics_sink(metrics_path, *on_record) as record, Interrupt() as interrupt:
-        record(_header(plan, steps, seed, devices))
-        running = _Run(plan, workload, devices, seed, record, interrupt)
+        record(_header(plan, options, keeping, devices))
+        running = _Run(plan, workload, devices, keeping, record, interrupt)
         status = running.train(steps, eval_every)
+        if status == "finished":
+            running.score(scoring)
         summary = running.summary(status, metrics_path)
         record({"kind": "summary", **summary.as_json()})
     return summary
@@ -77,10 +108,17 @@ class _Run:
     """One run in progress: the state on the devices, the batches, and where its records go."""
 
     def __init__(
-        self, plan: Plan, workload: Workload, devices: Sequence[Any], seed: int, record: Sink, interrupt: Interrupt
+        self,
+        plan: Plan,
+        workload: Workload,
+        devices: Sequence[Any],
+        keeping: Keeping,
+        record: Sink,
+        interrupt: Interrupt,
     ):
         self._started_s = time.perf_counter()
-        self._plan, self._workload, self._devices, self._seed = plan, workload, devices, seed
+        self._plan, self._workload, self._devices, self._keeping = plan, workload, devices, keeping
+        self._seed, self._before = keeping.seed, keeping.steps_before
         self._record, self._interrupt = record, interrupt
         self._progress = _Progress()
         self._compiled = compile_step(plan, workload, devices)
@@ -94,32 +132,52 @@ class _Run:
         for prepare in (self._open_batches, self._apply_evaluation, self._place_state):
             if not self._interrupt.asked:
                 prepare()
-        self._measure_held_out(0)
+        last = self._before + steps
+        self._measure_held_out(self._before)
         batch = self._next_batch()
-        for step in range(1, steps + 1):
+        for step in range(self._before + 1, last + 1):
             if self._interrupt.asked:
+                self._keep(step - 1)
                 return "interrupted"
             if batch is None:
-                raise PlanError([problem("MW513", split="train", given=step - 1, wanted=steps)])
+                raise PlanError([problem("MW513", split="train", given=step - 1, wanted=last)])
             batch = self._take_step(step, batch)
             if not math.isfinite(self._progress.losses[-1]):
                 return "diverged"
-            if step == steps or (eval_every and step % eval_every == 0):
+            if step == last or self._keeping.is_due(step):
+                self._keep(step)
+            if step == last or (eval_every and step % eval_every == 0):
                 self._measure_held_out(step)
         return "finished"
 
+    def score(self, scoring: Scoring) -> None:
+        """Translates held-out text and scores it, where that is asked for."""
+        for found in scoring.scores(self._devices, self._state, lambda: self._interrupt.asked):
+            self._record({"kind": "scores", "step": self._before + len(self._progress.losses), **found})
+
+    def _keep(self, step: int) -> None:
+        if self._state and self._progress.losses and self._keeping.keep(step, self._state):
+            where = str(self._keeping.folder)
+            self._record({"kind": "kept", "step": step, "folder": where, "wall_time_s": self._wall_time_s()})
+
     def _open_batches(self) -> None:
+        """Opens the batches, those that were taken before left out."""
         with self._users("batches"):
             self._batches = iter(self._workload.batches(self._seed, "train"))  # type: ignore[misc]
+            for _ in islice(self._batches, self._before):
+                pass
 
     def _apply_evaluation(self) -> None:
         with self._users("evaluate"):
             self._evaluate = apply_evaluation(self._plan, self._workload, self._devices)
 
     def _place_state(self) -> None:
-        init, expected = self._workload.init, self._workload.args[:-1]
+        init, expected, shardings = self._workload.init, self._workload.args[:-1], self._compiled.state_shardings
+        if self._keeping.resumes:
+            self._state = self._keeping.restored(shardings)
+            return
         with self._users("init"):
-            self._state = placed_state(init, self._seed, expected, self._compiled.state_shardings)  # type: ignore[arg-type]
+            self._state = placed_state(init, self._seed, expected, shardings)  # type: ignore[arg-type]
 
     def _users(self, part: str) -> AbstractContextManager[None]:
         """Around a part of the workload: what it raises is a problem (MW515)."""
@@ -177,6 +235,7 @@ class _Run:
             plan=self._plan.name,
             status=status,
             steps=len(losses),
+            steps_before=self._before,
             seed=self._seed,
             num_devices=len(self._devices),
             first_loss=losses[0] if losses else None,
@@ -189,19 +248,11 @@ class _Run:
             wall_time_s=self._wall_time_s(),
             inputs=self._batches.report() if hasattr(self._batches, "report") else {},
             metrics_file=str(metrics_path) if metrics_path else None,
+            kept_in=str(self._keeping.folder) if self._keeping.has_kept else None,
         )
 
 
-def _check_options(steps: int, seed: int, eval_every: int | None) -> None:
-    given = (("--steps", steps, 1), ("--seed", seed, 0), ("--eval-every", eval_every, 1))
-    raise_errors(
-        problem("MW512", option=option, value=value, least=least, most=MOST)
-        for option, value, least in given
-        if value is not None and not least <= value <= MOST
-    )
-
-
-def _header(plan: Plan, steps: int, seed: int, devices: Sequence[Any]) -> Record:
+def _header(plan: Plan, options: RunOptions, keeping: Keeping, devices: Sequence[Any]) -> Record:
     return {
         "kind": "run",
         "schema_version": SCHEMA_VERSION,
@@ -211,8 +262,9 @@ def _header(plan: Plan, steps: int, seed: int, devices: Sequence[Any]) -> Record
         "settings": plan.settings,
         "topology": str(plan.topology) if plan.topology else None,
         "mesh": plan.mesh.sizes,
-        "steps": steps,
-        "seed": seed,
+        "steps": options.steps,
+        "steps_before": keeping.steps_before,
+        "seed": keeping.seed,
         "devices": {"platform": devices[0].platform, "kind": devices[0].device_kind, "count": len(devices)},
         "versions": versions(),
         "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
