@@ -91,10 +91,12 @@ def _readers(graph: Graph, uses: Uses, op: Op) -> Iterator[tuple[int, int]]:
 def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
     """Operations that bring together several arrays of their own size from memory, for ``MANY_READERS`` or more.
 
-    What is only made wider for its readers is written as it was, and made wider where it is read.
+    Whatever is computed of them alone in passing reads them, several times if it is read so. Two products, which read
+    half the bytes, are enough for what nothing pads. What is only made wider is written as it was.
     """
     sources: dict[int, frozenset[int]] = {}
-    found = set()
+    reads = _reads(graph, uses, written)
+    found, padded = set(), set[int]()
     for number, op in enumerate(graph.ops):
         if number in written or is_constant(op):
             continue
@@ -102,24 +104,39 @@ def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
         size = graph.values[result].num_elements
         here = frozenset[int]().union(*(sources.get(v, _source(graph, uses, v)) for v in op.operands))
         here = frozenset(v for v in here if 2 * graph.values[v].num_elements >= size)
-        directly = sources.keys().isdisjoint(op.operands)
-        if len(here) > 1 and op.kind in ELEMENTWISE and _is_read_often(graph, uses, op, directly):
+        if op.kind == "pad" or not padded.isdisjoint(op.operands):
+            padded.add(result)
+        enough = MANY_PRODUCTS if _is_only_multiplied(graph, uses, result) and result not in padded else MANY_READERS
+        if len(here) > 1 and op.kind in ELEMENTWISE and not widens(graph, op) and reads[result] >= enough:
             found.add(number)
         else:
             sources[result] = here
     return found
 
 
-def _is_read_often(graph: Graph, uses: Uses, op: Op, directly: bool) -> bool:
-    """By three or more, each that reads it wider; by two products, which read half the bytes, if it does no more."""
-    if widens(graph, op):
-        return False
-    (value,) = op.results
+def _reads(graph: Graph, uses: Uses, written: set[int]) -> dict[int, int]:
+    """How many kernels read each value if what is computed of it alone is computed in passing."""
+    reads: dict[int, int] = {}
+    for number in range(len(graph.ops) - 1, -1, -1):
+        for value in graph.ops[number].results:
+            reads[value] = sum(
+                reads[graph.ops[reader].results[0]] if reader not in written and _is_alone(graph, uses, reader) else 1
+                for reader in uses.next_ops(value)
+            )
+    return reads
+
+
+def _is_alone(graph: Graph, uses: Uses, number: int) -> bool:
+    """Whether an operation computes number by number of one array and what is spread over it."""
+    op = graph.ops[number]
+    makers = [uses.makers.get(value) for value in set(op.operands)]
+    spread = sum(maker is not None and graph.ops[maker].kind in (BROADCAST, "constant", "iota") for maker in makers)
+    return op.kind in ELEMENTWISE and len(makers) - spread == 1
+
+
+def _is_only_multiplied(graph: Graph, uses: Uses, value: int) -> bool:
     readers = [graph.ops[number] for number in uses.next_ops(value)]
-    narrow = graph.values[value].dtype == WIDE and all(r.kind in PRODUCTS and is_default_precision(r) for r in readers)
-    if narrow and directly:
-        return len(readers) >= MANY_PRODUCTS
-    return sum(len(uses.next_ops(r.results[0])) if widens(graph, r) else 1 for r in readers) >= MANY_READERS
+    return graph.values[value].dtype == WIDE and all(r.kind in PRODUCTS and is_default_precision(r) for r in readers)
 
 
 def _source(graph: Graph, uses: Uses, value: int) -> frozenset[int]:

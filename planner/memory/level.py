@@ -14,7 +14,7 @@ from ..kernels import Program
 from .convolved import copied_images
 from .flow import Flow
 from .hoisted import NARROW, hoisted_copies
-from .liveness import lifetimes
+from .liveness import in_place, lifetimes
 from .looked_up import copied_tables, row_bytes
 from .places import takes_over
 from .schedule import Scheduled
@@ -115,8 +115,7 @@ def _level(part: Scheduled, chip: Chip | None, room_bytes: int, elsewhere: set[i
     heirs = {
         new: old
         for point, pairs in enumerate(found.places)
-        for new, old in pairs
-        if new in spans and old in spans and spans[old][1] == point
+        for new, old in in_place(tuple(pair for pair in pairs if _hands_over(spans, *pair, point)))
     }
     return Level(
         program=program,
@@ -127,6 +126,10 @@ def _level(part: Scheduled, chip: Chip | None, room_bytes: int, elsewhere: set[i
         outputs=outputs - elsewhere,
         bodies=bodies,
     )
+
+
+def _hands_over(spans: Mapping[int, tuple[int, int]], new: int, old: int, point: int) -> bool:
+    return new in spans and old in spans and spans[old][1] == point
 
 
 def _made_at_once(program: Program, found: Flow, lives: dict[int, tuple[int, int]]) -> dict[int, tuple[int, int]]:

@@ -35,16 +35,20 @@ def live_bytes(flow: Flow, order: Sequence[int], sharing: Sequence[Pairs]) -> li
         change[last + 1] -= flow.num_bytes[buffer]
     live = list(accumulate(change[:-1]))
     for point, kernel in enumerate(order):
-        shared = sum(flow.num_bytes[new] for new, old in in_place(sharing[kernel]) if spans[old][1] == point)
+        ending = tuple(pair for pair in sharing[kernel] if spans[pair[1]][1] == point)
+        shared = sum(flow.num_bytes[new] for new, _ in in_place(ending))
         live[point] += flow.inside[kernel] - shared
     return live
 
 
 def in_place(pairs: Pairs) -> Pairs:
-    """The pairs (new, old) of a kernel's buffers of which the new may lie where the old did; each old serves once."""
+    """The pairs (new, old) of a kernel's buffers of which the new may lie where the old did; each serves once."""
     taken: dict[int, int] = {}
+    placed = set[int]()
     for new, old in pairs:
-        taken.setdefault(old, new)
+        if old not in taken and new not in placed:
+            taken[old] = new
+            placed.add(new)
     return tuple((new, old) for old, new in taken.items())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from ..graph import Graph, Op
 from ..kernels import Kernel
@@ -24,26 +24,25 @@ def places(graph: Graph, kernel: Kernel, buffer: Mapping[int, int], overlaid: Pa
 
     All-reduces, updates of slices, scatters and loops write into their operand; sums, differences and products into one
     of which they come number by number, sums and products also into one that they add or multiply directly. What ends
-    in another operation (a selection, a conversion, an exponential) does not, nor do other collectives. ``overlaid``
-    are the kernel's ``overlays``.
+    in another operation (a selection, a conversion, an exponential) does not, nor do other collectives. A new one may
+    have several old ones to choose from. ``overlaid`` are the kernel's ``overlays``.
     """
     written = set(kernel.writes)
     makers = {v: op for op in (graph.ops[number] for number in kernel.ops) for v in op.results if v in written}
-    pairs = {new: old for new, old in overlaid if makers[new].kind in ARITHMETIC}
+    pairs = {new: (old,) for new, old in overlaid if makers[new].kind in ARITHMETIC}
+    taken = {old for (old,) in pairs.values()}
     for new in kernel.writes:
         if buffer.get(new) == new and new in makers and new not in pairs:
-            old = _place(graph, kernel, makers[new], new, buffer)
-            if old is not None and buffer[old] not in pairs.values():
-                pairs[new] = buffer[old]
-    return tuple(pairs.items())
+            near = _places(graph, kernel, makers[new], new, buffer)
+            pairs[new] = tuple(dict.fromkeys(buffer[old] for old in near if buffer[old] not in taken))
+    return tuple((new, old) for new, found in pairs.items() for old in found)
 
 
-def _place(graph: Graph, kernel: Kernel, maker: Op, new: int, buffer: Container[int]) -> int | None:
+def _places(graph: Graph, kernel: Kernel, maker: Op, new: int, buffer: Container[int]) -> Iterator[int]:
     values = graph.values
     for old in _candidates(maker, new):
         if old in buffer and old in kernel.reads and values[old].num_bytes == values[new].num_bytes:
-            return old
-    return None
+            yield old
 
 
 def _candidates(maker: Op, value: int) -> tuple[int, ...]:
