@@ -62,7 +62,12 @@ class Merging:
         one, other = self.groups[first], self.groups[second]
         if one.products or other.products or not self._is_whole(value, one) or not self._is_whole(value, other):
             return False
-        return (one.reduces and other.reduces) or one.reads <= other.reads or other.reads <= one.reads
+        if one.reduces and other.reduces:
+            return True
+        first_reads, second_reads = (
+            {v for v in group.reads if self.graph.values[v].num_elements > 1} for group in (one, other)
+        )
+        return first_reads <= second_reads or second_reads <= first_reads
 
     def _is_whole(self, value: int, group: Group) -> bool:
         return self.graph.values[value].num_elements == group.space

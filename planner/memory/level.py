@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..chip import Chip
 from ..compute.turned import Turned
+from ..fusion.nature import ALLOCATE
 from ..graph import Value
 from ..kernels import Program
 from .convolved import copied_images
@@ -69,7 +70,18 @@ def _with_copies(placed: Level) -> Level:
     spans = {b: images[value][0] if value in images else stacks[value] for b, value in copies.items() if b < 0}
     narrow = {b: padded_bytes(replace(program.graph.values[value], dtype=NARROW)) for b, value in copies.items()}
     narrow |= {-1 - value: num_bytes for value, (_, num_bytes) in images.items()}
+    narrow |= dict(_stacks(placed, narrow))
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **narrow}, copies=copies)
+
+
+def _stacks(placed: Level, narrow: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """What is allocated for loops to fill is as large as what they fill it with."""
+    graph = placed.program.graph
+    allocated = {value for op in graph.ops if op.kind == ALLOCATE for value in op.results}
+    for filled, num_bytes in narrow.items():
+        stack = placed.heirs.get(filled)
+        if stack in allocated:
+            yield stack, num_bytes
 
 
 def _with_tables(placed: Level) -> Level:
