@@ -15,6 +15,7 @@ from .rules import Writer
 
 TOLERANCE = 2e-3  # prices that differ by less are the same
 CLOSE = 5e-3  # what fewer lines are worth
+A_LINE = 5e-4  # what one less is worth
 FAR = 2e-2
 ALIKE = 1e-2  # of the promised price: what like layouts of like tensors may take more
 
@@ -95,8 +96,13 @@ class Prices:
         return self._within(found, TOLERANCE)
 
     def close(self, found: Priced) -> bool:
-        """Whether nothing seen so far is much better: what is lost is worth fewer lines."""
-        return self._within(found, CLOSE)
+        """Whether nothing seen so far is much better, or it is what was promised: what is lost is worth fewer lines."""
+        return self._within(found, CLOSE, self.promised_s)
+
+    def worth(self, found: Priced, current: Priced, fewer: int) -> bool:
+        """Whether a plan is better than another one for so many fewer things that it says."""
+        least = self._within(found, ALIKE) and found.rank[0] <= current.rank[0]
+        return least and found.rank[1] <= current.rank[1] * (1 + A_LINE * fewer)
 
     def near(self, found: Priced) -> bool:
         """Whether nothing seen so far is so much better that lines do not count."""
@@ -117,8 +123,9 @@ class Prices:
             self.best = found
         return True
 
-    def _within(self, found: Priced, tolerance: float) -> bool:
+    def _within(self, found: Priced, tolerance: float, enough_s: float = 0.0) -> bool:
         if found.estimate is None or self.best is None:
             return False
         over, seconds = self.best.rank
-        return found.rank[0] <= over and found.rank[1] <= seconds * (1 + tolerance)
+        most_s = max(seconds * (1 + tolerance), min(enough_s, seconds * (1 + ALIKE)))
+        return found.rank[0] <= over and found.rank[1] <= most_s

@@ -16,7 +16,7 @@ from .groups import Group
 from .guide import Cause, Guide, blame, seconds
 from .prices import Priced, Prices
 
-MOST_ROUNDS, MOST_ADDED = 8, 16
+MOST_ROUNDS = 8
 MOST_LINES = 12
 """For computed values: a plan with no more is preferred to a shorter one that takes longer."""
 
@@ -87,10 +87,11 @@ class _Shortener:
                 break
             kept = [*kept, *found]
             current = self.prices.of(_paths(kept))
-            rounds_since += 1
-            if current.rank < short[0].rank:
+            if self.prices.worth(short[0], current, len(kept) - len(short[1])):
+                rounds_since += 1
+            else:
                 short, rounds_since = (current, kept), 0
-            elif self.at_once > 1 and rounds_since >= PATIENCE and self.prices.near(short[0]):
+            if self.at_once > 1 and (rounds_since >= PATIENCE or self.prices.near(short[0])):
                 break
         return self._dropped(*short) if self.prices.settles(short[0]) else None
 
@@ -100,27 +101,22 @@ class _Shortener:
         Where it does already, what is said of operands there, and of the values that this makes lie wrongly.
         """
         right = self.guide.unexplained(self._wrong(kept), lost, _groups(kept))
-        found = self._righted(lost, kept)
+        found = self._first(lost, kept)
         beside = self.guide.beside(right, _groups([*kept, *found]))
         if beside:
             wrong = self._wrong([*kept, *found])
             found += beside
             heavy = {spot: took_s for spot, took_s in seconds(best).items() if took_s > BLAME * best.step_time_s}
-            found += self._righted(heavy, [*kept, *found], known=wrong)
+            found += self._first(heavy, [*kept, *found], known=wrong)
         return found
 
-    def _righted(
+    def _first(
         self, lost: Mapping[Spot, float], kept: Sequence[Cause], known: frozenset[str] = frozenset()
     ) -> list[Cause]:
-        """First causes of what is blamed, until all of it is right. That ``known`` values lie wrongly is not new."""
-        found: list[Cause] = []
-        while len(found) < MOST_ADDED and self.looks > 0:
-            wrong = self._wrong([*kept, *found]) - known
-            causes = self.guide.causes(wrong, lost, _groups([*kept, *found]))
-            if not causes:
-                break
-            found += causes[: self.at_once]
-        return found
+        """First causes of what is blamed. That ``known`` values lie wrongly is not new."""
+        if self.looks <= 0:
+            return []
+        return self.guide.causes(self._wrong(kept) - known, lost, _groups(kept))[: self.at_once]
 
     def _wrong(self, kept: Sequence[Cause]) -> frozenset[str]:
         """The values that lie wrongly where these are annotated."""
@@ -141,6 +137,8 @@ class _Shortener:
             current = trial
         else:
             left = list(kept)
+        if self.at_once > 1 and len(self.prices.writer.lines_of(_paths(left))) <= MOST_LINES:
+            return current
         left.sort(key=lambda cause: (not cause.is_right, cause.seconds))
         return self._without(current, left, left)[0]
 
@@ -160,7 +158,7 @@ class _Shortener:
             return current, left
         fewer = [each for each in left if each not in block]
         trial = self.prices.of(_paths(fewer))
-        if self.prices.close(trial):
+        if self.prices.worth(trial, current, len(block)):
             return trial, fewer
         if len(block) > 1:
             half = len(block) // 2
