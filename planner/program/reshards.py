@@ -23,8 +23,8 @@ Table = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reshards:
-    """What resharding takes on a network, and on chips of this speed the copies around it; ``steps``, ``tables``
-    and ``copies`` are those worked out before.
+    """What resharding takes on a network, and on chips of this speed the copies around it; ``steps``, ``tables``,
+    ``copies`` and the ``parts`` that devices hold are those worked out before.
     """
 
     mesh: Mapping[str, int]
@@ -33,6 +33,7 @@ class Reshards:
     steps: dict[tuple[Sharding, Sharding], tuple[Step, ...]] = field(default_factory=dict)
     tables: dict[object, Table] = field(default_factory=dict)
     copies: dict[Value, float] = field(default_factory=dict)
+    parts: dict[tuple[tuple[int, ...], Sharding], tuple[int, ...]] = field(default_factory=dict)
 
     def table(
         self,
@@ -46,11 +47,12 @@ class Reshards:
         """Seconds from each source to each target, (sources, targets). ``in_order`` says that what reads the value
         takes no pieces of it as they come, ``result`` that nothing does: it is a result of the step.
         """
-        key = (value.shape, value.bits, tuple(sources), tuple(targets), in_order, result)
+        ours, theirs = ({layout: i for i, layout in enumerate(dict.fromkeys(each))} for each in (sources, targets))
+        key = (value.shape, value.bits, tuple(ours), tuple(theirs), in_order, result)
         if key not in self.tables:
-            rows = [[self.seconds(value, s, t, in_order=in_order, result=result) for t in targets] for s in sources]
-            self.tables[key] = np.array(rows, np.float64).reshape(len(sources), len(targets))
-        return self.tables[key]
+            rows = [[self.seconds(value, s, t, in_order=in_order, result=result) for t in theirs] for s in ours]
+            self.tables[key] = np.array(rows, np.float64).reshape(len(ours), len(theirs))
+        return self.tables[key][np.ix_([ours[s] for s in sources], [theirs[t] for t in targets])]
 
     def seconds(
         self, value: Value, source: Sharding, target: Sharding, *, in_order: bool = True, result: bool = False
@@ -71,7 +73,7 @@ class Reshards:
 
     def _copies(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: bool) -> float:
         """The copies before and after an exchange."""
-        before, after = (local_shape(value.shape, layout, self.mesh) for layout in (now, step.layout))
+        before, after = self._part(value, now), self._part(value, step.layout)
         first, last = turns(step.kind, step.dims, before, after, in_order=in_order)
         took = first * self._copy(before, value) if first else 0.0
         last = max(last, 1) if result else last
@@ -93,10 +95,17 @@ class Reshards:
             self.copies[part] = turn_seconds(part, self.speed)
         return self.copies[part]
 
+    def _part(self, value: Value, layout: Sharding) -> tuple[int, ...]:
+        """The shape of what one device holds."""
+        key = (value.shape, layout)
+        if key not in self.parts:
+            self.parts[key] = local_shape(value.shape, layout, self.mesh)
+        return self.parts[key]
+
     def _step(self, value: Value, now: Sharding, step: Step, source: Sharding) -> float:
         if step.kind not in KINDS:
             return 0.0
-        held = max(math.prod(local_shape(value.shape, layout, self.mesh)) for layout in (now, step.layout))
+        held = max(math.prod(self._part(value, now)), math.prod(self._part(value, step.layout)))
         attributes: dict[str, object] = {"axes": step.axes, "dimensions": step.dims}
         if step.kind == COLLECTIVE_PERMUTE:
             attributes |= {"source": source, "target": step.layout}
