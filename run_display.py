@@ -24,8 +24,8 @@ WAITING = "compiling the step, reading the data ..."
 class RunDisplay:
     """Shows a run's records (``training.metrics``) as they come: live on a terminal, plain lines elsewhere."""
 
-    def __init__(self, console: Console | None = None):
-        self.console = console or Console(stderr=True, highlight=False)
+    def __init__(self, console: Console | None = None, *, speaks: bool = True):
+        self.console = console or Console(stderr=True, highlight=False, quiet=not speaks)
         self._losses: list[float] = []
         self._steps = self._before = 0
         self._file = "PLAN"

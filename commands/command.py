@@ -30,6 +30,13 @@ def json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object to the standard output")
 
 
+def process_option(parser: argparse.ArgumentParser) -> None:
+    """Which of several processes this is, where several run one plan."""
+    parser.add_argument(
+        "--process", metavar="I/N@HOST:PORT", help="the I-th of N processes that run this together, or auto (TPU pods)"
+    )
+
+
 def plan_and_json(parser: argparse.ArgumentParser) -> None:
     """The arguments of a command that answers one question about one plan."""
     plan_argument(parser)

@@ -51,3 +51,11 @@ def prepare_devices(machine: Machine | None) -> None:
     from ..backends.jax.devices import prepare
 
     prepare(machine)
+
+
+def prepare_together(machine: Machine | None, process: str | None) -> bool:
+    """The same where several processes run a plan together; whether this is the one that speaks."""
+    from ..backends.jax.hosts import parse_process
+    from ..backends.jax.hosts import prepare_together as prepare
+
+    return prepare(machine, parse_process(process) if process else None)

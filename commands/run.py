@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 
-from .command import Command, json_option, plan_argument
-from .plan_file import load, machine_of, prepare_devices
-from .streams import write_json
+from .command import Command, json_option, plan_argument, process_option
+from .plan_file import load, machine_of, prepare_together
+from .streams import native_output_on_stderr, write_json
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Trains the plan's model on the devices that are here."""
     plan = load(arguments.plan)
-    prepare_devices(machine_of(plan))
+    speaks = prepare_together(machine_of(plan), arguments.process)
     from ..backends.jax.training.options import PAIRS_A_LANGUAGE
     from ..backends.jax.training.train import run as train
     from ..run_display import RunDisplay
 
-    with RunDisplay() as display, redirect_stdout(sys.stderr):
+    native = native_output_on_stderr() if arguments.process else nullcontext()
+    with native, RunDisplay(speaks=speaks) as display, redirect_stdout(sys.stderr):
         summary = train(
             plan,
             steps=arguments.steps,
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
             against=arguments.against,
             on_record=[display],
         )
-    if arguments.json:
+    if arguments.json and speaks:
         write_json("run", **summary.as_json())
     return summary.exit_code
 
@@ -55,6 +56,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--eval-pairs", type=int, metavar="N", help="held-out pairs of a language, at most (40)")
     parser.add_argument("--against", metavar="FILE", help="another run's --metrics with scores, to compare with")
+    process_option(parser)
     json_option(parser)
 
 

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 
-from .command import YES, Command, json_option, plan_argument
-from .plan_file import load, machine_of, prepare_devices
-from .streams import write, write_json
+from .command import YES, Command, json_option, plan_argument, process_option
+from .plan_file import load, machine_of, prepare_together
+from .streams import native_output_on_stderr, write, write_json
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Translates lines of text, each by itself, into as many lines."""
     plan = load(arguments.plan)
     texts = arguments.text if arguments.text else _lines()
-    prepare_devices(machine_of(plan))
+    speaks = prepare_together(machine_of(plan), arguments.process)
     from ..backends.jax.decoding.translate import translate
 
-    told = translate(
-        plan,
-        texts,
-        folder=arguments.folder,
-        beams=arguments.beams,
-        max_tokens=arguments.max_tokens,
-        length_penalty=arguments.length_penalty,
-    )
+    with native_output_on_stderr() if arguments.process else nullcontext():
+        told = translate(
+            plan,
+            texts,
+            folder=arguments.folder,
+            beams=arguments.beams,
+            max_tokens=arguments.max_tokens,
+            length_penalty=arguments.length_penalty,
+        )
+    if not speaks:
+        return YES
     if arguments.json:
         pairs = zip(texts, told, strict=True)
         write_json("translate", translations=[{"source": text, **found.as_json()} for text, found in pairs])
@@ -52,6 +56,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--length-penalty", type=float, default=0.6, metavar="A", help="more favours longer translations (0.6)"
     )
+    process_option(parser)
     json_option(parser)
 
 

@@ -91,4 +91,17 @@ RUNNING: dict[str, Text] = {
         "Keeping a run's state needs the package orbax-checkpoint: {reason}.",
         "Install it with: pip install 'meshwright[data]'",
     ),
+    "MW528": Text(
+        "'{text}' does not say which process this is.",
+        "Write I/N@HOST:PORT, the I-th of N processes (from 0) and where process 0 listens: 0/2@10.0.0.1:1234; "
+        "or 'auto' where JAX can find it out (TPU pods, SLURM, Open MPI, Kubernetes).",
+    ),
+    "MW529": Text(
+        "{devices} simulated devices do not divide over {processes} processes.",
+        "Start as many processes as divide the plan's devices, each with --process I/N@HOST:PORT.",
+    ),
+    "MW530": Text(
+        "The processes do not find each other: {reason}.",
+        "Start every one of them, with the same N and the address of process 0, which all hosts must reach.",
+    ),
 }

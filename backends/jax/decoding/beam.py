@@ -58,7 +58,7 @@ class Found(NamedTuple):
 class _Beams(NamedTuple):
     """Where the search stands. Never reordered: ``tokens`` and ``cache``."""
 
-    index: jax.Array
+    turn: jax.Array
     """int32: the step to take next."""
     tokens: jax.Array
     """[B, S + K] int32: what each beam was fed at each step, BOS at step 0; and what the last step chose."""
@@ -90,7 +90,7 @@ def _beginning(search: BeamSearch, cache: PyTree, rows: jax.Array) -> _Beams:
     first = rows[:, None] & (jnp.arange(K) == 0)
     none, places = jnp.full((B, K), -jnp.inf, jnp.float32), jnp.zeros((B, K, S), bool)
     return _Beams(
-        index=jnp.int32(0),
+        turn=jnp.int32(0),
         tokens=jnp.full((B, S + K), PAD, jnp.int32).at[:, :K].set(BOS),
         visible=places,
         scores=jnp.where(first, 0.0, none),
@@ -107,21 +107,21 @@ def _goes_on(beams: _Beams) -> jax.Array:
 def _advance(search: BeamSearch, step: Step, beams: _Beams) -> _Beams:
     """One step: every open hypothesis branches, the best branches stay, those with EOS end."""
     K = search.beams
-    fed = jax.lax.dynamic_slice_in_dim(beams.tokens, beams.index * K, K, axis=1)
-    log_probs, cache = step(fed, beams.index, beams.visible, beams.cache)
+    fed = jax.lax.dynamic_slice_in_dim(beams.tokens, beams.turn * K, K, axis=1)
+    log_probs, cache = step(fed, beams.turn, beams.visible, beams.cache)
     scores, parent, token = _branch(search, beams, log_probs)
-    own = jnp.arange(search.max_tokens * K) == beams.index * K + jnp.arange(K)[:, None]
+    own = jnp.arange(search.max_tokens * K) == beams.turn * K + jnp.arange(K)[:, None]
     visible = jnp.take_along_axis(beams.visible | own, parent[..., None], axis=1)
     ends = (token == EOS) & (scores > -jnp.inf)
-    worth = jnp.where(ends, scores / length_penalty(search, beams.index + 1), -jnp.inf)
+    worth = jnp.where(ends, scores / length_penalty(search, beams.turn + 1), -jnp.inf)
     ended, kept = jax.lax.top_k(jnp.concatenate([beams.ended, worth], axis=1), K)
     both = jnp.concatenate([beams.ended_visible, visible], axis=1)
     open_ = jnp.where(ends, -jnp.inf, scores)
     if search.only_best:  # no log-probability is above 0, so none becomes worth more than it would be at full length
         open_ = jnp.where(open_ / length_penalty(search, search.max_tokens) > ended[:, :1], open_, -jnp.inf)
     return _Beams(
-        index=beams.index + 1,
-        tokens=jax.lax.dynamic_update_slice_in_dim(beams.tokens, token, (beams.index + 1) * K, axis=1),
+        turn=beams.turn + 1,
+        tokens=jax.lax.dynamic_update_slice_in_dim(beams.tokens, token, (beams.turn + 1) * K, axis=1),
         visible=visible,
         scores=open_,
         ended=ended,
@@ -133,7 +133,7 @@ def _advance(search: BeamSearch, step: Step, beams: _Beams) -> _Beams:
 def _branch(search: BeamSearch, beams: _Beams, log_probs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The best branches, as many as hypotheses have not ended: score (-inf beyond), parent and token, [B, K] each."""
     V = log_probs.shape[-1]
-    last = beams.index == search.max_tokens - 1
+    last = beams.turn == search.max_tokens - 1
     legal = jnp.where(last & (jnp.arange(V) != EOS), -jnp.inf, log_probs)
     totals = beams.scores[..., None] + legal
     best, at = jax.lax.top_k(totals.reshape(totals.shape[0], -1), search.beams)

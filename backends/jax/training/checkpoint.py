@@ -77,7 +77,11 @@ def require_same_model(plan: Plan, kept: Kept, expected: State) -> None:
     found = {path: form for path, form in every.items() if path.split("/")[0] in expected}
     told = differing(wanted, found)
     if told:
-        numbers = {"folder": kept.folder, "differences": listing(told), "plan": kept.about.get("file") or "its own"}
+        numbers: dict[str, Any] = {
+            "folder": kept.folder,
+            "differences": listing(told),
+            "plan": kept.about.get("file") or "its own",
+        }
         raise PlanError([problem("MW518", plan.places.get("model"), **numbers)])
 
 

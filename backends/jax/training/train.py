@@ -50,9 +50,9 @@ def run(
     """Trains the plan's model for ``steps`` steps on the devices of its topology, which must be here.
 
     Every record (see ``metrics``) goes to the file ``metrics_path``, a line of JSON each, and to each of
-    ``on_record``. The held-out loss is taken before and after, and every ``eval_every`` steps. The first Ctrl-C ends
-    the run after the step in progress. The same seed (0 where none is given) gives the same losses on the same devices
-    and versions.
+    ``on_record``; of several processes the first writes the file. The held-out loss is taken before and after, and
+    every ``eval_every`` steps. The first Ctrl-C ends the run after the step in progress. The same seed (0 where none is
+    given) gives the same losses on the same devices and versions.
 
     The folder ``save`` keeps the state at the end, also of a run that is interrupted, and every ``save_every`` steps;
     not after a loss that is not finite. ``resume`` goes on from what a folder keeps, with its seed and the batches
@@ -83,7 +83,8 @@ def run(
     require_runnable(plan, workload)
     trace_workload(plan, workload)
     keeping, scoring = Keeping(plan, workload, options), Scoring(plan, workload, options)
-    with metrics_sink(metrics_path, *on_record) as record, Interrupt() as interrupt:
+    path = metrics_path if jax.process_index() == 0 else None
+    with metrics_sink(path, *on_record) as record, Interrupt() as interrupt:
         record(_header(plan, options, keeping, devices))
         running = _Run(plan, workload, devices, keeping, record, interrupt)
         status = running.train(steps, eval_every)
