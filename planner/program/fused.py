@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..compute.price import price_at
 from ..compute.scaled import Scaled, scaled
@@ -20,21 +20,30 @@ Part = Callable[[int, str], Value]  # what one device holds of a kernel's value,
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
     """The kernels that a device runs for one, and the values whose shapes matter: ``own`` ones of the kernel, and those
-    ``made`` inside pieces, with the operation and the piece's value.
+    ``made`` inside pieces, with the operation and the piece's value. ``took`` is what was worked out before.
     """
 
     program: Program
     works: Mapping[tuple[int, ...], Scaled]
     own: tuple[int, ...]
     made: tuple[tuple[int, int, int], ...]
+    took: dict[Hashable, float] = field(default_factory=dict)
 
     def seconds(self, part: Part, pieces: Mapping[int, Piece], speed: Speed, *, counts_all: bool) -> float:
-        """What computing takes in other shapes."""
-        values = list(self.program.graph.values)
-        for number in self.own:
-            values[number] = part(number, values[number].dtype)
+        """What computing takes in other shapes; worked out once for each."""
+        values = self.program.graph.values
+        others = {number: part(number, values[number].dtype) for number in self.own}
         for number, op, place in self.made:
-            values[number] = Value(pieces[op].graph.values[place].shape, values[number].dtype)
+            others[number] = Value(pieces[op].graph.values[place].shape, values[number].dtype)
+        key = (speed.source, speed.clock_hz, counts_all, *(value.shape for value in others.values()))
+        if key not in self.took:
+            self.took[key] = self._seconds(others, speed, counts_all)
+        return self.took[key]
+
+    def _seconds(self, others: Mapping[int, Value], speed: Speed, counts_all: bool) -> float:
+        values = list(self.program.graph.values)
+        for number, value in others.items():
+            values[number] = value
         program = replace(self.program, graph=replace(self.program.graph, values=tuple(values)))
         prices = price_at(program, speed, count=self._count)
         return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
