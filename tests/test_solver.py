@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from choice_problems import least_cost, price, problems
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from meshwright.planner.solver.arrays import Ints
 from meshwright.planner.solver.bound.dual import climb_dual
 from meshwright.planner.solver.problem import Problem, Resource, build
 from meshwright.planner.solver.reduce.pipeline import reduce
+from meshwright.planner.solver.reduce.rows import fewer_rows
 from meshwright.planner.solver.search.ledger import Ledger
 from meshwright.planner.solver.search.neighbourhood import restrict
 from meshwright.planner.solver.search.tree import hunt
+from meshwright.planner.solver.search.walk import HEAT, Walker
 from meshwright.planner.solver.solve import solve
 
 RUNNING = np.zeros(1, np.bool_)
@@ -112,6 +117,53 @@ def test_a_neighbourhood_is_the_problem_with_the_others_fixed(problem: Problem, 
     inner = np.minimum(1, part.counts - 1)
     choices[free] = inner
     assert price(part, tuple(inner)) == price(problem, tuple(choices))
+
+
+@MANY
+@given(problems(), st.integers(0, 9))
+def test_a_walk_finds_allowed_solutions_at_their_cost_and_never_loses_its_best(problem: Problem, seed: int) -> None:
+    reduced = reduce(problem, pairs=False).problem
+    if reduced is None or reduced.nodes == 0:
+        return
+    walker = Walker(climb_dual(reduced, halt=RUNNING, sweeps=5), ledger=ledger(3e4), seed=seed)
+    best = least_cost(reduced)
+    if not walker.repair():
+        return
+    costs = [price(reduced, tuple(walker.choices))]
+    assert np.isfinite(costs[0])
+
+    def found(choices: Ints, cost: float) -> None:
+        assert price(reduced, tuple(choices)) == cost < costs[-1]
+        costs.append(cost)
+
+    walker.anneal(walker.choices, costs[0], HEAT, found)
+    assert costs[-1] >= best
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(limited=True))
+def test_rows_that_are_dropped_are_implied_by_those_kept(problem: Problem) -> None:
+    fewer = fewer_rows(problem)
+    for choices in itertools.product(*map(range, problem.counts)):
+        kept = np.inf if fewer is None else price(fewer[0], choices)
+        assert kept == price(problem, choices)
+    if fewer is not None:
+        assert fewer[1].max(initial=-1) < len(fewer[0].limits)
+
+
+def test_a_chain_of_implied_rows_leaves_one() -> None:
+    rows = 50
+    nested = [[row, rows] for row in range(rows)]
+    problem = build(
+        costs=[np.zeros(2)] * rows,
+        ends=np.zeros((0, 2), np.int64),
+        tables=[],
+        resources=[Resource(intervals=np.array(nested), usages=np.tile([0, 3], rows), limit=2 * rows)],
+    )
+    fewer = fewer_rows(problem)
+    assert fewer is not None
+    assert fewer[0].limits.tolist() == [2 * rows]
+    assert set(fewer[1].tolist()) <= {0, -1}
 
 
 def chain(nodes: int, seed: int) -> Problem:

@@ -1,6 +1,6 @@
-"""Compiles what a solve needs before its clock starts: some 25 s of CPU time the first time on a machine, then nothing.
+"""Compiles what a solve needs before its clock starts: some 35 s of CPU time the first time on a machine, then nothing.
 
-A second process compiles the bounds meanwhile; what it makes is found on disk.
+A second process compiles the bounds and the walks meanwhile; what it makes is found on disk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import numpy as np
 from .bound.dual import climb_dual
 from .problem import Problem, Resource, build
 from .reduce.pipeline import reduce
-from .search.neighbourhood import ball
+from .rows_used import usage_of
+from .search.ledger import Ledger
+from .search.neighbourhood import ball, restrict, users
+from .search.walk import Walker
 from .solve import solve
 
 NODES, CHOICES = 14, 4
@@ -25,7 +28,7 @@ def prepare(stop: Callable[[], bool] | None = None) -> None:
     """Solves a small problem that needs reductions, a climb and branching."""
     if compiles():
         helper = subprocess.Popen(
-            [sys.executable, "-c", f"from {__name__} import prepare_bounds; prepare_bounds()"],
+            [sys.executable, "-c", f"from {__name__} import prepare_rest; prepare_rest()"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -39,9 +42,13 @@ def prepare(stop: Callable[[], bool] | None = None) -> None:
     solve(_small(), time_limit_s=LONG_S, stop=stop)
 
 
-def prepare_bounds() -> None:
-    """Bounds a small problem as it is."""
-    climb_dual(_small(), halt=np.zeros(1, np.bool_), sweeps=2)
+def prepare_rest() -> None:
+    """Bounds a small problem as it is, walks in it and cuts a neighbourhood out."""
+    halt = np.zeros(1, np.bool_)
+    dual = climb_dual(_small(), halt=halt, sweeps=2)
+    Walker(dual, ledger=Ledger(halt=halt, step=1.0, left=1.0), seed=0).repair()
+    restrict(dual.problem, dual.choices, np.arange(NODES) < CHOICES)
+    users(usage_of(dual.problem), 0)
 
 
 def compiles() -> bool:

@@ -1,4 +1,4 @@
-"""The solver: reduce, climb, hunt below ever higher cutoffs, improve by neighbourhoods, until all is proven.
+"""The solver: reduce, climb, walk, hunt below ever higher cutoffs, improve by neighbourhoods, until all is proven.
 
 The cheapest solution of a problem is the cheapest below a cutoff, if there is one there. A low cutoff lets the bound
 fix nearly everything, so that the search below it is short; where it finds nothing the cutoff has become the bound.
@@ -12,19 +12,23 @@ import numpy as np
 
 from .bound.dual import Dual, climb_dual
 from .clock import Clock
+from .cost import cost_of
 from .incumbent import Incumbent
 from .problem import Problem
 from .reduce.pipeline import reduce
 from .search.improve import improve
 from .search.ledger import Ledger
 from .search.tree import hunt
+from .search.walk import HEAT, Walker
 from .solution import Solution, Stage
 
 FIRST_SWEEPS, MORE_SWEEPS, RISE = 500, 250, 1e-4
 CLIMBS = 6  # at most, of the whole problem at the start
 CUTOFFS = (1e-4, 1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2, 0.15, 0.3, 0.6, np.inf)  # above the bound, as parts of it
-LARGE = 2000  # nodes
-HUNT_WORK, ROUND_WORK = 2e9, 4e9  # table entries: a few seconds; both double with every round
+LARGE, LARGE_SWEEPS, LARGE_SHARE = 2000, 250, 0.25  # nodes; a climb; of the work for neighbourhoods
+LARGE_PART, LAST_PART = 0.1, 0.01  # of the way to the target, for later climbs
+SMALL_GAP = 0.02  # hunts in large problems are worth their work below
+HUNT_WORK, WALK_WORK, ROUND_WORK = 2e9, 1.5e9, 4e9  # table entries: a few seconds; all double with every round
 
 
 def solve(
@@ -50,16 +54,25 @@ def solve(
             return state.infeasible()
         state.reduced(reduction)
         if not state.ended():
-            dual = _climb(state, reduction.problem)
-            if not bound_only and not state.ended():
-                _search(state, dual, seed, effort)
+            _solve_core(state, reduction.problem, seed=seed, effort=effort, bound_only=bound_only)
         return state.solution()
 
 
-def _climb(state: Incumbent, problem: Problem) -> Dual:
-    """Climbs, and again from the best prices while that raises the bound."""
-    dual = climb_dual(problem, halt=state.clock.halt, sweeps=FIRST_SWEEPS)
+def _solve_core(state: Incumbent, core: Problem, *, seed: int, effort: float | None, bound_only: bool) -> None:
+    """Climbs, then searches."""
+    large = core.nodes > LARGE
+    dual = climb_dual(core, halt=state.clock.halt, sweeps=LARGE_SWEEPS if large else FIRST_SWEEPS)
     state.learn(dual)
+    if large and not bound_only and effort is None:
+        _search_large(state, dual, seed)
+        return
+    dual = _climb(state, dual)
+    if not bound_only and not state.ended():
+        _search(state, dual, seed, effort)
+
+
+def _climb(state: Incumbent, dual: Dual) -> Dual:
+    """Climbs again from the best prices while that raises the bound."""
     for _ in range(CLIMBS):
         if state.ended():
             break
@@ -67,11 +80,11 @@ def _climb(state: Incumbent, problem: Problem) -> Dual:
         dual = _climb_on(state, dual)
         if dual.bound - before < RISE * abs(before):
             break
-    state.end_stage("bound", problem)
+    state.end_stage("bound", dual.problem)
     return dual
 
 
-def _climb_on(state: Incumbent, dual: Dual) -> Dual:
+def _climb_on(state: Incumbent, dual: Dual, sweeps: int = MORE_SWEEPS, part: float | None = None) -> Dual:
     """Climbs from where a climb ended; the better of the two."""
     if not len(dual.prices):
         return dual
@@ -81,30 +94,60 @@ def _climb_on(state: Incumbent, dual: Dual) -> Dual:
         prices=dual.prices,
         messages=dual.messages,
         target=state.cost,
-        sweeps=MORE_SWEEPS,
+        sweeps=sweeps,
+        part=part,
     )
     state.learn(again)
     return again if again.bound > dual.bound else dual
 
 
 def _search(state: Incumbent, dual: Dual, seed: int, effort: float | None) -> None:
-    """Hunts below cutoffs and improves by neighbourhoods in turn, with more work every time; once with an ``effort``.
+    """Hunts below cutoffs and improves by neighbourhoods in turn, with more work every time.
 
-    Large problems begin with neighbourhoods: a hunt is long there before it finds anything.
+    With an ``effort`` it hunts once.
     """
     if effort is not None:
         _hunt(state, dual, effort)
         return
-    large = dual.problem.nodes > LARGE
     work = 1
     while not state.ended():
-        if not (large and work == 1 and np.isfinite(state.cost)):
-            _hunt(state, dual, work)
+        _hunt(state, dual, work)
         if np.isfinite(state.cost) and not state.ended():
             _improve(state, dual, seed + work, work)
         if not state.ended():
             dual = _climb_on(state, dual)
         work *= 2
+
+
+def _search_large(state: Incumbent, dual: Dual, seed: int) -> None:
+    """Walks, climbs towards what that found, improves by neighbourhoods, with more work every time.
+
+    Hunts come last, where the gap is small or nothing was found: they are long in a large problem.
+    """
+    state.end_stage("bound", dual.problem)
+    work, part = 1, LARGE_PART
+    while not state.ended():
+        _walk(state, dual, seed + work, work)
+        if not state.ended():
+            dual = _climb_on(state, dual, 2 * LARGE_SWEEPS, part)
+            state.end_stage("bound", dual.problem)
+        if np.isfinite(state.cost) and not state.ended():
+            _improve(state, dual, seed + work, LARGE_SHARE * work)
+        near = state.cost - state.bound < SMALL_GAP * abs(state.cost)
+        if (near or not np.isfinite(state.cost)) and not state.ended():
+            _hunt(state, dual, work)
+        work, part = 2 * work, max(part / 2, LAST_PART)
+
+
+def _walk(state: Incumbent, dual: Dual, seed: int, work: float) -> None:
+    """Walks from the best solution, or from none into the limits."""
+    ledger = Ledger(halt=state.clock.halt, step=state.step, left=work * WALK_WORK)
+    walker = Walker(dual, ledger=ledger, seed=seed)
+    if not np.isfinite(state.cost) and walker.repair():
+        state.offer(walker.choices.copy(), cost_of(dual.problem, walker.choices))
+    if np.isfinite(state.cost):
+        walker.anneal(state.core_choices, state.cost, HEAT / work, state.offer)
+    state.end_stage("walk", dual.problem)
 
 
 def _hunt(state: Incumbent, dual: Dual, work: float) -> None:

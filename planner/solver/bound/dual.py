@@ -53,22 +53,26 @@ def climb_dual(
     messages: Floats | None = None,
     target: float = np.inf,
     sweeps: int = 300,
+    part: float | None = None,
     decode_every: int = 5,
 ) -> Dual:
     """Climbs for at most ``sweeps`` double passes towards the bound ``target``, or until ``halt`` is set.
 
-    It begins at these prices and messages (default: none).
+    It begins at these prices and messages (default: none). ``part`` of the way to the target is what its first step may
+    promise (default: a large one without prices, a small one from prices).
 
     The bound is lowered by what adding up may have rounded off.
     """
     field, usage = lay_out(problem), usage_of(problem)
+    if part is None:
+        part = FIRST_PART if prices is None else AGAIN_PART
     _, at, ended, cost, choices, visits = climb(
         field,
         usage,
         problem.costs,
         np.zeros(len(problem.limits)) if prices is None else prices,
         np.zeros(field.message_at[-1]) if messages is None else messages,
-        FIRST_PART if prices is None else AGAIN_PART,
+        part,
         target - problem.constant_cost,
         sweeps,
         decode_every,

@@ -18,14 +18,15 @@ from .net import NONE, Net
 def remove_dominated(net: Net, most_work: int, pairs: bool) -> tuple[int, int]:
     """Removes dominated choices, and with ``pairs`` forbids dominated pairs. How many choices, how many pairs.
 
-    Nodes that would take more than ``most_work`` operations are passed over.
+    Nodes that would take more than ``most_work`` operations are passed over, and those that have not changed.
     """
     choices, forbidden = 0, 0
     for node in range(len(net.alive)):
-        if not net.alive[node] or net.counts[node] == 1 or _work(net, node) > most_work:
+        if not net.changed[node] or not net.alive[node] or net.counts[node] == 1 or _work(net, node) > most_work:
             continue
+        net.changed[node] = False
         no_more = _uses_no_more(net, node)
-        excess, blocked = _excess(net, node)
+        excess, blocked = _excess(net, node, no_more)
         keep = _undominated(excess, blocked, no_more)
         if len(keep) < net.counts[node]:
             choices += net.counts[node] - len(keep)
@@ -33,7 +34,7 @@ def remove_dominated(net: Net, most_work: int, pairs: bool) -> tuple[int, int]:
             if not pairs:
                 continue
             no_more = _uses_no_more(net, node)
-            excess, blocked = _excess(net, node)
+            excess, blocked = _excess(net, node, no_more)
         if pairs:
             forbidden += _forbid_pairs(net, node, excess, blocked, no_more)
     return choices, forbidden
@@ -66,8 +67,11 @@ def _uses_no_more(net: Net, node: int) -> Flags:
 
 
 @internal
-def _excess(net: Net, node: int) -> tuple[Floats, Ints]:
-    """[a, b]: the most that choice a can cost above b, finite part, and on how many edges a may be forbidden."""
+def _excess(net: Net, node: int, no_more: Flags) -> tuple[Floats, Ints]:
+    """[a, b]: the most that choice a can cost above b, finite part, and on how many edges a may be forbidden.
+
+    Only where choice a uses no more than b.
+    """
     count = net.counts[node]
     excess = np.zeros((count, count))
     blocked = np.zeros((count, count), np.int64)
@@ -78,17 +82,19 @@ def _excess(net: Net, node: int) -> tuple[Floats, Ints]:
     h = net.first[node]
     while h != NONE:
         for sign in (1,):  # a constant handed over would compile a version of its own
-            _add_excess(net, h, excess, blocked, sign)
+            _add_excess(net, h, excess, blocked, no_more, sign)
         h = net.after[h]
     return excess, blocked
 
 
 @internal
-def _add_excess(net: Net, half: int, excess: Floats, blocked: Ints, sign: int) -> None:
+def _add_excess(net: Net, half: int, excess: Floats, blocked: Ints, no_more: Flags, sign: int) -> None:
     start, own, far = strides(net, half)
     count, others = net.counts[net.end[half]], net.counts[net.end[half ^ 1]]
     for a in range(count):
         for b in range(count):
+            if a == b or not no_more[a, b]:
+                continue
             most = -np.inf
             for j in range(others):
                 of_b = net.table[start + b * own + j * far]
@@ -119,7 +125,7 @@ def _forbid_pairs(net: Net, node: int, excess: Floats, blocked: Ints, no_more: F
     h = net.first[node]
     while h != NONE:
         for sign in (-1, 1):
-            _add_excess(net, h, excess, blocked, sign)
+            _add_excess(net, h, excess, blocked, no_more, sign)
             if sign < 0:
                 forbidden += _forbid_on(net, h, excess, blocked, no_more)
         h = net.after[h]
@@ -142,6 +148,7 @@ def _forbid_on(net: Net, half: int, excess: Floats, blocked: Ints, no_more: Flag
                     continue
                 if net.table[start + a * own + j * far] - of_b + excess[a, b] <= 0:
                     net.table[start + b * own + j * far] = np.inf
+                    net.changed[net.end[half]] = net.changed[net.end[half ^ 1]] = True
                     forbidden += 1
                     break
     return forbidden

@@ -19,6 +19,7 @@ def strides(net: Net, half: int) -> tuple[int, int, int]:
 def cut(net: Net, half: int) -> None:
     """Takes the edge out of the net."""
     for h in (half, half ^ 1):
+        net.changed[net.end[h]] = True
         unlink(net, h)
         net.end[h] = NONE
 
@@ -65,6 +66,7 @@ def attach(net: Net, half: int, node: int, other: int, at: int) -> None:
 
     An edge that is already between the two takes up the table.
     """
+    net.changed[node] = net.changed[other] = True
     existing = between(net, node, other)
     count, others = net.counts[node], net.counts[other]
     if existing != NONE:

@@ -11,8 +11,10 @@ from .net import NONE, Net
 @internal
 def keep_choices(net: Net, node: int, keep: Ints) -> None:
     """Removes a node's choices but those in ``keep`` (ascending): from its costs, labels, tables and usages."""
+    net.changed[node] = True
     h = net.first[node]
     while h != NONE:
+        net.changed[net.end[h ^ 1]] = True
         _keep_in_table(net, h, keep)
         h = net.after[h]
     p = net.piece_first[node]

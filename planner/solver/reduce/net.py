@@ -18,6 +18,7 @@ class Net(NamedTuple):
     """Half edges 2e and 2e+1 belong to the first and second end of edge e; a node's are a doubly linked list."""
 
     alive: Flags  # nodes
+    changed: Flags  # nodes: whether something of it or of its edges has changed since it was looked at for dominance
     counts: Ints  # choices of each node
     cost_at: Ints
     cost: Floats  # pool
@@ -47,6 +48,7 @@ def open_net(problem: Problem) -> Net:
     piece_first, piece_after = _piece_lists(problem)
     return Net(
         alive=np.ones(nodes, np.bool_),
+        changed=np.ones(nodes, np.bool_),
         counts=counts.copy(),
         cost_at=problem.choice_start[:-1].copy(),
         cost=problem.costs.copy(),

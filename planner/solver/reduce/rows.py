@@ -9,6 +9,7 @@ import numpy as np
 from ..arrays import Flags, Ints, starts
 from ..compiled import compiled
 from ..problem import Problem
+from .implied import implied_by
 from .pieces import disjoint
 
 
@@ -24,7 +25,7 @@ def fewer_rows(problem: Problem) -> tuple[Problem, Ints] | None:
         absorbed = _absorbed(problem)
         if len(absorbed.limits) and absorbed.limits.min() < 0:
             return None
-        keep, goes_to = _needed(absorbed)
+        tight = _tight(absorbed)
         forbid_oversized(
             absorbed.piece_nodes,
             absorbed.piece_rows,
@@ -34,10 +35,19 @@ def fewer_rows(problem: Problem) -> tuple[Problem, Ints] | None:
             absorbed.choice_start,
             absorbed.costs,
         )
-        home = np.where(home >= 0, goes_to[home], -1) if len(goes_to) else home
-        problem = disjoint(_with_rows(absorbed, keep))
-        if keep.all():
+        problem = disjoint(_with_rows(absorbed, tight))
+        implied = implied_by(problem)
+        keep = implied == np.arange(len(implied))
+        number = np.cumsum(keep) - 1
+        home = _through(_through(home, np.where(tight, np.cumsum(tight) - 1, -1)), number[implied])
+        problem = disjoint(_with_rows(problem, keep))
+        if tight.all() and keep.all():
             return problem, home
+
+
+def _through(home: Ints, goes_to: Ints) -> Ints:
+    """Where the rows' prices go after one more step."""
+    return np.where(home >= 0, goes_to[home], -1) if len(goes_to) else home
 
 
 def _absorbed(problem: Problem) -> Problem:
@@ -71,41 +81,12 @@ def _sum_over_rows(rows: Ints, amounts: Ints, count: int) -> Ints:
     return np.cumsum(change)[:count]
 
 
-def _needed(problem: Problem) -> tuple[Flags, Ints]:
-    """The rows that some choices can exceed and that no neighbouring row implies; where the others' prices go."""
+def _tight(problem: Problem) -> Flags:
+    """The rows that some choices can exceed."""
     if not len(problem.piece_nodes):
-        return np.zeros(len(problem.limits), np.bool_), np.full(len(problem.limits), -1)
+        return np.zeros(len(problem.limits), np.bool_)
     most = np.maximum.reduceat(problem.usages, problem.usage_start[:-1])
-    tight = _sum_over_rows(problem.piece_rows, most, len(problem.limits)) > problem.limits
-    rise, fall = np.zeros(len(problem.limits), np.int64), np.zeros(len(problem.limits), np.int64)
-    steps(problem.piece_nodes, problem.piece_rows, problem.usage_start, problem.usages, rise, fall)
-    slack = problem.limits[:-1] - problem.limits[1:]  # of a row above the next one's
-    implied, side = np.append(fall[1:] <= slack, False), 0
-    if not implied.any():
-        implied, side = np.append(False, rise[1:] <= -slack), 1
-    keep = tight & ~implied
-    goes_to = np.clip(np.cumsum(keep) - keep - side * ~keep, 0, max(keep.sum() - 1, 0))
-    return keep, np.where(tight & keep.any(), goes_to, -1)
-
-
-@compiled
-def steps(nodes: Ints, rows: Ints, usage_start: Ints, usages: Ints, rise: Ints, fall: Ints) -> None:
-    """Adds up, at each row, by how much usage can at most rise and fall from the row before to it, node by node."""
-    for p in range(len(nodes)):
-        at, size = usage_start[p], usage_start[p + 1] - usage_start[p]
-        begin, end = rows[p]
-        meets_next = p + 1 < len(nodes) and nodes[p + 1] == nodes[p] and rows[p + 1, 0] == end
-        meets_last = p > 0 and nodes[p - 1] == nodes[p] and rows[p - 1, 1] == begin
-        if not meets_last:
-            rise[begin] += usages[at : at + size].max()
-            fall[begin] += -usages[at : at + size].min()
-        if end < len(rise):
-            up, down = -(1 << 62), -(1 << 62)
-            for i in range(size):
-                change = (usages[at + size + i] if meets_next else 0) - usages[at + i]
-                up, down = max(up, change), max(down, -change)
-            rise[end] += up
-            fall[end] += down
+    return _sum_over_rows(problem.piece_rows, most, len(problem.limits)) > problem.limits
 
 
 @compiled
