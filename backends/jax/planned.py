@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from ...dsl.tensors import Layout, Tensor
 from .arguments import refuse_others
@@ -16,6 +16,7 @@ from .axis_order import common_order, in_order
 from .constrain import constrain
 from .convolutions import AS_PRODUCTS, is_convolution, partitioned_wrongly, without_convolutions
 from .layouts import StepLayouts
+from .products import with_products_apart
 from .shardings import DeviceMesh
 from .trace import Traced, equations
 from .workload import PyTree
@@ -49,11 +50,18 @@ def planned(
     donated = layouts.traced.donated if donate_argnums is None else donate_argnums
     given = layouts.of_results(placed), layouts.of_operands(placed)
     jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed), *given, placed.order)
+    if _is_compiled_for_tpu(placed.mesh):
+        jaxpr = with_products_apart(jaxpr)
     jitted = _jitted(jaxpr, layouts, placed, donated)
     if not _convolves_wrongly(jitted, jaxpr, layouts.traced, placed, platform):
         return Planned(jitted=jitted, layouts=layouts, placed=placed)
     products = _jitted(without_convolutions(jaxpr), layouts, placed, donated)
     return Planned(jitted=products, layouts=layouts, placed=placed, notes=(AS_PRODUCTS,))
+
+
+def _is_compiled_for_tpu(mesh: Mesh | AbstractMesh) -> bool:
+    """Whether a mesh has TPUs in it, here or ahead of time; over an abstract one a step is only estimated."""
+    return isinstance(mesh, Mesh) and mesh.devices.flat[0].platform == "tpu"
 
 
 def edge_shardings(layouts: StepLayouts, placed: DeviceMesh, tensors: Sequence[Tensor]) -> list[Any]:
