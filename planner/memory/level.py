@@ -20,7 +20,7 @@ from .looked_up import copied_tables, row_bytes
 from .places import takes_over
 from .schedule import Scheduled
 from .tiles import padded_bytes
-from .vmem import begins_s, large_sent, longest_stay_s, residents
+from .vmem import begins_s, longest_stay_s, residents, sent_from_hbm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def _level(part: Scheduled, chip: Chip | None, room_bytes: int, elsewhere: set[i
     spans = {b: span for b, span in lives.items() if b not in elsewhere and b not in outputs and found.num_bytes[b]}
     room = np.full(len(program.kernels), room_bytes, np.int64)
     if chip is not None and room_bytes and len(room):
-        sent = large_sent(program, found)
+        sent = sent_from_hbm(program, found, chip)
         near = {b: span for b, span in spans.items() if b not in sent}
         staying = residents(near, found.num_bytes, begins_s(program, chip), room, longest_stay_s(chip))
         spans = {b: span for b, span in spans.items() if b not in staying}

@@ -14,7 +14,7 @@ import numpy as np
 from ..chip import Chip
 from ..graph import Graph, Op
 from ..kernels import Program
-from ..kinds import KINDS
+from ..kinds import COLLECTIVE_PERMUTE, KINDS
 from .flow import Flow
 
 LONGEST_STAY = 8.0
@@ -45,18 +45,22 @@ def residents(
     return frozenset(staying)
 
 
-def large_sent(program: Program, flow: Flow) -> frozenset[int]:
-    """The buffers of more than 32 MiB that collectives read or write, which hardly ever stay.
+def sent_from_hbm(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
+    """The buffers that collectives read or write in the large memory: those of more than 32 MiB, which hardly ever
+    stay, and on some chips all that they write, but for permutes.
 
-    Of 230 such all-reduces and all-gathers for v4, v5e and v6e, one in six had its result there; of smaller ones, more
-    than half.
+    Of 230 large all-reduces and all-gathers for v4, v5e and v6e, one in six had its result in fast memory; of smaller
+    ones, more than half.
     """
     graph = program.graph
     found = set[int]()
     for point, kernel in enumerate(program.kernels):
-        if any(graph.ops[op].kind in KINDS for op in kernel.ops):
+        kinds = {graph.ops[op].kind for op in kernel.ops}.intersection(KINDS)
+        if kinds:
             buffers = (*flow.reads[point], *flow.writes[point])
             found.update(b for b in buffers if flow.num_bytes[b] > LARGEST_SENT_BYTES)
+            if not chip.gathers_into_vmem and COLLECTIVE_PERMUTE not in kinds:
+                found.update(flow.writes[point])
     return frozenset(found)
 
 
