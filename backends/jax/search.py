@@ -26,6 +26,7 @@ from ...planner.search.question import Question
 from ...planner.search.result import SearchResult
 from ...planner.search.search import Stamp
 from ...planner.search.search import search as searched
+from ...planner.search.workload import decided_remat
 from ...planner.topology import physical
 from .devices import DeviceTopology
 from .drafts import Drafts
@@ -76,7 +77,7 @@ def search(
         raise PlanError([problem("MW550", asked.mesh.place)])
     with Processes() as workers:  # they load the solver while the step is traced
         workload = Drafts(step, args, donate_argnums=donate_argnums)
-        traced = workload.traced()
+        traced = workload.traced(decided_remat(asked))
         raise_errors(_plan_problems(asked, workload))
         question = Question(
             plan=asked,
@@ -170,13 +171,11 @@ def _option_problems(time_limit_s: float, seed: int, top_k: int) -> Iterator[Pro
 
 def _plan_problems(plan: Plan, workload: Drafts) -> list[Problem]:
     """What is wrong with a partial plan for this step on whatever mesh, apart from where its rules meet tensors."""
-    decided = plan.remat is not None and plan.remat.policy != "auto"
-    found = check(
-        replace(plan, result=None, remat=plan.remat if decided else None),
-        workload.traced(plan.remat if decided else None),
-    )
+    remat = decided_remat(plan)
+    found = check(replace(plan, result=None, remat=remat), workload.traced(remat))
     on_a_mesh = {"MW105", "MW106", "MW113"} if plan.mesh.axes is None or None in plan.mesh.sizes.values() else set()
-    saved = unknown_saved(plan, workload.tensors) if decided and workload.remat_policies != (NO_REMAT,) else ()
+    names = remat is not None and remat.names and workload.remat_policies != (NO_REMAT,)
+    saved = unknown_saved(plan, workload.tensors) if names else ()
     return [*(p for p in found if p.code not in on_a_mesh), *saved]
 
 

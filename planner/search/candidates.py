@@ -16,7 +16,7 @@ from .floor import Products, least_argument_bytes
 from .meshes import MAX_AXES, NAMES, Folding, filled, foldings, uncovered
 from .pins import Demand, demands_of, named_axes, pinned, pinned_values
 from .promise import by_promise
-from .workload import Workload
+from .workload import Workload, decided_remat
 
 MAX_MESHES = 24
 BOTH_WAYS = 2  # meshes that are tried with every remat policy before others
@@ -99,7 +99,8 @@ def candidates(plan: Plan, workload: Workload, machine: Machine, listed: Sequenc
     """
     policies = _policies(plan, workload)
     products = _products(replace(plan, remat=policies[0]), workload, listed)
-    returned = {tensor.path: tensor.returns for tensor in workload.tensors if tensor.returns}
+    tensors = workload.tensors_under(decided_remat(plan))
+    returned = {tensor.path: tensor.returns for tensor in tensors if tensor.returns}
     places = [(mesh, remat) for mesh in listed[:BOTH_WAYS] for remat in policies]
     places += [(mesh, remat) for remat in policies for mesh in listed[BOTH_WAYS:]]
     made = []
@@ -115,7 +116,7 @@ def candidates(plan: Plan, workload: Workload, machine: Machine, listed: Sequenc
                 pins=pins,
                 returned=returned,
                 floor_s=products.seconds(list(sizes.values()), machine.chip),
-                least_argument_bytes=least_argument_bytes(workload.tensors, sizes, pins),
+                least_argument_bytes=least_argument_bytes(tensors, sizes, pins),
             )
         )
     return Candidates(listed=tuple(made), even_s=products.even_seconds(machine.num_devices, machine.chip))

@@ -52,7 +52,7 @@ def frontier(question: Question, best: PricedPlan, means: Means, clock: Clock) -
 def _forced(question: Question, best: Tried, means: Means, clock: Clock) -> Iterator[PricedPlan]:
     """Plans in which one of the largest arguments that no pin decides lies otherwise."""
     plan = best.candidate.plan
-    arguments = [t for t in question.workload.tensors if t.role == "argument" and t.path not in best.candidate.pins]
+    arguments = [t for t in question.tensors if t.role == "argument" and t.path not in best.candidate.pins]
     largest = sorted(arguments, key=lambda tensor: (-tensor.num_bytes, tensor.path))
     for tensor in largest[: FORCED * question.top_k]:
         for assignment in _other_layouts(tensor, best.layouts, plan.mesh.sizes):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ...dsl.plan import Plan
+from ...dsl.tensors import Tensor
 from ..topology import Machine
 from .board import Settings
 from .candidates import MAX_MESHES, Meshes, candidates, meshes
@@ -16,7 +17,7 @@ from .pool import Pool
 from .progress import Clock, Progress
 from .result import PricedPlan
 from .tried import Tried
-from .workload import Workload
+from .workload import Workload, decided_remat
 from .writing import Minimise
 
 MORE_MESHES = 8  # times as many, where those tried are proven to have no plan
@@ -39,6 +40,11 @@ class Question:
     exact: bool = False
     top_k: int = 1
     max_meshes: int = MAX_MESHES
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Everything that the plan can name, under its own remat policy where it has one."""
+        return self.workload.tensors_under(decided_remat(self.plan))
 
     @property
     def kept(self) -> frozenset[str]:
@@ -114,7 +120,7 @@ def answer(question: Question, means: Means, clock: Clock) -> Answer:
 
 def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answer:
     workload, machine = question.workload, question.machine
-    listed = meshes(question.plan, machine, workload.tensors, question.axis_names, limit)
+    listed = meshes(question.plan, machine, question.tensors, question.axis_names, limit)
     tried = candidates(question.plan, workload, machine, listed.listed)
     settings = Settings(
         machine=machine,

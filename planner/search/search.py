@@ -82,7 +82,7 @@ def is_complete(question: Question) -> bool:
     plan = question.plan
     whole = plan.mesh.axes is not None and None not in plan.mesh.sizes.values()
     decided = plan.remat is None or plan.remat.policy != "auto"
-    return whole and decided and bool(plan.rules) and pinned(plan, question.workload.tensors).complete
+    return whole and decided and bool(plan.rules) and pinned(plan, question.tensors).complete
 
 
 def _decided(question: Question) -> Plan:

@@ -46,6 +46,11 @@ class Workload(Protocol):
         """The price of a complete plan: what ``mw.estimate`` says. Raises ``PlanError`` for one that is not legal."""
 
 
+def decided_remat(plan: Plan) -> Remat | None:
+    """The remat policy that a plan says; None where it says none, or leaves it open."""
+    return plan.remat if plan.remat is not None and plan.remat.policy != "auto" else None
+
+
 @dataclass(frozen=True, slots=True)
 class Rematerialised:
     """A workload under one remat policy, which decides what values it has."""
