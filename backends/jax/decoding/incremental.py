@@ -14,9 +14,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ..models.blocks import Surroundings
+from ..models.blocks import _moe as run_moe
 from ..models.config import TransformerConfig
 from ..models.layers import embed, feed_forward, layer_norm, project_to_vocabulary
-from ..models.moe import moe_layer
 from ..models.parameters import Params, sublayers
 from ..models.transformer import Batch, encode
 
@@ -111,8 +112,10 @@ def _block(
     for name, kind in sublayers("decoder", config):
         normed = layer_norm(params[name]["norm"], x)
         if kind == "moe":
-            settings = roomy(config, rows=B, tokens=K).moe
-            out, _ = moe_layer(params[name], normed, jnp.ones((B, K), bool), settings, key=None)
+            around = Surroundings(
+                config=roomy(config, rows=B, tokens=K), stack="decoder", segments=jnp.ones((B, K), jnp.int32)
+            )
+            out, _ = run_moe(around, params[name], normed, None)
         elif kind == "ffn":
             out = feed_forward(params[name], normed)
         elif kind == "cross_attention":
