@@ -1,32 +1,38 @@
-"""The solver on contest problems, at several time limits, beside what is published of them.
+"""The solver on problems, at several time limits, beside what is published of them.
 
-    python benchmarks/solver.py [--limits 10,60,300] [FILE ...]       default: one problem made up here
+    python benchmarks/solver.py [--limits 10,60,300] [--cpu] [FILE ...]    default: the planner's own programs
 
 FILEs are instances of the ASPLOS/EuroSys 2025 contest on intra-operator parallelism (google/iopddl). Published:
 the contest winner's cost, the best known cost and bound (ti2-group/iopddl_experiments) and the cost of XLA's own solver
-(the contest's organisers). A solution's cost is the independent checker's.
+(the contest's organisers). "own" in place of a file stands for the programs that the planner builds for some training
+steps (``own_programs``), of which nothing is published. What a solution costs and uses is computed here or by the
+independent checker. ``--cpu`` counts the limits in CPU seconds, for machines with other work to do.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from meshwright.planner.solver.checker import price
 from meshwright.planner.solver.contest_reader import problem_of
-from meshwright.planner.solver.contest_writer import document_of
 from meshwright.planner.solver.document import read_document
 from meshwright.planner.solver.prepare import prepare
-from meshwright.planner.solver.problem import Problem, Resource, build
+from meshwright.planner.solver.problem import Problem
 from meshwright.planner.solver.solution import Solution
 from meshwright.planner.solver.solve import solve
+from own_programs import own_programs
 from rich.console import Console
 from rich.table import Table
+
+OWN = "own"
+LONG_S = 1e6
 
 
 @dataclass(frozen=True)
@@ -71,49 +77,70 @@ HEADERS = (
 )
 
 
-def made_up(nodes: int = 400) -> dict[str, Any]:
-    """A long strip of nodes, each beside its next and its seventh, with a limit that binds."""
-    random = np.random.default_rng(0)
-    ends = [(i, j) for i in range(nodes) for j in (i + 1, i + 7) if j < nodes]
-    begins = np.arange(nodes)
-    problem: Problem = build(
-        name="made up",
-        costs=[random.integers(0, 1000, 6).astype(float) for _ in range(nodes)],
-        ends=np.array(ends),
-        tables=[random.integers(0, 2000, 36).astype(float) for _ in ends],
-        resources=[
-            Resource(
-                intervals=np.stack((begins, begins + 20), axis=1), usages=random.integers(0, 100, 6 * nodes), limit=800
-            )
-        ],
-    )
-    return document_of(problem)
+class Subject(NamedTuple):
+    """A problem, and how to price a solution without the solver: its cost, and what is wrong with it."""
+
+    name: str
+    problem: Problem
+    price: Callable[[Sequence[int]], tuple[float, str]]
 
 
-def rows(documents: Sequence[dict[str, Any]], limits: Sequence[float]) -> Iterator[tuple[str, ...]]:
-    for document in documents:
+def subjects(files: Sequence[str]) -> Iterator[Subject]:
+    for file in files:
+        if file == OWN:
+            for name, problem in own_programs():
+                yield Subject(name, problem, functools.partial(priced, problem))
+        else:
+            document = read_document(file)
+            yield Subject(document["problem"]["name"], problem_of(document), functools.partial(checked, document))
+
+
+def checked(document: dict[str, Any], choices: Sequence[int]) -> tuple[float, str]:
+    found = price(document, choices)
+    return found.cost, "; ".join(found.wrong)
+
+
+def priced(problem: Problem, choices: Sequence[int]) -> tuple[float, str]:
+    """By the definition, entry by entry."""
+    total = problem.constant_cost + sum(problem.costs[problem.choice_start[n] + c] for n, c in enumerate(choices))
+    for e, (a, b) in enumerate(problem.ends):
+        total += problem.tables[problem.table_start[e] + choices[a] * problem.counts[b] + choices[b]]
+    used = np.zeros(len(problem.limits), np.int64)
+    for p, (begin, end) in enumerate(problem.piece_rows):
+        used[begin:end] += problem.usages[problem.usage_start[p] + choices[problem.piece_nodes[p]]]
+    return float(total), "beyond a limit" if np.any(used > problem.limits) else ""
+
+
+def rows(files: Sequence[str], limits: Sequence[float], by_cpu: bool) -> Iterator[tuple[str, ...]]:
+    for subject in subjects(files):
         for limit in limits:
             cpu = time.process_time()
             begin = time.monotonic()
-            solution = solve(problem_of(document), time_limit_s=limit)
+            over = functools.partial(_over, cpu + limit) if by_cpu else None
+            solution = solve(subject.problem, time_limit_s=LONG_S if by_cpu else limit, stop=over)
             took = time.monotonic() - begin
-            yield _row(document, limit, solution, took, time.process_time() - cpu)
-            if solution.status == "optimal":
+            yield _row(subject, limit, solution, took, time.process_time() - cpu)
+            if solution.status in ("optimal", "infeasible"):
                 break
 
 
-def _row(document: dict[str, Any], limit: float, solution: Solution, took: float, cpu: float) -> tuple[str, ...]:
-    name = document["problem"]["name"]
-    letter = re.search(r"-([A-Y])$", name)
+def _over(end_s: float) -> bool:
+    return time.process_time() > end_s
+
+
+def _row(subject: Subject, limit: float, solution: Solution, took: float, cpu: float) -> tuple[str, ...]:
+    letter = re.search(r"-([A-Y])$", subject.name)
     known = PUBLISHED.get(letter[1]) if letter else None
-    checked = price(document, solution.choices.tolist()) if solution.choices is not None else None
-    wrong = "; ".join(checked.wrong) if checked else ""
-    beside = [f"{checked.cost / other:.4f}" if checked and other else "-" for other in _costs(known)]
+    cost, wrong = subject.price(solution.choices.tolist()) if solution.choices is not None else (np.inf, "")
+    if cost < solution.bound - 1e-9 * abs(cost):
+        wrong += " below its bound"
+    found = np.isfinite(cost)
+    beside = [f"{cost / other:.4f}" if found and other else "-" for other in _costs(known)]
     beside.insert(2, f"{1 - known.bound / known.best:.3%}" if known else "-")
     return (
-        name,
+        subject.name,
         f"{limit:g} s",
-        wrong or (f"{checked.cost:,}" if checked else "-"),
+        wrong or (f"{cost:,.0f}" if found else "-"),
         f"{solution.bound:,.0f}",
         f"{solution.gap:.3%}",
         solution.status,
@@ -129,13 +156,14 @@ def _costs(known: Published | None) -> tuple[float | None, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", metavar="FILE")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="contest files, or 'own'")
     parser.add_argument("--limits", default="10,60,300", help="seconds, with commas")
+    parser.add_argument("--cpu", action="store_true", help="limits are CPU seconds")
     arguments = parser.parse_args()
-    documents = [read_document(file) for file in arguments.files] or [made_up()]
     prepare()
     table = Table(*HEADERS)
-    for row in rows(documents, [float(limit) for limit in arguments.limits.split(",")]):
+    limits = [float(limit) for limit in arguments.limits.split(",")]
+    for row in rows(arguments.files or [OWN], limits, arguments.cpu):
         table.add_row(*row)
         print("  ".join(row), flush=True)
     Console(width=160).print(table)
