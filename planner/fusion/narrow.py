@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..graph import Graph, Op
 from ..kinds import TURNED_COPY
 from .nature import PRODUCTS, VIEWS, joins_lanes
-from .uses import Uses
+from .uses import Uses, read_uses
 
 _MOVES = {"slice", "pad", "concatenate", "dynamic_slice", "reverse", "copy", TURNED_COPY}
 KEEPING = VIEWS | {"select", "maximum", "minimum"} | _MOVES
@@ -17,18 +18,46 @@ WIDE, NARROW = "f32", "bf16"
 def narrow(graph: Graph, uses: Uses, masks: frozenset[int]) -> Graph:
     """The graph with the values in bfloat16 whose every reader rounds them to it: products at the default precision,
     and what merely picks and moves numbers for those. A batch of products that join two dims of an operand into one
-    write them apart again, and no narrower.
+    write them apart again, and no narrower. What a windowed product holds still for its turns it is given narrow.
     """
-    narrowed, apart = set[int](), _written_apart(graph)
-    for number in range(len(graph.ops) - 1, -1, -1):
-        for value in graph.ops[number].results:
-            wide = graph.values[value].dtype == WIDE and value not in apart
-            if wide and _is_rounded(graph, uses, value, narrowed, masks):
-                narrowed.add(value)
+    narrowed = _narrowed(graph, uses, masks)
     if not narrowed:
         return graph
     values = (replace(v, dtype=NARROW) if n in narrowed else v for n, v in enumerate(graph.values))
-    return replace(graph, values=tuple(values))
+    ops = tuple(_given_narrow(op, narrowed) if op.kind == "while" and op.bodies else op for op in graph.ops)
+    return replace(graph, values=tuple(values), ops=ops)
+
+
+def _narrowed(graph: Graph, uses: Uses, masks: frozenset[int]) -> set[int]:
+    narrowed, apart = set[int](), _written_apart(graph)
+    inside = {n: _rounded_arguments(op) for n, op in enumerate(graph.ops) if op.kind == "while" and op.bodies}
+    for number in range(len(graph.ops) - 1, -1, -1):
+        for value in graph.ops[number].results:
+            wide = graph.values[value].dtype == WIDE and value not in apart
+            if wide and _is_rounded(graph, uses, value, narrowed, masks, inside):
+                narrowed.add(value)
+    return narrowed
+
+
+def _rounded_arguments(loop: Op) -> frozenset[int]:
+    """The positions of the operands of a windowed product that do not go round and that every reader rounds."""
+    body = loop.bodies[0]
+    if not any(op.attributes.get("around") for op in body.ops):
+        return frozenset()
+    uses = read_uses(body)
+    narrowed = _narrowed(body, uses, frozenset())
+    still = range(len(body.results), len(body.arguments))
+    wide = (position for position in still if body.values[body.arguments[position]].dtype == WIDE)
+    return frozenset(p for p in wide if _is_rounded(body, uses, body.arguments[p], narrowed, frozenset(), {}))
+
+
+def _given_narrow(loop: Op, narrowed: set[int]) -> Op:
+    body = loop.bodies[0]
+    given = {body.arguments[p] for p, v in enumerate(loop.operands) if v in narrowed and p < len(body.arguments)}
+    if not given:
+        return loop
+    values = (replace(v, dtype=NARROW) if n in given else v for n, v in enumerate(body.values))
+    return replace(loop, bodies=(replace(body, values=tuple(values)), *loop.bodies[1:]))
 
 
 def _written_apart(graph: Graph) -> set[int]:
@@ -42,10 +71,21 @@ def _written_apart(graph: Graph) -> set[int]:
     return found
 
 
-def _is_rounded(graph: Graph, uses: Uses, value: int, narrowed: set[int], masks: frozenset[int]) -> bool:
+def _is_rounded(
+    graph: Graph,
+    uses: Uses,
+    value: int,
+    narrowed: set[int],
+    masks: frozenset[int],
+    inside: Mapping[int, frozenset[int]],
+) -> bool:
     if value in uses.results or not uses.readers[value]:
         return False
-    return all(reader in masks or _rounds(graph, graph.ops[reader], narrowed) for reader in uses.next_ops(value))
+    return all(
+        reader in masks
+        or (position in inside[reader] if reader in inside else _rounds(graph, graph.ops[reader], narrowed))
+        for reader, position in uses.readers[value]
+    )
 
 
 def _rounds(graph: Graph, reader: Op, narrowed: set[int]) -> bool:
