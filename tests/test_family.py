@@ -10,6 +10,7 @@ import jax
 import pytest
 from meshwright.backends.jax.models import gshard
 from meshwright.backends.jax.models.family import MEMBERS, configure
+from meshwright.backends.jax.models.moe import Capacity
 from meshwright.backends.jax.models.parameters import Table, parameter_table
 from meshwright.dsl.errors import PlanError
 
@@ -47,7 +48,7 @@ def test_members_keep_2048_source_tokens_a_core_and_a_whole_capacity(member: str
     config = configure(member, {})
     assert config.tokens == 2048 * config.experts
     assert config.group_count == config.experts
-    assert config.slots == 2 * 2048 // config.experts
+    assert config.moe("encoder").capacity == Capacity(slots=2 * 2048 // config.experts)
 
 
 def test_a_trillion_weights_are_described_at_once_and_never_allocated() -> None:
@@ -129,7 +130,7 @@ def test_the_auxiliary_loss_weighs_a_hundredth_where_loads_are_equal() -> None:
 
 
 def test_an_explicit_capacity_need_not_be_2s_over_e() -> None:
-    assert configure("tiny", {"experts": 3, "capacity": 5}).slots == 5
+    assert configure("tiny", {"experts": 3, "capacity": 5}).moe("decoder").capacity.slots == 5
 
 
 def test_dropout_and_routing_follow_from_the_step_count_and_the_seed() -> None:

@@ -22,9 +22,24 @@ MODELS: dict[str, Text] = {
         "Nearest legal groups: {nearest}.",
     ),
     "MW607": Text(
-        "The expert capacity 2S/E is 2*{group_tokens}/{experts} = {capacity:.4g}, not a positive integer"
-        " ({tokens} tokens in {groups} groups of {group_tokens}, {experts} experts).",
+        "The expert capacity {formula} is {capacity:.4g}, not a positive integer"
+        " ({tokens} tokens in {groups} groups of S = {group_tokens}, E = {experts} experts).",
         "Set capacity, or one of the nearest legal groups: {nearest}.",
+    ),
+    "MW609": Text("There is no gate {gate} as in {published}.", "Gate {gate} is there as in: {legal}."),
+    "MW610": Text("A token cannot choose {top_k} experts: {why}.", "top_k: {legal}, or another gate."),
+    "MW611": Text(
+        "Gate {gate} chooses tokens by all of their group, later ones too: a decoder would look ahead.",
+        "Set decoder_gate to one of: {legal}.",
+    ),
+    "MW612": Text("{setting}: {value} has no meaning with {beside}.", "Leave it out, or set {legal}."),
+    "MW613": Text(
+        "{experts} experts in {sets} sets: a token cannot choose 2 sets and {top_k}/2 experts in each.",
+        "Legal sets for these experts: {legal}; top_k must be even.",
+    ),
+    "MW614": Text(
+        "Kernel megablox works on whole tiles; fill_to: {fill_to} is no multiple of {multiple}.",
+        "Set fill_to: {multiple}.",
     ),
     "MW608": Text(
         "conv_net: an image dim of {value} ({name}) is not a multiple of {multiple}, which the stride and the pooling"

@@ -74,4 +74,4 @@ def _attend(around: Surroundings, kind: str, params: Params, x: jax.Array, key: 
 
 
 def _moe(around: Surroundings, params: Params, x: jax.Array, key: jax.Array | None) -> tuple[jax.Array, MoeReport]:
-    return moe_layer(params, x, around.segments > 0, around.config.moe, key=key)
+    return moe_layer(params, x, around.segments > 0, around.config.moe(around.stack), key=key)

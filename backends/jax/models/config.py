@@ -3,65 +3,57 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import jax.numpy as jnp
 
 from ....dsl.errors import Problem, problem, raise_errors
-from .moe.capacity import Capacity
-from .moe.gates.top_k import TopKGate
-from .moe.routing import Rules
+from .moe.choices import MoeChoices, at_least, one_of
 from .moe.settings import MoeSettings
+from .moe_checks import formula_of, moe_problems
 from .settings import nearest
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 
 
-def _at_least(default: float | None, least: float, below: float | None = None) -> Any:
-    """A field with a lower bound, and perhaps one that it stays below."""
-    bounds = {"least": least} if below is None else {"least": least, "below": below}
-    return field(default=default, metadata=bounds)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransformerConfig:
+class TransformerConfig(MoeChoices):
     """Settings of the encoder-decoder Transformer; ``experts: 0`` is the dense one."""
 
-    experts: int = _at_least(128, 0)
+    experts: int = at_least(128, 0)
     """E, experts of every MoE layer."""
-    layers: int = _at_least(12, 2)
+    layers: int = at_least(12, 2)
     """Encoder and decoder layers together, half in each."""
-    model_dim: int = _at_least(1024, 2)
+    model_dim: int = at_least(1024, 2)
     """M."""
-    hidden_dim: int = _at_least(8192, 1)
+    hidden_dim: int = at_least(8192, 1)
     """H, of feed-forward layers and experts alike."""
-    heads: int = _at_least(16, 1)
+    heads: int = at_least(16, 1)
     """N."""
-    head_dim: int = _at_least(128, 1)
+    head_dim: int = at_least(128, 1)
     """D."""
-    source_vocab: int = _at_least(64000, 4)
-    target_vocab: int = _at_least(32000, 4)
-    batch: int | None = _at_least(None, 1)
+    source_vocab: int = at_least(64000, 4)
+    target_vocab: int = at_least(32000, 4)
+    batch: int | None = at_least(None, 1)
     """B, rows of a batch. Default: two per expert (GShard's one core per expert); 256 without experts."""
-    length: int = _at_least(1024, 1)
+    length: int = at_least(1024, 1)
     """T, tokens of a row, source and target alike."""
-    groups: int | None = _at_least(None, 1)
+    groups: int | None = at_least(None, 1)
     """G, groups that tokens are dispatched in. Default: one per expert if that divides the tokens, else one per row."""
-    capacity: int | None = _at_least(None, 1)
-    """C, slots of an expert for a group. Default: 2S/E (section 2.2)."""
-    dropout: float = _at_least(0.1, 0, 1)  # A.2: input, residual and attention
-    random_routing: bool = True
-    aux_weight: float | None = _at_least(None, 0)
-    """k of L = nll + k·aux (section 2.2). Default: 0.01·E², for the paper prints no k, and Lingvo weighs by 0.01 an
-    auxiliary loss that is E² times the paper's, 1 where the experts' loads are equal."""
-    activations: str = field(default="float32", metadata={"choices": ("float32", "bfloat16")})
-    learning_rate: float = _at_least(1.0, 0)
-    warmup_steps: int = _at_least(10000, 1)
+    dropout: float = at_least(0.1, 0, 1)  # A.2: input, residual and attention
+    init: str = one_of("normal", "normal", "truncated")
+    """How weights start: normal, or cut at two standard deviations (Switch, section 2.4)."""
+    init_scale: float = at_least(1.0, 0)
+    """s of a standard deviation sqrt(s/fan-in): 0.1 in Switch (section 2.4)."""
+    activations: str = one_of("float32", "float32", "bfloat16")
+    learning_rate: float = at_least(1.0, 0)
+    warmup_steps: int = at_least(10000, 1)
     """The learning rate decays as 1/sqrt(step) from this step on and is constant before."""
-    factor_from: int = _at_least(128, 1)
+    factor_from: int = at_least(128, 1)
     """The smallest dim for which Adafactor factors second moments."""
-    seed: int = _at_least(0, 0)
+    seed: int = at_least(0, 0)
     """Of dropout and random routing; with the step count it fixes both."""
 
     @property
@@ -86,30 +78,24 @@ class TransformerConfig:
         return self.groups or default
 
     @property
-    def slots(self) -> int:
-        """C."""
-        return self.capacity or 2 * (self.tokens // self.group_count) // self.experts
-
-    @property
     def aux_multiplier(self) -> float:
         """k."""
-        return 0.01 * self.experts**2 if self.aux_weight is None else self.aux_weight
+        return self.loss_weights(self.experts)["balance"]
 
     @property
-    def loss_weights(self) -> dict[str, float]:
-        """The weight of each auxiliary loss by its name."""
-        return {"balance": self.aux_multiplier}
+    def group_tokens(self) -> int:
+        """S."""
+        return self.tokens // self.group_count
 
-    @property
-    def moe(self) -> MoeSettings:
-        """The MoE layers' settings; meaningless without experts."""
-        rules = Rules(choices=2, threshold=0.5 if self.random_routing else None)
-        return MoeSettings(
-            experts=self.experts,
-            groups=self.group_count,
-            capacity=Capacity(slots=self.slots),
-            gate=TopKGate(rules=rules),
-        )
+    def moe_choices(self, stack: str) -> MoeChoices:
+        """What is said of the MoE layers of ``encoder`` or ``decoder``."""
+        if stack == "encoder" or self.decoder_gate is None:
+            return self
+        return replace(self, gate=self.decoder_gate, published="paper", decoder_gate=None, top_k=None, sets=None)
+
+    def moe(self, stack: str) -> MoeSettings:
+        """The MoE layers of ``encoder`` or ``decoder``."""
+        return self.moe_choices(stack).settings(self.experts, self.group_count, self.group_tokens)
 
     @property
     def layers_per_block(self) -> int:
@@ -123,7 +109,8 @@ class TransformerConfig:
 
 
 def check(config: TransformerConfig) -> None:
-    """Raises ``PlanError`` with whatever does not go together: layers (MW605), groups (MW606), capacity (MW607)."""
+    """Raises ``PlanError`` with whatever does not go together: layers (MW605), groups (MW606), capacity (MW607), and
+    what ``moe_checks`` finds."""
     raise_errors([*_layer_problems(config), *_group_problems(config)])
 
 
@@ -140,6 +127,8 @@ def _layer_problems(config: TransformerConfig) -> list[Problem]:
 def _group_problems(config: TransformerConfig) -> list[Problem]:
     if not config.experts:
         return []
+    if found := moe_problems(config):
+        return found
     told: dict[str, Any] = {
         "setting": "groups",
         "groups": config.group_count,
@@ -148,18 +137,26 @@ def _group_problems(config: TransformerConfig) -> list[Problem]:
     }
     if config.tokens % config.group_count:
         return [problem("MW606", **told, batch=config.rows, length=config.length)]
-    group_tokens = config.tokens // config.group_count
-    if config.capacity is None and (2 * group_tokens % config.experts):
-        capacity = 2 * group_tokens / config.experts
-        return [problem("MW607", **told, group_tokens=group_tokens, experts=config.experts, capacity=capacity)]
+    for stack in ("encoder", "decoder"):
+        slots = config.moe_choices(stack).slots(config.experts, config.group_tokens)
+        if not _whole(slots):
+            told |= {"group_tokens": config.group_tokens, "experts": config.experts, "capacity": float(slots)}
+            return [problem("MW607", **told, formula=formula_of(config.moe_choices(stack)))]
     return []
 
 
 def _nearest_groups(config: TransformerConfig) -> str:
-    """The groups nearest to the wanted ones that divide the tokens and, unless capacity is set, give a whole 2S/E."""
-    tokens, per_group = config.tokens, 1 if config.capacity else config.experts
-    legal = (g for g in _divisors(tokens) if 2 * (tokens // g) % per_group == 0)
+    """The groups nearest to the wanted ones that divide the tokens and give whole slots."""
+    both = [config.moe_choices(stack) for stack in ("encoder", "decoder")]
+    legal = (
+        g for g in _divisors(config.tokens) if all(_whole(c.slots(config.experts, config.tokens // g)) for c in both)
+    )
     return nearest(legal, config.group_count)
+
+
+def _whole(slots: Fraction | int) -> bool:
+    """Whether it is at least one slot, and no fraction of one."""
+    return slots >= 1 and slots == int(slots)
 
 
 def _divisors(number: int) -> set[int]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from .config import TransformerConfig
+from .moe.choices import MoeChoices
 
 Params = dict[str, Any]
 """A pytree of nested dicts, whose paths are those of the table: ``params["encoder"]["moe"]["wi"]``."""
@@ -30,6 +31,8 @@ class Parameter:
     std: float = 0.0
     """Standard deviation of its normal first values; 0 for constant ones."""
     constant: float = 0.0
+    truncated: bool = False
+    """Whether first values further than two standard deviations from zero are drawn anew."""
 
 
 Table = dict[str, Parameter]
@@ -44,11 +47,13 @@ def parameter_table(config: TransformerConfig) -> Table:
     }
     for stack in ("encoder", "decoder"):
         for name, kind in sublayers(stack, config):
-            declared = {**_norm(sizes), **_KINDS[kind](sizes)}
+            gate = _gate(sizes, config.moe_choices(stack)) if kind == "moe" else {}
+            declared = {**_norm(sizes), **gate, **_KINDS[kind](sizes)}
             table |= {f"{stack}/{name}/{leaf}": parameter for leaf, parameter in declared.items()}
         table[f"norm/{stack}/scale"] = Parameter(dims="M", shape=(config.model_dim,), constant=1.0)
         table[f"norm/{stack}/bias"] = Parameter(dims="M", shape=(config.model_dim,))
-    return table
+    scale = math.sqrt(config.init_scale)
+    return {path: replace(p, std=scale * p.std, truncated=config.init == "truncated") for path, p in table.items()}
 
 
 def sublayers(stack: str, config: TransformerConfig) -> tuple[tuple[str, str], ...]:
@@ -135,10 +140,22 @@ def _ffn(sizes: dict[str, int]) -> Table:
 
 def _moe(sizes: dict[str, int]) -> Table:
     return {
-        "wg": _normal(sizes, "L M E", fan_in="M", stacked=1),
         "wi": _normal(sizes, "L E M H", fan_in="M", stacked=2),
         "wo": _normal(sizes, "L E H M", fan_in="H", stacked=2),
     }
+
+
+def _gate(sizes: dict[str, int], choices: MoeChoices) -> Table:
+    """The weights of a gate; those of a noisy one start at zero (Shazeer et al. 2017, appendix A)."""
+    if choices.gate not in ("noisy_top_k", "hierarchical"):
+        table = {"wg": _normal(sizes, "L M E", fan_in="M", stacked=1)}
+        threshold = Parameter(dims="L E", shape=_shape(sizes, "L E"), stacked=1)
+        return {**table, "threshold": threshold} if choices.gate == "batchwise" else table
+    sizes = {**sizes, "A": choices.set_count(sizes["E"])}
+    dims = {"wg": "L M E", "wg_noise": "L M E"}
+    if choices.gate == "hierarchical":
+        dims |= {"wg_set": "L M A", "wg_set_noise": "L M A"}
+    return {name: Parameter(dims=d, shape=_shape(sizes, d), stacked=1) for name, d in dims.items()}
 
 
 _KINDS = {"attention": _attention, "cross_attention": _attention, "ffn": _ffn, "moe": _moe}
@@ -147,4 +164,6 @@ _KINDS = {"attention": _attention, "cross_attention": _attention, "ffn": _ffn, "
 def _first_values(parameter: Parameter, key: jax.Array) -> jax.Array:
     if parameter.std == 0:
         return jnp.full(parameter.shape, parameter.constant, jnp.float32)
+    if parameter.truncated:
+        return parameter.std * jax.random.truncated_normal(key, -2.0, 2.0, parameter.shape, jnp.float32)
     return parameter.std * jax.random.normal(key, parameter.shape, jnp.float32)

@@ -17,6 +17,7 @@ _KINDS = {
     "float | None": ((int, float, type(None)), "a number or null"),
     "bool": ((bool,), "true or false"),
     "str": ((str,), "a word"),
+    "str | None": ((str, type(None)), "a word or null"),
 }
 _TOO_LARGE = 2**31  # no dim of a model has as many elements
 

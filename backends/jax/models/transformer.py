@@ -14,7 +14,7 @@ from .config import BOS, TransformerConfig
 from .dropout import dropout
 from .gradients import resolve
 from .layers import cross_entropy, embed, layer_norm, project_to_vocabulary
-from .moe import MoeReport
+from .moe import MoeReport, joined
 from .parameters import Params
 
 Batch = dict[str, jax.Array]
@@ -35,9 +35,9 @@ def loss(
     tokens = valid.sum(dtype=jnp.float32)
     nll = jnp.where(valid, cross_entropy(logits, batch["target"]), 0).sum() / jnp.maximum(tokens, 1)
     losses = {name: loss.mean() for name, loss in reports.losses.items()}
-    total = nll
+    total, weights = nll, config.loss_weights(config.experts)
     for name, auxiliary in losses.items():
-        total = total + config.loss_weights[name] * auxiliary
+        total = total + weights[name] * auxiliary
     metrics = {
         "loss": nll,
         "aux": losses.get("balance", jnp.float32(0)),
@@ -46,6 +46,7 @@ def loss(
         "dropped": reports.dropped.mean(),
         "overflowed": reports.overflowed.mean(),
         "expert_load": reports.load.max(),
+        **{f"aux_{name}": loss for name, loss in losses.items() if name != "balance"},
     }
     return total, metrics
 
@@ -58,7 +59,7 @@ def forward(
     encoder_key, decoder_key = split_key(key, 2)
     encoded, encoder_reports = encode(config, params, batch, encoder_key)
     decoded, decoder_reports = decode(config, params, batch, encoded, decoder_key)
-    reports = jax.tree.map(lambda *both: jnp.concatenate(both), encoder_reports, decoder_reports)
+    reports = joined(encoder_reports, decoder_reports)
     return project_to_vocabulary(params["embedding"]["target"], decoded), reports
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .capacity import Capacity
 from .layer import moe_layer
-from .report import MoeReport, silent_report
+from .report import MoeReport, joined, silent_report
 from .routing import Routing, Rules
 from .settings import MoeSettings
 
-__all__ = ["Capacity", "MoeReport", "MoeSettings", "Routing", "Rules", "moe_layer", "silent_report"]
+__all__ = ["Capacity", "MoeReport", "MoeSettings", "Routing", "Rules", "joined", "moe_layer", "silent_report"]

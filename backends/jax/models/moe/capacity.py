@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from typing import Literal
 
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 
 from .routing import Routing
 
-CapacityRule = Literal["gshard", "switch", "tutel", "flaxformer", "lingvo", "mtf"]
+CapacityRule = Literal["gshard", "switch", "tutel", "flaxformer", "lingvo", "mtf", "fastmoe"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,27 +40,29 @@ class Capacity:
         return (*self.smaller, self.slots)
 
 
-def slots_of(rule: CapacityRule, factor: float, *, group_tokens: int, choices: int, experts: int) -> float:
-    """C by a system's formula, for ``group_tokens`` S. It may be a fraction by GShard's, which the others round.
+def slots_of(rule: CapacityRule, factor: float, *, group_tokens: int, choices: int, experts: int) -> Fraction | int:
+    """C by a system's formula, for ``group_tokens`` S, exactly. It may be a fraction by GShard's; the others round.
 
     GShard: K·f·S/E, 2N/(G·E) with f = 1 (section 2.2). Switch: f·S/E rounded down (equation 3). Tutel: k·int(f·⌈S/E⌉).
     Flaxformer: f·S/E rounded, at least 4: no factor K. Lingvo: f·S/E rounded down, then up to a multiple of 4, at least
-    4. Mesh TensorFlow: f·S/E rounded down, at most S, at least 4.
+    4. Mesh TensorFlow: f·S/E rounded down, at most S, at least 4. FastMoE: K·⌈f·S⌉/E rounded down.
     """
-    share = factor * group_tokens / experts
+    share = Fraction(str(factor)) * group_tokens / experts
     match rule:
         case "gshard":
             return choices * share
         case "switch":
             return int(share)
         case "tutel":
-            return choices * int(factor * math.ceil(group_tokens / experts))
+            return choices * int(Fraction(str(factor)) * -(-group_tokens // experts))
         case "flaxformer":
             return max(round(share), 4)
         case "lingvo":
             return max(4, -(-int(share) // 4) * 4)
         case "mtf":
             return max(min(group_tokens, int(share)), 4)
+        case "fastmoe":
+            return choices * math.ceil(share * experts) // experts
 
 
 def sizes_below(slots: int, least: int, *, step: float = 1.5) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from ...annotate import tag
 from ..dropout import dropout
 from .dispatch.sorted import Sorted, merged, permuted
-from .grouped import BLOCK, Kernel, grouped_product
+from .grouped import Kernel, block_rows, grouped_product
 from .routing import Params
 
 Sent = TypeVar("Sent", jax.Array, Sorted)
@@ -94,21 +94,22 @@ class AnyExperts:
 
     def _of_rows(self, params: Any, rows: jax.Array, sizes: jax.Array) -> jax.Array:
         """By blocks of rows of one expert each, one after another."""
-        starts, blocks = jnp.cumsum(sizes) - sizes, (sizes + BLOCK - 1) // BLOCK
-        last_block, padded = jnp.cumsum(blocks), jnp.pad(rows, ((0, BLOCK), (0, 0)))
+        block_size = block_rows(len(rows), len(sizes))
+        starts, blocks = jnp.cumsum(sizes) - sizes, (sizes + block_size - 1) // block_size
+        last_block, padded = jnp.cumsum(blocks), jnp.pad(rows, ((0, block_size), (0, 0)))
         first_block = last_block - blocks
 
         def of_block(number: jax.Array) -> jax.Array:
             expert = jnp.minimum(jnp.searchsorted(last_block, number, side="right"), len(sizes) - 1)
-            at = starts[expert] + (number - first_block[expert]) * BLOCK
-            block = jax.lax.dynamic_slice_in_dim(padded, at, BLOCK)
+            at = starts[expert] + (number - first_block[expert]) * block_size
+            block = jax.lax.dynamic_slice_in_dim(padded, at, block_size)
             return self.module(jax.tree.map(lambda p: p[expert], params), block)
 
-        said = jax.lax.map(of_block, jnp.arange(len(rows) // BLOCK + len(sizes)))
+        said = jax.lax.map(of_block, jnp.arange(len(rows) // block_size + len(sizes)))
         number = jnp.arange(len(rows))
         expert = jnp.minimum(jnp.searchsorted(starts + sizes, number, side="right"), len(sizes) - 1)
         inner = number - starts[expert]
-        return said[first_block[expert] + inner // BLOCK, inner % BLOCK]
+        return said[first_block[expert] + inner // block_size, inner % block_size]
 
 
 def on_merged(sent: Sorted, work: Callable[[jax.Array, jax.Array], jax.Array]) -> Sorted:

@@ -11,8 +11,14 @@ import jax
 import jax.numpy as jnp
 
 Kernel = Literal["auto", "ragged_dot", "megablox", "blocks"]
-BLOCK = 128
-"""Rows that are multiplied at once where a loop goes over blocks of rows."""
+TILE = 128
+"""Rows of a tile of the Pallas kernel, and the most that are multiplied at once where a loop goes over blocks."""
+
+
+def block_rows(rows: int, experts: int) -> int:
+    """Rows of a block: a power of two, at most half of what a balanced expert has, from 8 to 128."""
+    share = max(8, rows // max(1, 2 * experts))
+    return int(min(TILE, 2 ** (share.bit_length() - 1)))
 
 
 def grouped_product(rows: jax.Array, weights: jax.Array, sizes: jax.Array, kernel: Kernel) -> jax.Array:
@@ -21,7 +27,7 @@ def grouped_product(rows: jax.Array, weights: jax.Array, sizes: jax.Array, kerne
     What stands behind the last expert's rows is undefined. ``kernel`` is what computes it: ``ragged_dot`` is JAX's
     operation, an instruction on TPU, on CPU a masked product with every matrix, E times the operations; ``megablox``
     is the Pallas kernel that ships with JAX (TPU v4 and later; N a multiple of 128); ``blocks`` is a loop over blocks
-    of rows, which computes what it must and up to 127 rows an expert more. ``auto`` is ``blocks`` on CPU and
+    of rows, which computes what it must and up to a block of rows an expert more. ``auto`` is ``blocks`` on CPU and
     ``ragged_dot`` elsewhere.
     """
     if kernel == "auto":
@@ -38,7 +44,7 @@ def megablox_product(rows: jax.Array, weights: jax.Array, sizes: jax.Array) -> j
     """By Pallas' ``gmm``."""
     from jax.experimental.pallas.ops.tpu.megablox import gmm
 
-    tiles = (BLOCK, min(BLOCK, weights.shape[1]), min(BLOCK, weights.shape[2]))
+    tiles = (TILE, min(TILE, weights.shape[1]), min(TILE, weights.shape[2]))
     product: jax.Array = gmm(rows, weights, sizes, rows.dtype, tiles)
     return product
 
@@ -50,17 +56,18 @@ def block_product(rows: jax.Array, weights: jax.Array, sizes: jax.Array) -> jax.
     The last block of an expert runs over into the next one's rows, whose own blocks, which come later, write over it.
     """
     starts = jnp.cumsum(sizes) - sizes
-    padded = jnp.pad(rows, ((0, BLOCK), (0, 0)))
+    block = block_rows(len(rows), len(weights))
+    padded = jnp.pad(rows, ((0, block), (0, 0)))
 
     def of_expert(e: jax.Array, out: jax.Array) -> jax.Array:
         weight = weights[e]
 
         def of_block(j: jax.Array, out: jax.Array) -> jax.Array:
-            at = starts[e] + j * BLOCK
-            product = jax.lax.dynamic_slice_in_dim(padded, at, BLOCK) @ weight
+            at = starts[e] + j * block
+            product = jax.lax.dynamic_slice_in_dim(padded, at, block) @ weight
             return jax.lax.dynamic_update_slice_in_dim(out, product, at, axis=0)
 
-        return jax.lax.fori_loop(0, _blocks(sizes[e]), of_block, out)
+        return jax.lax.fori_loop(0, _blocks(sizes[e], block), of_block, out)
 
     out = jnp.zeros((len(padded), weights.shape[-1]), rows.dtype)
     return jax.lax.fori_loop(0, len(weights), of_expert, out)[: len(rows)]
@@ -84,25 +91,25 @@ block_product.defvjp(_block_forward, _block_backward)
 
 def _outer_products(rows: jax.Array, gradient: jax.Array, sizes: jax.Array) -> jax.Array:
     """[E, M, H]: for each expert the sum over its rows of ``rows`` [N, M] times ``gradient`` [N, H]."""
-    starts = jnp.cumsum(sizes) - sizes
-    left, right = (jnp.pad(x, ((0, BLOCK), (0, 0))) for x in (rows, gradient))
+    starts, block = jnp.cumsum(sizes) - sizes, block_rows(len(rows), len(sizes))
+    left, right = (jnp.pad(x, ((0, block), (0, 0))) for x in (rows, gradient))
 
     def of_expert(e: jax.Array, sums: jax.Array) -> jax.Array:
         def of_block(j: jax.Array, total: jax.Array) -> jax.Array:
-            own = (j * BLOCK + jnp.arange(BLOCK) < sizes[e])[:, None]
-            x, y = (jax.lax.dynamic_slice_in_dim(z, starts[e] + j * BLOCK, BLOCK) for z in (left, right))
+            own = (j * block + jnp.arange(block) < sizes[e])[:, None]
+            x, y = (jax.lax.dynamic_slice_in_dim(z, starts[e] + j * block, block) for z in (left, right))
             return total + jnp.matmul(jnp.where(own, x, 0).T, y, preferred_element_type=jnp.float32)
 
         total = jnp.zeros(sums.shape[1:], jnp.float32)
-        total = jax.lax.fori_loop(0, _blocks(sizes[e]), of_block, total)
+        total = jax.lax.fori_loop(0, _blocks(sizes[e], block), of_block, total)
         return sums.at[e].set(total.astype(sums.dtype))
 
     sums = jnp.zeros((len(sizes), rows.shape[1], gradient.shape[1]), rows.dtype)
     return jax.lax.fori_loop(0, len(sizes), of_expert, sums)
 
 
-def _blocks(size: jax.Array) -> jax.Array:
-    return (size + BLOCK - 1) // BLOCK
+def _blocks(size: jax.Array, block: int) -> jax.Array:
+    return (size + block - 1) // block
 
 
 _KERNELS = {"ragged_dot": ragged_product, "megablox": megablox_product, "blocks": block_product}

@@ -41,5 +41,15 @@ def silent_report() -> MoeReport:
     return MoeReport(losses={}, dropped=none, overflowed=none, load=jnp.float32(1))
 
 
+def joined(first: MoeReport, second: MoeReport) -> MoeReport:
+    """The reports of two stacks of layers, one after the other; a loss that one has not is zero there."""
+    names = {**first.losses, **second.losses}
+    whole = []
+    for report in (first, second):
+        none = jnp.zeros_like(report.dropped)
+        whole.append(report._replace(losses={name: report.losses.get(name, none) for name in names}))
+    return jax.tree.map(lambda *both: jnp.concatenate(both), *whole)  # type: ignore[no-any-return]
+
+
 def _share(part: jax.Array, whole: jax.Array) -> jax.Array:
     return part.sum() / jnp.maximum(whole.sum(), 1).astype(jnp.float32)

@@ -12,7 +12,7 @@ Work = Callable[[Params, Any], Any]
 
 
 class Exchange(Protocol):
-    """A way to the experts and back: ``exchange(work, params, sent)`` gives what ``work`` says of ``sent``, where that was.
+    """A way to the experts and back: ``exchange(work, params, sent)`` gives what ``work`` says, laid out as sent.
 
     ``sent`` is what a dispatch sends: [E, G, C, M], or ``Sorted``; ``params`` are the experts' weights, leading dim E.
     The exchange runs the work, so that it may cut it into chunks and let those that compute overlap with those that

@@ -2,7 +2,7 @@
 
 The systems' balance losses are one formula with two counts and two scales: GShard, Lingvo, Tutel, FastMoE and Switch
 count first choices, Flaxformer and MegaBlocks all of them; GShard's is the mean over experts, the others' E² times it
-(MegaBlocks' that over k).
+(MegaBlocks' that over K).
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ class TopKGate:
 
     rules: Rules = field(default_factory=lambda: Rules(choices=2, threshold=0.5))
     router: Router = field(default_factory=Router)
-    counted: Literal["first", "all"] = "first"
-    """The choices that the balance loss counts."""
+    counted: Literal["first", "all", "mean"] = "first"
+    """The choices that the balance loss counts: first ones, all K, or all K over K (MegaBlocks)."""
     second_place: bool = False
     """Whether second choices have a balance loss of their own (Mesh TensorFlow's option)."""
     z: bool = False
@@ -59,6 +59,7 @@ class TopKGate:
         routing = assign(gates, self.rules, capacity, uniform=uniform, valid=valid, scores=scores)
         statistics = routing.statistics
         counts = statistics.first if self.counted == "first" else statistics.load
+        counts = counts / routing.expert.shape[-1] if self.counted == "mean" else counts
         routing = _with(routing, "balance", balance(gates, counts, valid))
         if not self.second_place:
             return routing
