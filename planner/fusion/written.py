@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ..graph import Graph, Op
 from .narrow import WIDE, is_default_precision
-from .nature import BROADCAST, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS, is_constant, takes, widens
+from .nature import BROADCAST, CONSTANT, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS, is_constant, takes, widens
 from .uses import Uses
 
 PACKED_RANK = 3
@@ -17,6 +17,7 @@ PACKED_DIM = range(2, PACKED_BITS + 1)
 PACKED_ELEMENTS = 2**20
 MANY_READERS = 3
 MANY_PRODUCTS = 2
+SPREAD = frozenset({BROADCAST, CONSTANT, "iota"})
 IsMask = Callable[[Graph, Uses, Op], bool]
 
 
@@ -106,32 +107,34 @@ def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
         here = frozenset(v for v in here if 2 * graph.values[v].num_elements >= size)
         if op.kind == "pad" or not padded.isdisjoint(op.operands):
             padded.add(result)
-        enough = MANY_PRODUCTS if _is_only_multiplied(graph, uses, result) and result not in padded else MANY_READERS
-        if len(here) > 1 and op.kind in ELEMENTWISE and not widens(graph, op) and reads[result] >= enough:
-            found.add(number)
-        else:
-            sources[result] = here
+        sources[result] = here
+        if len(here) > 1 and op.kind in ELEMENTWISE and reads[result] >= MANY_PRODUCTS and not widens(graph, op):
+            narrow = result not in padded and _is_only_multiplied(graph, uses, result)
+            if narrow or reads[result] >= MANY_READERS:
+                found.add(number)
+                del sources[result]
     return found
 
 
 def _reads(graph: Graph, uses: Uses, written: set[int]) -> dict[int, int]:
-    """How many kernels read each value if what is computed of it alone is computed in passing."""
+    """How many kernels read what each elementwise operation makes if what is computed of it alone is in passing."""
     reads: dict[int, int] = {}
+    handed_on: dict[int, int] = {}
     for number in range(len(graph.ops) - 1, -1, -1):
-        for value in graph.ops[number].results:
-            reads[value] = sum(
-                reads[graph.ops[reader].results[0]] if reader not in written and _is_alone(graph, uses, reader) else 1
-                for reader in uses.next_ops(value)
-            )
+        op = graph.ops[number]
+        if op.kind not in ELEMENTWISE:
+            continue
+        (value,) = op.results
+        reads[value] = sum(handed_on.get(reader, 1) for reader in uses.next_ops(value))
+        if reads[value] > 1 and number not in written and _is_alone(graph, uses, op):
+            handed_on[number] = reads[value]
     return reads
 
 
-def _is_alone(graph: Graph, uses: Uses, number: int) -> bool:
-    """Whether an operation computes number by number of one array and what is spread over it."""
-    op = graph.ops[number]
+def _is_alone(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether an elementwise operation reads one array and what is spread over it."""
     makers = [uses.makers.get(value) for value in set(op.operands)]
-    spread = sum(maker is not None and graph.ops[maker].kind in (BROADCAST, "constant", "iota") for maker in makers)
-    return op.kind in ELEMENTWISE and len(makers) - spread == 1
+    return sum(maker is None or graph.ops[maker].kind not in SPREAD for maker in makers) == 1
 
 
 def _is_only_multiplied(graph: Graph, uses: Uses, value: int) -> bool:
