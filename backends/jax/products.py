@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxprs_in_params
 
 from .constrain import rewrite
 from .trace import subjaxprs
 
 PRODUCTS = frozenset(("dot_general", "conv_general_dilated"))
 MOVES = frozenset(("transpose", "reshape", "squeeze", "convert_element_type", "sharding_constraint"))
+CALLS = frozenset(("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call"))
 ELEMENTWISE_NAMES = """
 abs add add_any clamp copy cos div erf exp integer_pow log logistic max min mul neg pow rsqrt select_n sign sin sqrt
 square sub tanh
@@ -74,12 +75,19 @@ def _is_of_product(equation: JaxprEqn, alone: Mapping[Var, JaxprEqn]) -> bool:
     """Whether an equation is a product, or computed element by element of one that nothing else reads."""
     if equation.primitive.name in PRODUCTS:
         return True
-    if equation.primitive.name not in ELEMENTWISE | MOVES:
+    if not (_is_elementwise(equation) or equation.primitive.name in MOVES):
         return False
     shape = equation.outvars[0].aval.shape
     read = (v for v in equation.invars if not isinstance(v, Literal) and v in alone)
     moves = equation.primitive.name in MOVES
     return any(_is_of_product(alone[v], alone) for v in read if moves or v.aval.shape == shape)
+
+
+def _is_elementwise(equation: JaxprEqn) -> bool:
+    """Whether it computes element by element, or calls what does."""
+    inner = [each for jaxpr in jaxprs_in_params(equation.params) for each in jaxpr.eqns]
+    simple = all(_is_elementwise(each) or each.primitive.name in MOVES | {"broadcast_in_dim"} for each in inner)
+    return equation.primitive.name in (CALLS if inner else ELEMENTWISE) and simple
 
 
 def _barrier(equation: JaxprEqn) -> JaxprEqn:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..fusion.nature import PRODUCTS
 from ..graph import Graph, Op, Sharding, Value
 from ..kernels import Kernel, Program
 from ..partition.layout import whole
@@ -167,7 +168,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     for (value, narrow), ports in readers.items():
         known = level.graph.values[value]
         if value in level.source and wiring.nodes[level.source[value].node].in_passing:
-            _read_passing(wiring, level, value, ports)
+            _read_passing(wiring, level, value, ports, ends=_ends_product(level, level.source[value].node, readers))
         elif known.shape and value in level.source:
             _read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered)
     for position, inner in level.inner.items():
@@ -195,13 +196,26 @@ def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, na
         wiring.edge(source, port, known, level.times, in_order=in_order, rounded=rounded)
 
 
-def _read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]) -> None:
+def _ends_product(level: Level, node: int, readers: Mapping[tuple[int, bool], Sequence[Port]]) -> bool:
+    """Whether what a node computes in passing is computed with a product, if it is written: nothing else reads that."""
+    kernels = {number: level.program.kernels[position] for position, number in level.kernels.items()}
+    made = level.graph.values[kernels[node].writes[0]]
+    for value in kernels[node].reads:
+        maker = kernels.get(level.source[value].node) if value in level.source else None
+        alone = len(readers.get((value, False), ())) + len(readers.get((value, True), ())) == 1
+        kinds = {level.graph.ops[number].kind for number in maker.ops} if maker is not None else set()
+        if level.graph.values[value].num_elements == made.num_elements and alone and kinds & PRODUCTS:
+            return value not in level.graph.results
+    return False
+
+
+def _read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, ends: bool) -> None:
     """Those that compute a value in passing do so where they have it as it lies; else it is written, and they are
-    handed it. What it is brought into for several is either of these too.
+    handed it. What it is brought into for several is either of these too. One that ``ends`` a product costs nothing.
     """
     source, reshards = level.source[value], wiring.reshards
     made, known = wiring.nodes[source.node], level.graph.values[value]
-    alone = np.zeros(len(source.layouts)) if made.apart is None else made.apart
+    alone = np.zeros(len(source.layouts)) if made.apart is None or ends else made.apart
     passing = np.ones(len(source.layouts), bool)
     if len(ports) > 1:
         written = list(wiring.candidates[wiring.find((level.number, value))])
