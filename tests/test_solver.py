@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from choice_problems import least_cost, price, problems
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from meshwright.planner.solver import solve as solving
 from meshwright.planner.solver.arrays import Ints
 from meshwright.planner.solver.bound.dual import climb_dual
 from meshwright.planner.solver.problem import Problem, Resource, build
@@ -97,6 +99,16 @@ def test_the_whole_solver_gives_the_least_cost_or_proves_that_there_is_none(prob
     assert solution.gap == 0.0
 
 
+@settings(max_examples=60, deadline=None)
+@given(problems())
+def test_what_large_problems_are_solved_by_gives_the_least_cost_too(problem: Problem) -> None:
+    with patch.object(solving, "LARGE", -1), patch.object(solving, "WALK_WORK", 1e4):
+        solution = solve(problem, time_limit_s=600)
+    best = least_cost(problem)
+    assert solution.cost == best
+    assert solution.status == ("infeasible" if best == np.inf else "optimal")
+
+
 @settings(max_examples=50, deadline=None)
 @given(problems(fractional=True))
 def test_fractional_costs_are_solved_to_their_precision(problem: Problem) -> None:
@@ -119,13 +131,13 @@ def test_a_neighbourhood_is_the_problem_with_the_others_fixed(problem: Problem, 
     assert price(part, tuple(inner)) == price(problem, tuple(choices))
 
 
-@MANY
+@settings(max_examples=60, deadline=None)
 @given(problems(), st.integers(0, 9))
 def test_a_walk_finds_allowed_solutions_at_their_cost_and_never_loses_its_best(problem: Problem, seed: int) -> None:
     reduced = reduce(problem, pairs=False).problem
     if reduced is None or reduced.nodes == 0:
         return
-    walker = Walker(climb_dual(reduced, halt=RUNNING, sweeps=5), ledger=ledger(3e4), seed=seed)
+    walker = Walker(climb_dual(reduced, halt=RUNNING, sweeps=5), ledger=ledger(1e4), seed=seed)
     best = least_cost(reduced)
     if not walker.repair():
         return
@@ -136,7 +148,7 @@ def test_a_walk_finds_allowed_solutions_at_their_cost_and_never_loses_its_best(p
         assert price(reduced, tuple(choices)) == cost < costs[-1]
         costs.append(cost)
 
-    walker.anneal(walker.choices, costs[0], HEAT, found)
+    walker.anneal(walker.choices, costs[0], HEAT, enough=lambda cost: cost <= best, found=found)
     assert costs[-1] >= best
 
 

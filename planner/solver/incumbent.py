@@ -41,7 +41,11 @@ class Incumbent:
     @property
     def closed(self) -> bool:
         """Whether no better solution can exist."""
-        return self.bound > self.cost - self.step or self.bound >= self.cost
+        return self.is_enough(self.cost) or self.bound >= self.cost
+
+    def is_enough(self, cost: float) -> bool:
+        """Whether nothing better than this cost can exist."""
+        return self.bound > cost - self.step
 
     def ended(self) -> bool:
         """Whether there is nothing left to prove, or no time."""

@@ -146,7 +146,7 @@ def _walk(state: Incumbent, dual: Dual, seed: int, work: float) -> None:
     if not np.isfinite(state.cost) and walker.repair():
         state.offer(walker.choices.copy(), cost_of(dual.problem, walker.choices))
     if np.isfinite(state.cost):
-        walker.anneal(state.core_choices, state.cost, HEAT / work, state.offer)
+        walker.anneal(state.core_choices, state.cost, HEAT / work, enough=state.is_enough, found=state.offer)
     state.end_stage("walk", dual.problem)
 
 
@@ -176,7 +176,7 @@ def _improve(state: Incumbent, dual: Dual, seed: int, work: float) -> None:
         state.cost,
         ledger=ledger,
         seed=seed,
-        enough=lambda cost: cost - state.step < state.bound,
+        enough=state.is_enough,
         found=state.offer,
     )
     state.end_stage("improve", dual.problem)

@@ -62,11 +62,22 @@ class Walker:
             self._walk(usage, self._prices + extra, SIZES[1], HEAT * self._unit)
         return False
 
-    def anneal(self, choices: Ints, cost: float, heat: float, found: Callable[[Ints, float], None]) -> None:
-        """Walks from these choices until the ledger is exhausted, ever cooler; hands over each better solution."""
+    def anneal(
+        self,
+        choices: Ints,
+        cost: float,
+        heat: float,
+        *,
+        enough: Callable[[float], bool],
+        found: Callable[[Ints, float], None],
+    ) -> None:
+        """Walks from these choices, ever cooler, until the ledger is exhausted or a cost is ``enough``.
+
+        Each improvement is handed to ``found``.
+        """
         self._start(choices)
         whole, turn = self.ledger.left, 0
-        while not self.ledger.exhausted:
+        while not self.ledger.exhausted and not enough(cost):
             now = heat * self._unit * (self.ledger.left / whole) ** 2
             prices = PARTS[turn % len(PARTS)] * self._prices
             best = self._walk(self._usage, prices, SIZES[turn % len(SIZES)], now)
