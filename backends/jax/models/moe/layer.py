@@ -28,21 +28,21 @@ def moe_layer(
     inputs = tag(x.reshape(settings.groups, -1, M), "moe/inputs")
     grouped = valid.reshape(settings.groups, -1)
     routing = settings.gate(params, inputs, grouped, capacity=settings.capacity.slots, key=key)
-    combined = at_capacity(
+    combined, refused = at_capacity(
         settings.capacity, routing, lambda slots: _through_experts(params, inputs, routing, settings, slots, key)
     )
-    return tag(combined, "moe/combined").reshape(B, T, M), report_of(routing)
+    return tag(combined, "moe/combined").reshape(B, T, M), report_of(routing, refused)
 
 
 def _through_experts(
     params: Params, inputs: jax.Array, routing: Routing, settings: MoeSettings, slots: int, key: jax.Array | None
-) -> jax.Array:
-    """[G, S, M]: dispatch, exchange, experts, and the way back, with buffers of ``slots`` slots."""
+) -> tuple[jax.Array, jax.Array]:
+    """[G, S, M]: dispatch, exchange, experts, and the way back, with buffers of ``slots`` slots; rows refused, int32."""
     prepared = settings.dispatch.prepare(routing, experts=settings.experts, capacity=slots)
     sent = settings.dispatch.send(prepared, inputs, experts=settings.experts, capacity=slots)
 
-    def work(weights: Params, arrived: Any) -> Any:
+    def work(weights: Params, arrived: Any, key: jax.Array | None) -> Any:
         return settings.work(weights, tag(arrived, "moe/dispatched"), key=key)
 
-    returned = settings.exchange(work, settings.work.weights(params), sent)
-    return settings.dispatch.combine(prepared, returned)
+    exchanged = settings.exchange(work, settings.work.weights(params), sent, key=key)
+    return settings.dispatch.combine(prepared, exchanged.returned), exchanged.refused

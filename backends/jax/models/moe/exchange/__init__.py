@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import jax
 
 from ..routing import Params
 
-Work = Callable[[Params, Any], Any]
-"""The experts' work, ``work(params, sent)``, with the same structure in and out."""
+Work = Callable[[Params, Any, jax.Array | None], Any]
+"""The experts' work, ``work(params, sent, key)``, with the same structure in and out; dropout draws from the key."""
+
+
+class Exchanged(NamedTuple):
+    """What comes back of an exchange."""
+
+    returned: Any
+    """What the experts say, laid out as sent."""
+    refused: jax.Array
+    """Int32: the rows that found no room where their experts are; zeros return for them."""
 
 
 class Exchange(Protocol):
@@ -19,6 +30,6 @@ class Exchange(Protocol):
     move.
     """
 
-    def __call__(self, work: Work, params: Params, sent: Any) -> Any:
-        """What the experts say, laid out as ``sent``."""
+    def __call__(self, work: Work, params: Params, sent: Any, *, key: jax.Array | None) -> Exchanged:
+        """What the experts say, and what was refused."""
         ...

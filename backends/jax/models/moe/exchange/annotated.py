@@ -9,7 +9,8 @@ import jax
 
 from ....annotate import propagation_barrier
 from ..routing import Params
-from . import Work
+from . import Exchanged, Work
+from .chunked import in_chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,16 @@ class AnnotatedExchange:
     (GShard section 3.3.2, "resharding").
     """
 
-    def __call__(self, work: Work, params: Params, sent: Any) -> Any:
-        """``work(params, sent)``, between barriers."""
-        arrived = jax.tree.map(lambda x: propagation_barrier(x, allowed="forward"), sent)
-        return jax.tree.map(lambda x: propagation_barrier(x, allowed="backward"), work(params, arrived))
+    chunks: int = 1
+    """Chunks of the slots that are exchanged and computed in turn; ``Sorted`` tokens go as one."""
+
+    def __call__(self, work: Work, params: Params, sent: Any, *, key: jax.Array | None) -> Exchanged:
+        """``work(params, sent, key)``, between barriers. Nothing is ever refused."""
+
+        def there_and_back(sent: Any, key: jax.Array | None) -> Exchanged:
+            arrived = jax.tree.map(lambda x: propagation_barrier(x, allowed="forward"), sent)
+            said = work(params, arrived, key)
+            returned = jax.tree.map(lambda x: propagation_barrier(x, allowed="backward"), said)
+            return Exchanged(returned, jax.numpy.int32(0))
+
+        return in_chunks(there_and_back, sent, key, chunks=self.chunks)

@@ -1,0 +1,147 @@
+"""However tokens travel to their experts, what they say is what the annotated exchange says, forward and gradient."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+from meshwright.backends.jax.models.moe.dispatch.sorted import Sorted
+from meshwright.backends.jax.models.moe.exchange.annotated import AnnotatedExchange
+from meshwright.backends.jax.models.moe.exchange.manual import ManualExchange
+from meshwright.backends.jax.models.moe.exchange.routes import Direct, TwoLevel
+from meshwright.backends.jax.models.moe.exchange.sharing import shared
+from meshwright.backends.jax.models.moe.exchange.uneven import Uneven
+from meshwright.backends.jax.models.moe.experts import FeedForward
+
+G, C, M, H = 8, 3, 6, 16
+WORK = FeedForward(kernel="blocks")
+
+
+def work(weights, arrived, key):
+    return WORK(weights, arrived, key=key)
+
+
+def weights(experts: int) -> dict[str, jax.Array]:
+    keys = jax.random.split(jax.random.key(0), 2)
+    return {
+        "wi": jax.random.normal(keys[0], (experts, M, H)),
+        "wo": jax.random.normal(keys[1], (experts, H, M)),
+    }
+
+
+def slots(experts: int, capacity: int = C) -> jax.Array:
+    return jax.random.normal(jax.random.key(1), (experts, G, capacity, M))
+
+
+def rows(sizes: np.ndarray, room: int) -> Sorted:
+    """Rows of experts in turn; those behind the last are garbage that must go nowhere."""
+    return Sorted(jax.random.normal(jax.random.key(2), (len(sizes), room, M)), jnp.asarray(sizes, jnp.int32))
+
+
+def mesh(**sizes: int) -> tuple[tuple[str, int], ...]:
+    return tuple(sizes.items())
+
+
+def run(exchange, params, sent, **sizes: int):
+    """What returns, what is refused, and the gradients of a sum of squares, on a mesh of these sizes or one device."""
+
+    def loss(params, values):
+        given = sent._replace(rows=values) if isinstance(sent, Sorted) else values
+        found = exchange(work, params, given, key=None)
+        returned = _valid(found.returned) if isinstance(sent, Sorted) else found.returned
+        return (returned**2).sum(), (returned, found.refused)
+
+    devices = jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=(jax.sharding.AxisType.Auto,) * len(sizes))
+    values = sent.rows if isinstance(sent, Sorted) else sent
+    whole = NamedSharding(devices, PartitionSpec()) if sizes else None
+    fast = jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True), in_shardings=whole)
+    (_, found), gradients = fast(params, values)
+    return jax.device_get((*found, gradients))
+
+
+def _valid(sent: Sorted) -> jax.Array:
+    number = jnp.arange(sent.rows.shape[1])
+    return jnp.where((number < sent.sizes.sum(axis=1)[:, None])[..., None], sent.rows, 0)
+
+
+def assert_same(exchange, sent, experts: int, **sizes: int) -> None:
+    returned, refused, gradients = run(exchange, weights(experts), sent, **sizes)
+    expected, _, expected_gradients = run(AnnotatedExchange(), weights(experts), sent)
+    assert refused == 0
+    assert np.abs(returned).max() > 1
+    for found, wanted in zip(
+        jax.tree.leaves((returned, gradients)), jax.tree.leaves((expected, expected_gradients)), strict=True
+    ):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
+
+
+DIRECT = Direct(axes=("x",))
+
+
+@pytest.mark.parametrize("experts", [8, 16])
+def test_one_all_to_all_with_one_expert_a_device_and_several(experts):
+    assert_same(ManualExchange(mesh=mesh(x=8), owners=("x",), route=DIRECT), slots(experts), experts, x=8)
+
+
+def test_other_axes_stay_automatic():
+    assert_same(ManualExchange(mesh=mesh(x=4, y=2), owners=("x",), route=DIRECT), slots(8), 8, x=4, y=2)
+
+
+def test_owners_over_two_axes_are_counted_major_first():
+    exchange = ManualExchange(mesh=mesh(y=2, x=4), owners=("x", "y"), route=Direct(axes=("x", "y")))
+    assert_same(exchange, slots(8), 8, y=2, x=4)
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(2, 4), (4, 2), (1, 8)])
+def test_two_levels_are_one_all_to_all(outer, inner):
+    route = TwoLevel(outer="o", inner="i", outer_size=outer, inner_size=inner)
+    exchange = ManualExchange(mesh=mesh(o=outer, i=inner), owners=("o", "i"), route=route)
+    assert_same(exchange, slots(16), 16, o=outer, i=inner)
+
+
+@pytest.mark.parametrize("chunks", [2, 4, 8])
+def test_chunks_say_the_same(chunks):
+    manual = ManualExchange(mesh=mesh(x=8), owners=("x",), route=DIRECT, chunks=chunks)
+    assert_same(manual, slots(8, capacity=5), 8, x=8)
+    assert_same(AnnotatedExchange(chunks=chunks), slots(8, capacity=5), 8, x=8)
+
+
+@pytest.mark.parametrize("split_over", [1, 2, 4, 0])
+def test_an_expert_is_shared_by_devices_whatever_r_is(split_over):
+    sharing = shared({"a": 2, "b": 2}, split_over)
+    route = None if split_over == 0 else DIRECT
+    exchange = ManualExchange(mesh=mesh(x=2, a=2, b=2), owners=("x",), route=route, sharing=sharing)
+    assert_same(exchange, slots(4), 4, x=2, a=2, b=2)
+
+
+SKEWED = np.array([[5, 0, 0, 0, 0, 0, 0, 1], [0] * 8, [0, 0, 0, 0, 0, 0, 0, 7]] + [[1, 0, 2, 0, 1, 1, 0, 0]] * 5)
+
+
+@pytest.mark.parametrize("sizes", [SKEWED, np.ones((8, 8), int), np.tile(SKEWED, (2, 2))])
+def test_uneven_counts_go_first_then_the_rows_that_there_are(sizes):
+    route = Uneven(axes=("x",), devices=8)
+    sent, experts = rows(sizes, 18), sizes.shape[1]
+    assert_same(ManualExchange(mesh=mesh(x=8), owners=("x",), route=route), sent, experts, x=8)
+
+
+@pytest.mark.parametrize("split_over", [1, 2, 0])
+def test_uneven_rows_find_experts_that_devices_share(split_over):
+    sharing = shared({"a": 2}, split_over)
+    route = None if split_over == 0 else Uneven(axes=("x",), devices=4)
+    exchange = ManualExchange(mesh=mesh(x=4, a=2), owners=("x",), route=route, sharing=sharing)
+    assert_same(exchange, rows(SKEWED, 8), 8, x=4, a=2)
+
+
+def test_what_finds_no_room_is_refused_and_told():
+    room, sizes = 128, np.zeros((8, 8), int)
+    sizes[:, 3] = 40  # all on one device, which has room for three devices' and a bit
+    exchange = ManualExchange(mesh=mesh(x=8), owners=("x",), route=Uneven(axes=("x",), devices=8, bound=1.5))
+    params, sent = weights(8), rows(sizes, 64)
+    returned, refused, _ = run(exchange, params, sent, x=8)
+    expected, _, _ = run(AnnotatedExchange(), params, sent)
+    assert refused == 8 * 40 - room
+    taken = np.arange(64) < np.array([40, 40, 40, 8, 0, 0, 0, 0])[:, None]
+    np.testing.assert_allclose(returned[taken], expected[taken], rtol=1e-5, atol=1e-4)
+    assert not returned[~taken].any()
