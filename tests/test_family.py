@@ -11,7 +11,7 @@ import pytest
 from meshwright.backends.jax.models import gshard
 from meshwright.backends.jax.models.family import MEMBERS, configure
 from meshwright.backends.jax.models.moe import Capacity
-from meshwright.backends.jax.models.parameters import Table, parameter_table
+from meshwright.backends.jax.models.parameters import Table, initial_parameters, parameter_table
 from meshwright.dsl.errors import PlanError
 
 
@@ -117,6 +117,19 @@ def test_every_bad_setting_is_told_at_once() -> None:
         ({"batch": 0}, "MW603", "at least 1"),
         ({"heads": 10**30}, "MW603", "below"),
         ({"batch": 2**31 - 1, "length": 2**31 - 2}, "MW607", "none"),
+        ({"gate": "switsch"}, "MW603", "switch"),
+        ({"gate": "switch", "published": "lingvo"}, "MW609", "pseudo-code"),
+        ({"gate": "switch", "top_k": 2}, "MW610", "top_k: 1"),
+        ({"member": "tiny", "gate": "top_k", "top_k": 9}, "MW610", "8 experts"),
+        ({"gate": "expert_choice"}, "MW611", "noisy_top_k"),
+        ({"gate": "switch", "sets": 2}, "MW612", "hierarchical"),
+        ({"capacity": 4, "capacity_factor": 2}, "MW612", "capacity: null"),
+        ({"capacity_mode": "automatic", "capacity": 4}, "MW612", "bounded"),
+        ({"gate": "top_k", "top_k": 3, "random_threshold": 0.2}, "MW612", "top_k: 2"),
+        ({"fill_to": 128}, "MW612", "dispatch: sorted"),
+        ({"member": "tiny", "gate": "hierarchical", "sets": 3}, "MW613", "2, 4"),
+        ({"dispatch": "sorted", "kernel": "megablox", "fill_to": 8}, "MW614", "fill_to: 128"),
+        ({"member": "tiny", "gate": "switch", "capacity_factor": 0}, "MW607", "rule switch"),
     ],
 )
 def test_a_bad_setting_is_told_with_what_is_legal(settings: dict[str, Any], code: str, words: str) -> None:
@@ -131,6 +144,39 @@ def test_the_auxiliary_loss_weighs_a_hundredth_where_loads_are_equal() -> None:
 
 def test_an_explicit_capacity_need_not_be_2s_over_e() -> None:
     assert configure("tiny", {"experts": 3, "capacity": 5}).moe("decoder").capacity.slots == 5
+
+
+def test_a_gates_weights_are_its_own() -> None:
+    def gate(**settings: Any) -> dict[str, tuple[int, ...]]:
+        table = parameter_table(configure("tiny", settings))
+        return {path[12:]: p.shape for path, p in table.items() if path.startswith("encoder/moe/")}
+
+    assert gate()["wg"] == (1, 64, 8)
+    assert gate(gate="noisy_top_k")["wg_noise"] == (1, 64, 8)
+    assert (
+        gate(gate="hierarchical", sets=4)["wg_set"] == gate(gate="hierarchical", sets=4)["wg_set_noise"] == (1, 64, 4)
+    )
+    assert gate(gate="batchwise", decoder_gate="gshard")["threshold"] == (1, 8)
+    assert {
+        p.std for path, p in parameter_table(configure("tiny", {"gate": "noisy_top_k"})).items() if "/wg" in path
+    } == {0}
+
+
+def test_weights_start_smaller_and_cut_as_in_switch() -> None:
+    config = configure("tiny", {"init": "truncated", "init_scale": 0.1})
+    plain, scaled = parameter_table(configure("tiny", {})), parameter_table(config)
+    wi = initial_parameters({"wi": scaled["encoder/moe/wi"]}, jax.random.key(0))["wi"]
+    std = plain["encoder/moe/wi"].std * 0.1**0.5
+    assert scaled["encoder/moe/wi"].std == pytest.approx(std)
+    assert float(abs(wi).max()) <= 2 * std
+    assert float(wi.std()) == pytest.approx(0.88 * std, rel=0.02)  # of a normal cut at two deviations
+
+
+def test_a_decoder_has_the_gate_that_it_is_given() -> None:
+    config = configure("tiny", {"gate": "expert_choice", "decoder_gate": "switch", "z_weight": 0.001})
+    assert type(config.moe("encoder").gate).__name__ == "ExpertChoiceGate"
+    assert config.moe("decoder").gate.rules.choices == 1
+    assert config.moe("decoder").capacity.slots == int(1.25 * 128 / 8)
 
 
 def test_dropout_and_routing_follow_from_the_step_count_and_the_seed() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 
+from ....annotate import tag
 from ..routing import Params, Routing, Rules, assign
 from .losses import squared_variation
 from .noisy_top_k import Kept, Logits, keep_top_k, noisy_logits
@@ -49,7 +50,7 @@ class HierarchicalGate:
         gates = set_gates[..., None] * jax.nn.softmax(jnp.where(in_set.kept, second.noisy, -jnp.inf), axis=-1)
         kept = of_set.kept[..., None] & in_set.kept
         scores = jnp.where(kept, gates, -1.0).reshape(*inputs.shape[:2], -1)
-        flat = gates.reshape(scores.shape)
+        flat = tag(gates.reshape(scores.shape), "moe/gates")
         routing = assign(flat, self.rules, capacity, valid=valid, scores=scores)
         counted = valid[..., None]
         sums = {"importance": jnp.where(counted, flat, 0.0).sum(axis=(0, 1)), "load": load(of_set, in_set, valid)}
