@@ -13,19 +13,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gshard.shown import Figure, table
 from meshwright.backends.jax.devices import simulate_cpu
+from meshwright.dsl.plan import Plan
+from meshwright.dsl.reader import load
 from rich.console import Console
 
-simulate_cpu(1)
-
-MIXTURE = {"member": "tiny", "dropout": 0.0, "random_routing": False}
-DENSE = {**MIXTURE, "experts": 0, "hidden_dim": 192}
-UNBALANCED = {**MIXTURE, "aux_weight": 0.0}
+PLANS = Path(__file__).parent.parent / "plans" / "names"
+UNBALANCED = {"aux_weight": 0.0}
 NAMES = ("mixture", "dense", "mixture without auxiliary loss")
 POINTS = 8
 WINDOW = 20
@@ -68,11 +67,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("build/figures"), help="the picture's folder (%(default)s)")
     given = parser.parse_args()
+    simulate_cpu(1)
     console = Console(width=max(120, Console().width))
-    runs = {
-        name: trained(settings, given.steps, given.seed)
-        for name, settings in zip(NAMES, (MIXTURE, DENSE, UNBALANCED), strict=True)
-    }
+    asked = (plan_of("mixture"), plan_of("dense"), plan_of("mixture", **UNBALANCED))
+    runs = {name: trained(plan, given.steps, given.seed) for name, plan in zip(NAMES, asked, strict=True)}
     made = Figure(
         name="moe-training",
         tables=(loss_table(runs, given.steps), load_table(runs, given.steps)),
@@ -86,22 +84,20 @@ def main() -> None:
         console.print("No picture: matplotlib is not here (pip install -e '.[bench]').", highlight=False)
 
 
-def trained(settings: Mapping[str, Any], steps: int, seed: int) -> Trained:
-    """A run of the model with these settings on one device."""
+def plan_of(name: str, **settings: Any) -> Plan:
+    """The plan of this name with further settings."""
+    plan = load(PLANS / f"{name}.yaml")
+    return replace(plan, settings={**plan.settings, **settings})
+
+
+def trained(plan: Plan, steps: int, seed: int) -> Trained:
+    """A run of the plan."""
     from meshwright.backends.jax.training.train import run
-    from meshwright.dsl.plan import Axis, Mesh, Plan, Replicate, Rule, Topology
 
     records: list[Mapping[str, Any]] = []
-    plan = Plan(
-        model="meshwright.backends.jax.models:gshard",
-        settings=settings,
-        topology=Topology(kind="cpu", dims=(1,)),
-        mesh=Mesh(axes=(Axis(name="data", size=1),)),
-        rules=tuple(Rule(pattern=f"{part}/**", assignment=Replicate()) for part in ("batch", "params", "opt")),
-    )
     run(plan, steps=steps, seed=seed, eval_every=max(1, steps // POINTS), on_record=[records.append])
     return Trained(
-        settings=settings,
+        settings=plan.settings,
         steps=[record for record in records if record["kind"] == "step"],
         held_out={record["step"]: record["loss"] for record in records if record["kind"] == "held-out"},
     )

@@ -232,8 +232,9 @@ def test_what_a_run_keeps_translates(
     plan_file, kept, metrics = tmp_path / "plan.yaml", tmp_path / "kept", tmp_path / "run.jsonl"
     plan_file.write_text(text.replace("cpu:8", "cpu:1").replace("expert: 8", "expert: 1"))
     plan = loads(plan_file.read_text())
-    assert run(plan, steps=2, save=kept, score=True, pairs_a_language=9, metrics_path=metrics).kept_in == str(kept)
+    summary = run(plan, steps=2, save=kept, score=True, pairs_a_language=9, metrics_path=metrics)
     scores = kept_scores(metrics)
+    assert (summary.kept_in, summary.bleu, summary.chrf) == (str(kept), scores["bleu"], scores["chrf"])
     assert scores["pairs"] == sum(language["pairs"] for language in scores["languages"]) > 3
     assert scores["step"] == 2
     said = [example for example in scores["examples"] if len(example["source"]) < 8]

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ..models.blocks import Surroundings
-from ..models.blocks import _moe as run_moe
+from ..models.blocks import Surroundings, moe_sublayer
 from ..models.config import TransformerConfig
 from ..models.layers import embed, feed_forward, layer_norm, project_to_vocabulary
 from ..models.parameters import Params, sublayers
@@ -44,19 +43,26 @@ class Source(NamedTuple):
     """[B, U] bool: what is no padding."""
 
 
-def roomy(config: TransformerConfig, *, rows: int, tokens: int) -> TransformerConfig:
+def roomy(config: TransformerConfig, *, rows: int, tokens: int, stack: str = "decoder") -> TransformerConfig:
     """The model on ``rows`` rows of ``tokens`` tokens where nothing is dropped: each row is a group of its own, and
     every expert has a slot for each of its tokens. So what a row says hangs on that row alone.
+
+    Experts that choose their tokens, which those of an encoder may, keep the number that they choose of a group: it is
+    no room, but the choice itself.
     """
-    return dataclasses.replace(
-        config, batch=rows, length=tokens, groups=rows, capacity=tokens if config.experts else None
-    )
+    alone = dataclasses.replace(config, batch=rows, length=tokens, groups=rows)
+    if not config.experts or config.moe_choices(stack).gate in TOKENS_ARE_CHOSEN:
+        return alone
+    return dataclasses.replace(alone, capacity=tokens, capacity_mode="fixed")
+
+
+TOKENS_ARE_CHOSEN = ("expert_choice", "batchwise")
 
 
 def read_source(config: TransformerConfig, params: Params, batch: Batch) -> Source:
     """The source, encoded, and what the decoder's cross-attention makes of it. One text a row (segment 1)."""
     rows, length = batch["source"].shape
-    encoded, _ = encode(roomy(config, rows=rows, tokens=length), params, batch, None)
+    encoded, _ = encode(roomy(config, rows=rows, tokens=length, stack="encoder"), params, batch, None)
     cross = {
         name: jax.vmap(lambda weights: _keys_values(weights, encoded))(_weights(params["decoder"][name]))
         for name, kind in sublayers("decoder", config)
@@ -115,7 +121,7 @@ def _block(
             around = Surroundings(
                 config=roomy(config, rows=B, tokens=K), stack="decoder", segments=jnp.ones((B, K), jnp.int32)
             )
-            out, _ = run_moe(around, params[name], normed, None)
+            out, _ = moe_sublayer(around, params[name], normed, None)
         elif kind == "ffn":
             out = feed_forward(params[name], normed)
         elif kind == "cross_attention":

@@ -50,7 +50,7 @@ def run_block(around: Surroundings, params: Params, x: jax.Array, key: jax.Array
         inner, residual = split_key(sublayer_key, 2)
         normed = layer_norm(params[name]["norm"], x)
         if kind == "moe":
-            out, report = _moe(around, params[name], normed, inner)
+            out, report = moe_sublayer(around, params[name], normed, inner)
         elif kind == "ffn":
             out = feed_forward(params[name], normed)
         else:
@@ -73,5 +73,8 @@ def _attend(around: Surroundings, kind: str, params: Params, x: jax.Array, key: 
     return attention(params, x, x, mask, rate=rate, key=key)
 
 
-def _moe(around: Surroundings, params: Params, x: jax.Array, key: jax.Array | None) -> tuple[jax.Array, MoeReport]:
+def moe_sublayer(
+    around: Surroundings, params: Params, x: jax.Array, key: jax.Array | None
+) -> tuple[jax.Array, MoeReport]:
+    """The MoE layer of a block on ``x`` [B, T, M], and its report."""
     return moe_layer(params, x, around.segments > 0, around.config.moe(around.stack), key=key)

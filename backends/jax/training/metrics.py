@@ -32,6 +32,7 @@ class RunSummary:
 
     ``diverged`` is a loss that is not finite, at step ``steps``. ``tokens_per_s`` and ``step_time_s`` leave the first
     step out where there are others. ``inputs`` is what the batches report: pairs, packing, vocabularies.
+    ``bleu`` and ``chrf`` are of all held-out pairs that were translated, as one corpus.
     """
 
     plan: str | None
@@ -51,6 +52,8 @@ class RunSummary:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     metrics_file: str | None = None
     kept_in: str | None = None
+    bleu: float | None = None
+    chrf: float | None = None
 
     @property
     def exit_code(self) -> int:

@@ -127,6 +127,7 @@ class _Run:
         self._evaluate: Applied | None = None
         self._held_out: list[PyTree] = []
         self._state: tuple[PyTree, ...] = ()
+        self._scores: dict[str, float] = {}
 
     def train(self, steps: int, eval_every: int | None) -> Status:
         """Takes the steps; returns how that ended."""
@@ -154,6 +155,7 @@ class _Run:
     def score(self, scoring: Scoring) -> None:
         """Translates held-out text and scores it, where that is asked for."""
         for found in scoring.scores(self._devices, self._state, lambda: self._interrupt.asked):
+            self._scores = {name: found[name] for name in ("bleu", "chrf")}
             self._record({"kind": "scores", "step": self._before + len(self._progress.losses), **found})
 
     def _keep(self, step: int) -> None:
@@ -250,6 +252,7 @@ class _Run:
             inputs=self._batches.report() if hasattr(self._batches, "report") else {},
             metrics_file=str(metrics_path) if metrics_path else None,
             kept_in=str(self._keeping.folder) if self._keeping.has_kept else None,
+            **self._scores,
         )
 
 
