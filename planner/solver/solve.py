@@ -27,6 +27,7 @@ CLIMBS = 6  # at most, of the whole problem at the start
 CUTOFFS = (1e-4, 1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2, 0.15, 0.3, 0.6, np.inf)  # above the bound, as parts of it
 LARGE, LARGE_SWEEPS, LARGE_SHARE = 2000, 250, 0.25  # nodes; a climb; of the work for neighbourhoods
 LARGE_PART, LAST_PART = 0.1, 0.01  # of the way to the target, for later climbs
+FIRST_WALK = 0.3  # of a walk's work, to know what to climb towards
 SMALL_GAP = 0.02  # hunts in large problems are worth their work below
 HUNT_WORK, WALK_WORK, ROUND_WORK = 2e9, 1.5e9, 4e9  # table entries: a few seconds; all double with every round
 
@@ -120,17 +121,18 @@ def _search(state: Incumbent, dual: Dual, seed: int, effort: float | None) -> No
 
 
 def _search_large(state: Incumbent, dual: Dual, seed: int) -> None:
-    """Walks, climbs towards what that found, improves by neighbourhoods, with more work every time.
+    """Walks a little, then climbs towards the best, walks, improves by neighbourhoods, with more work every time.
 
     Hunts come last, where the gap is small or nothing was found: they are long in a large problem.
     """
     state.end_stage("bound", dual.problem)
+    _walk(state, dual, seed, FIRST_WALK)
     work, part = 1, LARGE_PART
     while not state.ended():
-        _walk(state, dual, seed + work, work)
+        dual = _climb_on(state, dual, 2 * LARGE_SWEEPS, part)
+        state.end_stage("bound", dual.problem)
         if not state.ended():
-            dual = _climb_on(state, dual, 2 * LARGE_SWEEPS, part)
-            state.end_stage("bound", dual.problem)
+            _walk(state, dual, seed + work, work)
         if np.isfinite(state.cost) and not state.ended():
             _improve(state, dual, seed + work, LARGE_SHARE * work)
         near = state.cost - state.bound < SMALL_GAP * abs(state.cost)
@@ -146,7 +148,7 @@ def _walk(state: Incumbent, dual: Dual, seed: int, work: float) -> None:
     if not np.isfinite(state.cost) and walker.repair():
         state.offer(walker.choices.copy(), cost_of(dual.problem, walker.choices))
     if np.isfinite(state.cost):
-        walker.anneal(state.core_choices, state.cost, HEAT / work, enough=state.is_enough, found=state.offer)
+        walker.anneal(state.core_choices, state.cost, HEAT / max(work, 1), enough=state.is_enough, found=state.offer)
     state.end_stage("walk", dual.problem)
 
 
