@@ -54,7 +54,7 @@ LAYERS = {
     "index, capacity 2.0": Layer(dispatch=IndexDispatch(), factor=2.0),
     "dropless, sorted": Layer(dispatch=SortedDispatch()),
 }
-CAPACITY_2 = (
+PAIRS = (
     ("one-hot, capacity 1.0", "index, capacity 1.0"),
     ("one-hot, capacity 2.0", "index, capacity 2.0"),
 )
@@ -69,9 +69,14 @@ def operations(layer: Layer, sizes: Sizes) -> float:
     """
     S, M, K = sizes.tokens, sizes.model_dim, sizes.choices
     slots = sizes.experts * layer.slots(sizes)
-    rows = K * S if layer.factor is None else slots
     moved = S * slots if isinstance(layer.dispatch, EinsumDispatch) else S * K
-    return 12.0 * rows * M * sizes.hidden_dim + 10.0 * moved * M
+    return products(layer, sizes) + 10.0 * moved * M
+
+
+def products(layer: Layer, sizes: Sizes) -> float:
+    """Operations of a step's products of the experts alone."""
+    rows = sizes.choices * sizes.tokens if layer.factor is None else sizes.experts * layer.slots(sizes)
+    return 12.0 * rows * sizes.model_dim * sizes.hidden_dim
 
 
 def arguments(sizes: Sizes, seed: int = 0) -> tuple[Any, jax.Array, Routing]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import jax
 import meshwright as mw
-from dispatch_layer import LAYERS, Layer, Sizes, arguments, operations, step_of
+from dispatch_layer import LAYERS, Layer, Sizes, arguments, operations, products, step_of
 from jax.sharding import SingleDeviceSharding
 from meshwright.backends.jax.models.moe.dispatch.sorted import SortedDispatch
 from meshwright.backends.jax.models.moe.experts import FeedForward
@@ -21,9 +21,10 @@ MEGABLOX = Layer(dispatch=SortedDispatch(multiple=128), work=FeedForward(kernel=
 
 
 def compiled(machine: str) -> Iterator[tuple[str, ...]]:
-    """Rows of a table: a layer's name, operations counted, cycles, milliseconds, bytes, and a note."""
+    """Rows of a table: a layer's name, operations counted, cycles, milliseconds, and bytes."""
     device = mw.topology(machine).devices()[0]
-    clock_hz = physical(parse_topology(machine)).clock_hz
+    chip = physical(parse_topology(machine)).chip
+    clock_hz, peak = chip.clock_hz, chip.peak_flops_per_s(SIZES.dtype)
     layers = LAYERS | ({"dropless, megablox": MEGABLOX} if not machine.startswith("v3") else {})
     shapes = jax.eval_shape(lambda: arguments(SIZES))
     placed = jax.tree.map(
@@ -33,13 +34,13 @@ def compiled(machine: str) -> Iterator[tuple[str, ...]]:
         made = jax.jit(step_of(layer, SIZES)).lower(*placed).compile()
         text = made.as_text() or ""
         cycles = Runs(program=parse(text)).estimated_cycles
-        own = text.count('custom_call_target="tpu_custom_call"')
+        apart = text.count('custom_call_target="tpu_custom_call"')
         yield (
             name,
             f"{operations(layer, SIZES) / 1e9:,.0f}",
             f"{cycles:,}",
             f"{cycles / clock_hz * 1e3:.3f}" if clock_hz else "",
+            f"{products(layer, SIZES) / peak * 1e3:.3f} ({apart} kernels)" if apart and peak else "",
             f"{made.cost_analysis()['bytes accessed'] / 1e9:.2f}",
             f"{made.memory_analysis().temp_size_in_bytes / 1e6:.0f}",
-            f"{own} Pallas kernels without cycles" if own else "",
         )
