@@ -16,6 +16,9 @@ from ...dsl.plan import Place, Plan
 from .trace import Traced, trace
 from .workload import Workload
 
+PLAN_MESH = "plan_mesh"
+"""The parameter of a model that wants to know the plan's mesh: one with a region that is written for one device."""
+
 
 def load_workload(plan: Plan) -> Workload:
     """The workload of the plan's model. Raises ``PlanError``: no such module, unknown settings, a model that fails."""
@@ -25,7 +28,7 @@ def load_workload(plan: Plan) -> Workload:
     model = _imported(plan)
     _check_settings(model, plan)
     with models_code(plan, "MW313"):
-        made = model(**plan.settings)
+        made = model(**plan.settings, **_of_the_plan(model, plan))
     if isinstance(made, Workload):
         return made
     if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0]) and isinstance(made[1], (tuple, list))):
@@ -100,6 +103,21 @@ def _check_settings(model: Callable[..., Any], plan: Plan) -> None:
         for name in plan.settings
         if name not in known
     )
+
+
+def _of_the_plan(model: Callable[..., Any], plan: Plan) -> dict[str, Any]:
+    """What a model is told of a plan beside its settings: the mesh, size by axis, if it asks; None where it is open."""
+    try:
+        asks = PLAN_MESH in inspect.signature(model).parameters
+    except (TypeError, ValueError):
+        return {}
+    if asks and PLAN_MESH in plan.settings:
+        place = plan.places.get(f"with.{PLAN_MESH}")
+        raise PlanError(
+            [problem("MW312", place, model=plan.model, name=PLAN_MESH, suggestion="The plan's mesh is it.")]
+        )
+    known = plan.mesh.axes is not None and None not in plan.mesh.sizes.values()
+    return {PLAN_MESH: dict(plan.mesh.sizes) if known else None} if asks else {}
 
 
 def _kind(value: object) -> str:

@@ -41,6 +41,23 @@ MODELS: dict[str, Text] = {
         "Kernel megablox works on whole tiles; fill_to: {fill_to} is no multiple of {multiple}.",
         "Set fill_to: {multiple}.",
     ),
+    "MW615": Text(
+        "exchange: {exchange} is written for one device of a mesh, and the plan's mesh is open.",
+        "Say mesh with every size, or exchange: annotated.",
+    ),
+    "MW616": Text("{setting}: {axes}: the mesh ({mesh}) {why}.", "{remedy}"),
+    "MW617": Text(
+        "{count} {what} cannot lie evenly over {devices} devices ({axes}), as the exchange by hand needs.",
+        "Nearest legal {setting}: {nearest}.",
+    ),
+    "MW618": Text(
+        "No {shards} devices can split an expert's product: the hidden dim lies over {axes}.",
+        "Legal expert_shards: {legal} (0 gathers the weights); or cut a hidden axis in two.",
+    ),
+    "MW619": Text(
+        "A hierarchical exchange goes over two axes; exchange_axes: {axes} has {count}.",
+        "Write exchange_axes: OUTER+INNER, the axis of the nearest devices last.",
+    ),
     "MW608": Text(
         "conv_net: an image dim of {value} ({name}) is not a multiple of {multiple}, which the stride and the pooling"
         " need.",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -64,13 +65,14 @@ two rows of 1024 source tokens a core. Table 3's runs kept 1M or 4M tokens a bat
 """
 
 
-def gshard(member: str | None = None, **settings: Any) -> Workload:
+def gshard(member: str | None = None, *, plan_mesh: Mapping[str, int] | None = None, **settings: Any) -> Workload:
     """The training step of an MoE Transformer: ``step(params, opt, batch) -> (params, opt, metrics)``.
 
     ``member`` names one of ``MEMBERS``; without it the sizes are appendix A.2's. ``settings`` are the fields of
-    ``TransformerConfig``. Raises ``PlanError`` for settings that do not exist or do not go together.
+    ``TransformerConfig``; ``plan_mesh`` has the sizes of the plan's mesh by axis, major first, which an exchange by
+    hand is written for. Raises ``PlanError`` for settings that do not exist or do not go together.
     """
-    config = configure(member, settings)
+    config = configure(member, settings, plan_mesh)
     optimizer = optimizer_of(config)
 
     def init(seed: int) -> tuple[Params, OptState]:
@@ -90,12 +92,15 @@ def gshard(member: str | None = None, **settings: Any) -> Workload:
     )
 
 
-def configure(member: str | None, settings: dict[str, Any]) -> TransformerConfig:
+def configure(
+    member: str | None, settings: dict[str, Any], plan_mesh: Mapping[str, int] | None = None
+) -> TransformerConfig:
     """The checked settings of a member with ``settings`` laid over its own."""
     if member is not None and (not isinstance(member, str) or member not in MEMBERS):
         raise unknown_member(member, MEMBERS)
     defaults = MEMBERS[member] if member else {}
     config = read_settings("gshard", TransformerConfig, defaults, settings, besides=["member"])
+    config = config if plan_mesh is None else replace(config, plan_mesh=tuple(plan_mesh.items()))
     check(config)
     return config
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....dsl.errors import Problem, problem
 from .moe.choices import MoeChoices
+from .moe.exchange.checks import exchange_problems
 from .moe.grouped import TILE
 from .moe.published import PUBLISHED
 
@@ -29,11 +30,12 @@ _FIXED_K = {"gshard": 2, "switch": 1}
 
 def moe_problems(config: TransformerConfig) -> list[Problem]:
     """Gates that do not exist (MW609), choices that cannot be made (MW610), a decoder that would look ahead (MW611),
-    settings without meaning (MW612), sets of experts (MW613), kernels (MW614)."""
+    settings without meaning (MW612), sets of experts (MW613), kernels (MW614), and what ``exchange_problems`` finds."""
     found = list(_version(config))
     if found:
         return found
-    return [*_counts(config), *_look_ahead(config), *_meaningless(config), *_sets(config), *_kernel(config)]
+    found = [*_counts(config), *_look_ahead(config), *_meaningless(config), *_sets(config), *_kernel(config)]
+    return found + exchange_problems(config)
 
 
 def formula_of(choices: MoeChoices) -> str:

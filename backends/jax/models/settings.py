@@ -33,10 +33,11 @@ def read_settings(
     """The config of dataclass ``config`` that ``settings``, laid over ``defaults``, describes.
 
     ``besides`` are names that the model takes besides the config's, to suggest where a name is unknown.
-    Fields say what is legal in their metadata: ``least``, ``below`` (exclusive), ``choices``.
+    Fields say what is legal in their metadata: ``least``, ``below`` (exclusive), ``choices``. Fields of types that
+    settings do not have are not for plans to say.
     Raises ``PlanError`` with every unknown name (MW601), wrong type (MW602) and value out of range (MW603).
     """
-    known = {f.name: f for f in fields(config)}  # type: ignore[arg-type]
+    known = {f.name: f for f in fields(config) if str(f.type) in _KINDS}  # type: ignore[arg-type]
     legal = [*besides, *known]
     unknown = [
         problem("MW601", model=model, name=name, suggestion=suggest(name, legal))

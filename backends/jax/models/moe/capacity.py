@@ -10,12 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from .routing import Routing
+
+T = TypeVar("T")
 
 CapacityRule = Literal["gshard", "switch", "tutel", "flaxformer", "lingvo", "mtf", "fastmoe"]
 
@@ -74,7 +76,7 @@ def sizes_below(slots: int, least: int, *, step: float = 1.5) -> tuple[int, ...]
     return tuple(sizes)
 
 
-def at_capacity(capacity: Capacity, routing: Routing, run: Callable[[int], jax.Array]) -> jax.Array:
+def at_capacity(capacity: Capacity, routing: Routing, run: Callable[[int], T]) -> T:
     """``run(C)`` with the smallest size in which everything that ``routing`` keeps has its slot.
 
     ``routing`` was made for ``capacity.slots``.
@@ -83,4 +85,5 @@ def at_capacity(capacity: Capacity, routing: Routing, run: Callable[[int], jax.A
         return run(capacity.slots)
     needed = jnp.max(jnp.where(routing.kept, routing.slot, -1)) + 1
     index = jnp.searchsorted(jnp.array(capacity.sizes), needed)
-    return jax.lax.switch(index, [jax.checkpoint(partial(run, size)) for size in capacity.sizes])
+    said: T = jax.lax.switch(index, [jax.checkpoint(partial(run, size)) for size in capacity.sizes])
+    return said

@@ -12,7 +12,7 @@ from .dispatch import Dispatch
 from .dispatch.einsum import EinsumDispatch
 from .dispatch.index import IndexDispatch
 from .dispatch.sorted import SortedDispatch
-from .exchange.annotated import AnnotatedExchange
+from .exchange.choices import ExchangeChoices
 from .experts import FeedForward
 from .gates import Gate
 from .gates.expert_choice import BatchwiseGate, ExpertChoiceGate
@@ -39,7 +39,7 @@ def at_least(default: float | None, least: float, below: float | None = None) ->
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoeChoices:
+class MoeChoices(ExchangeChoices):
     """The settings of MoE layers. Those that are null are what ``gate`` has in the code or paper of ``published``."""
 
     gate: str = one_of("gshard", *PUBLISHED)
@@ -72,7 +72,6 @@ class MoeChoices:
     dispatch: str = one_of("einsum", "einsum", "index", "sorted")
     """How tokens reach the experts: products with one-hot masks, by index, or sorted by expert (dropless, with
     ``capacity_mode: automatic``)."""
-    exchange: str = one_of("annotated", "annotated")
     kernel: str = one_of("auto", "auto", "ragged_dot", "megablox", "blocks")
     """What computes the experts' products of sorted tokens."""
     fill_to: int = at_least(1, 1)
@@ -134,7 +133,7 @@ class MoeChoices:
             capacity=self.capacity_of(experts, group_tokens),
             gate=self.made_gate(experts),
             dispatch=self._dispatch(),
-            exchange=AnnotatedExchange(),
+            exchange=self.made_exchange(self.dispatch),
             work=FeedForward(dropout=self.expert_dropout, kernel=self.kernel),  # type: ignore[arg-type]
         )
 

@@ -109,7 +109,8 @@ class AnyExperts:
         number = jnp.arange(len(rows))
         expert = jnp.minimum(jnp.searchsorted(starts + sizes, number, side="right"), len(sizes) - 1)
         inner = number - starts[expert]
-        return said[first_block[expert] + inner // block_size, inner % block_size]
+        found: jax.Array = said[first_block[expert] + inner // block_size, inner % block_size]
+        return found
 
 
 def on_merged(sent: Sorted, work: Callable[[jax.Array, jax.Array], jax.Array]) -> Sorted:

@@ -5,11 +5,13 @@ Dims: N rows, E experts with some rows each, one after another, M and H the matr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
+Product = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 Kernel = Literal["auto", "ragged_dot", "megablox", "blocks"]
 TILE = 128
 """Rows of a tile of the Pallas kernel, and the most that are multiplied at once where a loop goes over blocks."""
@@ -31,8 +33,10 @@ def grouped_product(rows: jax.Array, weights: jax.Array, sizes: jax.Array, kerne
     ``ragged_dot`` elsewhere.
     """
     if kernel == "auto":
-        return jax.lax.platform_dependent(rows, weights, sizes, cpu=block_product, default=ragged_product)
-    return _KERNELS[kernel](rows, weights, sizes)
+        chosen: jax.Array = jax.lax.platform_dependent(rows, weights, sizes, cpu=block_product, default=ragged_product)
+        return chosen
+    kernels: dict[str, Product] = {"ragged_dot": ragged_product, "megablox": megablox_product, "blocks": block_product}
+    return kernels[kernel](rows, weights, sizes)
 
 
 def ragged_product(rows: jax.Array, weights: jax.Array, sizes: jax.Array) -> jax.Array:
@@ -67,10 +71,12 @@ def block_product(rows: jax.Array, weights: jax.Array, sizes: jax.Array) -> jax.
             product = jax.lax.dynamic_slice_in_dim(padded, at, block) @ weight
             return jax.lax.dynamic_update_slice_in_dim(out, product, at, axis=0)
 
-        return jax.lax.fori_loop(0, _blocks(sizes[e], block), of_block, out)
+        filled: jax.Array = jax.lax.fori_loop(0, _blocks(sizes[e], block), of_block, out)
+        return filled
 
     out = jnp.zeros((len(padded), weights.shape[-1]), rows.dtype)
-    return jax.lax.fori_loop(0, len(weights), of_expert, out)[: len(rows)]
+    whole: jax.Array = jax.lax.fori_loop(0, len(weights), of_expert, out)
+    return whole[: len(rows)]
 
 
 def _block_forward(
@@ -105,11 +111,9 @@ def _outer_products(rows: jax.Array, gradient: jax.Array, sizes: jax.Array) -> j
         return sums.at[e].set(total.astype(sums.dtype))
 
     sums = jnp.zeros((len(sizes), rows.shape[1], gradient.shape[1]), rows.dtype)
-    return jax.lax.fori_loop(0, len(sizes), of_expert, sums)
+    whole: jax.Array = jax.lax.fori_loop(0, len(sizes), of_expert, sums)
+    return whole
 
 
 def _blocks(size: jax.Array, block: int) -> jax.Array:
     return (size + block - 1) // block
-
-
-_KERNELS = {"ragged_dot": ragged_product, "megablox": megablox_product, "blocks": block_product}

@@ -37,7 +37,7 @@ def moe_layer(
 def _through_experts(
     params: Params, inputs: jax.Array, routing: Routing, settings: MoeSettings, slots: int, key: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
-    """[G, S, M]: dispatch, exchange, experts, and the way back, with buffers of ``slots`` slots; rows refused, int32."""
+    """[G, S, M]: dispatch, exchange, experts, and the way back, in ``slots`` slots an expert; rows refused, int32."""
     prepared = settings.dispatch.prepare(routing, experts=settings.experts, capacity=slots)
     sent = settings.dispatch.send(prepared, inputs, experts=settings.experts, capacity=slots)
 

@@ -154,7 +154,8 @@ def count_slots(masks: list[jax.Array], order: Order, first: jax.Array) -> tuple
     if order == "token":
         return _token_by_token(masks)
     rank = jnp.argsort(-first, axis=1, stable=True)[..., None] if order == "score" else None
-    slots, loads = [], []
+    slots: list[jax.Array] = []
+    loads: list[jax.Array] = []
     for mask in masks:
         ranked = mask if rank is None else jnp.take_along_axis(mask, rank, axis=1)
         counts = jnp.cumsum(ranked, axis=1, dtype=jnp.int32)

@@ -6,6 +6,7 @@ chunk waits for another, so the compiler's scheduler is free to overlap them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -40,4 +41,4 @@ def in_chunks(
 def _cut(sent: jax.Array, chunks: int) -> list[jax.Array]:
     slots = sent.shape[SLOTS]
     ends = [-(-slots * number // chunks) for number in range(chunks + 1)]
-    return [jax.lax.slice_in_dim(sent, a, b, axis=SLOTS) for a, b in zip(ends, ends[1:], strict=False)]
+    return [jax.lax.slice_in_dim(sent, a, b, axis=SLOTS) for a, b in itertools.pairwise(ends)]

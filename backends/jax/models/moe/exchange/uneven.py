@@ -1,4 +1,4 @@
-"""The uneven exchange, in two phases: first counts, then exactly the tokens (FastMoE section 3.2, MegaBlocks section 5).
+"""The uneven exchange, in two phases: first counts, then exactly the tokens, as in FastMoE and MegaBlocks.
 
 Dims, on one device: g groups of N rows sorted by expert, n = g·N; W devices that own e = E/W experts each; B rows of
 room for what arrives.
@@ -47,8 +47,8 @@ class Uneven:
 
     A compiled program has static shapes: what arrives at a device has room for ``bound`` times its own rows n, rounded
     up to a multiple of 128, or W·n where that is None, which always suffices. What finds no room is refused: the
-    rows that come last, by device and by expert. On TPU and GPU it is ``jax.lax.ragged_all_to_all``; CPUs have none, and
-    take a dense all-to-all with masks.
+    rows that come last, by device and by expert. On TPU and GPU it is ``jax.lax.ragged_all_to_all``; CPUs
+    have none, and take a dense all-to-all with masks.
     """
 
     axes: tuple[str, ...]

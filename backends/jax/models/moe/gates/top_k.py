@@ -39,8 +39,9 @@ class TopKGate:
     ) -> Routing:
         """Routes ``inputs`` [G, S, M] by weights ``wg`` [M, E]. Whatever is random draws from ``key``, if any."""
         logits = self.router.logits(params["wg"], inputs, key)
-        random = key is not None and self.rules.threshold is not None
-        uniform = jax.random.uniform(key, inputs.shape[:2]) if random else None
+        uniform = None
+        if key is not None and self.rules.threshold is not None:
+            uniform = jax.random.uniform(key, inputs.shape[:2])
         gates = probabilities(logits)
         scores = self._scores(gates, key)
         routing = self.route(gates, capacity, uniform=uniform, valid=valid, scores=scores)
