@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from ...dsl.errors import PlanError, problem, shorten
 from ...planner.topology import Machine
@@ -61,6 +62,6 @@ def prepare_together(machine: Machine | None, process: Process | None) -> bool:
 
 def _simulate_part(machine: Machine, process: Process) -> None:
     if process.count is None or machine.num_devices % process.count:
-        numbers = {"devices": machine.num_devices, "processes": process.count or "an unknown number of"}
+        numbers: dict[str, Any] = {"devices": machine.num_devices, "processes": process.count or "an unknown number of"}
         raise PlanError([problem("MW529", machine.topology.place, **numbers)])
     simulate_cpu(machine.num_devices // process.count)

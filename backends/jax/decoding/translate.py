@@ -57,5 +57,5 @@ def _out_of_range(search: BeamSearch, length: int) -> Iterator[Problem]:
         if not 1 <= value <= most:
             yield problem("MW512", option=option, value=value, least=1, most=most)
     if not 0 <= search.length_penalty <= MOST_LENGTH_PENALTY:
-        value = search.length_penalty
-        yield problem("MW524", option="--length-penalty", value=value, least=0, most=MOST_LENGTH_PENALTY)
+        penalty = search.length_penalty
+        yield problem("MW524", option="--length-penalty", value=penalty, least=0, most=MOST_LENGTH_PENALTY)
