@@ -45,6 +45,7 @@ class Guide:
                 else:
                     self._group.setdefault(maker, group)
                     self._wanted.setdefault(maker, group.layout.axes)
+        self._products = {path: [self._group[path]] for path in flow.products if path in self._group}
         self._at: dict[Spot, list[str]] = defaultdict(list)
         for path, spot in flow.spots.items():
             self._at[spot].append(path)
@@ -77,16 +78,22 @@ class Guide:
         open_ = self._open(wrong, kept)
         return {spot: seconds for spot, seconds in blame.items() if self._first(spot, open_) is None}
 
-    def beside(self, blame: Mapping[Spot, float], kept: Collection[Group]) -> list[Cause]:
+    def beside(self, blame: Mapping[Spot, float], kept: Collection[Group], *, at_once: bool) -> list[Cause]:
         """What can be said of products at places, most to blame of those where there is something to say.
 
-        That is of operands that a product reads otherwise than they are made, and of what it makes.
+        That is of operands that a product reads otherwise than they are made, and, ``at_once`` or where all of these
+        are said, of what it makes.
         """
+        operands, made = self._beside(blame, kept, self._operands), self._beside(blame, kept, self._products)
+        return [*operands, *made] if at_once or not operands else operands
+
+    def _beside(
+        self, blame: Mapping[Spot, float], kept: Collection[Group], said: Mapping[str, Sequence[Group]]
+    ) -> list[Cause]:
         found: dict[Group, Cause] = {}
         for spot, seconds in blame.items():
             for path in self._at.get(spot, ()):
-                made = [self._group[path]] if path in self.flow.products and path in self._group else []
-                for group in (*self._operands.get(path, ()), *made):
+                for group in said.get(path, ()):
                     if group not in kept:
                         found.setdefault(group, Cause(group=group, seconds=seconds, is_right=True))
         least = MOST_OF * max((cause.seconds for cause in found.values()), default=0)

@@ -19,7 +19,7 @@ from .groups import grouped
 from .guide import Guide
 from .prices import CLOSE, TOLERANCE, Priced, Prices
 from .rules import Writer, is_value
-from .shorten import shortened
+from .shorten import FEW_LINES, shortened
 
 WORK, FEWEST, MOST = 12000, 9, 40
 """How many operations are priced in all trials together, and how many trials that may be."""
@@ -61,8 +61,9 @@ def minimise(
     """
     graph, tensors = workload.graph(plan), workload.tensors_under(plan.remat)
     tags, dims = workload.tags_under(plan.remat), logical_dims(graph)
+    affordable = WORK // max(sum(1 for _ in graph.walk()), 1)
     if trials is None:
-        trials = min(max(WORK // max(sum(1 for _ in graph.walk()), 1), FEWEST), MOST)
+        trials = min(max(affordable, FEWEST), MOST)
 
     def writer(chosen: Mapping[str, Sharding]) -> Writer:
         return Writer(_with_tags(chosen, tags), plan, tensors, dims)
@@ -76,7 +77,8 @@ def minimise(
     prices.reserved = min(len(prices.writer.spare), trials // 6)
     found = shortened(prices, groups, Guide(groups, Flow(graph), workload.lies))
     prices.reserved = 0
-    found = _without_spare(prices, found)
+    if affordable >= FEWEST or len(prices.writer.plan_of(found.values).rules) > FEW_LINES:
+        found = _without_spare(prices, found)
     if not exact:
         return _short(_shortest(prices, found), prices)
     spelled = _spelled_out(found, prices, workload, tags)

@@ -15,7 +15,7 @@ from .rules import Writer
 
 TOLERANCE = 2e-3  # prices that differ by less are the same
 CLOSE = 5e-3  # what fewer lines are worth
-A_LINE = 5e-4  # what one less is worth
+A_LINE = 1e-3  # what one less is worth
 FAR = 2e-2
 ALIKE = 1e-2  # of the promised price: what like layouts of like tensors may take more
 

@@ -17,6 +17,9 @@ from .guide import Cause, Guide, blame, seconds
 from .prices import Priced, Prices
 
 MOST_ROUNDS = 8
+FEW_LINES = 15
+"""Of a plan of a step that takes long to price: one with no more is short enough."""
+
 MOST_LINES = 12
 """For computed values: a plan with no more is preferred to a shorter one that takes longer."""
 
@@ -35,10 +38,11 @@ def shortened(prices: Prices, groups: Sequence[Group], guide: Guide) -> Priced:
     if prices.good(current) or not everything.values:
         return _best(prices, current)
     wanted = prices.best
-    short = _Shortener(prices, guide).run(current)
+    shortener = _Shortener(prices, guide)
+    short = shortener.run(current)
     if short is None:
         return _best(prices, _halved(prices, everything))
-    if wanted is None or prices.spent or prices.within(short, wanted):
+    if wanted is None or prices.spent or shortener.is_large or prices.within(short, wanted):
         return short
     prices.best = wanted
     other = _best(prices, _halved(prices, everything))
@@ -61,12 +65,16 @@ def _legal(prices: Prices, groups: list[Group]) -> Priced:
 
 
 class _Shortener:
-    """Adds causes, then drops what is not needed. ``looks`` is how often propagation may still be asked."""
+    """Adds causes, then drops what is not needed. ``looks`` is how often propagation may still be asked.
+
+    A step that ``is_large`` takes long to price.
+    """
 
     def __init__(self, prices: Prices, guide: Guide):
         self.prices, self.guide = prices, guide
         self.looks = max(LOOKS // max(len(guide.flow.order), 1), FEWEST_LOOKS)
-        self.at_once = AT_ONCE if self.looks < 2 * FEWEST_LOOKS else 1
+        self.is_large = self.looks < 2 * FEWEST_LOOKS
+        self.at_once = AT_ONCE if self.is_large else 1
         self.blamed: dict[Spot, float] = {}
         self._seen: dict[frozenset[str], frozenset[str]] = {}
 
@@ -91,7 +99,7 @@ class _Shortener:
                 rounds_since += 1
             else:
                 short, rounds_since = (current, kept), 0
-            if self.at_once > 1 and (rounds_since >= PATIENCE or self.prices.near(short[0])):
+            if self.is_large and (rounds_since >= PATIENCE or self.prices.near(short[0])):
                 break
         return self._dropped(*short) if self.prices.settles(short[0]) else None
 
@@ -102,7 +110,7 @@ class _Shortener:
         """
         right = self.guide.unexplained(self._wrong(kept), lost, _groups(kept))
         found = self._first(lost, kept)
-        beside = self.guide.beside(right, _groups([*kept, *found]))
+        beside = self.guide.beside(right, _groups([*kept, *found]), at_once=self.is_large)
         if beside:
             wrong = self._wrong([*kept, *found])
             found += beside
@@ -137,8 +145,6 @@ class _Shortener:
             current = trial
         else:
             left = list(kept)
-        if self.at_once > 1 and len(self.prices.writer.lines_of(_paths(left))) <= MOST_LINES:
-            return current
         left.sort(key=lambda cause: (not cause.is_right, cause.seconds))
         return self._without(current, left, left)[0]
 
@@ -154,7 +160,7 @@ class _Shortener:
 
     def _without(self, current: Priced, left: list[Cause], block: Sequence[Cause]) -> tuple[Priced, list[Cause]]:
         """The plan of ``left`` without those of a block that it does not need: all, or some of either half."""
-        if not block or self.prices.spent:
+        if not block or self.prices.spent or self._is_short(left):
             return current, left
         fewer = [each for each in left if each not in block]
         trial = self.prices.of(_paths(fewer))
@@ -165,6 +171,10 @@ class _Shortener:
             current, left = self._without(current, left, block[:half])
             current, left = self._without(current, left, block[half:])
         return current, left
+
+    def _is_short(self, left: Sequence[Cause]) -> bool:
+        """Whether a plan that takes long to price is short enough."""
+        return self.is_large and len(self.prices.writer.plan_of(_paths(left)).rules) <= FEW_LINES
 
 
 def _groups(kept: Sequence[Cause]) -> list[Group]:
