@@ -105,5 +105,5 @@ class Body:
         path = exchanged(attributes)
         origin = origin if path is None else replace(origin, exchanged=path)
         factors = self.reading.factors(attributes)
-        kind = operation.name.partition(".")[2]
+        kind = parts.pop("kind", operation.name.partition(".")[2])
         self._ops.append(Op(kind=kind, results=results, origin=origin, factors=factors, **parts))

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from jaxlib.mlir import ir
+
 from ....planner.graph import Sharding
 from .attributes import reducer
+from .device_groups import axes_of_groups
 from .loops import trips
 from .shardings import manual_axes
 
@@ -65,6 +68,19 @@ def _manual(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Parts:
     }
 
 
+def _call(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Parts:
+    """An operation that StableHLO has no name for: the uneven all-to-all is a collective all the same."""
+    parts = operation_parts(body, operation, attributes)
+    if str(attributes["call_target_name"]).strip('"') != "ragged_all_to_all":
+        return parts
+    groups = ir.DictAttr(attributes["backend_config"])["replica_groups"]
+    return {
+        "kind": "ragged_all_to_all",
+        "operands": parts["operands"],
+        "attributes": axes_of_groups(groups, body.reading.mesh),
+    }
+
+
 def _left(sharding: Sharding, manual: tuple[str, ...]) -> Sharding:
     """What is left to split over inside of a region where some axes are manual."""
     return tuple(tuple(axis for axis in axes if axis.partition(":")[0] not in manual) for axes in sharding)
@@ -75,4 +91,5 @@ BUILDERS: Mapping[str, Callable[[Body, Any, Mapping[str, Any]], Parts]] = {
     "stablehlo.case": _branches,
     "stablehlo.if": _branches,
     "sdy.manual_computation": _manual,
+    "stablehlo.custom_call": _call,
 }

@@ -22,6 +22,11 @@ Run = Callable[[Any], Any]
 class Route(Protocol):
     """Takes what a device sent to where its experts are, runs there, and takes the results back."""
 
+    @property
+    def refuses(self) -> bool:
+        """Whether some rows may find no room."""
+        ...
+
     def __call__(self, run: Run, sent: Any) -> Exchanged:
         """On one device: ``run`` of what arrives, back in the order of ``sent``."""
         ...
@@ -36,6 +41,11 @@ class Direct:
     """
 
     axes: tuple[str, ...]
+
+    @property
+    def refuses(self) -> bool:
+        """Nothing."""
+        return False
 
     def __call__(self, run: Run, sent: jax.Array) -> Exchanged:
         """There and back; nothing is refused."""
@@ -58,6 +68,11 @@ class TwoLevel:
     inner: str
     outer_size: int
     inner_size: int
+
+    @property
+    def refuses(self) -> bool:
+        """Nothing."""
+        return False
 
     def __call__(self, run: Run, sent: jax.Array) -> Exchanged:
         """There and back; nothing is refused."""

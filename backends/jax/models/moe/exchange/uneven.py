@@ -56,6 +56,11 @@ class Uneven:
     """W."""
     bound: float | None = None
 
+    @property
+    def refuses(self) -> bool:
+        """Where it has a bound."""
+        return self.bound is not None
+
     def __call__(self, run: Run, sent: Sorted) -> Exchanged:
         """On one device: ``sent`` has rows [g, N, M] and sizes [g, E]. ``run`` gets rows [1, B, M] and sizes [1, e]."""
         g, N, M = sent.rows.shape
