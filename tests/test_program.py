@@ -308,3 +308,18 @@ def test_a_comparison_is_priced_as_bits_where_the_compiler_keeps_it_so(batch: in
     took = exact_of(program, choices).estimate
     assert any(kernel.label == "compare" for kernel in took.kernels) == kept
     assert promised_s(program, choices) == pytest.approx(took.step_time_s, rel=0.05)
+
+
+def test_a_gradient_is_resharded_once_before_the_update_that_ends_it() -> None:
+    """The weight and what else is read of its size stay where they are: nothing but the product moves."""
+    drawing = Drawing()
+    w, x, dy = drawing.arg(4096, 4096), drawing.arg(16384, 4096), drawing.arg(16384, 4096)
+    graph = drawing.graph(drawing.each("subtract", w, drawing.each("multiply", w, drawing.dot(x, dy, 0, 0))))
+    pins: dict[str, Sharding] = {"a0": (("x",), ()), "a1": ((), ()), "a2": ((), ("x",)), "out/0": (("x",), ())}
+    program = program_of(graph, "v3:2x2", {"x": 8}, pins=pins)
+    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
+    assert found.choices is not None
+    choices = program.choices(found.choices)
+    took = exact_of(program, choices).estimate
+    assert [(each.kind, each.num_bytes) for each in took.collectives] == [("all-to-all", 4096 * 4096 * 4 // 8)]
+    assert promised_s(program, choices) == pytest.approx(took.step_time_s, rel=0.05)

@@ -60,7 +60,13 @@ class Blueprint:
         """What is left of the kernel where it is handed one of its values, its operations by their numbers here, and
         for each of its forms the one here.
         """
-        whole = Kernel(ops=tuple(range(len(self.own.ops))), reads=(value,), writes=self.own.results)
+        return self._part(Kernel(ops=tuple(range(len(self.own.ops))), reads=(value,), writes=self.own.results))
+
+    def until(self, value: int) -> tuple[Blueprint, tuple[int, ...], tuple[int, ...]]:
+        """What of the kernel makes one of its values, likewise."""
+        return self._part(Kernel(ops=tuple(range(len(self.own.ops))), reads=(), writes=(value,)))
+
+    def _part(self, whole: Kernel) -> tuple[Blueprint, tuple[int, ...], tuple[int, ...]]:
         ops = own_ops(self.own, whole)
         own, numbers = kernel_graph(self.own, replace(whole, ops=ops))
         masks = frozenset(place for place, number in enumerate(ops) if number in self.masks)

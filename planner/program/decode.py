@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..graph import Graph, Op, Origin, Sharding, Value
 from ..partition.layout import whole
+from .passing import own_ops
 from .wires import Level, Wiring
 
 Label = Callable[[int], Origin]
@@ -35,7 +36,7 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
         rows = wiring.nodes[number].layouts
         for value, layouts in rows.items():
             found.setdefault(value, layouts[choices[number]])
-        for at in level.program.kernels[position].ops:
+        for at in own_ops(level.graph, level.program.kernels[position]):
             nodes.setdefault(at, number)
             for value in level.graph.ops[at].operands:
                 wanted.setdefault((at, value), rows[value][choices[number]])

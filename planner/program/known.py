@@ -14,7 +14,7 @@ from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from ..memory import schedule
 from .blueprint import Blueprint, kernel_graph, name_of
-from .passing import with_passing_apart
+from .passing import with_ends_apart, with_passing_apart
 from .turns import with_turns_apart
 
 
@@ -32,6 +32,7 @@ class Known:
     programs: list[tuple[tuple[Op, ...], Program, tuple[Value, ...]]] = field(default_factory=list)
     free: list[Kernel] = field(default_factory=list)
     passing: list[Kernel] = field(default_factory=list)
+    ended: dict[int, tuple[Kernel, Kernel]] = field(default_factory=dict)
     masks: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
 
@@ -43,6 +44,7 @@ class Known:
         if found is None:
             fused = self._narrowed(schedule(fuse(graph, is_mask=_is_none)))
             apart = with_passing_apart(with_turns_apart(fused, self.free), self.passing)
+            apart = with_ends_apart(apart, self.ended)
             found = [apart, simplify(graph).values]
             self.programs.append((graph.ops, apart, found[1]))
         program, values = found

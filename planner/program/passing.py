@@ -36,8 +36,44 @@ def with_passing_apart(program: Program, passing: list[Kernel]) -> Program:
                 passing.append(part)
                 apart.add(value)
         reads = dict.fromkeys((*kernel.reads, *(value for part in handed for value in part.writes)))
-        kernels.append(replace(kernel, bodies=bodies, reads=tuple(reads)))
+        changed = bodies or len(reads) > len(kernel.reads)  # others stay the ones that they are known as
+        kernels.append(replace(kernel, bodies=bodies, reads=tuple(reads)) if changed else kernel)
     return replace(program, kernels=tuple(kernels))
+
+
+def with_ends_apart(program: Program, ended: dict[int, tuple[Kernel, Kernel]]) -> Program:
+    """The program with what is computed element by element at the end of products apart from them, where that brings in
+    other values of their size: an update, a sum. ``ended`` gets the kernels of these products, and what each was part
+    of, by their ids. The product may then be resharded before.
+    """
+    graph = program.graph
+    kernels: list[Kernel] = []
+    for kernel in program.kernels:
+        bodies = tuple(with_ends_apart(body, ended) for body in kernel.bodies)
+        end = None if bodies else _end(graph, kernel)
+        if end is None:
+            kernels.append(replace(kernel, bodies=bodies) if bodies else kernel)
+            continue
+        (made,) = set(end.reads) - set(kernel.reads)
+        product = replace(kernel, writes=(made,))
+        product = replace(product, reads=own_reads(graph, product))
+        ended[id(product)] = (product, kernel)
+        kernels += [product, end]
+    return replace(program, kernels=tuple(kernels))
+
+
+def _end(graph: Graph, kernel: Kernel) -> Kernel | None:
+    products = [graph.ops[number] for number in kernel.ops if graph.ops[number].kind in PRODUCTS]
+    made = products[0].results[0] if len(products) == 1 else None
+    if made is None or made in kernel.writes:
+        return None
+    rest = replace(kernel, reads=(*kernel.reads, made))
+    ops, reads = own_ops(graph, rest), own_reads(graph, rest)
+    sizes = [graph.values[value].num_elements for value in reads if value != made]
+    simple = {graph.ops[number].kind for number in ops} <= SIMPLE
+    if not simple or made not in reads or graph.values[made].num_elements not in sizes:
+        return None
+    return Kernel(ops=ops, reads=reads, writes=kernel.writes)
 
 
 def own_ops(graph: Graph, kernel: Kernel) -> tuple[int, ...]:

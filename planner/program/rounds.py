@@ -181,7 +181,8 @@ class Rounds:
         took, choices = self.best
         objective_s = took.estimate.step_time_s
         bound_s = max(self.bound_s - self.credit_s, 0.0)
-        if bound_s <= objective_s * (1 + ENOUGH):  # whole picoseconds, and what prefers small arguments
+        rounded_s = len(self.program.wiring.nodes) / PER_S
+        if bound_s <= objective_s * (1 + ENOUGH) + rounded_s:  # and what prefers small arguments
             bound_s = min(bound_s, objective_s)
         return Found(
             status="optimal" if bound_s >= objective_s * (1 - ENOUGH) else "feasible",

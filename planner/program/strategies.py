@@ -25,13 +25,17 @@ class Options:
     """The strategies of a kernel: ``costs`` are seconds of one run under each, ``apart`` those more if one that is free
     has to run by itself, ``layouts`` those of its values.
 
-    ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing.
+    ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing. Those of a
+    product that something ends are more by ``ended`` if that is computed with it, and by ``alone`` if not.
     """
 
     costs: Seconds
     apart: Seconds
     layouts: dict[int, list[Sharding]]
     savings: dict[int, Seconds]
+    chosen: tuple[Choice, ...] = ()
+    ended: Seconds | None = None
+    alone: Seconds | None = None
 
     def renamed(self, numbers: Sequence[int]) -> Options:
         """The same of a kernel whose values have other numbers."""
@@ -58,10 +62,26 @@ class Strategies:
 
     def of(self, graph: Graph, kernel: Kernel) -> Options:
         """Those of a kernel, its values by their numbers."""
-        blueprint, numbers = self.known.blueprint(graph, kernel)
+        _, whole = self.known.ended.get(id(kernel), (kernel, kernel))
+        blueprint, numbers = self.known.blueprint(graph, whole)
         if id(blueprint) not in self.found:
             self.found[id(blueprint)] = self._work_out(blueprint)
-        return self.found[id(blueprint)].renamed(numbers)
+        found = self.found[id(blueprint)]
+        if whole is not kernel:
+            found = self._before_end(blueprint, found, numbers.index(kernel.writes[0]))
+        return found.renamed(numbers)
+
+    def _before_end(self, blueprint: Blueprint, found: Options, made: int) -> Options:
+        """The strategies of a product apart from what ends it."""
+        product, ops, forms = blueprint.until(made)
+        costs = Costs(blueprint=product, pricing=self.pricing, pieces=self.pieces)
+        alone = np.array([costs.seconds(_of_rest(each, forms, ops)) for each in found.chosen])
+        least = np.minimum(found.costs, alone)
+        inside = {
+            value for number in ops for op in (blueprint.own.ops[number],) for value in (*op.operands, *op.results)
+        }
+        layouts = {value: each for value, each in found.layouts.items() if value in inside}
+        return replace(found, costs=least, layouts=layouts, ended=found.costs - least, alone=alone - least)
 
     def _work_out(self, blueprint: Blueprint) -> Options:
         nest = blueprint.nest
@@ -79,6 +99,7 @@ class Strategies:
             apart=np.array([costs.computing_s(choice) if blueprint.is_free else 0.0 for choice in chosen]),
             layouts={value: by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))},
             savings=dict(self._savings(blueprint, costs, chosen)),
+            chosen=tuple(chosen),
         )
 
     def _savings(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Iterator[tuple[int, Seconds]]:

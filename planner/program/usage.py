@@ -103,4 +103,5 @@ def _level_spans(wiring: Wiring, level: Level, begins: dict[int, tuple[int, int]
 
 
 def _is_passing(wiring: Wiring, level: Level, position: int) -> bool:
-    return position in level.kernels and wiring.nodes[level.kernels[position]].in_passing
+    node = wiring.nodes[level.kernels[position]] if position in level.kernels else None
+    return node is not None and (node.in_passing or node.ended is not None)

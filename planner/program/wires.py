@@ -37,6 +37,8 @@ class Node:
     apart: Costs | None = None
     in_passing: bool = False
     savings: Mapping[int, Costs] = field(default_factory=dict)
+    ended: Costs | None = None
+    alone: Costs | None = None
     times: int = 1
     stems: Hashable = None
 

@@ -107,6 +107,8 @@ def _level(
                 times=times,
                 in_passing=strategies.known.is_passing(kernel),
                 savings={value: each * times for value, each in options.savings.items()},
+                ended=None if options.ended is None else options.ended * times,
+                alone=None if options.alone is None else options.alone * times,
                 stems=stems(program.graph, kernel),
             )
         )
@@ -167,7 +169,9 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     ordered = in_order(level.graph)
     for (value, narrow), ports in readers.items():
         known = level.graph.values[value]
-        if value in level.source and wiring.nodes[level.source[value].node].in_passing:
+        if value in level.source and wiring.nodes[level.source[value].node].ended is not None:
+            _read_end(wiring, level, value, ports[0])
+        elif value in level.source and wiring.nodes[level.source[value].node].in_passing:
             _read_passing(wiring, level, value, ports, ends=_ends_product(level, level.source[value].node, readers))
         elif known.shape and value in level.source:
             _read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered)
@@ -194,6 +198,17 @@ def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, na
         source = shared
     for port in ports:
         wiring.edge(source, port, known, level.times, in_order=in_order, rounded=rounded)
+
+
+def _read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
+    """What ends a product is computed with it where it has that as it lies, else by itself."""
+    source, reader = level.source[value], wiring.nodes[port.node]
+    made = wiring.nodes[source.node]
+    ended, alone = (np.zeros(len(source.layouts)) if each is None else each for each in (made.ended, made.alone))
+    took = level.times * wiring.reshards.table(level.graph.values[value], source.layouts, port.layouts)
+    same = np.array([[one == other for other in port.layouts] for one in source.layouts])
+    wiring.hand_on(source, port, np.where(same, ended[:, None], took + alone[:, None] + reader.costs[None, :]))
+    reader.costs = np.zeros(len(reader.costs))
 
 
 def _ends_product(level: Level, node: int, readers: Mapping[tuple[int, bool], Sequence[Port]]) -> bool:
