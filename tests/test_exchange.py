@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from meshwright.backends.jax.models.moe.dispatch.sorted import Sorted
 from meshwright.backends.jax.models.moe.exchange.annotated import AnnotatedExchange
 from meshwright.backends.jax.models.moe.exchange.manual import ManualExchange
@@ -16,7 +18,7 @@ from meshwright.backends.jax.models.moe.exchange.uneven import Uneven
 from meshwright.backends.jax.models.moe.experts import FeedForward
 
 G, C, M, H = 8, 3, 6, 16
-WORK = FeedForward(kernel="blocks")
+WORK = FeedForward(kernel="ragged_dot")
 
 
 def work(weights, arrived, key):
@@ -53,10 +55,13 @@ def run(exchange, params, sent, **sizes: int):
         returned = _valid(found.returned) if isinstance(sent, Sorted) else found.returned
         return (returned**2).sum(), (returned, found.refused)
 
-    devices = jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=(jax.sharding.AxisType.Auto,) * len(sizes))
+    devices = jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
     values = sent.rows if isinstance(sent, Sorted) else sent
     whole = NamedSharding(devices, PartitionSpec()) if sizes else None
-    fast = jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True), in_shardings=whole)
+    lowered = jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True), in_shardings=whole).lower(params, values)
+    fast = lowered.compile({"xla_backend_optimization_level": 0})
+    if whole is not None:
+        params, values = jax.device_put((params, values), whole)
     (_, found), gradients = fast(params, values)
     return jax.device_get((*found, gradients))
 
@@ -66,9 +71,17 @@ def _valid(sent: Sorted) -> jax.Array:
     return jnp.where((number < sent.sizes.sum(axis=1)[:, None])[..., None], sent.rows, 0)
 
 
+@functools.cache
+def expected_of_slots(experts: int, capacity: int):
+    return run(AnnotatedExchange(), weights(experts), slots(experts, capacity))
+
+
 def assert_same(exchange, sent, experts: int, **sizes: int) -> None:
     returned, refused, gradients = run(exchange, weights(experts), sent, **sizes)
-    expected, _, expected_gradients = run(AnnotatedExchange(), weights(experts), sent)
+    if isinstance(sent, Sorted):
+        expected, _, expected_gradients = run(AnnotatedExchange(), weights(experts), sent)
+    else:
+        expected, _, expected_gradients = expected_of_slots(experts, sent.shape[2])
     assert refused == 0
     assert np.abs(returned).max() > 1
     for found, wanted in zip(
@@ -80,12 +93,11 @@ def assert_same(exchange, sent, experts: int, **sizes: int) -> None:
 DIRECT = Direct(axes=("x",))
 
 
-@pytest.mark.parametrize("experts", [8, 16])
-def test_one_all_to_all_with_one_expert_a_device_and_several(experts):
-    assert_same(ManualExchange(mesh=mesh(x=8), owners=("x",), route=DIRECT), slots(experts), experts, x=8)
+def test_one_all_to_all_with_one_expert_a_device():
+    assert_same(ManualExchange(mesh=mesh(x=8), owners=("x",), route=DIRECT), slots(8), 8, x=8)
 
 
-def test_other_axes_stay_automatic():
+def test_several_experts_a_device_and_another_axis_stays_automatic():
     assert_same(ManualExchange(mesh=mesh(x=4, y=2), owners=("x",), route=DIRECT), slots(8), 8, x=4, y=2)
 
 
@@ -94,18 +106,17 @@ def test_owners_over_two_axes_are_counted_major_first():
     assert_same(exchange, slots(8), 8, y=2, x=4)
 
 
-@pytest.mark.parametrize(("outer", "inner"), [(2, 4), (4, 2), (1, 8)])
+@pytest.mark.parametrize(("outer", "inner"), [(2, 4), (4, 2)])
 def test_two_levels_are_one_all_to_all(outer, inner):
     route = TwoLevel(outer="o", inner="i", outer_size=outer, inner_size=inner)
     exchange = ManualExchange(mesh=mesh(o=outer, i=inner), owners=("o", "i"), route=route)
-    assert_same(exchange, slots(16), 16, o=outer, i=inner)
+    assert_same(exchange, slots(8), 8, o=outer, i=inner)
 
 
-@pytest.mark.parametrize("chunks", [2, 4, 8])
+@pytest.mark.parametrize("chunks", [2, 8])  # 3 slots in chunks of 2 and 1, and of one each
 def test_chunks_say_the_same(chunks):
-    manual = ManualExchange(mesh=mesh(x=8), owners=("x",), route=DIRECT, chunks=chunks)
-    assert_same(manual, slots(8, capacity=5), 8, x=8)
-    assert_same(AnnotatedExchange(chunks=chunks), slots(8, capacity=5), 8, x=8)
+    assert_same(ManualExchange(mesh=mesh(x=8), owners=("x",), route=DIRECT, chunks=chunks), slots(8), 8, x=8)
+    assert_same(AnnotatedExchange(chunks=chunks), slots(8), 8)
 
 
 @pytest.mark.parametrize("split_over", [1, 2, 4, 0])
@@ -113,23 +124,23 @@ def test_an_expert_is_shared_by_devices_whatever_r_is(split_over):
     sharing = shared({"a": 2, "b": 2}, split_over)
     route = None if split_over == 0 else DIRECT
     exchange = ManualExchange(mesh=mesh(x=2, a=2, b=2), owners=("x",), route=route, sharing=sharing)
-    assert_same(exchange, slots(4), 4, x=2, a=2, b=2)
+    assert_same(exchange, slots(8), 8, x=2, a=2, b=2)
 
 
 SKEWED = np.array([[5, 0, 0, 0, 0, 0, 0, 1], [0] * 8, [0, 0, 0, 0, 0, 0, 0, 7]] + [[1, 0, 2, 0, 1, 1, 0, 0]] * 5)
 
 
-@pytest.mark.parametrize("sizes", [SKEWED, np.ones((8, 8), int), np.tile(SKEWED, (2, 2))])
+@pytest.mark.parametrize("sizes", [SKEWED, np.tile(SKEWED, (2, 2))])
 def test_uneven_counts_go_first_then_the_rows_that_there_are(sizes):
     route = Uneven(axes=("x",), devices=8)
     sent, experts = rows(sizes, 18), sizes.shape[1]
     assert_same(ManualExchange(mesh=mesh(x=8), owners=("x",), route=route), sent, experts, x=8)
 
 
-@pytest.mark.parametrize("split_over", [1, 2, 0])
+@pytest.mark.parametrize("split_over", [1, 2])
 def test_uneven_rows_find_experts_that_devices_share(split_over):
     sharing = shared({"a": 2}, split_over)
-    route = None if split_over == 0 else Uneven(axes=("x",), devices=4)
+    route = Uneven(axes=("x",), devices=4)
     exchange = ManualExchange(mesh=mesh(x=4, a=2), owners=("x",), route=route, sharing=sharing)
     assert_same(exchange, rows(SKEWED, 8), 8, x=4, a=2)
 
