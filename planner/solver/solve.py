@@ -25,7 +25,7 @@ from .solution import Solution, Stage
 FIRST_SWEEPS, MORE_SWEEPS, RISE = 500, 250, 1e-4
 CLIMBS = 6  # at most, of the whole problem at the start
 CUTOFFS = (1e-4, 1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2, 0.15, 0.3, 0.6, np.inf)  # above the bound, as parts of it
-LARGE, LARGE_SWEEPS, LARGE_SHARE = 2000, 250, 0.25  # nodes; a climb; of the work for neighbourhoods
+LARGE, LARGE_SWEEPS, LARGE_SHARE = 2000, 250, 0.5  # nodes; a climb; of the work for neighbourhoods
 LARGE_PART, LAST_PART = 0.1, 0.01  # of the way to the target, for later climbs
 FIRST_WALK = 0.3  # of a walk's work, to know what to climb towards
 SMALL_GAP = 0.02  # hunts in large problems are worth their work below
