@@ -15,8 +15,8 @@ Language = Mapping[str, Any]
 def score_table(record: Mapping[str, Any]) -> Table:
     """A ``scores`` record as a table: eight groups of languages, the richest first, and all of them.
 
-    A group's figures are means over its languages, each with the same weight, as the papers average; the last row is
-    of all pairs as one corpus.
+    A group's figures, and those of all languages, are means in which each language has the same weight, as the papers
+    average; the last row is of all pairs as one corpus. ``of the source``: BLEU and chrF of the texts untranslated.
     """
     against = record.get("against")
     others = {language["language"]: language for language in against["languages"]} if against else None
@@ -26,7 +26,10 @@ def score_table(record: Mapping[str, Any]) -> Table:
         table.add_column(head, justify="right")
     for group in grouped(record["languages"], ROWS):
         table.add_row(*_row(group, others))
-    last = ["all pairs as one corpus", "", f"{record['pairs']:,}", *_pair(record)]
+    if record["languages"]:
+        table.add_section()
+        table.add_row("mean of all languages", *_row(record["languages"], others)[1:])
+    last = ["all pairs as one corpus", "", f"{record['pairs']:,}", *_pair(record), _copied(record)]
     table.add_row(*last, *(_differences(record, against) if against else ()))
     return table
 
@@ -56,14 +59,16 @@ def _title(record: Mapping[str, Any]) -> str:
 
 
 def _heads(others: Mapping[str, Language] | None) -> list[str]:
-    plain = ["training pairs", "scored", "BLEU", "chrF"]
+    plain = ["training pairs", "scored", "BLEU", "chrF", "of the source"]
     return plain if others is None else [*plain, "ΔBLEU", "ΔchrF"]
 
 
 def _row(group: Sequence[Language], others: Mapping[str, Language] | None) -> list[str]:
     most, least = (f"{group[at]['train_pairs']:,}" for at in (0, -1))
-    means = {name: _mean([language[name] for language in group]) for name in ("bleu", "chrf")}
+    names = ("bleu", "chrf", "copied_bleu", "copied_chrf")
+    means = {name: _mean([language[name] for language in group]) for name in names}
     row = [_names(group), f"{most} to {least}", f"{sum(language['pairs'] for language in group):,}", *_pair(means)]
+    row.append(_copied(means))
     if others is None:
         return row
     shared = [(language, others[language["language"]]) for language in group if language["language"] in others]
@@ -78,6 +83,10 @@ def _names(group: Sequence[Language]) -> str:
 
 def _pair(scores: Mapping[str, Any]) -> tuple[str, str]:
     return f"{scores['bleu']:.1f}", f"{scores['chrf']:.1f}"
+
+
+def _copied(scores: Mapping[str, Any]) -> str:
+    return f"{scores['copied_bleu']:.1f}, {scores['copied_chrf']:.1f}"
 
 
 def _differences(scores: Mapping[str, Any], others: Mapping[str, Any]) -> tuple[str, str]:

@@ -167,8 +167,9 @@ def test_scores_are_sacrebleus_by_language_the_richest_first() -> None:
     rich = sacrebleu.corpus_bleu(texts[1:], [["the old town", "an island"]]).score
     assert found.languages[0].bleu == pytest.approx(rich)
     assert found.chrf == pytest.approx(sacrebleu.corpus_chrf(texts, [[pair.target for pair in pairs]]).score)
+    assert found.languages[1].copied_bleu == 0
     perfect = scores_of(pairs, [pair.target for pair in pairs], {})
-    assert (perfect.bleu, perfect.chrf) == (pytest.approx(100), pytest.approx(100))
+    assert [perfect.bleu, perfect.chrf] == pytest.approx([100, 100])
 
 
 def test_a_sample_is_the_same_each_time_and_of_every_language() -> None:
@@ -180,14 +181,17 @@ def test_a_sample_is_the_same_each_time_and_of_every_language() -> None:
     assert sample(corpus, 10**6) == sorted(PAIRS, key=lambda pair: pair.language)
 
 
+COPIED = {"copied_bleu": 3.0, "copied_chrf": 7.0}
+
+
 def record(offset: float) -> dict[str, Any]:
     names = [f"l{i:02}" for i in range(20)]
     languages = [
-        {"language": name, "train_pairs": 1000 - 10 * i, "pairs": 3, "bleu": 10.0 + offset * i, "chrf": 20.0}
+        {"language": name, "train_pairs": 1000 - 10 * i, "pairs": 3, "bleu": 10.0 + offset * i, "chrf": 20.0, **COPIED}
         for i, name in enumerate(names)
     ]
     whole = {"bleu": 12.0 + offset, "chrf": 21.0, "pairs": 60, "step": 7, "sacrebleu": "2", "beams": 4}
-    return {"kind": "scores", "languages": languages, "examples": [], **whole}
+    return {"kind": "scores", "languages": languages, "examples": [], **whole, **COPIED}
 
 
 def test_the_table_has_differences_to_another_runs_scores(tmp_path: Path) -> None:
@@ -196,10 +200,12 @@ def test_the_table_has_differences_to_another_runs_scores(tmp_path: Path) -> Non
     out = io.StringIO()
     Console(file=out, width=150).print(score_table({**record(1.0), "against": kept_scores(path)}))
     rows = [line for line in out.getvalue().splitlines() if line.startswith("│")]
-    assert len(rows) == 9
+    assert len(rows) == 10
+    assert "+9.5" in rows[-2]  # 0 to 19 better
     assert "+0.5" in rows[0]  # of two languages, 0 and 1 better
     assert "+1.0" in rows[-1]
     assert "1,000 to 990" in rows[0]
+    assert "3.0, 7.0" in rows[0]
 
 
 def test_groups_hold_every_language_once() -> None:

@@ -25,13 +25,17 @@ EXAMPLES = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageScore:
-    """One language: the pairs to learn from, the held-out pairs that were scored, corpus BLEU and chrF of these."""
+    """One language: the pairs to learn from, the held-out pairs that were scored, corpus BLEU and chrF of these, and
+    what their sources would score if nothing were translated: names are often the same in two languages.
+    """
 
     language: str
     train_pairs: int
     pairs: int
     bleu: float
     chrf: float
+    copied_bleu: float
+    copied_chrf: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,8 @@ class Scores:
 
     bleu: float
     chrf: float
+    copied_bleu: float
+    copied_chrf: float
     pairs: int
     too_long_pairs: int
     languages: tuple[LanguageScore, ...]
@@ -96,16 +102,30 @@ def scores_of(
     for at, pair in enumerate(pairs):
         by_language.setdefault(pair.language, []).append(at)
     richest = sorted(by_language, key=lambda name: (-train_pairs.get(name, 0), name))
+    sources = [pair.source for pair in pairs]
     languages = []
     for name in richest:
-        bleu, chrf = _bleu_and_chrf(pairs, texts, by_language[name])
-        count, known = len(by_language[name]), train_pairs.get(name, 0)
-        languages.append(LanguageScore(language=name, train_pairs=known, pairs=count, bleu=bleu, chrf=chrf))
-    bleu, chrf = _bleu_and_chrf(pairs, texts, range(len(pairs)))
+        places = by_language[name]
+        (bleu, chrf), (copied_bleu, copied_chrf) = (_bleu_and_chrf(pairs, said, places) for said in (texts, sources))
+        languages.append(
+            LanguageScore(
+                language=name,
+                train_pairs=train_pairs.get(name, 0),
+                pairs=len(places),
+                bleu=bleu,
+                chrf=chrf,
+                copied_bleu=copied_bleu,
+                copied_chrf=copied_chrf,
+            )
+        )
+    everywhere = range(len(pairs))
+    (bleu, chrf), (copied_bleu, copied_chrf) = (_bleu_and_chrf(pairs, said, everywhere) for said in (texts, sources))
     shown = [by_language[name][0] for name in richest[:: max(1, len(richest) // EXAMPLES)]][:EXAMPLES]
     return Scores(
         bleu=bleu,
         chrf=chrf,
+        copied_bleu=copied_bleu,
+        copied_chrf=copied_chrf,
         pairs=len(pairs),
         too_long_pairs=too_long_pairs,
         languages=tuple(languages),
