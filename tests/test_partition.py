@@ -285,3 +285,14 @@ def test_a_long_product_becomes_a_loop_of_permutes_from_v4_on() -> None:
     assert {kind for kind, *_ in found} == {COLLECTIVE_PERMUTE}
     assert sum(size for *_, size in found) == 33 * 128 * 1024 * 4
     assert partition(graph, machine=machine("v3:4x4")).ops[-1].kind != "while"
+
+
+def test_a_transpose_whose_ends_lie_alike_exchanges_what_it_turns() -> None:
+    """Rows before are columns after: that both are split along their first dim is no reason to stay."""
+    written = Written({"x": 8})
+    rows: Sharding = (("x",), ())
+    factors = Factors(sizes=(512, 512), operands=(((1,), (0,)),), results=(((0,), (1,)),))
+    a = written.argument((512, 512), rows)
+    turned = written.op("transpose", (a,), (512, 512), rows, factors=factors, attributes={"permutation": (1, 0)})
+    (collective,) = moved(partition(written.graph(turned), machine=machine("v3:2x2")))
+    assert collective == (ALL_TO_ALL, ("x",), 512 * 512 * 4 // 8)

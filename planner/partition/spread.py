@@ -121,14 +121,18 @@ class _Writer:
         self.at.update(zip(op.results, made, strict=True))
 
     def _lies_right(self, op: Op) -> bool:
-        """Whether an operation that works number by number, or on what is whole, has all its tensors alike."""
+        """Whether an operation that works number by number, or on what is whole, has all its tensors alike.
+
+        One that exchanges dims does not, however alike they lie.
+        """
         layouts = {self.layouts[n] for n in (*op.operands, *op.results)}
         if not any(axes for layout in layouts for axes in layout):
             return True
         factors = op.factors
         if len(layouts) > 1 or op.kind in RULES or factors is None:
             return False
-        return not (factors.replicated or factors.permutation or factors.reduction)
+        in_step = len({*factors.operands, *factors.results}) == 1
+        return in_step and not (factors.replicated or factors.permutation or factors.reduction)
 
     def _complete(
         self,
