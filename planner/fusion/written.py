@@ -138,8 +138,15 @@ def _is_alone(graph: Graph, uses: Uses, op: Op) -> bool:
 
 
 def _is_only_multiplied(graph: Graph, uses: Uses, value: int) -> bool:
+    """Whether only products read it, each rounding it; batches over a single dim compute it in passing all the same."""
     readers = [graph.ops[number] for number in uses.next_ops(value)]
-    return graph.values[value].dtype == WIDE and all(r.kind in PRODUCTS and is_default_precision(r) for r in readers)
+    rounded = graph.values[value].dtype == WIDE and all(r.kind in PRODUCTS and is_default_precision(r) for r in readers)
+    return rounded and all(_batch_dims(graph, reader) != 1 for reader in readers)
+
+
+def _batch_dims(graph: Graph, product: Op) -> int:
+    dims = product.attributes.get("lhs_batching_dimensions", ())
+    return sum(graph.shape(product.operands[0])[dim] > 1 for dim in dims)
 
 
 def _source(graph: Graph, uses: Uses, value: int) -> frozenset[int]:
