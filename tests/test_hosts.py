@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from subprocess import PIPE
 
@@ -60,38 +62,43 @@ def losses(path: Path) -> list[float]:
     return [record["loss"] for record in map(json.loads, path.read_text().splitlines()) if record["kind"] == "step"]
 
 
-def test_two_processes_train_and_keep_what_one_does(
+def has_lines(path: Path, count: int) -> bool:
+    return path.exists() and path.read_text().count("\n") >= count
+
+
+def test_two_processes_train_and_keep_what_one_does_until_one_hears_ctrl_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"])
     monkeypatch.syspath_prepend(str(TESTS))
     plan_file, port = tmp_path / "plan.yaml", a_free_port()
     plan_file.write_text(PLAN)
-    command = [sys.executable, "-m", "meshwright.cli", "run", str(plan_file), "--steps", "4", "--json"]
+    command = [sys.executable, "-m", "meshwright.cli", "run", str(plan_file), "--steps", "1000000", "--json"]
+    kept = ["--save", str(tmp_path / "kept")]
     started = [
         subprocess.Popen(
-            [
-                *(*command, "--process", f"{index}/2@localhost:{port}"),
-                *("--metrics", str(tmp_path / f"{index}.jsonl"), "--save", str(tmp_path / "kept")),
-            ],
+            [*command, *kept, "--process", f"{i}/2@localhost:{port}", "--metrics", str(tmp_path / f"{i}.jsonl")],
             cwd=TESTS,
             stdout=PIPE,
             stderr=PIPE,
             text=True,
         )
-        for index in range(2)
+        for i in range(2)
     ]
-    told = [process.communicate(timeout=240) for process in started]
-    assert [process.returncode for process in started] == [0, 0], told
-    assert json.loads(told[0][0])["num_devices"] == 8
+    deadline_s = time.monotonic() + 120
+    while started[0].poll() is None and not has_lines(tmp_path / "0.jsonl", 8) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    started[1].send_signal(signal.SIGINT)
+    told = [process.communicate(timeout=120) for process in started]
+    assert [process.returncode for process in started] == [130, 130], told
+    summary = json.loads(told[0][0])
+    assert (summary["num_devices"], summary["status"]) == (8, "interrupted")
     assert told[1][0] == ""
-    assert "finished after 4 steps" in told[0][1]
-    assert "finished" not in told[1][1]
+    assert "interrupted after" in told[0][1]
+    assert "interrupted after" not in told[1][1]
     assert not (tmp_path / "1.jsonl").exists()
-    alone = ["run", str(plan_file), "--steps", "4", "--metrics", str(tmp_path / "alone.jsonl")]
-    assert main(alone) == 0
-    assert losses(tmp_path / "0.jsonl") == pytest.approx(losses(tmp_path / "alone.jsonl"), rel=1e-5)
-    again = ["run", str(plan_file), "--steps", "1", "--resume", str(tmp_path / "kept"), "--json"]
+    assert main(["run", str(plan_file), "--steps", "4", "--metrics", str(tmp_path / "alone.jsonl")]) == 0
+    assert losses(tmp_path / "0.jsonl")[:4] == pytest.approx(losses(tmp_path / "alone.jsonl"), rel=1e-5)
     capsys.readouterr()
-    assert main(again) == 0
-    assert json.loads(capsys.readouterr().out)["steps_before"] == 4
+    assert main(["run", str(plan_file), "--steps", "1", "--resume", str(tmp_path / "kept"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps_before"] == summary["steps"]

@@ -60,6 +60,18 @@ def prepare_together(machine: Machine | None, process: Process | None) -> bool:
     return jax.process_index() == 0
 
 
+def in_any_process(asked: bool) -> bool:
+    """Whether any process says yes. Every one of them must ask at the same point of its work."""
+    import jax
+
+    if jax.process_count() == 1:
+        return asked
+    import numpy as np
+    from jax.experimental.multihost_utils import process_allgather
+
+    return bool(np.any(process_allgather(np.array(asked))))
+
+
 def _simulate_part(machine: Machine, process: Process) -> None:
     if process.count is None or machine.num_devices % process.count:
         numbers: dict[str, Any] = {"devices": machine.num_devices, "processes": process.count or "an unknown number of"}

@@ -17,6 +17,7 @@ import numpy as np
 from ....dsl.errors import PlanError, problem
 from ....dsl.plan import Plan
 from ..apply import Applied
+from ..hosts import in_any_process
 from ..loading import load_workload, models_code, trace_workload
 from ..workload import PyTree, Workload
 from .evaluation import apply_evaluation
@@ -132,13 +133,13 @@ class _Run:
     def train(self, steps: int, eval_every: int | None) -> Status:
         """Takes the steps; returns how that ended."""
         for prepare in (self._open_batches, self._apply_evaluation, self._place_state):
-            if not self._interrupt.asked:
+            if not self._asked():
                 prepare()
         last = self._before + steps
         self._measure_held_out(self._before)
         batch = self._next_batch()
         for step in range(self._before + 1, last + 1):
-            if self._interrupt.asked:
+            if self._asked():
                 self._keep(step - 1)
                 return "interrupted"
             if batch is None:
@@ -154,9 +155,13 @@ class _Run:
 
     def score(self, scoring: Scoring) -> None:
         """Translates held-out text and scores it, where that is asked for."""
-        for found in scoring.scores(self._devices, self._state, lambda: self._interrupt.asked):
+        for found in scoring.scores(self._devices, self._state, self._asked):
             self._scores = {name: found[name] for name in ("bleu", "chrf")}
             self._record({"kind": "scores", "step": self._before + len(self._progress.losses), **found})
+
+    def _asked(self) -> bool:
+        """Whether the run is to end; in every process of several if in one."""
+        return in_any_process(self._interrupt.asked)
 
     def _keep(self, step: int) -> None:
         if self._state and self._progress.losses and self._keeping.keep(step, self._state):
@@ -207,7 +212,7 @@ class _Run:
         self._record({**own, **metrics, **rate, **own})
 
     def _measure_held_out(self, step: int) -> None:
-        if self._evaluate is None or self._interrupt.asked:
+        if self._evaluate is None or self._asked():
             return
         if not self._held_out:
             with self._users("batches"):
