@@ -1,0 +1,128 @@
+"""A plan says how tokens are exchanged, over which of its axes; what cannot be is told with what can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import meshwright as mw
+import numpy as np
+import pytest
+from meshwright.backends.jax.loading import load_workload
+from meshwright.backends.jax.models.family import configure, gshard
+
+SMALL = {
+    "experts": 8,
+    "layers": 4,
+    "model_dim": 8,
+    "hidden_dim": 16,
+    "heads": 1,
+    "head_dim": 8,
+    "source_vocab": 16,
+    "target_vocab": 16,
+    "batch": 8,
+    "length": 8,
+}
+LAID = """
+meshwright: 1
+model: meshwright.backends.jax.models:gshard
+with: {{{settings}}}
+topology: {topology}
+mesh: {{expert: 4, model: 2}}
+tensors:
+  batch/**: B@expert+model T
+  params/**/moe/wi: L E@expert M H@model
+  params/**/moe/wo: L E@expert H@model M
+  params/**: replicate
+  opt/**: replicate
+  acts/moe/combined: G@expert+model S M
+"""
+
+
+def plan(topology: str = "cpu:8", **settings: Any) -> mw.Plan:
+    said = ", ".join(f"{name}: {value}" for name, value in {**SMALL, **settings}.items())
+    return mw.loads(LAID.format(settings=said, topology=topology))
+
+
+def drawn(leaf: jax.ShapeDtypeStruct, random: np.random.Generator) -> np.ndarray:
+    if leaf.dtype == np.int32:
+        return random.integers(1, 16, leaf.shape, dtype=np.int32)
+    return random.normal(0, 0.3, leaf.shape).astype(leaf.dtype)
+
+
+def test_a_plan_has_its_tokens_exchanged_by_hand() -> None:
+    said = plan(exchange="manual", hidden_axes="model", exchange_chunks=2)
+    evaluate, annotated = load_workload(said).evaluate, gshard(**SMALL)
+    assert evaluate is not None
+    assert annotated.evaluate is not None
+    random = np.random.default_rng(0)
+    args = jax.tree.map(lambda leaf: drawn(leaf, random), annotated.args)
+    for part in ("source", "target"):
+        args[2][f"{part}_segments"] = np.ones((8, 8), np.int32)
+        args[2][f"{part}_positions"] = np.tile(np.arange(8, dtype=np.int32), (8, 1))
+    got, wanted = mw.apply(said, evaluate, args)(*args), jax.jit(annotated.evaluate)(*args)
+    assert set(got) == set(wanted)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(got[name], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"exchange_chunks": 2},
+            {("all-to-all", ("expert",)): 8, ("all-gather", ("model",)): 4, ("reduce-scatter", ("model",)): 4},
+        ),
+        ({"expert_shards": 1}, {("all-to-all", ("expert",)): 4, ("all-gather", ("model",)): 4}),
+        ({"expert_shards": 0}, {("all-gather", ("expert",)): 4, ("all-gather", ("model",)): 4}),
+        (
+            {"dispatch": "sorted", "expert_shards": 1},
+            {("ragged-all-to-all", ("expert",)): 4, ("all-to-all", ("expert",)): 4, ("all-gather", ("model",)): 4},
+        ),
+    ],
+)
+def test_what_a_region_communicates_is_predicted(settings: dict[str, Any], expected: dict[Any, int]) -> None:
+    """Two MoE layers, forward: each has two ways, there and back, and two chunks, or two weights to gather."""
+    said = plan("v5e:2x4", exchange="manual", hidden_axes="model", **settings)
+    workload = load_workload(said)
+    found: dict[Any, int] = {}
+    for each in mw.estimate(said, workload.evaluate, workload.args).collectives:
+        if "/exchange/" in str(each.origin):
+            key = (each.kind, each.axes)
+            found[key] = found.get(key, 0) + each.times
+    assert found == expected
+
+
+def problems(mesh: dict[str, int] | None, **settings: Any) -> dict[str, str]:
+    with pytest.raises(mw.PlanError) as error:
+        configure(None, {**SMALL, **settings}, mesh)
+    return {found.code: str(found) for found in error.value.problems}
+
+
+BY_HAND = {"exchange": "manual"}
+
+
+@pytest.mark.parametrize(
+    ("mesh", "settings", "code", "words"),
+    [
+        (None, BY_HAND, "MW615", "Say mesh"),
+        ({"experts": 8}, BY_HAND, "MW616", "Did you mean 'experts'"),
+        ({"expert": 8}, {**BY_HAND, "hidden_axes": "expert"}, "MW616", "Name expert once"),
+        ({"expert": 16}, BY_HAND, "MW617", "Nearest legal groups: 16"),
+        ({"expert": 8, "x": 3}, {**BY_HAND, "hidden_axes": "x"}, "MW617", "Nearest legal hidden_dim: 15, 18"),
+        ({"expert": 4, "x": 2}, {**BY_HAND, "hidden_axes": "x", "expert_shards": 3}, "MW618", "0, 1, 2"),
+        ({"expert": 8}, {"exchange": "hierarchical"}, "MW619", "OUTER+INNER"),
+        (None, {"exchange_axes": "expert"}, "MW612", "exchange: manual"),
+        (None, {"dispatch": "sorted", "exchange_chunks": 2}, "MW612", "dispatch: index"),
+        ({"expert": 8}, {**BY_HAND, "exchange_bound": 2}, "MW612", "dispatch: sorted"),
+        ({"expert": 8}, {**BY_HAND, "expert_shards": 0, "exchange_chunks": 2}, "MW612", "expert_shards: 1"),
+        ({"a": 4, "b": 2}, {"exchange": "hierarchical", "exchange_axes": "a+b", "dispatch": "sorted"}, "MW612", "man"),
+    ],
+)
+def test_an_exchange_that_cannot_be_is_told_with_what_can(mesh, settings, code, words) -> None:
+    assert words in problems(mesh, **settings)[code]
+
+
+def test_the_mesh_is_no_setting() -> None:
+    with pytest.raises(mw.PlanError, match=r"MW312.*plan_mesh"):
+        load_workload(plan(plan_mesh="{expert: 8}"))
