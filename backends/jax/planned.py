@@ -16,7 +16,7 @@ from .axis_order import common_order, in_order
 from .constrain import constrain
 from .convolutions import AS_PRODUCTS, is_convolution, partitioned_wrongly, without_convolutions
 from .layouts import StepLayouts
-from .products import with_products_apart
+from .products import APART, with_products_apart
 from .shardings import DeviceMesh
 from .trace import Traced, equations
 from .workload import PyTree
@@ -50,13 +50,14 @@ def planned(
     donated = layouts.traced.donated if donate_argnums is None else donate_argnums
     given = layouts.of_results(placed), layouts.of_operands(placed)
     jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed), *given, placed.order)
-    if _is_compiled_for_tpu(placed.mesh):
-        jaxpr = with_products_apart(jaxpr)
+    apart = with_products_apart(jaxpr) if _is_compiled_for_tpu(placed.mesh) else jaxpr
+    notes = () if apart is jaxpr else (APART,)
+    jaxpr = apart
     jitted = _jitted(jaxpr, layouts, placed, donated)
     if not _convolves_wrongly(jitted, jaxpr, layouts.traced, placed, platform):
-        return Planned(jitted=jitted, layouts=layouts, placed=placed)
+        return Planned(jitted=jitted, layouts=layouts, placed=placed, notes=notes)
     products = _jitted(without_convolutions(jaxpr), layouts, placed, donated)
-    return Planned(jitted=products, layouts=layouts, placed=placed, notes=(AS_PRODUCTS,))
+    return Planned(jitted=products, layouts=layouts, placed=placed, notes=(*notes, AS_PRODUCTS))
 
 
 def _is_compiled_for_tpu(mesh: Mesh | AbstractMesh) -> bool:
