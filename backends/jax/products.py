@@ -17,8 +17,8 @@ from .constrain import rewrite
 from .trace import subjaxprs
 
 APART = (
-    "Products that only another product reads end at a barrier: the TPU compiler would compute them inside of that, again "
-    "and again. Nothing that is computed changes."
+    "Products that only another product reads end at a barrier: the TPU compiler would compute them inside of that, "
+    "again and again. Nothing that is computed changes."
 )
 PRODUCTS = frozenset(("dot_general", "conv_general_dilated"))
 MOVES = frozenset(("transpose", "reshape", "squeeze", "convert_element_type", "sharding_constraint"))
