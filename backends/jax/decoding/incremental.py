@@ -48,9 +48,10 @@ def roomy(config: TransformerConfig, *, rows: int, tokens: int, stack: str = "de
     every expert has a slot for each of its tokens. So what a row says hangs on that row alone.
 
     Experts that choose their tokens, which those of an encoder may, keep the number that they choose of a group: it is
-    no room, but the choice itself.
+    no room, but the choice itself. Tokens go where the plan's layouts have them: a few rows do not lie evenly over the
+    devices of an exchange by hand.
     """
-    alone = dataclasses.replace(config, batch=rows, length=tokens, groups=rows)
+    alone = dataclasses.replace(config, batch=rows, length=tokens, groups=rows, exchange="annotated")
     if not config.experts or config.moe_choices(stack).gate in TOKENS_ARE_CHOSEN:
         return alone
     return dataclasses.replace(alone, capacity=tokens, capacity_mode="fixed")
