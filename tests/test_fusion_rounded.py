@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from meshwright.planner.fusion import fuse
+from meshwright.planner.fusion.written import is_packed
 from meshwright.planner.kernels import Kernel, Program
 from test_fusion import Writer
 
@@ -86,3 +88,34 @@ def test_a_sum_that_is_read_wider_is_written_narrow() -> None:
     program = fuse(g.graph(*products))
     assert any(total in kernel.writes for kernel in program.kernels)
     assert all(wide not in kernel.writes for kernel in program.kernels)
+
+
+@pytest.mark.parametrize(("batch", "is_written"), [((2, 4), True), ((1, 4), False), ((), True)])
+def test_what_two_products_make_of_two_arrays_is_written_but_for_batches_over_one_dim(
+    batch: tuple[int, ...], is_written: bool
+) -> None:
+    g = Writer()
+    scores, gradient = g.arg(*batch, 256, 256), g.arg(*batch, 256, 256)
+    product = g.op("multiply", g.op("exponential", scores), gradient)
+    dims = {f"{side}_batching_dimensions": tuple(range(len(batch))) for side in ("lhs", "rhs")}
+    results = []
+    for summed in (0, 1):
+        dims |= {f"{side}_contracting_dimensions": (len(batch) + summed,) for side in ("lhs", "rhs")}
+        results.append(g.op("dot_general", product, g.arg(*batch, 256, 256), shape=(*batch, 256, 256), **dims))
+    program = fuse(g.graph(*results))
+    assert any(product in kernel.writes for kernel in program.kernels) == is_written
+
+
+def test_a_part_that_two_products_read_is_written_once() -> None:
+    g = Writer()
+    whole = g.op("all-gather", g.arg(64, 512), shape=(512, 512), axes=("x",), dimensions=(0,))
+    part = g.op("dynamic_slice", whole, shape=(512, 64))
+    program = fuse(g.graph(g.dot(part, g.arg(64, 256)), g.dot(part, g.arg(64, 128))))
+    assert any(kernel.writes == (part,) for kernel in program.kernels)
+
+
+def test_a_batch_of_masks_is_kept_as_bits_along_its_third_dim_from_the_end() -> None:
+    assert is_packed((2, 32, 64, 8192))
+    assert is_packed((1, 32, 64, 8192))
+    assert not is_packed((2, 8, 64, 8192))
+    assert not is_packed((32, 32, 64, 512))

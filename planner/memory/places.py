@@ -29,13 +29,14 @@ def places(graph: Graph, kernel: Kernel, buffer: Mapping[int, int], overlaid: Pa
     """
     written = set(kernel.writes)
     makers = {v: op for op in (graph.ops[number] for number in kernel.ops) for v in op.results if v in written}
-    pairs = {new: (old,) for new, old in overlaid if makers[new].kind in ARITHMETIC}
-    taken = {old for (old,) in pairs.values()}
+    first = {new: old for new, old in overlaid if makers[new].kind in ARITHMETIC}
+    taken = set(first.values())
+    pairs = list(first.items())
     for new in kernel.writes:
-        if buffer.get(new) == new and new in makers and new not in pairs:
+        if buffer.get(new) == new and new in makers:
             near = _places(graph, kernel, makers[new], new, buffer)
-            pairs[new] = tuple(dict.fromkeys(buffer[old] for old in near if buffer[old] not in taken))
-    return tuple((new, old) for new, found in pairs.items() for old in found)
+            pairs += [(new, held) for held in dict.fromkeys(buffer[old] for old in near) if held not in taken]
+    return tuple(pairs)
 
 
 def _places(graph: Graph, kernel: Kernel, maker: Op, new: int, buffer: Container[int]) -> Iterator[int]:

@@ -1,0 +1,64 @@
+"""What stays in fast memory and what does not; in which order kernels run; in whose place a buffer may lie."""
+
+from __future__ import annotations
+
+from meshwright.planner.catalogue import catalogue
+from meshwright.planner.graph import Op, Value
+from meshwright.planner.kernels import Program
+from meshwright.planner.kinds import ALL_GATHER, COLLECTIVE_PERMUTE
+from meshwright.planner.memory.flow import Flow, flow
+from meshwright.planner.memory.liveness import live_bytes
+from meshwright.planner.memory.orders import list_order
+from meshwright.planner.memory.temporaries import temporary_bytes
+from meshwright.planner.memory.vmem import sent_from_hbm
+from programs import of_ops
+
+SMALL, LARGE = Value((1024, 1024), "f32"), Value((8192, 2048), "f32")
+
+
+def buffers(program: Program) -> Flow:
+    return flow(program, temporary_bytes(program), lambda body: 0)
+
+
+def sent(kind: str, size: Value, kind_of_chip: str) -> frozenset[int]:
+    """Which of a collective's operand (1) and result (2) lie in the large memory."""
+    ops = (
+        Op(kind="tanh", operands=(0,), results=(1,)),
+        Op(kind=kind, operands=(1,), results=(2,), attributes={"axes": ("x",)}),
+        Op(kind="tanh", operands=(2,), results=(3,)),
+    )
+    made = of_ops((size,) * 4, ops, (0,), (3,))
+    return sent_from_hbm(made, buffers(made), catalogue()[kind_of_chip])
+
+
+def test_only_large_buffers_of_collectives_lie_in_the_large_memory() -> None:
+    assert sent(ALL_GATHER, LARGE, "v5e") == {1, 2}
+    assert sent(ALL_GATHER, SMALL, "v5e") == set()
+
+
+def test_v5p_writes_what_it_gathers_into_the_large_memory() -> None:
+    assert sent(ALL_GATHER, SMALL, "v5p") == {2}
+    assert sent(COLLECTIVE_PERMUTE, SMALL, "v5p") == set()
+
+
+def test_a_number_alone_comes_before_what_frees_memory() -> None:
+    number = Value((), "f32")
+    ops = (
+        Op(kind="sort", operands=(0,), results=(1,)),
+        Op(kind="dot_general", operands=(1, 0), results=(2,)),
+        Op(kind="reduce", operands=(0,), results=(3,)),
+    )
+    made = of_ops((SMALL, LARGE, SMALL, number), ops, (0,), (2, 3))
+    assert list_order(buffers(made))[0] == 2
+
+
+def test_a_sum_lies_where_whichever_of_its_operands_ends_with_it() -> None:
+    """The first operand is read again: the sum takes the place of the second."""
+    ops = (
+        Op(kind="sort", operands=(0,), results=(1,)),
+        Op(kind="sort", operands=(0,), results=(2,)),
+        Op(kind="add", operands=(1, 2), results=(3,)),
+        Op(kind="dot_general", operands=(1, 3), results=(4,)),
+    )
+    made = buffers(of_ops((SMALL,) * 5, ops, (0,), (4,)))
+    assert live_bytes(made, range(4), made.places)[2] == 2 * SMALL.num_bytes
