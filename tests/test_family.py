@@ -51,6 +51,15 @@ def test_members_keep_2048_source_tokens_a_core_and_a_whole_capacity(member: str
     assert config.moe("encoder").capacity == Capacity(slots=2 * 2048 // config.experts)
 
 
+@pytest.mark.parametrize(("member", "printed"), [("switch-base", 7.4e9), ("switch-large", 26.3e9)])
+def test_switch_members_have_the_experts_of_its_table_9(member: str, printed: float) -> None:
+    """Two matrices an expert here, three there: two thirds of what is printed, nearly all of it experts."""
+    table, config = table_of(member), configure(member, {})
+    assert elements(table, experts=True) == pytest.approx(2 / 3 * printed, rel=0.05)
+    assert config.tokens == 2**20
+    assert config.moe("encoder").capacity.slots == int(1.25 * 8192 / 128)
+
+
 def test_a_trillion_weights_are_described_at_once_and_never_allocated() -> None:
     start = time.process_time()
     workload = gshard(member="moe-2048e-60l")

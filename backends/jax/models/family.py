@@ -21,6 +21,19 @@ from .transformer import Batch, Metrics, loss
 
 Step = Callable[[Params, OptState, Batch], tuple[Params, OptState, Metrics]]
 
+_SWITCH: dict[str, Any] = {
+    "gate": "switch",
+    "experts": 128,
+    "head_dim": 64,
+    "source_vocab": 32128,
+    "target_vocab": 32128,
+    "batch": 2048,
+    "length": 512,
+    "activations": "bfloat16",
+    "init": "truncated",
+    "init_scale": 0.1,
+}
+
 MEMBERS: dict[str, dict[str, Any]] = {
     "moe-2048e-36l": {"experts": 2048, "layers": 36},
     "moe-2048e-12l": {"experts": 2048, "layers": 12},
@@ -29,6 +42,8 @@ MEMBERS: dict[str, dict[str, Any]] = {
     "moe-128e-36l": {"experts": 128, "layers": 36},
     "moe-128e-12l": {"experts": 128, "layers": 12},
     "moe-2048e-60l": {"experts": 2048, "layers": 60, "activations": "bfloat16"},
+    "switch-base": {**_SWITCH, "layers": 24, "model_dim": 768, "hidden_dim": 2048, "heads": 12},
+    "switch-large": {**_SWITCH, "layers": 48, "model_dim": 1024, "hidden_dim": 2816, "heads": 16},
     "small": {
         "experts": 8,
         "layers": 8,
@@ -62,6 +77,8 @@ MEMBERS: dict[str, dict[str, Any]] = {
 }
 """Settings of each member. Those of Table 1 keep tokens per core as the scaling figures 7 and 8 do: one core an expert,
 two rows of 1024 source tokens a core. Table 3's runs kept 1M or 4M tokens a batch instead: 8192 a core at 128 experts.
+Those named switch have the dims of Switch's Table 9 and a million tokens a batch; its feed-forwards are gated ones of
+three matrices, these have two.
 """
 
 
