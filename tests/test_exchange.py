@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
+import re
 
 import jax
 import jax.numpy as jnp
+import meshwright as mw
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from meshwright.backends.jax.models.moe.dispatch.sorted import Sorted
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from meshwright.backends.jax.models.moe import Capacity, MoeSettings, moe_layer
+from meshwright.backends.jax.models.moe.dispatch.sorted import Sorted, SortedDispatch
 from meshwright.backends.jax.models.moe.exchange.annotated import AnnotatedExchange
 from meshwright.backends.jax.models.moe.exchange.manual import ManualExchange
 from meshwright.backends.jax.models.moe.exchange.routes import Direct, TwoLevel
@@ -156,3 +160,72 @@ def test_what_finds_no_room_is_refused_and_told():
     taken = np.arange(64) < np.array([40, 40, 40, 8, 0, 0, 0, 0])[:, None]
     np.testing.assert_allclose(returned[taken], expected[taken], rtol=1e-5, atol=1e-4)
     assert not returned[~taken].any()
+
+
+def test_an_experts_rows_are_one_product_whatever_the_number_of_devices():
+    """Tutel's flexible all-to-all: what arrives is [E/W, G, C, M], not W times [E/W, G/W, C, M]."""
+    seen = []
+
+    def watched(weights, arrived, key):
+        seen.append((weights["wi"].shape, arrived.shape))
+        return arrived
+
+    for devices in (2, 8):
+        exchange = ManualExchange(mesh=mesh(x=devices), owners=("x",), route=DIRECT)
+        jax.eval_shape(lambda p, x, exchange=exchange: exchange(watched, p, x, key=None), weights(8), slots(8))
+    assert seen == [((4, M, H), (4, G, C, M)), ((1, M, H), (1, G, C, M))]
+
+
+def test_devices_and_chunks_draw_dropout_of_their_own():
+    def noise(weights, arrived, key):
+        return jax.random.uniform(key, arrived.shape)
+
+    exchange = ManualExchange(mesh=mesh(x=8), owners=("x",), route=DIRECT, chunks=C)
+    whole = NamedSharding(jax.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,)), PartitionSpec())
+    fast = jax.jit(lambda p, x, key: exchange(noise, p, x, key=key).returned, in_shardings=whole)
+    drawn = jax.device_get(fast(weights(8), slots(8), jax.random.key(0)))
+    assert len(np.unique(drawn)) == drawn.size
+
+
+def test_a_layer_reports_what_found_no_room():
+    settings = MoeSettings(
+        experts=8,
+        groups=8,
+        capacity=Capacity(slots=64),
+        dispatch=SortedDispatch(),
+        exchange=ManualExchange(mesh=mesh(x=8), owners=("x",), route=Uneven(axes=("x",), devices=8, bound=1.0)),
+        work=WORK,
+    )
+    x = jnp.abs(jax.random.normal(jax.random.key(3), (8, 64, M)))
+    wg = jnp.zeros((M, 8)).at[:, 2].set(5.0)  # all choose expert 2, and 0 by the tie rule
+    whole = NamedSharding(jax.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,)), PartitionSpec())
+    layer = jax.jit(lambda p, x: moe_layer(p, x, jnp.ones((8, 64), bool), settings, key=None)[1], in_shardings=whole)
+    report = layer({**weights(8), "wg": wg}, x)
+    assert float(report.refused) == float(report.dropped) == 1 - 2 * 128 / (8 * 64 * 2)
+
+
+def ahead_of_time(exchange, sent) -> str:
+    """The TPU's program of the gradients, for eight v5e."""
+    devices = np.array(mw.topology("v5e:2x4").devices()).reshape([size for _, size in exchange.mesh])
+    placed = Mesh(devices, [name for name, _ in exchange.mesh], axis_types=(AxisType.Auto,) * len(exchange.mesh))
+    of_weights = NamedSharding(placed, PartitionSpec(exchange.owners))
+    tokens = PartitionSpec(exchange.axes) if isinstance(sent, Sorted) else PartitionSpec(None, exchange.axes)
+
+    def loss(params, values):
+        given = sent._replace(rows=values) if isinstance(sent, Sorted) else values
+        return (jax.tree.leaves(exchange(work, params, given, key=None).returned)[0] ** 2).sum()
+
+    fast = jax.jit(jax.grad(loss, (0, 1)), in_shardings=(of_weights, NamedSharding(placed, tokens)))
+    shapes = jax.eval_shape(lambda: (weights(8), sent.rows if isinstance(sent, Sorted) else sent))
+    return fast.lower(*shapes).compile().as_text()
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")
+def test_tpus_have_a_program_of_each_way():
+    route = TwoLevel(outer="o", inner="i", outer_size=2, inner_size=4)
+    two = ahead_of_time(ManualExchange(mesh=mesh(o=2, i=4), owners=("o", "i"), route=route), slots(8))
+    assert len(re.findall(r" all-to-all(?:-start)?\(", two)) == 8
+    sharing, route = shared({"a": 2, "b": 2}, 2), Uneven(axes=("x",), devices=2)
+    uneven = ManualExchange(mesh=mesh(x=2, a=2, b=2), owners=("x",), route=route, sharing=sharing)
+    assert len(re.findall(r" ragged-all-to-all(?:-start)?\(", ahead_of_time(uneven, rows(SKEWED, 128)))) == 4
