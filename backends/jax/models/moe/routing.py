@@ -101,17 +101,8 @@ def assign(
     expert. A token whose gates are all zero has zero weights.
     """
     valid = jnp.ones(gates.shape[:2], bool) if valid is None else valid
-    chosen = best_experts(gates if scores is None else scores, rules.choices)
-    raw = [jnp.where(mask, gates, 0.0).sum(axis=-1) for _, mask in chosen]
-    values = _normalised(raw) if rules.normalise == "before" else raw
-    choices = [
-        _Choice(expert, mask & valid[..., None], gate, valid & (gate > 0))
-        for (expert, mask), gate in zip(chosen, values, strict=True)
-    ]
-    if rules.threshold is not None and uniform is not None:
-        random = {"threshold": rules.threshold, "uses_slot": rules.dropped_uses_slot}
-        choices = [choices[0], *(_route_randomly(choice, uniform, **random) for choice in choices[1:])]
-    slots, first, load = count_slots([choice.mask for choice in choices], rules.order, raw[0])
+    choices, first_gates = _choose(gates, rules, uniform, valid, gates if scores is None else scores)
+    slots, first, load = count_slots([choice.mask for choice in choices], rules.order, first_gates)
     taken = [choice.wanted & (slot < capacity - rules.lost_slots) for choice, slot in zip(choices, slots, strict=True)]
     weights = [choice.gate for choice in choices]
     if rules.normalise == "after":
@@ -132,6 +123,22 @@ def assign(
             load=load,
         ),
     )
+
+
+def _choose(
+    gates: jax.Array, rules: Rules, uniform: jax.Array | None, valid: jax.Array, scores: jax.Array
+) -> tuple[list[_Choice], jax.Array]:
+    """Every token's choices, and the gates of the first ones as they came [G, S]."""
+    chosen = best_experts(scores, rules.choices)
+    raw = [jnp.where(mask, gates, 0.0).sum(axis=-1) for _, mask in chosen]
+    values = _normalised(raw) if rules.normalise == "before" else raw
+    first, *others = (
+        _Choice(expert, mask & valid[..., None], gate, valid & (gate > 0))
+        for (expert, mask), gate in zip(chosen, values, strict=True)
+    )
+    if rules.threshold is not None and uniform is not None:
+        others = [_route_randomly(choice, rules, uniform * rules.threshold) for choice in others]
+    return [first, *others], raw[0]
 
 
 def best_experts(scores: jax.Array, count: int) -> list[tuple[jax.Array, jax.Array]]:
@@ -184,9 +191,9 @@ def _normalised(gates: list[jax.Array]) -> list[jax.Array]:
     return [gate / total for gate in gates]
 
 
-def _route_randomly(choice: _Choice, uniform: jax.Array, *, threshold: float, uses_slot: bool) -> _Choice:
-    kept = choice.gate > uniform * threshold
-    mask = choice.mask if uses_slot else choice.mask & kept[..., None]
+def _route_randomly(choice: _Choice, rules: Rules, least: jax.Array) -> _Choice:
+    kept = choice.gate > least
+    mask = choice.mask if rules.dropped_uses_slot else choice.mask & kept[..., None]
     return choice._replace(wanted=choice.wanted & kept, mask=mask)
 
 
