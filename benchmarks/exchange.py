@@ -1,23 +1,33 @@
 """Ways of an MoE layer's exchange, from the cost model: two levels against one, and chunks that overlap against none.
 
-    python benchmarks/exchange.py
+    python benchmarks/exchange.py [--compile]
 
-Everything is predicted; nothing is compiled or measured. The sizes are those of Tutel's evaluation (Hwang et al. 2023):
+All figures are predicted, nothing is measured. ``--compile`` adds what the TPU compiler's programs overlap, ahead of
+time (some 10 s). The sizes are those of Tutel's evaluation (Hwang et al. 2023):
 its all-to-all of 1, 32 and 256 MiB a GPU (Figure 18), and a layer of 16384 tokens a GPU, two choices, D = H = 2048,
 two experts a GPU, capacity factor 1 (section 5.2). A TPU's row has the same layer on a torus, without a second level.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import meshwright as mw
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from meshwright.backends.jax.models.moe.exchange.manual import ManualExchange
+from meshwright.backends.jax.models.moe.exchange.routes import Direct
+from meshwright.backends.jax.models.moe.experts import FeedForward
 from meshwright.dsl.machine import parse_topology
-from meshwright.dsl.plan import Axis, Mesh
+from meshwright.dsl.plan import Axis
+from meshwright.dsl.plan import Mesh as PlanMesh
 from meshwright.planner.collectives import HIERARCHICAL, LINEAR, all_to_all_choices
 from meshwright.planner.network import network
 from meshwright.planner.price import Price
@@ -31,10 +41,14 @@ GPUS = (16, 32, 64, 128, 256, 512, 1024, 2048)
 DEGREES = (1, 2, 4, 8)
 """Tutel's degrees of pipelining."""
 TOKENS, CHOICES, DIM, EXPERTS, WORD = 16384, 2, 2048, 2, 2
+OVERLAPPED_ON, ASYNC = "v5e:4x4", "xla_tpu_enable_async_all_to_all"
 LAYERS = (("a100:8x{}", (2, 4, 8, 16, 32, 64, 256)), ("v5e:4x{}", (4, 8)), ("v5p:4x4x{}", (4, 8, 16)))
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compile", action="store_true", help="ask the TPU compiler what it overlaps")
+    compiles = parser.parse_args().compile
     console = Console(width=max(120, Console().width))
     console.print(levels())
     console.print("\n".join(crossovers()), highlight=False)
@@ -42,12 +56,14 @@ def main() -> None:
     console.print(
         "Tutel's adaptive pipelining: 1.43x at 16 GPUs, 1.04x at 2048 (measured; its own kernels)", highlight=False
     )
+    if compiles:
+        console.print(programs())
 
 
 def all_to_all(topology: str, num_bytes: float) -> dict[str, Price]:
     """The ways of an all-to-all over all devices of a machine of which each holds ``num_bytes``, by name."""
     machine = physical(parse_topology(topology))
-    mesh = Mesh(axes=(Axis(name="expert", size=machine.num_devices),))
+    mesh = PlanMesh(axes=(Axis(name="expert", size=machine.num_devices),))
     placed = network(mesh, machine).placement(["expert"])
     return {way.algorithm: way for way in all_to_all_choices(num_bytes, placed)}
 
@@ -140,6 +156,46 @@ def overlaps() -> Table:
             shown.add_row(topology, f"{share:.0%}", *cells, str(best), f"{times[0] / min(times):.2f}x")
         shown.add_section()
     return shown
+
+
+def programs() -> Table:
+    title = f"All-to-alls that run while something is computed, of all, on {OVERLAPPED_ON}; compiled"
+    shown = Table(title=title, title_justify="left")
+    for head in ("degree", "by default", f"with {ASYNC}"):
+        shown.add_column(head, justify="right")
+    for degree in DEGREES[:3]:
+        found = (hidden_of_all(program(degree, options)) for options in ({}, {ASYNC: True}))
+        shown.add_row(str(degree), *(f"{hidden} of {every}" for hidden, every in found))
+    return shown
+
+
+def program(chunks: int, options: dict[str, bool]) -> str:
+    """The TPU's program of a layer forward, sixteen devices with two experts each, in so many chunks."""
+    devices = np.array(mw.topology(OVERLAPPED_ON).devices())
+    mesh = Mesh(devices, ("expert",), axis_types=(AxisType.Auto,))
+    exchange = ManualExchange(
+        mesh=(("expert", devices.size),), owners=("expert",), route=Direct(axes=("expert",)), chunks=chunks
+    )
+    experts = FeedForward()
+
+    def forward(params: dict[str, jax.Array], sent: jax.Array) -> Any:
+        return exchange(lambda w, x, key: experts(w, x, key=key), params, sent, key=None).returned
+
+    params = {name: jax.ShapeDtypeStruct((32, DIM, DIM), jnp.bfloat16) for name in ("wi", "wo")}
+    sent = jax.ShapeDtypeStruct((32, 16, 64, DIM), jnp.bfloat16)
+    laid = NamedSharding(mesh, PartitionSpec("expert")), NamedSharding(mesh, PartitionSpec(None, "expert"))
+    text: str = jax.jit(forward, in_shardings=laid).lower(params, sent).compile(options).as_text()
+    return text
+
+
+def hidden_of_all(text: str) -> tuple[int, int]:
+    """How many all-to-alls of a program have a fusion between start and end, and how many there are."""
+    entry = text[text.index("ENTRY") :]
+    named = re.findall(r"^\s*(?:ROOT )?%?([\w.-]+) = .*? (all-to-all(?:-start|-done)?|fusion)\(", entry, re.MULTILINE)
+    kinds = [kind for _, kind in named]
+    starts = [at for at, kind in enumerate(kinds) if kind == "all-to-all-start"]
+    hidden = sum("fusion" in kinds[at : kinds.index("all-to-all-done", at)] for at in starts)
+    return hidden, len(starts) + kinds.count("all-to-all")
 
 
 if __name__ == "__main__":

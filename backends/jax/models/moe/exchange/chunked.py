@@ -1,7 +1,8 @@
 """Chunks: what is sent is cut, and the exchange of one chunk may go on while the experts compute another.
 
 FastMoE's smart schedule and Tutel's adaptive pipelining (its degree: 1, 2, 4 or 8). Nothing is said of the order: no
-chunk waits for another, so the compiler's scheduler is free to overlap them.
+chunk waits for another, so the compiler's scheduler is free to overlap them. The TPU compiler lets
+all-to-alls run beside products only with ``xla_tpu_enable_async_all_to_all``, an option of ``compile``.
 """
 
 from __future__ import annotations
