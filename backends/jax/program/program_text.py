@@ -10,13 +10,15 @@ import jax
 
 from ....planner.topology import Machine
 
-_COLLECTIVES_ON_CORES = dict.fromkeys(
+_ON_TENSOR_CORES = dict.fromkeys(
     (
         "xla_tpu_enable_sparse_core_collective_offload_all_gather",
         "xla_tpu_enable_sparse_core_collective_offload_all_reduce",
         "xla_tpu_enable_sparse_core_collective_offload_reduce_scatter",
         "xla_tpu_enable_sparse_core_collective_offload_ragged_all_to_all",
         "xla_tpu_enable_sparse_core_async_all_to_all",
+        "xla_tpu_enable_offloading_gather_to_sparsecore",
+        "xla_tpu_enable_offloading_scatter_to_sparsecore",
     ),
     "false",
 )
@@ -34,19 +36,19 @@ class ProgramText:
 def program_text(compiled: Any, lowered: Any, machine: Machine | None) -> ProgramText:
     """The text of ``compiled`` (``jax.stages.Compiled``), which was made from ``lowered``.
 
-    Where the compiler offloads collectives, jaxlib cannot read the program; then the text is that of the same step
-    compiled once more without offloading, and the note says so.
+    Where the compiler offloads collectives, gathers or scatters, jaxlib cannot read the program; then the text is that
+    of the same step compiled once more without offloading, and the note says so.
     """
     if machine is None or not machine.offloads_collectives:
         with suppress(jax.errors.JaxRuntimeError):
             return ProgramText(text=compiled.as_text())
     try:
-        text = lowered.compile(compiler_options=_COLLECTIVES_ON_CORES).as_text()
+        text = lowered.compile(compiler_options=_ON_TENSOR_CORES).as_text()
     except jax.errors.JaxRuntimeError as error:
         reason = str(error).partition("\n")[0][:200]
         return ProgramText(text=None, note=f"The program's text cannot be read, so no cycles, no collectives: {reason}")
     return ProgramText(
         text=text,
-        note="Cycles and collectives are those of the step compiled with its collectives on the TensorCores: the text "
-        "of the program that has them on the SparseCores, whose memory this is, cannot be read here.",
+        note="Cycles and collectives are those of the step compiled without offloading, all on the "
+        "TensorCores: the text of the program that offloads to SparseCores, whose memory this is, cannot be read here.",
     )

@@ -20,7 +20,7 @@ class Places(NamedTuple):
     """Which row each choice is sent in, and back."""
 
     row: jax.Array
-    """[G, S, K] int32: the row; X for a choice that is not sent."""
+    """[G, S, K] int32: the row, no two the same; X or more for a choice that is not sent."""
     choice: jax.Array
     """[G, X] int32: the choice in each row, s·K + k; S·K where the row is empty."""
     weight: jax.Array
@@ -50,10 +50,10 @@ class IndexDispatch:
 def places(routing: Routing, row: jax.Array, *, rows: int) -> Places:
     """The places of choices sent in ``row`` [G, S, K], if they are kept; no two of a group share a row."""
     G, S, K = row.shape
-    row = jnp.where(routing.kept, row, rows)
     numbers = jnp.arange(S * K, dtype=jnp.int32)
+    row = jnp.where(routing.kept, row, rows + numbers.reshape(S, K))
     empty = jnp.full(rows, S * K, jnp.int32)
-    choice = jax.vmap(lambda at: empty.at[at].set(numbers, mode="drop"))(row.reshape(G, S * K))
+    choice = jax.vmap(lambda at: empty.at[at].set(numbers, mode="drop", unique_indices=True))(row.reshape(G, S * K))
     return Places(row, choice, routing.weight)
 
 
