@@ -110,6 +110,8 @@ class _Shortener:
         """
         right = self.guide.unexplained(self._wrong(kept), lost, _groups(kept))
         found = self._first(lost, kept)
+        if found and self.is_large:
+            return found  # what is still lost then tells which products matter
         beside = self.guide.beside(right, _groups([*kept, *found]), at_once=self.is_large)
         if beside:
             wrong = self._wrong([*kept, *found])
