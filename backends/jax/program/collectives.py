@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ....planner.collectives import price
-from ....planner.kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
+from ....planner.kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, RAGGED_ALL_TO_ALL, REDUCE_SCATTER
 from ....planner.network import Network
 from ....planner.placement import place
 from ....planner.routing import permute
@@ -224,7 +224,13 @@ def _transfer(instruction: Instruction) -> str | None:
 
 
 def _bytes(program: Program, computation: str, instruction: Instruction) -> int:
-    """The larger of operands and results. What a start returns holds its operands (and counters) beside its results."""
+    """The larger of operands and results. What a start returns holds its operands (and counters) beside its results.
+
+    Of an uneven all-to-all it is the smaller of the rows there and the room for those that arrive, its first operands.
+    """
+    if instruction.opcode.startswith(RAGGED_ALL_TO_ALL):
+        known = program.computations[computation].instructions
+        return min(known[name].num_bytes for name in instruction.operands[:2])
     operands = program.operand_bytes(computation, instruction)
     if _transfer(instruction) is not None:
         return max(operands, _received(program, computation, instruction))

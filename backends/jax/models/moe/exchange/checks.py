@@ -58,7 +58,7 @@ def _meaningless(name: str, config: ExchangeChoices, beside: str, legal: str) ->
 def _unknown_axes(config: TransformerConfig, sizes: dict[str, int]) -> Iterator[Problem]:
     seen: list[str] = []
     for setting, axes in (("exchange_axes", config.owner_axes), ("hidden_axes", _hidden(config))):
-        told = {"setting": setting, "axes": "+".join(axes), "mesh": listing([*sizes]) or "no axis"}
+        told: dict[str, Any] = {"setting": setting, "axes": "+".join(axes), "mesh": listing([*sizes]) or "no axis"}
         for axis in axes:
             if axis not in sizes:
                 yield problem("MW616", **told, why=f"has no axis {axis}", remedy=suggest(axis, [*sizes]))

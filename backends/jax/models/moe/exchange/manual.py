@@ -52,15 +52,19 @@ class ManualExchange:
         tokens = self._tokens(sent)
         region = jax.shard_map(
             on_one_device,
-            mesh=AbstractMesh(*zip(*((size, name) for name, size in self.mesh), strict=True), **_automatic(self.mesh)),
+            mesh=self._mesh(),
             axis_names=set(self.axes),
             in_specs=(self._weights(params), tokens, PartitionSpec()),
-            out_specs=Exchanged(tokens, PartitionSpec(self.axes)),
+            out_specs=Exchanged(tokens, PartitionSpec(self.axes)),  # type: ignore[arg-type]
             check_vma=False,  # loops over blocks of rows begin with zeros, which vary over no axis
         )
         found: Exchanged = region(params, sent, key)
         refuses = self.route is not None and self.route.refuses
         return found._replace(refused=found.refused.sum() if refuses else jax.numpy.int32(0))
+
+    def _mesh(self) -> AbstractMesh:
+        sizes, names = tuple(size for _, size in self.mesh), tuple(name for name, _ in self.mesh)
+        return AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names))
 
     def _on_one_device(self, work: Work, params: Params, sent: Any, key: jax.Array | None) -> Exchanged:
         route = self.route
@@ -77,7 +81,7 @@ class ManualExchange:
     def _tokens(self, sent: Any) -> Any:
         """G is split over all of the region's axes."""
         if isinstance(sent, Sorted):
-            return Sorted(PartitionSpec(self.axes), PartitionSpec(self.axes))
+            return jax.tree.map(lambda _: PartitionSpec(self.axes), sent)
         return PartitionSpec(None, self.axes)
 
     def _weights(self, params: Params) -> Any:
@@ -91,7 +95,3 @@ class ManualExchange:
         if hidden_dim is None:
             return PartitionSpec(self.owners)
         return PartitionSpec(self.owners, *[None] * (hidden_dim - 1), self.sharing.axes)
-
-
-def _automatic(mesh: tuple[tuple[str, int], ...]) -> dict[str, tuple[AxisType, ...]]:
-    return {"axis_types": (AxisType.Auto,) * len(mesh)}

@@ -94,4 +94,4 @@ class TwoLevel:
 
     @staticmethod
     def _all_to_all(x: jax.Array, axis: str) -> jax.Array:
-        return jax.lax.all_to_all(x, axis, split_axis=0, concat_axis=0, tiled=True)
+        return jax.lax.all_to_all(x, axis, split_axis=0, concat_axis=0, tiled=True)  # type: ignore[no-any-return]

@@ -61,7 +61,7 @@ class Sharing:
         return self._added_up(said, dim)
 
     def _added_up(self, said: jax.Array, dim: int) -> jax.Array:
-        return jax.lax.psum_scatter(said, self.split, scatter_dimension=dim, tiled=True)
+        return jax.lax.psum_scatter(said, self.split, scatter_dimension=dim, tiled=True)  # type: ignore[no-any-return]
 
     def _gather(self, params: Any, axes: tuple[str, ...]) -> Any:
         known = dict(self.hidden_dims)
@@ -81,4 +81,4 @@ def shared(axes: Mapping[str, int], split_over: int | None) -> Sharing | None:
 
 
 def _all_gather(x: jax.Array, axes: tuple[str, ...], dim: int) -> jax.Array:
-    return jax.lax.all_gather(x, axes, axis=dim, tiled=True)
+    return jax.lax.all_gather(x, axes, axis=dim, tiled=True)  # type: ignore[no-any-return]

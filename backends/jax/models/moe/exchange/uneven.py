@@ -117,15 +117,18 @@ class Uneven:
         empty = jnp.zeros((room, rows.shape[1]), rows.dtype)
 
         def ragged(*args: jax.Array) -> jax.Array:
-            return jax.lax.ragged_all_to_all(*args, axis_name=self.axes)
+            return jax.lax.ragged_all_to_all(*args, axis_name=self.axes)  # type: ignore[no-any-return]
 
         def dense(*args: jax.Array) -> jax.Array:
             return dense_all_to_all(*args, axes=self.axes)
 
-        return jax.lax.platform_dependent(rows, empty, begin, count, there, arriving, cpu=dense, default=ragged)
+        moved: jax.Array = jax.lax.platform_dependent(
+            rows, empty, begin, count, there, arriving, cpu=dense, default=ragged
+        )
+        return moved
 
     def _all_to_all(self, x: jax.Array) -> jax.Array:
-        return jax.lax.all_to_all(x, self.axes, split_axis=0, concat_axis=0, tiled=True)
+        return jax.lax.all_to_all(x, self.axes, split_axis=0, concat_axis=0, tiled=True)  # type: ignore[no-any-return]
 
 
 def by_expert_order(sizes: Sizes, room: int) -> tuple[jax.Array, jax.Array]:
@@ -159,7 +162,7 @@ def dense_all_to_all(
     parts = jnp.where((number < count[:, None])[..., None], parts, 0)
 
     def moved(x: jax.Array) -> jax.Array:
-        return jax.lax.all_to_all(x, axes, split_axis=0, concat_axis=0, tiled=True)
+        return jax.lax.all_to_all(x, axes, split_axis=0, concat_axis=0, tiled=True)  # type: ignore[no-any-return]
 
     at = jnp.where(number < arriving[:, None], moved(there)[:, None] + number, len(output))
     flat = moved(parts).reshape(-1, rows.shape[1])
