@@ -28,7 +28,7 @@ CUTOFFS = (1e-4, 1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2, 0.15, 0.3, 0.6, np.inf)  # 
 LARGE, LARGE_SWEEPS, LARGE_SHARE = 2000, 250, 0.5  # nodes; a climb; of the work for neighbourhoods
 LARGE_PART, LAST_PART = 0.1, 0.01  # of the way to the target, for later climbs
 FIRST_WALK = 0.3  # of a walk's work, to know what to climb towards
-SMALL_GAP = 0.02  # hunts in large problems are worth their work below
+SMALL_GAP, LATE = 0.02, 8  # large problems are hunted in once the gap is small, or after so much work
 HUNT_WORK, WALK_WORK, ROUND_WORK = 2e9, 1.5e9, 4e9  # table entries: a few seconds; all double with every round
 
 
@@ -135,7 +135,7 @@ def _search_large(state: Incumbent, dual: Dual, seed: int) -> None:
             _walk(state, dual, seed + work, work)
         if np.isfinite(state.cost) and not state.ended():
             _improve(state, dual, seed + work, LARGE_SHARE * work)
-        near = state.cost - state.bound < SMALL_GAP * abs(state.cost)
+        near = state.cost - state.bound < SMALL_GAP * abs(state.cost) or work >= LATE
         if (near or not np.isfinite(state.cost)) and not state.ended():
             _hunt(state, dual, work)
         work, part = 2 * work, max(part / 2, LAST_PART)
