@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
 import meshwright as mw
 import numpy as np
 import pytest
+from meshwright.backends.jax.decoding.incremental import read_source
 from meshwright.backends.jax.loading import load_workload
-from meshwright.backends.jax.models.family import configure, gshard
+from meshwright.backends.jax.models.family import abstract_arguments, configure, gshard
 
 SMALL = {
     "experts": 8,
@@ -76,8 +78,13 @@ def test_a_plan_has_its_tokens_exchanged_by_hand() -> None:
         ({"expert_shards": 1}, {("all-to-all", ("expert",)): 4, ("all-gather", ("model",)): 4}),
         ({"expert_shards": 0}, {("all-gather", ("expert",)): 4, ("all-gather", ("model",)): 4}),
         (
-            {"dispatch": "sorted", "expert_shards": 1},
-            {("ragged-all-to-all", ("expert",)): 4, ("all-to-all", ("expert",)): 4, ("all-gather", ("model",)): 4},
+            {"dispatch": "sorted", "expert_shards": 1, "exchange_bound": 2},
+            {
+                ("ragged-all-to-all", ("expert",)): 4,
+                ("all-to-all", ("expert",)): 4,
+                ("all-gather", ("model",)): 4,
+                ("all-reduce", ("expert", "model")): 2,  # what was refused
+            },
         ),
     ],
 )
@@ -86,11 +93,20 @@ def test_what_a_region_communicates_is_predicted(settings: dict[str, Any], expec
     said = plan("v5e:2x4", exchange="manual", hidden_axes="model", **settings)
     workload = load_workload(said)
     found: dict[Any, int] = {}
+    assert ("refused" in jax.eval_shape(workload.evaluate, *workload.args)) == ("exchange_bound" in settings)
     for each in mw.estimate(said, workload.evaluate, workload.args).collectives:
         if "/exchange/" in str(each.origin):
             key = (each.kind, each.axes)
             found[key] = found.get(key, 0) + each.times
     assert found == expected
+
+
+def test_decoding_has_too_few_rows_for_a_region_and_needs_none() -> None:
+    config = configure(None, {**SMALL, "exchange": "manual"}, {"expert": 8})
+    params, _, batch = abstract_arguments(config)
+    few = {name: jax.ShapeDtypeStruct((3, 5), row.dtype) for name, row in batch.items()}
+    read = jax.eval_shape(functools.partial(read_source, config), params, few)
+    assert read.mask.shape == (3, 5)
 
 
 def problems(mesh: dict[str, int] | None, **settings: Any) -> dict[str, str]:

@@ -48,6 +48,8 @@ def loss(
         "expert_load": reports.load.max(),
         **{f"aux_{name}": loss for name, loss in losses.items() if name != "balance"},
     }
+    if config.exchange_bound is not None:
+        metrics["refused"] = reports.refused.mean()
     return total, metrics
 
 
