@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import importlib
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -99,6 +101,28 @@ def test_what_a_region_communicates_is_predicted(settings: dict[str, Any], expec
             key = (each.kind, each.axes)
             found[key] = found.get(key, 0) + each.times
     assert found == expected
+
+
+@pytest.fixture
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
+
+
+@pytest.mark.parametrize(("slots", "best"), [(16, 4), (4096, 1)])
+def test_few_tokens_travel_to_split_experts_and_many_have_the_weights_come(benchmarks, slots: int, best: int) -> None:
+    """Tutel's Table 4: C_g·r + P/(E·r), so that r falls as the capacity grows."""
+    layer = importlib.import_module("expert_shards")
+    assert min((0, 1, 2, 4), key=lambda r: layer.seconds(slots, r)) == best
+
+
+@pytest.mark.parametrize(("exchange_s", "work_s"), [(1.0, 1.0), (1.0, 5.0), (5.0, 1.0)])
+def test_chunks_overlap_as_a_schedule_by_hand_does(benchmarks, exchange_s: float, work_s: float) -> None:
+    layer = importlib.import_module("exchange").Layer(exchange_s=exchange_s, work_s=work_s, chunks=2)
+    there = [exchange_s, 2 * exchange_s]
+    first = there[0] + work_s
+    second = max(first, there[1]) + work_s
+    assert layer.overlapped_s == max(max(first, there[1]) + exchange_s, second) + exchange_s
+    assert layer.overlapped_s < layer.in_turn_s == 2 * (2 * exchange_s + work_s)
 
 
 def test_decoding_has_too_few_rows_for_a_region_and_needs_none() -> None:
