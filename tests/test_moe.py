@@ -27,7 +27,9 @@ def tokens(seed: int = 1) -> jax.Array:
 
 def run(params: dict[str, jax.Array], x: jax.Array, *, groups: int = 2, capacity: int = 4, valid=None, key=None):
     valid = jnp.ones(x.shape[:2], bool) if valid is None else valid
-    return moe_layer(params, x, valid, MoeSettings(experts=E, groups=groups, capacity=Capacity(slots=capacity)), key=key)
+    return moe_layer(
+        params, x, valid, MoeSettings(experts=E, groups=groups, capacity=Capacity(slots=capacity)), key=key
+    )
 
 
 def test_equals_a_loop_over_tokens_and_experts() -> None:
