@@ -184,7 +184,8 @@ def test_weights_start_smaller_and_cut_as_in_switch() -> None:
 def test_a_decoder_has_the_gate_that_it_is_given() -> None:
     config = configure("tiny", {"gate": "expert_choice", "decoder_gate": "switch", "z_weight": 0.001})
     assert type(config.moe("encoder").gate).__name__ == "ExpertChoiceGate"
-    assert config.moe("decoder").gate.rules.choices == 1
+    gate: Any = config.moe("decoder").gate
+    assert gate.rules.choices == 1
     assert config.moe("decoder").capacity.slots == int(1.25 * 128 / 8)
 
 

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxprs_in_params, subjaxprs
 
 from .constrain import rewrite
-from .trace import subjaxprs
 
 APART = (
     "Products that only another product reads end at a barrier: the TPU compiler would compute them inside of that, "
@@ -81,10 +80,10 @@ def _is_of_product(equation: JaxprEqn, alone: Mapping[Var, JaxprEqn]) -> bool:
         return True
     if not (_is_elementwise(equation) or equation.primitive.name in MOVES):
         return False
-    shape = equation.outvars[0].aval.shape
+    made: Any = equation.outvars[0].aval
     read = (v for v in equation.invars if not isinstance(v, Literal) and v in alone)
     moves = equation.primitive.name in MOVES
-    return any(_is_of_product(alone[v], alone) for v in read if moves or v.aval.shape == shape)
+    return any(_is_of_product(alone[v], alone) for v in read if moves or _shape(v) == made.shape)
 
 
 def _is_elementwise(equation: JaxprEqn) -> bool:
@@ -94,8 +93,12 @@ def _is_elementwise(equation: JaxprEqn) -> bool:
     return equation.primitive.name in (CALLS if inner else ELEMENTWISE) and simple
 
 
+def _shape(variable: Any) -> tuple[int, ...]:
+    return tuple(variable.aval.shape)
+
+
 def _barrier(equation: JaxprEqn) -> JaxprEqn:
-    aval = equation.outvars[0].aval
+    aval: Any = equation.outvars[0].aval
     traced = jax.make_jaxpr(jax.lax.optimization_barrier)(jax.ShapeDtypeStruct(aval.shape, aval.dtype))
     (barrier,) = traced.jaxpr.eqns
     return barrier.replace(source_info=equation.source_info)  # type: ignore[no-any-return]

@@ -40,14 +40,13 @@ class Known:
         """A step's fused program, its kernels in the order in which they are computed, and its values as the step has
         them: the program's are as narrow as what reads them allows.
         """
-        found = next((found for ops, *found in self.programs if ops is graph.ops), None)
-        if found is None:
-            fused = self._narrowed(schedule(fuse(graph, is_mask=_is_none)))
-            apart = with_passing_apart(with_turns_apart(fused, self.free), self.passing)
-            apart = with_ends_apart(apart, self.ended)
-            found = [apart, simplify(graph).values]
-            self.programs.append((graph.ops, apart, found[1]))
-        program, values = found
+        for ops, program, values in self.programs:
+            if ops is graph.ops:
+                return program, values
+        fused = self._narrowed(schedule(fuse(graph, is_mask=_is_none)))
+        apart = with_passing_apart(with_turns_apart(fused, self.free), self.passing)
+        program, values = with_ends_apart(apart, self.ended), simplify(graph).values
+        self.programs.append((graph.ops, program, values))
         return program, values
 
     def blueprint(self, graph: Graph, kernel: Kernel) -> tuple[Blueprint, tuple[int, ...]]:

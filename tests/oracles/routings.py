@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +38,7 @@ def token_choice(
     """One group: ``gates`` [S, E], ``valid`` and ``uniform`` [S]."""
     S, E = gates.shape
     K = min(choices, E)
-    best = [sorted(range(E), key=lambda e, s=s: (-gates[s, e], e))[:K] for s in range(S)]
+    best = [sorted(range(E), key=_best_of(gates[s]))[:K] for s in range(S)]
     found = Loop(counts=[0] * E, first=[0] * E, dropped=[0] * K)
     tokens = list(range(S))
     if order == "score":
@@ -65,11 +66,16 @@ def token_choice(
     return found
 
 
+def _best_of(row: Array) -> Callable[[int], tuple[float, int]]:
+    """The largest first, ties by number."""
+    return lambda place: (-float(row[place]), place)
+
+
 def expert_choice(gates: Array, capacity: int, valid: Array) -> dict[tuple[int, int], tuple[int, float]]:
     """One group: each expert takes its best tokens; (token, expert) to (slot, weight)."""
-    kept = {}
+    kept: dict[tuple[int, int], tuple[int, float]] = {}
     for e in range(gates.shape[1]):
-        tokens = sorted((s for s in range(len(gates)) if valid[s]), key=lambda s, e=e: (-gates[s, e], s))
+        tokens = sorted((s for s in range(len(gates)) if valid[s]), key=_best_of(gates[:, e]))
         kept |= {(s, e): (slot, float(gates[s, e])) for slot, s in enumerate(tokens[:capacity])}
     return kept
 
@@ -79,7 +85,7 @@ def noisy_top_k(clean: Array, noisy: Array, spread: Array, valid: Array, k: int)
     T, E = clean.shape
     gates, load = np.zeros((T, E)), np.zeros(E)
     for t in range(T):
-        top = sorted(range(E), key=lambda e, t=t: (-noisy[t, e], e))[:k]
+        top = sorted(range(E), key=_best_of(noisy[t]))[:k]
         total = sum(math.exp(noisy[t, e]) for e in top)
         for e in top:
             gates[t, e] = math.exp(noisy[t, e]) / total
