@@ -72,8 +72,9 @@ def _pinned(wiring: Wiring, level: Level) -> dict[int, Sharding]:
 def _without_others(wiring: Wiring, level: Level, kernel: Kernel, layouts: Mapping[int, Sequence[Sharding]]) -> Costs:
     """What choices cost that lay out what stays inside of a kernel otherwise than is pinned, if some do not."""
     costs = np.zeros(len(next(iter(layouts.values()))))
-    own = own_ops(level.graph, kernel)
-    inside = {v for number in own for v in level.graph.ops[number].results} - set(kernel.writes)
+    own = [level.graph.ops[number] for number in own_ops(level.graph, kernel)]
+    filled = [all(not level.graph.values[v].shape for v in op.operands) for op in own]  # of no layout that costs
+    inside = {v for op, same in zip(own, filled, strict=True) if not same for v in op.results} - set(kernel.writes)
     for value, layout in _pinned(wiring, level).items() if inside and wiring.pins else ():
         others = np.where([each == layout for each in layouts.get(value, ())], 0.0, np.inf)
         costs = costs + others if value in inside and np.isfinite(costs + others).any() else costs
@@ -148,7 +149,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     loops = {p: _lay_out_loop(wiring, level, p, inner) for p, inner in level.inner.items()}
     for value, layout in _pinned(wiring, level).items():
         made = level.source.get(value)
-        if made is not None:
+        if made is not None and not _is_made_so(wiring.nodes[made.node], made, layout):
             level.source[value] = _value_node(wiring, level, value, [layout])
             wiring.edge(made, level.source[value], level.graph.values[value], level.times)
     readers: dict[tuple[int, bool], list[Port]] = {}
@@ -172,7 +173,8 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
         if value in level.source and wiring.nodes[level.source[value].node].ended is not None:
             _read_end(wiring, level, value, ports[0])
         elif value in level.source and wiring.nodes[level.source[value].node].in_passing:
-            _read_passing(wiring, level, value, ports, ends=_ends_product(level, level.source[value].node, readers))
+            ends = _ends_product(level, level.source[value].node, readers)
+            _read_passing(wiring, level, value, ports, narrow=narrow, ends=ends)
         elif known.shape and value in level.source:
             _read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered)
     for position, inner in level.inner.items():
@@ -181,6 +183,20 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             _hand_on(wiring, wiring.levels[number])
             if op.kind != REGION:
                 _close(wiring, wiring.levels[number], op, level)
+
+
+def _is_made_so(node: Node, made: Port, layout: Sharding) -> bool:
+    """Whether a part of a kernel is bound to make its value as is pinned, and can; what cannot is computed apart."""
+    if node.ended is None and not node.in_passing:
+        return False
+    others = np.array([each != layout for each in made.layouts])
+    if others.all():
+        apart = node.apart if node.alone is None else node.alone
+        node.costs = node.costs if apart is None else node.costs + apart
+        node.ended, node.in_passing = None, False
+        return False
+    node.costs = np.where(others, np.inf, node.costs)
+    return True
 
 
 def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, in_order: bool) -> None:
@@ -224,12 +240,13 @@ def _ends_product(level: Level, node: int, readers: Mapping[tuple[int, bool], Se
     return False
 
 
-def _read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, ends: bool) -> None:
+def _read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, ends: bool) -> None:
     """Those that compute a value in passing do so where they have it as it lies; else it is written, and they are
     handed it. What it is brought into for several is either of these too. One that ``ends`` a product costs nothing.
     """
     source, reshards = level.source[value], wiring.reshards
     made, known = wiring.nodes[source.node], level.graph.values[value]
+    known = replace(known, dtype="bf16") if narrow else known
     alone = np.zeros(len(source.layouts)) if made.apart is None or ends else made.apart
     passing = np.ones(len(source.layouts), bool)
     if len(ports) > 1:
