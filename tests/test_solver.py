@@ -99,10 +99,12 @@ def test_the_whole_solver_gives_the_least_cost_or_proves_that_there_is_none(prob
     assert solution.gap == 0.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problems())
 def test_what_large_problems_are_solved_by_gives_the_least_cost_too(problem: Problem) -> None:
-    with patch.object(solving, "LARGE", -1), patch.object(solving, "WALK_WORK", 1e4):
+    """With as much work for walks and neighbourhoods as is worth while in small ones, and hunts from the start."""
+    little = {"LARGE": -1, "WALK_WORK": 1e4, "ROUND_WORK": 1e4, "LATE": 1}
+    with patch.multiple(solving, **little):
         solution = solve(problem, time_limit_s=600)
     best = least_cost(problem)
     assert solution.cost == best
