@@ -26,7 +26,7 @@ def part_of(source: str | None, scope: str | None) -> str:
     function = asked_by(source or "")
     if function == "feed_forward":
         return FFN
-    if function == "experts":
+    if (source or "").rpartition(":")[0] == experts.__file__:
         return EXPERTS
     if function == "attention":
         return PROJECTIONS if any(word in (scope or "") for word in ("MND", "NDM")) else ATTENTION
