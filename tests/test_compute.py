@@ -129,6 +129,20 @@ def test_of_an_array_from_which_it_cuts_a_piece_a_kernel_reads_the_piece() -> No
     assert work.reads == (64 * 1024 * 4,)
 
 
+@pytest.mark.parametrize("turns", [1, 6, 96])
+def test_what_is_written_narrow_into_a_stack_costs_by_its_own_elements(turns: int) -> None:
+    stack, piece, made = (Value((n, 512, 1024), dtype) for n, dtype in ((turns, "bf16"), (1, "bf16"), (1, "f32")))
+    g = graph(
+        ("tanh", (1,), made, {}),
+        ("convert", (2,), piece, {}),
+        ("dynamic_update_slice", (0, 3), stack, {}),
+        arguments=(stack, made),
+    )
+    work = work_of(g, fuse(g).kernels[0])
+    assert work.writes == (512 * 1024 * 2,)
+    assert work.spill_bytes == 512 * 1024 * 4
+
+
 @pytest.mark.parametrize("name", sorted(catalogue()))
 def test_every_topology_gives_seconds_and_says_where_from(name: str) -> None:
     known = chip(name)

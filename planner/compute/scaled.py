@@ -68,7 +68,8 @@ class Scaled:
             reads=tuple(int(padded_bytes(values[v]) * share) for v, share in self.reads),
             writes=tuple(padded_bytes(values[v]) for v in self.writes),
             sides=self.sides,
-            spill_bytes=spilled(graph, self.kernel, space, bool(products)) + rearranged(graph, self.products),
+            spill_bytes=spilled([values[v] for v in self.writes], space, bool(products))
+            + rearranged(graph, self.products),
             registers=sum(each * values[v].num_elements for v, each in self.registers) / REGISTER_ELEMENTS,
             space_bytes=space * WORD_BYTES,
             single=self.single,

@@ -67,9 +67,9 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         kind=kind_of_cost(real),
         products=products,
         reads=tuple(_part(graph.values[v], need.get(v, 0)) for v in kernel.reads),
-        writes=_written(graph, kernel, real),
+        writes=tuple(padded_bytes(value) for value in written(graph, kernel, real)),
         sides=sides_of(graph, ops, kernel.reads) if products else (),
-        spill_bytes=spilled(graph, kernel, space, bool(products)) + rearranged(graph, real),
+        spill_bytes=spilled(written(graph, kernel, real), space, bool(products)) + rearranged(graph, real),
         registers=sum(_registers(op, need) for op in real),
         space_bytes=space * WORD_BYTES,
         single=len(real) == 1 and not products,
@@ -122,16 +122,18 @@ def _gone_through(op: Op, need: dict[int, int]) -> int:
     return max(made, need.get(op.operands[0], 0)) if op.kind == REDUCE else made
 
 
-def _written(graph: Graph, kernel: Kernel, ops: Sequence[Op]) -> tuple[int, ...]:
-    """Padded bytes of each value it writes; of one updated in place, the update's."""
+def written(graph: Graph, kernel: Kernel, ops: Sequence[Op]) -> list[Value]:
+    """What a kernel of these operations writes; of what it updates in place, the update."""
     updates = {op.results[0]: op.operands[1] for op in ops if op.kind == UPDATE}
-    return tuple(padded_bytes(graph.values[updates.get(value, value)]) for value in kernel.writes)
+    return [graph.values[updates.get(value, value)] for value in kernel.writes]
 
 
-def spilled(graph: Graph, kernel: Kernel, space: int, products: bool) -> int:
-    """Bytes that it goes through without keeping them (``Work.spill_bytes``), of so many elements."""
-    whole = [v for v in map(graph.values.__getitem__, kernel.writes) if 2 * v.num_elements >= space or products]
-    narrow = max((padded_bytes(Value(v.shape, "f32")) for v in whole if v.bits < 32), default=0)
+def spilled(made: Sequence[Value], space: int, products: bool) -> int:
+    """Bytes that a kernel that writes these goes through without keeping them (``Work.spill_bytes``), of so many
+    elements.
+    """
+    whole = [value for value in made if 2 * value.num_elements >= space or products]
+    narrow = max((padded_bytes(Value(value.shape, "f32")) for value in whole if value.bits < 32), default=0)
     return narrow if whole else space * WORD_BYTES
 
 
