@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from .plan import ArgumentPrint, Mesh, Plan, Result
 from .units import write_bytes
-from .writer import assignment, axis_text, remat_text
+from .writer import assignment, at_run_time_text, axis_text, remat_text
 from .yaml_words import value
 
 Kind = Literal["added", "removed", "changed", "moved"]
@@ -87,6 +87,8 @@ def _result_values(result: Result) -> dict[str, str]:
         prints = result.fingerprint.arguments.items()
         values |= {f"result.fingerprint.arguments.{name}": _print(p) for name, p in prints}
         values |= {f"result.fingerprint.dims.{dim}": str(size) for dim, size in result.fingerprint.dims.items()}
+    for one in result.at_run_time:
+        values[f"result.at_run_time.{value(one.when)}"] = at_run_time_text(one)
     return values
 
 

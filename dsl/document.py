@@ -16,6 +16,7 @@ from . import long_forms
 from .errors import FlawError, flaw
 from .machine import MACHINE, OVER, TOPOLOGY, scan_machine, scan_over, scan_topology
 from .notation import NAME, NOTATION, check_name, scan
+from .open_settings import AUTO, check_setting
 from .patterns import check_pattern
 from .units import BYTES, MAX_BYTES, MIN_PLAIN_BYTES, parse_bytes, plain_bytes
 
@@ -82,6 +83,24 @@ AxisName = Annotated[str, checked(check_name), WithJsonSchema({"type": "string",
 PatternText = Annotated[str, checked(check_pattern), WithJsonSchema({"type": "string", "minLength": 1})]
 Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
 Count = Annotated[int, Field(ge=0)]
+Setting = Annotated[
+    Any,
+    checked(check_setting),
+    WithJsonSchema(
+        {
+            "description": "A value; or auto, or {auto: [1, 2, 4]}: the search decides.",
+            "anyOf": [
+                {
+                    "type": "object",
+                    "properties": {AUTO: {"type": "array", "minItems": 1, "uniqueItems": True}},
+                    "required": [AUTO],
+                    "additionalProperties": False,
+                },
+                {"not": {"type": "object", "required": [AUTO], "maxProperties": 1}},
+            ],
+        }
+    ),
+]
 OverText = Annotated[str, checked(scan_over), text_schema(OVER, "A physical dim, or part of one: y, or x:4.")]
 
 
@@ -204,6 +223,21 @@ class FingerprintForm(Form):
     """The sizes of the dims that the plan names."""
 
 
+class AtRunTimeForm(Form):
+    """The best settings at one value of a setting that may change at run time."""
+
+    when: dict[Word, Any] = Field(min_length=1)
+    """The setting that changes, and its value."""
+    settings: dict[Word, Any] = Field(alias="with")
+    """The settings that are best then."""
+    step_time_s: float = Field(ge=0)
+    """Predicted seconds of one step."""
+    peak_bytes: Count
+    """Predicted peak memory of one device in bytes."""
+    without: list[Word] = Field(default_factory=list)
+    """The patterns of computed values that the step then does not have."""
+
+
 class ResultForm(Form):
     """What a search found."""
 
@@ -225,6 +259,8 @@ class ResultForm(Form):
     """The patterns that the user had assigned; search did not move them."""
     fingerprint: FingerprintForm | None = None
     """The workload that the plan was made for; applying it to another is an error."""
+    at_run_time: list[AtRunTimeForm] = Field(default_factory=list)
+    """The best of the settings that may change between steps, by what changes; the tensors lie as the plan says."""
 
 
 AssignmentForm = Annotated[
@@ -277,8 +313,8 @@ class Document(Form):
         | None
     ) = None
     """What makes the step and its abstract arguments: package.module:callable."""
-    settings: dict[Word, Any] = Field(default_factory=dict, alias="with")
-    """The model's keyword arguments."""
+    settings: dict[Word, Setting] = Field(default_factory=dict, alias="with")
+    """The model's keyword arguments; auto, or {auto: [1, 2, 4]}, leaves one to the search."""
     topology: (
         Annotated[
             Annotated[
@@ -316,6 +352,7 @@ FORMS: dict[tuple[str, ...], tuple[type[Form], ...]] = {
     ("remat",): (SaveForm,),
     ("limits",): (LimitsForm,),
     ("result",): (ResultForm,),
+    ("result", "at_run_time", "*"): (AtRunTimeForm,),
     ("result", "fingerprint"): (FingerprintForm,),
     ("result", "fingerprint", "arguments", "*"): (ArgumentForm,),
 }

@@ -7,10 +7,21 @@ from dataclasses import replace
 from typing import Any, cast
 
 from .comments import Comment
-from .document import AxisForm, Document, LimitsForm, ResultForm, SaveForm, ShardForm, SplitForm, TopologyForm
+from .document import (
+    AtRunTimeForm,
+    AxisForm,
+    Document,
+    LimitsForm,
+    ResultForm,
+    SaveForm,
+    ShardForm,
+    SplitForm,
+    TopologyForm,
+)
 from .plan import (
     ArgumentPrint,
     Assignment,
+    AtRunTime,
     Axis,
     Fingerprint,
     Limits,
@@ -126,7 +137,18 @@ def _result(form: ResultForm | None, place: Place) -> Result | None:
         versions=dict(form.versions),
         pins=tuple(form.pins),
         fingerprint=_fingerprint(form),
+        at_run_time=tuple(_at_run_time(one) for one in form.at_run_time),
         place=place,
+    )
+
+
+def _at_run_time(form: AtRunTimeForm) -> AtRunTime:
+    return AtRunTime(
+        when=dict(form.when),
+        settings=dict(form.settings),
+        step_time_s=form.step_time_s,
+        peak_bytes=form.peak_bytes,
+        without=tuple(form.without),
     )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from .open_settings import named_values
 from .plan import Auto, Plan
 
 
 def holes(plan: Plan) -> tuple[str, ...]:
-    """The parts of the plan that the planner is to decide, by their keys: ``mesh.data``, ``tensors.params/**``."""
-    found = []
+    """The parts of the plan that the planner is to decide, by their keys: ``mesh.data``, ``tensors.params/**``.
+
+    Of settings that are the word ``auto`` only the model can say whether they are left open: they are not among these.
+    """
+    found = [f"with.{name}" for name, setting in plan.settings.items() if named_values(setting) is not None]
     if plan.mesh.axes is None:
         found.append("mesh")
     found += [f"mesh.{axis.name}" for axis in plan.mesh.axes or () if axis.size is None]

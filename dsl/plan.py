@@ -184,6 +184,21 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AtRunTime:
+    """The best of the settings that may change between steps, while another one has the value in ``when``.
+
+    ``settings`` are those (a file's ``with:``); the tensors lie as the plan says, apart from the computed values of the
+    patterns in ``without``, which the step then does not have.
+    """
+
+    when: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    step_time_s: float
+    peak_bytes: int
+    without: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What a search writes into the plan that it returns."""
 
@@ -196,6 +211,7 @@ class Result:
     versions: Mapping[str, str] = field(default_factory=dict)
     pins: tuple[str, ...] = ()
     fingerprint: Fingerprint | None = None
+    at_run_time: tuple[AtRunTime, ...] = ()
     place: Place = field(default=Place(), compare=False)
 
 

@@ -12,7 +12,22 @@ from dataclasses import dataclass
 from . import notation
 from .comments import END, HEADER, comment_of
 from .errors import PlanError, problem
-from .plan import Assignment, Axis, Fingerprint, Limits, Mesh, Place, Plan, Remat, Result, Rule, Shard, Split, SplitDim
+from .plan import (
+    Assignment,
+    AtRunTime,
+    Axis,
+    Fingerprint,
+    Limits,
+    Mesh,
+    Place,
+    Plan,
+    Remat,
+    Result,
+    Rule,
+    Shard,
+    Split,
+    SplitDim,
+)
 from .units import write_bytes
 from .yaml_words import key, listed, mapping, unwritable, value, word
 
@@ -130,8 +145,9 @@ def _written(section: _Section, comments: Mapping[str, object]) -> list[str]:
     column = _column(entries) if section.aligned else 0
     for name, text in entries.items():
         inner = comment_of(comments, f"{section.key}.{name}")
-        line = f"{key(name) + ':':<{column}} {text}" + (f"  {inner.beside}" if inner.beside else "")
-        lines += [*_indented(inner.before), f"  {line}"]
+        first, *more = f"{key(name) + ':':<{column}} {text}".split("\n")
+        line = first.rstrip() + (f"  {inner.beside}" if inner.beside else "")
+        lines += [*_indented(inner.before), f"  {line}", *more]
     return lines + _indented(comment_of(comments, section.key + END).before)
 
 
@@ -212,6 +228,19 @@ def _result(result: Result) -> Iterator[tuple[str, str]]:
         yield "pins", value(result.pins)
     if result.fingerprint:
         yield "fingerprint", _fingerprint(result.fingerprint)
+    if result.at_run_time:
+        yield "at_run_time", "".join(f"\n    - {at_run_time_text(one)}" for one in result.at_run_time)
+
+
+def at_run_time_text(one: AtRunTime) -> str:
+    """The settings for one value, as they stand in their list."""
+    entries = {
+        "when": value(one.when),
+        "with": value(one.settings),
+        "step_time_s": value(float(one.step_time_s)),
+        "peak_bytes": value(one.peak_bytes),
+    }
+    return mapping({**entries, "without": value(one.without)} if one.without else entries)
 
 
 def _fingerprint(fingerprint: Fingerprint) -> str:

@@ -125,6 +125,11 @@ FILE: dict[str, Text] = {
         "In the pattern '{text}', {chosen} stands for no character.",
         "Write the characters between the brackets, such as [io] or [a-f].",
     ),
+    "MW058": Text(
+        "'auto: {text}' names no values to choose from.",
+        "List them, such as {{auto: [1, 2, 4]}}; or write auto alone, where the model names some.",
+    ),
+    "MW059": Text("The value {value} stands twice among those to choose from.", "Keep one of them."),
     "MW060": Text("There are {more} more problems.", "Mend these first."),
     "MW062": Text("The file cannot be written: {reason}.", "Choose another path, or make its folder writable."),
     "MW070": Text("Both plans are to be read from the standard input.", "Give a file for one of them."),
