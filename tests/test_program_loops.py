@@ -10,7 +10,8 @@ from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.reader import loads
 from meshwright.planner.graph import Origin
 from meshwright.planner.program import build
-from meshwright.planner.program.decode import laid_out_step
+from meshwright.planner.program.decode import laid_out, laid_out_step
+from meshwright.planner.program.named import named_layouts
 from meshwright.planner.program.wires import Wiring
 from meshwright.planner.topology import physical
 from small_steps import Pair, scanned, shape, trained
@@ -62,6 +63,34 @@ def loops_agree(wiring: Wiring, choices: list[int]) -> None:
                 assert inner.values[result].sharding == body.values[made].sharding
                 checked += 1
     assert checked
+
+
+def begun() -> Pair:
+    """A loop that begins with what is computed before it."""
+
+    def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        def layer(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+            return jnp.tanh(x @ w), None
+
+        return jnp.mean(jax.lax.scan(layer, jnp.sin(x), params["w"])[0] ** 2)
+
+    return trained(loss, {"w": shape(4, 1024, 1024)}, shape(4096, 1024))
+
+
+def test_what_a_loop_begins_with_is_named_as_the_loop_carries_it() -> None:
+    workload = Drafts(*begun())
+    plan = loads(f"meshwright: 1\ntopology: {TOPOLOGY}\nmesh: {{a: 4}}\n")
+    wiring = build(workload.graph(plan), plan.mesh, physical(parse_topology(TOPOLOGY))).wiring
+    body = next(level for level in wiring.levels[1:] if len(level.graph.arguments) > 1)
+    carried = next(a for a in body.graph.arguments if body.graph.values[a].shape == (4096, 1024))
+    port, seen = body.source[carried], set()
+    for choice in range(len(port.layouts)):
+        choices = [0] * len(wiring.nodes)
+        choices[port.node] = choice
+        assert laid_out(wiring, body, choices).layouts[carried] == port.layouts[choice]
+        assert named_layouts(wiring, choices)["ops/loss/sin.0"] == port.layouts[choice]
+        seen.add(port.layouts[choice])
+    assert len(seen) > 1
 
 
 def test_longer_loops_cost_more_and_are_laid_out_alike() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..graph import Op, Sharding
-from .decode import ended, laid_out
-from .wires import Wiring
+from .decode import LaidOut, ended, laid_out
+from .wires import Level, Wiring
 
 TURN = re.compile(r"(.*)/(\d+)$")
 
@@ -19,11 +20,14 @@ def operand_path(path: str, position: int) -> str:
 
 
 def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]:
-    """The layouts of arguments and results, of every value that has a path, and of operands that are read otherwise."""
+    """The layouts of arguments and results, of every value that has a path, and of operands that are read otherwise.
+
+    What only a loop begins with lies as the loop carries it, of which no path tells.
+    """
     found: dict[str, Sharding] = {}
-    for level in wiring.levels:
-        solved = laid_out(wiring, level, choices)
-        graph = level.graph
+    every = [laid_out(wiring, level, choices) for level in wiring.levels]
+    for level, solved in zip(wiring.levels, every, strict=True):
+        graph, carried = level.graph, _carried(wiring, level, every)
         results = solved.layouts | (ended(wiring, choices) if not level.number else {})
         for path, value in _named(graph.names, graph.arguments):
             found[path] = solved.layouts[value]
@@ -34,12 +38,26 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
             own = op.origin.value
             if own is None or number not in solved.nodes:
                 continue
-            found[own] = solved.layouts[op.results[0]]
+            found[own] = carried.get(op.results[0], solved.layouts[op.results[0]])
             for place, operand in enumerate(op.operands):
                 if (number, operand) in solved.wanted:
                     product = op.origin.exchanged
                     path = operand_path(own, _place(op, place)) if product is None else operand_path(product, 1 - place)
                     found[path] = solved.wanted[number, operand]
+    return found
+
+
+def _carried(wiring: Wiring, level: Level, every: Sequence[LaidOut]) -> dict[int, Sharding]:
+    """The values that nothing but one loop reads, with the layouts that it carries them in."""
+    graph, found = level.graph, {}
+    uses = Counter([*(value for op in graph.ops for value in op.operands), *graph.results])
+    for position, inner in level.inner.items():
+        op = graph.ops[level.program.kernels[position].ops[-1]]
+        for number in inner if op.kind == "while" else ():
+            arguments = wiring.levels[number].graph.arguments
+            for operand, argument in zip(op.operands[-len(arguments) :], arguments, strict=True):
+                if uses[operand] == 1 and argument in every[number].layouts:
+                    found[operand] = every[number].layouts[argument]
     return found
 
 
