@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...dsl.plan import Plan
 from ..estimate.figures import Estimate
@@ -70,6 +70,15 @@ class Guide:
         ranked = sorted(explained, key=lambda group: -explained[group])
         least = MOST_OF * explained[ranked[0]] if ranked else 0.0
         return [Cause(group=group, seconds=explained[group]) for group in ranked if explained[group] >= least]
+
+    def heirs(self, cause: Cause, wrong: Collection[str], kept: Collection[Group]) -> list[Cause]:
+        """The groups that lie wrongly whose values are made of a cause's alone, or of such: it, moved or converted."""
+        open_, family = self._open(wrong, kept), set(cause.group.makers)
+        for path in sorted(open_, key=lambda path: self.flow.order.get(path, 0)):
+            if self.flow.parents.get(path) and self.flow.parents[path] <= family:
+                family.add(path)
+        groups = dict.fromkeys(self._group[path] for path in family if path in open_)
+        return [replace(cause, group=group) for group in groups if group is not cause.group]
 
     def unexplained(
         self, wrong: Collection[str], blame: Mapping[Spot, float], kept: Collection[Group]

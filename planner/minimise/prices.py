@@ -54,8 +54,13 @@ class Prices:
 
     @property
     def spent(self) -> bool:
-        """Whether no trial is left but those ``reserved``. ``deadline`` is in ``time.monotonic``'s seconds."""
-        return self.count >= self.trials - self.reserved or time.monotonic() > self.deadline
+        """Whether no trial is left but those ``reserved``."""
+        return self.count >= self.trials - self.reserved or self.late
+
+    @property
+    def late(self) -> bool:
+        """Whether the deadline is over, which is in ``time.monotonic``'s seconds."""
+        return time.monotonic() > self.deadline
 
     @property
     def everything(self) -> frozenset[str]:
@@ -98,6 +103,10 @@ class Prices:
     def close(self, found: Priced) -> bool:
         """Whether nothing seen so far is much better, or it is what was promised: what is lost is worth fewer lines."""
         return self._within(found, CLOSE, self.promised_s)
+
+    def keeps_promise(self, found: Priced) -> bool:
+        """Whether a plan takes about what the layouts were said to take, if that was said."""
+        return not self.promised_s or found.rank <= (0, self.promised_s * (1 + TOLERANCE))
 
     def worth(self, found: Priced, current: Priced, fewer: int) -> bool:
         """Whether a plan is better than another one for so many fewer things that it says."""

@@ -27,6 +27,7 @@ BLAME = 4e-4  # of a step: what a place has to take longer for to be looked at
 LOOKS, FEWEST_LOOKS = 100_000, 16
 """How many values propagation is asked for, all in all, and how often at the least."""
 
+MENDED = 5  # causes tried one by one to come nearer to what was promised, beside all other trials
 PATIENCE = 2  # rounds without a better plan, where each takes long
 AT_ONCE = 4  # causes annotated before propagation is asked again, where it is asked seldom
 
@@ -101,7 +102,30 @@ class _Shortener:
                 short, rounds_since = (current, kept), 0
             if self.is_large and (rounds_since >= PATIENCE or self.prices.near(short[0])):
                 break
-        return self._dropped(*short) if self.prices.settles(short[0]) else None
+        if not self.prices.settles(short[0]):
+            return None
+        return self._dropped(*(short if self.is_large else self._mended(*short)))
+
+    def _mended(self, current: Priced, kept: list[Cause]) -> tuple[Priced, list[Cause]]:
+        """A plan that takes longer than was promised, with what makes it better of the values that still lie wrongly.
+
+        They are annotated one at a time, for where it takes longer than with all annotated, which may take as long.
+        """
+        tried: list[Cause] = []
+        everything = self.prices.of(self.prices.everything).estimate
+        for _ in range(MENDED):
+            if current.estimate is None or everything is None or self.prices.keeps_promise(current) or self.prices.late:
+                break
+            wrong, settled = self._wrong(kept), _groups([*kept, *tried])
+            first = self.guide.causes(wrong, blame(current.estimate, everything, BLAME), settled)[:1]
+            if not first:
+                break
+            found = [*first, *self.guide.heirs(first[0], wrong, settled)]
+            tried += found
+            trial = self.prices.of(_paths([*kept, *found]))
+            if not self.prices.worth(current, trial, 1):
+                current, kept = trial, [*kept, *found]
+        return current, kept
 
     def _causes(self, lost: Mapping[Spot, float], kept: Sequence[Cause], best: Estimate) -> list[Cause]:
         """What, annotated besides ``kept``, makes what is blamed for lost time lie as it is to.
