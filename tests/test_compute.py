@@ -221,6 +221,27 @@ def test_an_operand_at_hand_lets_the_other_be_read_once(near: int) -> None:
     assert far_bytes * of.byte_cycles < took.total < 1.5 * far_bytes * of.byte_cycles
 
 
+@pytest.mark.parametrize(("name", "rows", "near", "cycles"), [("v5e", 512, 0, 10_728), ("v6e", 1280, 1, 9_317)])
+def test_one_operation_alone_goes_through_little_at_once(name: str, rows: int, near: int, cycles: int) -> None:
+    """Cycles compiled for a conversion of so many registers; thousands wait for memory every 128 registers."""
+    wide, made = Value((rows, 1024), "f32"), Value((rows, 1024), "bf16")
+    g = graph(("convert", (0,), made, {}), arguments=(wide,))
+    of = speed_of(chip(name)).coefficients
+    took = cycles_of(work_of(g, fuse(g).kernels[0]), [bool(near)], [True], 128, of)
+    assert took.total == pytest.approx(cycles, rel=0.15)
+    whole = replace(of, whole_bytes=0.0)
+    assert cycles_of(work_of(g, fuse(g).kernels[0]), [bool(near)], [True], 128, whole).total > 1.4 * cycles
+
+
+@pytest.mark.parametrize(("name", "counts"), [("v5e", True), ("v6e", False)])
+def test_what_is_at_hand_costs_a_chain_nothing_where_the_compiler_knows_it(name: str, counts: bool) -> None:
+    g = chain(4096, 3)
+    work, of = work_of(g, fuse(g).kernels[0]), speed_of(chip(name)).coefficients
+    far, near = (cycles_of(work, [each] * len(work.reads), [False], 128, of).total for each in (False, True))
+    assert (far == near) == counts
+    assert far - near == pytest.approx(0.0 if counts else sum(work.reads) * of.byte_cycles)
+
+
 def test_an_update_behind_a_product_adds_to_it() -> None:
     """A gradient of [1024, 2048] over 4096 rows and the three results of Adam: 429 thousand cycles compiled for v3."""
     gradient = product(1024, 4096, 2048)

@@ -16,7 +16,8 @@ class Coefficients:
     operations, of one alone, of a product. ``fill_bytes``: what of a product's bytes comes before it multiplies.
     ``tile_bytes``: how much of a product's result is added up at once; its operands are read anew for each, unless one
     of them is no more than ``held_bytes``. ``near_bytes``: how large a value may be that is kept in vector memory, and
-    ``near_total_bytes`` all of them.
+    ``near_total_bytes`` all of them. ``near_read_share``: what a fused operation's read from vector memory counts
+    against one from memory. ``whole_bytes``: how much one operation alone takes at once where that is all of it.
     """
 
     byte_cycles: float
@@ -33,3 +34,5 @@ class Coefficients:
     held_bytes: float
     near_bytes: float
     near_total_bytes: float
+    near_read_share: float = 1.0
+    whole_bytes: float = 0.0

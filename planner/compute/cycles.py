@@ -82,14 +82,17 @@ def _streamed(work: Work, near: Sequence[bool], of: Coefficients) -> float:
 
 
 def _loop(work: Work, far_reads: int, far_writes: int, of: Coefficients) -> Cycles:
-    """Reads cost their bytes wherever they are: the compiler counts them before it knows."""
+    """Reads cost their bytes wherever they are (``near_read_share``): most compilers count them before they know."""
     moved = sum(work.reads) + work.spill_bytes
-    memory = (moved + far_writes) * of.byte_cycles
+    at_hand = (1 - of.near_read_share) * (sum(work.reads) - far_reads)
+    memory = (moved - at_hand + far_writes) * of.byte_cycles
     vector = work.registers * of.register_cycles
-    if work.single:
-        windows = math.ceil(work.space_bytes / of.single_window_bytes)
-    else:
+    if not work.single:
         windows = math.ceil((moved + sum(work.writes)) / of.loop_window_bytes)
+    elif work.space_bytes <= of.whole_bytes:
+        windows = 1
+    else:
+        windows = math.ceil(work.space_bytes / of.single_window_bytes)
     total = max(memory, vector) + windows * of.step_cycles + of.start_cycles
     return Cycles(total=total, bound=VECTOR if vector > memory else MEMORY, far_bytes=far_reads + far_writes)
 

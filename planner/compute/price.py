@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..chip import Chip
@@ -86,8 +86,7 @@ def price_at(program: Program, speed: Speed, times: int = 1, count: Counting = w
             rowwise.extra_cycles(kernel)
             _communicate(program, kernel, residence, results, speed)
         else:
-            more = sum(_copy_cycles(graph, value, speed) for value in turned.copied(kernel))
-            more += rowwise.extra_cycles(kernel)
+            more = _copies_cycles(graph, kernel, turned.copied(kernel), speed) + rowwise.extra_cycles(kernel)
             yield _price(kernel, count(graph, kernel), residence, results, speed, times, more)
 
 
@@ -123,11 +122,16 @@ def _price(
     )
 
 
-def _copy_cycles(graph: Graph, value: int, speed: Speed) -> float:
-    """Cycles of a transposed copy: read, turned register by register, written."""
-    num_bytes = padded_bytes(graph.values[value])
-    turned = TURNING_CYCLES * num_bytes / (WORD_BYTES * REGISTER_ELEMENTS)
-    return 2 * num_bytes * speed.coefficients.byte_cycles + turned
+def _copies_cycles(graph: Graph, kernel: Kernel, copied: Sequence[int], speed: Speed) -> float:
+    """Cycles of transposed copies, each read, turned register by register, and written; the side on which the kernel
+    works costs nothing where vector memory holds all of it.
+    """
+    if not copied:
+        return 0.0
+    around = sum(padded_bytes(graph.values[value]) for value in (*kernel.reads, *kernel.writes))
+    sides = 1 if around <= speed.coefficients.near_total_bytes else 2
+    side_cycles = speed.coefficients.byte_cycles + TURNING_CYCLES / 2 / (WORD_BYTES * REGISTER_ELEMENTS)
+    return sides * side_cycles * sum(padded_bytes(graph.values[value]) for value in copied)
 
 
 def _communicate(program: Program, kernel: Kernel, residence: Residence, results: frozenset[int], speed: Speed) -> None:

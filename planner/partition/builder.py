@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..graph import Graph, Op, Origin, Sharding, Value
@@ -63,6 +64,17 @@ class Builder:
         if kind == "broadcast_in_dim" and not self.values[operands[0]].shape:
             self._uniform[numbers[0]] = (operands[0], attributes, origin)
         return numbers
+
+    def inlined(self, graph: Graph, operands: Sequence[int]) -> tuple[int, ...]:
+        """Writes down the operations of a graph whose arguments are ``operands``; returns its results."""
+        at = dict(zip(graph.arguments, operands, strict=True))
+        for number, value in enumerate(graph.values):
+            if number not in at:
+                at[number] = self.value(value)
+        for op in graph.ops:
+            reads, makes = (tuple(at[number] for number in numbers) for numbers in (op.operands, op.results))
+            self.ops.append(replace(op, operands=reads, results=makes))
+        return tuple(at[number] for number in graph.results)
 
     def once(self, key: tuple[object, ...], kind: str, operand: int, result: Value, asker: Op) -> int:
         """The result of an operation on one value, written down the first time that it is asked for."""

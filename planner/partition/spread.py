@@ -194,14 +194,10 @@ class _Writer:
         return self.builder.part(value.shape, value.dtype, self.layouts[number])
 
     def _manual(self, op: Op) -> None:
-        """A region of one device's shapes: operands are laid out as it says, collectives kept."""
+        """A region of one device's shapes: operands are laid out as it says, its operations stand among the others."""
         rows: Mapping[str, tuple[Sharding, ...]] = op.attributes
         operands = [self._laid(n, layout, op) for n, layout in zip(op.operands, rows["in_shardings"], strict=True)]
-        parts = [
-            self.builder.part(self.source.values[n].shape, self.source.values[n].dtype, layout)
-            for n, layout in zip(op.results, rows["out_shardings"], strict=True)
-        ]
-        bodies = tuple(_Writer(body, self.mesh, self.target, self.products).region() for body in op.bodies)
-        made = self.builder.op(op.kind, operands, parts, op.attributes, op.origin, bodies)
+        (body,) = op.bodies
+        made = self.builder.inlined(_Writer(body, self.mesh, self.target, self.products).region(), operands)
         for number, value, layout in zip(op.results, made, rows["out_shardings"], strict=True):
             self._complete(op, number, value, layout, ())

@@ -54,12 +54,12 @@ class _Body:
         attributes = {"axes": axes, "dimensions": (), "around": True}
         return self.op(COLLECTIVE_PERMUTE, (value,), self.values[value], attributes)
 
-    def part(self, value: int, dim: int | None, parts: int, count: int = 1) -> int:
-        """``count`` of so many parts of a value along a dim."""
+    def part(self, value: int, dim: int | None, parts: int, step: int, count: int = 1) -> int:
+        """``count`` of so many parts of a value along a dim: others at each step of a turn."""
         if dim is None:
             return value
         sized = resized(self.values[value], dim, -(-self.values[value].shape[dim] // parts) * count)
-        return self.op(SLICE, (value,), sized, {"slice_sizes": sized.shape})
+        return self.op(SLICE, (value,), sized, {"slice_sizes": sized.shape, "step": step})
 
 
 def resized(value: Value, dim: int, size: int) -> Value:
@@ -78,20 +78,34 @@ def sum_body(op: Op, window: Window, left: Value, right: Value, part: Value) -> 
     """One turn of a loop that sums partial results while they go round; ``part`` is what a device keeps of them."""
     body = _Body(op.origin)
     arguments = [body.value(v) for v in (part, part, left, right)]
-    sums = arguments[:2]
-    for _ in range(max(1, turns(window.parts)[1] // 2)):
+    sums = _begun(body, arguments[:2])
+    for step in range(max(1, turns(window.parts)[1] // 2)):
         operands = [
-            body.part(value, dim, window.parts, 2) for value, dim in zip(arguments[2:], window.dims[:2], strict=True)
+            body.part(value, dim, window.parts, step, 2)
+            for value, dim in zip(arguments[2:], window.dims[:2], strict=True)
         ]
         dim = window.dims[2] or 0
         made = body.op(op.kind, operands, resized(part, dim, part.shape[dim] * 2), op.attributes)
-        sums = [_added(body, value, made, part, window.axes) for value in sums]
+        sums = [_added(body, value, made, dim, half, window.axes) for half, value in enumerate(sums)]
     return _graph(body, arguments, sums)
 
 
-def _added(body: _Body, value: int, made: int, part: Value, axes: Axes) -> int:
-    own = body.op("slice", (made,), part, {})
-    return body.op("add", (body.permute(value, axes), own), part, {})
+def _begun(body: _Body, sums: Sequence[int]) -> list[int]:
+    """The sums that a turn begins with: what it is given, but in the first turn nothing yet."""
+    part = body.values[sums[0]]
+    is_first = body.op("constant", (), Value((), "pred"), {"splat": 0.0})
+    nothing = body.op("constant", (), Value((), part.dtype), {"splat": 0.0})
+    zero = body.op("broadcast_in_dim", (nothing,), part, {"broadcast_dimensions": ()})
+    return [body.op("select", (is_first, zero, value), part, {}) for value in sums]
+
+
+def _added(body: _Body, value: int, made: int, dim: int, half: int, axes: Axes) -> int:
+    """A sum, sent on, with the half of a product that belongs to it."""
+    part = body.values[value]
+    begin = tuple(half * size if d == dim else 0 for d, size in enumerate(part.shape))
+    end = tuple(first + size for first, size in zip(begin, part.shape, strict=True))
+    cut = {"start_indices": begin, "limit_indices": end, "strides": (1,) * len(part.shape)}
+    return body.op("add", (body.permute(value, axes), body.op("slice", (made,), part, cut)), part, {})
 
 
 def gather_body(op: Op, window: Window, moved: Value, other: Value, result: Value) -> Graph:
@@ -99,21 +113,19 @@ def gather_body(op: Op, window: Window, moved: Value, other: Value, result: Valu
     body = _Body(op.origin)
     arguments = [body.value(v) for v in (moved, moved, result, other)]
     first, second, whole = arguments[:3]
-    moving = window.moving or 0
-    for _ in range(max(1, turns(window.parts)[1] // 2)):
-        whole = _multiplied(body, op, window, (first, second), whole, arguments[3], moving)
+    for step in range(max(1, turns(window.parts)[1] // 2)):
+        whole = _multiplied(body, op, window, (first, second), whole, arguments[3], step)
         first, second = body.permute(first, window.axes), body.permute(second, window.axes)
     return _graph(body, arguments, [first, second, whole])
 
 
-def _multiplied(
-    body: _Body, op: Op, window: Window, moved: tuple[int, int], whole: int, other: int, moving: int
-) -> int:
+def _multiplied(body: _Body, op: Op, window: Window, moved: tuple[int, int], whole: int, other: int, step: int) -> int:
     """The product of two parts put together and what they meet of the other operand, put into or added to the whole."""
+    moving = window.moving or 0
     dim = window.dims[moving] or 0
     value = body.values[moved[0]]
     both = body.op("concatenate", moved, resized(value, dim, value.shape[dim] * 2), {"dimension": dim})
-    met = body.part(other, window.dims[1 - moving], window.parts, 2)
+    met = body.part(other, window.dims[1 - moving], window.parts, step, 2)
     operands = (both, met) if moving == 0 else (met, both)
     out = window.dims[2]
     result = body.values[whole]

@@ -1,0 +1,61 @@
+"""Products spread over loops of permutes: every turn multiplies its own parts, as the TPU compiler's loops do."""
+
+from __future__ import annotations
+
+import pytest
+from meshwright.planner.fusion import fuse
+from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.kernels import Program
+from meshwright.planner.kinds import COLLECTIVE_PERMUTE
+from meshwright.planner.memory.vmem import matrix_flops
+from meshwright.planner.partition.windows import Window, gather_body, sum_body, turns
+
+ROWS, DEPTH, COLUMNS = 512, 256, 1024
+SUMMED = {"lhs_contracting_dimensions": (0,), "rhs_contracting_dimensions": (0,)}
+PLAIN = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+
+
+def turn(body: Graph) -> Program:
+    """A turn's kernels, after everything that is the same is computed once."""
+    return fuse(body)
+
+
+def flops(program: Program) -> float:
+    return sum(matrix_flops(program.graph, program.graph.ops[op]) for kernel in program.kernels for op in kernel.ops)
+
+
+def permutes(program: Program) -> int:
+    return sum(program.graph.ops[kernel.ops[-1]].kind == COLLECTIVE_PERMUTE for kernel in program.kernels)
+
+
+@pytest.mark.parametrize("parts", [2, 8, 16])
+def test_a_loop_that_sums_multiplies_as_much_as_the_product(parts: int) -> None:
+    """The gradient of a weight: both operands whole rows, the result's columns one device's."""
+    op = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=SUMMED)
+    window = Window(axes=("x",), parts=parts, moving=None, dims=(None, 1, 1))
+    left, right = Value((ROWS, DEPTH), "bf16"), Value((ROWS, COLUMNS), "bf16")
+    program = turn(sum_body(op, window, left, right, Value((DEPTH, COLUMNS // parts), "f32")))
+    assert turns(parts)[0] * flops(program) == 2 * ROWS * DEPTH * COLUMNS
+    assert turns(parts)[0] * permutes(program) == parts
+
+
+@pytest.mark.parametrize("parts", [2, 8, 16])
+def test_a_loop_that_gathers_multiplies_as_much_as_the_product(parts: int) -> None:
+    op = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=PLAIN)
+    window = Window(axes=("x",), parts=parts, moving=1, dims=(1, 0, None))
+    moved, other = Value((DEPTH // parts, COLUMNS), "bf16"), Value((ROWS, DEPTH), "bf16")
+    program = turn(gather_body(op, window, moved, other, Value((ROWS, COLUMNS), "f32")))
+    assert turns(parts)[0] * flops(program) == 2 * ROWS * DEPTH * COLUMNS
+
+
+def test_partial_sums_are_added_behind_the_product_and_begin_with_nothing() -> None:
+    """The kernels of a turn in a program compiled for v5e: two selections, then product, sum, product, sum."""
+    op = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=SUMMED)
+    window = Window(axes=("x",), parts=8, moving=None, dims=(None, 1, 1))
+    left, right = Value((ROWS, DEPTH), "bf16"), Value((ROWS, COLUMNS), "bf16")
+    program = turn(sum_body(op, window, left, right, Value((DEPTH, COLUMNS // 8), "f32")))
+    kinds = [{program.graph.ops[op].kind for op in kernel.ops} for kernel in program.kernels]
+    assert sum("select" in each for each in kinds) == 2
+    assert not any("dot_general" in each and "add" in each for each in kinds)
+    (product, _) = (kernel for kernel, each in zip(program.kernels, kinds, strict=True) if "dot_general" in each)
+    assert [program.graph.shape(value) for value in product.writes] == [(DEPTH, COLUMNS // 8 * 2)]
