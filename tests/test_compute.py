@@ -242,6 +242,18 @@ def test_what_is_at_hand_costs_a_chain_nothing_where_the_compiler_knows_it(name:
     assert far - near == pytest.approx(0.0 if counts else sum(work.reads) * of.byte_cycles)
 
 
+@pytest.mark.parametrize(("name", "cycles"), [("v3", 852_000), ("v5e", 1_390_000), ("v5p", 600_000)])
+def test_products_of_a_batch_wait_each_for_their_first_pieces(name: str, cycles: int) -> None:
+    """Cycles compiled for 32 products of [2048, 1024] with [1024, 512], on v3 of [2048, 256] with [256, 1024]."""
+    depth, columns = (256, 1024) if name == "v3" else (1024, 512)
+    left, right = Value((32, 2048, depth), "f32"), Value((32, depth, columns), "f32")
+    said = {"lhs_contracting_dimensions": (2,), "rhs_contracting_dimensions": (1,)}
+    said |= {"lhs_batching_dimensions": (0,), "rhs_batching_dimensions": (0,)}
+    g = graph(("dot_general", (0, 1), Value((32, 2048, columns), "f32"), dict(said)), arguments=(left, right))
+    work, of = work_of(g, fuse(g).kernels[0]), speed_of(chip(name)).coefficients
+    assert cycles_of(work, [False, False], [False], 128, of).total == pytest.approx(cycles, rel=0.15)
+
+
 def test_an_update_behind_a_product_adds_to_it() -> None:
     """A gradient of [1024, 2048] over 4096 rows and the three results of Adam: 429 thousand cycles compiled for v3."""
     gradient = product(1024, 4096, 2048)

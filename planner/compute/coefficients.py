@@ -18,6 +18,7 @@ class Coefficients:
     of them is no more than ``held_bytes``. ``near_bytes``: how large a value may be that is kept in vector memory, and
     ``near_total_bytes`` all of them. ``near_read_share``: what a fused operation's read from vector memory counts
     against one from memory. ``whole_bytes``: how much one operation alone takes at once where that is all of it.
+    ``batch_fills``: how often each product of a batch waits for ``fill_bytes``, if not all of them once.
     """
 
     byte_cycles: float
@@ -36,3 +37,4 @@ class Coefficients:
     near_total_bytes: float
     near_read_share: float = 1.0
     whole_bytes: float = 0.0
+    batch_fills: float = 0.0

@@ -106,10 +106,16 @@ def _product(
     moved = sum(work.reads) + sum(work.writes)
     share = far / moved if moved else 0.0
     steps = math.ceil(moved / of.product_window_bytes) * (of.near_step_cycles + share * of.step_cycles)
-    fill = min(far, of.fill_bytes) * of.byte_cycles
     slowest = max(matrix, memory, vector)
+    filled = of.batch_fills * _batch(work) * of.fill_bytes * of.byte_cycles
+    fill = max(min(far, of.fill_bytes) * of.byte_cycles, min(filled, max(matrix, vector), memory))
     bound = MATRIX if slowest == matrix else VECTOR if slowest == vector else MEMORY
     after = behind * of.byte_cycles
     hidden = HIDDEN * max(0.0, after - slowest)
     total = slowest + after - hidden + fill + steps + of.start_cycles
     return Cycles(total=total, bound=MEMORY if after > slowest else bound, far_bytes=far)
+
+
+def _batch(work: Work) -> int:
+    """How many products a batch has; none if it is one."""
+    return max((each.batch for each in work.products if each.batch > 1 and each.windows is None), default=0)
