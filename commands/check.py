@@ -48,8 +48,34 @@ def _verdict(plan: Plan) -> Verdict:
 
     found = [*device_order.check(plan), *device_assignment.check(plan)]
     machine = None if plan.topology and topology.problems(plan.topology) else plan_file.machine_of(plan)
-    tensors, of_model = tensors_of(plan, machine)
-    return judge(plan, tensors, other_problems=[*found, *of_model], chip_bytes=machine.hbm_bytes if machine else None)
+    plan_file.prepare_devices(machine)
+    settled, left, refused = _settled(plan)
+    tensors, of_model = tensors_of(settled, machine) if not refused else (None, refused)
+    return judge(
+        settled,
+        tensors,
+        other_problems=[*found, *of_model],
+        other_holes=left,
+        chip_bytes=machine.hbm_bytes if machine else None,
+    )
+
+
+def _settled(plan: Plan) -> tuple[Plan, tuple[str, ...], Sequence[Problem]]:
+    """The plan with the first values for the settings that it leaves open that its model accepts; which; problems."""
+    if plan.model is None:
+        return plan, (), ()
+    from ..backends.jax.open_settings import open_settings
+
+    with redirect_stdout(sys.stderr):
+        try:
+            left = open_settings(plan)
+        except PlanError:
+            return plan, (), ()  # whoever asks for the tensors is told
+        try:
+            settled = left.first_accepted() if left.every else plan
+        except PlanError as error:
+            return plan, (), error.problems
+    return settled, tuple(f"with.{name}" for name in left.every), ()
 
 
 def tensors_of(plan: Plan, machine: Machine | None) -> tuple[list[Tensor] | None, Sequence[Problem]]:

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..dsl.errors import PlanError, problem
@@ -44,22 +43,16 @@ def _search(
 ) -> SearchResult:
     prepare_devices(None)
     prepare_solver(stop)
-    from ..backends.jax.loading import load_workload, trace_workload
-    from ..backends.jax.search import search
+    from ..backends.jax.search_settings import search_plan
 
-    workload = load_workload(plan)
-    trace_workload(replace(plan, remat=None), workload)  # one that cannot be traced is a problem at the model's line
-    return search(
-        workload.step,
-        workload.args,
-        plan=plan,
+    return search_plan(
+        plan,
         mesh=plan.mesh if arguments.mesh else None,
         time_limit_s=arguments.time_limit,
         seed=arguments.seed,
         top_k=arguments.top_k,
         pareto=arguments.pareto,
         exact=arguments.exact,
-        donate_argnums=workload.donated,
         on_progress=on_progress,
         stop=stop,
     )

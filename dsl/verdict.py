@@ -65,17 +65,18 @@ def judge(
     tensors: Sequence[Tensor] | None = None,
     *,
     other_problems: Iterable[Problem] = (),
+    other_holes: Sequence[str] = (),
     chip_bytes: int | None = None,
 ) -> Verdict:
     """The verdict on a plan.
 
     ``tensors`` are its workload's, ``chip_bytes`` what its chip has for a program, ``other_problems`` what is known
-    from elsewhere (its topology, its model).
+    from elsewhere (its topology, its model), ``other_holes`` what only its model knows to be left open.
     """
     problems = [*check(plan, tensors), *other_problems]
     verdict = Verdict(
         problems=PlanError(problems).problems,
-        holes=holes(plan),
+        holes=tuple(dict.fromkeys([*other_holes, *holes(plan)])),
         argument_bytes=argument_bytes(plan.mesh, tensors, resolve(plan, tensors)) if tensors else {},
         limit_bytes=plan.limits.hbm_bytes if plan.limits.hbm_bytes is not None else chip_bytes,
     )

@@ -10,7 +10,8 @@ from ...dsl.tensors import Tensor
 from ...planner.compute import Calibration
 from ...planner.estimate.figures import Estimate
 from ...planner.graph import Graph, Sharding
-from .estimate import drafts_of, estimate
+from ...planner.search.floor import Products
+from .estimate import drafts_of, estimate, graph_of
 from .tag_values import tag_values
 from .trace import Traced
 from .workload import PyTree, Step
@@ -91,3 +92,7 @@ class Drafts:
         return estimate(
             plan, self._step, self._args, donate_argnums=self._donate_argnums, calibration=self._calibration
         )
+
+    def products(self, plan: Plan) -> Products:
+        """The matrix products of the step that a complete plan prices. Raises ``PlanError`` as ``estimate`` does."""
+        return Products.of(graph_of(plan, self._step, self._args, self._donate_argnums))

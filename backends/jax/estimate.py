@@ -15,6 +15,7 @@ from ...planner.compute import Calibration
 from ...planner.device_order import device_numbers
 from ...planner.estimate.estimate import estimate as estimated
 from ...planner.estimate.figures import Estimate
+from ...planner.graph import Graph
 from ...planner.topology import Machine, physical
 from .compiled import Argument
 from .graph_cache import GraphCache, Known, StepCache
@@ -59,6 +60,15 @@ def estimate(
     known = _known(plan, machine, step, args, donate_argnums)
     work = known.work(machine, calibration)
     return estimated(work, plan.mesh, machine, limit_bytes=plan.limits.hbm_bytes, notes=known.notes)
+
+
+def graph_of(
+    plan: Plan, step: Step, args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None = None
+) -> Graph:
+    """The graph that ``estimate`` prices, laid out and not yet partitioned. Raises ``PlanError`` as that does."""
+    if plan.topology is None:
+        raise PlanError([problem("MW410", Place(file=plan.file))])
+    return _known(plan, physical(plan.topology), step, args, donate_argnums).graph
 
 
 def _of_another_chip(calibration: Calibration, planned: Topology) -> Problem:

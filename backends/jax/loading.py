@@ -6,13 +6,15 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ...dsl.errors import PlanError, Problem, problem, raise_errors, suggest
+from ...dsl.errors import PlanError, Problem, listing, problem, raise_errors, suggest
+from ...dsl.open_settings import named_values, words
 from ...dsl.plan import Place, Plan
+from .declared import Choices, choices_of
 from .trace import Traced, trace
 from .workload import Workload
 
@@ -21,19 +23,55 @@ PLAN_MESH = "plan_mesh"
 
 
 def load_workload(plan: Plan) -> Workload:
-    """The workload of the plan's model. Raises ``PlanError``: no such module, unknown settings, a model that fails."""
-    if plan.model is None:
-        raise PlanError([problem("MW301", Place(file=plan.file))])
+    """The workload of the plan's model.
+
+    Raises ``PlanError``: no such module, unknown settings, some that are left to the search, a model that fails.
+    """
     place = plan.places.get("model")
-    model = _imported(plan)
-    _check_settings(model, plan)
-    with models_code(plan, "MW313"):
-        made = model(**plan.settings, **_of_the_plan(model, plan))
+    model = imported(plan)
+    declared = declared_choices(model, plan)
+    left = left_open(plan, declared)
+    if left:
+        raise PlanError([problem("MW565", plan.places.get(f"with.{left[0]}"), settings=listing(left))])
+    try:
+        with models_code(plan, "MW313"):
+            made = model(**plan.settings, **_of_the_plan(model, plan))
+    except PlanError as error:
+        raise PlanError(_about_words(error.problems, plan, declared)) from error
     if isinstance(made, Workload):
         return made
     if not (isinstance(made, tuple) and len(made) == 2 and callable(made[0]) and isinstance(made[1], (tuple, list))):
         raise PlanError([problem("MW314", place, model=plan.model, got=_kind(made))])
     return Workload(made[0], tuple(made[1]))
+
+
+def declared_choices(model: Callable[..., Any], plan: Plan) -> Choices:
+    """What the model declares for the plan's settings that have a value. Raises ``PlanError`` where it fails."""
+    _check_settings(model, plan)
+    open_to_it = {*words(plan), *(name for name, value in plan.settings.items() if named_values(value) is not None)}
+    decided = {name: value for name, value in plan.settings.items() if name not in open_to_it}
+    with models_code(plan, "MW313"):
+        return choices_of(model, decided, known_mesh(plan))
+
+
+def left_open(plan: Plan, declared: Choices) -> tuple[str, ...]:
+    """The settings that the plan leaves to the search, in the order in which the model declares them."""
+    named = [name for name, value in plan.settings.items() if named_values(value) is not None]
+    first = [name for name in declared.values if name in {*named, *words(plan)}]
+    return (*first, *(name for name in named if name not in first))
+
+
+def _about_words(problems: Sequence[Problem], plan: Plan, declared: Choices) -> Iterator[Problem]:
+    """What a model says of settings that are the word ``auto``, for which it declares nothing, said in our words."""
+    plain = [name for name in words(plan) if name not in declared.values]
+    may = f"auto alone may stand for: {listing(list(declared.values))}." if declared.values else ""
+    for found in problems:
+        name = found.numbers.get("setting", found.numbers.get("name"))
+        about = [name] if name in plain else plain if found.code == "MW313" else []
+        if found.code == "MW313" or not about:
+            yield found
+        for word in about:
+            yield problem("MW566", plan.places.get(f"with.{word}"), name=word, model=plan.model, may=may)
 
 
 def trace_workload(plan: Plan, workload: Workload | None = None) -> Traced:
@@ -76,7 +114,10 @@ def _working_directory_importable() -> Iterator[None]:
             sys.path.remove(here)
 
 
-def _imported(plan: Plan) -> Callable[..., Any]:
+def imported(plan: Plan) -> Callable[..., Any]:
+    """The plan's model. Raises ``PlanError`` where there is none (MW301), or no such (MW311)."""
+    if plan.model is None:
+        raise PlanError([problem("MW301", Place(file=plan.file))])
     module_name, _, attribute = (plan.model or "").partition(":")
     with models_code(plan, "MW311"):
         with _working_directory_importable():
@@ -116,8 +157,13 @@ def _of_the_plan(model: Callable[..., Any], plan: Plan) -> dict[str, Any]:
         raise PlanError(
             [problem("MW312", place, model=plan.model, name=PLAN_MESH, suggestion="The plan's mesh is it.")]
         )
-    known = plan.mesh.axes is not None and None not in plan.mesh.sizes.values()
-    return {PLAN_MESH: dict(plan.mesh.sizes) if known else None} if asks else {}
+    return {PLAN_MESH: known_mesh(plan)} if asks else {}
+
+
+def known_mesh(plan: Plan) -> dict[str, int] | None:
+    """The sizes of the plan's mesh by axis; None where some are open."""
+    sizes = {name: size for name, size in plan.mesh.sizes.items() if size is not None}
+    return sizes if plan.mesh.axes is not None and len(sizes) == len(plan.mesh.axes) else None
 
 
 def _kind(value: object) -> str:

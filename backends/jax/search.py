@@ -27,7 +27,7 @@ from ...planner.search.result import SearchResult
 from ...planner.search.search import Stamp
 from ...planner.search.search import search as searched
 from ...planner.search.workload import decided_remat
-from ...planner.topology import physical
+from ...planner.topology import Machine, physical
 from .devices import DeviceTopology
 from .drafts import Drafts
 from .fingerprint import fingerprint
@@ -71,27 +71,14 @@ def search(
     The same seed gives the same answer, unless the time limit cut the search short. Raises ``PlanError`` where a pin,
     a topology or an option is wrong; that nothing fits is an answer (``status``).
     """
-    raise_errors(_option_problems(time_limit_s, seed, top_k))
-    asked = _asked(plan, topology, mesh, limits, hbm_limit_bytes)
-    if asked.topology is None:
-        raise PlanError([problem("MW550", asked.mesh.place)])
+    check_options(time_limit_s, seed, top_k)
+    asked = asked_plan(plan, topology, mesh, limits, hbm_limit_bytes)
+    machine = machine_of(asked)
     with Processes() as workers:  # they load the solver while the step is traced
         workload = Drafts(step, args, donate_argnums=donate_argnums)
-        traced = workload.traced(decided_remat(asked))
-        raise_errors(_plan_problems(asked, workload))
-        question = Question(
-            plan=asked,
-            workload=workload,
-            machine=physical(asked.topology),
-            limit_bytes=None,
-            axis_names=named_axes(assignment for _, assignment in traced.in_place),
-            seed=seed,
-            exact=exact,
-            top_k=top_k,
-        )
         return searched(
-            question,
-            Stamp(versions=_versions(), fingerprint=_printer(workload)),
+            question_of(asked, workload, machine, seed=seed, exact=exact, top_k=top_k),
+            stamp_of(workload),
             minimise=minimise,
             time_limit_s=time_limit_s,
             pareto=pareto,
@@ -103,7 +90,28 @@ def search(
         )
 
 
-def _asked(
+def question_of(asked: Plan, workload: Drafts, machine: Machine, *, seed: int, exact: bool, top_k: int = 1) -> Question:
+    """What is asked of a step. Raises ``PlanError`` for a partial plan that is wrong for it."""
+    traced = workload.traced(decided_remat(asked))
+    raise_errors(_plan_problems(asked, workload))
+    return Question(
+        plan=asked,
+        workload=workload,
+        machine=machine,
+        limit_bytes=None,
+        axis_names=named_axes(assignment for _, assignment in traced.in_place),
+        seed=seed,
+        exact=exact,
+        top_k=top_k,
+    )
+
+
+def stamp_of(workload: Drafts) -> Stamp:
+    """What a plan for a step remembers of it."""
+    return Stamp(versions={"meshwright": __version__, "jax": jax.__version__}, fingerprint=_printer(workload))
+
+
+def asked_plan(
     plan: Plan | str | os.PathLike[str] | None,
     topology: str | Topology | DeviceTopology | None,
     mesh: Mapping[str, int | str | None] | Mesh | None,
@@ -121,6 +129,13 @@ def _asked(
     if hbm_limit_bytes is not None:
         asked = replace(asked, limits=Limits(hbm_bytes=hbm_limit_bytes))
     return asked
+
+
+def machine_of(asked: Plan) -> Machine:
+    """The machine to search on. Raises ``PlanError`` where there is none (MW550), or none such."""
+    if asked.topology is None:
+        raise PlanError([problem("MW550", asked.mesh.place)])
+    return physical(asked.topology)
 
 
 def _plan(plan: Plan | str | os.PathLike[str] | None) -> Plan:
@@ -160,6 +175,11 @@ def _limits(given: Mapping[str, int | str]) -> Limits:
     return Limits(hbm_bytes=parse_bytes(hbm) if isinstance(hbm, str) else hbm)
 
 
+def check_options(time_limit_s: float, seed: int, top_k: int) -> None:
+    """Raises ``PlanError`` with every option of a search that is out of its range (MW553)."""
+    raise_errors(_option_problems(time_limit_s, seed, top_k))
+
+
 def _option_problems(time_limit_s: float, seed: int, top_k: int) -> Iterator[Problem]:
     if not (math.isfinite(time_limit_s) and 0 < time_limit_s <= LONGEST_S):
         yield problem("MW553", option="The time limit", value=time_limit_s, expected=f"seconds, at most {LONGEST_S}")
@@ -177,10 +197,6 @@ def _plan_problems(plan: Plan, workload: Drafts) -> list[Problem]:
     names = remat is not None and remat.names and workload.remat_policies != (NO_REMAT,)
     saved = unknown_saved(plan, workload.tensors) if names else ()
     return [*(p for p in found if p.code not in on_a_mesh), *saved]
-
-
-def _versions() -> dict[str, str]:
-    return {"meshwright": __version__, "jax": jax.__version__}
 
 
 def _printer(workload: Drafts) -> Callable[[Plan], Fingerprint]:

@@ -52,4 +52,28 @@ SEARCHING: dict[str, Text] = {
     "MW564": Text(
         "{option} says nothing beside --why, which compares plans.", "Leave {option} out, or ask without --why."
     ),
+    "MW565": Text(
+        "The plan leaves {settings} to the search: there is no one step yet.",
+        "Let 'meshwright search' complete the plan, or give each a value.",
+    ),
+    "MW566": Text(
+        "{name} is auto, and {model} names no values for it.",
+        "List them, {name}: {{auto: [...]}}, or give it one. {may}",
+    ),
+    "MW567": Text(
+        "{model} refuses each of the {count} combinations of values for {settings}; the first: {reason}",
+        "Change what else the plan says of them, or list other values: {{auto: [...]}}.",
+    ),
+    "MW568": Text(
+        "The values of {settings} make more than {most} combinations.",
+        "Give some of them a value, or list fewer: {{auto: [...]}}.",
+    ),
+    "MW569": Text(
+        "The plan has no table of what is best by {name}: {has}.",
+        "Search it with '{name}: auto' among its settings.",
+    ),
+    "MW570": Text(
+        "The plan's table ends at {name} {most}; {value} is asked for.",
+        "Search again with larger values, {name}: {{auto: [...]}}, or ask for {most}.",
+    ),
 }

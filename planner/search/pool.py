@@ -128,6 +128,34 @@ class Processes:
             return worker
 
 
+class Lent:
+    """Workers of another's, who ends them: a search among several that have the same workers."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    @property
+    def workers(self) -> int:
+        """How many tasks are solved at once."""
+        return self._pool.workers
+
+    @property
+    def compiling(self) -> bool:
+        """Whether what is being solved waits for the solver to be compiled."""
+        return self._pool.compiling
+
+    def submit(self, task: Task) -> Future[Found]:
+        """Begins a task, or queues it."""
+        return self._pool.submit(task)
+
+    def hurry(self) -> None:
+        """Asks all that is being solved to end with the best so far."""
+        self._pool.hurry()
+
+    def close(self) -> None:
+        """They live on."""
+
+
 class WorkerError(RuntimeError):
     """A worker failed; the text is its traceback."""
 

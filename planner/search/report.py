@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..explain.rows import Rows, binary, duration, first, share
+from .combination import written
 from .result import Misfit, PricedPlan, Row, SearchResult
+from .settings_rows import SettingsTried
 
 
 def headline(result: SearchResult) -> str:
@@ -24,6 +26,7 @@ def headline(result: SearchResult) -> str:
 def notes(result: SearchResult) -> Iterator[str]:
     """What a reader must know besides."""
     count = result.meshes
+    yield from _settings_notes(result.settings)
     if result.interrupted:
         yield "The search was interrupted: this is the best so far."
     if count.left_out:
@@ -41,6 +44,22 @@ def notes(result: SearchResult) -> Iterator[str]:
         yield misfit_text(result.misfit)
 
 
+def _settings_notes(settings: SettingsTried | None) -> Iterator[str]:
+    if settings is None:
+        return
+    searched = sum(row.how == "searched" for row in settings.rows)
+    rest = f"; {settings.not_looked_at} were not looked at: the time was over" if settings.not_looked_at else ""
+    yield f"Of {len(settings.rows) + settings.not_looked_at} combinations of settings {searched} were searched{rest}."
+    if settings.weighty:
+        names = ", ".join(settings.weighty)
+        yield f"Settings are chosen by predicted time alone; {names} may change what is computed, which is not weighed."
+    if settings.table_priced < settings.table_total:
+        yield (
+            f"The table is of {settings.table_priced} of {settings.table_total} combinations: the time was over; "
+            "others may be better."
+        )
+
+
 def misfit_text(misfit: Misfit) -> str:
     """Why nothing fits, in a few sentences."""
     limit = f"The limit is {binary(misfit.limit_bytes)} ({misfit.limit_bytes:,} bytes, of {misfit.limit_of})"
@@ -53,6 +72,7 @@ def misfit_text(misfit: Misfit) -> str:
 def tables(result: SearchResult) -> list[Rows]:
     """What was looked at, the other plans, what would help; a table with nothing to say is left out."""
     made = [
+        *_settings(result),
         _candidates("Meshes looked at", result.candidates),
         _plans("Other plans", result.alternatives),
         _plans("Memory against time", result.frontier),
@@ -60,6 +80,41 @@ def tables(result: SearchResult) -> list[Rows]:
     if result.misfit is not None:
         made += [_kinds(result.misfit), _largest(result.misfit), _remedies(result.misfit)]
     return [table for table in made if table.rows]
+
+
+def _settings(result: SearchResult) -> Iterator[Rows]:
+    """The combinations of settings, and what is best at run time."""
+    if result.settings is None:
+        return
+    rows = result.settings.rows
+    names = list(rows[0].settings) if rows else []
+    listed = (
+        (
+            *(written(row.settings[name]) for name in names),
+            duration(row.step_time_s),
+            binary(row.peak_bytes) if row.peak_bytes is not None else "-",
+            duration(row.bound_s),
+            row.how or "-",
+            row.why,
+        )
+        for row in rows
+    )
+    headers = (*names, "a step", "a device", "bound", "how", "why not")
+    yield Rows(title="Settings looked at, predicted", headers=headers, rows=first(listed))
+    entries = result.plan.result.at_run_time if result.plan and result.plan.result else ()
+    if entries:
+        by, names = list(entries[0].when), list(entries[0].settings)
+        best = (
+            (
+                *(written(one.when[name]) for name in by),
+                *(written(one.settings[name]) for name in names),
+                duration(one.step_time_s),
+                binary(one.peak_bytes),
+            )
+            for one in entries
+        )
+        heads = (*by, *names, "a step", "a device")
+        yield Rows(title="Best at run time, with the plan's layouts, predicted", headers=heads, rows=first(best))
 
 
 def _candidates(title: str, rows: Sequence[Row]) -> Rows:

@@ -11,6 +11,7 @@ from ...dsl.plan import Plan
 from ...dsl.writer import dumps
 from ..estimate.figures import Estimate
 from .progress import gap_of
+from .settings_rows import SettingsTried
 from .task import Status
 
 OPTIMAL_GAP = 1e-3
@@ -136,6 +137,7 @@ class SearchResult:
     ``peak_bytes`` are those of its ``estimate``. No plan that completes the one given takes less than ``bound_s``, on
     whatever mesh; ``tried_bound_s`` holds for the meshes that were tried. ``alternatives`` are the next best plans
     (``top_k``), ``frontier`` those of less memory and more time (``pareto``), ``candidates`` all that was looked at.
+    ``settings`` are the combinations of settings that were looked at, where the plan left some open.
     ``optimum`` answers the same question without pins, where the plan given was complete; ``misfit`` says why
     nothing fits.
     """
@@ -149,6 +151,7 @@ class SearchResult:
     frontier: tuple[PricedPlan, ...] = field(default=(), repr=False)
     candidates: tuple[Row, ...] = field(default=(), repr=False)
     meshes: MeshCount
+    settings: SettingsTried | None = None
     optimum: SearchResult | None = field(default=None, repr=False)
     misfit: Misfit | None = None
     interrupted: bool = False
@@ -187,6 +190,7 @@ class SearchResult:
             "frontier": [point.as_json() for point in self.frontier],
             "meshes": self.meshes.as_json(),
             "candidates": [row.as_json() for row in self.candidates],
+            "settings": self.settings.as_json() if self.settings else None,
             "optimum": self.optimum.as_json() if self.optimum else None,
             "misfit": self.misfit.as_json() if self.misfit else None,
             "interrupted": self.interrupted,

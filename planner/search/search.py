@@ -126,8 +126,8 @@ def _finished(question: Question, one: PricedPlan, bound_s: float, stamp: Stamp)
     """A plan with all that was asked said besides, and its ``result:`` block."""
     bound_s = min(bound_s, one.step_time_s)
     plan = _whole(question.plan, one.plan)
-    stamped = _stamped(question, plan, one.estimate, bound_s, status_of(one.step_time_s, bound_s), stamp)
-    return replace(one, plan=stamped)
+    whole = stamped(question, plan, one.estimate, bound_s, status_of(one.step_time_s, bound_s), stamp)
+    return replace(one, plan=whole)
 
 
 def _nothing(
@@ -172,7 +172,7 @@ def _compared(question: Question, stamp: Stamp, means: Means, clock: Clock, free
     status: Status = status_of(estimate.step_time_s, bound_s) if fits else "infeasible"
     optimum = _result(asked, found, found.best, stamp, clock) if found.best else None
     return SearchResult(
-        plan=_stamped(question, plan, estimate, bound_s, status, stamp),
+        plan=stamped(question, plan, estimate, bound_s, status, stamp),
         status=status,
         estimate=estimate,
         bound_s=bound_s,
@@ -193,8 +193,8 @@ def _whole(asked: Plan, found: Plan) -> Plan:
     )
 
 
-def _stamped(question: Question, plan: Plan, estimate: Estimate, bound_s: float, status: Status, stamp: Stamp) -> Plan:
-    """The plan with its ``result:`` block."""
+def stamped(question: Question, plan: Plan, estimate: Estimate, bound_s: float, status: Status, stamp: Stamp) -> Plan:
+    """A plan that answers a question, with its ``result:`` block."""
     result = Result(
         status=status,
         step_time_s=estimate.step_time_s,

@@ -94,7 +94,7 @@ class Writing:
 
     def meanwhile(self) -> None:
         """What there is to write while candidates are being solved for the first time."""
-        if self._is_small:
+        if self._is_small and math.isinf(self._board.below_s):
             self.write_simple()
 
     def write_simple(self) -> None:

@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from ..declared import Choices, choices
 from ..workload import Workload
 from .config import TransformerConfig, check
 from .gradients import gradients_in
+from .moe.candidates import choices_of
 from .optimizer import Adafactor, OptState
 from .parameters import Params, abstract_parameters, initial_parameters, parameter_table
 from .settings import read_settings, unknown_member
@@ -82,6 +84,13 @@ three matrices, these have two.
 """
 
 
+def _choices(settings: Mapping[str, Any], mesh: Mapping[str, int] | None) -> Choices:
+    """What the search may choose from where a plan leaves settings open."""
+    others = {name: value for name, value in settings.items() if name != "member"}
+    return choices_of(read(settings.get("member"), others), mesh)
+
+
+@choices(_choices)
 def gshard(member: str | None = None, *, plan_mesh: Mapping[str, int] | None = None, **settings: Any) -> Workload:
     """The training step of an MoE Transformer: ``step(params, opt, batch) -> (params, opt, metrics)``.
 
@@ -113,13 +122,18 @@ def configure(
     member: str | None, settings: dict[str, Any], plan_mesh: Mapping[str, int] | None = None
 ) -> TransformerConfig:
     """The checked settings of a member with ``settings`` laid over its own."""
-    if member is not None and (not isinstance(member, str) or member not in MEMBERS):
-        raise unknown_member(member, MEMBERS)
-    defaults = MEMBERS[member] if member else {}
-    config = read_settings("gshard", TransformerConfig, defaults, settings, besides=["member"])
+    config = read(member, settings)
     config = config if plan_mesh is None else replace(config, plan_mesh=tuple(plan_mesh.items()))
     check(config)
     return config
+
+
+def read(member: str | None, settings: Mapping[str, Any]) -> TransformerConfig:
+    """The settings of a member with ``settings`` laid over its own, each legal, together perhaps not."""
+    if member is not None and (not isinstance(member, str) or member not in MEMBERS):
+        raise unknown_member(member, MEMBERS)
+    defaults = MEMBERS[member] if member else {}
+    return read_settings("gshard", TransformerConfig, defaults, settings, besides=["member"])
 
 
 def training_step(config: TransformerConfig) -> Step:

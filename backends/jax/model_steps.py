@@ -1,0 +1,145 @@
+"""The steps that a model makes of combinations of settings, as a search over them asks of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...dsl.errors import PlanError
+from ...dsl.plan import Plan
+from ...dsl.rule_matches import OPS
+from ...dsl.tensors import Tensor
+from ...planner.explain.reasons import without_idle
+from ...planner.minimise import minimise
+from ...planner.search.combination import Combination
+from ...planner.search.pins import TAGS
+from ...planner.search.pool import Lent, Pool
+from ...planner.search.progress import Clock, Progress
+from ...planner.search.question import Question
+from ...planner.search.result import PricedPlan, SearchResult
+from ...planner.search.search import is_complete, search, stamped
+from ...planner.search.task import Status
+from ...planner.search.workload import decided_remat
+from ...planner.topology import Machine
+from .drafts import Drafts
+from .loading import load_workload, models_code
+from .search import question_of, stamp_of
+from .trace import Traced
+
+KEPT = 16
+"""Steps whose traces and drafts are kept."""
+
+
+class ModelSteps:
+    """The steps of combinations (``planner.search.choosing.Steps``), read when they are first asked for."""
+
+    def __init__(self, machine: Machine, workers: Pool, *, seed: int, exact: bool) -> None:
+        self._machine, self._workers, self._seed, self._exact = machine, workers, seed, exact
+        self._kept: OrderedDict[str, Drafts] = OrderedDict()
+        self._prints: dict[str, Combination] = {}
+
+    def forget(self) -> None:
+        """Begins anew with what is the same step."""
+        self._prints.clear()
+
+    def same_as(self, one: Combination) -> Combination | None:
+        """An earlier combination with the very same step. Raises ``PlanError`` for one that is refused."""
+        question = self._question(one)
+        traced = self._drafts(one).traced(decided_remat(question.plan))
+        known = self._prints.setdefault(f"{_digest(traced)} {one.plan.mesh.sizes}", one)
+        return None if known is one else known
+
+    def leaves_nothing(self, one: Combination) -> bool:
+        """Whether its plan leaves nothing else open."""
+        return is_complete(self._question(one))
+
+    def priced(self, one: Combination, like: Plan | None) -> PricedPlan:
+        """Its price with another plan's layouts, or with its own plan's. Raises ``PlanError``."""
+        drafts = self._drafts(one)
+        if like is None:
+            plan = replace(one.plan, result=None)
+            return PricedPlan(plan=plan, estimate=drafts.estimate(plan))
+        borrowed = _borrowed(one.plan, like)
+        plan = _without_idle(borrowed, one.plan, drafts.tensors_under(borrowed.remat))
+        try:
+            return PricedPlan(plan=plan, estimate=drafts.estimate(plan))
+        except PlanError:
+            fewer = _of_arguments(plan, one.plan)
+            if fewer.rules == plan.rules:
+                raise
+            return PricedPlan(plan=fewer, estimate=drafts.estimate(fewer))
+
+    def floor_s(self, one: Combination) -> float:
+        """What its matrix products take at least, spread evenly; it has been priced."""
+        if one.priced is None:
+            return 0.0
+        products = self._drafts(one).products(one.priced.plan)
+        return products.even_seconds(self._machine.num_devices, self._machine.chip)
+
+    def search(
+        self, one: Combination, clock: Clock, below_s: float, tell: Callable[[Progress], None] | None
+    ) -> SearchResult:
+        """Searches its best plan that takes less than ``below_s``. Raises ``PlanError``."""
+        return search(
+            replace(self._question(one), below_s=below_s),
+            stamp_of(self._drafts(one)),
+            minimise=minimise,
+            time_limit_s=max(clock.left_s, 0.01),
+            compare=False,
+            on_progress=tell,
+            stop=lambda: clock.stopped,
+            pool=lambda: Lent(self._workers),
+        )
+
+    def stamped(self, one: Combination, priced: PricedPlan, bound_s: float, status: Status) -> Plan:
+        """A plan of a combination with its ``result:`` block."""
+        question, stamp = self._question(one), stamp_of(self._drafts(one))
+        return stamped(question, replace(priced.plan, result=None), priced.estimate, bound_s, status, stamp)
+
+    def _question(self, one: Combination) -> Question:
+        return question_of(one.plan, self._drafts(one), self._machine, seed=self._seed, exact=self._exact)
+
+    def _drafts(self, one: Combination) -> Drafts:
+        key = repr((one.plan.settings, one.plan.mesh.sizes))
+        if key not in self._kept:
+            workload = load_workload(one.plan)
+            drafts = Drafts(workload.step, workload.args, donate_argnums=workload.donated)
+            with models_code(one.plan, "MW315"):
+                drafts.traced(decided_remat(one.plan))
+            self._kept[key] = drafts
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+
+def _digest(traced: Traced) -> str:
+    """A digest of all that a step computes, equal for equal steps."""
+    told = hashlib.sha256(str(traced.jaxpr).encode())
+    for constant in traced.jaxpr.consts:
+        told.update(np.asarray(constant).tobytes())
+    told.update(repr((traced.in_tree, traced.out_tree, traced.donated)).encode())
+    return told.hexdigest()
+
+
+def _borrowed(own: Plan, like: Plan) -> Plan:
+    """A plan with another one's layouts; its mesh is its own where that is given."""
+    given = own.mesh.axes is not None and None not in own.mesh.sizes.values()
+    return replace(own, mesh=own.mesh if given else like.mesh, rules=like.rules, remat=like.remat, result=None)
+
+
+def _without_idle(plan: Plan, own: Plan, tensors: Sequence[Tensor]) -> Plan:
+    """The plan without those rules that decide no tensor; the user's ``own`` stay."""
+    kept = {rule.pattern for rule in (*without_idle(plan, tensors).rules, *own.rules)}
+    return replace(plan, rules=tuple(rule for rule in plan.rules if rule.pattern in kept))
+
+
+def _of_arguments(plan: Plan, own: Plan) -> Plan:
+    """The plan without the rules for computed values, which other settings may compute in other shapes."""
+    kept = {rule.pattern for rule in own.rules}
+    computed = (TAGS, OPS)
+    return replace(plan, rules=tuple(r for r in plan.rules if r.pattern in kept or not r.pattern.startswith(computed)))

@@ -1,0 +1,104 @@
+"""What a plan leaves open of its model's settings: which, the values to choose from, their combinations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...dsl.errors import PlanError, listing, problem
+from ...dsl.open_settings import named_values
+from ...dsl.plan import Plan
+from .declared import Choices, choices_of
+from .loading import declared_choices, imported, known_mesh, left_open, load_workload, models_code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSettings:
+    """The settings that a plan leaves to the search, those first on whose values the others' may hang.
+
+    ``by`` is the one that changes at run time, ``at_run_time`` are those of ``names`` that may change with it.
+    """
+
+    plan: Plan
+    model: Callable[..., Any] = field(repr=False)
+    names: tuple[str, ...]
+    at_run_time: tuple[str, ...] = ()
+    by: str | None = None
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.names, *((self.by,) if self.by is not None else ()))
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """The settings that the plan gives a value."""
+        return {name: value for name, value in self.plan.settings.items() if name not in self.every}
+
+    def choices(self, decided: Mapping[str, Any]) -> Choices:
+        """What the model declares beside these settings. Raises ``PlanError`` where it fails (MW313)."""
+        with models_code(self.plan, "MW313"):
+            return choices_of(self.model, decided, known_mesh(self.plan))
+
+    def values_of(self, name: str, decided: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The values of one setting while others have these."""
+        named = named_values(self.plan.settings.get(name))
+        return tuple(self.choices(decided).values.get(name, ())) if named is None else named
+
+    @property
+    def amounts(self) -> tuple[Any, ...]:
+        """The values of ``by``, rising; none where it is not open."""
+        return () if self.by is None else tuple(sorted(self.values_of(self.by, self.decided)))
+
+    def combinations(self, names: Sequence[str], decided: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """One value for each of ``names``, in all ways; ``decided`` are the settings that have one."""
+        if not names:
+            yield {}
+            return
+        first, *others = names
+        for value in self.values_of(first, decided):
+            for more in self.combinations(others, {**decided, first: value}):
+                yield {first: value, **more}
+
+    def filled(self, values: Mapping[str, Any]) -> Plan:
+        """The plan with these values for what is open."""
+        return replace(self.plan, settings={**self.plan.settings, **values})
+
+    def first_accepted(self) -> Plan:
+        """The plan with the first values that the model accepts. Raises ``PlanError`` where it accepts none (MW567)."""
+        largest = {self.by: self.amounts[-1]} if self.by is not None and self.amounts else {}
+        refused: list[PlanError] = []
+        for values in self.combinations(self.names, {**self.decided, **largest}):
+            plan = self.filled({**largest, **values})
+            try:
+                load_workload(plan)
+            except PlanError as error:
+                refused.append(error)
+            else:
+                return plan
+        raise none_accepted(self, [error.problems[0].message for error in refused])
+
+
+def none_accepted(left: OpenSettings, reasons: Sequence[str]) -> PlanError:
+    """The error of settings whose values the model refuses in every combination, or that have none."""
+    place = left.plan.places.get(f"with.{left.every[0]}")
+    first = reasons[0] if reasons else "there is none."
+    told = {"model": left.plan.model, "count": len(reasons), "settings": listing(left.every), "reason": first}
+    return PlanError([problem("MW567", place, **told)])
+
+
+def open_settings(plan: Plan) -> OpenSettings:
+    """What a plan leaves open. Raises ``PlanError`` for a model that cannot be imported, or fails to declare."""
+    model = imported(plan)
+    declared = declared_choices(model, plan)
+    names = left_open(plan, declared)
+    by = declared.by if declared.by in names else None
+    others = tuple(name for name in names if name != by)
+    return OpenSettings(
+        plan=plan,
+        model=model,
+        names=others,
+        at_run_time=tuple(name for name in others if name in declared.at_run_time),
+        by=by,
+    )

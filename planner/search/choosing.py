@@ -1,0 +1,208 @@
+"""Finds the best of many combinations of settings, each of which is a step of its own that could be searched.
+
+One is searched; its layouts price the others, which takes a fraction of a search; the one that is then best is searched
+next, below what is known. So it goes on until none is left that can be better, or the time is over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ...dsl.errors import PlanError
+from ...dsl.plan import Plan
+from ..explain.rows import binary
+from .combination import Combination, Promise
+from .progress import Clock, Progress
+from .result import PricedPlan, SearchResult
+from .tried import CLOSE
+
+FIRST = 0.4  # of the time, for the first search
+PRICING = 0.5  # of what is left, for pricing the others with the layouts that a search found
+NEXT = 0.6  # of what is left, for each further search
+
+
+class Steps(Protocol):
+    """The steps that combinations stand for."""
+
+    def same_as(self, one: Combination) -> Combination | None:
+        """An earlier combination with the very same step. Raises ``PlanError`` for one that the model refuses."""
+
+    def leaves_nothing(self, one: Combination) -> bool:
+        """Whether its plan leaves nothing else open."""
+
+    def priced(self, one: Combination, like: Plan | None) -> PricedPlan:
+        """Its price with another plan's layouts, or with its own plan's. Raises ``PlanError``."""
+
+    def floor_s(self, one: Combination) -> float:
+        """What it takes at least, whatever the layouts; it has been priced."""
+
+    def search(
+        self, one: Combination, clock: Clock, below_s: float, tell: Callable[[Progress], None] | None
+    ) -> SearchResult:
+        """Searches its best plan that takes less than ``below_s``. Raises ``PlanError``."""
+
+
+class Choosing:
+    """A search over combinations."""
+
+    def __init__(
+        self,
+        every: Sequence[Combination],
+        steps: Steps,
+        *,
+        limit_bytes: int | None,
+        clock: Clock,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.every, self._steps, self._limit_bytes = every, steps, limit_bytes
+        self._clock, self._on_progress = clock, on_progress
+        self._promise = Promise(every)
+        self._plans = 0  # that searches have found
+
+    @property
+    def best(self) -> Combination | None:
+        """The best combination with a plan."""
+        return next(iter(self.ranked), None)
+
+    @property
+    def ranked(self) -> list[Combination]:
+        """Those with plans, the best first."""
+        found = [one for one in self.every if one.priced is not None]
+        return sorted(found, key=lambda one: (one.step_time_s, one.index))
+
+    @property
+    def best_s(self) -> float:
+        """The best step time that is known."""
+        return min((one.step_time_s for one in self.every), default=math.inf)
+
+    @property
+    def bound_s(self) -> float:
+        """What no plan takes less than, whatever the combination."""
+        return min((one.bound_s for one in self.every), default=math.inf)
+
+    def run(self) -> None:
+        """Chooses."""
+        first = self._first()
+        if first is None:
+            return
+        if self._steps.leaves_nothing(first):
+            self.price(None, self._clock)
+            return
+        self._search(first, self._clock.part(FIRST) if len(self.every) > 1 else self._clock)
+        while not self._clock.over and (best := self.best or self._first()) is not None:
+            if best.priced is not None:
+                self.price(best.priced.plan, self._clock.part(PRICING))
+            left = [one for one in self.every if self._may_win(one) and (one.seen or not self._clock.over)]
+            if not left or self._clock.over:
+                return
+            self._search(self._most_promising(left), self._clock.part(NEXT) if len(left) > 1 else self._clock)
+
+    def price(self, like: Plan | None, clock: Clock) -> None:
+        """Prices the combinations that may win with a plan's layouts, or as their own plans have it."""
+        self._plans += 1
+        while not clock.over:
+            left = [one for one in self.every if self._may_win(one) and one.like < self._plans]
+            if not left:
+                return
+            self._price(self._promise.next(left), like)
+
+    def _price(self, one: Combination, like: Plan | None) -> None:
+        one.like = self._plans
+        if not self._is_accepted(one):
+            return
+        self._tell(f"pricing {one}")
+        try:
+            priced = self._steps.priced(one, like)
+        except PlanError as error:
+            if like is None:
+                one.refuse(message_of(error))
+            else:
+                one.why = f"priced with no other's layouts: {message_of(error)}"
+            return
+        excess = self._excess(priced)
+        one.bound_s = max(one.bound_s, self._steps.floor_s(one))
+        if excess <= 0:
+            one.take(priced)
+            one.bound_s = priced.step_time_s if like is None else one.bound_s
+        elif like is None:
+            one.refuse(f"takes {binary(excess)} more than the limit")
+        else:
+            one.why = f"priced with another's layouts, it takes {binary(excess)} more than the limit"
+
+    def _search(self, one: Combination, clock: Clock) -> None:
+        if not self._is_accepted(one):
+            return
+        try:
+            found = self._steps.search(one, clock, self.best_s, self._told(one))
+        except PlanError as error:
+            one.refuse(message_of(error))
+            return
+        one.found, one.why = found, ""
+        if found.plan is not None and found.estimate is not None and found.status != "infeasible":
+            one.take(PricedPlan(plan=found.plan, estimate=found.estimate))
+        one.bound_s = max(one.bound_s, found.bound_s or 0.0)
+        if found.status == "infeasible":
+            one.refuse("no plan fits, which is proven")
+
+    def _is_accepted(self, one: Combination) -> bool:
+        """Whether the model takes these settings, and it is not a step that another combination stands for."""
+        if one.seen:
+            return not one.is_out
+        self._tell(f"reading {one}")
+        try:
+            same = self._steps.same_as(one)
+        except PlanError as error:
+            one.refuse(message_of(error))
+            return False
+        one.seen = True
+        if same is not None:
+            one.refuse(f"the same step as {same}")
+        return same is None
+
+    def _first(self) -> Combination | None:
+        """The first combination that the model accepts and that has not been searched."""
+        for one in self.every:
+            if self._clock.over and any(other.seen and not other.is_out for other in self.every):
+                return None
+            if one.found is None and not one.is_out and self._is_accepted(one):
+                return one
+        return None
+
+    def _may_win(self, one: Combination) -> bool:
+        return one.found is None and not one.is_out and one.bound_s < self.best_s * (1 - CLOSE)
+
+    def _most_promising(self, left: Sequence[Combination]) -> Combination:
+        priced = [one for one in left if one.priced is not None]
+        return min(priced, key=lambda one: one.step_time_s) if priced else self._promise.next(left)
+
+    def _excess(self, priced: PricedPlan) -> int:
+        return priced.peak_bytes - self._limit_bytes if self._limit_bytes is not None else 0
+
+    def _told(self, one: Combination) -> Callable[[Progress], None] | None:
+        """What the search of one combination tells, told as part of the whole."""
+        if self._on_progress is None:
+            return None
+        return lambda state: self._tell(f"{state.doing} ({one})" if state.doing else "", state)
+
+    def _tell(self, doing: str, inner: Progress | None = None) -> None:
+        if self._on_progress is not None:
+            self._on_progress(self.state(doing, self._clock, inner))
+
+    def state(self, doing: str, clock: Clock, inner: Progress | None = None) -> Progress:
+        """How the search goes on; ``inner`` is the state of the search of one combination."""
+        return Progress(
+            doing=doing,
+            tried=sum(1 for one in self.every if not self._may_win(one)),
+            total=len(self.every),
+            best_s=min(self.best_s, inner.best_s if inner else math.inf),
+            bound_s=min(self.bound_s, self.best_s),
+            elapsed_s=clock.elapsed_s,
+            left_s=clock.left_s,
+        )
+
+
+def message_of(error: PlanError) -> str:
+    """What an error says first."""
+    return error.problems[0].message if error.problems else str(error)

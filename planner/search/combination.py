@@ -1,0 +1,123 @@
+"""One value for each setting that a plan leaves open, what is known of it, and which is worth a look next."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...dsl.plan import Plan
+from .result import PricedPlan, SearchResult
+from .settings_rows import SettingsRow, SettingsTried
+
+
+@dataclass(slots=True, kw_only=True)
+class Combination:
+    """Values of the open settings and what was learnt: ``plan`` has them filled in.
+
+    ``bound_s`` is what no plan with these settings takes less than, ``priced`` the best plan that is known, ``found``
+    the answer of a whole search. ``like`` counts the plans whose layouts it was priced with. ``why`` says why it has no
+    plan, or is not looked at.
+    """
+
+    index: int
+    settings: Mapping[str, Any]
+    plan: Plan = field(repr=False)
+    bound_s: float = 0.0
+    priced: PricedPlan | None = None
+    found: SearchResult | None = field(default=None, repr=False)
+    like: int = 0
+    seen: bool = False
+    why: str = ""
+
+    @property
+    def step_time_s(self) -> float:
+        """The price of its best plan, infinite without one."""
+        return self.priced.step_time_s if self.priced else math.inf
+
+    @property
+    def is_out(self) -> bool:
+        """Whether it has no plan, which is known."""
+        return self.bound_s == math.inf
+
+    def refuse(self, why: str) -> None:
+        """Says that it has no plan."""
+        self.seen, self.why, self.bound_s = True, why, math.inf
+
+    def take(self, plan: PricedPlan) -> None:
+        """Keeps a plan that is better than what was known."""
+        if plan.step_time_s < self.step_time_s:
+            self.priced = plan
+
+    def __str__(self) -> str:
+        mesh = " ".join(f"{name}={size}" for name, size in self.plan.mesh.sizes.items() if size is not None)
+        said = ", ".join(f"{name}: {written(value)}" for name, value in self.settings.items())
+        return said or mesh
+
+
+def written(value: Any) -> str:
+    """A setting's value as a plan has it, nearly."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Promise:
+    """Which combination is worth pricing next, from the prices of others.
+
+    First every value once, each beside the best that is known, so that it is told what one value alone changes; then
+    those that should take least if the values' effects multiply.
+    """
+
+    def __init__(self, every: Sequence[Combination]) -> None:
+        self._every = every
+
+    def next(self, left: Sequence[Combination]) -> Combination:
+        """The one of ``left`` to look at."""
+        priced = [one for one in self._every if one.priced is not None]
+        seen = {(name, repr(value)) for one in self._every if one.seen for name, value in one.settings.items()}
+        best = min(priced, key=lambda one: one.step_time_s, default=self._every[0])
+        effects = _effects(priced)
+
+        def rank(one: Combination) -> tuple[float, float, int]:
+            own = [(name, repr(value)) for name, value in one.settings.items()]
+            new = sum(value not in seen for value in own)
+            expected = sum(effects.get(value, 0.0) for value in own)
+            return (new or math.inf, _apart(one, best) if new else expected, one.index)
+
+        return min(left, key=rank)
+
+
+def _apart(one: Combination, other: Combination) -> int:
+    """How many settings have other values."""
+    return sum(one.settings[name] != other.settings.get(name) for name in one.settings)
+
+
+def _effects(priced: Iterable[Combination]) -> dict[tuple[str, str], float]:
+    """By setting and value: by how much the logarithm of a step's time is above what it is on average."""
+    logs: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for one in priced:
+        for name, value in one.settings.items():
+            logs[name, repr(value)].append(math.log(max(one.step_time_s, 1e-12)))
+    every = [log for found in logs.values() for log in found]
+    mean = sum(every) / len(every) if every else 0.0
+    return {value: sum(found) / len(found) - mean for value, found in logs.items()}
+
+
+def rows_of(every: Sequence[Combination]) -> SettingsTried:
+    """What there is to tell, the best first, what has no plan last."""
+    seen = [one for one in every if one.seen]
+    ranked = sorted(seen, key=lambda one: (one.step_time_s, one.is_out, one.index))
+    return SettingsTried(rows=tuple(_rows(ranked)), not_looked_at=len(every) - len(seen))
+
+
+def _rows(ranked: Sequence[Combination]) -> Iterator[SettingsRow]:
+    for one in ranked:
+        yield SettingsRow(
+            settings=dict(one.settings),
+            how="searched" if one.found is not None else "priced" if one.priced is not None else "",
+            bound_s=None if math.isinf(one.bound_s) else one.bound_s,
+            step_time_s=one.priced.step_time_s if one.priced else None,
+            peak_bytes=one.priced.peak_bytes if one.priced else None,
+            why=one.why,
+        )
