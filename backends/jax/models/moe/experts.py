@@ -24,8 +24,8 @@ Sent = TypeVar("Sent", jax.Array, Sorted)
 class Experts(Protocol):
     """What experts do: a frozen value."""
 
-    def weights(self, params: Params) -> Any:
-        """The experts' own weights among the layer's: every leaf has a leading dim E."""
+    def weights(self, params: Params, dtype: Any) -> Any:
+        """The experts' own weights among the layer's, for tokens of ``dtype``: every leaf has a leading dim E."""
         ...
 
     def __call__(self, params: Params, sent: Any, *, key: jax.Array | None) -> Any:
@@ -45,9 +45,9 @@ class FeedForward:
     kernel: Kernel = "auto"
     """What computes grouped products of sorted tokens."""
 
-    def weights(self, params: Params) -> Params:
-        """``wi`` and ``wo``."""
-        return {name: params[name] for name in ("wi", "wo")}
+    def weights(self, params: Params, dtype: Any) -> Params:
+        """``wi`` and ``wo`` in the tokens' dtype, so that what is gathered of them is no wider, nor are gradients."""
+        return {name: params[name].astype(dtype) for name in ("wi", "wo")}
 
     def __call__(self, params: Params, sent: Sent, *, key: jax.Array | None) -> Sent:
         """[E, G, C, M] from ``sent`` [E, G, C, M], or ``Sorted`` from ``Sorted``."""
@@ -80,8 +80,8 @@ class AnyExperts:
 
     module: Callable[[Any, jax.Array], jax.Array]
 
-    def weights(self, params: Params) -> Any:
-        """``experts``."""
+    def weights(self, params: Params, dtype: Any) -> Any:
+        """``experts``, as they are."""
         return params["experts"]
 
     def __call__(self, params: Any, sent: Sent, *, key: jax.Array | None) -> Sent:

@@ -44,5 +44,6 @@ def _through_experts(
     def work(weights: Params, arrived: Any, key: jax.Array | None) -> Any:
         return settings.work(weights, tag(arrived, "moe/dispatched"), key=key)
 
-    exchanged = settings.exchange(work, settings.work.weights(params), sent, key=key)
+    weights = settings.work.weights(params, inputs.dtype)
+    exchanged = settings.exchange(work, weights, sent, key=key)
     return settings.dispatch.combine(prepared, exchanged.returned), exchanged.refused

@@ -17,6 +17,8 @@ from ..dispatch.sorted import Sorted
 
 HIDDEN_DIMS = (("wi", 2), ("wo", 1))
 """The dim of H in each of the experts' weights, [E, M, H] and [E, H, M]."""
+SLOT_DIMS = 4
+"""Slots are [E, G, C, M]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +56,27 @@ class Sharing:
         """In the region: ``work(arrived)`` on the tokens of all devices along ``split``, its parts of H added up."""
         if not self.split:
             return work(arrived)
-        dim = 0 if isinstance(arrived, Sorted) else 1
-        said = work(jax.tree.map(lambda x: _all_gather(x, self.split, dim), arrived))
+        said = work(jax.tree.map(self._tokens_of_all, arrived))
         if isinstance(said, Sorted):
-            return arrived._replace(rows=self._added_up(said.rows, dim))
-        return self._added_up(said, dim)
+            return arrived._replace(rows=self._added_up(said.rows))
+        return self._added_up(said)
 
-    def _added_up(self, said: jax.Array, dim: int) -> jax.Array:
-        return jax.lax.psum_scatter(said, self.split, scatter_dimension=dim, tiled=True)  # type: ignore[no-any-return]
+    def _tokens_of_all(self, x: jax.Array) -> jax.Array:
+        """The groups of all devices along ``split``, of slots [E, G, C, M] or sorted rows or sizes [G, ...]."""
+        if x.ndim != SLOT_DIMS:
+            return _all_gather(x, self.split, 0)
+        E, _, C, M = x.shape
+        return _all_gather(x.reshape(E, -1, M), self.split, 1).reshape(E, -1, C, M)
+
+    def _added_up(self, said: jax.Array) -> jax.Array:
+        """The sum over ``split``, of which each device keeps its own groups.
+
+        Slots are rows on the way: TPUs keep a part of a sum along rows, of a dim before them they make the whole sum.
+        """
+        if said.ndim != SLOT_DIMS:
+            return _reduce_scatter(said, self.split, 0)
+        E, _, C, M = said.shape
+        return _reduce_scatter(said.reshape(E, -1, M), self.split, 1).reshape(E, -1, C, M)
 
     def _gather(self, params: Any, axes: tuple[str, ...]) -> Any:
         known = dict(self.hidden_dims)
@@ -82,3 +97,7 @@ def shared(axes: Mapping[str, int], split_over: int | None) -> Sharing | None:
 
 def _all_gather(x: jax.Array, axes: tuple[str, ...], dim: int) -> jax.Array:
     return jax.lax.all_gather(x, axes, axis=dim, tiled=True)  # type: ignore[no-any-return]
+
+
+def _reduce_scatter(x: jax.Array, axes: tuple[str, ...], dim: int) -> jax.Array:
+    return jax.lax.psum_scatter(x, axes, scatter_dimension=dim, tiled=True)  # type: ignore[no-any-return]
