@@ -86,8 +86,10 @@ def price_at(program: Program, speed: Speed, times: int = 1, count: Counting = w
             rowwise.extra_cycles(kernel)
             _communicate(program, kernel, residence, results, speed)
         else:
-            more = _copies_cycles(graph, kernel, turned.copied(kernel), speed) + rowwise.extra_cycles(kernel)
-            yield _price(kernel, count(graph, kernel), residence, results, speed, times, more)
+            copied, at_hand = turned.copied(kernel), _fits(graph, kernel, speed)
+            more = _copies_cycles(graph, copied, 1 if at_hand else 2, speed) + rowwise.extra_cycles(kernel)
+            here = copied if at_hand else ()
+            yield _price(kernel, count(graph, kernel), residence, results, speed, times, more, here)
 
 
 def _price(
@@ -98,6 +100,7 @@ def _price(
     speed: Speed,
     times: int,
     more_cycles: float,
+    at_hand: Sequence[int] = (),
 ) -> KernelPrice:
     residence.next_kernel()
     if work.kind == FREE:
@@ -105,8 +108,9 @@ def _price(
     fetched = work.kind == PRODUCT
     if fetched:
         residence.begin(kernel.reads, work.reads)
-    near_reads = [residence.reads(v, size, fetched) for v, size in zip(kernel.reads, work.reads, strict=False)]
-    near_writes = [residence.writes(v, size, v in results) for v, size in zip(kernel.writes, work.writes, strict=False)]
+    reads, writes = zip(kernel.reads, work.reads, strict=False), zip(kernel.writes, work.writes, strict=False)
+    near_reads = [v in at_hand or residence.reads(v, size, fetched) for v, size in reads]
+    near_writes = [v in at_hand or residence.writes(v, size, v in results) for v, size in writes]
     took = cycles_of(work, near_reads, near_writes, speed.edge, speed.coefficients)
     cycles = took.total + more_cycles
     residence.now += cycles
@@ -122,14 +126,14 @@ def _price(
     )
 
 
-def _copies_cycles(graph: Graph, kernel: Kernel, copied: Sequence[int], speed: Speed) -> float:
-    """Cycles of transposed copies, each read, turned register by register, and written; the side on which the kernel
-    works costs nothing where vector memory holds all of it.
-    """
-    if not copied:
-        return 0.0
+def _fits(graph: Graph, kernel: Kernel, speed: Speed) -> bool:
+    """Whether vector memory holds all that a kernel reads and writes."""
     around = sum(padded_bytes(graph.values[value]) for value in (*kernel.reads, *kernel.writes))
-    sides = 1 if around <= speed.coefficients.near_total_bytes else 2
+    return around <= speed.coefficients.near_total_bytes
+
+
+def _copies_cycles(graph: Graph, copied: Sequence[int], sides: int, speed: Speed) -> float:
+    """Cycles of transposed copies, turned register by register; ``sides`` is how often each crosses to memory."""
     side_cycles = speed.coefficients.byte_cycles + TURNING_CYCLES / 2 / (WORD_BYTES * REGISTER_ELEMENTS)
     return sides * side_cycles * sum(padded_bytes(graph.values[value]) for value in copied)
 

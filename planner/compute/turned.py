@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..fusion.nature import UPDATE
 from ..graph import Graph
 from ..kernels import Kernel
 from ..kinds import KINDS
@@ -16,6 +17,7 @@ from ..kinds import KINDS
 WIDE_EDGE = 256
 GRADIENT = "transpose("
 PASSING = {*KINDS, "convert", "reshape", "transpose"}
+MOVING = PASSING | {"slice", "dynamic_slice", UPDATE}
 
 
 class Turned:
@@ -32,14 +34,15 @@ class Turned:
         """The values that are copied for a kernel: arguments before it, results after it."""
         if not self._on:
             return ()
+        if not self._values.isdisjoint(kernel.reads) and all(self._graph.ops[n].kind in MOVING for n in kernel.ops):
+            self._values.update(kernel.writes)
+            return ()
         shapes = {self._graph.shape(v) for v in kernel.reads if v in self._values}
         shapes |= {self._graph.shape(v) for n in kernel.ops if self._is_turned(n) for v in self._graph.ops[n].results}
         if not shapes:
             return ()
         whole = [v for v in kernel.writes if self._graph.shape(v) in shapes]
         self._values.update(whole)
-        if self._graph.ops[kernel.ops[-1]].kind in KINDS:
-            return ()
         arguments, results = self._fixed
         taken = [v for v in kernel.reads if v in arguments and self._graph.shape(v) in shapes]
         given = [v for v in whole if v in results]
