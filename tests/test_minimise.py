@@ -139,6 +139,31 @@ def test_only_what_turns_is_annotated(turning):
     assert found.trials <= 48
 
 
+class Dear(Chain):
+    """A chain that says what every value takes: a second, and another where it lies wrongly."""
+
+    def estimate(self, plan):
+        found = super().estimate(plan)
+        lies = self._lies(plan)
+        paths = [t.path for t in self.tensors if t.role == "op"]
+        took = {path: 1.0 + (lies[path] != self.best[path]) for path in paths}
+        kernels = tuple(
+            replace(kernel(i, "add", took_s=s), origin=origin(path)) for i, (path, s) in enumerate(took.items())
+        )
+        return replace(found, kernels=kernels, compute_s=sum(took.values()))
+
+
+def test_of_a_long_step_what_propagation_alone_tells_is_not_priced(monkeypatch):
+    monkeypatch.setattr("meshwright.planner.minimise.shorten.LOOKS", 100)
+    paths = [f"ops/f/{name}.0/{turn}" for name in ("add", "sub", "mul", "div") for turn in range(5)]
+    best = {"x": ROWS} | {path: [ROWS, COLUMNS, BOTH, WHOLE][i // 5] for i, path in enumerate(paths)}
+    workload = Dear([tensor(path) for path in best], best)
+    found = shortened(workload, best)
+    assert found.estimate.step_time_s == 20.0
+    assert [rule.pattern for rule in found.plan.rules][1:] == [f"ops/f/{name}.0/*" for name in ("sub", "mul", "div")]
+    assert found.trials == 2, [len(plan.rules) for plan in workload.plans]
+
+
 def test_turns_share_a_line_and_tags_come_before_computed_values():
     block = ["acts/dispatched", *(f"ops/moe/dot.0/{i}" for i in range(6)), "ops/f/add.0"]
     tensors = [tensor("x"), *(tensor(path) for path in block)]

@@ -28,19 +28,23 @@ LOOKS, FEWEST_LOOKS = 100_000, 16
 """How many values propagation is asked for, all in all, and how often at the least."""
 
 MENDED = 5  # causes tried one by one to come nearer to what was promised, beside all other trials
+BEGUN = 0.02  # of a step: where its heavy places lie right but for as much, its plan is priced
 PATIENCE = 2  # rounds without a better plan, where each takes long
 AT_ONCE = 4  # causes annotated before propagation is asked again, where it is asked seldom
 
 
 def shortened(prices: Prices, groups: Sequence[Group], guide: Guide) -> Priced:
     """The best plan seen, with as few lines as the trials allow."""
-    current = prices.of(())
+    shortener = _Shortener(prices, guide)
+    begun = shortener.begun(_legal(prices, list(groups))) if shortener.is_large else []
+    current = prices.of(_paths(begun))
+    if current.estimate is None:
+        begun, current = [], prices.of(())
     everything = _legal(prices, list(groups))
-    if prices.good(current) or not everything.values:
+    if not everything.values or (prices.good(current) and not begun):
         return _best(prices, current)
     wanted = prices.best
-    shortener = _Shortener(prices, guide)
-    short = shortener.run(current)
+    short = shortener.run(current, begun)
     if short is None:
         return _best(prices, _halved(prices, everything))
     if wanted is None or prices.spent or shortener.is_large or prices.within(short, wanted):
@@ -79,9 +83,19 @@ class _Shortener:
         self.blamed: dict[Spot, float] = {}
         self._seen: dict[frozenset[str], frozenset[str]] = {}
 
-    def run(self, current: Priced) -> Priced | None:
-        """The best short plan, where one is about as good as the best plan seen."""
+    def begun(self, everything: Priced) -> list[Cause]:
+        """First causes of what takes long with everything annotated, as far as propagation alone tells them."""
         kept: list[Cause] = []
+        took = seconds(everything.estimate) if everything.estimate is not None else {}
+        while not self.prices.spent:
+            found = self._first(took, kept)
+            if sum(cause.seconds for cause in found) <= BEGUN * sum(took.values()):
+                break
+            kept += found
+        return kept
+
+    def run(self, current: Priced, kept: list[Cause]) -> Priced | None:
+        """The best short plan, where one is about as good as the best plan seen; ``current`` annotates ``kept``."""
         short, rounds_since = (current, kept), 0
         for _ in range(MOST_ROUNDS):
             best = self.prices.best
@@ -134,7 +148,8 @@ class _Shortener:
         """
         right = self.guide.unexplained(self._wrong(kept), lost, _groups(kept))
         found = self._first(lost, kept)
-        if found and self.is_large:
+        is_hopeless = sum(right.values()) > best.step_time_s
+        if found and self.is_large and not is_hopeless:
             return found  # what is still lost then tells which products matter
         beside = self.guide.beside(right, _groups([*kept, *found]), at_once=self.is_large)
         if beside:
