@@ -11,23 +11,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .backends.jax.annotate import remat, replicate, shard, split, tag
     from .backends.jax.apply import apply
+    from .backends.jax.declared import Choices, choices
     from .backends.jax.devices import topology
     from .backends.jax.estimate import estimate
     from .backends.jax.placing import place
     from .backends.jax.search import search
+    from .backends.jax.search_settings import search_plan
     from .backends.jax.verify import verify
     from .backends.jax.workload import Workload
+    from .dsl.adapt import adapt
     from .dsl.errors import PlanError, Problem
     from .dsl.plan import Plan
     from .dsl.reader import load, loads
     from .dsl.writer import dump, dumps
 
 _HOMES = {
+    "Choices": "backends.jax.declared",
     "Plan": "dsl.plan",
     "PlanError": "dsl.errors",
     "Problem": "dsl.errors",
     "Workload": "backends.jax.workload",
+    "adapt": "dsl.adapt",
     "apply": "backends.jax.apply",
+    "choices": "backends.jax.declared",
     "dump": "dsl.writer",
     "dumps": "dsl.writer",
     "estimate": "backends.jax.estimate",
@@ -37,6 +43,7 @@ _HOMES = {
     "remat": "backends.jax.annotate",
     "replicate": "backends.jax.annotate",
     "search": "backends.jax.search",
+    "search_plan": "backends.jax.search_settings",
     "shard": "backends.jax.annotate",
     "split": "backends.jax.annotate",
     "tag": "backends.jax.annotate",
@@ -45,11 +52,14 @@ _HOMES = {
 }
 
 __all__ = [
+    "Choices",
     "Plan",
     "PlanError",
     "Problem",
     "Workload",
+    "adapt",
     "apply",
+    "choices",
     "dump",
     "dumps",
     "estimate",
@@ -59,6 +69,7 @@ __all__ = [
     "remat",
     "replicate",
     "search",
+    "search_plan",
     "shard",
     "split",
     "tag",

@@ -53,6 +53,8 @@ def check_bytes(amount: int) -> int:
 
 def write_bytes(amount: int) -> str:
     """The shortest exact way to write an amount, binary units first: ``15 GiB`` for 16106127360."""
+    if amount == 0:
+        return "0 B"
     candidates = (text for unit, factor in UNITS.items() if (text := _exact(amount, unit, factor)))
     return min(candidates, key=lambda text: (len(text), "i" not in text))
 

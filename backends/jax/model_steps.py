@@ -50,7 +50,7 @@ class ModelSteps:
         """An earlier combination with the very same step. Raises ``PlanError`` for one that is refused."""
         question = self._question(one)
         traced = self._drafts(one).traced(decided_remat(question.plan))
-        known = self._prints.setdefault(f"{_digest(traced)} {one.plan.mesh.sizes}", one)
+        known = self._prints.setdefault(f"{_digest(traced)} {one.plan.mesh.axes}", one)
         return None if known is one else known
 
     def leaves_nothing(self, one: Combination) -> bool:
@@ -73,19 +73,15 @@ class ModelSteps:
                 raise
             return PricedPlan(plan=fewer, estimate=drafts.estimate(fewer))
 
-    def floor_s(self, one: Combination) -> float:
-        """What its matrix products take at least, spread evenly; it has been priced."""
-        if one.priced is None:
-            return 0.0
-        products = self._drafts(one).products(one.priced.plan)
+    def floor_s(self, one: Combination, priced: PricedPlan) -> float:
+        """What its matrix products take at least, spread evenly; it has been priced so."""
+        products = self._drafts(one).products(replace(priced.plan, result=None))
         return products.even_seconds(self._machine.num_devices, self._machine.chip)
 
-    def search(
-        self, one: Combination, clock: Clock, below_s: float, tell: Callable[[Progress], None] | None
-    ) -> SearchResult:
-        """Searches its best plan that takes less than ``below_s``. Raises ``PlanError``."""
+    def search(self, one: Combination, clock: Clock, tell: Callable[[Progress], None] | None) -> SearchResult:
+        """Searches its best plan. Raises ``PlanError``."""
         return search(
-            replace(self._question(one), below_s=below_s),
+            self._question(one),
             stamp_of(self._drafts(one)),
             minimise=minimise,
             time_limit_s=max(clock.left_s, 0.01),

@@ -48,8 +48,20 @@ class OpenSettings:
 
     @property
     def amounts(self) -> tuple[Any, ...]:
-        """The values of ``by``, rising; none where it is not open."""
-        return () if self.by is None else tuple(sorted(self.values_of(self.by, self.decided)))
+        """The values of ``by``, rising; none where it is not open. Raises ``PlanError`` for others than numbers."""
+        if self.by is None:
+            return ()
+        values = self.values_of(self.by, self.decided)
+        wrong = [value for value in values if isinstance(value, bool) or not isinstance(value, (int, float))]
+        if wrong or not values:
+            told = {"name": self.by, "value": repr(wrong[0]) if wrong else "none"}
+            raise PlanError([problem("MW571", self.plan.places.get(f"with.{self.by}"), **told)])
+        return tuple(sorted(values))
+
+    @property
+    def largest(self) -> dict[str, Any]:
+        """The value of ``by`` that the plan is made for; nothing where it is not open."""
+        return {} if self.by is None else {self.by: self.amounts[-1]}
 
     def combinations(self, names: Sequence[str], decided: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """One value for each of ``names``, in all ways; ``decided`` are the settings that have one."""
@@ -67,10 +79,9 @@ class OpenSettings:
 
     def first_accepted(self) -> Plan:
         """The plan with the first values that the model accepts. Raises ``PlanError`` where it accepts none (MW567)."""
-        largest = {self.by: self.amounts[-1]} if self.by is not None and self.amounts else {}
         refused: list[PlanError] = []
-        for values in self.combinations(self.names, {**self.decided, **largest}):
-            plan = self.filled({**largest, **values})
+        for values in self.combinations(self.names, {**self.decided, **self.largest}):
+            plan = self.filled({**self.largest, **values})
             try:
                 load_workload(plan)
             except PlanError as error:

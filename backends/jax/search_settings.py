@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ...dsl.errors import PlanError
 from ...dsl.plan import Limits, Mesh, Plan, Topology
 from ...planner.estimate.limit import memory_limit
-from ...planner.search.choosing import Choosing
-from ...planner.search.combination import Combination, rows_of
+from ...planner.search.choosing import Choosing, message_of
+from ...planner.search.combination import Combination
 from ...planner.search.pool import Processes
 from ...planner.search.progress import Clock, Progress
-from ...planner.search.result import MeshCount, PricedPlan, SearchResult, status_of
+from ...planner.search.result import SearchResult
 from ...planner.search.run_time import Table, table_of
-from ...planner.search.settings_rows import SettingsTried
 from ...planner.topology import Machine
 from .devices import DeviceTopology
-from .loading import load_workload, trace_workload
+from .loading import known_mesh, load_workload, trace_workload
 from .model_steps import ModelSteps
+from .open_meshes import name_of, open_meshes
 from .open_settings import OpenSettings, none_accepted, open_settings
 from .search import asked_plan, check_options, machine_of, search
+from .settings_answer import Answer
 
 TABLE = 0.3  # of the time, for the table of what is best at run time
 
@@ -43,18 +44,19 @@ def search_plan(
 ) -> SearchResult:
     """``search`` of the model that a plan names, over the settings too that the plan leaves open.
 
-    Each combination of their values is a step; ``settings`` of the result has those that were looked at, with their
-    predicted times. Time alone is weighed: that a setting may change what is learnt is not. The bound holds for all
-    combinations. With settings left open, ``top_k`` and ``pareto`` are of the best plans of different combinations.
-    Options are as ``search`` has them. Raises ``PlanError`` as that does, and where the model accepts no combination.
+    Each combination of their values is a step of its own; so is each mesh of a model that has to know an open one.
+    ``settings`` of the result has those that were looked at, with their predicted times. Time alone is weighed, not
+    what a setting may change of what is learnt. The bound holds for all combinations. Where settings are open,
+    ``top_k`` and ``pareto`` ask for the best plans of different combinations. Options are as ``search`` has them.
+    Raises ``PlanError`` as that does, and where the model accepts no combination (MW567).
     """
     check_options(time_limit_s, seed, top_k)
     asked = asked_plan(plan, topology, mesh, limits, None)
     machine = machine_of(asked)
     left = open_settings(asked)
-    if left.every:
-        chosen = _Chosen(left, machine, Clock(time_limit_s, stop), seed=seed, exact=exact, on_progress=on_progress)
-        return chosen.result(top_k=top_k, pareto=pareto)
+    if left.every or _names_axes(left):
+        every = _Search(left, machine, Clock(time_limit_s, stop), seed=seed, exact=exact, on_progress=on_progress)
+        return every.result(top_k=top_k, pareto=pareto)
     workload = load_workload(asked)
     trace_workload(replace(asked, remat=None), workload)  # one that cannot be traced is a problem at the model's line
     return search(
@@ -73,8 +75,13 @@ def search_plan(
     )
 
 
-class _Chosen:
-    """A search over the combinations of open settings."""
+def _names_axes(left: OpenSettings) -> bool:
+    """Whether the model has to know the mesh, which is open."""
+    return known_mesh(left.plan) is None and bool(left.choices(left.decided).axes)
+
+
+class _Search:
+    """A search over the combinations of what is left open."""
 
     def __init__(
         self,
@@ -92,133 +99,88 @@ class _Chosen:
 
     def result(self, *, top_k: int, pareto: bool) -> SearchResult:
         """Chooses, and tells."""
-        left, amounts = self._left, self._left.amounts
-        largest = {left.by: amounts[-1]} if left.by is not None and amounts else {}
-        every = self._combinations(left.names, {**left.decided, **largest}, largest)
+        every = self._numbered(self._combinations())
         with Processes() as workers:
             steps = ModelSteps(self._machine, workers, seed=self._seed, exact=self._exact)
-            clock = self._clock.part(1 - TABLE) if amounts else self._clock
+            clock = self._clock.part(1 - TABLE) if self._left.by is not None else self._clock
             choosing = Choosing(every, steps, limit_bytes=self._limit_bytes, clock=clock, on_progress=self._on_progress)
             choosing.run()
-            if choosing.best is None:
-                return self._nothing(choosing)
-            table = self._table(choosing, steps) if amounts else None
-            return self._result(choosing, steps, table, top_k=top_k, pareto=pareto)
+            table = self._table(choosing, steps)
+            answer = Answer(left=self._left, choosing=choosing, table=table, steps=steps, clock=self._clock)
+            if choosing.best is not None:
+                return answer.best(top_k=top_k, pareto=pareto)
+        if all(one.is_out and one.found is None for one in every):
+            raise none_accepted(self._left, [one.why for one in every])
+        return answer.nothing()
 
-    def _combinations(
-        self, names: tuple[str, ...], decided: Mapping[str, Any], besides: Mapping[str, Any]
-    ) -> list[Combination]:
-        """All combinations of values of some settings; ``besides`` are values that they all have."""
-        found = self._left.combinations(names, decided)
-        return [
-            Combination(index=index, settings=values, plan=self._left.filled({**besides, **values}))
-            for index, values in enumerate(found)
-        ]
+    def _combinations(self) -> Iterator[Combination]:
+        """One value for each open setting, on each mesh where the model has to know an open one."""
+        left, known = self._left, {}
+        for values in left.combinations(left.names, {**left.decided, **left.largest}):
+            plan = left.filled({**left.largest, **values})
+            axes = tuple(left.choices(plan.settings).axes) if known_mesh(plan) is None else ()
+            if not axes:
+                yield Combination(index=0, settings=values, plan=plan)
+                continue
+            if axes not in known:
+                known[axes] = list(self._on_meshes(plan, axes))
+            for on, mesh, why in known[axes]:
+                one = Combination(index=0, settings=values, plan=replace(plan, mesh=mesh), on=on)
+                if why:
+                    one.refuse(why)
+                yield one
+
+    def _on_meshes(self, plan: Plan, axes: tuple[str, ...]) -> Iterator[tuple[str, Mesh, str]]:
+        """Names and meshes for steps that name axes, or why there are none; those left out are one that is not read."""
+        try:
+            found = open_meshes(plan, self._machine, axes)
+        except PlanError as error:
+            yield "auto", plan.mesh, message_of(error)
+            return
+        for mesh in found.listed:
+            yield name_of(mesh), replace(mesh, place=plan.mesh.place), ""
+        if found.left_out:
+            yield f"{found.left_out} others", plan.mesh, ""
+
+    def _numbered(self, found: Iterator[Combination]) -> list[Combination]:
+        every = list(found)
+        for index, one in enumerate(every):
+            one.index = index
+        return every
 
     def _table(self, choosing: Choosing, steps: ModelSteps) -> Table | None:
         """The table for the best combination's plan; where it finds a better one than is known, that is taken."""
         left, best = self._left, choosing.best
         if left.by is None or best is None or best.priced is None:
             return None
-        fixed = {name: value for name, value in best.settings.items() if name not in left.at_run_time}
-        every = []
-        for amount in reversed(left.amounts):
-            own = {**fixed, left.by: amount}
-            for one in self._combinations(left.at_run_time, {**left.decided, **own}, own):
-                one.index, one.settings = len(every), {left.by: amount, **one.settings}
-                every.append(one)
         steps.forget()
         table = table_of(
             best.priced.plan,
             left.by,
-            every,
+            self._numbered(self._at_run_time(best)),
             steps,
             limit_bytes=self._limit_bytes,
             clock=self._clock,
             tell=lambda doing: self._tell(doing, choosing),
         )
-        known = {repr(one.plan.settings): one for one in choosing.every}
+        known = {repr((one.plan.settings, one.on)): one for one in choosing.every}
         for one in table.every:
-            same = known.get(repr(one.plan.settings))
+            same = known.get(repr((one.plan.settings, one.on)))
             if same is not None and one.priced is not None and one.priced.plan.rules == best.priced.plan.rules:
                 same.seen = True
                 same.take(one.priced)
         return table
 
-    def _result(
-        self, choosing: Choosing, steps: ModelSteps, table: Table | None, *, top_k: int, pareto: bool
-    ) -> SearchResult:
-        ranked = choosing.ranked
-        best = ranked[0]
-        bound_s = min(choosing.bound_s, best.step_time_s)
-        finished = [self._finished(one, steps, min(bound_s, one.step_time_s)) for one in ranked]
-        plan = finished[0].plan
-        if table is not None and plan.result is not None:
-            plan = replace(plan, result=replace(plan.result, at_run_time=table.entries))
-        found = best.found or next((one.found for one in choosing.every if one.found is not None), None)
-        return SearchResult(
-            plan=plan,
-            status=status_of(best.step_time_s, bound_s),
-            estimate=finished[0].estimate,
-            bound_s=bound_s,
-            tried_bound_s=min(min(map(_tried_bound_s, choosing.every)), best.step_time_s),
-            alternatives=tuple(finished[1:top_k]),
-            frontier=tuple(_undominated(finished)) if pareto else (),
-            candidates=best.found.candidates if best.found else (),
-            meshes=found.meshes if found else MeshCount(distinct=1, covered=0, impossible=0, tried=1, left_out=0),
-            settings=self._told(choosing, table),
-            interrupted=self._clock.stopped,
-            search_s=round(self._clock.elapsed_s, 3),
-        )
-
-    def _finished(self, one: Combination, steps: ModelSteps, bound_s: float) -> PricedPlan:
-        if one.priced is None:
-            raise ValueError("a combination without a plan is not finished")
-        status = status_of(one.step_time_s, bound_s)
-        return replace(one.priced, plan=steps.stamped(one, one.priced, bound_s, status))
-
-    def _nothing(self, choosing: Choosing) -> SearchResult:
-        """The answer where no combination has a plan. Raises ``PlanError`` where none is a step at all."""
-        found = next((one.found for one in choosing.every if one.found is not None), None)
-        if found is None and all(one.is_out for one in choosing.every):
-            raise none_accepted(self._left, [one.why for one in choosing.every])
-        every_bound_s = choosing.bound_s
-        infeasible = all(one.is_out for one in choosing.every)
-        return SearchResult(
-            plan=None,
-            status="infeasible" if infeasible else "unknown",
-            estimate=None,
-            bound_s=None if infeasible else every_bound_s,
-            tried_bound_s=None,
-            meshes=found.meshes if found else MeshCount(distinct=0, covered=0, impossible=0, tried=0, left_out=0),
-            candidates=found.candidates if found else (),
-            settings=self._told(choosing, None),
-            misfit=found.misfit if found and infeasible else None,
-            interrupted=self._clock.stopped,
-            search_s=round(self._clock.elapsed_s, 3),
-        )
-
-    def _told(self, choosing: Choosing, table: Table | None) -> SettingsTried:
-        rows = rows_of(choosing.every)
-        weighty = tuple(name for name in self._left.names if name not in self._left.at_run_time)
-        if table is None:
-            return replace(rows, weighty=weighty)
-        return replace(rows, weighty=weighty, table_priced=table.looked_at, table_total=len(table.every))
+    def _at_run_time(self, best: Combination) -> Iterator[Combination]:
+        """For each amount, the largest first, the combinations of what may change with it; all else as it is best."""
+        left = self._left
+        fixed = {name: value for name, value in best.settings.items() if name not in left.at_run_time}
+        for amount in reversed(left.amounts):
+            own: dict[str, Any] = {**fixed, str(left.by): amount}
+            for values in left.combinations(left.at_run_time, {**left.decided, **own}):
+                plan = replace(left.filled({**own, **values}), mesh=best.plan.mesh)
+                yield Combination(index=0, settings={str(left.by): amount, **values}, plan=plan, on=best.on)
 
     def _tell(self, doing: str, choosing: Choosing) -> None:
         if self._on_progress is not None:
             self._on_progress(choosing.state(f"the table: {doing}", self._clock))
-
-
-def _tried_bound_s(one: Combination) -> float:
-    found = one.found
-    return one.bound_s if found is None or found.tried_bound_s is None else max(one.bound_s, found.tried_bound_s)
-
-
-def _undominated(plans: Sequence[PricedPlan]) -> Iterator[PricedPlan]:
-    """Of plans in the order of their times those that take less memory than all before."""
-    least = math.inf
-    for one in plans:
-        if one.peak_bytes < least:
-            yield one
-            least = one.peak_bytes

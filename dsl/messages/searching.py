@@ -76,4 +76,8 @@ SEARCHING: dict[str, Text] = {
         "The plan's table ends at {name} {most}; {value} is asked for.",
         "Search again with larger values, {name}: {{auto: [...]}}, or ask for {most}.",
     ),
+    "MW571": Text(
+        "The values of {name}, by which a table is made, are to be numbers; there is {value}.",
+        "List numbers: {name}: {{auto: [1.0, 2.0]}}.",
+    ),
 }

@@ -14,10 +14,7 @@ AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be bett
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a search is asked for. ``kept`` are the axes that keep their names; ``limit_bytes`` None: no limit.
-
-    Nothing that takes ``below_s`` or more is of interest.
-    """
+    """What a search is asked for. ``kept`` are the axes that keep their names; ``limit_bytes`` None: no limit."""
 
     machine: Machine
     limit_bytes: int | None
@@ -25,7 +22,6 @@ class Settings:
     exact: bool = False
     top_k: int = 1
     kept: frozenset[str] = frozenset()
-    below_s: float = math.inf
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,7 +34,6 @@ class Board:
 
     tried: list[Tried]
     top_k: int = 1
-    below_s: float = math.inf
     by_hand: list[Tried] = field(default_factory=list)
     doubts: int = 0
     num_ops: int = 0
@@ -66,7 +61,7 @@ class Board:
     def worth_s(self) -> float:
         """What a candidate has to take less than to be of interest."""
         values = sorted(one.value_s for one in self.every)
-        return min(self.below_s, values[self.top_k - 1] if len(values) >= self.top_k else math.inf)
+        return values[self.top_k - 1] if len(values) >= self.top_k else math.inf
 
     @property
     def best_s(self) -> float:

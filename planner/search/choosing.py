@@ -1,13 +1,14 @@
 """Finds the best of many combinations of settings, each of which is a step of its own that could be searched.
 
 One is searched; its layouts price the others, which takes a fraction of a search; the one that is then best is searched
-next, below what is known. So it goes on until none is left that can be better, or the time is over.
+next. So it goes on until none is left that can be better, or the time is over.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from ...dsl.errors import PlanError
@@ -35,13 +36,11 @@ class Steps(Protocol):
     def priced(self, one: Combination, like: Plan | None) -> PricedPlan:
         """Its price with another plan's layouts, or with its own plan's. Raises ``PlanError``."""
 
-    def floor_s(self, one: Combination) -> float:
-        """What it takes at least, whatever the layouts; it has been priced."""
+    def floor_s(self, one: Combination, priced: PricedPlan) -> float:
+        """What it takes at least, whatever the layouts; it has been priced so."""
 
-    def search(
-        self, one: Combination, clock: Clock, below_s: float, tell: Callable[[Progress], None] | None
-    ) -> SearchResult:
-        """Searches its best plan that takes less than ``below_s``. Raises ``PlanError``."""
+    def search(self, one: Combination, clock: Clock, tell: Callable[[Progress], None] | None) -> SearchResult:
+        """Searches its best plan. Raises ``PlanError``."""
 
 
 class Choosing:
@@ -59,7 +58,7 @@ class Choosing:
         self.every, self._steps, self._limit_bytes = every, steps, limit_bytes
         self._clock, self._on_progress = clock, on_progress
         self._promise = Promise(every)
-        self._plans = 0  # that searches have found
+        self._tried: list[Plan] = []  # the layouts that were tried with all
 
     @property
     def best(self) -> Combination | None:
@@ -101,15 +100,20 @@ class Choosing:
 
     def price(self, like: Plan | None, clock: Clock) -> None:
         """Prices the combinations that may win with a plan's layouts, or as their own plans have it."""
-        self._plans += 1
+        said = replace(like, settings={}, result=None) if like is not None else None
+        if said is not None and said in self._tried:
+            return
+        self._tried += [said] if said is not None else []
+        plans = len(self._tried) or 1
         while not clock.over:
-            left = [one for one in self.every if self._may_win(one) and one.like < self._plans]
+            left = [one for one in self.every if self._is_open(one) and one.like < plans]
             if not left:
                 return
-            self._price(self._promise.next(left), like)
+            one = self._promise.next(left)
+            one.like = plans
+            self._price(one, like)
 
     def _price(self, one: Combination, like: Plan | None) -> None:
-        one.like = self._plans
         if not self._is_accepted(one):
             return
         self._tell(f"pricing {one}")
@@ -122,10 +126,12 @@ class Choosing:
                 one.why = f"priced with no other's layouts: {message_of(error)}"
             return
         excess = self._excess(priced)
-        one.bound_s = max(one.bound_s, self._steps.floor_s(one))
+        one.floor_s = max(one.floor_s, self._steps.floor_s(one, priced))
+        one.bound_s = max(one.bound_s, one.floor_s)
         if excess <= 0:
             one.take(priced)
             one.bound_s = priced.step_time_s if like is None else one.bound_s
+            self._doubt()
         elif like is None:
             one.refuse(f"takes {binary(excess)} more than the limit")
         else:
@@ -135,7 +141,7 @@ class Choosing:
         if not self._is_accepted(one):
             return
         try:
-            found = self._steps.search(one, clock, self.best_s, self._told(one))
+            found = self._steps.search(one, clock, self._told(one))
         except PlanError as error:
             one.refuse(message_of(error))
             return
@@ -143,8 +149,17 @@ class Choosing:
         if found.plan is not None and found.estimate is not None and found.status != "infeasible":
             one.take(PricedPlan(plan=found.plan, estimate=found.estimate))
         one.bound_s = max(one.bound_s, found.bound_s or 0.0)
+        self._doubt()
         if found.status == "infeasible":
             one.refuse("no plan fits, which is proven")
+
+    def _doubt(self) -> None:
+        """Takes the bounds of searches back where a plan is below one: what they leave out matters on these steps."""
+        if any(one.step_time_s < one.bound_s * (1 - CLOSE) for one in self.every):
+            for one in self.every:
+                if one.priced is not None and one.floor_s == 0.0:
+                    one.floor_s = self._steps.floor_s(one, one.priced)
+                one.bound_s = one.bound_s if one.is_out else one.floor_s
 
     def _is_accepted(self, one: Combination) -> bool:
         """Whether the model takes these settings, and it is not a step that another combination stands for."""
@@ -171,7 +186,10 @@ class Choosing:
         return None
 
     def _may_win(self, one: Combination) -> bool:
-        return one.found is None and not one.is_out and one.bound_s < self.best_s * (1 - CLOSE)
+        return one.found is None and self._is_open(one)
+
+    def _is_open(self, one: Combination) -> bool:
+        return not one.is_out and one.bound_s < self.best_s * (1 - CLOSE)
 
     def _most_promising(self, left: Sequence[Combination]) -> Combination:
         priced = [one for one in left if one.priced is not None]

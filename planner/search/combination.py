@@ -15,17 +15,19 @@ from .settings_rows import SettingsRow, SettingsTried
 
 @dataclass(slots=True, kw_only=True)
 class Combination:
-    """Values of the open settings and what was learnt: ``plan`` has them filled in.
+    """Values of the open settings and what was learnt: ``plan`` has them filled in, and a mesh where ``on`` says which.
 
-    ``bound_s`` is what no plan with these settings takes less than, ``priced`` the best plan that is known, ``found``
-    the answer of a whole search. ``like`` counts the plans whose layouts it was priced with. ``why`` says why it has no
-    plan, or is not looked at.
+    ``bound_s`` is what no plan with these settings takes less than, ``floor_s`` a bound that takes less for granted,
+    ``priced`` the best plan that is known, ``found`` the answer of a whole search. ``like`` counts the plans whose
+    layouts it was priced with. ``why`` says why it has no plan, or is not looked at.
     """
 
     index: int
     settings: Mapping[str, Any]
     plan: Plan = field(repr=False)
+    on: str = ""
     bound_s: float = 0.0
+    floor_s: float = 0.0
     priced: PricedPlan | None = None
     found: SearchResult | None = field(default=None, repr=False)
     like: int = 0
@@ -42,6 +44,11 @@ class Combination:
         """Whether it has no plan, which is known."""
         return self.bound_s == math.inf
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """What tells it from others: its settings, and its mesh where that is left open too."""
+        return {**self.settings, **({"mesh": self.on} if self.on else {})}
+
     def refuse(self, why: str) -> None:
         """Says that it has no plan."""
         self.seen, self.why, self.bound_s = True, why, math.inf
@@ -52,9 +59,7 @@ class Combination:
             self.priced = plan
 
     def __str__(self) -> str:
-        mesh = " ".join(f"{name}={size}" for name, size in self.plan.mesh.sizes.items() if size is not None)
-        said = ", ".join(f"{name}: {written(value)}" for name, value in self.settings.items())
-        return said or mesh
+        return ", ".join(f"{name}: {written(value)}" for name, value in self.values.items())
 
 
 def written(value: Any) -> str:
@@ -75,12 +80,12 @@ class Promise:
     def next(self, left: Sequence[Combination]) -> Combination:
         """The one of ``left`` to look at."""
         priced = [one for one in self._every if one.priced is not None]
-        seen = {(name, repr(value)) for one in self._every if one.seen for name, value in one.settings.items()}
+        seen = {(name, repr(value)) for one in self._every if one.seen for name, value in one.values.items()}
         best = min(priced, key=lambda one: one.step_time_s, default=self._every[0])
         effects = _effects(priced)
 
         def rank(one: Combination) -> tuple[float, float, int]:
-            own = [(name, repr(value)) for name, value in one.settings.items()]
+            own = [(name, repr(value)) for name, value in one.values.items()]
             new = sum(value not in seen for value in own)
             expected = sum(effects.get(value, 0.0) for value in own)
             return (new or math.inf, _apart(one, best) if new else expected, one.index)
@@ -90,14 +95,14 @@ class Promise:
 
 def _apart(one: Combination, other: Combination) -> int:
     """How many settings have other values."""
-    return sum(one.settings[name] != other.settings.get(name) for name in one.settings)
+    return sum(other.values.get(name) != value for name, value in one.values.items())
 
 
 def _effects(priced: Iterable[Combination]) -> dict[tuple[str, str], float]:
     """By setting and value: by how much the logarithm of a step's time is above what it is on average."""
     logs: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for one in priced:
-        for name, value in one.settings.items():
+        for name, value in one.values.items():
             logs[name, repr(value)].append(math.log(max(one.step_time_s, 1e-12)))
     every = [log for found in logs.values() for log in found]
     mean = sum(every) / len(every) if every else 0.0
@@ -114,7 +119,7 @@ def rows_of(every: Sequence[Combination]) -> SettingsTried:
 def _rows(ranked: Sequence[Combination]) -> Iterator[SettingsRow]:
     for one in ranked:
         yield SettingsRow(
-            settings=dict(one.settings),
+            settings=one.values,
             how="searched" if one.found is not None else "priced" if one.priced is not None else "",
             bound_s=None if math.isinf(one.bound_s) else one.bound_s,
             step_time_s=one.priced.step_time_s if one.priced else None,

@@ -37,7 +37,7 @@ class Driver:
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         tried = [Tried(candidate=c, bound_s=_first_bound(c, settings), floor_s=c.floor_s) for c in candidates]
-        self.board = Board(tried=tried, top_k=settings.top_k, below_s=settings.below_s)
+        self.board = Board(tried=tried, top_k=settings.top_k)
         self._clock, self._on_progress = clock, on_progress
         self._solving = Solving(self.board, settings, workload=workload, pool=pool, clock=clock, say=self._say)
         self._writing = Writing(
@@ -60,7 +60,7 @@ class Driver:
             self._solving.solve(todo, self._writing.meanwhile)
             self._writing.write()
             board.doubt()
-        if not (board.ranked or board.bound_s == math.inf or board.below_s < math.inf):
+        if not (board.ranked or board.bound_s == math.inf):
             self._writing.write_simple()
         for one in board.tried:
             if not one.why and one.priced is None:

@@ -28,7 +28,7 @@ class Question:
     """What is asked.
 
     ``limit_bytes`` None is no limit; ``axis_names`` are the axes that the model itself names; ``max_meshes`` are tried,
-    more where these are proven to have no plan. Only plans that take less than ``below_s`` are looked for.
+    more where these are proven to have no plan.
     """
 
     plan: Plan
@@ -40,7 +40,6 @@ class Question:
     exact: bool = False
     top_k: int = 1
     max_meshes: int = MAX_MESHES
-    below_s: float = math.inf
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -130,7 +129,6 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answe
         exact=question.exact,
         top_k=question.top_k,
         kept=question.kept,
-        below_s=question.below_s,
     )
     driver = Driver(
         tried.listed,

@@ -87,10 +87,10 @@ def _settings(result: SearchResult) -> Iterator[Rows]:
     if result.settings is None:
         return
     rows = result.settings.rows
-    names = list(rows[0].settings) if rows else []
+    names = list(dict.fromkeys(name for row in rows for name in row.settings))
     listed = (
         (
-            *(written(row.settings[name]) for name in names),
+            *(written(row.settings[name]) if name in row.settings else "-" for name in names),
             duration(row.step_time_s),
             binary(row.peak_bytes) if row.peak_bytes is not None else "-",
             duration(row.bound_s),

@@ -15,7 +15,7 @@ from .task import Found, Task
 from .tried import CLOSE, Tried
 from .workload import Workload
 
-SOLVING = 0.5  # of the time at most; the rest writes plans
+SOLVING = 0.6  # of the time at most; the rest writes plans
 LOOK_EVERY_S = 0.1
 HASTE = 0.2  # of the time so far at most: how long to wait for a worker that was asked to stop
 LAST_S = 0.5  # the same where there is a plan already
@@ -40,26 +40,37 @@ class Solving:
         self._clock, self._say = clock, say
         self._reading_s: dict[int, float] = {}  # what it took to read the step, by policy
         self._credit_s = 0.0
+        self._part = clock
+        self._left: list[Tried] = []
+        self._flying: deque[Flying] = deque()
 
     def solve(self, todo: Sequence[Tried], meanwhile: Callable[[], None]) -> None:
-        """Solves candidates; ``meanwhile`` is done while the workers are at it."""
-        clock = self._clock.part(SOLVING)
-        left = list(todo)
-        flying: deque[Flying] = deque()
-        while left:
-            while len(flying) >= self._pool.workers:
-                meanwhile()
-                self._land(*flying.popleft(), clock)
-            one = min(left, key=self._turn)
-            left.remove(one)
-            if self._clock.over or (clock.over and any(other.cutoff_s > -math.inf for other in self._board.tried)):
-                break
-            if one.bound_s < self._board.worth_s * (1 - CLOSE) and self._is_in_time(one, clock):
+        """Solves candidates; ``meanwhile`` is done while the workers are at it, and may ``tend`` to them."""
+        self._part, self._left = self._clock.part(SOLVING), list(todo)
+        self._fill()
+        while self._flying:
+            meanwhile()
+            if self._flying:
+                self._land(*self._flying.popleft())
+            self._fill()
+
+    def tend(self) -> None:
+        """Takes the answers that are there and gives the workers more, without waiting."""
+        while self._flying and self._flying[0][1].done():
+            self._land(*self._flying.popleft())
+            self._fill()
+
+    def _fill(self) -> None:
+        """Gives every worker a candidate, as long as there is time."""
+        while self._left and len(self._flying) < self._pool.workers:
+            one = min(self._left, key=self._turn)
+            self._left.remove(one)
+            begun = any(other.cutoff_s > -math.inf for other in self._board.tried)
+            if self._clock.over or (self._part.over and begun):
+                self._left = []
+            elif one.bound_s < self._board.worth_s * (1 - CLOSE) and self._is_in_time(one):
                 self._say(f"solving {one.candidate}")
-                self._begin(one, flying, clock.left_s * (0.5 if left else 1.0))
-        meanwhile()
-        while flying:
-            self._land(*flying.popleft(), clock)
+                self._begin(one, self._part.left_s * (0.5 if self._left else 1.0))
 
     def within(self, one: Tried, lowered_bytes: int) -> bool:
         """Solves a candidate anew for so many bytes less than the limit; whether there are other layouts then."""
@@ -79,17 +90,20 @@ class Solving:
         fits = any(other.layouts and other.candidate.policy == 0 for other in tried)
         return misfits, policy if fits else 0, one.candidate.index
 
-    def _is_in_time(self, one: Tried, clock: Clock) -> bool:
+    def _is_in_time(self, one: Tried) -> bool:
         """Whether what is left of the time is enough to read the step under the candidate's policy; and to solve it
         and write its plan, where others were solved and written.
         """
-        if one.candidate.policy not in self._reading_s and max(self._reading_s.values(), default=0.0) > clock.left_s:
+        if (
+            one.candidate.policy not in self._reading_s
+            and max(self._reading_s.values(), default=0.0) > self._part.left_s
+        ):
             return False
         board = self._board
         is_known = any(other.priced for other in board.tried)
         return not is_known or board.expected_s(one) + board.writing_s <= self._clock.left_s
 
-    def _begin(self, one: Tried, flying: deque[Flying], time_limit_s: float) -> None:
+    def _begin(self, one: Tried, time_limit_s: float) -> None:
         """Gives a candidate to a worker, unless what the model assigns in place is impossible on its mesh."""
         one.cutoff_s = self._board.worth_s
         begin_s = self._clock.elapsed_s
@@ -101,7 +115,7 @@ class Solving:
             return
         self._reading_s[one.candidate.policy] = self._clock.elapsed_s - begin_s
         self._board.num_ops = self._board.num_ops or sum(1 for _ in task.graph.walk())
-        flying.append((one, self._pool.submit(task)))
+        self._flying.append((one, self._pool.submit(task)))
 
     def _task(self, one: Tried, time_limit_s: float, lowered_bytes: int = 0) -> Task:
         limit = self._settings.limit_bytes
@@ -117,9 +131,9 @@ class Solving:
             cutoff_s=one.cutoff_s + self._credit_s if not lowered_bytes else math.inf,
         )
 
-    def _land(self, one: Tried, future: Future[Found], clock: Clock) -> None:
+    def _land(self, one: Tried, future: Future[Found]) -> None:
         """Waits for an answer and learns from it."""
-        found = self._answer(future, clock)
+        found = self._answer(future, self._part)
         one.solved = True
         if found is None:
             one.why = "the time was over"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -51,12 +51,17 @@ def decided_remat(plan: Plan) -> Remat | None:
     return plan.remat if plan.remat is not None and plan.remat.policy != "auto" else None
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Rematerialised:
-    """A workload under one remat policy, which decides what values it has."""
+    """A workload under one remat policy, which decides what values it has; ``before`` is called before long work."""
 
     workload: Workload
     remat: Remat | None
+    before: Callable[[], None] = _nothing
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -82,8 +87,10 @@ class Rematerialised:
 
     def lies(self, plan: Plan) -> Mapping[str, Sharding] | None:
         """How the values lie under a plan."""
+        self.before()
         return self.workload.lies(plan)
 
     def estimate(self, plan: Plan) -> Estimate:
         """The price of a plan."""
+        self.before()
         return self.workload.estimate(plan)

@@ -24,6 +24,7 @@ from .workload import Rematerialised, Workload
 FINISHING_S = 7e-4  # for each operation: what a plan takes that is written after its deadline
 LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
 LARGE = 5000  # operations: to price a plan of a step with more takes seconds
+SEVERAL = 2  # candidates solved, before the best is written while others are
 BY_HAND = "laid out by hand: the batch split, or the state with it"
 
 
@@ -43,6 +44,10 @@ Minimise = Callable[..., Written]
 """``minimise(layouts, plan, workload, deadline=..., exact=...)``: the plan with these layouts."""
 
 
+class _OvertakenError(Exception):
+    """What is being written is not the best any more."""
+
+
 class Writing:
     """Makes plans of the layouts on the board."""
 
@@ -59,6 +64,7 @@ class Writing:
     ) -> None:
         self._board, self._settings, self._workload, self._minimise = board, settings, workload, minimise
         self._solving, self._clock, self._say = solving, clock, say
+        self._ahead: tuple[Mapping[str, Sharding], Written | None] | None = None  # what was written ahead of its turn
 
     def write(self) -> None:
         """Writes and prices layouts as plans, the cheapest first, until the others cost more than the best plans."""
@@ -78,7 +84,7 @@ class Writing:
         for _ in range(LOWERINGS):
             begin_s = self._clock.elapsed_s
             try:
-                written = self._written(one)
+                written = self._written_ahead(one) or self._written(one)
             except PlanError as error:
                 one.why = f"its layouts make no plan: {error.problems[0].message if error.problems else error}"
                 return
@@ -93,9 +99,42 @@ class Writing:
                 return
 
     def meanwhile(self) -> None:
-        """What there is to write while candidates are being solved for the first time."""
-        if self._is_small and math.isinf(self._board.below_s):
+        """What there is to write while candidates are being solved: of long steps the best layouts so far."""
+        if self._is_small:
             self.write_simple()
+        while self._board.num_ops > LARGE and self._write_ahead():
+            pass
+
+    def _write_ahead(self) -> bool:
+        """Writes the best layouts so far, for when it is their turn; whether better ones came and it was left."""
+        one = self._leader
+        if one is None or self._clock.stopped or (self._ahead is not None and self._ahead[0] is one.layouts):
+            return False
+
+        def look() -> None:
+            self._solving.tend()
+            if self._clock.stopped or self._leader is not one:
+                raise _OvertakenError
+
+        self._say(f"writing the plan of {one.candidate}")
+        try:
+            self._ahead = one.layouts, self._written(one, before=look)
+        except _OvertakenError:
+            return True
+        except PlanError:
+            self._ahead = one.layouts, None  # which it is told of when it is its turn
+        return False
+
+    def _written_ahead(self, one: Tried) -> Written | None:
+        return self._ahead[1] if self._ahead is not None and self._ahead[0] is one.layouts else None
+
+    @property
+    def _leader(self) -> Tried | None:
+        """The best of those solved, once there are several."""
+        tried = self._board.tried
+        found = [one for one in tried if one.layouts and one.priced is None and not one.why]
+        several = sum(1 for one in tried if one.solved) >= SEVERAL
+        return min(found, key=lambda one: (one.objective_s, one.candidate.index), default=None) if several else None
 
     def write_simple(self) -> None:
         """Prices what teams write by hand on the first mesh, while the first candidates are being solved.
@@ -134,9 +173,9 @@ class Writing:
             one.why = f"{BY_HAND}: {int(excess):,} bytes more than the limit"
         return one
 
-    def _written(self, one: Tried, deadline: float | None = None) -> Written:
+    def _written(self, one: Tried, deadline: float | None = None, before: Callable[[], None] = lambda: None) -> Written:
         settings, plan = self._settings, one.candidate.plan
-        workload = Rematerialised(self._workload, plan.remat)
+        workload = Rematerialised(self._workload, plan.remat, before)
         laid = readable(Laid(mesh=plan.mesh, layouts=one.layouts), settings.machine, workload.tensors, settings.kept)
         open_plan = replace(plan, mesh=laid.mesh, limits=Limits(hbm_bytes=plan.limits.hbm_bytes), result=None)
         return self._minimise(
