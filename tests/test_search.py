@@ -172,6 +172,25 @@ def test_two_searches_give_the_same_plan() -> None:
     assert first.candidates == second.candidates
 
 
+def test_of_long_steps_the_best_is_written_while_others_are_solved(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, _, _ = ask(minimise=dearer_by_hand())
+    monkeypatch.setattr("meshwright.planner.search.writing.LARGE", 0)
+    solver = FakeSolver(by_axes)
+    begun: list[int] = []
+    ended: list[Plan] = []
+
+    def minimise(layouts: Any, plan: Plan, workload: Any, **options: Any) -> Any:
+        begun.append(len(solver.tasks))
+        found = written(layouts, plan, workload, **options)
+        ended.append(plan)
+        return found
+
+    ahead, _, _ = ask(solver=solver, minimise=minimise)
+    assert dumps(ahead.plan) == dumps(plain.plan)
+    assert begun[0] < len(solver.tasks)
+    assert [plan.mesh.sizes for plan in ended] == [ahead.plan.mesh.sizes if ahead.plan else None]
+
+
 def test_what_was_left_out_is_counted_and_not_proven() -> None:
     result, _, _ = ask(topology="v3:32x32")
     assert result.meshes.left_out > 0
