@@ -157,14 +157,19 @@ def _policies(plan: Plan, workload: Workload) -> list[Remat | None]:
 
 
 def _unnamed(machine: Machine, tensors: Sequence[Tensor], every: Sequence[Folding], limit: int) -> Meshes:
-    """Meshes of one axis, two and three: each kind takes a fraction of the time of the next one, which covers it."""
+    """Meshes of one axis, two and three: each kind takes a fraction of the time of the next one, which covers it.
+
+    Of a kind that not all can be tried of half as many are as there is room for, so that on a large machine a search
+    takes about as long as on a small one, on which all are.
+    """
     finest = {folding.mesh(machine): None for folding in uncovered(machine, every)}
     chosen: list[Mesh] = []
     for axes in range(1, MAX_AXES + 1):
         few = uncovered(machine, [folding for folding in every if len(folding.axes) <= axes])
         new = [mesh for folding in few if (mesh := folding.mesh(machine)) not in chosen]
         room = limit - len(chosen)
-        chosen += by_promise(new, machine, tensors, room if axes == MAX_AXES else room // 2, chosen)
+        most = room if axes == MAX_AXES and len(new) <= room else room // 2
+        chosen += by_promise(new, machine, tensors, most, chosen)
     left_out = sum(1 for mesh in finest if mesh not in chosen)
     return Meshes(
         listed=tuple(chosen),
