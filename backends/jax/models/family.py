@@ -84,13 +84,13 @@ three matrices, these have two.
 """
 
 
-def _choices(settings: Mapping[str, Any], mesh: Mapping[str, int] | None) -> Choices:
+def choices_of_family(settings: Mapping[str, Any], mesh: Mapping[str, int] | None) -> Choices:
     """What the search may choose from where a plan leaves settings open."""
     others = {name: value for name, value in settings.items() if name != "member"}
     return choices_of(read(settings.get("member"), others), mesh)
 
 
-@choices(_choices)
+@choices(choices_of_family)
 def gshard(member: str | None = None, *, plan_mesh: Mapping[str, int] | None = None, **settings: Any) -> Workload:
     """The training step of an MoE Transformer: ``step(params, opt, batch) -> (params, opt, metrics)``.
 
