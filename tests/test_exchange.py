@@ -19,6 +19,7 @@ from meshwright.backends.jax.models.moe.exchange.manual import ManualExchange
 from meshwright.backends.jax.models.moe.exchange.routes import Direct, TwoLevel
 from meshwright.backends.jax.models.moe.exchange.sharing import shared
 from meshwright.backends.jax.models.moe.exchange.uneven import Uneven
+from meshwright.backends.jax.models.moe.exchange.uneven_levels import UnevenLevels
 from meshwright.backends.jax.models.moe.experts import FeedForward
 
 G, C, M, H = 8, 3, 6, 16
@@ -144,6 +145,27 @@ def test_uneven_rows_find_experts_that_devices_split():
     route, sharing = Uneven(axes=("x",), devices=4), shared({"a": 2}, 2)
     exchange = ManualExchange(mesh=mesh(x=4, a=2), owners=("x",), route=route, sharing=sharing)
     assert_same(exchange, rows(SKEWED, 8), 8, x=4, a=2)
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(2, 4), (4, 2)])
+def test_uneven_rows_go_in_two_levels(outer, inner):
+    route = UnevenLevels(levels=TwoLevel(outer="o", inner="i", outer_size=outer, inner_size=inner))
+    exchange = ManualExchange(mesh=mesh(o=outer, i=inner), owners=("o", "i"), route=route)
+    assert_same(exchange, rows(np.tile(SKEWED, (2, 2)), 18), 16, o=outer, i=inner)
+
+
+def test_what_either_level_has_no_room_for_is_refused():
+    sizes = np.zeros((8, 8), int)
+    sizes[:, 3] = 100  # to one device: 64 of each come through the first level, 128 rows in all through the second
+    route = UnevenLevels(levels=TwoLevel(outer="o", inner="i", outer_size=4, inner_size=2), bound=1.0)
+    exchange = ManualExchange(mesh=mesh(o=4, i=2), owners=("o", "i"), route=route)
+    params, sent = weights(8), rows(sizes, 128)
+    returned, refused, _ = run(exchange, params, sent, o=4, i=2)
+    expected, _, _ = run(AnnotatedExchange(), params, sent)
+    assert refused == 8 * 100 - 128
+    taken = np.abs(returned).max(axis=-1) > 0
+    assert taken.sum() == 128
+    np.testing.assert_allclose(returned[taken], expected[taken], rtol=1e-5, atol=1e-4)
 
 
 def test_what_finds_no_room_is_refused_and_told():

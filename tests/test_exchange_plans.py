@@ -156,7 +156,6 @@ BY_HAND = {"exchange": "manual"}
         (None, {"dispatch": "sorted", "exchange_chunks": 2}, "MW612", "dispatch: index"),
         ({"expert": 8}, {**BY_HAND, "exchange_bound": 2}, "MW612", "dispatch: sorted"),
         ({"expert": 8}, {**BY_HAND, "expert_shards": 0, "exchange_chunks": 2}, "MW612", "expert_shards: 1"),
-        ({"a": 4, "b": 2}, {"exchange": "hierarchical", "exchange_axes": "a+b", "dispatch": "sorted"}, "MW612", "man"),
     ],
 )
 def test_an_exchange_that_cannot_be_is_told_with_what_can(mesh, settings, code, words) -> None:

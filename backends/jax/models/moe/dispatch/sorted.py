@@ -7,6 +7,7 @@ Dims: G groups of S tokens with K choices each, N rows of a group, E experts, mo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -65,13 +66,20 @@ class SortedDispatch:
         return (sizes + self.multiple - 1) // self.multiple * self.multiple
 
 
-def merged(sent: Sorted) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The permutation that sorts the rows of all groups by expert, its inverse, both [G·N], and their sizes [E]."""
+def merged(sent: Sorted, order: Sequence[int] | None = None) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The permutation that sorts the rows of all groups by expert, its inverse, both [G·N], and their sizes [E].
+
+    ``order`` has the experts in another order than by number.
+    """
     number = jnp.arange(sent.rows.shape[1])
     ends = jnp.cumsum(sent.sizes, axis=1)
     expert = jax.vmap(lambda end: jnp.searchsorted(end, number, side="right", method="compare_all"))(ends)
+    sizes = sent.sizes.sum(axis=0)
+    if order is not None:
+        expert = jnp.append(jnp.argsort(jnp.array(order)), len(order))[expert]
+        sizes = sizes[jnp.array(order)]
     source = jnp.argsort(expert.reshape(-1), stable=True)
-    return source, jnp.argsort(source), sent.sizes.sum(axis=0)
+    return source, jnp.argsort(source), sizes
 
 
 @jax.custom_vjp

@@ -37,8 +37,6 @@ def _without_region(config: TransformerConfig) -> Iterator[Problem]:
 
 def _with_region(config: TransformerConfig) -> Iterator[Problem]:
     by_rows = config.dispatch == "sorted"
-    if config.exchange == "hierarchical" and by_rows:
-        yield _meaningless("exchange", config, "dispatch: sorted", "exchange: manual")
     if config.exchange == "hierarchical" and len(config.owner_axes) != 2:
         yield problem("MW619", setting="exchange_axes", axes="+".join(config.owner_axes), count=len(config.owner_axes))
     if config.exchange_bound is not None and not by_rows:

@@ -13,6 +13,7 @@ from .manual import ManualExchange
 from .routes import Direct, Route, TwoLevel
 from .sharing import Sharing, shared
 from .uneven import Uneven
+from .uneven_levels import UnevenLevels
 
 DEFAULT_AXES = "expert"
 BY_HAND = ("manual", "hierarchical")
@@ -72,12 +73,13 @@ class ExchangeChoices:
         )
 
     def _route(self, sizes: Mapping[str, int], dispatch: str) -> Route:
-        axes = self.owner_axes
-        if dispatch == "sorted":
-            return Uneven(axes=axes, devices=math.prod(sizes[axis] for axis in axes), bound=self.exchange_bound)
+        axes, bound, by_rows = self.owner_axes, self.exchange_bound, dispatch == "sorted"
         if self.exchange == "hierarchical":
-            outer, inner = axes
-            return TwoLevel(outer=outer, inner=inner, outer_size=sizes[outer], inner_size=sizes[inner])
+            (outer, inner), (outer_size, inner_size) = axes, (sizes[axis] for axis in axes)
+            levels = TwoLevel(outer=outer, inner=inner, outer_size=outer_size, inner_size=inner_size)
+            return UnevenLevels(levels=levels, bound=bound) if by_rows else levels
+        if by_rows:
+            return Uneven(axes=axes, devices=math.prod(sizes[axis] for axis in axes), bound=bound)
         return Direct(axes=axes)
 
 

@@ -6,6 +6,7 @@ room for what arrives.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -63,6 +64,10 @@ class Uneven:
 
     def __call__(self, run: Run, sent: Sorted) -> Exchanged:
         """On one device: ``sent`` has rows [g, N, M] and sizes [g, E]. ``run`` gets rows [1, B, M] and sizes [1, e]."""
+        return self.exchanged(lambda arrived: Exchanged(run(arrived), jnp.int32(0)), sent)
+
+    def exchanged(self, run: Callable[[Sorted], Exchanged], sent: Sorted) -> Exchanged:
+        """As a call, where ``run`` may itself refuse rows, which count."""
         g, N, M = sent.rows.shape
         source, place, by_expert = merged(sent)
         rows = permuted(sent.rows.reshape(g * N, M), source, place)
@@ -70,11 +75,11 @@ class Uneven:
         sizes = self._agree(by_expert, room)
         arrived = self._move(rows, room, sizes.here, sizes.sent, sizes.there, sizes.taken)
         to, of = by_expert_order(sizes, room)
-        said = run(Sorted(permuted(arrived, of, to)[None], sizes.of_expert.sum(axis=0)[None])).rows[0]
-        back = permuted(said, to, of)
+        said = run(Sorted(permuted(arrived, of, to)[None], sizes.of_expert.sum(axis=0)[None]))
+        back = permuted(said.returned.rows[0], to, of)
         returned = self._move(back, g * N, sizes.begin, sizes.taken, sizes.origin, sizes.sent)
         unsorted = permuted(returned, place, source).reshape(g, N, -1)
-        return Exchanged(sent._replace(rows=unsorted), sizes.refused)
+        return Exchanged(sent._replace(rows=unsorted), sizes.refused + said.refused)
 
     def room(self, rows: int) -> int:
         """B for n ``rows``."""
