@@ -54,14 +54,14 @@ class Chain:
 
     def graph(self, plan):
         ops = [t for t in self.tensors if t.role == "op"]
-        values = tuple(Value(t.shape, "f32", WHOLE) for t in ops)
+        values = tuple(Value(shape, "f32", WHOLE) for shape in (*(t.shape for t in ops), (8, 8)))
         return Graph(
             values=values,
             ops=tuple(
-                Op(kind="add", operands=(i - 1,) * (i > 0), results=(i,), origin=origin(t.path))
+                Op(kind="add", operands=(i - 1 if i else len(ops),), results=(i,), origin=origin(t.path))
                 for i, t in enumerate(ops)
             ),
-            arguments=(),
+            arguments=(len(ops),),
             results=(),
         )
 

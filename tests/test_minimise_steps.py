@@ -12,6 +12,7 @@ from meshwright.dsl.reader import loads
 from meshwright.dsl.resolve import key_of, resolve
 from meshwright.dsl.writer import dumps
 from meshwright.planner.minimise import minimise
+from meshwright.planner.minimise.flow import Flow
 from meshwright.planner.minimise.guide import lies
 
 LAYERS, BATCH, WIDTH, HIDDEN = 3, 512, 1024, 4096
@@ -96,4 +97,26 @@ def test_exact_says_how_every_value_lies(workload):
     start = Plan(topology=plan.topology, mesh=plan.mesh)
     found = minimise(chosen, start, workload, deadline=time.monotonic() + 60, exact=True)
     written = resolve(found.plan, workload.tensors).layouts
-    assert all(written[key_of(t)].axes == chosen[t.path] for t in workload.tensors if t.path in chosen and t.shape)
+    said = chosen.keys() - Flow(workload.graph(start)).constant
+    assert all(written[key_of(t)].axes == chosen[t.path] for t in workload.tensors if t.path in said and t.shape)
+
+
+def scattering(x, labels):
+    """Zeros into which one number a row is written, as the gradient of a cross entropy has them."""
+    return jnp.zeros_like(x).at[jnp.arange(x.shape[0]), labels].add(1.0) * x, jnp.zeros((8, 8)) + 1.0
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_what_no_argument_decides_is_not_named(exact):
+    given = jax.ShapeDtypeStruct((512, 4096), "float32"), jax.ShapeDtypeStruct((512,), "int32")
+    workload = Drafts(scattering, given)
+    start = Plan(topology=planned(PLANS["tensor parallel"]).topology, mesh=planned(PLANS["tensor parallel"]).mesh)
+    chosen = {
+        t.path: (("data",), ()) if t.shape == (512, 4096) else ((),) * len(t.shape) for t in workload.tensors if t.shape
+    }
+    zeros = {"ops/scattering/broadcast_in_dim.0", "ops/scattering/scatter-add.0.in0", "ops/scattering/add.1.in0"}
+    found = minimise(chosen, start, workload, deadline=time.monotonic() + 60, exact=exact)
+    named = {path for (path, _), rule in resolve(found.plan, workload.tensors).rules.items() if rule is not None}
+    assert zeros < chosen.keys()
+    assert not named & zeros
+    assert not exact or "ops/scattering/scatter-add.0" in named

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..graph import Graph, Op, Origin
+from ..program.named import operand_path
 
 Spot = tuple[str | None, str | None]
 """The place in the model that asks for an operation: source and scope."""
 
 PRODUCTS = ("dot_general", "convolution")
 NOTHING: frozenset[str] = frozenset()
+GIVEN = frozenset(("",))
+"""In the place of a path: what the step's arguments decide, or a loop's turns."""
 
 
 class Flow:
@@ -21,7 +24,9 @@ class Flow:
         self.parents: dict[str, frozenset[str]] = {}
         self.spots: dict[str, Spot] = {}
         self.products: set[str] = set()
-        self._run(graph, [NOTHING] * len(graph.arguments))
+        self.constant: set[str] = set()
+        """The values, and operands as they are read, that nothing given to the step decides."""
+        self._run(graph, [GIVEN] * len(graph.arguments))
 
     def _run(self, graph: Graph, given: Sequence[frozenset[str]]) -> list[frozenset[str]]:
         """Goes through a graph whose arguments come from these values; those that its results come from."""
@@ -36,7 +41,7 @@ class Flow:
     def _made(self, op: Op, near: Sequence[frozenset[str]]) -> list[frozenset[str]]:
         operands = [near[number] for number in op.operands]
         before = NOTHING.union(*operands)
-        inside = [self._run(body, operands) for body in op.bodies]
+        inside = [self._run(body, self._entering(op, operands)) for body in op.bodies]
         found = [
             NOTHING.union(*(results[i] for results in inside if i < len(results))) if inside else before
             for i in range(len(op.results))
@@ -45,12 +50,21 @@ class Flow:
         if path is not None and op.results:
             if path not in self.order:
                 self.order[path] = len(self.order)
-                self.parents[path] = (found[0] if inside else before) - {path}
+                made_of = found[0] if inside else before
+                self.parents[path] = made_of - GIVEN - {path}
+                if made_of <= self.constant:
+                    self.constant.add(path)
+                read = (operand_path(path, i) for i, number in enumerate(op.operands) if near[number] <= self.constant)
+                self.constant.update(read)
                 self.spots[path] = spot_of(op.origin)
                 if op.kind in PRODUCTS:
                     self.products.add(path)
             found[0] = frozenset((path,))
         return found
+
+    @staticmethod
+    def _entering(op: Op, operands: Sequence[frozenset[str]]) -> Sequence[frozenset[str]]:
+        return [paths | GIVEN for paths in operands] if op.kind == "while" else operands
 
 
 def spot_of(origin: Origin) -> Spot:

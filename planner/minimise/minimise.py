@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...dsl.errors import PlanError
@@ -54,12 +54,15 @@ def minimise(
 
     ``layouts`` are those of arguments, results and values by path; ``plan`` has the mesh with its sizes, the remat
     policy and the limits, and rules: those that are not ``auto`` stay as they are. With ``exact`` every layout is
-    written, as it lies under that plan. ``promised_s`` is what the layouts are said to take: what takes no longer need
-    not be compared with them. ``trials`` plans are priced at most (fewer, the larger the step, if None), and fewer
+    written, as it lies under that plan. What no argument decides, as zeros, is never named: the compiler would not see
+    what it is. ``promised_s`` is what the layouts are said to take: what takes no longer need not be compared with
+    them. ``trials`` plans are priced at most (fewer, the larger the step, if None), and fewer
     where ``time.monotonic()`` passes ``deadline`` (at least two). Raises ``PlanError`` where no plan with these
     layouts is legal.
     """
     graph, tensors = workload.graph(plan), workload.tensors_under(plan.remat)
+    flow = Flow(graph)
+    layouts = {path: lies for path, lies in layouts.items() if path not in flow.constant}
     tags, dims = workload.tags_under(plan.remat), logical_dims(graph)
     affordable = WORK // max(sum(1 for _ in graph.walk()), 1)
     if trials is None:
@@ -75,13 +78,13 @@ def minimise(
             break
     groups = grouped(prices.writer.values, prices.writer.layouts, tags)
     prices.reserved = min(len(prices.writer.spare), trials // 6)
-    found = shortened(prices, groups, Guide(groups, Flow(graph), workload.lies))
+    found = shortened(prices, groups, Guide(groups, flow, workload.lies))
     prices.reserved = 0
     if affordable >= FEWEST or len(prices.writer.plan_of(found.values).rules) > FEW_LINES:
         found = _without_spare(prices, found)
     if not exact:
         return _short(_shortest(prices, found), prices)
-    spelled = _spelled_out(found, prices, workload, tags)
+    spelled = _spelled_out(found, prices, workload, tags, flow.constant)
     return _short(_written(prices, spelled), prices)
 
 
@@ -91,7 +94,9 @@ def _pinned(plan: Plan, tensors: Sequence[Tensor]) -> frozenset[str]:
     return frozenset(path for (path, _), rule in decided if rule and not isinstance(rule.assignment, Auto))
 
 
-def _spelled_out(found: Priced, prices: Prices, workload: Workload, tags: Mapping[str, Sequence[str]]) -> Priced:
+def _spelled_out(
+    found: Priced, prices: Prices, workload: Workload, tags: Mapping[str, Sequence[str]], unnamed: Collection[str]
+) -> Priced:
     """The plan with the layout of everything, as it lies under a short one: so both compile to the same.
 
     Where saying it costs time (a plan that says more keeps the compiler from joining operations) or cannot be known,
@@ -103,6 +108,7 @@ def _spelled_out(found: Priced, prices: Prices, workload: Workload, tags: Mappin
         return chosen
     held = prices.writer
     known = {path: layout.axes for path, layout in held.layouts.items() if not is_value(path) or path in found.values}
+    lies = {path: axes for path, axes in lies.items() if path not in unnamed}
     prices.writer = held.saying({**_with_tags(lies, tags), **known})
     everything = prices.everything
     spelled = prices.of_plan(prices.writer.draft_of(everything), everything)

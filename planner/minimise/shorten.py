@@ -16,7 +16,7 @@ from .groups import Group
 from .guide import Cause, Guide, blame, seconds
 from .prices import Priced, Prices
 
-MOST_ROUNDS = 8
+MOST_ROUNDS = 16
 FEW_LINES = 15
 """Of a plan of a step that takes long to price: one with no more is short enough."""
 
@@ -30,7 +30,7 @@ LOOKS, FEWEST_LOOKS = 100_000, 16
 MENDED = 5  # causes tried one by one to come nearer to what was promised, beside all other trials
 BEGUN = 0.02  # of a step: where its heavy places lie right but for as much, its plan is priced
 PATIENCE = 2  # rounds without a better plan, where each takes long
-AT_ONCE = 4  # causes annotated before propagation is asked again, where it is asked seldom
+AT_ONCE = 2, 4  # causes annotated before propagation is asked again: where it is asked often, and seldom
 
 
 def shortened(prices: Prices, groups: Sequence[Group], guide: Guide) -> Priced:
@@ -79,7 +79,7 @@ class _Shortener:
         self.prices, self.guide = prices, guide
         self.looks = max(LOOKS // max(len(guide.flow.order), 1), FEWEST_LOOKS)
         self.is_large = self.looks < 2 * FEWEST_LOOKS
-        self.at_once = AT_ONCE if self.is_large else 1
+        self.at_once = AT_ONCE[self.is_large]
         self.blamed: dict[Spot, float] = {}
         self._seen: dict[frozenset[str], frozenset[str]] = {}
 
