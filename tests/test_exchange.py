@@ -21,6 +21,7 @@ from meshwright.backends.jax.models.moe.exchange.sharing import shared
 from meshwright.backends.jax.models.moe.exchange.uneven import Uneven
 from meshwright.backends.jax.models.moe.exchange.uneven_levels import UnevenLevels
 from meshwright.backends.jax.models.moe.experts import FeedForward
+from meshwright.backends.jax.overlap import compiler_options
 
 G, C, M, H = 8, 3, 6, 16
 WORK = FeedForward(kernel="ragged_dot")
@@ -122,6 +123,14 @@ def test_two_levels_are_one_all_to_all(outer, inner):
 def test_chunks_say_the_same(chunks):
     assert_same(ManualExchange(mesh=mesh(x=8), owners=("x",), route=DIRECT, chunks=chunks), slots(8), 8, x=8)
     assert_same(AnnotatedExchange(chunks=chunks), slots(8), 8)
+
+
+@pytest.mark.parametrize(("chunks", "asked"), [(1, {}), (2, {"xla_tpu_enable_async_all_to_all": "true"})])
+def test_a_step_asks_the_compiler_that_chunks_may_overlap(chunks, asked):
+    exchange = AnnotatedExchange(chunks=chunks)
+    gradients = jax.grad(lambda params, sent: (exchange(work, params, sent, key=None).returned ** 2).sum())
+    traced = jax.make_jaxpr(jax.jit(gradients))(weights(2), slots(2))
+    assert compiler_options(traced) == asked
 
 
 @pytest.mark.parametrize("split_over", [1, 2, 4, 0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from .axis_order import common_order, in_order
 from .constrain import constrain
 from .convolutions import AS_PRODUCTS, is_convolution, partitioned_wrongly, without_convolutions
 from .layouts import StepLayouts
+from .overlap import BESIDE, compiler_options
 from .products import APART, with_products_apart
 from .shardings import DeviceMesh
 from .trace import Traced, equations
@@ -50,13 +51,14 @@ def planned(
     donated = layouts.traced.donated if donate_argnums is None else donate_argnums
     given = layouts.of_results(placed), layouts.of_operands(placed)
     jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed), *given, placed.order)
-    apart = with_products_apart(jaxpr) if _is_compiled_for_tpu(placed.mesh) else jaxpr
-    notes = () if apart is jaxpr else (APART,)
+    for_tpu = _is_compiled_for_tpu(placed.mesh)
+    apart, options = (with_products_apart(jaxpr), compiler_options(jaxpr)) if for_tpu else (jaxpr, {})
+    notes = (*(() if apart is jaxpr else (APART,)), *((BESIDE,) if options else ()))
     jaxpr = apart
-    jitted = _jitted(jaxpr, layouts, placed, donated)
+    jitted = _jitted(jaxpr, layouts, placed, donated, options)
     if not _convolves_wrongly(jitted, jaxpr, layouts.traced, placed, platform):
         return Planned(jitted=jitted, layouts=layouts, placed=placed, notes=notes)
-    products = _jitted(without_convolutions(jaxpr), layouts, placed, donated)
+    products = _jitted(without_convolutions(jaxpr), layouts, placed, donated, options)
     return Planned(jitted=products, layouts=layouts, placed=placed, notes=(*notes, AS_PRODUCTS))
 
 
@@ -84,12 +86,15 @@ def _convolves_wrongly(
     return partitioned_wrongly(_lowered(jitted, traced, platform), placed.mesh)
 
 
-def _jitted(jaxpr: ClosedJaxpr, layouts: StepLayouts, placed: DeviceMesh, donated: Any) -> Any:
+def _jitted(
+    jaxpr: ClosedJaxpr, layouts: StepLayouts, placed: DeviceMesh, donated: Any, options: Mapping[str, str]
+) -> Any:
     return jax.jit(
         _planned_step(jaxpr, layouts, placed),
         in_shardings=argument_shardings(layouts, placed),
         out_shardings=_result_shardings(layouts, placed),
         donate_argnums=donated,
+        compiler_options=dict(options) or None,
     )
 
 

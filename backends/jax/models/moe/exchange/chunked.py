@@ -1,8 +1,7 @@
 """Chunks: what is sent is cut, and the exchange of one chunk may go on while the experts compute another.
 
 FastMoE's smart schedule and Tutel's adaptive pipelining (its degree: 1, 2, 4 or 8). Nothing is said of the order: no
-chunk waits for another, so the compiler's scheduler is free to overlap them. The TPU compiler lets
-all-to-alls run beside products only with ``xla_tpu_enable_async_all_to_all``, an option of ``compile``.
+chunk waits for another, so the compiler's scheduler is free to overlap them; a plan's step asks it to (``overlap``).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ....overlap import overlapped
 from . import Exchanged
 
 SLOTS = 2
@@ -31,10 +31,11 @@ def in_chunks(
     """
     if chunks == 1 or not isinstance(sent, jax.Array):
         return way(sent, key)
-    parts = [
-        way(part, None if key is None else jax.random.fold_in(key, number))
-        for number, part in enumerate(_cut(sent, min(chunks, sent.shape[SLOTS])))
-    ]
+    with overlapped():
+        parts = [
+            way(part, None if key is None else jax.random.fold_in(key, number))
+            for number, part in enumerate(_cut(sent, min(chunks, sent.shape[SLOTS])))
+        ]
     returned = jnp.concatenate([part.returned for part in parts], axis=SLOTS)
     return Exchanged(returned, sum((part.refused for part in parts[1:]), parts[0].refused))
 
