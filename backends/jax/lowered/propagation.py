@@ -6,6 +6,7 @@ from typing import Any
 
 from jaxlib.mlir import passmanager
 
+from .captures import open_for_loops, take_from_outside
 from .inline import inline_calls
 from .order import in_order_of_use
 from .rewrites.simplify import simplify
@@ -41,17 +42,20 @@ def prepare(module: Any, *, tpu: bool) -> None:
         inline_calls(module, large=False)
         simplify(module, tpu=tpu)
         in_order_of_use(module)
+        take_from_outside(module)
         if not module.verify():
             raise ValueError("The rewritten module is not valid.")
 
 
 def propagate(module: Any) -> None:
     """Propagates layouts over a prepared module, in place, then inlines the calls that were left until then."""
+    open_for_loops(module)
     _finish(module, PROPAGATION)
 
 
 def propagate_only(module: Any) -> None:
     """Propagates layouts over a prepared module, in place, and does nothing else to it."""
+    open_for_loops(module)
     with module.context:
         _run(PROPAGATION, module)
 
