@@ -17,3 +17,22 @@ def search(*args: Any, **options: Any) -> SearchResult:
     here = partial(searched, pool=lambda: Here(lambda: False))
     with mock.patch("meshwright.backends.jax.search.searched", here):
         return mw.search(*args, **options)
+
+
+class _Held(Here):
+    """One that ends with a ``with``."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: False)
+
+    def __enter__(self) -> _Held:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def search_plan(*args: Any, **options: Any) -> SearchResult:
+    """``mw.search_plan``'s answer."""
+    with mock.patch("meshwright.backends.jax.search_settings.Processes", _Held):
+        return mw.search_plan(*args, **options)

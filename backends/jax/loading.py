@@ -67,8 +67,8 @@ def _about_words(problems: Sequence[Problem], plan: Plan, declared: Choices) -> 
     may = f"auto alone may stand for: {listing(list(declared.values))}." if declared.values else ""
     for found in problems:
         name = found.numbers.get("setting", found.numbers.get("name"))
-        about = [name] if name in plain else plain if found.code == "MW313" else []
-        if found.code == "MW313" or not about:
+        about = [name] if name in plain else plain if found.code in ("MW313", "MW315") else []
+        if found.code in ("MW313", "MW315") or not about:
             yield found
         for word in about:
             yield problem("MW566", plan.places.get(f"with.{word}"), name=word, model=plan.model, may=may)
@@ -77,8 +77,11 @@ def _about_words(problems: Sequence[Problem], plan: Plan, declared: Choices) -> 
 def trace_workload(plan: Plan, workload: Workload | None = None) -> Traced:
     """The plan's step as the plan language sees it. Raises ``PlanError`` where it cannot be traced."""
     workload = workload or load_workload(plan)
-    with models_code(plan, "MW315"):
-        return trace(workload.step, workload.args, plan.remat)
+    try:
+        with models_code(plan, "MW315"):
+            return trace(workload.step, workload.args, plan.remat)
+    except PlanError as error:
+        raise PlanError(_about_words(error.problems, plan, Choices(values={}))) from error
 
 
 @contextmanager

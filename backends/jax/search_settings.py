@@ -109,7 +109,7 @@ class _Search:
             answer = Answer(left=self._left, choosing=choosing, table=table, steps=steps, clock=self._clock)
             if choosing.best is not None:
                 return answer.best(top_k=top_k, pareto=pareto)
-        if all(one.is_out and one.found is None for one in every):
+        if all(one.is_out and one.found is None and not one.too_large for one in every):
             raise none_accepted(self._left, [one.why for one in every])
         return answer.nothing()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..topology import Machine
@@ -79,21 +79,38 @@ class Board:
         axes = one.num_axes
         return max((took_s for count, took_s in self.solving_s.items() if count <= axes), default=0.0)
 
-    def doubt(self) -> None:
+    def doubt(self, cost_of: Callable[[Tried], float | None]) -> None:
         """Takes the programs' bounds back where a plan is below one: what they leave out matters on this step.
 
-        First they fall to what kernels alone take, then to what no layouts can change.
+        First by as much as such a plan takes less than what its layouts cost in a program, which ``cost_of`` says where
+        it can. Then they fall to what kernels alone take, then to what no layouts can change.
         """
-        ranked = self.ranked
-        bounds: Mapping[int, Tried] = {id(one.candidate): one for one in self.tried}
-        for plan in ranked:
-            told = bounds[id(plan.candidate)]
+        for plan in self.ranked:
+            told = self._asked_of(plan)
             if told.infeasible:  # and is not: the program counts more memory than there is
                 told.bound_s = told.floor_s = told.candidate.floor_s
-        while self.doubts < 2 and any(
-            plan.step_time_s < bounds[id(plan.candidate)].bound_s * (1 - CLOSE) for plan in ranked
-        ):
+        for plan in self.ranked:
+            cost_s = cost_of(plan) if self._is_below(plan) and not self.doubts else None
+            if cost_s is not None:
+                self._credit(cost_s - plan.step_time_s)
+        while self.doubts < 2 and any(map(self._is_below, self.ranked)):
             self.doubts += 1
             for one in self.tried:
                 if not one.infeasible:
                     one.bound_s = one.floor_s = one.floor_s if self.doubts == 1 else one.candidate.floor_s
+
+    def _asked_of(self, plan: Tried) -> Tried:
+        """What is known of the candidate of a plan, which may be laid out by hand."""
+        return next(one for one in self.tried if one.candidate is plan.candidate)
+
+    def _is_below(self, plan: Tried) -> bool:
+        return plan.step_time_s < self._asked_of(plan).bound_s * (1 - CLOSE)
+
+    def _credit(self, credit_s: float) -> None:
+        """Allows that every plan takes so much less than its program says."""
+        for one in self.tried:
+            more_s = credit_s - one.credit_s
+            if more_s > 0 and one.solved and not one.infeasible:
+                one.bound_s = max(one.bound_s - more_s, one.candidate.floor_s)
+                one.floor_s = max(one.floor_s - more_s, one.candidate.floor_s)
+                one.credit_s = credit_s

@@ -133,6 +133,7 @@ class Choosing:
             one.bound_s = priced.step_time_s if like is None else one.bound_s
             self._doubt()
         elif like is None:
+            one.too_large = True
             one.refuse(f"takes {binary(excess)} more than the limit")
         else:
             one.why = f"priced with another's layouts, it takes {binary(excess)} more than the limit"

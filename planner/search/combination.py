@@ -19,7 +19,8 @@ class Combination:
 
     ``bound_s`` is what no plan with these settings takes less than, ``floor_s`` a bound that takes less for granted,
     ``priced`` the best plan that is known, ``found`` the answer of a whole search. ``like`` counts the plans whose
-    layouts it was priced with. ``why`` says why it has no plan, or is not looked at.
+    layouts it was priced with. ``why`` says why it has no plan, or is not looked at; ``too_large`` that its plan,
+    which leaves nothing open, does not fit.
     """
 
     index: int
@@ -32,6 +33,7 @@ class Combination:
     found: SearchResult | None = field(default=None, repr=False)
     like: int = 0
     seen: bool = False
+    too_large: bool = False
     why: str = ""
 
     @property

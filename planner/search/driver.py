@@ -59,7 +59,7 @@ class Driver:
                 break
             self._solving.solve(todo, self._writing.meanwhile)
             self._writing.write()
-            board.doubt()
+            board.doubt(self._solving.cost_of)
         if not (board.ranked or board.bound_s == math.inf):
             self._writing.write_simple()
         for one in board.tried:

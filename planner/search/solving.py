@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 
 from ...dsl.errors import PlanError
 from .board import Board, Settings
@@ -80,6 +81,25 @@ class Solving:
         one.objective_s, one.layouts = found.objective_s, found.layouts
         return True
 
+    def cost_of(self, plan: Tried) -> float | None:
+        """What the layouts of a plan cost in a program that is pinned to them; None where that is not known in time."""
+        if plan.priced is None or self._board.expected_s(plan) > self._clock.left_s:
+            return None
+        written = plan.priced.plan
+        lies = self._workload.lies(written)
+        if lies is None:
+            return None
+        task = replace(
+            self._task(plan, self._clock.left_s),
+            graph=self._workload.graph(written),
+            mesh=written.mesh,
+            pins=lies,
+            limit_bytes=None,
+            cutoff_s=math.inf,
+        )
+        found = self._answer(self._pool.submit(task), self._clock)
+        return found.bound_s + found.credit_s if found is not None and found.layouts else None
+
     def _turn(self, one: Tried) -> tuple[int, int, int]:
         """When a candidate's turn is: policies that did not fit elsewhere come late; once the one that recomputes
         nothing is known to fit, those that recompute more wait for it.
@@ -143,6 +163,7 @@ class Solving:
         # What is not to be had below a cutoff may be had above it.
         self._credit_s = max(self._credit_s, found.credit_s)
         less_s = 0.0 if found.layouts else self._credit_s  # what was not priced may take less, as others did
+        one.credit_s = found.credit_s if found.layouts else less_s
         bounds_s = [found.bound_s - less_s, found.floor_s - less_s, 0.0]
         if found.status == "infeasible":
             bounds_s = [math.inf] * 3
