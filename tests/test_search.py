@@ -65,6 +65,10 @@ class FakeStep:
     remat_policies: tuple[str, ...] = ("none",)
     tensors: tuple[Tensor, ...] = (W, X)
     priced: list[Plan] = field(default_factory=list)
+    known: Mapping[str, Any] | None = None
+
+    def lies(self, plan: Plan) -> Mapping[str, Any] | None:
+        return self.known
 
     def tensors_under(self, remat: Remat | None) -> tuple[Tensor, ...]:
         return self.tensors
@@ -131,11 +135,12 @@ def ask(
     *,
     policies: tuple[str, ...] = ("none",),
     solver: FakeSolver | None = None,
+    lies: Mapping[str, Any] | None = None,
     minimise: Any = written,
     top_k: int = 1,
     **options: Any,
 ) -> tuple[SearchResult, FakeSolver, FakeStep]:
-    step = FakeStep(prices, policies)
+    step = FakeStep(prices, policies, known=lies)
     solver = solver or FakeSolver(prices)
     question = Question(
         plan=loads(f"meshwright: 1\ntopology: {topology}\n{text}"),
@@ -215,6 +220,20 @@ def test_a_bound_that_a_plan_is_below_proves_nothing() -> None:
     result, _, _ = ask(solver=FakeSolver(lambda plan: (2 * by_axes(plan)[0], by_axes(plan)[1])))
     assert result.status == "feasible"
     assert result.gap > 0.5
+
+
+def test_bounds_fall_by_what_a_plan_below_one_takes_less_than_its_layouts_cost() -> None:
+    class Pinned(FakeSolver):
+        def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+            found = super().__call__(task, stop)
+            return found if "batch" not in task.pins else replace(found, bound_s=found.bound_s - 0.01, credit_s=0.02)
+
+    solver = Pinned(lambda plan: (1.2 * by_axes(plan)[0], by_axes(plan)[1]))
+    result, _, _ = ask(text="mesh: {a: 8, b: 4}", solver=solver, lies={"batch": ((), ())})
+    less_s = 1.2 / 8 + 0.01 - result.step_time_s
+    assert (result.status, result.step_time_s) == ("feasible", 1 / 8)
+    assert result.bound_s == pytest.approx(1.2 / 8 - less_s)
+    assert [task.pins for task in solver.tasks if task.pins] == [{"batch": ((), ())}]
 
 
 def test_a_mesh_that_is_given_stays() -> None:
