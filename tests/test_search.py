@@ -114,7 +114,7 @@ def dearer_by_hand() -> Any:
 
     def minimise(layouts: Any, plan: Plan, workload: Any, **options: Any) -> Any:
         found = written(layouts, plan, workload, **options)
-        factor = 2 if next(count) < 2 else 1
+        factor = 2 if next(count) < 3 else 1
         return SimpleNamespace(
             plan=found.plan, estimate=FakeEstimate(factor * found.estimate.step_time_s, found.estimate.peak_bytes)
         )

@@ -20,7 +20,7 @@ from ..search.workload import Workload
 
 PROPAGATION, REPLICATED, SPLIT = "left to propagation", "replicated", "split over the largest axis"
 WHOLE_PLAN = "the whole plan"
-BY_HAND = ("data parallelism by hand", "FSDP by hand")
+BY_HAND = ("data parallelism by hand", "FSDP by hand", "all replicated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

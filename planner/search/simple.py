@@ -12,20 +12,20 @@ from ..graph import Axes, Sharding
 def simple_layouts(
     tensors: Sequence[Tensor], pins: Mapping[str, Sharding], sizes: Mapping[str, int]
 ) -> Iterator[dict[str, Sharding]]:
-    """Layouts of a step's arguments and results: data parallel, then with the state split as well (FSDP).
+    """Layouts of a step's arguments and results: data parallel, with the state split as well (FSDP), all replicated.
 
     The last argument is split over all axes along its first dim that they divide. A pin stays; a result that is an
     argument's next value lies as that does.
     """
     last = next((t.path.split("/")[0] for t in reversed(tensors) if t.role == "argument"), "")
-    for splits_state in (False, True):
+    for splits_batch, splits_state in ((True, False), (True, True), (False, False)):
         found: dict[str, Sharding] = {}
         for tensor in tensors:
             if tensor.role not in ("argument", "result"):
                 continue
             is_batch = tensor.role == "argument" and tensor.path.split("/")[0] == last
             dims = range(len(tensor.shape)) if is_batch else _largest_first(tensor)
-            split = is_batch or (splits_state and tensor.role == "argument")
+            split = splits_batch if is_batch else splits_state and tensor.role == "argument"
             own = _over_all(tensor, dims, sizes) if split else ((),) * len(tensor.shape)
             found[tensor.path] = pins.get(tensor.path) or found.get(tensor.returns or "") or own
         yield found

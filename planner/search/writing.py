@@ -25,7 +25,7 @@ FINISHING_S = 7e-4  # for each operation: what a plan takes that is written afte
 LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
 LARGE = 5000  # operations: to price a plan of a step with more takes seconds
 SEVERAL = 2  # candidates solved, before the best is written while others are
-BY_HAND = "laid out by hand: the batch split, or the state with it"
+BY_HAND = "laid out by hand: the batch split, the state with it, or nothing"
 
 
 class Written(Protocol):
@@ -154,7 +154,8 @@ class Writing:
             sizes = {name: size or 1 for name, size in one.plan.mesh.sizes.items()}
             limit = self._settings.limit_bytes
             for layouts in simple_layouts(tensors, one.pins, sizes):
-                if limit is None or argument_bytes(tensors, layouts, sizes) <= limit:
+                alone_s = 0.0 if any(map(any, layouts.values())) else one.floor_s * math.prod(sizes.values())
+                if alone_s < board.best_s and (limit is None or argument_bytes(tensors, layouts, sizes) <= limit):
                     board.by_hand.append(self._simple_plan(one, layouts))
 
     def _simple_plan(self, candidate: Candidate, layouts: Mapping[str, Sharding]) -> Tried:
