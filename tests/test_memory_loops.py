@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import meshwright as mw
+import pytest
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.memory import memory
+from small_steps import scanned
 
 MIB = 2**20
 MASK = Value((2048, 1024), "f32")
@@ -55,3 +58,17 @@ def test_what_a_loop_changes_or_hands_on_stays_outside() -> None:
     assert "broadcast_in_dim" in [op.kind for op in fuse(replace(graph, ops=(graph.ops[0], changed))).graph.ops]
     kept = replace(graph, values=(*graph.values, MASK), ops=(graph.ops[0], handed_on), results=(3, 4))
     assert "broadcast_in_dim" in [op.kind for op in fuse(kept).graph.ops]
+
+
+@pytest.mark.parametrize("mesh", ["x: 4, y: 2", "x: 2, y: 2"])
+def test_what_a_loop_saves_for_products_alone_it_saves_narrow_whether_they_are_in_loops_or_not(mesh: str) -> None:
+    """With eight parts the products of each layer are spread over loops of permutes; bf16[6,4096,4096] compiled."""
+    parts = 8 if "4" in mesh else 4
+    topology = "v5e:2x4" if parts == 8 else "v5e:2x2"
+    rows = "{params/wi: L M H@x+y, params/wo: L H@x+y M, batch0: B@x+y M, '**': infer}"
+    plan = mw.loads(f"meshwright: 1\ntopology: {topology}\nmesh: {{{mesh}}}\ntensors: {rows}\n")
+    found = mw.estimate(plan, *scanned(4096 * parts, 1024, 4096, 6))
+    saved = {(each.dtype, each.shape) for each in found.memory.tensors if len(each.shape) == 3}
+    assert ("bf16", (6, 4096, 4096)) in saved
+    gathers = any(each.kind == "all-gather" for each in found.collectives)
+    assert gathers == (parts == 4)

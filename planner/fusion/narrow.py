@@ -32,7 +32,7 @@ def _narrowed(graph: Graph, uses: Uses, masks: frozenset[int]) -> set[int]:
     narrowed, apart = set[int](), _written_apart(graph)
     inside = {n: _rounded_arguments(op) for n, op in enumerate(graph.ops) if op.kind == "while" and op.bodies}
     for number in range(len(graph.ops) - 1, -1, -1):
-        for value in graph.ops[number].results:
+        for value in graph.ops[number].results if number not in inside else ():
             wide = graph.values[value].dtype == WIDE and value not in apart
             if wide and _is_rounded(graph, uses, value, narrowed, masks, inside):
                 narrowed.add(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..graph import Graph, Op
 from ..kernels import Program
@@ -42,12 +42,28 @@ def _narrowed(graph: Graph, loop: Op, body: Program) -> Iterator[int]:
 
 def _only_multiplied(body: Program, argument: int) -> bool:
     """Whether slices of a value reach nothing but products, whatever hands them on."""
-    sliced, seen = {argument}, False
-    for op in (body.graph.ops[number] for kernel in body.kernels for number in kernel.ops):
-        if sliced.isdisjoint(op.operands) or op.kind == "dot_general":
+    ops = (body.graph.ops[number] for kernel in body.kernels for number in kernel.ops)
+    reached = _reached(ops, argument)
+    return reached is not None and len(reached) > 1 and reached.isdisjoint(set(body.graph.results) - {argument})
+
+
+def _reached(ops: Iterable[Op], value: int) -> set[int] | None:
+    """What a value is handed on as, itself included; None if anything but products reads any of it."""
+    reached = {value}
+    for op in ops:
+        if reached.isdisjoint(op.operands) or op.kind == "dot_general":
+            continue
+        if op.kind == "while" and op.bodies and _multiplies(op, reached):
             continue
         if op.kind not in HANDED_ON:
-            return False
-        seen = seen or op.kind in SLICES
-        sliced.update(r for o, r in zip(op.operands, op.results, strict=False) if o in sliced)
-    return seen and sliced.isdisjoint(set(body.graph.results) - {argument})
+            return None
+        reached.update(r for o, r in zip(op.operands, op.results, strict=False) if o in reached)
+    return reached
+
+
+def _multiplies(loop: Op, values: set[int]) -> bool:
+    """Whether a product in a loop of permutes only multiplies by these, which stay as they are."""
+    body = loop.bodies[0]
+    read = [argument for operand, argument in zip(loop.operands, body.arguments, strict=False) if operand in values]
+    still = set(body.arguments[len(body.results) :])
+    return still.issuperset(read) and all(_reached(body.ops, argument) is not None for argument in read)
