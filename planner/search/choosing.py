@@ -20,7 +20,7 @@ from .result import PricedPlan, SearchResult
 from .tried import CLOSE
 
 FIRST = 0.4  # of the time, for the first search
-PRICING = 0.5  # of what is left, for pricing the others with the layouts that a search found
+PRICING = 0.6  # of what is left, for pricing the others with the layouts that a search found
 NEXT = 0.6  # of what is left, for each further search
 
 
@@ -58,7 +58,7 @@ class Choosing:
         self.every, self._steps, self._limit_bytes = every, steps, limit_bytes
         self._clock, self._on_progress = clock, on_progress
         self._promise = Promise(every)
-        self._tried: list[Plan] = []  # the layouts that were tried with all
+        self._tried: list[Plan | None] = []  # the layouts that others were priced with
 
     @property
     def best(self) -> Combination | None:
@@ -90,28 +90,32 @@ class Choosing:
             self.price(None, self._clock)
             return
         self._search(first, self._clock.part(FIRST) if len(self.every) > 1 else self._clock)
+        took_s = self._clock.elapsed_s
         while not self._clock.over and (best := self.best or self._first()) is not None:
+            late = self._clock.left_s < took_s / 2
             if best.priced is not None:
-                self.price(best.priced.plan, self._clock.part(PRICING))
-            left = [one for one in self.every if self._may_win(one) and (one.seen or not self._clock.over)]
-            if not left or self._clock.over:
+                self.price(best.priced.plan, self._clock if late else self._clock.part(PRICING))
+            left = [one for one in self.every if self._may_win(one)]
+            if late or not left or self._clock.over:
                 return
             self._search(self._most_promising(left), self._clock.part(NEXT) if len(left) > 1 else self._clock)
 
     def price(self, like: Plan | None, clock: Clock) -> None:
         """Prices the combinations that may win with a plan's layouts, or as their own plans have it."""
         said = replace(like, settings={}, result=None) if like is not None else None
-        if said is not None and said in self._tried:
-            return
-        self._tried += [said] if said is not None else []
-        plans = len(self._tried) or 1
-        while not clock.over:
-            left = [one for one in self.every if self._is_open(one) and one.like < plans]
+        if said not in self._tried:
+            self._tried.append(said)
+        number = self._tried.index(said)
+        longest_s = 0.0
+        while not clock.over and clock.left_s >= longest_s:
+            left = [one for one in self.every if self._is_open(one) and number not in one.likes]
             if not left:
                 return
+            begin_s = clock.elapsed_s
             one = self._promise.next(left)
-            one.like = plans
+            one.likes.add(number)
             self._price(one, like)
+            longest_s = max(longest_s, clock.elapsed_s - begin_s)
 
     def _price(self, one: Combination, like: Plan | None) -> None:
         if not self._is_accepted(one):

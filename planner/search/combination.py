@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +18,8 @@ class Combination:
     """Values of the open settings and what was learnt: ``plan`` has them filled in, and a mesh where ``on`` says which.
 
     ``bound_s`` is what no plan with these settings takes less than, ``floor_s`` a bound that takes less for granted,
-    ``priced`` the best plan that is known, ``found`` the answer of a whole search. ``like`` counts the plans whose
-    layouts it was priced with. ``why`` says why it has no plan, or is not looked at; ``too_large`` that its plan,
+    ``priced`` the best plan that is known, ``found`` the answer of a whole search. ``likes`` numbers the plans
+    whose layouts it was priced with. ``why`` says why it has no plan, or is not looked at; ``too_large`` that its plan,
     which leaves nothing open, does not fit.
     """
 
@@ -31,7 +31,7 @@ class Combination:
     floor_s: float = 0.0
     priced: PricedPlan | None = None
     found: SearchResult | None = field(default=None, repr=False)
-    like: int = 0
+    likes: set[int] = field(default_factory=set, repr=False)
     seen: bool = False
     too_large: bool = False
     why: str = ""
@@ -72,8 +72,8 @@ def written(value: Any) -> str:
 class Promise:
     """Which combination is worth pricing next, from the prices of others.
 
-    First every value once, each beside the best that is known, so that it is told what one value alone changes; then
-    those that should take least if the values' effects multiply.
+    First every value once, each beside the best that is known, so that it is told what one value alone changes, another
+    value of each setting before a third one of any; then those that should take least if the values' effects multiply.
     """
 
     def __init__(self, every: Sequence[Combination]) -> None:
@@ -83,14 +83,16 @@ class Promise:
         """The one of ``left`` to look at."""
         priced = [one for one in self._every if one.priced is not None]
         seen = {(name, repr(value)) for one in self._every if one.seen for name, value in one.values.items()}
+        count = Counter(name for name, _ in seen)
         best = min(priced, key=lambda one: one.step_time_s, default=self._every[0])
         effects = _effects(priced)
 
-        def rank(one: Combination) -> tuple[float, float, int]:
+        def rank(one: Combination) -> tuple[float, float, int, int]:
             own = [(name, repr(value)) for name, value in one.values.items()]
-            new = sum(value not in seen for value in own)
+            new = [name for name, value in own if (name, value) not in seen]
             expected = sum(effects.get(value, 0.0) for value in own)
-            return (new or math.inf, _apart(one, best) if new else expected, one.index)
+            known = sum(count[name] for name in new)
+            return (len(new) or math.inf, _apart(one, best) if new else expected, known, one.index)
 
         return min(left, key=rank)
 

@@ -41,14 +41,17 @@ def table_of(
 ) -> Table:
     """For each value of ``by`` the best of ``every`` combination, all with the layouts of ``plan``.
 
-    As many are priced as the time allows, one for each value first.
+    As many are priced as the time allows, the plan's own settings for each value first.
     """
-    promise, left = Promise(every), list(every)
-    while left and not clock.over:
-        one = promise.next(left)
+    promise, left, longest_s = Promise(every), list(every), 0.0
+    as_it_is = [one for one in every if all(plan.settings.get(n) == v for n, v in one.settings.items() if n != by)]
+    while left and not clock.over and clock.left_s >= longest_s:
+        begin_s = clock.elapsed_s
+        one = as_it_is.pop(0) if as_it_is else promise.next(left)
         left.remove(one)
         tell(f"pricing {one}")
         _price(one, plan, steps, limit_bytes)
+        longest_s = max(longest_s, clock.elapsed_s - begin_s)
     return Table(entries=tuple(_entries(plan, by, every)), every=tuple(every))
 
 
