@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import meshwright as mw
 import numpy as np
 import pytest
 from meshwright.backends.jax.decoding.incremental import read_source
-from meshwright.backends.jax.loading import load_workload
+from meshwright.backends.jax.loading import load_workload, trace_workload
 from meshwright.backends.jax.models.family import abstract_arguments, configure, gshard
+from meshwright.dsl.checks import check
 
 SMALL = {
     "experts": 8,
@@ -54,18 +56,42 @@ def drawn(leaf: jax.ShapeDtypeStruct, random: np.random.Generator) -> np.ndarray
     return random.normal(0, 0.3, leaf.shape).astype(leaf.dtype)
 
 
-def test_a_plan_has_its_tokens_exchanged_by_hand() -> None:
-    said = plan(exchange="manual", hidden_axes="model", exchange_chunks=2)
-    evaluate, annotated = load_workload(said).evaluate, gshard(**SMALL)
-    assert evaluate is not None
-    assert annotated.evaluate is not None
+def quickly(function: Any, args: Any) -> Any:
+    """What it gives, compiled in little time."""
+    return function.lower(*args).compile({"xla_backend_optimization_level": "0"})(*args)
+
+
+@pytest.fixture(scope="module")
+def annotated() -> tuple[Any, Any]:
+    """A model's arguments, and its metrics without any plan."""
+    workload = gshard(**SMALL)
+    assert workload.evaluate is not None
     random = np.random.default_rng(0)
-    args = jax.tree.map(lambda leaf: drawn(leaf, random), annotated.args)
+    args = jax.tree.map(lambda leaf: drawn(leaf, random), workload.args)
     for part in ("source", "target"):
         args[2][f"{part}_segments"] = np.ones((8, 8), np.int32)
         args[2][f"{part}_positions"] = np.tile(np.arange(8, dtype=np.int32), (8, 1))
-    got, wanted = mw.apply(said, evaluate, args)(*args), jax.jit(annotated.evaluate)(*args)
-    assert set(got) == set(wanted)
+    return args, quickly(jax.jit(workload.evaluate), args)
+
+
+SHIPPED = sorted((Path(__file__).parent.parent / "plans" / "exchange").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_plan_has_its_tokens_exchanged_by_hand(path: Path, annotated: tuple[Any, Any]) -> None:
+    """Nothing is dropped where capacity is automatic; else what is dropped is the same."""
+    said = mw.load(path)
+    assert mw.dumps(said) == path.read_text()
+    assert (said.name, path.read_text()[:2]) == (path.stem, "# ")
+    small = replace(said, settings={**said.settings, **SMALL})
+    evaluate, (args, wanted) = load_workload(small).evaluate, annotated
+    assert evaluate is not None
+    assert check(said, trace_workload(said).tensors) == ()
+    got = quickly(mw.apply(small, evaluate, args), args)
+    if small.settings.get("capacity_mode") == "automatic":
+        assert got["dropped"] == got["refused"] == 0
+        wanted = quickly(jax.jit(gshard(**SMALL, dispatch="sorted", capacity_mode="automatic").evaluate), args)
+    assert set(got) - {"refused"} == set(wanted)
     for name, value in wanted.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-5, atol=1e-6)
 

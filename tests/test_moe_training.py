@@ -49,3 +49,10 @@ def test_a_loss_is_reached_where_the_mean_of_the_steps_before_is_no_higher(bench
     assert falling.reaches(falling.loss_at(45)) == 45
     assert falling.reaches(falling.loss_at(45) + 0.5) == 45
     assert falling.reaches(0.0) is None
+
+
+def test_a_run_is_ahead_of_another_on_the_same_batches(benchmark: Any) -> None:
+    noise, lead = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0], [1.0, 1.0, 1.0, 2.0, 3.0, 4.0]
+    worse, better = a_run(benchmark, noise), a_run(benchmark, [x - y for x, y in zip(noise, lead, strict=True)])
+    assert better.ahead_of(worse, 0, 3) == (pytest.approx(1.0), pytest.approx(0.0))
+    assert better.ahead_of(worse, 3, 6) == (pytest.approx(3.0), pytest.approx(3**-0.5))
