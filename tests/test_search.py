@@ -324,6 +324,22 @@ def test_the_frontier_has_less_memory_at_every_point() -> None:
     assert [point.step_time_s for point in result.frontier] == [1 / 32, 1 / 16, 1 / 8, 1 / 4]
 
 
+def test_the_best_plan_is_the_answer_wherever_it_was_found() -> None:
+    """As when the time ended before all meshes were tried: under a lower limit a better plan is met."""
+    seconds = iter((9.0, 9.0, 8.0, 2.0, 3.0, *(4.0,) * 50))
+    num_bytes = (mega * 10**6 for mega in (1000, 850, 700, 550, 400, *(300,) * 50))
+
+    def minimise(layouts: Any, plan: Plan, workload: Any, **options: Any) -> Any:
+        found = written(layouts, plan, workload, **options)
+        return SimpleNamespace(plan=found.plan, estimate=FakeEstimate(next(seconds), next(num_bytes)))
+
+    result, _, _ = ask(text="mesh: {a: 32}", minimise=minimise, solver=FakeSolver(lambda plan: (8.0, 10)), pareto=True)
+    assert result.step_time_s == 2.0
+    assert result.step_time_s == min(point.step_time_s for point in result.frontier)
+    assert result.bound_s is not None
+    assert result.bound_s <= 2.0
+
+
 def test_progress_is_told() -> None:
     told: list[Progress] = []
     ask(on_progress=told.append, minimise=dearer_by_hand())

@@ -65,11 +65,13 @@ def search(
         found = answer(question, means, clock.part(PRICED_FIRST) if more else clock)
         if found.best is None:
             return _nothing(question, found, (limit, limit_of), stamp, means, clock)
-        result = _result(question, found, found.best, stamp, clock)
         others = alternatives(question, found, means, clock) if question.top_k > 1 else ()
         points = frontier(question, found.best, means, clock) if pareto else ()
+    best = min((found.best, *others, *points), key=lambda one: one.step_time_s)  # the time may have ended before it
+    if best in others:
+        others = (found.best, *(one for one in others if one is not best))
     return replace(
-        result,
+        _result(question, found, best, stamp, clock),
         alternatives=tuple(_finished(question, one, found.bound_s, stamp) for one in others),
         frontier=tuple(_finished(question, one, found.bound_s, stamp) for one in points),
         interrupted=clock.stopped,
