@@ -10,18 +10,20 @@ from dataclasses import replace
 import numpy as np
 
 from ...dsl.errors import PlanError
-from ...dsl.plan import Plan
+from ...dsl.plan import Auto, Plan
 from ...dsl.rule_matches import OPS
 from ...dsl.tensors import Tensor
-from ...planner.explain.reasons import without_idle
+from ...planner.estimate.limit import memory_limit
+from ...planner.explain.reasons import rules_of, without_idle
 from ...planner.minimise import minimise
 from ...planner.search.combination import Combination
-from ...planner.search.pins import TAGS
+from ...planner.search.pins import TAGS, named_axes
 from ...planner.search.pool import Lent, Pool
 from ...planner.search.progress import Clock, Progress
 from ...planner.search.question import Question
 from ...planner.search.result import PricedPlan, SearchResult
 from ...planner.search.search import is_complete, search, stamped
+from ...planner.search.simple import argument_bytes, simple_layouts
 from ...planner.search.task import Status
 from ...planner.search.workload import decided_remat
 from ...planner.topology import Machine
@@ -64,6 +66,8 @@ class ModelSteps:
             plan = replace(one.plan, result=None)
             return PricedPlan(plan=plan, estimate=drafts.estimate(plan))
         borrowed = _borrowed(one.plan, like)
+        if set(named_axes(rule.assignment for rule in like.rules)) - set(borrowed.mesh.sizes):
+            return self._by_hand(borrowed, one.plan, drafts)
         plan = _without_idle(borrowed, one.plan, drafts.tensors_under(borrowed.remat))
         try:
             return PricedPlan(plan=plan, estimate=drafts.estimate(plan))
@@ -72,6 +76,18 @@ class ModelSteps:
             if fewer.rules == plan.rules:
                 raise
             return PricedPlan(plan=fewer, estimate=drafts.estimate(fewer))
+
+    def _by_hand(self, plan: Plan, own: Plan, drafts: Drafts) -> PricedPlan:
+        """The price on a mesh of other axes: of the first layouts by hand that fit, beside what the user decided."""
+        tensors = drafts.tensors_under(plan.remat)
+        sizes = {name: size or 1 for name, size in plan.mesh.sizes.items()}
+        limit, _ = memory_limit(self._machine, own.limits.hbm_bytes)
+        layouts = list(simple_layouts(tensors, {}, sizes))
+        fitting = (each for each in layouts if limit is None or argument_bytes(tensors, each, sizes) <= limit)
+        decided = tuple(rule for rule in own.rules if not isinstance(rule.assignment, Auto))
+        said = replace(plan, rules=(*decided, *rules_of(next(fitting, layouts[0]), tensors)))
+        said = _without_idle(said, own, tensors)
+        return PricedPlan(plan=said, estimate=drafts.estimate(said))
 
     def floor_s(self, one: Combination, priced: PricedPlan) -> float:
         """What its matrix products take at least, spread evenly; it has been priced so."""

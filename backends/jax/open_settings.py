@@ -54,7 +54,7 @@ class OpenSettings:
         values = self.values_of(self.by, self.decided)
         wrong = [value for value in values if isinstance(value, bool) or not isinstance(value, (int, float))]
         if wrong or not values:
-            told = {"name": self.by, "value": repr(wrong[0]) if wrong else "none"}
+            told: dict[str, Any] = {"name": self.by, "value": repr(wrong[0]) if wrong else "none"}
             raise PlanError([problem("MW571", self.plan.places.get(f"with.{self.by}"), **told)])
         return tuple(sorted(values))
 
@@ -95,7 +95,12 @@ def none_accepted(left: OpenSettings, reasons: Sequence[str]) -> PlanError:
     """The error of settings whose values the model refuses in every combination, or that have none."""
     place = left.plan.places.get(f"with.{left.every[0]}")
     first = reasons[0] if reasons else "there is none."
-    told = {"model": left.plan.model, "count": len(reasons), "settings": listing(left.every), "reason": first}
+    told: dict[str, Any] = {
+        "model": left.plan.model,
+        "count": len(reasons),
+        "settings": listing(left.every),
+        "reason": first,
+    }
     return PlanError([problem("MW567", place, **told)])
 
 

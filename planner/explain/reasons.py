@@ -152,11 +152,12 @@ def without_idle(plan: Plan, tensors: Sequence[Tensor]) -> Plan:
 def _by_hand(plan: Plan, tensors: Sequence[Tensor]) -> _Question:
     sizes = {name: size or 1 for name, size in plan.mesh.sizes.items()}
     every = zip(BY_HAND, simple_layouts(tensors, {}, sizes), strict=True)
-    plans = ((what, replace(plan, rules=tuple(_rules(layouts, tensors)))) for what, layouts in every)
+    plans = ((what, replace(plan, rules=tuple(rules_of(layouts, tensors)))) for what, layouts in every)
     return _Question(choice=WHOLE_PLAN, pin="", plans=plans)
 
 
-def _rules(layouts: Mapping[str, Sharding], tensors: Sequence[Tensor]) -> Iterator[Rule]:
+def rules_of(layouts: Mapping[str, Sharding], tensors: Sequence[Tensor]) -> Iterator[Rule]:
+    """A rule for each tensor with a layout, but for results that are an argument's next value."""
     returned = {tensor.path for tensor in tensors if tensor.returns}
     for path, layout in layouts.items():
         if path not in returned:

@@ -127,7 +127,7 @@ class Choosing:
             if like is None:
                 one.refuse(message_of(error))
             else:
-                one.why = f"priced with no other's layouts: {message_of(error)}"
+                one.why = f"not priced: {message_of(error)}"
             return
         excess = self._excess(priced)
         one.floor_s = max(one.floor_s, self._steps.floor_s(one, priced))
