@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
+from meshwright.dsl.machine import parse_topology
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import COLLECTIVE_PERMUTE
 from meshwright.planner.memory.vmem import matrix_flops
+from meshwright.planner.partition.target import target
 from meshwright.planner.partition.windows import Window, gather_body, sum_body, turns
+from meshwright.planner.topology import physical
 
 ROWS, DEPTH, COLUMNS = 512, 256, 1024
 SUMMED = {"lhs_contracting_dimensions": (0,), "rhs_contracting_dimensions": (0,)}
@@ -59,3 +64,17 @@ def test_partial_sums_are_added_behind_the_product_and_begin_with_nothing() -> N
     assert not any("dot_general" in each and "add" in each for each in kinds)
     (product, _) = (kernel for kernel, each in zip(program.kernels, kinds, strict=True) if "dot_general" in each)
     assert [program.graph.shape(value) for value in product.writes] == [(DEPTH, COLUMNS // 8 * 2)]
+
+
+@pytest.mark.parametrize(
+    ("topology", "begins_rows"),
+    [("v4:2x2x1", (2224, 2320)), ("v4:2x2x4", (184, 208)), ("v5e:2x4", (1024, 1112)), ("v5p:2x2x2", (1024, 1112))],
+)
+def test_loops_begin_where_the_compiler_begins_them(topology: str, begins_rows: tuple[int, int]) -> None:
+    """Bisected over the rows that a device has of a product with float32[1024, 4096] split over all devices."""
+    machine = physical(parse_topology(topology))
+    parts = math.prod(machine.sizes)
+    begins = target("tpu", machine, parts).window_flops_per_byte
+    assert begins is not None
+    fewest, most = (rows / 2 * parts / 2 for rows in begins_rows)
+    assert fewest <= begins <= most

@@ -14,7 +14,8 @@ WINDOW_FLOPS_PER_BYTE: Mapping[str, float] = MappingProxyType(
     {"v4": 1520.0, "v5e": 2130.0, "v5p": 2130.0, "v6e": 4800.0, "tpu7x": 4800.0}
 )
 """Where libtpu 0.0.51 begins to make such loops, found by bisection over the size of products on each chip."""
-
+ONE_HOST_CHIPS, ONE_HOST_RATIO = 4, 3.0
+"""On a single host of v4, and of v4 alone, where it needs more operations to begin."""
 
 RING_BYTES = 57 * 2**18
 """Memory that the pieces of one ring share, four more than it has devices: read off libtpu 0.0.51's shapes."""
@@ -52,6 +53,11 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
         devices=math.prod(machine.sizes),
         is_tpu=machine.platform == "tpu",
         scatters_whole=one_ring,
-        window_flops_per_byte=WINDOW_FLOPS_PER_BYTE.get(machine.topology.kind),
+        window_flops_per_byte=_window(machine.topology.kind, math.prod(machine.sizes) // cores),
         ring_bytes=LARGE_RING_BYTES if machine.topology.kind == "v6e" else RING_BYTES,
     )
+
+
+def _window(kind: str, chips: int) -> float | None:
+    begin = WINDOW_FLOPS_PER_BYTE.get(kind)
+    return begin * ONE_HOST_RATIO if begin and kind == "v4" and chips <= ONE_HOST_CHIPS else begin
