@@ -47,6 +47,11 @@ class Combination:
         return self.bound_s == math.inf
 
     @property
+    def is_known(self) -> bool:
+        """Whether more than its name is known: a price, the answer of a search, or that it has neither."""
+        return self.is_out or self.priced is not None or self.found is not None or bool(self.likes)
+
+    @property
     def values(self) -> dict[str, Any]:
         """What tells it from others: its settings, and its mesh where that is left open too."""
         return {**self.settings, **({"mesh": self.on} if self.on else {})}
@@ -82,7 +87,7 @@ class Promise:
     def next(self, left: Sequence[Combination]) -> Combination:
         """The one of ``left`` to look at."""
         priced = [one for one in self._every if one.priced is not None]
-        seen = {(name, repr(value)) for one in self._every if one.seen for name, value in one.values.items()}
+        seen = {(name, repr(value)) for one in self._every if one.is_known for name, value in one.values.items()}
         count = Counter(name for name, _ in seen)
         best = min(priced, key=lambda one: one.step_time_s, default=self._every[0])
         effects = _effects(priced)
@@ -128,5 +133,5 @@ def _rows(ranked: Sequence[Combination]) -> Iterator[SettingsRow]:
             bound_s=None if math.isinf(one.bound_s) else one.bound_s,
             step_time_s=one.priced.step_time_s if one.priced else None,
             peak_bytes=one.priced.peak_bytes if one.priced else None,
-            why=one.why,
+            why=one.why or ("" if one.is_known else "the time was over"),
         )
