@@ -44,7 +44,12 @@ def permute(machine: Machine, pairs: np.ndarray, num_bytes: float) -> Price:
 
     O(1) in the devices for neighbours on the torus (GShard section 5.3).
     """
-    links, moved = links_of(machine), traffic(machine, pairs)
+    return price_of(machine, traffic(machine, pairs), num_bytes)
+
+
+def price_of(machine: Machine, moved: Traffic, num_bytes: float) -> Price:
+    """What messages of ``num_bytes`` each take."""
+    links = links_of(machine)
     return at_once(_over_torus(links, moved, num_bytes), *_over_others(links, moved, num_bytes))
 
 

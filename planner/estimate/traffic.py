@@ -17,7 +17,7 @@ from ..network import Network
 from ..partition.layout import ways
 from ..placement import Placement
 from ..price import Price
-from ..routing import permute
+from ..routing import Traffic, price_of, traffic
 from ..topology import Machine
 
 WAYS = ("source", "target", "around")
@@ -26,11 +26,12 @@ WAYS = ("source", "target", "around")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tariff:
-    """What collectives cost on one network; alike ones are priced once."""
+    """What collectives cost on one network; alike ones are priced once, and permutes of one way routed once."""
 
     network: Network
     placements: dict[Axes, Placement] = field(default_factory=dict)
     prices: dict[tuple[object, ...], Price] = field(default_factory=dict)
+    routed: dict[tuple[object, ...], Traffic] = field(default_factory=dict)
 
     def placement(self, axes: Axes) -> Placement:
         """Where a collective over these axes lies."""
@@ -41,8 +42,7 @@ class Tariff:
     def price(self, op: Op, kind: str, num_bytes: int) -> Price:
         """What one run of a collective takes; ``num_bytes`` is what one device holds of it."""
         axes = axes_of(op)
-        way = tuple(op.attributes.get(name) for name in WAYS)
-        key = (kind, axes, num_bytes, way)
+        key = (kind, axes, num_bytes, _way(op))
         if key not in self.prices:
             self.prices[key] = self._priced(op, kind, axes, num_bytes)
         return self.prices[key]
@@ -54,7 +54,10 @@ class Tariff:
     def _priced(self, op: Op, kind: str, axes: Axes, num_bytes: int) -> Price:
         if kind != COLLECTIVE_PERMUTE:
             return price(kind, num_bytes, self.placement(axes))
-        return permute(self.network.machine, self._pairs(op, axes), num_bytes)
+        key = (axes, _way(op))
+        if key not in self.routed:
+            self.routed[key] = traffic(self.network.machine, self._pairs(op, axes))
+        return price_of(self.network.machine, self.routed[key], num_bytes)
 
     def _pairs(self, op: Op, axes: Axes) -> np.ndarray:
         """The device numbers, from and to, of a permute: from layout to layout, else each to the next along its axes.
@@ -82,6 +85,10 @@ def tariff(mesh: Mesh, machine: Machine, parts: Mapping[str, int]) -> Tariff:
     numbers = device_numbers(mesh, machine)
     sizes = dict(parts) or {axis: size or 1 for axis, size in mesh.sizes.items()}
     return Tariff(network=Network(machine=machine, mesh=sizes, numbers=numbers.reshape(tuple(sizes.values()))))
+
+
+def _way(op: Op) -> tuple[object, ...]:
+    return tuple(op.attributes.get(name) for name in WAYS)
 
 
 def axes_of(op: Op) -> Axes:
