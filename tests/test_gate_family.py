@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from meshwright.backends.jax.models import family
+from meshwright.backends.jax.models.moe import Capacity, MoeSettings
 from meshwright.backends.jax.models.moe.capacity import slots_of
 from meshwright.backends.jax.models.moe.choices import MoeChoices
 from meshwright.backends.jax.models.moe.gates import losses
@@ -21,6 +23,7 @@ from meshwright.backends.jax.models.moe.gates.router import Router
 from meshwright.backends.jax.models.moe.gates.top_k import TopKGate
 from meshwright.backends.jax.models.moe.published import PUBLISHED
 from meshwright.backends.jax.models.moe.routing import Routing, Rules, assign
+from meshwright.backends.jax.models.transformer import encode
 from oracles import routings
 
 Array = np.ndarray[Any, Any]
@@ -266,6 +269,39 @@ def test_uniform_choices_go_round_the_experts() -> None:
     routing = gate({"wg": wg}, x, jnp.ones((1, 6), bool), capacity=3, key=None)
     assert routing.expert[0].tolist() == [[0, 1], [2, 3]] * 3
     assert routing.statistics.load.tolist() == [[3] * 4]
+
+
+@pytest.mark.parametrize("uniform", [False, True])
+def test_whether_choices_are_uniform_may_change_from_step_to_step(uniform: bool) -> None:
+    wg, x, valid = draw(0, 2, 6, 4)
+
+    def chosen(uniform: bool | jax.Array) -> jax.Array:
+        settings = MoeSettings(experts=4, groups=2, capacity=Capacity(slots=6)).in_turn(jnp.array(uniform))
+        assert isinstance(settings.gate, TopKGate)
+        return settings.gate({"wg": wg}, x, valid, capacity=6, key=None).expert
+
+    expected = TopKGate(rules=Rules(choices=2), uniform=uniform)({"wg": wg}, x, valid, capacity=6, key=None)
+    assert jax.jit(chosen)(uniform).tolist() == expected.expert.tolist()
+
+
+def test_the_first_steps_of_a_training_are_uniform(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every expert is as busy as any other, whatever the router, until ``uniform_steps`` steps are taken."""
+    sizes: dict[str, Any] = {"experts": 4, "layers": 4, "model_dim": 8, "hidden_dim": 8, "heads": 1, "head_dim": 8}
+    few = {"source_vocab": 16, "target_vocab": 16, "batch": 4, "length": 8, "uniform_steps": 2}
+
+    def loads_alone(config: Any, params: Any, batch: Any, key: Any, uniform: Any) -> Any:
+        report = encode(config, params, batch, None, uniform)[1]
+        return jnp.float32(0), {"load": report.load.max()}
+
+    monkeypatch.setattr(family, "loss", loads_alone)
+    workload = family.gshard(**sizes, **few)
+    params, opt, batch = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), workload.args)
+    batch["source"] = np.arange(32, dtype=np.int32).reshape(4, 8) % 12 + 4
+    params = jax.tree.map(lambda x: np.random.default_rng(0).normal(size=x.shape).astype(np.float32), params)
+    step = jax.jit(workload.step).lower(params, opt, batch).compile({"xla_backend_optimization_level": "0"})
+    loads = [float(step(params, {**opt, "count": np.int32(count)}, batch)[2]["load"]) for count in range(4)]
+    assert loads[:2] == [1.0, 1.0]
+    assert min(loads[2:]) > 1.2
 
 
 @pytest.mark.parametrize(

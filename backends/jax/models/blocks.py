@@ -32,6 +32,8 @@ class Surroundings:
     memory: jax.Array | None = None
     """[B, U, M]: the encoder's output."""
     memory_segments: jax.Array | None = None
+    uniform: jax.Array | None = None
+    """A bool: whether tokens go round the experts in turn."""
 
 
 def run_stack(around: Surroundings, params: Params, x: jax.Array, key: jax.Array | None) -> tuple[jax.Array, MoeReport]:
@@ -77,4 +79,7 @@ def moe_sublayer(
     around: Surroundings, params: Params, x: jax.Array, key: jax.Array | None
 ) -> tuple[jax.Array, MoeReport]:
     """The MoE layer of a block on ``x`` [B, T, M], and its report."""
-    return moe_layer(params, x, around.segments > 0, around.config.moe(around.stack), key=key)
+    settings = around.config.moe(around.stack)
+    if around.uniform is not None:
+        settings = settings.in_turn(around.uniform)
+    return moe_layer(params, x, around.segments > 0, settings, key=key)

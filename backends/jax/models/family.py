@@ -142,7 +142,8 @@ def training_step(config: TransformerConfig) -> Step:
 
     def step(params: Params, opt: OptState, batch: Batch) -> tuple[Params, OptState, Metrics]:
         key = jax.random.fold_in(jax.random.key(config.seed), opt["count"])
-        gradients, metrics = gradients_in(config.dtype, lambda p: loss(config, p, batch, key), params)
+        uniform = opt["count"] < config.uniform_steps if config.uniform_steps else None
+        gradients, metrics = gradients_in(config.dtype, lambda p: loss(config, p, batch, key, uniform=uniform), params)
         metrics["grad_norm"] = optax.tree.norm(optax.tree.cast(gradients, jnp.float32))
         params, opt = optimizer.update(gradients, opt, params)
         return params, opt, metrics

@@ -22,6 +22,7 @@ _ONLY: dict[str, tuple[str, ...]] = {
     "normalise": _BY_TOKENS,
     "random_threshold": ("gshard", "top_k"),
     "aux_weight": _SOFTMAX,
+    "uniform_steps": _SOFTMAX,
     "z_weight": (*_SOFTMAX, "noisy_top_k", "expert_choice"),
 }
 """The gates with which a setting has a meaning; those that are not named have one with every gate."""

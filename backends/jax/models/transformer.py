@@ -24,13 +24,19 @@ Metrics = dict[str, jax.Array]
 
 
 def loss(
-    config: TransformerConfig, params: Params, batch: Batch, key: jax.Array | None = None
+    config: TransformerConfig,
+    params: Params,
+    batch: Batch,
+    key: jax.Array | None = None,
+    *,
+    uniform: jax.Array | None = None,
 ) -> tuple[jax.Array, Metrics]:
     """Mean cross-entropy of the target's tokens plus the mean auxiliary losses by their weights, and metrics.
 
-    Dropout and random routing draw from ``key``; without one there is neither.
+    Dropout and random routing draw from ``key``; without one there is neither. Where ``uniform``, a bool, is true,
+    tokens go round the experts in turn.
     """
-    logits, reports = forward(config, params, batch, key)
+    logits, reports = forward(config, params, batch, key, uniform)
     valid = batch["target_segments"] > 0
     tokens = valid.sum(dtype=jnp.float32)
     nll = jnp.where(valid, cross_entropy(logits, batch["target"]), 0).sum() / jnp.maximum(tokens, 1)
@@ -54,28 +60,41 @@ def loss(
 
 
 def forward(
-    config: TransformerConfig, params: Params, batch: Batch, key: jax.Array | None = None
+    config: TransformerConfig,
+    params: Params,
+    batch: Batch,
+    key: jax.Array | None = None,
+    uniform: jax.Array | None = None,
 ) -> tuple[jax.Array, MoeReport]:
     """Logits [B, T, V] float32 of each target token given those before it, and reports of the MoE layers [2L]."""
     params = {**params, "embedding": resolve(params["embedding"]), "norm": resolve(params["norm"])}
     encoder_key, decoder_key = split_key(key, 2)
-    encoded, encoder_reports = encode(config, params, batch, encoder_key)
-    decoded, decoder_reports = decode(config, params, batch, encoded, decoder_key)
+    encoded, encoder_reports = encode(config, params, batch, encoder_key, uniform)
+    decoded, decoder_reports = decode(config, params, batch, encoded, decoder_key, uniform)
     reports = joined(encoder_reports, decoder_reports)
     return project_to_vocabulary(params["embedding"]["target"], decoded), reports
 
 
 def encode(
-    config: TransformerConfig, params: Params, batch: Batch, key: jax.Array | None
+    config: TransformerConfig,
+    params: Params,
+    batch: Batch,
+    key: jax.Array | None,
+    uniform: jax.Array | None = None,
 ) -> tuple[jax.Array, MoeReport]:
     """The source, encoded: [B, T, M], and a report of each MoE layer [L]."""
-    around = Surroundings(config=config, stack="encoder", segments=batch["source_segments"])
+    around = Surroundings(config=config, stack="encoder", segments=batch["source_segments"], uniform=uniform)
     table = params["embedding"]["source"]
     return _run(around, params, table, batch["source"], batch["source_positions"], key)
 
 
 def decode(
-    config: TransformerConfig, params: Params, batch: Batch, encoded: jax.Array, key: jax.Array | None
+    config: TransformerConfig,
+    params: Params,
+    batch: Batch,
+    encoded: jax.Array,
+    key: jax.Array | None,
+    uniform: jax.Array | None = None,
 ) -> tuple[jax.Array, MoeReport]:
     """What stands before the vocabulary projection: [B, T, M], and a report of each MoE layer [L]."""
     around = Surroundings(
@@ -84,6 +103,7 @@ def decode(
         segments=batch["target_segments"],
         memory=encoded,
         memory_segments=batch["source_segments"],
+        uniform=uniform,
     )
     tokens = shift_right(batch["target"], batch["target_segments"])
     return _run(around, params, params["embedding"]["target"], tokens, batch["target_positions"], key)

@@ -66,6 +66,9 @@ class MoeChoices(ExchangeChoices):
     """Whether second choices are dropped at random, with a gate that does so."""
     random_threshold: float | None = at_least(None, 0)
     """A second choice is kept with chance gate/threshold: 0.5 in GShard."""
+    uniform_steps: int = at_least(0, 0)
+    """Steps at the beginning in which tokens go round the experts in turn, as GShard's authors have it while the
+    learning rate warms up (their talk on it, not the paper)."""
     jitter: float | None = at_least(None, 0, 1)
     jitter_on: str | None = one_of(None, "input", "logits")
     router_dtype: str = one_of("float32", "float32", "bfloat16")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import jax
 
 from .capacity import Capacity
 from .dispatch import Dispatch
@@ -27,3 +29,9 @@ class MoeSettings:
     dispatch: Dispatch = field(default_factory=EinsumDispatch)
     exchange: Exchange = field(default_factory=AnnotatedExchange)
     work: Experts = field(default_factory=FeedForward)
+
+    def in_turn(self, uniform: jax.Array) -> MoeSettings:
+        """The same, with a gate by whose choices tokens go round the experts where ``uniform``, a bool, is true."""
+        if not isinstance(self.gate, TopKGate):
+            return self
+        return replace(self, gate=replace(self.gate, uniform=uniform | self.gate.uniform))

@@ -30,9 +30,9 @@ class TopKGate:
     """Whether there is a z-loss."""
     sampled: bool = False
     """Whether choices after the first are drawn by their gates, by Gumbel noise (Lingvo's policy ``sampling``)."""
-    uniform: bool = False
+    uniform: bool | jax.Array = False
     """Whether choices go round the experts in turn whatever the gates say (MegaBlocks' ``uniform_expert_assignment``,
-    for measurements; GShard's authors use it while the learning rate warms up)."""
+    for measurements; GShard's authors have it while the learning rate warms up)."""
 
     def __call__(
         self, params: Params, inputs: jax.Array, valid: jax.Array, *, capacity: int, key: jax.Array | None
@@ -69,8 +69,12 @@ class TopKGate:
 
     def _scores(self, gates: jax.Array, key: jax.Array | None) -> jax.Array | None:
         """What the choices are made by, [G, S, E], where it is not the gates."""
-        if self.uniform:
-            return _in_turn(gates.shape, self.rules.choices)
+        if self.uniform is False:
+            return self._by_gates(gates, key)
+        others = self._by_gates(gates, key)
+        return jnp.where(self.uniform, _in_turn(gates.shape, self.rules.choices), gates if others is None else others)
+
+    def _by_gates(self, gates: jax.Array, key: jax.Array | None) -> jax.Array | None:
         if not self.sampled or key is None:
             return None
         drawn = jnp.log(gates) + jax.random.gumbel(jax.random.fold_in(key, 2), gates.shape)
