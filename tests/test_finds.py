@@ -89,6 +89,12 @@ def test_a_wide_layer_with_few_tokens_is_tensor_parallel() -> None:
     assert found.axes(UP, 0) == frozenset()
 
 
+def test_a_gradient_that_lies_transposed_is_in_the_proof() -> None:
+    """That of a first layer does where matrix units are wide, and its update copies, which other layouts share out."""
+    found = planned(small_steps.mlp(256, 2048, 8192), topology="v6e:2x4", mesh={"x": 8})
+    assert found.result.status == "optimal"
+
+
 def test_a_large_model_with_many_tokens_is_fully_sharded() -> None:
     """Tokens over all devices; weights and momentum too, which would not fit whole, each gathered where it is used."""
     found = planned(small_steps.mlp(65536, 2048, 8192, 4, momentum=True), limits={"hbm": "3 GiB"})

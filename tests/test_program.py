@@ -224,7 +224,7 @@ def test_what_is_found_is_what_the_laid_out_step_costs() -> None:
 def test_every_operation_of_the_laid_out_step_reads_what_it_asked_for() -> None:
     program = program_of(blocks(2), "v5e:2x2", {"x": 2, "y": 2})
     for choices in list(zip(strategies(program), range(20), strict=False)):
-        laid = laid_out_step(program.wiring, choices[0], label=lambda node: Origin(source=str(node)))
+        laid = laid_out_step(program.wiring, choices[0], label=lambda node, _: Origin(source=str(node)))
         for op in laid.ops:
             assert all(laid.values[value].sharding is not None for value in (*op.operands, *op.results))
 

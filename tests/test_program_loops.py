@@ -52,7 +52,7 @@ def test_what_a_loop_carries_keeps_one_layout(name: str, mesh: str) -> None:
 
 def loops_agree(wiring: Wiring, choices: list[int]) -> None:
     """Whatever is chosen, a loop's results lie as what it carries does, which is what its body ends with."""
-    laid = laid_out_step(wiring, choices, label=lambda node: Origin(source=str(node)))
+    laid = laid_out_step(wiring, choices, label=lambda node, _: Origin(source=str(node)))
     checked = 0
     for inner, op, _ in laid.walk():
         if op.kind != "while":

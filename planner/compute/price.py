@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..chip import Chip
@@ -14,7 +14,7 @@ from .cycles import cycles_of
 from .residence import Residence
 from .rowwise import Rowwise
 from .speed import Speed, speed_of
-from .turned import Turned
+from .turned import WIDE_EDGE, Turned
 from .work import ALONE, FREE, PRODUCT, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes, work_of
 
 Counting = Callable[[Graph, Kernel], Work]
@@ -56,6 +56,13 @@ def turn_seconds(value: Value, speed: Speed) -> float:
     return _seconds_alone(TURNED_COPY, value, value, speed)
 
 
+def copies_seconds(copied: Iterable[Value], around: Iterable[Value], speed: Speed) -> float:
+    """Seconds of the transposed copies of these values for a kernel that reads and writes what is ``around``."""
+    if speed.edge < WIDE_EDGE:
+        return 0.0
+    return _copies_cycles(copied, 1 if _fits(around, speed) else 2, speed) / speed.clock_hz
+
+
 def convert_seconds(value: Value, dtype: str, speed: Speed) -> float:
     """Seconds of a copy of a value in another dtype."""
     return _seconds_alone("convert", value, replace(value, dtype=dtype), speed)
@@ -68,26 +75,30 @@ def _seconds_alone(kind: str, value: Value, result: Value, speed: Speed) -> floa
     return sum(each.seconds for each in price_at(Program(graph=graph, kernels=(kernel,)), speed))
 
 
-def price_at(program: Program, speed: Speed, times: int = 1, count: Counting = work_of) -> Iterator[KernelPrice]:
+def price_at(
+    program: Program, speed: Speed, times: int = 1, count: Counting = work_of, *, turns: bool = True
+) -> Iterator[KernelPrice]:
     """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand.
 
-    ``count`` counts the work of a kernel, for who has counted it before.
+    ``count`` counts the work of a kernel, for who has counted it before. Without ``turns`` no gradient lies transposed.
     """
     graph, residence = program.graph, Residence(speed.coefficients)
-    turned, rowwise = Turned(graph, speed.edge), Rowwise(graph, speed.coefficients)
+    turned, rowwise = Turned(graph, speed.edge if turns else 0), Rowwise(graph, speed.coefficients)
     results = frozenset(graph.results)
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
             for body in kernel.bodies:
-                yield from price_at(body, speed, times * op.trips, count)
+                yield from price_at(body, speed, times * op.trips, count, turns=turns)
         elif op.kind in KINDS:
             turned.copied(kernel)
             rowwise.extra_cycles(kernel)
             _communicate(program, kernel, residence, results, speed)
         else:
-            copied, at_hand = turned.copied(kernel), _fits(graph, kernel, speed)
-            more = _copies_cycles(graph, copied, 1 if at_hand else 2, speed) + rowwise.extra_cycles(kernel)
+            copied = turned.copied(kernel)
+            at_hand = _fits((graph.values[v] for v in (*kernel.reads, *kernel.writes)), speed)
+            sides = 1 if at_hand else 2
+            more = _copies_cycles((graph.values[v] for v in copied), sides, speed) + rowwise.extra_cycles(kernel)
             here = copied if at_hand else ()
             yield _price(kernel, count(graph, kernel), residence, results, speed, times, more, here)
 
@@ -126,16 +137,15 @@ def _price(
     )
 
 
-def _fits(graph: Graph, kernel: Kernel, speed: Speed) -> bool:
+def _fits(around: Iterable[Value], speed: Speed) -> bool:
     """Whether vector memory holds all that a kernel reads and writes."""
-    around = sum(padded_bytes(graph.values[value]) for value in (*kernel.reads, *kernel.writes))
-    return around <= speed.coefficients.near_total_bytes
+    return sum(map(padded_bytes, around)) <= speed.coefficients.near_total_bytes
 
 
-def _copies_cycles(graph: Graph, copied: Sequence[int], sides: int, speed: Speed) -> float:
+def _copies_cycles(copied: Iterable[Value], sides: int, speed: Speed) -> float:
     """Cycles of transposed copies, turned register by register; ``sides`` is how often each crosses to memory."""
     side_cycles = speed.coefficients.byte_cycles + TURNING_CYCLES / 2 / (WORD_BYTES * REGISTER_ELEMENTS)
-    return sides * side_cycles * sum(padded_bytes(graph.values[value]) for value in copied)
+    return sides * side_cycles * sum(map(padded_bytes, copied))
 
 
 def _communicate(program: Program, kernel: Kernel, residence: Residence, results: frozenset[int], speed: Speed) -> None:

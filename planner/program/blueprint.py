@@ -29,13 +29,14 @@ class Blueprint:
 
     What one that ``is_free`` computes takes nothing: the kernels beside it do that in passing. ``masks`` are its
     operations that leave bits, in a kernel before, where a device's part of them has the shape for it, ``handed`` the
-    values that it makes unless it is handed them.
+    values that it makes unless it is handed them, ``turned`` those that some chips copy transposed for it.
     """
 
     own: Graph
     is_free: bool = False
     masks: frozenset[int] = frozenset()
     handed: tuple[int, ...] = ()
+    turned: tuple[int, ...] = ()
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..compute.price import copies_seconds
 from ..compute.speed import Speed
 from ..estimate.traffic import Tariff
 from ..fusion.written import is_packed
@@ -13,7 +14,7 @@ from ..partition.layout import local_shape
 from ..topology import Machine
 from .blueprint import Blueprint
 from .choices import Choice
-from .fused import fused
+from .fused import Part, fused
 from .pieces import Piece, Pieces
 
 
@@ -68,7 +69,17 @@ class Costs:
         if key not in known:
             known[key] = fused(self.blueprint.own, part, found, nest.form_of, masks)
         counts_all = self.pricing.machine.platform != "tpu"
-        return known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all)
+        took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all)
+        return took_s + self._turning(part) if self.blueprint.turned else took_s
+
+    def _turning(self, part: Part) -> float:
+        """What copies take that come of a gradient that lies transposed."""
+        own = self.blueprint.own
+        around = dict.fromkeys((*own.arguments, *own.results))
+        copied, held = (
+            [part(value, own.values[value].dtype) for value in each] for each in (self.blueprint.turned, around)
+        )
+        return copies_seconds(copied, held, self.pricing.speed)
 
     def _masks(self, choice: Choice) -> frozenset[int]:
         """The values that are left as bits."""

@@ -10,7 +10,7 @@ from ..partition.layout import whole
 from .passing import own_ops
 from .wires import Level, Wiring
 
-Label = Callable[[int], Origin]
+Label = Callable[[int, Origin], Origin]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
 def laid_out_step(wiring: Wiring, choices: Sequence[int], label: Label, level: Level | None = None) -> Graph:
     """The step's graph with the layouts that a solution chose, and a reshard wherever one reads otherwise.
 
-    ``label`` gives the origin of the operations of each node, which says who asked for a collective.
+    ``label`` gives the origin of an operation by its node and its own, which says who asked for a collective.
     """
     level = level or wiring.levels[0]
     bodies = {
@@ -82,7 +82,7 @@ class _Writer:
             self.values.append(replace(value, sharding=self.found.layouts.get(number, whole(len(value.shape)))))
         for number, op in enumerate(self.source.ops):
             if number in self.found.nodes:
-                op = replace(op, origin=self.label(self.found.nodes[number]))
+                op = replace(op, origin=self.label(self.found.nodes[number], op.origin))
             operands = tuple(self._read(number, op, value) for value in op.operands)
             self.ops.append(replace(op, operands=operands, bodies=bodies.get(number, op.bodies)))
         results = tuple(

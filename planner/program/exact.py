@@ -84,7 +84,7 @@ def _promised(wiring: Wiring, choices: Sequence[int]) -> Iterator[tuple[int, flo
 
 def _labelled(wiring: Wiring, choices: Sequence[int]) -> Graph:
     """The step laid out, each operation with the number of its node as its origin."""
-    return laid_out_step(wiring, choices, label=lambda node: Origin(source=str(node)))
+    return laid_out_step(wiring, choices, label=lambda node, own: Origin(source=str(node), scope=own.scope))
 
 
 class _Clusters:

@@ -45,7 +45,7 @@ class Fused:
         for number, value in others.items():
             values[number] = value
         program = replace(self.program, graph=replace(self.program.graph, values=tuple(values)))
-        prices = price_at(program, speed, count=self._count)
+        prices = price_at(program, speed, count=self._count, turns=False)
         return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
 
     def _count(self, graph: Graph, kernel: Kernel) -> Work:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..compute.turned import WIDE_EDGE, Turned
 from ..fusion import fuse
 from ..fusion.narrow import narrow
 from ..fusion.simplify import simplify
@@ -25,7 +26,8 @@ class Known:
     ``programs`` holds the steps' fused programs by their operations, ``places`` which blueprint is a kernel's and the
     numbers that its values have in the whole. ``free`` are the kernels that only cut and put parts
     of stacks, ``passing`` those that kernels of products compute in passing, ``masks``
-    the operations that leave bits where a device's part of them has the shape for it, by the graph's operations.
+    the operations that leave bits where a device's part of them has the shape for it, by the graph's operations,
+    ``turned`` the values that some chips copy for a kernel, since a gradient lies transposed.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -34,6 +36,7 @@ class Known:
     passing: list[Kernel] = field(default_factory=list)
     ended: dict[int, tuple[Kernel, Kernel]] = field(default_factory=dict)
     masks: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
+    turned: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
 
     def program(self, graph: Graph) -> tuple[Program, tuple[Value, ...]]:
@@ -47,6 +50,7 @@ class Known:
         apart = with_passing_apart(with_turns_apart(fused, self.free), self.passing)
         program, values = with_ends_apart(apart, self.ended), simplify(graph).values
         self.programs.append((graph.ops, program, values))
+        self._turn(program)
         return program, values
 
     def blueprint(self, graph: Graph, kernel: Kernel) -> tuple[Blueprint, tuple[int, ...]]:
@@ -58,9 +62,11 @@ class Known:
             inside = frozenset(place for place, number in enumerate(kernel.ops) if number in masks)
             made = {value for op in own.ops for value in op.results}
             handed = tuple(place for place, number in enumerate(numbers) if number in kernel.reads and place in made)
+            copied = self.turned.get(id(kernel), ())
+            turned = tuple(place for place, number in enumerate(numbers) if number in copied)
             found = self.blueprints.setdefault(
-                (name_of(own), is_free, inside, handed),
-                Blueprint(own=own, is_free=is_free, masks=inside, handed=handed),
+                (name_of(own), is_free, inside, handed, turned),
+                Blueprint(own=own, is_free=is_free, masks=inside, handed=handed, turned=turned),
             )
             self.places[id(kernel)] = (kernel, found, numbers)
         _, blueprint, numbers = self.places[id(kernel)]
@@ -71,6 +77,13 @@ class Known:
         graph = narrow(program.graph, read_uses(program.graph), self._masks(program.graph))
         kernels = (replace(each, bodies=tuple(map(self._narrowed, each.bodies))) for each in program.kernels)
         return replace(program, graph=graph, kernels=tuple(kernels))
+
+    def _turn(self, program: Program) -> None:
+        turned = Turned(program.graph, WIDE_EDGE)
+        for kernel in program.kernels:
+            self.turned[id(kernel)] = turned.copied(kernel)
+            for body in kernel.bodies:
+                self._turn(body)
 
     def is_passing(self, kernel: Kernel) -> bool:
         """Whether those that read what a kernel makes compute it in passing."""

@@ -36,7 +36,8 @@ LEAST = 1e-5
 CLOSE = 0.01
 NEAR = 1.05
 DOUBT = 1.1
-"""How far beyond a limit the program has to be infeasible: it counts fused kernels as the whole step has them."""
+"""How far beyond a limit the program has to be infeasible, and by what vector memory holds: it counts fused kernels as
+the whole step has them, and values that never leave that."""
 Choices = list[int]
 
 
@@ -150,8 +151,9 @@ class Rounds:
         if solution.status != "infeasible" or self.limit_bytes is None or limit is None:
             return False
         if self.limit_bytes >= limit:
-            self.infeasible = self.limit_bytes >= limit * DOUBT
-            self.limit_bytes = int(limit * DOUBT) + 1
+            beyond = max(int(limit * DOUBT) + 1, limit + self.program.machine.chip.buffer_vmem_bytes)
+            self.infeasible = self.limit_bytes >= beyond
+            self.limit_bytes = beyond
             return not self.infeasible
         self.too_low = self.limit_bytes
         self.limit_bytes = (self.limit_bytes + limit) // 2
