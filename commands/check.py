@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..dsl.errors import PlanError, Problem
@@ -49,10 +50,10 @@ def _verdict(plan: Plan) -> Verdict:
     found = [*device_order.check(plan), *device_assignment.check(plan)]
     machine = None if plan.topology and topology.problems(plan.topology) else plan_file.machine_of(plan)
     plan_file.prepare_devices(machine)
-    settled, left, refused = _settled(plan)
+    settled, left, refused = _settled(plan, machine)
     tensors, of_model = tensors_of(settled, machine) if not refused else (None, refused)
     return judge(
-        settled,
+        replace(settled, mesh=plan.mesh),
         tensors,
         other_problems=[*found, *of_model],
         other_holes=left,
@@ -60,8 +61,8 @@ def _verdict(plan: Plan) -> Verdict:
     )
 
 
-def _settled(plan: Plan) -> tuple[Plan, tuple[str, ...], Sequence[Problem]]:
-    """The plan with the first values for the settings that it leaves open that its model accepts; which; problems."""
+def _settled(plan: Plan, machine: Machine | None) -> tuple[Plan, tuple[str, ...], Sequence[Problem]]:
+    """The plan with the first values for what it leaves open that its model accepts; the open settings; problems."""
     if plan.model is None:
         return plan, (), ()
     from ..backends.jax.open_settings import open_settings
@@ -72,7 +73,7 @@ def _settled(plan: Plan) -> tuple[Plan, tuple[str, ...], Sequence[Problem]]:
         except PlanError:
             return plan, (), ()  # whoever asks for the tensors is told
         try:
-            settled = left.first_accepted() if left.every else plan
+            settled = left.first_accepted(machine) if left.every or left.axes_of(plan) else plan
         except PlanError as error:
             return plan, (), error.problems
     return settled, tuple(f"with.{name}" for name in left.every), ()

@@ -9,8 +9,10 @@ from typing import Any
 from ...dsl.errors import PlanError, listing, problem
 from ...dsl.open_settings import named_values
 from ...dsl.plan import Plan
+from ...planner.topology import Machine
 from .declared import Choices, choices_of
 from .loading import declared_choices, imported, known_mesh, left_open, load_workload, models_code
+from .open_meshes import open_meshes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,18 +79,31 @@ class OpenSettings:
         """The plan with these values for what is open."""
         return replace(self.plan, settings={**self.plan.settings, **values})
 
-    def first_accepted(self) -> Plan:
-        """The plan with the first values that the model accepts. Raises ``PlanError`` where it accepts none (MW567)."""
+    def first_accepted(self, machine: Machine | None = None) -> Plan:
+        """The plan with the first values that the model accepts, and a mesh if it has to know one and has a machine.
+
+        Raises ``PlanError`` where it accepts none (MW567).
+        """
         refused: list[PlanError] = []
         for values in self.combinations(self.names, {**self.decided, **self.largest}):
             plan = self.filled({**self.largest, **values})
             try:
-                load_workload(plan)
+                return _accepted(plan, self.axes_of(plan), machine)
             except PlanError as error:
                 refused.append(error)
-            else:
-                return plan
         raise none_accepted(self, [error.problems[0].message for error in refused])
+
+    def axes_of(self, plan: Plan) -> tuple[str, ...]:
+        """The axes for which the model has to know the plan's mesh, which is open; none where it is known."""
+        return () if known_mesh(plan) is not None else tuple(self.choices(plan.settings).axes)
+
+
+def _accepted(plan: Plan, axes: Sequence[str], machine: Machine | None) -> Plan:
+    """The plan, or with a mesh of these axes, if its model takes it. Raises ``PlanError`` if not."""
+    if axes and machine is not None:
+        return replace(plan, mesh=open_meshes(plan, machine, axes).listed[0])
+    load_workload(plan)
+    return plan
 
 
 def none_accepted(left: OpenSettings, reasons: Sequence[str]) -> PlanError:

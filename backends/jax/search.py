@@ -10,8 +10,9 @@ from dataclasses import replace
 import jax
 
 from ... import __version__
-from ...dsl.errors import PlanError, Problem, problem, raise_errors
+from ...dsl.errors import PlanError, Problem, listing, problem, raise_errors
 from ...dsl.machine import parse_topology
+from ...dsl.open_settings import named_values
 from ...dsl.plan import Axis, Fingerprint, Limits, Mesh, Plan, Topology
 from ...dsl.reader import load, loads
 from ...dsl.resolve import resolve
@@ -74,6 +75,9 @@ def search(
     check_options(time_limit_s, seed, top_k)
     asked = asked_plan(plan, topology, mesh, limits, hbm_limit_bytes)
     machine = machine_of(asked)
+    listed = [name for name, value in asked.settings.items() if named_values(value) is not None]
+    if listed:
+        raise PlanError([problem("MW572", asked.places.get(f"with.{listed[0]}"), settings=listing(listed))])
     with Processes() as workers:  # they load the solver while the step is traced
         workload = Drafts(step, args, donate_argnums=donate_argnums)
         return searched(

@@ -18,7 +18,7 @@ from ...planner.search.result import SearchResult
 from ...planner.search.run_time import Table, table_of
 from ...planner.topology import Machine
 from .devices import DeviceTopology
-from .loading import known_mesh, load_workload, trace_workload
+from .loading import load_workload, trace_workload
 from .model_steps import ModelSteps
 from .open_meshes import name_of, open_meshes
 from .open_settings import OpenSettings, none_accepted, open_settings
@@ -54,7 +54,7 @@ def search_plan(
     asked = asked_plan(plan, topology, mesh, limits, None)
     machine = machine_of(asked)
     left = open_settings(asked)
-    if left.every or _names_axes(left):
+    if left.every or left.axes_of(asked):
         every = _Search(left, machine, Clock(time_limit_s, stop), seed=seed, exact=exact, on_progress=on_progress)
         return every.result(top_k=top_k, pareto=pareto)
     workload = load_workload(asked)
@@ -73,11 +73,6 @@ def search_plan(
         on_progress=on_progress,
         stop=stop,
     )
-
-
-def _names_axes(left: OpenSettings) -> bool:
-    """Whether the model has to know the mesh, which is open."""
-    return known_mesh(left.plan) is None and bool(left.choices(left.decided).axes)
 
 
 class _Search:
@@ -118,7 +113,7 @@ class _Search:
         left, known = self._left, {}
         for values in left.combinations(left.names, {**left.decided, **left.largest}):
             plan = left.filled({**left.largest, **values})
-            axes = tuple(left.choices(plan.settings).axes) if known_mesh(plan) is None else ()
+            axes = left.axes_of(plan)
             if not axes:
                 yield Combination(index=0, settings=values, plan=plan)
                 continue

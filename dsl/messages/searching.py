@@ -76,6 +76,10 @@ SEARCHING: dict[str, Text] = {
         "The plan's table ends at {name} {most}; {value} is asked for.",
         "Search again with larger values, {name}: {{auto: [...]}}, or ask for {most}.",
     ),
+    "MW572": Text(
+        "The plan leaves {settings} open, and the step that is given is of one choice already.",
+        "Give each the value that the step was made with, or let search_plan make the steps of the plan's model.",
+    ),
     "MW571": Text(
         "The values of {name}, by which a table is made, are to be numbers; there is {value}.",
         "List numbers: {name}: {{auto: [1.0, 2.0]}}.",

@@ -107,7 +107,7 @@ class Choosing:
             self._tried.append(said)
         number = self._tried.index(said)
         longest_s = 0.0
-        while not clock.over and clock.left_s >= longest_s:
+        while (not clock.over and clock.left_s >= longest_s) or not (self.ranked or clock.stopped):
             left = [one for one in self.every if self._is_open(one) and number not in one.likes]
             if not left:
                 return
