@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -152,7 +155,8 @@ def ask(
     stamp = Stamp(versions={"meshwright": "0"}, fingerprint=lambda plan: Fingerprint(arguments={}, dims={}))
     options = {"time_limit_s": 30.0, **options}
     stop = options.get("stop") or (lambda: False)
-    result = search(question, stamp, minimise=minimise, pool=lambda: Here(stop, solver), **options)
+    pool = options.pop("pool", lambda: Here(stop, solver))
+    result = search(question, stamp, minimise=minimise, pool=pool, **options)
     return result, solver, step
 
 
@@ -347,6 +351,38 @@ def test_progress_is_told() -> None:
     assert told[-1].total == told[-1].tried
     assert told[-1].best_s == 1 / 32
     assert {state.doing.split()[0] for state in told if state.doing} == {"pricing", "solving", "solved", "writing"}
+
+
+class CompilingFirst:
+    """Gives its answers only when its solver is compiled, which takes longer than a search has."""
+
+    workers = 1
+
+    def __init__(self, seconds: float) -> None:
+        self.ready = time.monotonic() + seconds
+        self.here = Here(lambda: False, FakeSolver(by_axes))
+
+    @property
+    def compiling(self) -> bool:
+        return time.monotonic() < self.ready
+
+    def submit(self, task: Task) -> Future[Found]:
+        later: Future[Found] = Future()
+        found = self.here.submit(task).result()
+        Timer(max(0.0, self.ready - time.monotonic()), lambda: later.set_result(found)).start()
+        return later
+
+    def hurry(self) -> None:
+        """It does not."""
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+def test_the_time_that_compiling_takes_does_not_count() -> None:
+    pool = CompilingFirst(1.0)
+    result, _, _ = ask(text="mesh: {a: 32}", pool=lambda: pool, time_limit_s=0.5, minimise=dearer_by_hand())
+    assert (result.status, result.step_time_s) == ("optimal", 1 / 32)
 
 
 def test_a_search_that_is_stopped_keeps_its_best() -> None:
