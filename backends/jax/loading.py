@@ -134,7 +134,11 @@ def imported(plan: Plan) -> Callable[..., Any]:
 
 
 def _check_settings(model: Callable[..., Any], plan: Plan) -> None:
-    """Refuses settings that the model's signature does not have, all at once."""
+    """Refuses settings that the model's signature does not have, all at once, and the mesh as a setting."""
+    if PLAN_MESH in plan.settings and _asks_for_mesh(model):
+        place = plan.places.get(f"with.{PLAN_MESH}")
+        told: dict[str, Any] = {"model": plan.model, "name": PLAN_MESH, "suggestion": "The plan's mesh is it."}
+        raise PlanError([problem("MW312", place, **told)])
     try:
         parameters = inspect.signature(model).parameters.values()
     except (TypeError, ValueError):
@@ -151,16 +155,14 @@ def _check_settings(model: Callable[..., Any], plan: Plan) -> None:
 
 def _of_the_plan(model: Callable[..., Any], plan: Plan) -> dict[str, Any]:
     """What a model is told of a plan beside its settings: the mesh, size by axis, if it asks; None where it is open."""
+    return {PLAN_MESH: known_mesh(plan)} if _asks_for_mesh(model) else {}
+
+
+def _asks_for_mesh(model: Callable[..., Any]) -> bool:
     try:
-        asks = PLAN_MESH in inspect.signature(model).parameters
+        return PLAN_MESH in inspect.signature(model).parameters
     except (TypeError, ValueError):
-        return {}
-    if asks and PLAN_MESH in plan.settings:
-        place = plan.places.get(f"with.{PLAN_MESH}")
-        raise PlanError(
-            [problem("MW312", place, model=plan.model, name=PLAN_MESH, suggestion="The plan's mesh is it.")]
-        )
-    return {PLAN_MESH: known_mesh(plan)} if asks else {}
+        return False
 
 
 def known_mesh(plan: Plan) -> dict[str, int] | None:
