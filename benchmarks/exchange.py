@@ -2,9 +2,9 @@
 
     python benchmarks/exchange.py [--compile]
 
-All figures are predicted, nothing is measured. ``--compile`` adds what the TPU compiler's programs overlap, ahead of
-time (some 10 s). The sizes are those of Tutel's evaluation (Hwang et al. 2023):
-its all-to-all of 1, 32 and 256 MiB a GPU (Figure 18), and a layer of 16384 tokens a GPU, two choices, D = H = 2048,
+All figures are predicted, nothing is measured. ``--compile`` adds what the TPU compiler's programs overlap, and their
+all-to-alls of one level and of two over several slices, ahead of time (a minute). The sizes are those of Tutel's
+evaluation (Hwang et al. 2023): its all-to-all of 1, 32 and 256 MiB a GPU (Figure 18), and a layer of 16384 tokens a GPU, two choices, D = H = 2048,
 two experts a GPU, capacity factor 1 (section 5.2). A TPU's row has the same layer on a torus, without a second level.
 """
 
@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import meshwright as mw
 import numpy as np
+from exchange_levels import compiled_levels
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from meshwright.backends.jax.models.moe.exchange.manual import ManualExchange
 from meshwright.backends.jax.models.moe.exchange.routes import Direct
@@ -58,6 +59,7 @@ def main() -> None:
     )
     if compiles:
         console.print(programs())
+        console.print(compiled_levels())
 
 
 def all_to_all(topology: str, num_bytes: float) -> dict[str, Price]:

@@ -237,6 +237,7 @@ RECV = (
     [
         ('"{1,2,3,4}x{0:3}"', ["slice"]),
         ("{{100000,300000},{100001,300001},{200000,400000},{200001,400001}}", ["slice (2 of 4)"]),
+        ("{{100000,100001,300000,300001},{200000,200001,400000,400001}}", ["slice (2 of 4)", "model"]),
     ],
 )
 def test_transfers_between_slices_are_collectives_too(target: str, axes: list[str]) -> None:

@@ -18,7 +18,15 @@ from .hlo import Instruction, Program
 from .hlo_loops import Runs
 from .hlo_origin import Origins
 from .hlo_source import SourceLine
-from .replica_groups import AxisUse, axes_of_groups, axes_of_pairs, replica_groups, slices_joined, source_target_pairs
+from .replica_groups import (
+    AxisUse,
+    axes_of_groups,
+    axes_of_pairs,
+    devices_of_a_slice,
+    replica_groups,
+    slices_joined,
+    source_target_pairs,
+)
 
 _FUSED_REDUCE_SCATTER = "all-reduce-scatter"
 _CHAIN_START = '"AsyncCollectiveStart"'
@@ -177,7 +185,7 @@ class _Reader:
     def _joined(self, instruction: Instruction) -> _Joined:
         """The devices that it joins, and along which axes."""
         if _transfer(instruction) is not None:
-            return self._joined_slices(slices_joined(instruction.attributes))
+            return self._joined_slices(slices_joined(instruction.attributes), instruction.attributes)
         pairs = source_target_pairs(instruction.attributes)
         if pairs is not None:
             moved = self._in_mesh(pairs[pairs[:, 0] != pairs[:, 1]])
@@ -188,10 +196,13 @@ class _Reader:
         groups = self._in_mesh(groups)
         return _Joined(axes=axes_of_groups(groups, self.mesh), group_size=groups.shape[1], groups=groups)
 
-    def _joined_slices(self, joined: tuple[int, ...]) -> _Joined:
-        """A transfer between slices joins one device of each."""
+    def _joined_slices(self, joined: tuple[int, ...], attributes: str) -> _Joined:
+        """A transfer between slices joins one device of each, or all of them, as an all-to-all over more axes does."""
         if self.slices is None or not joined:
             return _Joined(axes=(), group_size=max(2, len(joined)))
+        if devices_of_a_slice(attributes) == self.slices.shape[1] > 1:
+            whole = self.slices[list(joined)].reshape(1, -1)
+            return _Joined(axes=axes_of_groups(whole, self.mesh), group_size=whole.size, groups=whole)
         groups = self.slices[list(joined)].T
         return _Joined(axes=axes_of_groups(groups[:1], self.mesh), group_size=len(joined), groups=groups)
 

@@ -77,6 +77,15 @@ def slices_joined(attributes: str) -> tuple[int, ...]:
     return tuple(sorted({number - 1 for number in slices}))
 
 
+def devices_of_a_slice(attributes: str) -> int:
+    """How many devices of each slice stand in the first group of a transfer between slices, where they are listed."""
+    found = _SLICES.search(attributes)
+    if found is None or found[2] is None:
+        return 1
+    numbers = [int(number) // _SLICE_IDS for number in found[2].split(",")]
+    return len(numbers) // len(set(numbers))
+
+
 def axes_of_groups(groups: np.ndarray, mesh: Mapping[str, int]) -> tuple[AxisUse, ...]:
     """The axes of the mesh (sizes, major first) whose positions vary within the groups."""
     sizes = tuple(mesh.values())
