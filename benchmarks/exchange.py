@@ -4,8 +4,9 @@
 
 All figures are predicted, nothing is measured. ``--compile`` adds what the TPU compiler's programs overlap, and their
 all-to-alls of one level and of two over several slices, ahead of time (a minute). The sizes are those of Tutel's
-evaluation (Hwang et al. 2023): its all-to-all of 1, 32 and 256 MiB a GPU (Figure 18), and a layer of 16384 tokens a GPU, two choices, D = H = 2048,
-two experts a GPU, capacity factor 1 (section 5.2). A TPU's row has the same layer on a torus, without a second level.
+evaluation (Hwang et al. 2023): its all-to-all of 1, 32 and 256 MiB a GPU (Figure 18), and a layer of 16384 tokens a
+GPU, two choices, D = H = 2048, two experts a GPU, capacity factor 1 (section 5.2). A TPU's row has the same layer on a
+torus, without a second level.
 """
 
 from __future__ import annotations
