@@ -59,7 +59,8 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
     placed = _level(step, chip, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
     edge = chip.matrix_unit.edge if chip and chip.matrix_unit else 0
-    return _with_turned(_with_tables(_with_copies(placed)), edge, chip.buffer_vmem_bytes if chip else 0)
+    copied = _with_tables(_with_copies(placed), at_start=chip is None or chip.buffer_vmem_bytes > 0)
+    return _with_turned(copied, edge, chip.buffer_vmem_bytes if chip else 0)
 
 
 def _with_copies(placed: Level) -> Level:
@@ -84,9 +85,9 @@ def _stacks(placed: Level, narrow: Mapping[int, int]) -> Iterator[tuple[int, int
             yield stack, num_bytes
 
 
-def _with_tables(placed: Level) -> Level:
-    """With the copies of tables whose rows are looked up."""
-    found = copied_tables(placed.program, placed.flow.touches)
+def _with_tables(placed: Level, at_start: bool) -> Level:
+    """With the copies of tables whose rows are looked up: made in advance where memory moves while a chip computes."""
+    found = copied_tables(placed.program, placed.flow.touches, at_start=at_start)
     tables = {-1 - value: value for value in found if -1 - value not in placed.copies}
     spans = {buffer: found[value] for buffer, value in tables.items()}
     rows = {buffer: row_bytes(placed.program.graph.values[value]) for buffer, value in tables.items()}

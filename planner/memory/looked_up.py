@@ -40,14 +40,18 @@ def row_bytes(value: Value) -> int:
     return aligned((padded * value.bits + 7) // 8)
 
 
-def copied_tables(program: Program, touches: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, int]]:
+def copied_tables(
+    program: Program, touches: dict[int, tuple[int, ...]], *, at_start: bool = True
+) -> dict[int, tuple[int, int]]:
     """The arguments that are copied to lie row by row, from the first to the last point at which the copy lives.
 
-    An argument lies as it pads least. The compiler makes its copy at the start and keeps it for the update.
+    An argument lies as it pads least. The compiler makes its copy ``at_start``, or else when it is first read, and keeps
+    it for the update.
     """
     graph = program.graph
     wanted = looked_up_shapes(graph)
-    return {v: (0, touches[v][-1]) for v in graph.arguments if graph.shape(v) in wanted and touches.get(v)}
+    read = [v for v in graph.arguments if graph.shape(v) in wanted and touches.get(v)]
+    return {v: (0 if at_start else touches[v][0], touches[v][-1]) for v in read}
 
 
 def rewritten_tables(graph: Graph) -> frozenset[int]:
