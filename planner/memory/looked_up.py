@@ -45,8 +45,8 @@ def copied_tables(
 ) -> dict[int, tuple[int, int]]:
     """The arguments that are copied to lie row by row, from the first to the last point at which the copy lives.
 
-    An argument lies as it pads least. The compiler makes its copy ``at_start``, or else when it is first read, and keeps
-    it for the update.
+    An argument lies as it pads least. The compiler makes its copy ``at_start``, or else when it is first read, and
+    keeps it for the update.
     """
     graph = program.graph
     wanted = looked_up_shapes(graph)
