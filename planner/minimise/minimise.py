@@ -21,8 +21,11 @@ from .prices import CLOSE, TOLERANCE, Priced, Prices
 from .rules import Writer, is_value
 from .shorten import FEW_LINES, shortened
 
-WORK, FEWEST, MOST = 12000, 9, 40
+WORK, FEWEST, MOST = 20000, 9, 40
 """How many operations are priced in all trials together, and how many trials that may be."""
+
+DROPPING, FEW = 6, 3
+"""What part of the trials that there is time for may leave out what is perhaps needless, and how many at the least."""
 
 LITTLE = 0.01
 
@@ -78,7 +81,7 @@ def minimise(
             break
     groups = grouped(prices.writer.values, prices.writer.layouts, tags)
     prices.reserved = min(len(prices.writer.spare), trials // 6)
-    found = shortened(prices, groups, Guide(groups, flow, workload.lies))
+    found = shortened(prices, groups, Guide(groups, flow, workload.lies), max(affordable // DROPPING, FEW))
     prices.reserved = 0
     if affordable >= FEWEST or len(prices.writer.plan_of(found.values).rules) > FEW_LINES:
         found = _without_spare(prices, found)

@@ -62,6 +62,10 @@ class Prices:
         """Whether the deadline is over, which is in ``time.monotonic``'s seconds."""
         return time.monotonic() > self.deadline
 
+    def allow(self, trials: int) -> None:
+        """Leaves no more trials than these, and those that are ``reserved``."""
+        self.trials = min(self.trials, self.count + self.reserved + trials)
+
     @property
     def everything(self) -> frozenset[str]:
         """The values that a plan need not speak of, all of them."""

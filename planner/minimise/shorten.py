@@ -33,9 +33,9 @@ PATIENCE = 2  # rounds without a better plan, where each takes long
 AT_ONCE = 2, 4  # causes annotated before propagation is asked again: where it is asked often, and seldom
 
 
-def shortened(prices: Prices, groups: Sequence[Group], guide: Guide) -> Priced:
-    """The best plan seen, with as few lines as the trials allow."""
-    shortener = _Shortener(prices, guide)
+def shortened(prices: Prices, groups: Sequence[Group], guide: Guide, dropping: int) -> Priced:
+    """The best plan seen, with as few lines as the trials allow, ``dropping`` of them without what may be needless."""
+    shortener = _Shortener(prices, guide, dropping)
     begun = shortener.begun(_legal(prices, list(groups))) if shortener.is_large else []
     current = prices.of(_paths(begun))
     if current.estimate is None:
@@ -75,8 +75,8 @@ class _Shortener:
     A step that ``is_large`` takes long to price.
     """
 
-    def __init__(self, prices: Prices, guide: Guide):
-        self.prices, self.guide = prices, guide
+    def __init__(self, prices: Prices, guide: Guide, dropping: int):
+        self.prices, self.guide, self.dropping = prices, guide, dropping
         self.looks = max(LOOKS // max(len(guide.flow.order), 1), FEWEST_LOOKS)
         self.is_large = self.looks < 2 * FEWEST_LOOKS
         self.at_once = AT_ONCE[self.is_large]
@@ -118,7 +118,10 @@ class _Shortener:
                 break
         if not self.prices.settles(short[0]):
             return None
-        return self._dropped(*(short if self.is_large else self._mended(*short)))
+        if not self.is_large:
+            short = self._mended(*short)
+            self.prices.allow(self.dropping)
+        return self._dropped(*short)
 
     def _mended(self, current: Priced, kept: list[Cause]) -> tuple[Priced, list[Cause]]:
         """A plan that takes longer than was promised, with what makes it better of the values that still lie wrongly.
