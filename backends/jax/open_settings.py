@@ -8,7 +8,7 @@ from typing import Any
 
 from ...dsl.errors import PlanError, listing, problem
 from ...dsl.open_settings import named_values
-from ...dsl.plan import Plan
+from ...dsl.plan import Mesh, Plan
 from ...planner.topology import Machine
 from .declared import Choices, choices_of
 from .loading import declared_choices, imported, known_mesh, left_open, load_workload, models_code
@@ -78,6 +78,10 @@ class OpenSettings:
     def filled(self, values: Mapping[str, Any]) -> Plan:
         """The plan with these values for what is open."""
         return replace(self.plan, settings={**self.plan.settings, **values})
+
+    def on(self, mesh: Mesh) -> OpenSettings:
+        """The same of the plan with a mesh, on which the values may hang."""
+        return replace(self, plan=replace(self.plan, mesh=mesh))
 
     def first_accepted(self, machine: Machine | None = None) -> Plan:
         """The plan with the first values that the model accepts, and a mesh if it has to know one and has a machine.

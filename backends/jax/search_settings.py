@@ -109,18 +109,27 @@ class _Search:
         return answer.nothing()
 
     def _combinations(self) -> Iterator[Combination]:
-        """One value for each open setting, on each mesh where the model has to know an open one."""
-        left, known = self._left, {}
+        """One value for each open setting; on each mesh where the model has to know an open one."""
+        left = self._left
+        by_axes: dict[tuple[str, ...], Plan] = {}
         for values in left.combinations(left.names, {**left.decided, **left.largest}):
             plan = left.filled({**left.largest, **values})
             axes = left.axes_of(plan)
-            if not axes:
+            if axes:
+                by_axes.setdefault(axes, plan)
+            else:
                 yield Combination(index=0, settings=values, plan=plan)
-                continue
-            if axes not in known:
-                known[axes] = list(self._on_meshes(plan, axes))
-            for on, mesh, why in known[axes]:
-                one = Combination(index=0, settings=values, plan=replace(plan, mesh=mesh), on=on)
+        for axes, plan in by_axes.items():
+            for on, mesh, why in self._on_meshes(plan, axes):
+                yield from self._on_mesh(on, mesh, axes, why)
+
+    def _on_mesh(self, on: str, mesh: Mesh, axes: tuple[str, ...], why: str) -> Iterator[Combination]:
+        """The combinations of steps that name these axes; what values there are may hang on the mesh."""
+        left = self._left.on(mesh)
+        for values in left.combinations(left.names, {**left.decided, **left.largest}):
+            plan = left.filled({**left.largest, **values})
+            if tuple(left.choices(plan.settings).axes) == axes:
+                one = Combination(index=0, settings=values, plan=plan, on=on)
                 if why:
                     one.refuse(why)
                 yield one
@@ -168,13 +177,13 @@ class _Search:
 
     def _at_run_time(self, best: Combination) -> Iterator[Combination]:
         """For each amount, the largest first, the combinations of what may change with it; all else as it is best."""
-        left = self._left
+        left = self._left.on(best.priced.plan.mesh if best.priced else best.plan.mesh)
         fixed = {name: value for name, value in best.settings.items() if name not in left.at_run_time}
         for amount in reversed(left.amounts):
             own: dict[str, Any] = {**fixed, str(left.by): amount}
             for values in left.combinations(left.at_run_time, {**left.decided, **own}):
-                plan = replace(left.filled({**own, **values}), mesh=best.plan.mesh)
-                yield Combination(index=0, settings={str(left.by): amount, **values}, plan=plan, on=best.on)
+                settings = {str(left.by): amount, **values}
+                yield Combination(index=0, settings=settings, plan=left.filled({**own, **values}), on=best.on)
 
     def _tell(self, doing: str, choosing: Choosing) -> None:
         if self._on_progress is not None:

@@ -61,7 +61,7 @@ SEARCHING: dict[str, Text] = {
         "List them, {name}: {{auto: [...]}}, or give it one. {may}",
     ),
     "MW567": Text(
-        "{model} refuses each of the {count} combinations of values for {settings}; the first: {reason}",
+        "{model} refuses every combination of values for {settings} ({count}); the first: {reason}",
         "Change what else the plan says of them, or list other values: {{auto: [...]}}.",
     ),
     "MW568": Text(
