@@ -294,6 +294,18 @@ def test_a_fit_finds_the_numbers_that_made_the_cycles() -> None:
     assert found.multiply_add_cycles == pytest.approx(true.multiply_add_cycles, rel=0.1)
 
 
+def test_a_fit_leaves_what_only_whole_programs_show() -> None:
+    known = shipped(chip("v6e").jax_kind)
+    assert known is not None
+    begin = first_guess(chip("v6e"))
+    assert (begin.near_read_share, begin.batch_fills) == (0.0, 1.0)
+    assert begin.whole_bytes == known.coefficients.whole_bytes > 0
+    blank = [Measured(name="", program=fuse(chain(2048, 3)), cycles=1e6)]
+    found = fit(blank, begin, 256)
+    assert found != begin
+    assert found.whole_bytes == begin.whole_bytes
+
+
 def test_a_calibration_of_ones_own_is_used_in_place_of_the_table() -> None:
     slow = Coefficients(**{name: 10 * value for name, value in asdict(first_guess(chip("v5e"))).items()})
     own = Calibration(

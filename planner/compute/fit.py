@@ -17,13 +17,14 @@ from ..kernels import Kernel, Program
 from .coefficients import Coefficients
 from .price import price_at
 from .speed import Speed
+from .start import SEEN
 from .work import Work, work_of
 
 FACTORS = (2.0, 1.4, 1.15, 1.05)
 ROUNDS = 2
 TAIL_WEIGHT = 0.3
-LEARNED = tuple(each.name for each in fields(Coefficients) if each.name != "near_total_bytes")
-"""All but the size of vector memory, which is known."""
+LEARNED = tuple(each.name for each in fields(Coefficients) if each.name not in (*SEEN, "near_total_bytes"))
+"""All but what is known of a chip: the size of its vector memory, and what whole programs show of its compiler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..chip import MIB, Chip
+from .calibration import shipped
 from .coefficients import Coefficients
 
 CLOCK_HZ = 1e9
@@ -10,6 +11,9 @@ CLOCK_HZ = 1e9
 
 HBM_BYTES_PER_S, FLOPS_PER_S = 5e11, 1e14
 SMALL_VMEM_BYTES = 32 * MIB
+SEEN = ("near_read_share", "whole_bytes", "batch_fills")
+"""What no fit of small programs moves."""
+
 FLEETING_SHARE = 0.25
 """Of a large vector memory in which the compiler keeps no buffers: what it fetches there just before it is used."""
 
@@ -33,7 +37,14 @@ def first_guess(chip: Chip) -> Coefficients:
         held_bytes=4.0 * MIB,
         near_bytes=near_bytes / 2,
         near_total_bytes=near_bytes,
+        **_seen(chip),
     )
+
+
+def _seen(chip: Chip) -> dict[str, float]:
+    """What no small program teaches, but whole ones have shown of this kind of chip: it stays as the table has it."""
+    table = shipped(chip.jax_kind)
+    return {name: getattr(table.coefficients, name) for name in SEEN} if table else {}
 
 
 def _near_bytes(chip: Chip) -> float:
