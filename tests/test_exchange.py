@@ -107,6 +107,13 @@ def test_several_experts_a_device_and_another_axis_stays_automatic():
     assert_same(ManualExchange(mesh=mesh(x=4, y=2), owners=("x",), route=DIRECT), slots(8), 8, x=4, y=2)
 
 
+@pytest.mark.parametrize("split_over", [2, 1, 0])
+def test_every_replica_of_the_experts_has_tokens_of_its_own(split_over):
+    sharing, route = shared({"a": 2}, split_over), None if split_over == 0 else DIRECT
+    exchange = ManualExchange(mesh=mesh(d=2, x=2, a=2), owners=("x",), route=route, sharing=sharing, replicas=("d",))
+    assert_same(exchange, slots(8), 8, d=2, x=2, a=2)
+
+
 def test_owners_over_two_axes_are_counted_major_first():
     exchange = ManualExchange(mesh=mesh(y=2, x=4), owners=("x", "y"), route=Direct(axes=("x", "y")))
     assert_same(exchange, slots(8), 8, y=2, x=4)

@@ -12,7 +12,7 @@ from .choices import BY_HAND, ExchangeChoices
 if TYPE_CHECKING:
     from ...config import TransformerConfig
 
-_IN_REGIONS = ("exchange_axes", "exchange_bound", "hidden_axes", "expert_shards")
+_IN_REGIONS = ("exchange_axes", "exchange_bound", "token_axes", "hidden_axes", "expert_shards")
 
 
 def exchange_problems(config: TransformerConfig) -> list[Problem]:
@@ -55,7 +55,8 @@ def _meaningless(name: str, config: ExchangeChoices, beside: str, legal: str) ->
 
 def _unknown_axes(config: TransformerConfig, sizes: dict[str, int]) -> Iterator[Problem]:
     seen: list[str] = []
-    for setting, axes in (("exchange_axes", config.owner_axes), ("hidden_axes", _hidden(config))):
+    said = {"exchange_axes": config.owner_axes, "token_axes": config.replica_axes, "hidden_axes": _hidden(config)}
+    for setting, axes in said.items():
         told: dict[str, Any] = {"setting": setting, "axes": "+".join(axes), "mesh": listing([*sizes]) or "no axis"}
         for axis in axes:
             if axis not in sizes:
@@ -82,7 +83,7 @@ def _uneven(config: TransformerConfig, sizes: dict[str, int]) -> Iterator[Proble
     owners, hidden = config.owner_axes, tuple(_hidden(config))
     for setting, what, count, axes in (
         ("experts", "experts", config.experts, owners),
-        ("groups", "groups", config.group_count, (*owners, *hidden)),
+        ("groups", "groups", config.group_count, (*config.replica_axes, *owners, *hidden)),
         ("hidden_dim", "values of the hidden dim", config.hidden_dim, hidden),
     ):
         devices = math.prod(sizes[axis] for axis in axes)

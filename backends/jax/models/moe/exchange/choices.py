@@ -37,6 +37,9 @@ class ExchangeChoices:
     exchange_bound: float | None = _setting(None, least=0)
     """Room for sorted tokens that arrive at a device, as a multiple of those that it sends. What finds none is dropped,
     and reported. Default: enough for any."""
+    token_axes: str | None = None
+    """The mesh axes that tokens alone lie over in the region, major first, such as ``data``: all experts are at each of
+    their places, and experts' gradients are summed over them."""
     hidden_axes: str | None = None
     """The mesh axes that the hidden dim of each expert lies over in the region, major first."""
     expert_shards: int | None = _setting(None, least=0)
@@ -49,6 +52,11 @@ class ExchangeChoices:
     def owner_axes(self) -> tuple[str, ...]:
         """The axes that experts lie over, major first."""
         return _axes(self.exchange_axes or DEFAULT_AXES)
+
+    @property
+    def replica_axes(self) -> tuple[str, ...]:
+        """The axes that tokens alone lie over, major first."""
+        return _axes(self.token_axes or "")
 
     @property
     def hidden_sizes(self) -> dict[str, int]:
@@ -69,6 +77,7 @@ class ExchangeChoices:
             owners=self.owner_axes,
             route=None if self.expert_shards == 0 else self._route(dict(self.plan_mesh or ()), dispatch),
             sharing=self.sharing() or Sharing(),
+            replicas=self.replica_axes,
             chunks=self.exchange_chunks,
         )
 

@@ -21,7 +21,8 @@ from .sharing import Sharing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualExchange:
-    """Tokens lie over ``owners`` and the axes of ``sharing``, experts over ``owners``; ``route`` brings them together.
+    """Tokens lie over ``replicas``, ``owners`` and the axes of ``sharing``, experts over ``owners``; ``route`` brings
+    them together. Each place along ``replicas`` has all experts, whose gradients are summed over them.
 
     What ``work`` computes is one device's. Its dropout draws from a key of the device's own.
     """
@@ -33,13 +34,14 @@ class ManualExchange:
     route: Route | None
     """None where the experts come to the tokens: r = 0, weights gathered (data parallelism)."""
     sharing: Sharing = field(default_factory=Sharing)
+    replicas: tuple[str, ...] = ()
     chunks: int = 1
     """Chunks of the slots that are exchanged and computed in turn; ``Sorted`` tokens go as one."""
 
     @property
     def axes(self) -> tuple[str, ...]:
         """The region's axes, which G lies over."""
-        return (*self.owners, *self.sharing.axes)
+        return (*self.replicas, *self.owners, *self.sharing.axes)
 
     def __call__(self, work: Work, params: Params, sent: Any, *, key: jax.Array | None) -> Exchanged:
         """What the experts say, from one device to another and back."""
