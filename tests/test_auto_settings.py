@@ -19,7 +19,7 @@ from meshwright.backends.jax.open_settings import open_settings
 from meshwright.dsl.diff import diff
 from meshwright.dsl.errors import PlanError, problem
 from meshwright.dsl.holes import holes
-from meshwright.dsl.plan import ArgumentPrint, AtRunTime, Fingerprint, Mesh, Plan, Result
+from meshwright.dsl.plan import ArgumentPrint, AtRunTime, Axis, Fingerprint, Mesh, Plan, Result
 from meshwright.dsl.schema import json_schema
 from meshwright.planner.estimate.figures import Estimate
 from meshwright.planner.search.choosing import Choosing
@@ -195,6 +195,8 @@ def test_the_familys_r_are_the_products_of_minor_hidden_axes() -> None:
     mesh = "meshwright: 1\nmodel: meshwright.backends.jax.models:gshard\nmesh: {x: 4, a: 3, b: 2}\n"
     left = open_settings(mw.loads(f"{mesh}with: {{{said}}}\n"))
     assert [values["expert_shards"] for values in left.combinations(left.names, left.decided)] == [0, 1, 2, 6]
+    other = left.on(Mesh(axes=tuple(Axis(name=name, size=2) for name in ("x", "a", "b"))))
+    assert [values["expert_shards"] for values in other.combinations(other.names, other.decided)] == [0, 1, 2, 4]
 
 
 # which is chosen

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from ...dsl.errors import PlanError, Problem, listing, problem, raise_errors, suggest
+from ...dsl.errors import PlanError, Problem, Severity, listing, problem, raise_errors, suggest
 from ...dsl.open_settings import named_values, words
 from ...dsl.plan import Place, Plan
 from .declared import Choices, choices_of
@@ -62,16 +62,21 @@ def left_open(plan: Plan, declared: Choices) -> tuple[str, ...]:
 
 
 def _about_words(problems: Sequence[Problem], plan: Plan, declared: Choices) -> Iterator[Problem]:
-    """What a model says of settings that are the word ``auto``, for which it declares nothing, said in our words."""
+    """What a model says of settings that are the word ``auto``, for which it declares nothing, said in our words.
+
+    Of a model that fails it is not known why: that such a word may be the reason is a note.
+    """
     plain = [name for name in words(plan) if name not in declared.values]
-    may = f"auto alone may stand for: {listing(list(declared.values))}." if declared.values else ""
+    may = f" auto alone may stand for: {listing(list(declared.values))}." if declared.values else ""
     for found in problems:
         name = found.numbers.get("setting", found.numbers.get("name"))
-        about = [name] if name in plain else plain if found.code in ("MW313", "MW315") else []
-        if found.code in ("MW313", "MW315") or not about:
+        fails = found.code in ("MW313", "MW315")
+        if fails or name not in plain:
             yield found
-        for word in about:
-            yield problem("MW566", plan.places.get(f"with.{word}"), name=word, model=plan.model, may=may)
+        for word in plain if fails else [name] if name in plain else []:
+            place = plan.places.get(f"with.{word}")
+            severity: Severity = "note" if fails else "error"
+            yield problem("MW566", place, severity=severity, name=word, model=plan.model, may=may)
 
 
 def trace_workload(plan: Plan, workload: Workload | None = None) -> Traced:

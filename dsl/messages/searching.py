@@ -58,7 +58,7 @@ SEARCHING: dict[str, Text] = {
     ),
     "MW566": Text(
         "{name} is auto, and {model} names no values for it.",
-        "List them, {name}: {{auto: [...]}}, or give it one. {may}",
+        "List them, {name}: {{auto: [...]}}, or give it one.{may}",
     ),
     "MW567": Text(
         "{model} refuses every combination of values for {settings} ({count}); the first: {reason}",
