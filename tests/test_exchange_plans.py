@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -34,20 +36,29 @@ meshwright: 1
 model: meshwright.backends.jax.models:gshard
 with: {{{settings}}}
 topology: {topology}
-mesh: {{expert: 4, model: 2}}
+mesh: {mesh}
 tensors:
-  batch/**: B@expert+model T
-  params/**/moe/wi: L E@expert M H@model
-  params/**/moe/wo: L E@expert H@model M
+  batch/**: B@{tokens} T
+  params/**/moe/wi: L E@expert M H@{hidden}
+  params/**/moe/wo: L E@expert H@{hidden} M
   params/**: replicate
   opt/**: replicate
-  acts/moe/combined: G@expert+model S M
+  acts/moe/combined: G@{tokens} S M
 """
 
 
-def plan(topology: str = "cpu:8", **settings: Any) -> mw.Plan:
+def plan(
+    topology: str = "cpu:8",
+    sizes: Mapping[str, int] = MappingProxyType({"expert": 4, "model": 2}),
+    *,
+    tokens: str = "expert+model",
+    hidden: str = "model",
+    **settings: Any,
+) -> mw.Plan:
     said = ", ".join(f"{name}: {value}" for name, value in {**SMALL, **settings}.items())
-    return mw.loads(LAID.format(settings=said, topology=topology))
+    mesh = ", ".join(f"{name}: {size}" for name, size in sizes.items())
+    laid = {"settings": said, "mesh": f"{{{mesh}}}", "tokens": tokens, "hidden": hidden}
+    return mw.loads(LAID.format(topology=topology, **laid))
 
 
 def drawn(leaf: jax.ShapeDtypeStruct, random: np.random.Generator) -> np.ndarray:
@@ -129,6 +140,27 @@ def test_what_a_region_communicates_is_predicted(settings: dict[str, Any], expec
     assert found == expected
 
 
+@pytest.mark.parametrize(
+    ("shards", "scattered"),
+    [(2, [("reduce-scatter", ("a",))]), (0, [("reduce-scatter", ("a", "b")), ("reduce-scatter", ("expert",))])],
+)
+def test_gradients_are_summed_over_exactly_the_replicas_of_each_tensor(shards: int, scattered: list[Any]) -> None:
+    """Experts have replicas along ``data``, all else everywhere (FastMoE). What r gathers comes back in parts."""
+    settings = {"exchange": "manual", "token_axes": "data", "hidden_axes": "a+b", "expert_shards": shards}
+    sizes = {"data": 2, "expert": 2, "a": 2, "b": 2}
+    laid = plan("v5e:4x4", sizes, tokens="data+expert+a+b", hidden="a+b", **settings, groups=16, batch=16)
+    summed: dict[str, list[Any]] = {}
+    workload = load_workload(laid)
+    for each in mw.estimate(laid, workload.step, workload.args).collectives:
+        for name in each.gradient_of:
+            summed.setdefault(name, []).append((each.kind, each.axes))
+    everywhere = ("all-reduce", ("data", "expert", "a", "b"))
+    for stack in ("encoder", "decoder"):
+        assert summed[f"params/{stack}/moe/wg"] == summed[f"params/{stack}/ffn/wi"] == [everywhere]
+        for name in ("wi", "wo"):
+            assert summed[f"params/{stack}/moe/{name}"] == [*scattered, ("all-reduce", ("data",))]
+
+
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
@@ -174,6 +206,8 @@ BY_HAND = {"exchange": "manual"}
         (None, BY_HAND, "MW615", "Say mesh"),
         ({"experts": 8}, BY_HAND, "MW616", "Did you mean 'experts'"),
         ({"expert": 8}, {**BY_HAND, "hidden_axes": "expert"}, "MW616", "Name expert once"),
+        ({"expert": 8}, {**BY_HAND, "token_axes": "expert"}, "MW616", "Name expert once"),
+        ({"expert": 8}, {"token_axes": "data"}, "MW612", "exchange: manual"),
         ({"expert": 16}, BY_HAND, "MW617", "Nearest legal groups: 16"),
         ({"expert": 8, "x": 3}, {**BY_HAND, "hidden_axes": "x"}, "MW617", "Nearest legal hidden_dim: 15, 18"),
         ({"expert": 4, "x": 2}, {**BY_HAND, "hidden_axes": "x", "expert_shards": 3}, "MW618", "0, 1, 2"),
