@@ -60,8 +60,9 @@ class Program:
         """The layouts that take least and fit, found in the time; nothing above ``cutoff_s`` is looked for."""
         return Rounds(self, time.monotonic() + time_limit_s, seed, stop, cutoff_s).run()
 
-    def problem(self, limit_bytes: int | None, learnt: Learnt, *, guess: bool) -> Problem:
-        """The program as the solver reads it, its costs in picoseconds; without a limit memory is not counted.
+    def problem(self, limit_bytes: int | None, learnt: Learnt, *, guess: bool, fast_bytes: int = 0) -> Problem:
+        """The program as the solver reads it, its costs in picoseconds; without a limit memory is not counted. Of what
+        is computed so many ``fast_bytes`` are not.
 
         What was learnt is added to the costs: as a ``guess`` to every choice that had a part in it, or exactly, by
         nodes of its own after the others. Of nodes that share a decision the first stands for all.
@@ -91,7 +92,9 @@ class Program:
             tables=np.concatenate([np.zeros(0), *map(np.ravel, several)]),
             resources=(),
         )
-        return plain if limit_bytes is None else with_memory(self.wiring, plain, limit_bytes, place[self.leader])
+        if limit_bytes is None:
+            return plain
+        return with_memory(self.wiring, plain, limit_bytes, place[self.leader], fast_bytes)
 
     @property
     def deciders(self) -> NDArray[np.int64]:

@@ -36,8 +36,7 @@ LEAST = 1e-5
 CLOSE = 0.01
 NEAR = 1.05
 DOUBT = 1.1
-"""How far beyond a limit the program has to be infeasible, and by what vector memory holds: it counts fused kernels as
-the whole step has them, and values that never leave that."""
+"""How far beyond a limit the program has to be infeasible: it counts fused kernels as the whole step has them."""
 Choices = list[int]
 
 
@@ -107,13 +106,20 @@ class Rounds:
 
     def _solved(self, *, guess: bool) -> Solution:
         left = max(self.deadline - time.monotonic(), 0.1)
-        problem = self.program.problem(self.limit_bytes, self.learnt, guess=guess)
+        problem = self.program.problem(self.limit_bytes, self.learnt, guess=guess, fast_bytes=self._fast_bytes)
         effort = None if guess else EFFORT
         found = solve(problem, time_limit_s=left, seed=self.seed, stop=self.stop, effort=effort)
         self.count += 1
         if self.limit_bytes in (None, self.program.limit_bytes) and not self.floor_s and found.choices is not None:
             self.floor_s = self.bound_s = found.bound / PER_S
         return found
+
+    @property
+    def _fast_bytes(self) -> int:
+        """What vector memory may hold of the step: counted where it decides whether anything fits at all."""
+        limit = self.program.limit_bytes
+        in_doubt = limit is not None and self.limit_bytes is not None and self.limit_bytes > limit
+        return self.program.machine.chip.buffer_vmem_bytes if in_doubt else 0
 
     def _priced(self, decided: NDArray[np.int64]) -> Exact:
         """The exact price of a solution, which is learnt from, and kept if it is the best that fits."""
@@ -151,9 +157,8 @@ class Rounds:
         if solution.status != "infeasible" or self.limit_bytes is None or limit is None:
             return False
         if self.limit_bytes >= limit:
-            beyond = max(int(limit * DOUBT) + 1, limit + self.program.machine.chip.buffer_vmem_bytes)
-            self.infeasible = self.limit_bytes >= beyond
-            self.limit_bytes = beyond
+            self.infeasible = self.limit_bytes >= limit * DOUBT
+            self.limit_bytes = int(limit * DOUBT) + 1
             return not self.infeasible
         self.too_low = self.limit_bytes
         self.limit_bytes = (self.limit_bytes + limit) // 2

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from ..graph import Sharding, Value
 from ..partition.layout import local_shape
 from ..solver.arrays import starts
 from ..solver.problem import Problem
-from .wires import Level, Wiring
+from .wires import Level, Port, Wiring
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +27,32 @@ class Span:
     end: int
 
 
-def with_memory(wiring: Wiring, problem: Problem, limit_bytes: int, place: NDArray[np.int64]) -> Problem:
+class _Piece(NamedTuple):
+    """A value as a node lays it out, in some rows."""
+
+    port: Port
+    value: Value
+    begin: int
+    end: int
+
+
+def with_memory(
+    wiring: Wiring, problem: Problem, limit_bytes: int, place: NDArray[np.int64], fast_bytes: int = 0
+) -> Problem:
     """The problem with a row for each point of the step: what is live there stays within the limit.
 
-    ``place`` has the problem's node for each of the wiring's.
+    ``place`` has the problem's node for each of the wiring's. So many ``fast_bytes`` may lie elsewhere, but none of
+    what the step is given, nor of what it leaves: these have a row each then, beside what of the given stays.
     """
     spans = list(_spans(wiring))
     points = max((span.end for span in spans), default=0)
-    nodes, rows, usages = [], [], []
-    for span in spans:
-        level = wiring.levels[span.level]
-        port, value = level.source[span.value], level.graph.values[span.value]
-        if span.begin < span.end and value.shape:
-            nodes.append(int(place[port.node]))
-            rows.append((span.begin, span.end))
-            usages.append(np.array([local_bytes(value, s, wiring.reshards.mesh) for s in port.layouts], np.int64))
+    pieces = [*_during(wiring, spans), *(_around(wiring, points) if fast_bytes else ())]
+    nodes = [int(place[piece.port.node]) for piece in pieces]
+    rows = [(piece.begin, piece.end) for piece in pieces]
+    usages = [
+        np.array([local_bytes(piece.value, s, wiring.reshards.mesh) for s in piece.port.layouts], np.int64)
+        for piece in pieces
+    ]
     none = np.zeros(0, np.int64)
     return replace(
         problem,
@@ -48,7 +60,7 @@ def with_memory(wiring: Wiring, problem: Problem, limit_bytes: int, place: NDArr
         piece_rows=np.array(rows, np.int64).reshape(-1, 2),
         usage_start=starts(np.array([len(u) for u in usages], np.int64)),
         usages=np.concatenate([none, *usages]),
-        limits=np.full(points, limit_bytes, np.int64),
+        limits=np.array([limit_bytes + fast_bytes] * points + [limit_bytes] * (2 if fast_bytes else 0), np.int64),
     )
 
 
@@ -63,6 +75,27 @@ def _spans(wiring: Wiring) -> Iterator[Span]:
     _number(wiring, wiring.levels[0], 0, begins)
     for level in wiring.levels:
         yield from _level_spans(wiring, level, begins)
+
+
+def _during(wiring: Wiring, spans: Iterable[Span]) -> Iterator[_Piece]:
+    for span in spans:
+        level = wiring.levels[span.level]
+        port, value = level.source[span.value], level.graph.values[span.value]
+        if span.begin < span.end and value.shape:
+            yield _Piece(port, value, span.begin, span.end)
+
+
+def _around(wiring: Wiring, points: int) -> Iterator[_Piece]:
+    """What is there when the step begins, in one more row, and when it has ended, in the next."""
+    level, ends = wiring.levels[0], wiring.ends
+    graph = level.graph
+    for position, given in enumerate(graph.arguments):
+        stays = position not in graph.aliases.values()
+        yield _Piece(level.source[given], graph.values[given], points, points + (2 if stays else 1))
+    for left in dict.fromkeys(graph.results):
+        port = ends.get(left) or level.source.get(left)
+        if port is not None and left not in graph.arguments:
+            yield _Piece(port, graph.values[left], points + 1, points + 2)
 
 
 def _number(wiring: Wiring, level: Level, point: int, spans: dict[int, tuple[int, int]]) -> int:
