@@ -24,7 +24,7 @@ Table = NDArray[np.float64]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reshards:
     """What resharding takes on a network, and on chips of this speed the copies around it; ``steps``, ``tables``,
-    ``copies`` and the ``parts`` that devices hold are those worked out before.
+    ``copies``, what is ``sent`` and the ``parts`` that devices hold are those worked out before.
     """
 
     mesh: Mapping[str, int]
@@ -33,6 +33,7 @@ class Reshards:
     steps: dict[tuple[Sharding, Sharding], tuple[Step, ...]] = field(default_factory=dict)
     tables: dict[object, Table] = field(default_factory=dict)
     copies: dict[Value, float] = field(default_factory=dict)
+    sent: dict[tuple[object, ...], float] = field(default_factory=dict)
     parts: dict[tuple[tuple[int, ...], Sharding], tuple[int, ...]] = field(default_factory=dict)
 
     def table(
@@ -106,8 +107,10 @@ class Reshards:
         if step.kind not in KINDS:
             return 0.0
         held = max(math.prod(self._part(value, now)), math.prod(self._part(value, step.layout)))
-        attributes: dict[str, object] = {"axes": step.axes, "dimensions": step.dims}
-        if step.kind == COLLECTIVE_PERMUTE:
-            attributes |= {"source": source, "target": step.layout}
-        op = Op(kind=step.kind, attributes=attributes)
-        return self.tariff.price(op, step.kind, (held * value.bits + 7) // 8).total_s
+        way = {"source": source, "target": step.layout} if step.kind == COLLECTIVE_PERMUTE else {}
+        num_bytes = (held * value.bits + 7) // 8
+        key = (step.kind, step.axes, num_bytes, *way.values())
+        if key not in self.sent:
+            op = Op(kind=step.kind, attributes={"axes": step.axes, "dimensions": step.dims, **way})
+            self.sent[key] = self.tariff.price(op, step.kind, num_bytes).total_s
+        return self.sent[key]
