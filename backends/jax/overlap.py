@@ -19,7 +19,7 @@ SCOPE = "in_chunks"
 
 def overlapped() -> AbstractContextManager[None]:
     """Around the exchange of one chunk among several: the operations inside ask that it may overlap with others."""
-    return jax.named_scope(SCOPE)  # type: ignore[no-any-return]
+    return jax.named_scope(SCOPE)
 
 
 def compiler_options(closed: ClosedJaxpr) -> Mapping[str, str]:
