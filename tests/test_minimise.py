@@ -153,12 +153,14 @@ class Dear(Chain):
         return replace(found, kernels=kernels, compute_s=sum(took.values()))
 
 
-def test_of_a_long_step_what_propagation_alone_tells_is_not_priced(monkeypatch):
+@pytest.mark.parametrize("deadline", [math.inf, 0.0])
+def test_of_a_long_step_what_propagation_alone_tells_is_not_priced(monkeypatch, deadline):
+    """So that there is a short plan even where the time is over."""
     monkeypatch.setattr("meshwright.planner.minimise.shorten.LOOKS", 100)
     paths = [f"ops/f/{name}.0/{turn}" for name in ("add", "sub", "mul", "div") for turn in range(5)]
     best = {"x": ROWS} | {path: [ROWS, COLUMNS, BOTH, WHOLE][i // 5] for i, path in enumerate(paths)}
     workload = Dear([tensor(path) for path in best], best)
-    found = shortened(workload, best)
+    found = minimise(best, OPEN, workload, deadline=deadline)
     assert found.estimate.step_time_s == 20.0
     assert [rule.pattern for rule in found.plan.rules][1:] == [f"ops/f/{name}.0/*" for name in ("sub", "mul", "div")]
     assert found.trials == 2, [len(plan.rules) for plan in workload.plans]

@@ -17,6 +17,7 @@ TOLERANCE = 2e-3  # prices that differ by less are the same
 CLOSE = 5e-3  # what fewer lines are worth
 A_LINE = 1e-3  # what one less is worth
 FAR = 2e-2
+LATE = 5e-2  # what a plan may take more that can be read, where the time is over
 ALIKE = 1e-2  # of the promised price: what like layouts of like tensors may take more
 
 
@@ -135,6 +136,10 @@ class Prices:
         if not self._within(found, CLOSE):
             self.best = found
         return True
+
+    def will_do(self, found: Priced) -> bool:
+        """Whether there is no time for a better plan than ``found``, and nothing seen is better by far."""
+        return self.late and self._within(found, LATE)
 
     def _within(self, found: Priced, tolerance: float, enough_s: float = 0.0) -> bool:
         if found.estimate is None or self.best is None:

@@ -29,6 +29,7 @@ LOOKS, FEWEST_LOOKS = 100_000, 16
 
 MENDED = 5  # causes tried one by one to come nearer to what was promised, beside all other trials
 BEGUN = 0.02  # of a step: where its heavy places lie right but for as much, its plan is priced
+HASTY_LOOKS = 3  # of these at least, for a plan that is only some way right and can be read
 PATIENCE = 2  # rounds without a better plan, where each takes long
 AT_ONCE = 2, 4  # causes annotated before propagation is asked again: where it is asked often, and seldom
 
@@ -87,8 +88,8 @@ class _Shortener:
         """First causes of what takes long with everything annotated, as far as propagation alone tells them."""
         kept: list[Cause] = []
         took = seconds(everything.estimate) if everything.estimate is not None else {}
-        while not self.prices.spent:
-            found = self._first(took, kept)
+        for number in range(self.looks):
+            found = self._first(took, kept) if number < HASTY_LOOKS or not self.prices.spent else []
             if sum(cause.seconds for cause in found) <= BEGUN * sum(took.values()):
                 break
             kept += found
@@ -117,7 +118,7 @@ class _Shortener:
             if self.is_large and (rounds_since >= PATIENCE or self.prices.near(short[0])):
                 break
         if not self.prices.settles(short[0]):
-            return None
+            return short[0] if self.is_large and self.prices.will_do(short[0]) else None
         if not self.is_large:
             short = self._mended(*short)
             self.prices.allow(self.dropping)
@@ -180,7 +181,7 @@ class _Shortener:
 
     def _dropped(self, current: Priced, kept: Sequence[Cause]) -> Priced:
         """A good plan without what changes nothing of how values lie, and without what costs little."""
-        if current.estimate is None or not kept:
+        if current.estimate is None or not kept or self.prices.late:
             return current
         watched = self.guide.heavy(current.estimate, self.blamed)
         left = self._without_idle(kept, watched)

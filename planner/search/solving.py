@@ -56,7 +56,9 @@ class Solving:
             self._fill()
 
     def tend(self) -> None:
-        """Takes the answers that are there and gives the workers more, without waiting."""
+        """Takes the answers that are there and gives the workers more, without waiting; ends them with their time."""
+        if self._part.over:
+            self._pool.hurry()
         while self._flying and self._flying[0][1].done():
             self._land(*self._flying.popleft())
             self._fill()
