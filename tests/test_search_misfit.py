@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import meshwright as mw
 import pytest
+from fake_search import FakeSolver, FakeStep, ask, by_axes
 from meshwright.dsl.plan import Limits, Mesh, Plan, Remat, Replicate
 from meshwright.dsl.reader import loads
 from meshwright.planner.search.misfit import _changes
 from meshwright.planner.search.question import Question
 from meshwright.planner.search.report import misfit_text, tables
 from meshwright.planner.topology import physical
-from test_search import FakeSolver, FakeStep, ask, by_axes
 
 MIB = 2**20
 
