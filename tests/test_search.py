@@ -27,8 +27,10 @@ from meshwright.dsl.writer import dumps
 from meshwright.planner.search.candidates import policy_name, policy_of
 from meshwright.planner.search.naming import Laid, readable
 from meshwright.planner.search.pool import Here, Processes
-from meshwright.planner.search.progress import Progress, gap_of
+from meshwright.planner.search.progress import Clock, Progress, gap_of
+from meshwright.planner.search.question import Answer, Means, Question
 from meshwright.planner.search.report import headline, misfit_text, notes, tables
+from meshwright.planner.search.result import PricedPlan
 from meshwright.planner.search.task import Found, Task
 from meshwright.planner.topology import physical
 
@@ -213,9 +215,24 @@ def test_the_best_plan_is_the_answer_wherever_it_was_found() -> None:
 
     result, _, _ = ask(text="mesh: {a: 32}", minimise=minimise, solver=FakeSolver(lambda plan: (8.0, 10)), pareto=True)
     assert result.step_time_s == 2.0
-    assert result.step_time_s == min(point.step_time_s for point in result.frontier)
+    assert [point.step_time_s for point in result.frontier] == [2.0, 4.0]
     assert result.bound_s is not None
     assert result.bound_s <= 2.0
+
+
+def test_alternatives_are_slower_than_the_answer_wherever_that_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def quicker(question: Question, found: Answer, means: Means, clock: Clock) -> tuple[PricedPlan, ...]:
+        return tuple(
+            PricedPlan(
+                plan=replace(found.best.plan, rules=(Rule(pattern=name, assignment=Replicate()),)), estimate=took
+            )
+            for name, took in (("a", FakeEstimate(0.02, 10)), ("b", FakeEstimate(0.01, 20)))
+        )
+
+    monkeypatch.setattr("meshwright.planner.search.search.alternatives", quicker)
+    result, _, _ = ask(top_k=3)
+    assert result.step_time_s == 0.01
+    assert [one.step_time_s for one in result.alternatives] == [0.02, 1 / 32]
 
 
 def test_progress_is_told() -> None:

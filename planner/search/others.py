@@ -27,9 +27,9 @@ def alternatives(question: Question, found: Answer, means: Means, clock: Clock) 
     First those of other meshes and policies; where these are too few, those in which one of the largest arguments
     lies otherwise than in the best plan.
     """
-    distinct = _distinct(found.plans)
+    distinct = distinct_plans(found.plans)
     if found.ranked and len(distinct) < question.top_k:
-        distinct = _distinct([*distinct, *_forced(question, found.ranked[0], means, clock)])
+        distinct = distinct_plans([*distinct, *_forced(question, found.ranked[0], means, clock)])
     return tuple(sorted(distinct[1:], key=lambda one: one.step_time_s)[: question.top_k - 1])
 
 
@@ -46,7 +46,7 @@ def frontier(question: Question, best: PricedPlan, means: Means, clock: Clock) -
         if lower.best is None:
             break
         points.append(lower.best)
-    return tuple(_undominated(points))
+    return tuple(undominated(points))
 
 
 def _forced(question: Question, best: Tried, means: Means, clock: Clock) -> Iterator[PricedPlan]:
@@ -81,7 +81,7 @@ def _other_layouts(
             yield Split(splits=(SplitDim(dim=dim, axes=(axis,)),))
 
 
-def _distinct(plans: Iterable[PricedPlan]) -> list[PricedPlan]:
+def distinct_plans(plans: Iterable[PricedPlan]) -> list[PricedPlan]:
     """One of those that say the same, in order."""
     found: dict[object, PricedPlan] = {}
     for one in plans:
@@ -93,9 +93,9 @@ def _said(plan: Plan) -> object:
     return tuple(plan.mesh.axes or ()), plan.rules, plan.remat
 
 
-def _undominated(points: Iterable[PricedPlan]) -> Iterator[PricedPlan]:
+def undominated(points: Iterable[PricedPlan]) -> Iterator[PricedPlan]:
     """Those that no other one beats in time and memory."""
-    listed = _distinct(points)
+    listed = distinct_plans(points)
     for one in listed:
         better = (o for o in listed if o.step_time_s <= one.step_time_s and o.peak_bytes <= one.peak_bytes)
         if all((o.step_time_s, o.peak_bytes) == (one.step_time_s, one.peak_bytes) for o in better):

@@ -12,7 +12,7 @@ from ..estimate.figures import Estimate
 from ..estimate.limit import memory_limit
 from .candidates import NO_REMAT
 from .misfit import misfit, of_plan
-from .others import alternatives, frontier
+from .others import alternatives, distinct_plans, frontier, undominated
 from .pins import pinned, pins
 from .pool import Pool, Processes
 from .progress import Clock, Progress, gap_of
@@ -67,12 +67,13 @@ def search(
             return _nothing(question, found, (limit, limit_of), stamp, means, clock)
         others = alternatives(question, found, means, clock) if question.top_k > 1 else ()
         points = frontier(question, found.best, means, clock) if pareto else ()
-    best = min((found.best, *others, *points), key=lambda one: one.step_time_s)  # the time may have ended before it
-    if best in others:
-        others = (found.best, *(one for one in others if one is not best))
+    # The time may have ended before the best was found where it was looked for.
+    best, *slower = sorted(distinct_plans((found.best, *others, *points)), key=lambda one: one.step_time_s)
+    listed = [one for one in slower if one is found.best or one in others][: question.top_k - 1]
+    points = tuple(undominated((best, *points))) if pareto else ()
     return replace(
         _result(question, found, best, stamp, clock),
-        alternatives=tuple(_finished(question, one, found.bound_s, stamp) for one in others),
+        alternatives=tuple(_finished(question, one, found.bound_s, stamp) for one in listed),
         frontier=tuple(_finished(question, one, found.bound_s, stamp) for one in points),
         interrupted=clock.stopped,
         search_s=round(clock.elapsed_s, 3),
