@@ -17,8 +17,11 @@ import pytest
 from meshwright.backends.jax.decoding.incremental import read_source
 from meshwright.backends.jax.loading import load_workload, trace_workload
 from meshwright.backends.jax.models.family import abstract_arguments, configure, gshard
+from meshwright.backends.jax.open_settings import open_settings
 from meshwright.dsl.checks import check
+from meshwright.dsl.plan import Axis, Mesh
 
+LAYER = "meshwright.backends.jax.models:moe_step"
 SMALL = {
     "experts": 8,
     "layers": 4,
@@ -220,6 +223,15 @@ BY_HAND = {"exchange": "manual"}
 )
 def test_an_exchange_that_cannot_be_is_told_with_what_can(mesh, settings, code, words) -> None:
     assert words in problems(mesh, **settings)[code]
+
+
+def test_an_open_mesh_has_all_axes_that_the_exchange_names() -> None:
+    said = "member: tiny, dispatch: index, exchange: manual, token_axes: data, hidden_axes: x"
+    left = open_settings(mw.loads(f"meshwright: 1\nmodel: {LAYER}\nwith: {{{said}}}\ntopology: cpu:8\nmesh: auto\n"))
+    axes = left.axes_of(left.plan)
+    assert axes == ("data", "expert", "x")
+    mesh = Mesh(axes=tuple(Axis(name=name, size=2) for name in axes))
+    assert load_workload(replace(left.plan, mesh=mesh)).args
 
 
 def test_the_mesh_is_no_setting() -> None:

@@ -41,7 +41,7 @@ def choices_of(config: TransformerConfig, mesh: Mapping[str, int] | None) -> Cho
         },
         at_run_time=AT_RUN_TIME,
         by="capacity_factor",
-        axes=(*config.owner_axes, *hidden) if by_hand else (),
+        axes=(*config.replica_axes, *config.owner_axes, *hidden) if by_hand else (),
     )
 
 
