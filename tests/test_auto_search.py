@@ -16,6 +16,8 @@ import pytest
 from in_process import search_plan
 from meshwright import cli
 from meshwright.backends.jax.loading import load_workload
+from meshwright.backends.jax.open_settings import open_settings
+from meshwright.backends.jax.search import machine_of
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.plan import Plan
 
@@ -170,6 +172,26 @@ def test_pins_that_no_combination_can_have_are_a_problem() -> None:
     with pytest.raises(PlanError) as caught:
         search_plan(mw.loads(f"{text}tensors: {{nothing: replicate}}\n"))
     assert "nothing" in str(caught.value)
+
+
+def test_what_no_combination_decides_is_said_as_it_is() -> None:
+    """The same problems, all of them and at their places, as without an open setting."""
+    pins = "tensors: {nothing: replicate, neither: replicate}\n"
+    told = []
+    for depth in ("1", "{auto: [1]}", "{auto: [1, 3]}"):
+        with pytest.raises(PlanError) as caught:
+            search_plan(mw.loads(DEEP.format(settings=f"depth: {depth}", topology="cpu:4", mesh="{a: 4}") + pins))
+        told.append([(found.code, found.place) for found in caught.value.problems])
+    assert len(told[0]) == 2
+    assert told[0] == told[1] == told[2]
+
+
+def test_a_mesh_that_the_model_refuses_everywhere_is_a_problem() -> None:
+    text = "meshwright: 1\nmodel: open_models:by_hand\nwith: {chunks: 1}\ntopology: cpu:2\nmesh: auto\n"
+    asked = mw.loads(text)
+    for refuse in (search_plan, lambda plan: open_settings(plan).first_accepted(machine_of(plan))):
+        with pytest.raises(PlanError, match="four along data are wanted"):
+            refuse(asked)
 
 
 def test_nothing_fits_where_no_combination_does() -> None:

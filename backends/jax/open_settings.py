@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...dsl.errors import PlanError, listing, problem
+from ...dsl.errors import PlanError, Problem, listing, problem
 from ...dsl.open_settings import named_values
 from ...dsl.plan import Mesh, Plan
+from ...planner.search.combination import message_of
 from ...planner.topology import Machine
 from .declared import Choices, choices_of
 from .loading import declared_choices, imported, known_mesh, left_open, load_workload, models_code
@@ -95,7 +96,7 @@ class OpenSettings:
                 return _accepted(plan, self.axes_of(plan), machine)
             except PlanError as error:
                 refused.append(error)
-        raise none_accepted(self, [error.problems[0].message for error in refused])
+        raise none_accepted(self, refused)
 
     def axes_of(self, plan: Plan) -> tuple[str, ...]:
         """The axes for which the model has to know the plan's mesh, which is open; none where it is known."""
@@ -110,17 +111,33 @@ def _accepted(plan: Plan, axes: Sequence[str], machine: Machine | None) -> Plan:
     return plan
 
 
-def none_accepted(left: OpenSettings, reasons: Sequence[str]) -> PlanError:
-    """The error of settings whose values the model refuses in every combination, or that have none."""
-    place = left.plan.places.get(f"with.{left.every[0]}")
-    first = reasons[0] if reasons else "there is none."
+def none_accepted(left: OpenSettings, refused: Sequence[PlanError]) -> PlanError:
+    """The error of settings whose values are refused in every combination, or that have none.
+
+    What all of them are refused for hangs on none of the values: that is said as it is.
+    """
+    common = list(_common(left.plan, refused))
+    if common:
+        return PlanError(common)
+    names = left.every or ("mesh",)
     told: dict[str, Any] = {
         "model": left.plan.model,
-        "count": len(reasons),
-        "settings": listing(left.every),
-        "reason": first,
+        "count": len(refused),
+        "settings": listing(names),
+        "reason": message_of(refused[0]) if refused else "there is none.",
     }
-    return PlanError([problem("MW567", place, **told)])
+    return PlanError([problem("MW567", left.plan.places.get(f"with.{names[0]}", left.plan.mesh.place), **told)])
+
+
+def _common(plan: Plan, refused: Sequence[PlanError]) -> Iterator[Problem]:
+    """The problems of all errors alike; where there is one error, those that are not the model's with its settings."""
+    first, *others = refused or [PlanError([])]
+    about = [place for name, place in plan.places.items() if name == "model" or name.startswith("with.")]
+    for found in first.problems:
+        same = (found.code, found.message, found.place)
+        alike = (any(same == (o.code, o.message, o.place) for o in other.problems) for other in others)
+        if all(alike) if others else found.place not in about:
+            yield found
 
 
 def open_settings(plan: Plan) -> OpenSettings:

@@ -10,7 +10,7 @@ from typing import Any
 from ...dsl.errors import PlanError
 from ...dsl.plan import Limits, Mesh, Plan, Topology
 from ...planner.estimate.limit import memory_limit
-from ...planner.search.choosing import Choosing, message_of
+from ...planner.search.choosing import Choosing
 from ...planner.search.combination import Combination
 from ...planner.search.pool import Processes
 from ...planner.search.progress import Clock, Progress
@@ -105,7 +105,7 @@ class _Search:
             if choosing.best is not None:
                 return answer.best(top_k=top_k, pareto=pareto)
         if all(one.is_out and one.found is None and not one.too_large for one in every):
-            raise none_accepted(self._left, [one.why for one in every])
+            raise none_accepted(self._left, [one.error for one in every if one.error is not None])
         return answer.nothing()
 
     def _combinations(self) -> Iterator[Combination]:
@@ -123,28 +123,28 @@ class _Search:
             for on, mesh, why in self._on_meshes(plan, axes):
                 yield from self._on_mesh(on, mesh, axes, why)
 
-    def _on_mesh(self, on: str, mesh: Mesh, axes: tuple[str, ...], why: str) -> Iterator[Combination]:
+    def _on_mesh(self, on: str, mesh: Mesh, axes: tuple[str, ...], why: PlanError | None) -> Iterator[Combination]:
         """The combinations of steps that name these axes; what values there are may hang on the mesh."""
         left = self._left.on(mesh)
         for values in left.combinations(left.names, {**left.decided, **left.largest}):
             plan = left.filled({**left.largest, **values})
             if tuple(left.choices(plan.settings).axes) == axes:
                 one = Combination(index=0, settings=values, plan=plan, on=on)
-                if why:
+                if why is not None:
                     one.refuse(why)
                 yield one
 
-    def _on_meshes(self, plan: Plan, axes: tuple[str, ...]) -> Iterator[tuple[str, Mesh, str]]:
+    def _on_meshes(self, plan: Plan, axes: tuple[str, ...]) -> Iterator[tuple[str, Mesh, PlanError | None]]:
         """Names and meshes for steps that name axes, or why there are none; those left out are one that is not read."""
         try:
             found = open_meshes(plan, self._machine, axes)
         except PlanError as error:
-            yield "auto", plan.mesh, message_of(error)
+            yield "auto", plan.mesh, error
             return
         for mesh in found.listed:
-            yield name_of(mesh), replace(mesh, place=plan.mesh.place), ""
+            yield name_of(mesh), replace(mesh, place=plan.mesh.place), None
         if found.left_out:
-            yield f"{found.left_out} others", plan.mesh, ""
+            yield f"{found.left_out} others", plan.mesh, None
 
     def _numbered(self, found: Iterator[Combination]) -> list[Combination]:
         every = list(found)

@@ -14,7 +14,7 @@ from typing import Protocol
 from ...dsl.errors import PlanError
 from ...dsl.plan import Plan
 from ..explain.rows import binary
-from .combination import Combination, Promise
+from .combination import Combination, Promise, message_of
 from .progress import Clock, Progress
 from .result import PricedPlan, SearchResult
 from .tried import CLOSE
@@ -125,7 +125,7 @@ class Choosing:
             priced = self._steps.priced(one, like)
         except PlanError as error:
             if like is None:
-                one.refuse(message_of(error))
+                one.refuse(error)
             else:
                 one.why = f"not priced: {message_of(error)}"
             return
@@ -148,7 +148,7 @@ class Choosing:
         try:
             found = self._steps.search(one, clock, self._told(one))
         except PlanError as error:
-            one.refuse(message_of(error))
+            one.refuse(error)
             return
         one.found, one.why = found, ""
         if found.plan is not None and found.estimate is not None and found.status != "infeasible":
@@ -174,7 +174,7 @@ class Choosing:
         try:
             same = self._steps.same_as(one)
         except PlanError as error:
-            one.refuse(message_of(error))
+            one.refuse(error)
             return False
         one.seen = True
         if same is not None:
@@ -224,8 +224,3 @@ class Choosing:
             elapsed_s=clock.elapsed_s,
             left_s=clock.left_s,
         )
-
-
-def message_of(error: PlanError) -> str:
-    """What an error says first."""
-    return error.problems[0].message if error.problems else str(error)

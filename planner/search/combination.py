@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...dsl.errors import PlanError
 from ...dsl.plan import Plan
 from .result import PricedPlan, SearchResult
 from .settings_rows import SettingsRow, SettingsTried
@@ -19,8 +20,8 @@ class Combination:
 
     ``bound_s`` is what no plan with these settings takes less than, ``floor_s`` a bound that takes less for granted,
     ``priced`` the best plan that is known, ``found`` the answer of a whole search. ``likes`` numbers the plans
-    whose layouts it was priced with. ``why`` says why it has no plan, or is not looked at; ``too_large`` that its plan,
-    which leaves nothing open, does not fit.
+    whose layouts it was priced with. ``why`` says why it has no plan, or is not looked at, and ``error`` is what the
+    model says that refuses it; ``too_large`` that its plan, which leaves nothing open, does not fit.
     """
 
     index: int
@@ -35,6 +36,7 @@ class Combination:
     seen: bool = False
     too_large: bool = False
     why: str = ""
+    error: PlanError | None = field(default=None, repr=False)
 
     @property
     def step_time_s(self) -> float:
@@ -56,8 +58,10 @@ class Combination:
         """What tells it from others: its settings, and its mesh where that is left open too."""
         return {**self.settings, **({"mesh": self.on} if self.on else {})}
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, why: str | PlanError) -> None:
         """Says that it has no plan."""
+        if isinstance(why, PlanError):
+            self.error, why = why, message_of(why)
         self.seen, self.why, self.bound_s = True, why, math.inf
 
     def take(self, plan: PricedPlan) -> None:
@@ -67,6 +71,11 @@ class Combination:
 
     def __str__(self) -> str:
         return ", ".join(f"{name}: {written(value)}" for name, value in self.values.items())
+
+
+def message_of(error: PlanError) -> str:
+    """What an error says first."""
+    return error.problems[0].message if error.problems else str(error)
 
 
 def written(value: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...dsl.errors import PlanError
 from ...dsl.plan import AtRunTime, Plan
-from .choosing import Steps, message_of
+from .choosing import Steps
 from .combination import Combination, Promise
 from .progress import Clock
 
@@ -61,7 +61,7 @@ def _price(one: Combination, plan: Plan, steps: Steps, limit_bytes: int | None) 
         one.seen = True
         priced = same.priced if same is not None else steps.priced(one, plan)
     except PlanError as error:
-        one.refuse(message_of(error))
+        one.refuse(error)
         return
     if priced is None or (limit_bytes is not None and priced.peak_bytes > limit_bytes):
         one.refuse("takes more than the limit")
