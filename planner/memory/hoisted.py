@@ -42,9 +42,11 @@ def _narrowed(graph: Graph, loop: Op, body: Program) -> Iterator[int]:
 
 def _only_multiplied(body: Program, argument: int) -> bool:
     """Whether slices of a value reach nothing but products, whatever hands them on."""
-    ops = (body.graph.ops[number] for kernel in body.kernels for number in kernel.ops)
+    ops = [body.graph.ops[number] for kernel in body.kernels for number in kernel.ops]
     reached = _reached(ops, argument)
-    return reached is not None and len(reached) > 1 and reached.isdisjoint(set(body.graph.results) - {argument})
+    if reached is None or not reached.isdisjoint(set(body.graph.results) - {argument}):
+        return False
+    return any(op.kind in SLICES and not reached.isdisjoint(op.operands) for op in ops)
 
 
 def _reached(ops: Iterable[Op], value: int) -> set[int] | None:

@@ -28,7 +28,7 @@ class Settings:
 class Board:
     """The candidates in their order with what was learnt of them, and plans ``by_hand``, which nobody solved.
 
-    ``doubts`` counts how often the programs' bounds were taken back. ``writing_s`` is what it took to write one plan,
+    A plan may take ``credit_s`` less than its program says, as some did. ``doubts`` counts how often the programs' bounds were taken back. ``writing_s`` is what it took to write one plan,
     ``solving_s`` by the number of axes what it took to solve one mesh, ``num_ops`` how many operations the step has.
     """
 
@@ -36,6 +36,7 @@ class Board:
     top_k: int = 1
     by_hand: list[Tried] = field(default_factory=list)
     doubts: int = 0
+    credit_s: float = 0.0
     num_ops: int = 0
     writing_s: float = 0.0
     solving_s: dict[int, float] = field(default_factory=dict)
@@ -107,7 +108,8 @@ class Board:
         return plan.step_time_s < self._asked_of(plan).bound_s * (1 - CLOSE)
 
     def _credit(self, credit_s: float) -> None:
-        """Allows that every plan takes so much less than its program says."""
+        """Allows that every plan takes so much less than its program says, those that come too."""
+        self.credit_s = max(self.credit_s, credit_s)
         for one in self.tried:
             more_s = credit_s - one.credit_s
             if more_s > 0 and one.solved and not one.infeasible:

@@ -19,6 +19,7 @@ from .task import Found, Solve, Solver, Task
 
 WORKERS = 2
 PATIENCE_S = 5.0  # for a worker that was asked to stop
+KEPT = 16  # graphs that a worker keeps for tasks that come without
 
 
 class Pool(Protocol):
@@ -198,7 +199,7 @@ class _Worker:
         """A task with its graph, or without it where the worker has the same operations already."""
         known = next((i for i, graph in enumerate(self._graphs) if graph.ops is task.graph.ops), None)
         if known is None:
-            self._graphs.append(task.graph)
+            _keep(self._graphs, task.graph)
             return _Message(task=task, known=None)
         return _Message(task=replace(task, graph=replace(task.graph, values=(), ops=())), known=known)
 
@@ -249,11 +250,18 @@ def main() -> None:
         answer(_answer(_task(message, graphs), solver, hurry))
 
 
+def _keep(graphs: list[Graph], graph: Graph) -> None:
+    """Keeps a graph, here and in the worker alike; where these are many, all before it are forgotten."""
+    if len(graphs) >= KEPT:
+        graphs.clear()
+    graphs.append(graph)
+
+
 def _task(message: _Message, graphs: list[Graph]) -> Task:
     """The task with its whole graph, which is kept for those that come without."""
     task = message.task
     if message.known is None:
-        graphs.append(task.graph)
+        _keep(graphs, task.graph)
         return task
     kept = graphs[message.known]
     return replace(task, graph=replace(task.graph, values=kept.values, ops=kept.ops))

@@ -166,6 +166,8 @@ class Solving:
         self._credit_s = max(self._credit_s, found.credit_s)
         less_s = 0.0 if found.layouts else self._credit_s  # what was not priced may take less, as others did
         one.credit_s = found.credit_s if found.layouts else less_s
+        less_s += max(self._board.credit_s - one.credit_s, 0.0)
+        one.credit_s = max(one.credit_s, self._board.credit_s)
         bounds_s = [found.bound_s - less_s, found.floor_s - less_s, 0.0]
         if found.status == "infeasible":
             bounds_s = [math.inf] * 3
