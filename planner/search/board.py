@@ -28,8 +28,9 @@ class Settings:
 class Board:
     """The candidates in their order with what was learnt of them, and plans ``by_hand``, which nobody solved.
 
-    A plan may take ``credit_s`` less than its program says, as some did. ``doubts`` counts how often the programs' bounds were taken back. ``writing_s`` is what it took to write one plan,
-    ``solving_s`` by the number of axes what it took to solve one mesh, ``num_ops`` how many operations the step has.
+    A plan may take ``credit_s`` less than its program says, as some did; ``doubts`` counts how often the programs'
+    bounds were taken back. ``writing_s`` is what it took to write one plan, ``solving_s`` by the number of axes what it
+    took to solve one mesh, ``num_ops`` how many operations the step has.
     """
 
     tried: list[Tried]
