@@ -172,6 +172,23 @@ def test_padding_is_said_and_keeps_the_shapes():
     assert '[{"a"}, {}]' in fast.lower(x, w).as_text()
 
 
+def test_a_step_that_asks_something_of_the_compiler_can_be_called_in_others(monkeypatch):
+    asked = {"xla_asked_for": "true"}  # no compiler knows it: whoever is given it says so
+    monkeypatch.setattr("meshwright.backends.jax.planned._is_compiled_for_tpu", lambda mesh: True)
+    monkeypatch.setattr("meshwright.backends.jax.planned.compiler_options", lambda closed: asked)
+    w = jnp.arange(8.0)
+    fast = mw.apply(plan(on_cpu("{a: 8}", "{w: D@a}")), lambda w: w * w + w, (w,))
+    for top in (fast, lambda w: fast.lower(w).compile()):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="xla_asked_for"):
+            top(w)
+    once = w * w + w
+    np.testing.assert_array_equal(jax.jit(lambda w: fast(w) * 2)(w), once * 2)
+    np.testing.assert_array_equal(jax.jit(lambda y: fast(w) + y)(1.0), once + 1)
+    np.testing.assert_array_equal(jax.lax.scan(lambda w, _: (fast(w), None), w, None, length=2)[0], once * once + once)
+    np.testing.assert_array_equal(jax.grad(lambda w: fast(w).sum())(w), 2 * w + 1)
+    assert jax.make_jaxpr(fast)(w).out_avals[0].shape == jax.eval_shape(fast, w).shape == (8,)
+
+
 def test_holes_are_refused():
     with pytest.raises(mw.PlanError, match="MW303"):
         mw.apply(mw.loads("meshwright: 1\nmesh: {a: 8}\ntensors: {x: auto}\n"), lambda x: x, (jnp.ones(8),))

@@ -21,7 +21,7 @@ from meshwright.backends.jax.models.moe.exchange.sharing import shared
 from meshwright.backends.jax.models.moe.exchange.uneven import Uneven
 from meshwright.backends.jax.models.moe.exchange.uneven_levels import UnevenLevels
 from meshwright.backends.jax.models.moe.experts import FeedForward
-from meshwright.backends.jax.overlap import compiler_options
+from meshwright.backends.jax.overlap import SCOPE, compiler_options
 
 G, C, M, H = 8, 3, 6, 16
 WORK = FeedForward(kernel="ragged_dot")
@@ -138,6 +138,12 @@ def test_a_step_asks_the_compiler_that_chunks_may_overlap(chunks, asked):
     gradients = jax.grad(lambda params, sent: (exchange(work, params, sent, key=None).returned ** 2).sum())
     traced = jax.make_jaxpr(jax.jit(gradients))(weights(2), slots(2))
     assert compiler_options(traced) == asked
+
+
+def test_a_step_with_a_scope_of_a_name_alike_asks_the_compiler_nothing():
+    for name in ("in_chunks", f"not_{SCOPE}", f"{SCOPE}_too"):
+        assert compiler_options(jax.make_jaxpr(jax.named_scope(name)(jnp.sin))(1.0)) == {}
+    assert compiler_options(jax.make_jaxpr(jax.named_scope(SCOPE)(jnp.sin))(1.0))
 
 
 @pytest.mark.parametrize("split_over", [1, 2, 4, 0])

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+from jax._src.core import trace_state_clean
+
 from ...dsl.errors import PlanError, problem
 from ...dsl.plan import Plan
 from .arguments import named_in_order, refuse_elsewhere, refuse_others
@@ -26,6 +28,7 @@ class Applied:
 
     def __init__(self, planned: Planned):
         self._jitted = planned.jitted
+        self._nested = planned.nested
         self.layouts = planned.layouts
         self.traced = planned.layouts.traced
         self.placed = planned.placed
@@ -38,7 +41,7 @@ class Applied:
         """What the step returns, laid out as the plan says. Raises ``PlanError`` for other arguments than planned."""
         if not self._runnable:
             raise PlanError([problem("MW406", what="A step")])
-        return self._told(self._jitted, args, named)
+        return self._told(self._jitted if trace_state_clean() else self._nested, args, named)
 
     def lower(self, *args: PyTree, **named: PyTree) -> Any:
         """The lowered step, to compile for devices that may not be here: ``fast.lower(*args).compile()``."""
@@ -84,6 +87,10 @@ def apply(
     ``args`` is a tuple of pytrees of ``jax.ShapeDtypeStruct`` (or arrays). ``devices[i]`` is the device with number
     ``i``; by default those of the plan's topology, ahead-of-time ones where the machine is not here. Donation is that
     of ``step`` where it is jitted already, or ``donate_argnums``.
+
+    A step that sends in chunks is compiled for TPUs with options, so that chunks may overlap (``notes`` say so). Called
+    inside another function that JAX traces (``jit``, ``scan``, ``grad``, ...) it has those of the outermost ``jit``:
+    give them there, ``jax.jit(outer, compiler_options={"xla_tpu_enable_async_all_to_all": "true"})``.
 
     Raises ``PlanError`` with every problem: an illegal or incomplete plan, another workload than it was made for.
     """

@@ -14,7 +14,7 @@ from .trace import equations
 BESIDE = "All-to-alls of chunks may run beside products: compiled with xla_tpu_enable_async_all_to_all."
 OPTIONS: Mapping[str, str] = MappingProxyType({"xla_tpu_enable_async_all_to_all": "true"})
 """Options of libtpu 0.0.51, without which it runs no all-to-all beside anything."""
-SCOPE = "in_chunks"
+SCOPE = "meshwright.in_chunks"
 
 
 def overlapped() -> AbstractContextManager[None]:
@@ -25,4 +25,4 @@ def overlapped() -> AbstractContextManager[None]:
 def compiler_options(closed: ClosedJaxpr) -> Mapping[str, str]:
     """The TPU compiler's options that a step needs: none where nothing is sent in chunks."""
     stacks = {equation.source_info.name_stack for equation in equations(closed.jaxpr)}
-    return OPTIONS if any(SCOPE in str(stack) for stack in stacks) else {}
+    return OPTIONS if any(part.name == SCOPE for stack in stacks for part in stack.stack) else {}

@@ -28,9 +28,13 @@ PLATFORMS = {"tpu": "tpu", "gpu": "cuda", "cpu": "cpu"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A step jitted as a plan lays it out over ``placed``; ``notes`` say what was done beyond what the plan says."""
+    """A step jitted as a plan lays it out over ``placed``; ``notes`` say what was done beyond what the plan says.
+
+    ``nested`` is the same without options for the compiler, which JAX refuses inside of other functions that it traces.
+    """
 
     jitted: Any
+    nested: Any
     layouts: StepLayouts
     placed: DeviceMesh
     notes: tuple[str, ...] = ()
@@ -56,10 +60,11 @@ def planned(
     notes = (*(() if apart is jaxpr else (APART,)), *((BESIDE,) if options else ()))
     jaxpr = apart
     jitted = _jitted(jaxpr, layouts, placed, donated, options)
-    if not _convolves_wrongly(jitted, jaxpr, layouts.traced, placed, platform):
-        return Planned(jitted=jitted, layouts=layouts, placed=placed, notes=notes)
-    products = _jitted(without_convolutions(jaxpr), layouts, placed, donated, options)
-    return Planned(jitted=products, layouts=layouts, placed=placed, notes=(*notes, AS_PRODUCTS))
+    if _convolves_wrongly(jitted, jaxpr, layouts.traced, placed, platform):
+        jaxpr, notes = without_convolutions(jaxpr), (*notes, AS_PRODUCTS)
+        jitted = _jitted(jaxpr, layouts, placed, donated, options)
+    nested = _jitted(jaxpr, layouts, placed, donated, {}) if options else jitted
+    return Planned(jitted=jitted, nested=nested, layouts=layouts, placed=placed, notes=notes)
 
 
 def _is_compiled_for_tpu(mesh: Mesh | AbstractMesh) -> bool:
