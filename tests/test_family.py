@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 import pytest
-from meshwright.backends.jax.models import gshard
+from meshwright.backends.jax.models import gshard, moe_step
 from meshwright.backends.jax.models.family import MEMBERS, configure
 from meshwright.backends.jax.models.moe import Capacity
 from meshwright.backends.jax.models.parameters import Table, initial_parameters, parameter_table
@@ -136,6 +136,9 @@ def test_every_bad_setting_is_told_at_once() -> None:
         ({"capacity_mode": "automatic", "capacity": 4}, "MW612", "bounded"),
         ({"gate": "top_k", "top_k": 3, "random_threshold": 0.2}, "MW612", "top_k: 2"),
         ({"fill_to": 128}, "MW612", "dispatch: sorted"),
+        ({"gate": "noisy_top_k", "uniform_steps": 2}, "MW612", "gate: gshard or"),
+        ({"decoder_gate": "noisy_top_k", "uniform_steps": 2}, "MW612", "decoder_gate: gshard or"),
+        ({"decoder_gate": "hierarchical", "uniform_steps": 2}, "MW612", "decoder_gate: hierarchical"),
         ({"member": "tiny", "gate": "hierarchical", "sets": 3}, "MW613", "2, 4"),
         ({"dispatch": "sorted", "kernel": "megablox", "fill_to": 8}, "MW614", "fill_to: 128"),
         ({"member": "tiny", "gate": "switch", "capacity_factor": 0}, "MW607", "rule switch"),
@@ -143,6 +146,15 @@ def test_every_bad_setting_is_told_at_once() -> None:
 )
 def test_a_bad_setting_is_told_with_what_is_legal(settings: dict[str, Any], code: str, words: str) -> None:
     assert words in problems(**settings)[code]
+
+
+def test_one_layer_alone_refuses_what_only_a_model_has() -> None:
+    with pytest.raises(PlanError) as caught:
+        moe_step("tiny", uniform_steps=5, layers=8, dropout=0.1, random_routing=True, experts=0)
+    assert [found.code for found in caught.value.problems] == ["MW612"] * 5
+    refused = [found.message.split(":")[0] for found in caught.value.problems]
+    assert refused == ["layers", "uniform_steps", "dropout", "random_routing", "experts"]
+    assert moe_step("tiny", uniform_steps=0, dropout=0.0, random_routing=False, seed=0, jitter=None).args
 
 
 def test_the_auxiliary_loss_weighs_a_hundredth_where_loads_are_equal() -> None:

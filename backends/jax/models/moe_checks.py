@@ -75,6 +75,9 @@ def _meaningless(config: TransformerConfig) -> Iterator[Problem]:
     for name, gates in _ONLY.items():
         if getattr(config, name) and config.gate not in gates:
             yield _without_meaning(name, config, f"gate: {config.gate}", f"gate: {' or '.join(gates)}")
+    if config.uniform_steps and config.decoder_gate and config.decoder_gate not in _SOFTMAX:
+        legal = f"decoder_gate: {' or '.join(_SOFTMAX)}"
+        yield _without_meaning("uniform_steps", config, f"decoder_gate: {config.decoder_gate}", legal)
     if config.random_threshold and config.said("top_k") != 2:
         yield _without_meaning("random_threshold", config, f"top_k: {config.said('top_k')}", "top_k: 2")
     for name in ("capacity_rule", "capacity_factor"):

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ....dsl.errors import Problem, problem, raise_errors
 from ..declared import choices
 from ..workload import Workload
 from .config import TransformerConfig
@@ -17,6 +18,9 @@ from .moe import moe_layer
 from .parameters import Params, parameter_table
 
 _LAYER = "encoder/moe/"
+_OF_STACKS = ("layers", "heads", "head_dim", "source_vocab", "target_vocab")
+_OF_TRAINING = ("uniform_steps", "init", "init_scale", "warmup_steps", "factor_from")
+_OF_CHANCE = ("dropout", "expert_dropout", "random_routing", "random_threshold", "jitter", "jitter_on", "seed")
 
 
 @choices(choices_of_family)
@@ -25,9 +29,10 @@ def moe_step(member: str | None = None, *, plan_mesh: Mapping[str, int] | None =
 
     ``x`` [B, T, M] are tokens in the activations' dtype; the loss is the mean square of what the layer says and its
     auxiliary losses. Nothing is drawn at random. Settings are those of ``gshard``, of which the layer's have a meaning.
-    Raises ``PlanError`` as that does.
+    Raises ``PlanError`` as that does, and where one is asked for that has none here (MW612); a member's own are let be.
     """
     config = configure(member, settings, plan_mesh)
+    raise_errors(_without_meaning(settings))
 
     def loss(params: Params, x: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
         valid = jnp.ones(x.shape[:2], bool)
@@ -42,6 +47,17 @@ def moe_step(member: str | None = None, *, plan_mesh: Mapping[str, int] | None =
         return jax.tree.map(lambda w, g: w - config.learning_rate * g.astype(w.dtype), params, gradients), metrics
 
     return Workload(step, (_parameters(config), _tokens(config)))
+
+
+def _without_meaning(settings: Mapping[str, Any]) -> list[Problem]:
+    """What is asked for and has no meaning in one layer alone; null, zero and false ask for nothing."""
+    whole = "model: meshwright.backends.jax.models:gshard"
+    asked = [(name, whole) for name in (*_OF_STACKS, *_OF_TRAINING, *_OF_CHANCE) if settings.get(name)]
+    asked += [("experts", "experts: 1 or more")] if settings.get("experts") == 0 else []
+    return [
+        problem("MW612", setting=name, value=settings[name], beside="one MoE layer alone", legal=legal)
+        for name, legal in asked
+    ]
 
 
 def _parameters(config: TransformerConfig) -> Params:

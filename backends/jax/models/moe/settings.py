@@ -31,7 +31,10 @@ class MoeSettings:
     work: Experts = field(default_factory=FeedForward)
 
     def in_turn(self, uniform: jax.Array) -> MoeSettings:
-        """The same, with a gate by whose choices tokens go round the experts where ``uniform``, a bool, is true."""
+        """The same, with a gate by whose choices tokens go round the experts where ``uniform``, a bool, is true.
+
+        Raises ``TypeError`` for a gate that has no such choices; plans that ask it of one are refused.
+        """
         if not isinstance(self.gate, TopKGate):
-            return self
+            raise TypeError(f"tokens cannot go round the experts of {type(self.gate).__name__}")
         return replace(self, gate=replace(self.gate, uniform=uniform | self.gate.uniform))
