@@ -30,6 +30,8 @@ PLANS = Path(__file__).parent.parent / "plans" / "names"
 UNBALANCED = {"aux_weight": 0.0}
 NAMES = ("mixture", "dense", "mixture without auxiliary loss")
 POINTS = 8
+FEWEST = 4
+"""Steps of a run: each half has two, or its losses have no standard error."""
 WINDOW = 20
 """Steps whose training losses are averaged."""
 
@@ -70,18 +72,24 @@ class Trained:
         return sum(values) / len(values)
 
 
-def main() -> None:
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """What is asked for; wrong usage ends the program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300, help="of each run (%(default)s)")
+    parser.add_argument("--steps", type=steps_said, default=300, help=f"of each run, {FEWEST} or more (%(default)s)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="settings of both mixtures")
+    parser.add_argument(
+        "--set", nargs="+", type=setting_said, default=[], metavar="NAME=VALUE", help="settings of both mixtures"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/figures"), help="the picture's folder (%(default)s)")
-    given = parser.parse_args()
+    return parser.parse_args(given)
+
+
+def main() -> None:
+    given = arguments()
     simulate_cpu(1)
     console = Console(width=max(120, Console().width))
-    own = {name: yaml.safe_load(value) for name, _, value in (said.partition("=") for said in given.set)}
-    asked = (plan_of("mixture", **own), plan_of("dense"), plan_of("mixture", **own, **UNBALANCED))
-    runs = {name: trained(plan, given.steps, given.seed) for name, plan in zip(NAMES, asked, strict=True)}
+    asked = zip(NAMES, plans_of(dict(given.set)), strict=True)
+    runs = {name: trained(plan, given.steps, given.seed) for name, plan in asked}
     made = Figure(
         name="moe-training",
         tables=(loss_table(runs, given.steps), load_table(runs, given.steps)),
@@ -93,6 +101,30 @@ def main() -> None:
         console.print(f"Written: {', '.join(map(str, made.save(given.out)))}", highlight=False)
     except ImportError:
         console.print("No picture: matplotlib is not here (pip install -e '.[bench]').", highlight=False)
+
+
+def steps_said(text: str) -> int:
+    """A number of steps, of which each half has two: fewer have no standard error."""
+    steps = int(text)
+    if steps < FEWEST:
+        raise argparse.ArgumentTypeError(f"{steps} steps are too few: at least {FEWEST}")
+    return steps
+
+
+def setting_said(text: str) -> tuple[str, Any]:
+    """A setting's name and its value, which is YAML."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise argparse.ArgumentTypeError(f"{value!r} is no value in YAML") from None
+
+
+def plans_of(own: Mapping[str, Any]) -> tuple[Plan, Plan, Plan]:
+    """The plans of ``NAMES``, both mixtures with these settings; the last without auxiliary loss whatever they are."""
+    return plan_of("mixture", **own), plan_of("dense"), plan_of("mixture", **{**own, **UNBALANCED})
 
 
 def plan_of(name: str, **settings: Any) -> Plan:

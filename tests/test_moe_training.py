@@ -56,3 +56,18 @@ def test_a_run_is_ahead_of_another_on_the_same_batches(benchmark: Any) -> None:
     worse, better = a_run(benchmark, noise), a_run(benchmark, [x - y for x, y in zip(noise, lead, strict=True)])
     assert better.ahead_of(worse, 0, 3) == (pytest.approx(1.0), pytest.approx(0.0))
     assert better.ahead_of(worse, 3, 6) == (pytest.approx(3.0), pytest.approx(3**-0.5))
+
+
+def test_the_run_without_auxiliary_loss_has_none_whatever_is_set(benchmark: Any) -> None:
+    given = benchmark.arguments(["--steps", "4", "--set", "aux_weight=0.5", "experts=16"])
+    balanced, dense, unbalanced = (plan.settings for plan in benchmark.plans_of(dict(given.set)))
+    assert (balanced["aux_weight"], unbalanced["aux_weight"]) == (0.5, 0.0)
+    assert balanced["experts"] == unbalanced["experts"] == 16
+    assert dense == benchmark.plan_of("dense").settings
+
+
+@pytest.mark.parametrize("wrong", [["--set", "experts"], ["--set", "=3"], ["--set", "a=["], ["--steps", "3"]])
+def test_what_it_cannot_run_is_wrong_usage(benchmark: Any, wrong: list[str], capsys: Any) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        benchmark.arguments(wrong)
+    assert "error: argument" in capsys.readouterr().err
