@@ -73,6 +73,38 @@ def deep(width: int = 64, depth: int = 1, rows: int = 64, mode: str = "auto", sc
     return step, (jax.ShapeDtypeStruct((64, 64), jnp.float32), jax.ShapeDtypeStruct((rows, width + 16), jnp.float32))
 
 
+def biased(bias: bool = False) -> Any:
+    """A product, whose bias is one tensor more."""
+
+    def step(params: dict[str, jax.Array], x: jax.Array) -> Any:
+        y = x @ params["w"]
+        y = y + params["b"] if bias else y
+        return jax.tree.map(lambda value: value * 0.9 + jnp.mean(y), params)
+
+    shapes = {"w": (64, 64), **({"b": (64,)} if bias else {})}
+    params = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    return step, (params, jax.ShapeDtypeStruct((64, 64), jnp.float32))
+
+
+def blocks(depth: int = 2) -> Any:
+    """Two products to a block, whose values may be computed again."""
+
+    @mw.remat
+    def block(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jnp.tanh(jnp.tanh(x @ w) @ w)
+
+    def step(w: jax.Array, x: jax.Array) -> Any:
+        def loss(w: jax.Array) -> jax.Array:
+            y = x
+            for _ in range(depth):
+                y = block(y, w)
+            return jnp.mean(y**2)
+
+        return w - jax.grad(loss)(w)
+
+    return step, (jax.ShapeDtypeStruct((64, 64), jnp.float32), jax.ShapeDtypeStruct((256, 64), jnp.float32))
+
+
 def plain(depth: int = 1, x: int = 8) -> Any:
     """A model that declares nothing."""
 

@@ -16,10 +16,13 @@ import pytest
 from in_process import search_plan
 from meshwright import cli
 from meshwright.backends.jax.loading import load_workload
+from meshwright.backends.jax.model_steps import ModelSteps
 from meshwright.backends.jax.open_settings import open_settings
 from meshwright.backends.jax.search import machine_of
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.plan import Plan
+from meshwright.planner.search.combination import Combination
+from meshwright.planner.search.pool import Here
 
 HERE = Path(__file__).parent
 SHARDS, DEGREES, FACTORS = (0, 1, 2, 4), (1, 2), (1.0, 4.0)
@@ -184,6 +187,39 @@ def test_what_no_combination_decides_is_said_as_it_is() -> None:
         told.append([(found.code, found.place) for found in caught.value.problems])
     assert len(told[0]) == 2
     assert told[0] == told[1] == told[2]
+
+
+def test_more_combinations_than_anyone_looks_at_are_a_problem() -> None:
+    many = f"{{auto: {list(range(1, 70))}}}"
+    with pytest.raises(PlanError) as caught:
+        search_plan(mw.loads(DEEP.format(settings=f"scale: {many}, width: {many}", topology="cpu:4", mesh="{a: 4}")))
+    assert [(found.code, found.place.line) for found in caught.value.problems] == [("MW568", 3)]
+
+
+def test_the_order_of_the_values_does_not_matter() -> None:
+    """One combination has a tensor of which the plan says nothing: it is searched, not refused."""
+    told = []
+    for values in ("[false, true]", "[true, false]"):
+        text = f"meshwright: 1\nmodel: open_models:biased\nwith: {{bias: {{auto: {values}}}}}\n"
+        text += "topology: cpu:4\nmesh: {a: 4}\ntensors: {params/w: replicate, x: B@a W}\n"
+        found = search_plan(mw.loads(text))
+        assert {row.settings["bias"]: row.why for row in found.settings.rows} == {False: "", True: ""}
+        told.append((found.plan.settings["bias"], found.step_time_s))
+    assert told[0] == told[1]
+
+
+def test_a_floor_holds_for_all_remat_policies() -> None:
+    """Also where it was priced with another's policy, under which products are computed twice."""
+    text = "meshwright: 1\nmodel: open_models:blocks\nwith: {{depth: {depth}}}\ntopology: v5e:2x2\nmesh: {{a: 4}}\n"
+    text += "tensors: {{x: B@a W, '**': infer}}\nremat: {remat}\n"
+    own = mw.loads(text.format(depth=3, remat="auto"))
+    steps = ModelSteps(machine_of(own), Here(lambda: False), seed=0, exact=False)
+    one = Combination(index=0, settings={"depth": 3}, plan=own)
+    others = [steps.priced(one, mw.loads(text.format(depth=2, remat=remat))) for remat in ("none", "full")]
+    least, more = (steps.floor_s(one, other) for other in others)
+    assert 0 < least == pytest.approx(more)
+    fixed = replace(one, plan=mw.loads(text.format(depth=3, remat="full")))
+    assert steps.floor_s(fixed, others[1]) > 1.2 * least  # what the plan has it compute again counts
 
 
 def test_a_mesh_that_the_model_refuses_everywhere_is_a_problem() -> None:

@@ -17,6 +17,7 @@ from ...planner.estimate.limit import memory_limit
 from ...planner.explain.reasons import rules_of, without_idle
 from ...planner.minimise import minimise
 from ...planner.search.combination import Combination
+from ...planner.search.floor import Products
 from ...planner.search.pins import TAGS, named_axes
 from ...planner.search.pool import Lent, Pool
 from ...planner.search.progress import Clock, Progress
@@ -90,8 +91,13 @@ class ModelSteps:
         return PricedPlan(plan=said, estimate=drafts.estimate(said))
 
     def floor_s(self, one: Combination, priced: PricedPlan) -> float:
-        """What its matrix products take at least, spread evenly; it has been priced so."""
-        products = self._drafts(one).products(replace(priced.plan, result=None))
+        """What its matrix products take at least, spread evenly, under the policy that recomputes least.
+
+        It has been priced so, maybe with another policy, under which it computes more.
+        """
+        drafts, remat = self._drafts(one), decided_remat(one.plan)
+        plan = replace(priced.plan, remat=remat, result=None)
+        products = drafts.products(plan) if priced.plan.remat == remat else Products.of(drafts.graph(plan))
         return products.even_seconds(self._machine.num_devices, self._machine.chip)
 
     def search(self, one: Combination, clock: Clock, tell: Callable[[Progress], None] | None) -> SearchResult:

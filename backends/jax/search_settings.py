@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
-from ...dsl.errors import PlanError
+from ...dsl.errors import PlanError, listing, problem
 from ...dsl.plan import Limits, Mesh, Plan, Topology
 from ...planner.estimate.limit import memory_limit
+from ...planner.search.candidates import Meshes
 from ...planner.search.choosing import Choosing
 from ...planner.search.combination import Combination
 from ...planner.search.pool import Processes
@@ -26,6 +28,7 @@ from .search import asked_plan, check_options, machine_of, search
 from .settings_answer import Answer
 
 TABLE = 0.3  # of the time, for the table of what is best at run time
+MOST = 4096  # combinations, each of which is a step of its own
 
 
 def search_plan(
@@ -75,6 +78,15 @@ def search_plan(
     )
 
 
+class _On(NamedTuple):
+    """A mesh to read a step on, by its name; ``why`` there is none, or how many ``others`` nobody looks at."""
+
+    name: str
+    mesh: Mesh
+    why: PlanError | None = None
+    others: int = 0
+
+
 class _Search:
     """A search over the combinations of what is left open."""
 
@@ -90,6 +102,7 @@ class _Search:
     ) -> None:
         self._left, self._machine, self._clock, self._on_progress = left, machine, clock, on_progress
         self._seed, self._exact = seed, exact
+        self._meshes: list[Meshes] = []
         self._limit_bytes, _ = memory_limit(machine, left.plan.limits.hbm_bytes)
 
     def result(self, *, top_k: int, pareto: bool) -> SearchResult:
@@ -101,7 +114,14 @@ class _Search:
             choosing = Choosing(every, steps, limit_bytes=self._limit_bytes, clock=clock, on_progress=self._on_progress)
             choosing.run()
             table = self._table(choosing, steps)
-            answer = Answer(left=self._left, choosing=choosing, table=table, steps=steps, clock=self._clock)
+            answer = Answer(
+                left=self._left,
+                choosing=choosing,
+                table=table,
+                steps=steps,
+                meshes=tuple(self._meshes),
+                clock=self._clock,
+            )
             if choosing.best is not None:
                 return answer.best(top_k=top_k, pareto=pareto)
         if all(one.is_out and one.found is None and not one.too_large for one in every):
@@ -120,34 +140,40 @@ class _Search:
             else:
                 yield Combination(index=0, settings=values, plan=plan)
         for axes, plan in by_axes.items():
-            for on, mesh, why in self._on_meshes(plan, axes):
-                yield from self._on_mesh(on, mesh, axes, why)
+            for on in self._on_meshes(plan, axes):
+                yield from self._on_mesh(on, axes)
 
-    def _on_mesh(self, on: str, mesh: Mesh, axes: tuple[str, ...], why: PlanError | None) -> Iterator[Combination]:
+    def _on_mesh(self, on: _On, axes: tuple[str, ...]) -> Iterator[Combination]:
         """The combinations of steps that name these axes; what values there are may hang on the mesh."""
-        left = self._left.on(mesh)
+        left = self._left.on(on.mesh)
         for values in left.combinations(left.names, {**left.decided, **left.largest}):
             plan = left.filled({**left.largest, **values})
             if tuple(left.choices(plan.settings).axes) == axes:
-                one = Combination(index=0, settings=values, plan=plan, on=on)
-                if why is not None:
-                    one.refuse(why)
+                one = Combination(index=0, settings=values, plan=plan, on=on.name, others=on.others)
+                if on.why is not None:
+                    one.refuse(on.why)
                 yield one
 
-    def _on_meshes(self, plan: Plan, axes: tuple[str, ...]) -> Iterator[tuple[str, Mesh, PlanError | None]]:
+    def _on_meshes(self, plan: Plan, axes: tuple[str, ...]) -> Iterator[_On]:
         """Names and meshes for steps that name axes, or why there are none; those left out are one that is not read."""
         try:
             found = open_meshes(plan, self._machine, axes)
         except PlanError as error:
-            yield "auto", plan.mesh, error
+            yield _On("auto", plan.mesh, error)
             return
         for mesh in found.listed:
-            yield name_of(mesh), replace(mesh, place=plan.mesh.place), None
+            yield _On(name_of(mesh), replace(mesh, place=plan.mesh.place))
         if found.left_out:
-            yield f"{found.left_out} others", plan.mesh, None
+            yield _On(f"{found.left_out} others", plan.mesh, others=found.left_out)
+        self._meshes.append(found)
 
-    def _numbered(self, found: Iterator[Combination]) -> list[Combination]:
-        every = list(found)
+    def _numbered(self, found: Iterable[Combination]) -> list[Combination]:
+        """All of them with their indices. Raises ``PlanError`` for more than anyone looks at (MW568)."""
+        every = list(islice(found, MOST + 1))
+        if len(every) > MOST:
+            names = self._left.every or ("mesh",)
+            place = self._left.plan.places.get(f"with.{names[0]}", self._left.plan.mesh.place)
+            raise PlanError([problem("MW568", place, settings=listing(names), most=MOST)])
         for index, one in enumerate(every):
             one.index = index
         return every
@@ -170,7 +196,12 @@ class _Search:
         known = {repr((one.plan.settings, one.on)): one for one in choosing.every}
         for one in table.every:
             same = known.get(repr((one.plan.settings, one.on)))
-            if same is not None and one.priced is not None and one.priced.plan.rules == best.priced.plan.rules:
+            if (
+                same is not None
+                and not same.is_out
+                and one.priced is not None
+                and one.priced.plan.rules == best.priced.plan.rules
+            ):
                 same.seen = True
                 same.take(one.priced)
         return table

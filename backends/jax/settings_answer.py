@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...dsl.plan import Plan
+from ...planner.search.candidates import Meshes
 from ...planner.search.choosing import Choosing
 from ...planner.search.combination import Combination, rows_of
 from ...planner.search.pins import pins
@@ -17,6 +18,8 @@ from ...planner.search.settings_rows import SettingsTried
 from .model_steps import ModelSteps
 from .open_settings import OpenSettings
 
+ONE_MESH = MeshCount(distinct=1, covered=0, impossible=0, tried=1, left_out=0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -26,6 +29,7 @@ class Answer:
     choosing: Choosing
     table: Table | None
     steps: ModelSteps
+    meshes: tuple[Meshes, ...]
     clock: Clock
 
     def best(self, *, top_k: int, pareto: bool) -> SearchResult:
@@ -39,7 +43,7 @@ class Answer:
             status=status_of(ranked[0].step_time_s, bound_s),
             estimate=finished[0].estimate,
             bound_s=bound_s,
-            tried_bound_s=min(min(map(_tried_bound_s, self.choosing.every)), ranked[0].step_time_s),
+            tried_bound_s=min(min(map(_tried_bound_s, self._read())), ranked[0].step_time_s),
             alternatives=tuple(finished[1:top_k]),
             frontier=tuple(_undominated(finished)) if pareto else (),
             candidates=ranked[0].found.candidates if ranked[0].found else (),
@@ -72,13 +76,21 @@ class Answer:
         return next((one.found for one in self.choosing.every if one.found is not None), None)
 
     def _meshes(self) -> MeshCount:
-        """How many meshes there are to one combination of settings."""
+        """How many meshes there are: all that a step was to be read on, else those of one combination of settings."""
+        if self.meshes:
+            distinct, covered = sum(m.distinct for m in self.meshes), sum(m.covered for m in self.meshes)
+            impossible = sum(m.impossible for m in self.meshes)
+            listed = sum(len(m.listed) for m in self.meshes)
+            tried = min(listed, len({one.plan.mesh for one in self._read() if one.on and one.seen}))
+            left_out = sum(m.left_out for m in self.meshes) + listed - tried
+            return MeshCount(distinct=distinct, covered=covered, impossible=impossible, tried=tried, left_out=left_out)
         first, best = self._searched(), self.choosing.best
         found = best.found if best is not None and best.found is not None else first
-        on = len({one.on for one in self.choosing.every})
-        if found is None or on > 1:
-            return MeshCount(distinct=on, covered=0, impossible=0, tried=on, left_out=0)
-        return found.meshes
+        return found.meshes if found is not None else ONE_MESH
+
+    def _read(self) -> list[Combination]:
+        """The combinations that are to be read."""
+        return [one for one in self.choosing.every if not one.others]
 
     def _finished(self, one: Combination, bound_s: float) -> PricedPlan:
         """A combination's plan with its ``result:`` block; what the user had decided is what the plan given says."""

@@ -14,7 +14,7 @@ from typing import Protocol
 from ...dsl.errors import PlanError
 from ...dsl.plan import Plan
 from ..explain.rows import binary
-from .combination import Combination, Promise, message_of
+from .combination import LATE, Combination, Promise, message_of
 from .progress import Clock, Progress
 from .result import PricedPlan, SearchResult
 from .tried import CLOSE
@@ -31,7 +31,7 @@ class Steps(Protocol):
         """An earlier combination with the very same step. Raises ``PlanError`` for one that the model refuses."""
 
     def leaves_nothing(self, one: Combination) -> bool:
-        """Whether its plan leaves nothing else open."""
+        """Whether its plan leaves nothing else open. Raises ``PlanError``."""
 
     def priced(self, one: Combination, like: Plan | None) -> PricedPlan:
         """Its price with another plan's layouts, or with its own plan's. Raises ``PlanError``."""
@@ -59,6 +59,7 @@ class Choosing:
         self._clock, self._on_progress = clock, on_progress
         self._promise = Promise(every)
         self._tried: list[Plan | None] = []  # the layouts that others were priced with
+        self._longest_s = 0.0  # that pricing took
 
     @property
     def best(self) -> Combination | None:
@@ -83,16 +84,16 @@ class Choosing:
 
     def run(self) -> None:
         """Chooses."""
-        first = self._first()
+        first, took_s = self._first(), 0.0
         if first is None:
             return
-        if self._steps.leaves_nothing(first):
+        if self._is_whole(first):
             self.price(None, self._clock)
-            return
-        self._search(first, self._clock.part(FIRST) if len(self.every) > 1 else self._clock)
-        took_s = self._clock.elapsed_s
+        else:
+            self._search(first, self._clock.part(FIRST) if len(self.every) > 1 else self._clock)
+            took_s = self._clock.elapsed_s
         while not self._clock.over and (best := self.best or self._first()) is not None:
-            late = self._clock.left_s < took_s / 2
+            late = self._clock.left_s < max(took_s / 2, self._longest_s)
             if best.priced is not None:
                 self.price(best.priced.plan, self._clock if late else self._clock.part(PRICING))
             left = [one for one in self.every if self._may_win(one)]
@@ -101,32 +102,42 @@ class Choosing:
             self._search(self._most_promising(left), self._clock.part(NEXT) if len(left) > 1 else self._clock)
 
     def price(self, like: Plan | None, clock: Clock) -> None:
-        """Prices the combinations that may win with a plan's layouts, or as their own plans have it."""
+        """Prices the combinations that may win with a plan's layouts, or as their own plans have it.
+
+        Where the time is over and none has a plan, one more is priced.
+        """
         said = replace(like, settings={}, result=None) if like is not None else None
         if said not in self._tried:
             self._tried.append(said)
         number = self._tried.index(said)
-        longest_s = 0.0
-        while (not clock.over and clock.left_s >= longest_s) or not (self.ranked or clock.stopped):
+        while True:
+            late = clock.over or clock.left_s < self._longest_s
             left = [one for one in self.every if self._is_open(one) and number not in one.likes]
-            if not left:
+            if not left or (late and (self.ranked or clock.stopped)):
                 return
             begin_s = clock.elapsed_s
             one = self._promise.next(left)
             one.likes.add(number)
             self._price(one, like)
-            longest_s = max(longest_s, clock.elapsed_s - begin_s)
+            self._longest_s = max(self._longest_s, clock.elapsed_s - begin_s)
+            if late:
+                return
 
     def _price(self, one: Combination, like: Plan | None) -> None:
         if not self._is_accepted(one):
             return
+        whole = self._is_whole(one)
+        if one.is_out or not (whole or like):
+            one.why = one.why or LATE
+            return
         self._tell(f"pricing {one}")
+        like = None if whole else like
         try:
             priced = self._steps.priced(one, like)
         except PlanError as error:
-            if like is None:
+            if whole:
                 one.refuse(error)
-            else:
+            elif one.priced is None:
                 one.why = f"not priced: {message_of(error)}"
             return
         excess = self._excess(priced)
@@ -134,12 +145,12 @@ class Choosing:
         one.bound_s = max(one.bound_s, one.floor_s)
         if excess <= 0:
             one.take(priced)
-            one.bound_s = priced.step_time_s if like is None else one.bound_s
+            one.bound_s = priced.step_time_s if whole else one.bound_s
             self._doubt()
-        elif like is None:
+        elif whole:
             one.too_large = True
             one.refuse(f"takes {binary(excess)} more than the limit")
-        else:
+        elif one.priced is None:
             one.why = f"priced with another's layouts, it takes {binary(excess)} more than the limit"
 
     def _search(self, one: Combination, clock: Clock) -> None:
@@ -155,8 +166,10 @@ class Choosing:
             one.take(PricedPlan(plan=found.plan, estimate=found.estimate))
         one.bound_s = max(one.bound_s, found.bound_s or 0.0)
         self._doubt()
-        if found.status == "infeasible":
+        if found.status == "infeasible" and one.priced is None:
             one.refuse("no plan fits, which is proven")
+        elif found.status == "infeasible":
+            one.bound_s = one.floor_s  # another's layouts fit: what the search leaves out matters on this step
 
     def _doubt(self) -> None:
         """Takes the bounds of searches back where a plan is below one: what they leave out matters on these steps."""
@@ -181,12 +194,20 @@ class Choosing:
             one.refuse(f"the same step as {same}")
         return same is None
 
+    def _is_whole(self, one: Combination) -> bool:
+        """Whether its plan, which the model accepts, leaves nothing else open; one whose plan is wrong is refused."""
+        try:
+            return not one.is_out and self._steps.leaves_nothing(one)
+        except PlanError as error:
+            one.refuse(error)
+            return False
+
     def _first(self) -> Combination | None:
         """The first combination that the model accepts and that has not been searched."""
         for one in self.every:
-            if self._clock.over and any(other.seen and not other.is_out for other in self.every):
+            if self._clock.over and any(other.seen for other in self.every):
                 return None
-            if one.found is None and not one.is_out and self._is_accepted(one):
+            if one.found is None and not (one.is_out or one.others) and self._is_accepted(one):
                 return one
         return None
 
@@ -194,7 +215,7 @@ class Choosing:
         return one.found is None and self._is_open(one)
 
     def _is_open(self, one: Combination) -> bool:
-        return not one.is_out and one.bound_s < self.best_s * (1 - CLOSE)
+        return not (one.is_out or one.others) and one.bound_s < self.best_s * (1 - CLOSE)
 
     def _most_promising(self, left: Sequence[Combination]) -> Combination:
         priced = [one for one in left if one.priced is not None]
@@ -217,7 +238,7 @@ class Choosing:
         """How the search goes on; ``inner`` is the state of the search of one combination."""
         return Progress(
             doing=doing,
-            tried=sum(1 for one in self.every if not self._may_win(one)),
+            tried=sum(1 for one in self.every if not (one.others or self._may_win(one))),
             total=len(self.every),
             best_s=min(self.best_s, inner.best_s if inner else math.inf),
             bound_s=min(self.bound_s, self.best_s),

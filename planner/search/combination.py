@@ -13,6 +13,8 @@ from ...dsl.plan import Plan
 from .result import PricedPlan, SearchResult
 from .settings_rows import SettingsRow, SettingsTried
 
+LATE = "the time was over"
+
 
 @dataclass(slots=True, kw_only=True)
 class Combination:
@@ -22,6 +24,7 @@ class Combination:
     ``priced`` the best plan that is known, ``found`` the answer of a whole search. ``likes`` numbers the plans
     whose layouts it was priced with. ``why`` says why it has no plan, or is not looked at, and ``error`` is what the
     model says that refuses it; ``too_large`` that its plan, which leaves nothing open, does not fit.
+    One that stands for so many ``others`` is never read: nothing is known of them.
     """
 
     index: int
@@ -36,6 +39,7 @@ class Combination:
     seen: bool = False
     too_large: bool = False
     why: str = ""
+    others: int = 0
     error: PlanError | None = field(default=None, repr=False)
 
     @property
@@ -67,7 +71,7 @@ class Combination:
     def take(self, plan: PricedPlan) -> None:
         """Keeps a plan that is better than what was known."""
         if plan.step_time_s < self.step_time_s:
-            self.priced = plan
+            self.priced, self.why = plan, ""
 
     def __str__(self) -> str:
         return ", ".join(f"{name}: {written(value)}" for name, value in self.values.items())
@@ -130,8 +134,9 @@ def _effects(priced: Iterable[Combination]) -> dict[tuple[str, str], float]:
 def rows_of(every: Sequence[Combination]) -> SettingsTried:
     """What there is to tell, the best first, what has no plan last."""
     seen = [one for one in every if one.seen]
+    missed = sum(one.others or 1 for one in every if not one.seen)
     ranked = sorted(seen, key=lambda one: (one.step_time_s, one.is_out, one.index))
-    return SettingsTried(rows=tuple(_rows(ranked)), not_looked_at=len(every) - len(seen))
+    return SettingsTried(rows=tuple(_rows(ranked)), not_looked_at=missed)
 
 
 def _rows(ranked: Sequence[Combination]) -> Iterator[SettingsRow]:
@@ -142,5 +147,5 @@ def _rows(ranked: Sequence[Combination]) -> Iterator[SettingsRow]:
             bound_s=None if math.isinf(one.bound_s) else one.bound_s,
             step_time_s=one.priced.step_time_s if one.priced else None,
             peak_bytes=one.priced.peak_bytes if one.priced else None,
-            why=one.why or ("" if one.is_known else "the time was over"),
+            why=one.why or ("" if one.is_known else LATE),
         )
