@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
-from .errors import PlanError, listing, problem
+from .errors import PlanError, listing, problem, shorten
 from .plan import AtRunTime, Place, Plan
 
 
@@ -15,11 +17,14 @@ def adapt(plan: Plan, **amount: float) -> Plan:
     this value too. All arguments and results of the step lie as before: a step of one entry takes the state of another
     one as it is (Tutel's adaptive parallelism, section 3.2). The plan returned has no table: adapt the one that has.
 
-    Raises ``PlanError`` where the plan has no table of this setting (MW569), or the amount is above all (MW570).
+    Raises ``PlanError`` where the plan has no table of this setting (MW569), or the amount is above all (MW570) or no
+    number (MW574).
     """
     if len(amount) != 1:
         raise TypeError(f"adapt takes one amount, such as capacity_factor=1.3, not {len(amount)}")
     ((name, value),) = amount.items()
+    if not _is_number(value):
+        raise PlanError([problem("MW574", Place(file=plan.file), name=name, value=shorten(repr(value)))])
     place = plan.result.place if plan.result else Place(file=plan.file)
     table = plan.result.at_run_time if plan.result else ()
     of_it = (one for one in table if isinstance(one.when.get(name), (int, float)))
@@ -32,6 +37,14 @@ def adapt(plan: Plan, **amount: float) -> Plan:
     if found is None:
         raise PlanError([problem("MW570", place, name=name, most=entries[-1].when[name], value=value)])
     return _adapted(plan, found)
+
+
+def _is_number(amount: Any) -> bool:
+    """Whether it can be compared with numbers: one of NumPy's can too."""
+    try:
+        return not isinstance(amount, (str, bytes, bool)) and not math.isnan(float(amount))
+    except (TypeError, ValueError):
+        return False
 
 
 def _adapted(plan: Plan, entry: AtRunTime) -> Plan:

@@ -238,6 +238,13 @@ class AtRunTimeForm(Form):
     """The patterns of computed values that the step then does not have."""
 
 
+def _each_once(table: list[AtRunTimeForm]) -> list[AtRunTimeForm]:
+    for number, entry in enumerate(table):
+        if any(entry.when == other.when for other in table[:number]):
+            raise flaw("MW575", when=", ".join(f"{name}: {amount}" for name, amount in entry.when.items()))
+    return table
+
+
 class ResultForm(Form):
     """What a search found."""
 
@@ -259,7 +266,7 @@ class ResultForm(Form):
     """The patterns that the user had assigned; search did not move them."""
     fingerprint: FingerprintForm | None = None
     """The workload that the plan was made for; applying it to another is an error."""
-    at_run_time: list[AtRunTimeForm] = Field(default_factory=list)
+    at_run_time: Annotated[list[AtRunTimeForm], checked(_each_once)] = Field(default_factory=list)
     """The best of the settings that may change between steps, by what changes; the tensors lie as the plan says."""
 
 

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import meshwright as mw
+import numpy as np
+import open_models
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,6 +115,15 @@ def test_adapt_refuses_what_the_table_has_not() -> None:
     assert codes_of(lambda: mw.adapt(with_table(), rows=65)) == ["MW570"]
     assert codes_of(lambda: mw.adapt(with_table(), depth=1)) == ["MW569"]
     assert codes_of(lambda: mw.adapt(plan_of("depth: 1"), rows=1)) == ["MW569"]
+    for wrong in ("wide", None, True, [32], float("nan")):
+        assert codes_of(lambda wrong=wrong: mw.adapt(with_table(), rows=wrong)) == ["MW574"]
+    assert mw.adapt(with_table(), rows=np.int32(32)) == mw.adapt(with_table(), rows=32)
+
+
+def test_a_table_has_one_entry_for_an_amount() -> None:
+    text = mw.dumps(with_table())
+    assert text.count("rows: 64") == 1
+    assert codes_of(lambda: mw.loads(text.replace("rows: 64", "rows: 32.0"))) == ["MW575"]
 
 
 # what is open
@@ -138,6 +149,26 @@ def test_auto_is_a_word_where_the_model_declares_nothing() -> None:
     gshard = "meshwright.backends.jax.models:gshard"
     assert codes_of(lambda: load_workload(plan_of("member: tiny, layers: auto", gshard))) == ["MW566"]
     load_workload(plan_of("member: tiny, dispatch: sorted, kernel: auto", gshard))
+
+
+CHOICES: dict[str, Any] = {
+    "Choices": {"width": [1, 2]},
+    "a mapping": mw.Choices(values=cast(Any, None)),
+    "a sequence of values": mw.Choices(values={"width": cast(Any, 4)}),
+    "1 once": mw.Choices(values={"width": (1, 2, 1)}),
+    "values that a plan can hold": mw.Choices(values={"width": (1, object())}),
+    "at_run_time": mw.Choices(values={"width": (1, 2)}, at_run_time="width"),
+    "axes": mw.Choices(values={"width": (1, 2)}, axes=cast(Any, (3,))),
+    "a name, or None": mw.Choices(values={"width": (1, 2)}, by=cast(Any, 3)),
+}
+
+
+@pytest.mark.parametrize("said", CHOICES)
+def test_a_declaration_that_cannot_be_used_is_a_problem(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_models.deep, "meshwright_choices", lambda settings, mesh: CHOICES[said])
+    with pytest.raises(PlanError, match=said) as caught:
+        load_workload(plan_of("width: auto"))
+    assert [(found.code, found.place is not None) for found in caught.value.problems] == [("MW573", True)]
 
 
 def test_values_of_what_changes_are_numbers() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from ...dsl.errors import PlanError, Problem, problem, raise_errors, shorten
+from ...dsl.notation import repeats
+from ...dsl.yaml_words import value
 
 Model = TypeVar("Model", bound=Callable[..., Any])
 _ATTRIBUTE = "meshwright_choices"
@@ -46,6 +50,52 @@ def choices(declare: Declare) -> Callable[[Model], Model]:
 
 
 def choices_of(model: Callable[..., Any], settings: Mapping[str, Any], mesh: Mapping[str, int] | None) -> Choices:
-    """What a model declares; nothing where it declares nothing. Raises whatever the declaration raises."""
+    """What a model declares; nothing where it declares nothing.
+
+    Raises whatever the declaration raises, and ``PlanError`` for one that says nothing usable (MW573).
+    """
     declare: Declare | None = getattr(model, _ATTRIBUTE, None)
-    return declare(settings, mesh) if declare is not None else Choices(values={})
+    if declare is None:
+        return Choices(values={})
+    declared: object = declare(settings, mesh)
+    if not isinstance(declared, Choices):
+        raise PlanError([problem("MW573", what="it", got=f"a {type(declared).__name__}", wanted="Choices")])
+    raise_errors(_flaws(declared))
+    return declared
+
+
+def _flaws(declared: Choices) -> Iterator[Problem]:
+    """What is wrong with a declaration, whatever the types in it."""
+    values: object = declared.values
+    if not isinstance(values, Mapping):
+        yield _flaw("values", values, "a mapping of settings to their values")
+        return
+    for name, listed in values.items():
+        if not _is_listed(listed):
+            yield _flaw(f"values[{name!r}]", listed, "a sequence of values")
+        else:
+            yield from _flaws_of_values(f"values[{name!r}]", listed)
+    for part, names in (("at_run_time", declared.at_run_time), ("axes", declared.axes)):
+        if not _is_listed(names) or not all(isinstance(name, str) for name in names):
+            yield _flaw(part, names, "a sequence of names")
+    by: object = declared.by
+    if not (by is None or isinstance(by, str)):
+        yield _flaw("by", by, "a name, or None")
+
+
+def _flaws_of_values(what: str, listed: Sequence[Any]) -> Iterator[Problem]:
+    try:
+        written = [value(each) for each in listed]
+    except PlanError:
+        yield _flaw(what, listed, "values that a plan can hold")
+        return
+    for _, twice in repeats(written):
+        yield _flaw(what, listed, f"{twice} once")
+
+
+def _is_listed(found: object) -> bool:
+    return isinstance(found, Sequence) and not isinstance(found, (str, bytes))
+
+
+def _flaw(what: str, got: object, wanted: str) -> Problem:
+    return problem("MW573", what=what, got=shorten(repr(got)), wanted=wanted)

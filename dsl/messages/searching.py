@@ -84,4 +84,10 @@ SEARCHING: dict[str, Text] = {
         "The values of {name}, by which a table is made, are to be numbers; there is {value}.",
         "List numbers: {name}: {{auto: [1.0, 2.0]}}.",
     ),
+    "MW573": Text(
+        "The model declares choices (mw.choices) that cannot be used: {what} is {got}.",
+        "Let the declaration say {wanted}.",
+    ),
+    "MW574": Text("The plan is asked for at {name} {value}, which is no number.", "Give a number."),
+    "MW575": Text("The table has two entries for {when}.", "Keep one of them."),
 }
