@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import meshwright as mw
+import numpy as np
 from meshwright.backends.jax.models.moe.exchange.manual import ManualExchange
 from meshwright.backends.jax.models.moe.exchange.routes import Direct
 from meshwright.backends.jax.models.moe.exchange.sharing import Sharing, shared
@@ -103,6 +104,17 @@ def blocks(depth: int = 2) -> Any:
         return w - jax.grad(loss)(w)
 
     return step, (jax.ShapeDtypeStruct((64, 64), jnp.float32), jax.ShapeDtypeStruct((256, 64), jnp.float32))
+
+
+def shifted(by: int = 1) -> Any:
+    """Adds a constant within a ``jax.jit``, which keeps it."""
+    shift = np.full((64,), by, np.float32)
+    add = jax.jit(lambda x: x + shift)
+
+    def step(w: jax.Array, x: jax.Array) -> Any:
+        return w * jnp.mean(add(x @ w))
+
+    return step, (jax.ShapeDtypeStruct((64, 64), jnp.float32),) * 2
 
 
 def plain(depth: int = 1, x: int = 8) -> Any:

@@ -151,6 +151,11 @@ def test_the_same_step_is_looked_at_once() -> None:
     assert [row.why for row in rows] == ["", "the same step as scale: 1.0"]
 
 
+def test_steps_that_differ_in_an_inner_constant_are_not_the_same() -> None:
+    text = "meshwright: 1\nmodel: open_models:shifted\nwith: {by: {auto: [1, 2]}}\ntopology: cpu:2\nmesh: {a: 2}\n"
+    assert [row.why for row in search_plan(mw.loads(text)).settings.rows] == ["", ""]
+
+
 def test_alternatives_are_of_other_settings() -> None:
     text = DEEP.format(settings="width: auto, depth: auto", topology="cpu:4", mesh="{a: 4}")
     found = search_plan(mw.loads(text), top_k=2, pareto=True)

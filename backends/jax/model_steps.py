@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 
 from ...dsl.errors import PlanError
 from ...dsl.plan import Auto, Plan
@@ -31,7 +33,7 @@ from ...planner.topology import Machine
 from .drafts import Drafts
 from .loading import load_workload, models_code
 from .search import question_of, stamp_of
-from .trace import Traced
+from .trace import Traced, equations
 
 KEPT = 16
 """Steps whose traces and drafts are kept."""
@@ -138,10 +140,20 @@ class ModelSteps:
 def _digest(traced: Traced) -> str:
     """A digest of all that a step computes, equal for equal steps."""
     told = hashlib.sha256(str(traced.jaxpr).encode())
-    for constant in traced.jaxpr.consts:
+    for constant in _constants(traced.jaxpr):
         told.update(np.asarray(constant).tobytes())
     told.update(repr((traced.in_tree, traced.out_tree, traced.donated)).encode())
     return told.hexdigest()
+
+
+def _constants(closed: ClosedJaxpr) -> Iterator[Any]:
+    """The constants of a step, and of all that it calls: those of a ``jax.jit`` within are its own."""
+    yield from closed.consts
+    for equation in equations(closed.jaxpr):
+        for parameter in equation.params.values():
+            for part in parameter if isinstance(parameter, (tuple, list)) else (parameter,):
+                if isinstance(part, ClosedJaxpr):
+                    yield from part.consts
 
 
 def _borrowed(own: Plan, like: Plan) -> Plan:
