@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -116,7 +117,7 @@ def test_adapt_refuses_what_the_table_has_not() -> None:
     assert codes_of(lambda: mw.adapt(with_table(), depth=1)) == ["MW569"]
     assert codes_of(lambda: mw.adapt(plan_of("depth: 1"), rows=1)) == ["MW569"]
     for wrong in ("wide", None, True, [32], float("nan")):
-        assert codes_of(lambda wrong=wrong: mw.adapt(with_table(), rows=wrong)) == ["MW574"]
+        assert codes_of(partial(mw.adapt, with_table(), rows=wrong)) == ["MW574"]
     assert mw.adapt(with_table(), rows=np.int32(32)) == mw.adapt(with_table(), rows=32)
 
 
