@@ -17,6 +17,7 @@ from .guide import Cause, Guide, blame, seconds
 from .prices import Priced, Prices
 
 MOST_ROUNDS = 16
+PRECISE = 5  # rounds with one cause each; two at once where these were not enough
 FEW_LINES = 15
 """Of a plan of a step that takes long to price: one with no more is short enough."""
 
@@ -31,7 +32,7 @@ MENDED = 5  # causes tried one by one to come nearer to what was promised, besid
 BEGUN = 0.02  # of a step: where its heavy places lie right but for as much, its plan is priced
 HASTY_LOOKS = 3  # of these at least, for a plan that is only some way right and can be read
 PATIENCE = 2  # rounds without a better plan, where each takes long
-AT_ONCE = 2, 4  # causes annotated before propagation is asked again: where it is asked often, and seldom
+AT_ONCE = 1, 4  # causes annotated before propagation is asked again: where it is asked often, and seldom
 
 
 def shortened(prices: Prices, groups: Sequence[Group], guide: Guide, dropping: int) -> Priced:
@@ -98,7 +99,8 @@ class _Shortener:
     def run(self, current: Priced, kept: list[Cause]) -> Priced | None:
         """The best short plan, where one is about as good as the best plan seen; ``current`` annotates ``kept``."""
         short, rounds_since = (current, kept), 0
-        for _ in range(MOST_ROUNDS):
+        for number in range(MOST_ROUNDS):
+            self.at_once += number == PRECISE
             best = self.prices.best
             if self.prices.close(current) or self.prices.spent or best is None:
                 break
