@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..graph import Graph, Op
 from ..kernels import Kernel
@@ -20,6 +20,16 @@ class Alone:
 
     graph: Graph
     name: Hashable
+    forms: tuple[int, ...]
+
+
+class KernelPart(NamedTuple):
+    """A part of a kernel: ``ops`` are its operations by their numbers in the whole, ``forms`` says for each of its forms
+    which one that is there.
+    """
+
+    blueprint: Blueprint
+    ops: tuple[int, ...]
     forms: tuple[int, ...]
 
 
@@ -39,6 +49,7 @@ class Blueprint:
     turned: tuple[int, ...] = ()
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
+    parts: dict[Kernel, KernelPart] = field(default_factory=dict)
 
     @cached_property
     def nest(self) -> Nest:
@@ -57,23 +68,27 @@ class Blueprint:
             self.ops[number] = Alone(graph, name_of(graph), tuple(self.nest.form_of[v] for v in values))
         return self.ops[number]
 
-    def without(self, value: int) -> tuple[Blueprint, tuple[int, ...], tuple[int, ...]]:
-        """What is left of the kernel where it is handed one of its values, its operations by their numbers here, and
-        for each of its forms the one here.
-        """
+    def without(self, value: int) -> KernelPart:
+        """What is left of the kernel where it is handed one of its values."""
         return self._part(Kernel(ops=tuple(range(len(self.own.ops))), reads=(value,), writes=self.own.results))
 
-    def until(self, value: int) -> tuple[Blueprint, tuple[int, ...], tuple[int, ...]]:
-        """What of the kernel makes one of its values, likewise."""
+    def until(self, value: int) -> KernelPart:
+        """What of the kernel makes one of its values."""
         return self._part(Kernel(ops=tuple(range(len(self.own.ops))), reads=(), writes=(value,)))
 
-    def _part(self, whole: Kernel) -> tuple[Blueprint, tuple[int, ...], tuple[int, ...]]:
+    def _part(self, whole: Kernel) -> KernelPart:
+        if whole not in self.parts:
+            self.parts[whole] = self._made_part(whole)
+        return self.parts[whole]
+
+    def _made_part(self, whole: Kernel) -> KernelPart:
         ops = own_ops(self.own, whole)
         own, numbers = kernel_graph(self.own, replace(whole, ops=ops))
         masks = frozenset(place for place, number in enumerate(ops) if number in self.masks)
         rest = Blueprint(own=own, is_free=self.is_free, masks=masks)
         first = {form: place for place, form in reversed(rest.nest.form_of.items())}
-        return rest, ops, tuple(self.nest.form_of[numbers[first[form]]] for form in range(len(rest.nest.forms)))
+        forms = tuple(self.nest.form_of[numbers[first[form]]] for form in range(len(rest.nest.forms)))
+        return KernelPart(rest, ops, forms)
 
 
 def kernel_graph(graph: Graph, kernel: Kernel) -> tuple[Graph, tuple[int, ...]]:

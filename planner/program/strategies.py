@@ -45,11 +45,14 @@ class Options:
 
 @dataclass(kw_only=True)
 class Strategies:
-    """The strategies of kernels on one mesh; ``found`` are those worked out before, by the kernel's blueprint."""
+    """The strategies of kernels on one mesh; ``found`` are those worked out before, by the kernel's blueprint,
+    ``before_ends`` those of products apart from what ends them, by the value that they make too.
+    """
 
     pricing: Pricing
     known: Known
     found: dict[int, Options] = field(default_factory=dict)
+    before_ends: dict[tuple[int, int], Options] = field(default_factory=dict)
     pieces: Pieces = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,9 +70,12 @@ class Strategies:
         if id(blueprint) not in self.found:
             self.found[id(blueprint)] = self._work_out(blueprint)
         found = self.found[id(blueprint)]
-        if whole is not kernel:
-            found = self._before_end(blueprint, found, numbers.index(kernel.writes[0]))
-        return found.renamed(numbers)
+        if whole is kernel:
+            return found.renamed(numbers)
+        key = id(blueprint), numbers.index(kernel.writes[0])
+        if key not in self.before_ends:
+            self.before_ends[key] = self._before_end(blueprint, found, key[1])
+        return self.before_ends[key].renamed(numbers)
 
     def _before_end(self, blueprint: Blueprint, found: Options, made: int) -> Options:
         """The strategies of a product apart from what ends it."""
