@@ -24,8 +24,8 @@ class Alone:
 
 
 class KernelPart(NamedTuple):
-    """A part of a kernel: ``ops`` are its operations by their numbers in the whole, ``forms`` says for each of its forms
-    which one that is there.
+    """A part of a kernel: ``ops`` are its operations by their numbers in the whole, ``forms`` for each of its forms the
+    one there.
     """
 
     blueprint: Blueprint
