@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import sys
+import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..dsl.errors import PlanError, problem
 from .command import INFEASIBLE, INTERRUPTED, NOTHING_FOUND, YES, Command, json_option
 from .overrides import overridden, set_option
-from .plan_file import load, prepare_devices, prepare_solver
+from .plan_file import load, prepare_devices
 from .streams import write, write_json
 
 if TYPE_CHECKING:
@@ -26,23 +27,27 @@ MODEL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 def run(arguments: argparse.Namespace) -> int:
     """Searches the plan, shows how it goes on, writes what was found."""
+    begin_s = time.monotonic() - time.process_time()  # what starting took is the search's time too
     plan = _asked(arguments)
     _refuse_input(arguments)
     from ..backends.jax.training.interrupt import Interrupt
     from ..search_display import SearchDisplay
 
     with Interrupt() as interrupt, SearchDisplay() as display, redirect_stdout(sys.stderr):
-        result = _search(plan, arguments, display, lambda: interrupt.asked)
+        result = _search(plan, arguments, display, lambda: interrupt.asked, begin_s)
     _write(result, arguments)
     _show(result, arguments, plan)
     return INTERRUPTED if interrupt.asked else _code(result)
 
 
 def _search(
-    plan: Plan, arguments: argparse.Namespace, on_progress: Callable[[Progress], None], stop: Callable[[], bool]
+    plan: Plan,
+    arguments: argparse.Namespace,
+    on_progress: Callable[[Progress], None],
+    stop: Callable[[], bool],
+    begin_s: float,
 ) -> SearchResult:
     prepare_devices(None)
-    prepare_solver(stop)
     from ..backends.jax.search_settings import search_plan
 
     return search_plan(
@@ -55,6 +60,7 @@ def _search(
         exact=arguments.exact,
         on_progress=on_progress,
         stop=stop,
+        begin_s=begin_s,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -57,6 +58,7 @@ def search(
     donate_argnums: int | Sequence[int] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    begin_s: float | None = None,
 ) -> SearchResult:
     """The fastest plan of ``step`` that is found to fit, and the bound that no plan is below.
 
@@ -67,11 +69,12 @@ def search(
     for a plan with every layout written. A plan that leaves nothing open is returned with the price of the optimum,
     or, without ``compare``, with the best layouts of the values that it does not name. Donation is as ``apply`` has
     it. ``on_progress`` is told how the search goes on; ``stop`` is asked some times a second whether it is to end with
-    the best so far.
+    the best so far. The time limit counts from the call, or from ``begin_s`` (``time.monotonic``) before it.
 
     The same seed gives the same answer, unless the time limit cut the search short. Raises ``PlanError`` where a pin,
     a topology or an option is wrong; that nothing fits is an answer (``status``).
     """
+    begin_s = time.monotonic() if begin_s is None else begin_s
     check_options(time_limit_s, seed, top_k)
     asked = asked_plan(plan, topology, mesh, limits, hbm_limit_bytes)
     machine = machine_of(asked)
@@ -85,6 +88,7 @@ def search(
             stamp_of(workload),
             minimise=minimise,
             time_limit_s=time_limit_s,
+            begin_s=begin_s,
             pareto=pareto,
             free_mesh=mesh is None,
             compare=compare,

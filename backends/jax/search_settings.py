@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
@@ -44,6 +45,7 @@ def search_plan(
     exact: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    begin_s: float | None = None,
 ) -> SearchResult:
     """``search`` of the model that a plan names, over the settings too that the plan leaves open.
 
@@ -53,12 +55,14 @@ def search_plan(
     ``top_k`` and ``pareto`` ask for the best plans of different combinations. Options are as ``search`` has them.
     Raises ``PlanError`` as that does, and where the model accepts no combination (MW567).
     """
+    begin_s = time.monotonic() if begin_s is None else begin_s
     check_options(time_limit_s, seed, top_k)
     asked = asked_plan(plan, topology, mesh, limits, None)
     machine = machine_of(asked)
     left = open_settings(asked)
     if left.every or left.axes_of(asked):
-        every = _Search(left, machine, Clock(time_limit_s, stop), seed=seed, exact=exact, on_progress=on_progress)
+        clock = Clock(time_limit_s, stop, begin_s=begin_s)
+        every = _Search(left, machine, clock, seed=seed, exact=exact, on_progress=on_progress)
         return every.result(top_k=top_k, pareto=pareto)
     workload = load_workload(asked)
     trace_workload(replace(asked, remat=None), workload)  # one that cannot be traced is a problem at the model's line
@@ -75,6 +79,7 @@ def search_plan(
         donate_argnums=workload.donated,
         on_progress=on_progress,
         stop=stop,
+        begin_s=begin_s,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..graph import Graph, Op, Origin
-from ..program.named import operand_path
+from ..operands import operand_path
 
 Spot = tuple[str | None, str | None]
 """The place in the model that asks for an operation: source and scope."""

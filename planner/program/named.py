@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..graph import Op, Sharding
+from ..operands import operand_path
 from .decode import LaidOut, ended, laid_out
 from .wires import Level, Wiring
-
-TURN = re.compile(r"(.*)/(\d+)$")
-
-
-def operand_path(path: str, position: int) -> str:
-    """The path of an operand of the operation that makes the value at ``path``, as it reads it."""
-    turn = TURN.match(path)
-    return f"{path}.in{position}" if turn is None else f"{turn[1]}.in{position}/{turn[2]}"
 
 
 def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]:

@@ -45,10 +45,19 @@ class Excused:
 
 
 class Clock:
-    """The time that a search has, and whether the user wants it to end."""
+    """The time that a search has, and whether the user wants it to end. It began at ``begin_s``, now if None, as
+    ``time.monotonic`` counts.
+    """
 
-    def __init__(self, limit_s: float, stop: Callable[[], bool] | None = None, excused: Excused | None = None) -> None:
-        self._begin_s = time.monotonic()
+    def __init__(
+        self,
+        limit_s: float,
+        stop: Callable[[], bool] | None = None,
+        excused: Excused | None = None,
+        *,
+        begin_s: float | None = None,
+    ) -> None:
+        self._begin_s = time.monotonic() if begin_s is None else begin_s
         self._excused = excused or Excused()
         self._limit_s = limit_s - self._excused.seconds
         self._stop = stop or _never

@@ -39,6 +39,7 @@ def search(
     *,
     minimise: Minimise,
     time_limit_s: float,
+    begin_s: float | None = None,
     pareto: bool = False,
     free_mesh: bool = True,
     compare: bool = True,
@@ -50,10 +51,11 @@ def search(
 
     A plan without holes is returned as it is, with the optimum that it is compared with: of the same workload on the
     same machine without pins, on any mesh (``free_mesh``) or on the plan's; without ``compare`` it is searched as any
-    other plan, for it leaves computed values open. ``pool`` makes the workers, at most once.
+    other plan, for it leaves computed values open. ``pool`` makes the workers, at most once. The time counts from
+    ``begin_s`` (``time.monotonic``) where that was before.
     Raises ``PlanError`` where a pin is wrong, or forbids every mesh.
     """
-    clock = Clock(time_limit_s, stop)
+    clock = Clock(time_limit_s, stop, begin_s=begin_s)
     machine = question.machine
     limit, limit_of = memory_limit(machine, question.plan.limits.hbm_bytes)
     question = replace(question, plan=_decided(question), limit_bytes=limit)
