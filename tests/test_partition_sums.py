@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from meshwright.planner.graph import Op, Value
-from meshwright.planner.kinds import ALL_REDUCE
+from meshwright.planner.kinds import ALL_REDUCE, REDUCE_SCATTER
+from meshwright.planner.partition.passes.scatters import scatter
 from meshwright.planner.partition.passes.sums_of_sums import reassociate
+from meshwright.planner.partition.reshard import SLICE
+from meshwright.planner.partition.target import Target
 from programs import of_ops
 
 
@@ -37,4 +41,50 @@ def test_sums_that_are_moved_apart_are_not_joined() -> None:
         Op(kind="add", operands=(4, 3), results=(5,)),
     )
     found = reassociate(of_ops((square,) * 6, ops, (0, 2), (5,)).graph)
+    assert found.ops == ops
+
+
+@pytest.mark.parametrize(
+    ("batch", "left", "right", "part", "is_scattered"),
+    [
+        (
+            (),
+            (8, 512),
+            (16, 64),
+            (8, 512, 4, 64),
+            False,
+        ),  # memory's order is 0, 2, 3, 1: parts of dim 2 lie in 8 places
+        ((), (1, 512), (16, 64), (1, 512, 4, 64), True),  # but here in one
+        ((), (8, 512), (1024,), (2, 512, 1024), True),
+        ((64, 16), (64,), (512,), (64, 16, 64, 128), True),
+        ((64, 16), (64,), (256,), (64, 16, 64, 64), False),  # half a tile of 128 numbers
+        ((64,), (512,), (128,), (64, 512, 32), True),  # dim 1 is the minor one: tiles of 8 by 128 are full so
+        ((64,), (512,), (16,), (64, 512, 4), False),
+    ],
+)
+def test_a_sum_is_scattered_where_parts_are_whole_tiles_in_a_product_s_memory_order(
+    batch: tuple[int, ...], left: tuple[int, ...], right: tuple[int, ...], part: tuple[int, ...], is_scattered: bool
+) -> None:
+    """Seen so in programs of the TPU compiler."""
+    whole = Value((*batch, *left, *right), "f32")
+    values = (Value((*batch, *left, 32), "f32"), Value((*batch, 32, *right), "f32"), whole, whole, Value(part, "f32"))
+    rank = len(batch)
+    dims = {"lhs_batching_dimensions": tuple(range(rank)), "rhs_batching_dimensions": tuple(range(rank))}
+    dims |= {"lhs_contracting_dimensions": (rank + len(left),), "rhs_contracting_dimensions": (rank,)}
+    ops = (
+        Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=dims),
+        Op(kind=ALL_REDUCE, operands=(2,), results=(3,), attributes={"axes": ("x",), "reducer": "add"}),
+        Op(kind=SLICE, operands=(3,), results=(4,), attributes={"axes": ("x",)}),
+    )
+    found = scatter(of_ops(values, ops, (0, 1), (4,)).graph, Target(8), {"x": 4, "y": 2})
+    assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
+
+
+def test_a_slice_along_a_part_of_the_summed_axis_leaves_the_sum() -> None:
+    whole, half = Value((512, 512), "f32"), Value((256, 512), "f32")
+    ops = (
+        Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes={"axes": ("x",), "reducer": "add"}),
+        Op(kind=SLICE, operands=(1,), results=(2,), attributes={"axes": ("x",)}),
+    )
+    found = scatter(of_ops((whole, whole, half), ops, (0,), (2,)).graph, Target(8), {"x": 4, "y": 2})
     assert found.ops == ops

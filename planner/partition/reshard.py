@@ -69,6 +69,10 @@ def _moved_axes(source: Sharding, target: Sharding) -> Axes:
     return tuple(dict.fromkeys(axis for pair in pairs for layout in pair for axis in layout))
 
 
+def _added_axes(source: Sharding, target: Sharding) -> Axes:
+    return tuple(axis for a, b in zip(source, target, strict=True) for axis in b if axis not in a)
+
+
 class _Resharding:
     """A layout on its way to another."""
 
@@ -190,6 +194,6 @@ class _Resharding:
 
     def _leave(self, kind: str, axes: Axes, layout: Sharding, dims: tuple[int, ...] | None = None) -> None:
         changed = dims if dims is not None else _changed(self.now, layout)
-        over = axes or _moved_axes(self.now, layout)
+        over = axes or (_added_axes if kind == SLICE else _moved_axes)(self.now, layout)
         self.done.append(Step(kind=kind, axes=named(over, self.mesh), dims=changed, layout=layout))
         self.now = layout

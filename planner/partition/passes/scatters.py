@@ -9,7 +9,7 @@ Where only some rows of a part are read, the sum stays as it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...graph import Graph, Op, Value
@@ -18,6 +18,7 @@ from ..layout import Mesh, ways
 from ..reshard import SLICE
 from ..target import Target
 
+Shape = tuple[int, ...]
 TILE_BYTES, SUBLANES, LANES = 4096, 8, 128
 _NUMBER_BY_NUMBER = frozenset({"convert", "exponential", "negate", "tanh", "logistic", "add", "multiply", "subtract"})
 
@@ -46,6 +47,7 @@ class _Scattering:
         self.readers = Counter(value for op in graph.ops for value in op.operands)
         self.readers.update(graph.results)
         self.trimmed = trimmed_values(graph, self.readers)
+        self.products = {op.results[0]: op for op in graph.ops if op.kind == "dot_general"}
 
     def graph(self) -> Graph:
         reduces: dict[int, int] = {}
@@ -74,7 +76,26 @@ class _Scattering:
         if not target.is_tpu or not (target.scatters_whole or ways(axes, self.mesh) < target.devices):
             return False
         whole, part = self.values[kept.operands[0]], self.values[kept.results[0]]
-        return whole != part and _in_tiles(part, self._dim(kept))
+        if ways(axes, self.mesh) * part.num_elements >= 2 * whole.num_elements:
+            return False  # a part of an axis alone
+        return _in_tiles(part, self._dim(kept), self._tiled(reduce.operands[0], part.shape))
+
+    def _tiled(self, summed: int, part: Shape) -> list[int]:
+        """The dims whose numbers a tile of what is summed up has, the major one first.
+
+        A product's tiles have the last of either operand's own dims, of those that fill them.
+        """
+        made = self.products.get(summed)
+        if made is None or len(part) < 3:
+            return [*range(len(part))][-2:]
+        given, found = made.attributes, list[int]()
+        end = batch = len(given.get("lhs_batching_dimensions", ()))
+        for side, number in zip(("lhs", "rhs"), made.operands, strict=True):
+            taken = batch + len(given.get(f"{side}_contracting_dimensions", ()))
+            own = range(end, end := end + len(self.values[number].shape) - taken)
+            full = [dim for dim in own if part[dim] % SUBLANES == 0]
+            found += (full or [*own])[-1:]
+        return found
 
     def _dim(self, kept: Op) -> int:
         """The dim that is scattered, the major one where there are several."""
@@ -120,9 +141,23 @@ def trimmed_values(graph: Graph, readers: Counter[int]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _in_tiles(part: Value, dim: int) -> bool:
-    """Whether a part is whole tiles, in a memory layout that suits: the compiler cuts no tile."""
-    return part.num_bytes >= TILE_BYTES and (len(part.shape) > 2 or part.shape[dim] % SUBLANES == 0)
+def _in_tiles(part: Value, dim: int, tiled: Sequence[int]) -> bool:
+    """Whether a part is whole tiles, or lies apart in memory: the compiler cuts no tile, and leaves no gaps.
+
+    Of the dims that tiles have, that one is the minor one that leaves them fuller.
+    """
+    if part.num_bytes < TILE_BYTES:
+        return False
+    if dim not in tiled:
+        return all(size == 1 or d in tiled for d, size in enumerate(part.shape[:dim]))
+    sizes = [part.shape[d] for d in tiled]
+    if len(tiled) == 2 and _padded(*sizes) > _padded(*sizes[::-1]):
+        tiled = tiled[::-1]
+    return part.shape[dim] % (LANES if dim == tiled[-1] else SUBLANES) == 0
+
+
+def _padded(rows: int, columns: int) -> int:
+    return -(-rows // SUBLANES) * SUBLANES * -(-columns // LANES) * LANES
 
 
 def _unit(part: Value, dim: int) -> int:
