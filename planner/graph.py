@@ -25,21 +25,18 @@ class Value:
     shape: tuple[int, ...]
     dtype: str
     sharding: Sharding | None = None
+    num_elements: int = field(init=False, repr=False, compare=False)
+    """How many numbers it holds."""
+    bits: int = field(init=False, repr=False, compare=False)
+    """The bits of one number."""
+    num_bytes: int = field(init=False, repr=False, compare=False)
+    """Its bytes, without the padding of tiles."""
 
-    @property
-    def num_elements(self) -> int:
-        """How many numbers it holds."""
-        return math.prod(self.shape)
-
-    @property
-    def bits(self) -> int:
-        """The bits of one number."""
-        return dtype_bits(self.dtype)
-
-    @property
-    def num_bytes(self) -> int:
-        """Its bytes, without the padding of tiles."""
-        return (self.num_elements * self.bits + 7) // 8
+    def __post_init__(self) -> None:
+        keep = object.__setattr__  # what is asked for far more often than values are made
+        keep(self, "num_elements", math.prod(self.shape))
+        keep(self, "bits", dtype_bits(self.dtype))
+        keep(self, "num_bytes", (self.num_elements * self.bits + 7) // 8)
 
 
 def dtype_bits(dtype: str) -> int:

@@ -15,6 +15,8 @@ def with_broadcasts_in_loops(graph: Graph) -> Graph:
     JAX computes what no turn of a scan changes before the scan: masks and fill values as large as the attention
     scores. The compiler sinks their broadcasts into the loop again, so that only what they spread lies in memory.
     """
+    if not any(op.bodies for op in graph.ops):
+        return graph
     makers = {op.results[0]: op for op in graph.ops if op.kind == BROADCAST}
     read = {value for op in graph.ops for value in op.operands}.union(graph.results)
     values, ops = list(graph.values), []
@@ -55,7 +57,12 @@ def _with_sources(graph: Graph, loop: Op, sources: Mapping[int, Op]) -> Op:
         made.append(replace(broadcast, operands=(argument,), results=(len(values),)))
         values.append(values[argument])
         values[argument] = graph.values[broadcast.operands[0]]
-    rest = (replace(op, operands=tuple(renamed.get(v, v) for v in op.operands)) for op in body.ops)
+    rest = (
+        op
+        if renamed.keys().isdisjoint(op.operands)
+        else replace(op, operands=tuple(renamed.get(v, v) for v in op.operands))
+        for op in body.ops
+    )
     results = (v if position in sources else renamed.get(v, v) for position, v in enumerate(body.results))
     inner = replace(body, values=tuple(values), ops=(*made, *rest), results=tuple(results))
     return replace(loop, operands=tuple(operands), bodies=(inner, *loop.bodies[1:]))

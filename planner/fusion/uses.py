@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..graph import Graph
@@ -11,25 +12,30 @@ from ..graph import Graph
 class Uses:
     """``makers`` has the number of the operation that makes each value, ``readers`` each value's readers.
 
-    A reader is the number of an operation and the position at which it reads.
+    A reader is the number of an operation and the position at which it reads. ``after`` has only their numbers, each
+    once.
     """
 
     makers: dict[int, int]
-    readers: tuple[tuple[tuple[int, int], ...], ...]
+    readers: Sequence[Sequence[tuple[int, int]]]
+    after: Sequence[Sequence[int]]
     results: frozenset[int]
 
-    def next_ops(self, value: int) -> tuple[int, ...]:
+    def next_ops(self, value: int) -> Sequence[int]:
         """The operations that read a value, each once."""
-        return tuple(dict.fromkeys(op for op, _ in self.readers[value]))
+        return self.after[value]
 
 
 def read_uses(graph: Graph) -> Uses:
     """The uses of every value of a graph, its loops' bodies apart."""
     readers: list[list[tuple[int, int]]] = [[] for _ in graph.values]
+    after: list[list[int]] = [[] for _ in graph.values]
     makers: dict[int, int] = {}
     for number, op in enumerate(graph.ops):
         for position, value in enumerate(op.operands):
             readers[value].append((number, position))
+            if not after[value] or after[value][-1] != number:
+                after[value].append(number)
         for value in op.results:
             makers[value] = number
-    return Uses(makers, tuple(map(tuple, readers)), frozenset(graph.results))
+    return Uses(makers, readers, after, frozenset(graph.results))
