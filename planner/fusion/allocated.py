@@ -1,12 +1,36 @@
-"""What a loop writes over piece by piece is allocated and not filled before."""
+"""What loops begin with is filled for each of them; what one writes over piece by piece is not filled at all."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 from ..graph import Graph, Op
 from .nature import ALLOCATE, BROADCAST, UPDATE
+
+
+def with_own_fills(graph: Graph) -> Graph:
+    """The graph in which each loop has an array of its own where it is given one number everywhere.
+
+    A loop writes into what it is given. All else computes such an array in passing.
+    """
+    filled = {op.results[0]: op for op in graph.ops if _is_filled(graph, op)}
+    reads = Counter(value for op in graph.ops for value in op.operands if value in filled) if filled else {}
+    if not any(number > 1 for number in reads.values()):
+        return graph
+    values, ops = list(graph.values), list[Op]()
+    for op in graph.ops:
+        if op.kind == "while" and op.bodies:
+            operands = list(op.operands)
+            for position, value in enumerate(op.operands):
+                if reads.get(value, 0) > 1:
+                    operands[position] = len(values)
+                    ops.append(replace(filled[value], results=(len(values),)))
+                    values.append(graph.values[value])
+            op = replace(op, operands=tuple(operands))
+        ops.append(op)
+    return replace(graph, values=tuple(values), ops=tuple(ops))
 
 
 def with_allocations(graph: Graph) -> Graph:

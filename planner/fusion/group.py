@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..graph import Graph
-from .nature import BROADCAST, PRODUCTS, REDUCE, UPDATE, VIEWS, is_constant, stands_alone
+from ..graph import Graph, Op
+from .nature import BROADCAST, ELEMENTWISE, PRODUCTS, REDUCE, UPDATE, VIEWS, is_constant, stands_alone, takes
 from .uses import Uses
+
+INDEXED = frozenset({"gather", "scatter"})
+WHOLE_NUMBERS = frozenset("su")
 
 
 @dataclass(slots=True)
@@ -26,15 +29,25 @@ class Group:
 
 def groups(graph: Graph, uses: Uses, written: set[int], masks: frozenset[int]) -> list[Group]:
     """One group a written operation, each with all that is computed in passing for it; none joins ``masks``."""
-    return [_group(graph, uses, written, number, number in masks) for number in sorted(written)]
+    found: dict[int, Group] = {}
+    for number in sorted(written):
+        found[number] = _group(graph, uses, found, number, number in masks)
+    return list(found.values())
 
 
-def _group(graph: Graph, uses: Uses, written: set[int], root: int, is_mask: bool) -> Group:
+def _group(graph: Graph, uses: Uses, written: dict[int, Group], root: int, is_mask: bool) -> Group:
     ops, reads, waiting = {root}, set[int](), [root]
+
+    def kept(maker: int, reader: int, position: int) -> bool:
+        """Whether it is read where it lies in memory."""
+        made = written.get(maker)
+        return made is not None and not _is_made_anew(graph, uses, made, maker, (reader, position), root)
+
     while waiting:
-        for value in graph.ops[waiting.pop()].operands:
+        reader = waiting.pop()
+        for position, value in enumerate(graph.ops[reader].operands):
             maker = uses.makers.get(value)
-            if maker is None or maker in written or is_constant(graph.ops[maker]):
+            if maker is None or is_constant(graph.ops[maker]) or kept(maker, reader, position):
                 reads.add(value)
             elif maker not in ops:
                 ops.add(maker)
@@ -49,6 +62,43 @@ def _group(graph: Graph, uses: Uses, written: set[int], root: int, is_mask: bool
         products=products,
         reduces=graph.ops[root].kind == REDUCE,
     )
+
+
+def _is_made_anew(graph: Graph, uses: Uses, made: Group, maker: int, read: tuple[int, int], root: int) -> bool:
+    """Whether whole numbers that lie in memory are computed again, in passing, where an operation reads them.
+
+    Indices are, in the shape in which rows are looked up, and so is what is computed of one array alone.
+    """
+    producer, reader = graph.ops[maker], graph.ops[read[0]]
+    if graph.values[producer.results[0]].dtype[0] not in WHOLE_NUMBERS or stands_alone(reader):
+        return False
+    if _is_thin(graph, producer):
+        return True
+    if producer.kind not in ELEMENTWISE:
+        return False
+    if read[0] == root and _is_index(uses, graph, reader):
+        return True
+    return takes(graph, reader, read[1], producer) and _is_of_one(graph, uses, made)
+
+
+def _is_thin(graph: Graph, op: Op) -> bool:
+    """Whether it only adds or drops dims of one."""
+    if op.kind != "reshape":
+        return False
+    before, after = ([size for size in graph.shape(v) if size > 1] for v in (op.operands[0], op.results[0]))
+    return before == after
+
+
+def _is_index(uses: Uses, graph: Graph, op: Op) -> bool:
+    """Whether it only brings indices into the shape in which rows are looked up."""
+    readers = uses.readers[op.results[0]]
+    return op.kind in VIEWS and any(graph.ops[n].kind in INDEXED and position == 1 for n, position in readers)
+
+
+def _is_of_one(graph: Graph, uses: Uses, made: Group) -> bool:
+    """Whether one array is all that is read; what lies beside another is two."""
+    arrays = [uses.makers.get(value) for value in made.reads if graph.values[value].num_elements > 1]
+    return len(arrays) == 1 and (arrays[0] is None or graph.ops[arrays[0]].kind != "concatenate")
 
 
 def _space(graph: Graph, root: int) -> int:

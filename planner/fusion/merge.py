@@ -4,6 +4,8 @@ to the other.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+
 from ..graph import Graph
 from .group import Group
 from .nature import ELEMENTWISE, REDUCE, UPDATE
@@ -21,6 +23,8 @@ class Merging:
         self.groups: dict[int, Group] = dict(enumerate(found))
         self.maker = {v: n for n, group in self.groups.items() for root in group.roots for v in graph.ops[root].results}
         self.readers: dict[int, set[int]] = {}
+        self.firsts: list[int] = []
+        self.lasts: list[int] = []
         for number, group in self.groups.items():
             for value in group.reads:
                 self.readers.setdefault(value, set()).add(number)
@@ -99,6 +103,7 @@ class Merging:
         one, other = self.groups[first], self.groups.pop(second)
         one.ops |= other.ops
         one.roots |= other.roots
+        self._span(one.roots)
         one.products += other.products
         one.reduces |= other.reduces
         for value in other.reads:
@@ -112,6 +117,19 @@ class Merging:
             for value in self.graph.ops[root].results:
                 one.reads.discard(value)
                 self.readers.get(value, set()).discard(first)
+
+    def _span(self, roots: set[int]) -> None:
+        """Notes from which to which operation a group of several reaches, joined with what overlaps it."""
+        first, last = min(roots), max(roots)
+        begin, end = bisect_left(self.lasts, first), bisect_right(self.firsts, last)
+        if begin < end:
+            first, last = min(first, self.firsts[begin]), max(last, self.lasts[end - 1])
+        self.firsts[begin:end], self.lasts[begin:end] = [first], [last]
+
+    def _latest(self, root: int) -> int:
+        """The last operation that one needs, at most: it may read what a group makes that is done only later."""
+        index = bisect_right(self.firsts, root) - 1
+        return max(root, self.lasts[index]) if index >= 0 else root
 
     def _made(self, group: Group) -> list[tuple[int, int]]:
         return [(v, self.maker[v]) for root in group.roots for v in self.graph.ops[root].results]
@@ -130,7 +148,7 @@ class Merging:
                     if here == start and skip_direct:
                         continue
                     return True
-                if max(self.groups[maker].roots) < oldest:
+                if self._latest(max(self.groups[maker].roots)) < oldest:
                     continue
                 seen.add(maker)
                 waiting.append(maker)

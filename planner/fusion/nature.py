@@ -54,7 +54,12 @@ def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
         return producer.kind in VIEWS or widens(graph, producer) or not joins_lanes(graph, consumer, position)
     if consumer.kind == BROADCAST:
         return producer.kind in (BROADCAST, "iota") or is_scalar(graph, producer) or not _spreads(graph, consumer)
-    return consumer.kind != "pad" or producer.kind in VIEWS
+    return consumer.kind != "pad" or producer.kind in VIEWS or keeps_shape(graph, consumer)
+
+
+def keeps_shape(graph: Graph, op: Op) -> bool:
+    """Whether a result is as large as the first operand: a pad across devices then only selects what it keeps."""
+    return graph.shape(op.operands[0]) == graph.shape(op.results[0])
 
 
 def widens(graph: Graph, op: Op) -> bool:

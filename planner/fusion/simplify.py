@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..graph import Graph, Op
-from .allocated import with_allocations
+from .allocated import with_allocations, with_own_fills
 from .nature import BARRIER, CONSTANT, IN_PASSING, PRODUCTS, REDUCE
 from .rounded import with_roundings
 from .sunk import with_broadcasts_in_loops
@@ -22,7 +22,7 @@ def simplify(graph: Graph) -> Graph:
     The roundings that it adds for products have new numbers.
     """
     whole = _without_barriers(replace(graph, **_merged(graph)))
-    kept = with_roundings(_living(with_allocations(with_broadcasts_in_loops(whole))))
+    kept = with_roundings(_living(with_allocations(with_own_fills(with_broadcasts_in_loops(whole)))))
     return replace(kept, ops=tuple(_inside(op) for op in kept.ops))
 
 

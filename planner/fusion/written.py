@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ..graph import Graph, Op
 from .narrow import WIDE, is_default_precision
-from .nature import BROADCAST, CONSTANT, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS, is_constant, takes, widens
+from .nature import (
+    BROADCAST,
+    CONSTANT,
+    ELEMENTWISE,
+    IN_PASSING,
+    PRODUCTS,
+    VIEWS,
+    is_constant,
+    keeps_shape,
+    takes,
+    widens,
+)
 from .uses import Uses
 
 PACKED_RANK = 3
@@ -105,7 +116,7 @@ def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
         size = graph.values[result].num_elements
         here = frozenset[int]().union(*(sources.get(v, _source(graph, uses, v)) for v in op.operands))
         here = frozenset(v for v in here if 2 * graph.values[v].num_elements >= size)
-        if op.kind == "pad" or not padded.isdisjoint(op.operands):
+        if (op.kind == "pad" and not keeps_shape(graph, op)) or not padded.isdisjoint(op.operands):
             padded.add(result)
         sources[result] = here
         if len(here) > 1 and op.kind in ELEMENTWISE and reads[result] >= MANY_PRODUCTS and not widens(graph, op):
@@ -159,7 +170,15 @@ def _is_shared_shift(graph: Graph, uses: Uses, op: Op) -> bool:
     if op.kind not in ELEMENTWISE or len(op.operands) != 2 or len(uses.next_ops(op.results[0])) < 2:
         return False
     kinds = {graph.ops[uses.makers[value]].kind for value in op.operands if value in uses.makers}
-    return BROADCAST in kinds and bool(kinds & PRODUCTS) and not _is_uniform(graph, uses, op)
+    shifts = BROADCAST in kinds and bool(kinds & PRODUCTS) and not _is_uniform(graph, uses, op)
+    return shifts and _is_cut(graph, uses, op)
+
+
+def _is_cut(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether a part is read of what is computed of an operation's result."""
+    near = [graph.ops[number] for number in uses.next_ops(op.results[0])]
+    beyond = [graph.ops[n] for each in near if each.kind in ELEMENTWISE for n in uses.next_ops(each.results[0])]
+    return any(each.kind == "slice" for each in (*near, *beyond))
 
 
 def _is_uniform(graph: Graph, uses: Uses, op: Op) -> bool:

@@ -1,0 +1,89 @@
+"""What kernels compute around labels: a loss whose sequence lies over devices, and what loops begin with."""
+
+from __future__ import annotations
+
+from meshwright.planner.fusion import fuse
+from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.kernels import Kernel, Program
+from test_fusion import Writer, kinds
+
+
+def logits_of(w: Writer, cut: bool) -> tuple[int, int, int]:
+    """Logits, those less their maximum, and what a loss reads of these: all, or (``cut``) all but the last rows."""
+    logits = w.dot(w.arg(64, 256), w.arg(256, 512))
+    shifted = w.op("subtract", logits, w.spread(w.total(logits, 1, reducer="maximum"), 64, 512, dims=(0,)))
+    log = w.op("log", w.total(w.op("exponential", shifted), 1))
+    less = w.op("subtract", shifted, w.spread(log, 64, 512, dims=(0,)))
+    return logits, shifted, w.op("slice", less, shape=(63, 512)) if cut else less
+
+
+def maker(program: Program, value: int) -> Kernel | None:
+    return next((kernel for kernel in program.kernels if value in kernel.writes), None)
+
+
+def test_shifted_logits_are_written_only_where_a_part_of_them_is_read() -> None:
+    for cut in (False, True):
+        w = Writer()
+        logits, shifted, read = logits_of(w, cut)
+        program = fuse(w.graph(read))
+        assert maker(program, logits) is not None
+        assert (maker(program, shifted) is not None) is cut
+
+
+def test_a_pad_across_devices_is_a_selection_and_takes_what_it_selects_of() -> None:
+    for size in (64, 65):
+        w = Writer()
+        chosen = w.op("select", w.arg(64, 512, dtype="pred"), w.arg(64, 512), w.arg(64, 512))
+        padded = w.op("pad", chosen, w.scalar(0.0), shape=(size, 512))
+        program = fuse(w.graph(w.total(w.op("multiply", padded, w.arg(size, 512)), 0, 1)))
+        assert (maker(program, chosen) is None) is (size == 64)
+
+
+def loss(beside: bool) -> tuple[Program, int, int]:
+    """A loss of rows looked up by labels, whose gradient spreads the labels: the program, the labels and the loss."""
+    w = Writer()
+    rows, labels = w.arg(4096, 1), w.arg(256 if beside else 257, dtype="s32")
+    if beside:
+        labels = w.op("concatenate", labels, w.arg(1, dtype="s32"), shape=(257,))
+    labels = w.op("slice", labels, shape=(256,))
+    zero = w.spread(w.op("constant", shape=(), dtype="s32", splat=0), 256)
+    below = w.op("compare", labels, zero, dtype="pred")
+    chosen = w.op("select", below, w.op("add", labels, zero), labels, dtype="s32")
+    index = w.op("reshape", chosen, shape=(256, 1))
+    found = w.op("gather", rows, index, shape=(256, 1), collapsed_slice_dims=(0,), slice_sizes=(1, 1))
+    inside = w.op("compare", index, w.spread(zero, 256, 1), dtype="pred")
+    total = w.total(w.op("select", inside, found, found), 0, 1)
+    spread = w.op("multiply", w.spread(chosen, 256, 64, dims=(0,)), w.arg(256, 64, dtype="s32"))
+    return fuse(w.graph(total, spread)), chosen, total
+
+
+def test_labels_of_two_arrays_are_computed_with_the_loss_and_those_of_one_again_for_it() -> None:
+    program, chosen, total = loss(beside=True)
+    written = maker(program, chosen)
+    assert written is not None and written is maker(program, total)
+    assert any(kinds(program, kernel) == {"gather": 1} and chosen not in kernel.reads for kernel in program.kernels)
+    program, chosen, total = loss(beside=False)
+    written, summed = maker(program, chosen), maker(program, total)
+    assert written is not None and summed is not None and written is not summed and chosen not in summed.reads
+
+
+def adding() -> Graph:
+    """A loop's body that adds a number to all that it carries."""
+    values = (Value((64, 64), "f32"), Value((64, 64), "f32"))
+    add = Op(kind="add", operands=(0, 0), results=(1,))
+    return Graph(values=values, ops=(add,), arguments=(0,), results=(1,))
+
+
+def test_each_loop_has_an_array_of_its_own_to_begin_with_and_others_compute_it_in_passing() -> None:
+    w = Writer()
+    zeros = w.spread(w.scalar(0.0), 64, 64)
+    ends = []
+    for _ in range(2):
+        ends.append(w.op("while", zeros, shape=(64, 64)))
+        w.ops[-1] = Op(kind="while", operands=(zeros,), results=(ends[-1],), bodies=(adding(),), trips=3)
+    read = w.op("maximum", w.arg(64, 64), zeros)
+    program = fuse(w.graph(*ends, read))
+    begun = [kernel.reads for kernel in program.kernels if kernel.bodies]
+    assert len(set(begun)) == 2
+    compared = maker(program, read)
+    assert compared is not None and kinds(program, compared)["broadcast_in_dim"] == 1
