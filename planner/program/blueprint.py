@@ -61,6 +61,10 @@ class Blueprint:
         """The forms of the values that it reads and writes."""
         return tuple(sorted({self.nest.form_of[value] for value in (*self.own.arguments, *self.own.results)}))
 
+    def effort(self, axes: int) -> int:
+        """About how long its strategies take to work out on a mesh of so many axes."""
+        return len(self.own.ops) * len(self.nest.sizes) ** axes
+
     def alone(self, number: int) -> Alone:
         """One of its operations."""
         if number not in self.ops:

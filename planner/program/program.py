@@ -137,12 +137,14 @@ def build(
     returned: Mapping[str, str] | None = None,
     limit_bytes: int | None = None,
     known: Known | None = None,
+    helped: bool = False,
 ) -> Program:
     """The program of a step's graph, every sharding of which is whole, on a mesh with its sizes.
 
     ``pins`` are the layouts of values that are not to be chosen, by path; ``returned`` has the path of the argument
     that a result comes back in the place of, by the result's. ``limit_bytes`` is the plan's own limit of a device's
-    memory. ``known`` keeps what is the same on every mesh from one program to the next.
+    memory. ``known`` keeps what is the same on every mesh from one program to the next. It is ``helped`` by a fork of
+    this process, which must have no threads that hold locks.
     """
     sizes = {axis: size or 1 for axis, size in mesh.sizes.items()}
     prices = tariff(mesh, machine, {})
@@ -151,10 +153,13 @@ def build(
     results = dict(zip(graph.result_names, graph.results, strict=False))
     known = Known() if known is None else known
     program, values = known.program(graph)
+    strategies = Strategies(pricing=pricing, known=known)
+    if helped:
+        strategies.share(program)
     wiring = wire(
         program,
         values,
-        Strategies(pricing=pricing, known=known),
+        strategies,
         Reshards(mesh=sizes, tariff=prices, speed=pricing.speed),
         pins=pins or {},
         returned={results[r]: numbers[a] for r, a in (returned or {}).items() if r in results and a in numbers},

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import Graph, Sharding
-from ..kernels import Kernel
+from ..kernels import Kernel, Program
+from .beside import shared
 from .blueprint import Blueprint
 from .choices import Choice, choices
 from .costs import Costs, Pricing
@@ -18,6 +19,7 @@ from .known import Known
 from .pieces import Pieces
 
 Seconds = NDArray[np.float64]
+REGION = "manual_computation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +47,13 @@ class Options:
 
 @dataclass(kw_only=True)
 class Strategies:
-    """The strategies of kernels on one mesh; ``found`` are those worked out before, by the kernel's blueprint,
-    ``before_ends`` those of products apart from what ends them, by the value that they make too.
+    """The strategies of kernels on one mesh; ``found`` are those worked out before, by the kernel's blueprint, and of
+    products apart from what ends them by the value that they make.
     """
 
     pricing: Pricing
     known: Known
-    found: dict[int, Options] = field(default_factory=dict)
-    before_ends: dict[tuple[int, int], Options] = field(default_factory=dict)
+    found: dict[tuple[int, int | None], Options] = field(default_factory=dict)
     pieces: Pieces = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,17 +66,49 @@ class Strategies:
 
     def of(self, graph: Graph, kernel: Kernel) -> Options:
         """Those of a kernel, its values by their numbers."""
+        blueprint, numbers, made = self._asked(graph, kernel)
+        if (id(blueprint), made) not in self.found:
+            self.found[id(blueprint), made] = self._worked_out(blueprint, made)
+        return self.found[id(blueprint), made].renamed(numbers)
+
+    def share(self, program: Program) -> None:
+        """Works those of all kernels of a program out, with another process's help."""
+        asked: dict[int, tuple[Blueprint, dict[int | None, None]]] = {}
+        for blueprint, made in self._every(program):
+            asked.setdefault(id(blueprint), (blueprint, {}))[1][made] = None
+        jobs = sorted(asked.values(), key=lambda job: -job[0].effort(len(self.pricing.mesh)))
+
+        def work(number: int) -> list[Options]:
+            blueprint, parts = jobs[number]
+            for made in parts:
+                self.found[id(blueprint), made] = self._worked_out(blueprint, made)
+            return [self.found[id(blueprint), made] for made in parts]
+
+        for (blueprint, parts), options in zip(jobs, shared(work, len(jobs)), strict=True):
+            self.found |= {(id(blueprint), made): each for made, each in zip(parts, options, strict=True)}
+
+    def _every(self, program: Program) -> Iterator[tuple[Blueprint, int | None]]:
+        """What is asked for of the kernels of a program and of its loops."""
+        for kernel in program.kernels:
+            if not kernel.bodies:
+                blueprint, _, made = self._asked(program.graph, kernel)
+                yield blueprint, made
+            elif program.graph.ops[kernel.ops[-1]].kind != REGION:
+                for body in kernel.bodies:
+                    yield from self._every(body)
+
+    def _asked(self, graph: Graph, kernel: Kernel) -> tuple[Blueprint, tuple[int, ...], int | None]:
+        """The blueprint of a kernel, the numbers of its values; of a product apart from what ends it what it makes."""
         _, whole = self.known.ended.get(id(kernel), (kernel, kernel))
         blueprint, numbers = self.known.blueprint(graph, whole)
-        if id(blueprint) not in self.found:
-            self.found[id(blueprint)] = self._work_out(blueprint)
-        found = self.found[id(blueprint)]
-        if whole is kernel:
-            return found.renamed(numbers)
-        key = id(blueprint), numbers.index(kernel.writes[0])
-        if key not in self.before_ends:
-            self.before_ends[key] = self._before_end(blueprint, found, key[1])
-        return self.before_ends[key].renamed(numbers)
+        return blueprint, numbers, None if whole is kernel else numbers.index(kernel.writes[0])
+
+    def _worked_out(self, blueprint: Blueprint, made: int | None) -> Options:
+        if made is None:
+            return self._work_out(blueprint)
+        if (id(blueprint), None) not in self.found:
+            self.found[id(blueprint), None] = self._work_out(blueprint)
+        return self._before_end(blueprint, self.found[id(blueprint), None], made)
 
     def _before_end(self, blueprint: Blueprint, found: Options, made: int) -> Options:
         """The strategies of a product apart from what ends it."""

@@ -17,10 +17,8 @@ from .blueprint import kernel_graph
 from .passing import own_ops, own_reads
 from .reshards import Reshards
 from .stems import stems
-from .strategies import Strategies
+from .strategies import REGION, Strategies
 from .wires import Costs, Level, Node, Port, Wiring
-
-REGION = "manual_computation"
 
 
 def wire(

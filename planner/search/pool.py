@@ -244,7 +244,7 @@ def main() -> None:
         pickle.dump(found, answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()
 
-    solver = Solver()
+    solver = Solver(may_fork=True)
     solver.prepare(hurry.is_set, compiling=answer)
     while (message := tasks.get()) is not None:
         answer(_answer(_task(message, graphs), solver, hurry))

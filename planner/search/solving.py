@@ -151,6 +151,7 @@ class Solving:
             time_limit_s=time_limit_s,
             seed=self._settings.seed,
             cutoff_s=one.cutoff_s + self._credit_s if not lowered_bytes else math.inf,
+            alone=not self._left and not self._flying,
         )
 
     def _land(self, one: Tried, future: Future[Found]) -> None:

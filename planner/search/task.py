@@ -23,7 +23,8 @@ class Task:
     """A program to solve: a step on a mesh, the layouts that are pinned, the limit on memory, what is worth finding.
 
     ``limit_bytes`` None is no limit at all, not even the chip's. ``returned`` has, by a result's path, that of the
-    argument whose next value it is. Nothing above ``cutoff_s`` needs to be found.
+    argument whose next value it is. Nothing above ``cutoff_s`` needs to be found. One that is solved ``alone`` may use
+    another core.
     """
 
     graph: Graph = field(repr=False)
@@ -35,6 +36,7 @@ class Task:
     time_limit_s: float
     seed: int = 0
     cutoff_s: float = math.inf
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +62,14 @@ Solve = Callable[[Task, Callable[[], bool]], Found]
 
 
 class Solver:
-    """Builds the programs of tasks and solves them; keeps what is the same on every mesh from one to the next."""
+    """Builds the programs of tasks and solves them; keeps what is the same on every mesh from one to the next.
 
-    def __init__(self) -> None:
+    One that ``may_fork`` has help with tasks that are solved alone (``program.build``).
+    """
+
+    def __init__(self, *, may_fork: bool = False) -> None:
         self._known: Known | None = None
+        self._may_fork = may_fork
 
     def prepare(self, stop: Callable[[], bool], compiling: Callable[[bool], None]) -> None:
         """Loads what solving needs, before there is a task; ``compiling`` is told when that is compiled first."""
@@ -92,6 +98,7 @@ class Solver:
             returned=task.returned,
             limit_bytes=task.limit_bytes,
             known=self._known,
+            helped=self._may_fork and task.alone,
         )
         found = program.solve(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
         layouts = {} if found.layouts is None else dict(found.layouts)

@@ -1,0 +1,69 @@
+"""Work shared with a process beside this one."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
+
+TOKEN_BYTES = 4
+MOST = 2**14  # so that a pipe holds all tokens at once
+
+
+def shared(work: Callable[[int], T], count: int) -> list[T]:
+    """``work`` of every number below ``count``, which must hang on nothing else and can be pickled.
+
+    A fork of this process, where there is a core for it, takes one number after the other, as this one does: those that
+    take longest should come first. This process must have no threads that hold locks. Where the fork fails, all is
+    done here.
+    """
+    if not 1 < count <= MOST or sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
+        return [work(number) for number in range(count)]
+    tokens, given = os.pipe()
+    os.write(given, b"".join(number.to_bytes(TOKEN_BYTES, "little") for number in range(count)))
+    os.close(given)
+    answers, answering = os.pipe()
+    other = os.fork()
+    if not other:
+        _answer(work, tokens, answering)
+    os.close(answering)
+    try:
+        found = _taken(work, tokens)
+        found |= _received(answers)
+    finally:
+        os.close(tokens)
+        os.close(answers)
+        with suppress(ProcessLookupError):
+            os.kill(other, signal.SIGKILL)
+        os.waitpid(other, 0)
+    return [found[number] if number in found else work(number) for number in range(count)]
+
+
+def _taken(work: Callable[[int], T], tokens: int) -> dict[int, T]:
+    """The work of the numbers that this process takes, until there are none left."""
+    found = {}
+    while token := os.read(tokens, TOKEN_BYTES):
+        number = int.from_bytes(token, "little")
+        found[number] = work(number)
+    return found
+
+
+def _answer(work: Callable[[int], T], tokens: int, answering: int) -> None:
+    """The fork's part; it ends there, without what a process does when it ends."""
+    with suppress(BaseException), os.fdopen(answering, "wb") as stream:
+        pickle.dump(_taken(work, tokens), stream, pickle.HIGHEST_PROTOCOL)
+    os._exit(0)
+
+
+def _received(answers: int) -> dict[int, T]:
+    """What the fork found; nothing where it failed."""
+    with os.fdopen(os.dup(answers), "rb") as stream, suppress(EOFError, pickle.UnpicklingError):
+        found: dict[int, T] = pickle.load(stream)
+        return found
+    return {}
