@@ -101,6 +101,21 @@ def test_a_split_sum_is_reduced() -> None:
     assert moved(local) == [(ALL_REDUCE, ("y",), 1024 * 1024 * 4)]
 
 
+@pytest.mark.parametrize(
+    ("result", "found"),
+    [(((), ("x",)), [(ALL_TO_ALL, ("x",), 1024 * 1024 // 4 * 4)]), ((("x",), ("y",)), [])],  # slices are free
+)
+def test_numbers_that_lie_alike_are_added_before_the_sum_is_moved(
+    result: Sharding, found: list[tuple[str, tuple[str, ...], int]]
+) -> None:
+    written = Written()
+    a, b = (written.argument((1024, 1024), (("x",), ())) for _ in range(2))
+    dims = ((0,), (1,))
+    factors = Factors(sizes=(1024, 1024), operands=(dims, dims), results=(dims,))
+    graph = written.graph(written.op("add", (a, b), (1024, 1024), result, factors=factors))
+    assert moved(partition(graph, machine=machine("v3:4x4"))) == found
+
+
 @pytest.mark.parametrize(("topology", "kind"), [("v3:4x4", ALL_REDUCE), ("v3:4x8", REDUCE_SCATTER)])
 def test_a_sum_over_all_devices_is_scattered_where_one_ring_passes_them(topology: str, kind: str) -> None:
     mesh = {"x": 4, "y": 8} if topology == "v3:4x4" else {"x": 8, "y": 8}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from ..fusion.nature import ELEMENTWISE
 from .factors import cut, layout_of, layouts, split_of
 from .layout import used, whole
+from .reshard import SLICE, reshard_steps
 from .strategy import Asked, PartialSum, Strategy
 
 
 def follow_result(asked: Asked) -> Strategy:
     """Every operand is laid out like the result along the dims that they share: XLA's way with elementwise ones."""
     factors = asked.op.factors
+    if _moves_less_afterwards(asked):
+        return Strategy(operands=asked.operands, made=asked.operands[:1])
     if factors is None:
         return _same_shape(asked)
     split = split_of(factors.results[0], asked.results[0], factors.sizes, asked.mesh)
@@ -18,6 +22,18 @@ def follow_result(asked: Asked) -> Strategy:
     split = cut(split, (*factors.replicated, *factors.permutation))
     operands = layouts(factors.operands, split, factors, asked.mesh)
     return Strategy(operands=operands, made=layouts(factors.results, split, factors, asked.mesh))
+
+
+def _moves_less_afterwards(asked: Asked) -> bool:
+    """Whether several operands of an operation that works number by number lie alike, but not as its result does.
+
+    XLA then moves what it makes, not all that it reads.
+    """
+    if asked.op.kind not in ELEMENTWISE or len({*asked.op.operands}) < 2 or len(asked.results) != 1:
+        return False
+    if len({*asked.operands}) > 1 or any(value.shape != asked.makes[0].shape for value in asked.reads):
+        return False
+    return any(step.kind != SLICE for step in reshard_steps(asked.operands[0], asked.results[0], asked.mesh))
 
 
 def _same_shape(asked: Asked) -> Strategy:
