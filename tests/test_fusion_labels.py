@@ -60,11 +60,15 @@ def loss(beside: bool) -> tuple[Program, int, int]:
 def test_labels_of_two_arrays_are_computed_with_the_loss_and_those_of_one_again_for_it() -> None:
     program, chosen, total = loss(beside=True)
     written = maker(program, chosen)
-    assert written is not None and written is maker(program, total)
+    assert written is not None
+    assert written is maker(program, total)
     assert any(kinds(program, kernel) == {"gather": 1} and chosen not in kernel.reads for kernel in program.kernels)
     program, chosen, total = loss(beside=False)
     written, summed = maker(program, chosen), maker(program, total)
-    assert written is not None and summed is not None and written is not summed and chosen not in summed.reads
+    assert written is not None
+    assert summed is not None
+    assert written is not summed
+    assert chosen not in summed.reads
 
 
 def adding() -> Graph:
@@ -86,4 +90,5 @@ def test_each_loop_has_an_array_of_its_own_to_begin_with_and_others_compute_it_i
     begun = [kernel.reads for kernel in program.kernels if kernel.bodies]
     assert len(set(begun)) == 2
     compared = maker(program, read)
-    assert compared is not None and kinds(program, compared)["broadcast_in_dim"] == 1
+    assert compared is not None
+    assert kinds(program, compared)["broadcast_in_dim"] == 1

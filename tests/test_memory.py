@@ -15,7 +15,7 @@ from meshwright.planner.memory.flow import flow
 from meshwright.planner.memory.kinds import BATCH, GRADIENTS, SAVED, TRANSIENTS, WEIGHTS, argument_kind
 from meshwright.planner.memory.liveness import lifetimes, live_bytes, scheduled_peak_bytes
 from meshwright.planner.memory.orders import depth_first_order, list_order, post_order
-from meshwright.planner.memory.tiles import padded_bytes
+from meshwright.planner.memory.tiles import bytes_gathered, padded_bytes
 from programs import of_ops, program
 
 MIB = 2**20
@@ -271,3 +271,10 @@ def test_an_argument_is_what_its_name_and_its_return_say(path: str, returned: bo
 def test_the_largest_tensors_come_first() -> None:
     sizes = [tensor.num_bytes for tensor in memory(training_step()).tensors]
     assert all(first >= second for first, second in pairwise(sizes))
+
+
+def test_what_is_gathered_lies_as_its_pieces_do() -> None:
+    """A piece of 16 rows has its 64 numbers on the lanes, so the whole has, which pads them to 128."""
+    whole = Value((64, 512, 16, 64), "bf16")
+    assert bytes_gathered(Value((64, 16, 16, 64), "bf16"), whole) == 2 * padded_bytes(whole) == 2 * whole.num_bytes
+    assert bytes_gathered(Value((64, 256, 16, 64), "bf16"), whole) == whole.num_bytes

@@ -6,14 +6,16 @@ loop's carry and what it reads from outside) is no buffer here: it lives before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
+from ..kinds import ALL_GATHER
 from .looked_up import rewritten_tables, scatters_begin_with
 from .places import Pairs, overlays, places
+from .tiles import bytes_gathered
 
 T = TypeVar("T")
 
@@ -60,8 +62,12 @@ def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Prog
     rewritten = rewritten_tables(graph)
     overlaid = [overlays(graph, kernel, own) for kernel in kernels]
     shared = tuple(places(graph, kernel, own, found) for kernel, found in zip(kernels, overlaid, strict=True))
+    num_bytes = {v: 0 if v in rewritten else sizes(graph.values[v]) for v, held in own.items() if v == held}
+    for piece, whole in _gathered(graph, kernels):
+        if num_bytes.get(whole):
+            num_bytes[whole] = max(num_bytes[whole], bytes_gathered(graph.values[piece], graph.values[whole]))
     return Flow(
-        num_bytes={v: 0 if v in rewritten else sizes(graph.values[v]) for v, held in own.items() if v == held},
+        num_bytes=num_bytes,
         operands=tuple(tuple(dict.fromkeys(v for v in kernel.reads if v in maker)) for kernel in kernels),
         made=tuple(kernel.writes for kernel in kernels),
         maker=maker,
@@ -76,6 +82,13 @@ def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Prog
         touches=_touches(program, buffer),
         scalar=tuple(len(k.writes) == 1 and graph.values[k.writes[0]].num_elements == 1 for k in kernels),
     )
+
+
+def _gathered(graph: Graph, kernels: Sequence[Kernel]) -> Iterator[tuple[int, int]]:
+    """What each all-gather takes and makes, a piece and the whole."""
+    for op in (graph.ops[kernel.ops[-1]] for kernel in kernels):
+        if op.kind == ALL_GATHER:
+            yield from zip(op.operands, op.results, strict=False)
 
 
 def reordered(flow: Flow, order: Sequence[int]) -> Flow:

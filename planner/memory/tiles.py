@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import permutations
 
 from ..graph import Value
@@ -22,6 +22,22 @@ def padded_bytes(value: Value) -> int:
     """
     bits = value.bits
     return aligned((_padded_elements(tuple(d for d in value.shape if d != 1), 32 // max(bits, 1)) * bits + 7) // 8)
+
+
+def bytes_gathered(piece: Value, whole: Value) -> int:
+    """Bytes of what devices gather: it is laid out as the piece of each, and may so be padded where it need not be.
+
+    Of layouts that pad the piece alike, the one counts that does not have the gathered dim on the lanes.
+    """
+    kept = [d for d, size in enumerate(whole.shape) if size != 1]
+    dims, parts = ([value.shape[d] for d in kept] for value in (whole, piece))
+    if len(dims) < 2 or not math.prod(dims):
+        return padded_bytes(whole)
+    packed = 32 // max(whole.bits, 1)
+    pads = {pair: _growth(parts, pair, packed) for pair in permutations(range(len(dims)), 2)}
+    least = min(pads.values())
+    growth = max(_growth(dims, pair, packed) for pair, pad in pads.items() if pad == least)
+    return aligned((round(math.prod(dims) * growth) * whole.bits + 7) // 8)
 
 
 def memoised(sizes: Callable[[Value], int]) -> Callable[[Value], int]:
@@ -48,6 +64,12 @@ def _padded_elements(dims: tuple[int, ...], packed: int) -> int:
     rows = [round_up(size, tile_rows(size, packed)) / size for size in dims]
     pairs = permutations(range(len(dims)), 2)
     return round(elements * min(lanes[lane] * rows[row] for lane, row in pairs))
+
+
+def _growth(dims: Sequence[int], pair: tuple[int, int], packed: int) -> float:
+    """By how much padding makes an array larger with a pair of dims on the lanes and on the rows."""
+    lane, row = (dims[d] for d in pair)
+    return round_up(lane, LANES) / lane * round_up(row, tile_rows(row, packed)) / row
 
 
 def tile_rows(size: int, packed: int) -> int:
