@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ..fusion.nature import BROADCAST, PRODUCTS, REDUCE, UPDATE
+from ..fusion.nature import BROADCAST, ELEMENTWISE, PRODUCTS, REDUCE, UPDATE
 from ..graph import Graph, Op
 
 WHOLE = PRODUCTS | {REDUCE}
@@ -13,13 +13,22 @@ CUTS = frozenset({"slice", "dynamic_slice", "gather"})
 
 def demanded(graph: Graph, ops: Sequence[Op], writes: Sequence[int]) -> dict[int, int]:
     """Elements of each value that a kernel computes or reads; its operations are in the order of the program."""
-    need = {value: graph.values[value].num_elements for value in writes}
+    values = graph.values
+    need = {value: values[value].num_elements for value in writes}
     for op in reversed(ops):
-        made = max((need.get(value, 0) for value in op.results), default=0)
+        made, in_step = needed_of(op, need), op.kind in ELEMENTWISE
         for position, value in enumerate(op.operands):
-            size = graph.values[value].num_elements
-            need[value] = min(size, need.get(value, 0) + _passed_on(graph, op, position, made, size))
+            size = values[value].num_elements
+            here = need.get(value, 0) + (made if in_step else _passed_on(graph, op, position, made, size))
+            need[value] = here if here < size else size
     return need
+
+
+def needed_of(op: Op, need: Mapping[int, int]) -> int:
+    """Elements of an operation's result, the most of several, that are needed."""
+    if len(op.results) == 1:
+        return need.get(op.results[0], 0)
+    return max((need.get(value, 0) for value in op.results), default=0)
 
 
 def _passed_on(graph: Graph, op: Op, position: int, made: int, size: int) -> int:

@@ -11,7 +11,7 @@ from ..fusion.nature import ALLOCATE, ELEMENTWISE, PRODUCTS, REDUCE, UPDATE, VIE
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel
 from ..kinds import TURNED_COPY
-from .demand import demanded
+from .demand import demanded, needed_of
 from .products import Product, product_of
 from .sides import sides_of
 
@@ -87,11 +87,11 @@ def kind_of_cost(ops: Sequence[Op]) -> str:
 
 def padded_bytes(value: Value) -> int:
     """Bytes of a value in tiles, in the layout that wastes least: which dims are minor is the compiler's to choose."""
-    return -(-_padded_elements(value.shape, 32 // max(min(value.bits, 32), 4)) * value.bits // 8)
+    return -(-_padded_elements(value.shape) * value.bits // 8)
 
 
 @lru_cache(maxsize=4096)
-def _padded_elements(shape: tuple[int, ...], packed: int) -> int:
+def _padded_elements(shape: tuple[int, ...]) -> int:
     """Elements of a shape with one dim padded to whole lanes and another to whole sublanes."""
     large = sorted((size for size in shape if size > 1), reverse=True)
     if len(large) < 2:
@@ -118,7 +118,7 @@ def _gone_through(op: Op, need: dict[int, int]) -> int:
     """Elements that an operation goes through: those of what is reduced, or of what is written over."""
     if op.kind == UPDATE:
         return need.get(op.operands[1], 0)
-    made = max((need.get(value, 0) for value in op.results), default=0)
+    made = needed_of(op, need)
     return max(made, need.get(op.operands[0], 0)) if op.kind == REDUCE else made
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from ..compute import KernelPrice
-from ..graph import Op, Origin
+from ..graph import Op
 from ..kernels import Kernel, Program
 from ..kinds import COLLECTIVE_PERMUTE, KINDS
 from .figures import PredictedCollective, PredictedKernel
@@ -18,6 +19,7 @@ from .traffic import Tariff, axes_of, group_size, held_bytes
 
 HEAVY = ("convolution", "dot_general", "custom_call", "sort", "scatter", "gather", "reduce_window", "reduce")
 """What a kernel is named after, where it holds any of them: the first of these."""
+_RANKS = MappingProxyType({kind: rank for rank, kind in enumerate(HEAVY)})
 
 
 def kernels(program: Program, prices: Iterable[KernelPrice], *, counts_all: bool) -> Iterator[PredictedKernel]:
@@ -26,14 +28,10 @@ def kernels(program: Program, prices: Iterable[KernelPrice], *, counts_all: bool
     ``counts_all`` says that no kernel's time is left out, as on machines whose compiler counts none of them.
     """
     left = iter(prices)
-    places: dict[Origin, tuple[str, str]] = {}
     for position, (inner, kernel, times) in enumerate(program.walk()):
         if kernel.bodies or _collective(inner, kernel):
             continue
         price, main = next(left), main_op(inner, kernel)
-        if main.origin not in places:
-            places[main.origin] = layer_of(main.origin), phase_of(main.origin)
-        layer, phase = places[main.origin]
         yield PredictedKernel(
             label=main.kind,
             unit=price.bound,
@@ -43,8 +41,8 @@ def kernels(program: Program, prices: Iterable[KernelPrice], *, counts_all: bool
             counted=price.counted or counts_all,
             times=times,
             origin=main.origin,
-            layer=layer,
-            phase=phase,
+            layer=layer_of(main.origin),
+            phase=phase_of(main.origin),
             position=position,
         )
 
@@ -98,4 +96,4 @@ def kind_of(op: Op) -> str:
 def main_op(program: Program, kernel: Kernel) -> Op:
     """The operation that a kernel is named after: its heaviest, or the last."""
     ops = [program.graph.ops[number] for number in kernel.ops]
-    return min(reversed(ops), key=lambda op: HEAVY.index(op.kind) if op.kind in HEAVY else len(HEAVY))
+    return min(reversed(ops), key=lambda op: _RANKS.get(op.kind, len(HEAVY)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from ..graph import Origin
 
@@ -27,6 +28,7 @@ def phase_of(origin: Origin) -> str:
     return FORWARD if "jvp(" in scope else UPDATE
 
 
+@lru_cache(maxsize=4096)
 def layer_of(origin: Origin) -> str:
     """The part of the model: the named scopes around an operation, else its source line, else the function's name."""
     parts = [_unwrapped(part) for part in _parts(origin.scope or "")[:-1]]

@@ -60,19 +60,22 @@ def _allocated(op: Op) -> Op:
 def _taken(loop: Op) -> Iterator[int]:
     """The operands of a loop of which it needs what is in them."""
     body = loop.bodies[0]
+    readers = Counter(value for op in body.ops for value in set(op.operands))
+    updates = {op.operands[0]: op for op in body.ops if op.kind == UPDATE}
     for position, operand in enumerate(loop.operands):
-        if position >= len(body.results) or not _is_written_over(body, position, loop.trips):
+        argument = body.arguments[position]
+        update = updates.get(argument) if position < len(body.results) and readers[argument] == 1 else None
+        if update is None or not _is_written_over(body, update, position, loop.trips):
             yield operand
 
 
-def _is_written_over(body: Graph, position: int, trips: int) -> bool:
-    """Whether a loop only writes what it carries at a position, a piece each turn and all pieces in all turns."""
+def _is_written_over(body: Graph, update: Op, position: int, trips: int) -> bool:
+    """Whether a loop only writes what it carries at a position, a piece each turn and all pieces in all turns.
+
+    ``update`` is all that reads it.
+    """
     argument = body.arguments[position]
-    readers = [op for op in body.ops if argument in op.operands]
-    if len(readers) != 1 or readers[0].kind != UPDATE or argument in body.results:
-        return False
-    (update,) = readers
-    if update.operands[0] != argument or argument in update.operands[1:] or body.results[position] != update.results[0]:
+    if argument in body.results or argument in update.operands[1:] or body.results[position] != update.results[0]:
         return False
     whole, piece = (body.values[value].shape for value in update.operands[:2])
     cut = [(size, part) for size, part in zip(whole, piece, strict=True) if size != part]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..graph import Graph, Op
@@ -29,25 +30,28 @@ class Group:
 
 def groups(graph: Graph, uses: Uses, written: set[int], masks: frozenset[int]) -> list[Group]:
     """One group a written operation, each with all that is computed in passing for it; none joins ``masks``."""
-    found: dict[int, Group] = {}
+    found: dict[int, Group | None] = {number: None for number, op in enumerate(graph.ops) if is_constant(op)}
+    made = []
     for number in sorted(written):
-        found[number] = _group(graph, uses, found, number, number in masks)
-    return list(found.values())
+        found[number] = group = _group(graph, uses, found, number, number in masks)
+        made.append(group)
+    return made
 
 
-def _group(graph: Graph, uses: Uses, written: dict[int, Group], root: int, is_mask: bool) -> Group:
+def _group(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], root: int, is_mask: bool) -> Group:
+    """The group of an operation; ``stored`` are those before it by what they write, and the constants with none."""
     ops, reads, waiting = {root}, set[int](), [root]
 
     def kept(maker: int, reader: int, position: int) -> bool:
         """Whether it is read where it lies in memory."""
-        made = written.get(maker)
-        return made is not None and not _is_made_anew(graph, uses, made, maker, (reader, position), root)
+        made = stored[maker]
+        return made is None or not _is_made_anew(graph, uses, made, maker, (reader, position), root)
 
     while waiting:
         reader = waiting.pop()
         for position, value in enumerate(graph.ops[reader].operands):
             maker = uses.makers.get(value)
-            if maker is None or is_constant(graph.ops[maker]) or kept(maker, reader, position):
+            if maker is None or (maker in stored and kept(maker, reader, position)):
                 reads.add(value)
             elif maker not in ops:
                 ops.add(maker)

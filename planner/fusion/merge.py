@@ -4,8 +4,6 @@ to the other.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-
 from ..graph import Graph
 from .group import Group
 from .nature import ELEMENTWISE, REDUCE, UPDATE
@@ -23,11 +21,15 @@ class Merging:
         self.groups: dict[int, Group] = dict(enumerate(found))
         self.maker = {v: n for n, group in self.groups.items() for root in group.roots for v in graph.ops[root].results}
         self.readers: dict[int, set[int]] = {}
-        self.firsts: list[int] = []
-        self.lasts: list[int] = []
         for number, group in self.groups.items():
             for value in group.reads:
                 self.readers.setdefault(value, set()).add(number)
+        self.needs = {n: {self.maker[v] for v in g.reads if v in self.maker} for n, g in self.groups.items()}
+        self.above: dict[int, int] = {}  # all that a group needs, directly or not: a bit for each
+        for number, makers in self.needs.items():
+            self.above[number] = sum(1 << maker for maker in makers)
+            for maker in makers:
+                self.above[number] |= self.above[maker]
 
     def run(self) -> list[Group]:
         """The groups after all merges."""
@@ -55,23 +57,23 @@ class Merging:
         numbers = sorted(self.readers.get(value, ()))
         if len(numbers) < 2 or len(numbers) > READERS:
             return
+        numbers = [number for number in numbers if self._goes_through(value, self.groups[number])]
         for position, first in enumerate(numbers):
             for second in numbers[position + 1 :]:
-                if first not in self.groups or second not in self.groups:
-                    continue
-                if self._is_gone_through(value, first, second):
+                if first in self.groups and second in self.groups and self._read_alike(first, second):
                     self._merge(first, second)
 
-    def _is_gone_through(self, value: int, first: int, second: int) -> bool:
+    def _goes_through(self, value: int, group: Group) -> bool:
+        return group.open and not group.products and self._is_whole(value, group)
+
+    def _read_alike(self, first: int, second: int) -> bool:
+        """Whether two groups reduce, or one reads nothing that the other does not read, single numbers aside."""
         one, other = self.groups[first], self.groups[second]
-        if one.products or other.products or not self._is_whole(value, one) or not self._is_whole(value, other):
-            return False
-        if one.reduces and other.reduces:
-            return True
-        first_reads, second_reads = (
-            {v for v in group.reads if self.graph.values[v].num_elements > 1} for group in (one, other)
-        )
-        return first_reads <= second_reads or second_reads <= first_reads
+        apart = (one.reads - other.reads, other.reads - one.reads)
+        return (one.reduces and other.reduces) or any(map(self._are_single, apart))
+
+    def _are_single(self, values: set[int]) -> bool:
+        return all(self.graph.values[value].num_elements <= 1 for value in values)
 
     def _is_whole(self, value: int, group: Group) -> bool:
         return self.graph.values[value].num_elements == group.space
@@ -103,53 +105,35 @@ class Merging:
         one, other = self.groups[first], self.groups.pop(second)
         one.ops |= other.ops
         one.roots |= other.roots
-        self._span(one.roots)
         one.products += other.products
         one.reduces |= other.reduces
         for value in other.reads:
             self.readers[value].discard(second)
             self.readers[value].add(first)
         one.reads |= other.reads
-        for value, maker in self.maker.items() if len(other.roots) > 8 else self._made(other):
-            if maker == second:
+        for root in other.roots:
+            for value in self.graph.ops[root].results:
                 self.maker[value] = first
+                for reader in self.readers.get(value, ()):
+                    self.needs[reader].discard(second)
+                    self.needs[reader].add(first)
         for root in one.roots:
             for value in self.graph.ops[root].results:
                 one.reads.discard(value)
                 self.readers.get(value, set()).discard(first)
+        self.needs[first] = (self.needs[first] | self.needs.pop(second)) - {first, second}
+        self._rise(first, second)
 
-    def _span(self, roots: set[int]) -> None:
-        """Notes from which to which operation a group of several reaches, joined with what overlaps it."""
-        first, last = min(roots), max(roots)
-        begin, end = bisect_left(self.lasts, first), bisect_right(self.firsts, last)
-        if begin < end:
-            first, last = min(first, self.firsts[begin]), max(last, self.lasts[end - 1])
-        self.firsts[begin:end], self.lasts[begin:end] = [first], [last]
-
-    def _latest(self, root: int) -> int:
-        """The last operation that one needs, at most: it may read what a group makes that is done only later."""
-        index = bisect_right(self.firsts, root) - 1
-        return max(root, self.lasts[index]) if index >= 0 else root
-
-    def _made(self, group: Group) -> list[tuple[int, int]]:
-        return [(v, self.maker[v]) for root in group.roots for v in self.graph.ops[root].results]
+    def _rise(self, first: int, second: int) -> None:
+        """What needs one of two groups that became one needs all that the other needs."""
+        both = 1 << first | 1 << second
+        self.above[first] = more = (self.above[first] | self.above.pop(second)) & ~both
+        for number, makers in self.above.items():
+            if makers & both:
+                self.above[number] = makers & ~both | more | 1 << first
 
     def _path(self, start: int, goal: int, skip_direct: bool = False) -> bool:
         """Whether ``start`` needs ``goal``, directly (unless that is skipped) or through others."""
-        oldest = min(self.groups[goal].ops)
-        waiting, seen = [start], {start}
-        while waiting:
-            here = waiting.pop()
-            for value in self.groups[here].reads:
-                maker = self.maker.get(value)
-                if maker is None or maker in seen:
-                    continue
-                if maker == goal:
-                    if here == start and skip_direct:
-                        continue
-                    return True
-                if self._latest(max(self.groups[maker].roots)) < oldest:
-                    continue
-                seen.add(maker)
-                waiting.append(maker)
-        return False
+        if not skip_direct or goal not in self.needs[start]:
+            return bool(self.above[start] >> goal & 1)
+        return any(self.above[maker] >> goal & 1 for maker in self.needs[start])

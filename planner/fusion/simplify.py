@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,16 +29,18 @@ def simplify(graph: Graph) -> Graph:
 def _merged(graph: Graph) -> dict[str, Any]:
     """Each computation once; what changes nothing is what it reads."""
     same: dict[int, int] = {}
+    alone: dict[tuple[str, tuple[int, ...]], Op] = {}  # the first of a kind with these operands: most have no other
     known: dict[Hashable, Op] = {}
     ops = []
     for op in graph.ops:
-        operands = tuple(same.get(value, value) for value in op.operands)
-        op = op if operands == op.operands else replace(op, operands=operands)
+        op = _reading(op, same)
         if _changes_nothing(graph, op):
             same[op.results[0]] = op.operands[0]
             continue
-        key = _key(graph, op)
-        first = known.setdefault(key, op) if key is not None else op
+        first = alone.setdefault((op.kind, op.operands), op) if _is_made_once(op) else op
+        if first is not op:
+            known.setdefault(_key(graph, first), first)
+            first = known.setdefault(_key(graph, op), op)
         if first is op:
             ops.append(op)
         else:
@@ -46,18 +48,25 @@ def _merged(graph: Graph) -> dict[str, Any]:
     return {"ops": tuple(ops), "results": tuple(same.get(value, value) for value in graph.results)}
 
 
+def _reading(op: Op, same: Mapping[int, int]) -> Op:
+    """An operation that reads what is the same as its operands."""
+    if same.keys().isdisjoint(op.operands):
+        return op
+    return replace(op, operands=tuple(same.get(value, value) for value in op.operands))
+
+
 def _without_barriers(graph: Graph) -> Graph:
     """What a barrier gives is what it takes: it only kept alike computations apart until here."""
+    if not any(op.kind == BARRIER for op in graph.ops):
+        return graph
     same: dict[int, int] = {}
     ops = []
     for op in graph.ops:
-        operands = tuple(same.get(value, value) for value in op.operands)
+        op = _reading(op, same)
         if op.kind == BARRIER:
-            same.update(zip(op.results, operands, strict=True))
+            same.update(zip(op.results, op.operands, strict=True))
         else:
-            ops.append(op if operands == op.operands else replace(op, operands=operands))
-    if not same:
-        return graph
+            ops.append(op)
     return replace(graph, ops=tuple(ops), results=tuple(same.get(value, value) for value in graph.results))
 
 
@@ -72,10 +81,12 @@ def _changes_nothing(graph: Graph, op: Op) -> bool:
     return True
 
 
-def _key(graph: Graph, op: Op) -> Hashable | None:
+def _is_made_once(op: Op) -> bool:
+    return op.kind in ONCE and (op.kind != CONSTANT or "splat" in op.attributes)
+
+
+def _key(graph: Graph, op: Op) -> Hashable:
     """What two computations have in common that give the same."""
-    if op.kind not in ONCE or (op.kind == CONSTANT and "splat" not in op.attributes):
-        return None
     made = tuple((graph.values[value].shape, graph.values[value].dtype) for value in op.results)
     return (op.kind, op.operands, made, repr(sorted(op.attributes.items())))
 

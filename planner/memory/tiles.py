@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import permutations
 
 from ..graph import Value
@@ -20,10 +21,16 @@ def padded_bytes(value: Value) -> int:
     The compiler's layout assignment may put any dim minor, and takes two that pad least: ``f32[1024,2,64]`` is stored
     with 1024 on the lanes and 64 on the rows, and so not padded. A minor dim of up to four rows has a smaller tile.
     """
-    bits = value.bits
-    return aligned((_padded_elements(tuple(d for d in value.shape if d != 1), 32 // max(bits, 1)) * bits + 7) // 8)
+    return _padded_bytes(value.shape, value.bits)
 
 
+@lru_cache(maxsize=4096)
+def _padded_bytes(shape: tuple[int, ...], bits: int) -> int:
+    elements = _padded_elements(tuple(size for size in shape if size != 1), 32 // max(bits, 1))
+    return aligned((elements * bits + 7) // 8)
+
+
+@lru_cache(maxsize=4096)
 def bytes_gathered(piece: Value, whole: Value) -> int:
     """Bytes of what devices gather: it is laid out as the piece of each, and may so be padded where it need not be.
 
