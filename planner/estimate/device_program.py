@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..fusion import fuse
 from ..graph import Graph
 from ..kernels import Program
-from ..memory import schedule
+from ..memory import Scheduled, put_in_order
 from ..partition import partition
 from ..topology import Machine
 
@@ -18,10 +18,15 @@ class DeviceProgram:
 
     step: Graph
     local: Graph
-    program: Program
+    order: Scheduled
+
+    @property
+    def program(self) -> Program:
+        """The kernels in order."""
+        return self.order.program
 
 
 def device_program(graph: Graph, machine: Machine) -> DeviceProgram:
     """What one device of a machine runs of a step whose values have their layouts."""
     local = partition(graph, platform=machine.platform, machine=machine)
-    return DeviceProgram(step=graph, local=local, program=schedule(fuse(local)))
+    return DeviceProgram(step=graph, local=local, order=put_in_order(fuse(local)))

@@ -55,7 +55,7 @@ def device_work(
         chip=machine.chip,
         kernels=tuple(found),
         compute_source=speed.source,
-        memory=held(program, machine, kinds),
+        memory=held(laid_out.order, machine, kinds),
         bound=bound(laid_out.step, laid_out.local, machine.chip),
         tensors=tuple(layouts(laid_out.step)),
         gradients=gradients(program, weights),

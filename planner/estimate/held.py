@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from ..kernels import Program
-from ..memory import Memory, memory
+from ..memory import Memory, Scheduled, memory
 from ..memory.kinds import WEIGHTS
 from ..topology import Machine
 from .figures import MemoryPoint, PredictedMemory
 from .runs import main_op
 
 
-def held(program: Program, machine: Machine, kinds: Mapping[str, str]) -> PredictedMemory:
-    """What a device holds of a program whose kernels stand in order; ``kinds`` says what each argument is for."""
-    names = program.graph.names
-    said = [kinds.get(name, WEIGHTS) for name in names]
-    found = memory(program, machine.chip, argument_kinds=said, scheduled=True)
+def held(step: Scheduled, machine: Machine, kinds: Mapping[str, str]) -> PredictedMemory:
+    """What a device holds of a step in order; ``kinds`` says what each argument is for."""
+    said = [kinds.get(name, WEIGHTS) for name in step.program.graph.names]
+    found = memory(step, machine.chip, argument_kinds=said)
     return PredictedMemory(
         by_kind=found.bytes_by_kind,
         tensors=found.tensors,

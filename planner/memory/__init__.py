@@ -4,6 +4,16 @@ from .dominant import dominant_points
 from .kinds import argument_kind
 from .memory import Memory, memory
 from .points import LiveTensor, Point
-from .schedule import schedule
+from .schedule import Scheduled, put_in_order, schedule
 
-__all__ = ["LiveTensor", "Memory", "Point", "argument_kind", "dominant_points", "memory", "schedule"]
+__all__ = [
+    "LiveTensor",
+    "Memory",
+    "Point",
+    "Scheduled",
+    "argument_kind",
+    "dominant_points",
+    "memory",
+    "put_in_order",
+    "schedule",
+]

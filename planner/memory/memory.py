@@ -13,8 +13,7 @@ from .kinds import BATCH, CODE, GAPS, PADDING, RESULTS, WEIGHTS
 from .level import Level, level
 from .points import LiveTensor, Point, live_tensors, points
 from .replay import heap_bytes
-from .schedule import in_order, put_in_order
-from .temporaries import temporary_bytes
+from .schedule import Scheduled, put_in_order
 from .tight import is_tight, lent
 from .tiles import memoised, padded_bytes
 
@@ -52,16 +51,14 @@ class Memory:
         return self.argument_bytes + self.output_bytes - self.alias_bytes + self.code_bytes
 
 
-def memory(
-    program: Program, chip: Chip | None = None, *, argument_kinds: Sequence[str] = (), scheduled: bool = False
-) -> Memory:
-    """What a device holds that runs a whole step; the kernels are first put into the compiler's order (``schedule``).
+def memory(program: Program | Scheduled, chip: Chip | None = None, *, argument_kinds: Sequence[str] = ()) -> Memory:
+    """What a device holds that runs a whole step; kernels not in the compiler's order are put into it.
 
-    ``scheduled`` says that they stand in it already. ``chip`` decides what stays in fast memory, when a program is
-    tight, and whether its code lies in the device's memory (a TPU's does); without it nothing stays and none is.
-    ``argument_kinds`` are the kinds of the arguments in order (``argument_kind``); what is missing counts as weights.
+    ``chip`` decides what stays in fast memory, when a program is tight, and whether its code lies in the device's
+    memory (a TPU's does); without it nothing stays and none is. ``argument_kinds`` are the kinds of the arguments in
+    order (``argument_kind``); what is missing counts as weights.
     """
-    step = (in_order if scheduled else put_in_order)(program, temporary_bytes(program))
+    step = program if isinstance(program, Scheduled) else put_in_order(program)
     program, graph = step.program, step.program.graph
     sizes = memoised(padded_bytes)
     kinds = [*argument_kinds, *[WEIGHTS] * (len(graph.arguments) - len(argument_kinds))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ..graph import Value
@@ -33,24 +33,18 @@ def schedule(program: Program) -> Program:
     XLA's memory scheduler tries three orders and takes the one whose live bytes peak lowest, the first of those that
     tie (``hlo_memory_scheduler.cc``). What the latency-hiding scheduler then moves to hide collectives is not followed.
     """
-    return put_in_order(program, temporary_bytes(program)).program
+    return put_in_order(program).program
 
 
-def put_in_order(program: Program, sizes: Callable[[Value], int]) -> Scheduled:
-    """A program in the compiler's order with what was learnt on the way; ``sizes`` has the bytes of a temporary."""
-    return _scheduled(program, sizes, _best)
+def put_in_order(program: Program) -> Scheduled:
+    """A program in the compiler's order with what was learnt on the way."""
+    return _scheduled(program, temporary_bytes(program))
 
 
-def in_order(program: Program, sizes: Callable[[Value], int]) -> Scheduled:
-    """A program whose kernels already stand in the compiler's order."""
-    return _scheduled(program, sizes, lambda found: (range(len(found.made)), 0))
-
-
-def _scheduled(
-    program: Program, sizes: Callable[[Value], int], ordered: Callable[[Flow], tuple[Sequence[int], int]]
-) -> Scheduled:
+def _scheduled(program: Program, sizes: Callable[[Value], int]) -> Scheduled:
+    """A program, or the body of a loop in it, in order; ``sizes`` has the bytes of a temporary."""
     inner = {
-        number: tuple(_scheduled(body, sizes, ordered) for body in kernel.bodies)
+        number: tuple(_scheduled(body, sizes) for body in kernel.bodies)
         for number, kernel in enumerate(program.kernels)
         if kernel.bodies
     }
@@ -59,7 +53,7 @@ def _scheduled(
     for number, bodies in inner.items():
         kernels[number] = replace(kernels[number], bodies=tuple(body.program for body in bodies))
     found = flow(replace(program, kernels=tuple(kernels)), sizes, lambda body: needs[id(body)])
-    order, peak = ordered(found)
+    order, peak = _best(found)
     given = sum(sizes(program.graph.values[v]) for v in program.graph.arguments)
     return Scheduled(
         program=replace(program, kernels=tuple(kernels[number] for number in order)),
