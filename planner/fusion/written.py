@@ -95,7 +95,7 @@ def _readers(graph: Graph, uses: Uses, op: Op) -> Iterator[tuple[int, int]]:
     """What reads an operation's result as it is, and the products that read it made wider."""
     for reader, position in uses.readers[op.results[0]]:
         yield reader, position
-        if widens(graph, graph.ops[reader]) and op.kind not in VIEWS:
+        if op.kind not in VIEWS and widens(graph, graph.ops[reader]):
             wider = uses.readers[graph.ops[reader].results[0]]
             yield from ((after, at) for after, at in wider if graph.ops[after].kind in PRODUCTS)
 
@@ -106,16 +106,16 @@ def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
     Whatever is computed of them alone in passing reads them, several times if it is read so. Two products, which read
     half the bytes, are enough for what nothing pads. What is only made wider is written as it was.
     """
-    sources: dict[int, frozenset[int]] = {}
-    reads = _reads(graph, uses, written)
+    sources: dict[int, set[int]] = {}
+    reads, values = _reads(graph, uses, written), graph.values
     found, padded = set(), set[int]()
     for number, op in enumerate(graph.ops):
         if number in written or is_constant(op):
             continue
         result = op.results[0]
-        size = graph.values[result].num_elements
-        here = frozenset[int]().union(*(sources.get(v, _source(graph, uses, v)) for v in op.operands))
-        here = frozenset(v for v in here if 2 * graph.values[v].num_elements >= size)
+        size = values[result].num_elements
+        near = (sources[v] if v in sources else _source(graph, uses, v) for v in op.operands)
+        here = {v for each in near for v in each if 2 * values[v].num_elements >= size}
         if (op.kind == "pad" and not keeps_shape(graph, op)) or not padded.isdisjoint(op.operands):
             padded.add(result)
         sources[result] = here
@@ -160,14 +160,14 @@ def _batch_dims(graph: Graph, product: Op) -> int:
     return sum(graph.shape(product.operands[0])[dim] > 1 for dim in dims)
 
 
-def _source(graph: Graph, uses: Uses, value: int) -> frozenset[int]:
+def _source(graph: Graph, uses: Uses, value: int) -> set[int]:
     maker = uses.makers.get(value)
-    return frozenset() if maker is not None and is_constant(graph.ops[maker]) else frozenset({value})
+    return set() if maker is not None and is_constant(graph.ops[maker]) else {value}
 
 
 def _is_shared_shift(graph: Graph, uses: Uses, op: Op) -> bool:
     """Whether it shifts or scales a product's result row by row, as ``logits - max``, and is read more than once."""
-    if op.kind not in ELEMENTWISE or len(op.operands) != 2 or len(uses.next_ops(op.results[0])) < 2:
+    if len(op.operands) != 2 or op.kind not in ELEMENTWISE or len(uses.next_ops(op.results[0])) < 2:
         return False
     kinds = {graph.ops[uses.makers[value]].kind for value in op.operands if value in uses.makers}
     shifts = BROADCAST in kinds and bool(kinds & PRODUCTS) and not _is_uniform(graph, uses, op)
