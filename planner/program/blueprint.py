@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ..graph import Graph, Op
 from ..kernels import Kernel
+from ..partition.passes.narrow import told_apart
 from .fused import Fused
 from .nest import Nest, nest_of
 from .passing import own_ops
@@ -60,6 +61,13 @@ class Blueprint:
     def edge(self) -> tuple[int, ...]:
         """The forms of the values that it reads and writes."""
         return tuple(sorted({self.nest.form_of[value] for value in (*self.own.arguments, *self.own.results)}))
+
+    @cached_property
+    def rounded(self) -> tuple[int, ...]:
+        """The float32 values that are read for products alone, which round them."""
+        told, _ = told_apart(self.own, [True] * len(self.own.results))
+        values = enumerate(self.own.values)
+        return tuple(place for place, value in values if place not in told and value.dtype == "f32")
 
     def effort(self, axes: int) -> int:
         """About how long its strategies take to work out on a mesh of so many axes."""

@@ -25,15 +25,15 @@ class Known:
 
     ``programs`` holds the steps' fused programs by their operations, ``places`` which blueprint is a kernel's and the
     numbers that its values have in the whole. ``free`` are the kernels that only cut and put parts
-    of stacks, ``passing`` those that kernels of products compute in passing, ``masks``
+    of stacks, ``passing`` those that kernels of products compute in passing, by their ids, ``masks``
     the operations that leave bits where a device's part of them has the shape for it, by the graph's operations,
     ``turned`` the values that some chips copy for a kernel, since a gradient lies transposed.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
     programs: list[tuple[tuple[Op, ...], Program, tuple[Value, ...]]] = field(default_factory=list)
-    free: list[Kernel] = field(default_factory=list)
-    passing: list[Kernel] = field(default_factory=list)
+    free: dict[int, Kernel] = field(default_factory=dict)
+    passing: dict[int, Kernel] = field(default_factory=dict)
     ended: dict[int, tuple[Kernel, Kernel]] = field(default_factory=dict)
     masks: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Known:
         """A kernel's blueprint, and the numbers that its values have in the whole; alike kernels share one."""
         if id(kernel) not in self.places:
             own, numbers = kernel_graph(graph, kernel)
-            is_free = any(kernel is other for other in self.free) or self.is_passing(kernel)
+            is_free = id(kernel) in self.free or self.is_passing(kernel)
             masks = self._masks(graph)
             inside = frozenset(place for place, number in enumerate(kernel.ops) if number in masks)
             made = {value for op in own.ops for value in op.results}
@@ -87,7 +87,7 @@ class Known:
 
     def is_passing(self, kernel: Kernel) -> bool:
         """Whether those that read what a kernel makes compute it in passing."""
-        return any(kernel is other for other in self.passing)
+        return id(kernel) in self.passing
 
     def _masks(self, graph: Graph) -> frozenset[int]:
         """The comparisons of products' results that one operation reads: those of several are written once for all."""

@@ -17,8 +17,8 @@ from ..kernels import Kernel, Program
 SIMPLE = ELEMENTWISE | VIEWS | {BROADCAST, "iota", "constant"}
 
 
-def with_passing_apart(program: Program, passing: list[Kernel]) -> Program:
-    """The program with what is computed in passing for products apart; ``passing`` gets these kernels.
+def with_passing_apart(program: Program, passing: dict[int, Kernel]) -> Program:
+    """The program with what is computed in passing for products apart; ``passing`` gets these kernels, by their ids.
 
     A kernel that is handed such a value reads it, though its own operations make it.
     """
@@ -33,7 +33,7 @@ def with_passing_apart(program: Program, passing: list[Kernel]) -> Program:
             (value,) = part.writes
             if value not in apart:
                 kernels.append(part)
-                passing.append(part)
+                passing[id(part)] = part
                 apart.add(value)
         reads = dict.fromkeys((*kernel.reads, *(value for part in handed for value in part.writes)))
         changed = bodies or len(reads) > len(kernel.reads)  # others stay the ones that they are known as

@@ -17,8 +17,10 @@ from ..kernels import Kernel, Program
 CUT, PUT = "dynamic_slice", "dynamic_update_slice"
 
 
-def with_turns_apart(program: Program, free: list[Kernel], *, inside: bool = False) -> Program:
-    """The program with cutting and putting apart from the other kernels of its loops; ``free`` gets these."""
+def with_turns_apart(program: Program, free: dict[int, Kernel], *, inside: bool = False) -> Program:
+    """The program with cutting and putting apart from the other kernels of its loops; ``free`` gets these, by their
+    ids.
+    """
     kernels: list[Kernel] = []
     for kernel in program.kernels:
         if kernel.bodies:
@@ -32,7 +34,7 @@ def with_turns_apart(program: Program, free: list[Kernel], *, inside: bool = Fal
     return replace(program, kernels=tuple(kernels))
 
 
-def _apart(graph: Graph, kernel: Kernel, free: list[Kernel]) -> list[Kernel]:
+def _apart(graph: Graph, kernel: Kernel, free: dict[int, Kernel]) -> list[Kernel]:
     """A kernel in several: what says where to cut, each that cuts, what computes, each that puts."""
     where, cutting = _cutting(graph, kernel)
     putting = _putting(graph, kernel, {number for part in (where, *cutting) for number in part})
@@ -43,7 +45,7 @@ def _apart(graph: Graph, kernel: Kernel, free: list[Kernel]) -> list[Kernel]:
         return [kernel]
     parts = [part for part in (where, *cutting, middle, *putting) if part]
     found = [_part(graph, kernel, part, parts) for part in parts]
-    free += [each for each in found if each.ops != tuple(middle)]
+    free |= {id(each): each for each in found if each.ops != tuple(middle)}
     return found
 
 

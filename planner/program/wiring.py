@@ -11,9 +11,7 @@ from ..fusion.nature import PRODUCTS
 from ..graph import Graph, Op, Sharding, Value
 from ..kernels import Kernel, Program
 from ..partition.layout import whole
-from ..partition.passes.narrow import told_apart
 from ..partition.passes.turned import in_order
-from .blueprint import kernel_graph
 from .passing import own_ops, own_reads
 from .reshards import Reshards
 from .stems import stems
@@ -161,17 +159,18 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
                     readers.setdefault((operand, False), []).append(port)
             continue
         node = wiring.nodes[level.kernels[position]]
-        rounded = _rounded(level.graph, kernel)
+        rounded = _rounded(wiring, level.graph, kernel)
         for value in own_reads(level.graph, kernel):
             port = Port(level.kernels[position], tuple(node.layouts[value]))
             readers.setdefault((value, value in rounded), []).append(port)
     ordered = in_order(level.graph)
+    kernels = {number: level.program.kernels[position] for position, number in level.kernels.items()}
     for (value, narrow), ports in readers.items():
         known = level.graph.values[value]
         if value in level.source and wiring.nodes[level.source[value].node].ended is not None:
             _read_end(wiring, level, value, ports[0])
         elif value in level.source and wiring.nodes[level.source[value].node].in_passing:
-            ends = _ends_product(level, level.source[value].node, readers)
+            ends = _ends_product(level, kernels, level.source[value].node, readers)
             _read_passing(wiring, level, value, ports, narrow=narrow, ends=ends)
         elif known.shape and value in level.source:
             _read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered)
@@ -225,9 +224,12 @@ def _read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
     reader.costs = np.zeros(len(reader.costs))
 
 
-def _ends_product(level: Level, node: int, readers: Mapping[tuple[int, bool], Sequence[Port]]) -> bool:
-    """Whether what a node computes in passing is computed with a product, if it is written: nothing else reads that."""
-    kernels = {number: level.program.kernels[position] for position, number in level.kernels.items()}
+def _ends_product(
+    level: Level, kernels: Mapping[int, Kernel], node: int, readers: Mapping[tuple[int, bool], Sequence[Port]]
+) -> bool:
+    """Whether what a node computes in passing is computed with a product, if it is written: nothing else reads that.
+    ``kernels`` are those of the level by their nodes.
+    """
     made = level.graph.values[kernels[node].writes[0]]
     for value in kernels[node].reads:
         maker = kernels.get(level.source[value].node) if value in level.source else None
@@ -268,11 +270,10 @@ def _read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port
         wiring.hand_on(source, port, np.where(took > 0, took + alone[:, None], in_place))
 
 
-def _rounded(graph: Graph, kernel: Kernel) -> set[int]:
+def _rounded(wiring: Wiring, graph: Graph, kernel: Kernel) -> set[int]:
     """The float32 values that a kernel reads for its products alone, which round them."""
-    own, numbers = kernel_graph(graph, kernel)
-    told, _ = told_apart(own, [True] * len(own.results))
-    return {n for place, n in enumerate(numbers) if place not in told and graph.values[n].dtype == "f32"}
+    blueprint, numbers = wiring.strategies.known.blueprint(graph, kernel)
+    return {numbers[place] for place in blueprint.rounded}
 
 
 def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[int]) -> list[tuple[int, Port, bool]]:
