@@ -49,7 +49,8 @@ class Builder:
         trips: int = 1,
     ) -> tuple[int, ...]:
         """Writes an operation down and returns its results."""
-        numbers = tuple(self.value(result) for result in results)
+        numbers = tuple(range(len(self.values), len(self.values) + len(results)))
+        self.values.extend(results)
         self.ops.append(
             Op(
                 kind=kind,

@@ -35,6 +35,9 @@ RULES: Mapping[str, Rule] = MappingProxyType(
     }
 )
 
+OF_FACTORS = frozenset({"reduce", "reshape"})
+"""Of these, and of what has no rule of its own, nothing counts but the loop nest and the layouts."""
+
 
 def strategy(asked: Asked) -> Strategy:
     """How XLA's partitioner computes one operation whose tensors have these layouts."""

@@ -13,7 +13,7 @@ from .halos import exchanged
 from .layout import Mesh, stated, whole
 from .looped import in_loop, product_readers
 from .reshard import SLICE
-from .rules import RULES, strategy
+from .rules import OF_FACTORS, RULES, strategy
 from .strategy import Asked, PartialSum, Strategy
 from .target import Target
 
@@ -30,14 +30,14 @@ def spread(graph: Graph, mesh: Mesh, target: Target) -> Graph:
 class _Writer:
     """One graph, or the body of a loop in it, on its way to one device."""
 
-    def __init__(self, graph: Graph, mesh: Mesh, target: Target, products: dict[object, Strategy]):
+    def __init__(self, graph: Graph, mesh: Mesh, target: Target, strategies: dict[object, Strategy]):
         self.source = graph
         self.mesh = mesh
         self.builder = Builder(mesh)
         self.at: dict[int, int] = {}
         self.layouts = [stated(v.sharding, len(v.shape), mesh) for v in graph.values]
         self.target = target
-        self.products = products
+        self.strategies = strategies
         self.readers = product_readers(graph)
 
     def argument(self, number: int) -> int:
@@ -108,6 +108,8 @@ class _Writer:
 
     def _sent(self, number: int, value: int, layout: Sharding, path: Sequence[Sharding], op: Op) -> int:
         """A value laid out in one way after the other."""
+        if len(path) == 1 and path[0] == layout:
+            return value
         whole_value = self.source.values[number]
         for before, after in itertools.pairwise((layout, *path)):
             value = self.builder.reshard(value, whole_value, before, after, op.origin)
@@ -154,23 +156,33 @@ class _Writer:
         self.at[number] = self._sent(number, value, layout, (*path, self.layouts[number]), op)
 
     def _strategy(self, op: Op) -> Strategy:
-        asked = Asked(
+        """How an operation is computed; worked out once for all that have the same loop nest and layouts."""
+        operands = tuple([self.layouts[n] for n in op.operands])
+        results = tuple([self.layouts[n] for n in op.results])
+        key: object = None
+        if op.kind == "dot_general":
+            alike = [(self.readers[n] > 1, self.source.values[n].dtype) for n in op.operands]
+            key = (op.kind, op.factors, operands, results, *alike)
+        elif op.factors is not None and (op.kind in OF_FACTORS or op.kind not in RULES):
+            key = (op.kind, id(op.factors), operands, results)
+        found = self.strategies.get(key) if key is not None else None
+        if found is None:
+            found = strategy(self._asked(op, operands, results))
+            if key is not None:
+                self.strategies[key] = found
+        return found
+
+    def _asked(self, op: Op, operands: tuple[Sharding, ...], results: tuple[Sharding, ...]) -> Asked:
+        return Asked(
             op=op,
             reads=tuple(self.source.values[n] for n in op.operands),
             makes=tuple(self.source.values[n] for n in op.results),
-            operands=tuple(self.layouts[n] for n in op.operands),
-            results=tuple(self.layouts[n] for n in op.results),
+            operands=operands,
+            results=results,
             mesh=self.mesh,
             target=self.target,
             shared=tuple(self.readers[n] > 1 for n in op.operands),
         )
-        if op.kind != "dot_general":
-            return strategy(asked)
-        key = (op.factors, asked.operands, asked.results, asked.shared, tuple(v.dtype for v in asked.reads))
-        found = self.products.get(key)
-        if found is None:
-            found = self.products[key] = strategy(asked)
-        return found
 
     def _bodies(self, op: Op) -> None:
         """A loop or a branch: what it reads is laid out as its bodies' arguments, what it makes as its results."""
@@ -186,7 +198,7 @@ class _Writer:
         self.at.update(zip(op.results, made, strict=True))
 
     def _body(self, body: Graph, layouts: tuple[Sharding, ...]) -> Graph:
-        inner = _Writer(body, self.mesh, self.target, self.products)
+        inner = _Writer(body, self.mesh, self.target, self.strategies)
         return inner.graph(tuple(inner.argument(n) for n in body.arguments), layouts)
 
     def _part(self, number: int) -> Value:
@@ -198,6 +210,6 @@ class _Writer:
         rows: Mapping[str, tuple[Sharding, ...]] = op.attributes
         operands = [self._laid(n, layout, op) for n, layout in zip(op.operands, rows["in_shardings"], strict=True)]
         (body,) = op.bodies
-        made = self.builder.inlined(_Writer(body, self.mesh, self.target, self.products).region(), operands)
+        made = self.builder.inlined(_Writer(body, self.mesh, self.target, self.strategies).region(), operands)
         for number, value, layout in zip(op.results, made, rows["out_shardings"], strict=True):
             self._complete(op, number, value, layout, ())

@@ -14,7 +14,7 @@ def without_dead(graph: Graph) -> Graph:
     live = set(graph.results)
     kept: list[Op] = []
     for op in reversed(graph.ops):
-        if op.kind in KEPT or any(value in live for value in op.results):
+        if not live.isdisjoint(op.results) or op.kind in KEPT:
             kept.append(replace(op, bodies=tuple(map(without_dead, op.bodies))) if op.bodies else op)
             live.update(op.operands)
     kept.reverse()

@@ -80,6 +80,8 @@ def _heights(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
     for op in reversed(graph.ops):
         height = max((heights.get(value, 0) for value in op.results), default=0)
         for value in op.operands:
-            heights[value] = max(heights.get(value, 0), height + 1)
-            lowest[value] = min(lowest.get(value, height), height)
+            if heights.get(value, 0) <= height:
+                heights[value] = height + 1
+            if lowest.get(value, height) >= height:
+                lowest[value] = height
     return heights, lowest
