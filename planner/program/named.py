@@ -36,6 +36,27 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
                     product = op.origin.exchanged
                     path = operand_path(own, _place(op, place)) if product is None else operand_path(product, 1 - place)
                     found[path] = solved.wanted[number, operand]
+        found |= _beside(level, solved)
+    return found
+
+
+def _beside(level: Level, solved: LaidOut) -> dict[str, Sharding]:
+    """The layouts of values without a path that one operation reads otherwise, by the first operand that reads it so.
+
+    A loop carries such values, among others. A constraint on what one operation reads would lay out the value itself,
+    and with it all that reads it, unless another constraint says how it lies (Shardy's ``apply-sharding-constraints``).
+    """
+    graph, found = level.graph, dict[str, Sharding]()
+    own = {value for op in graph.ops if op.origin.value is not None for value in op.results}
+    own.update(() if level.number else graph.arguments)
+    asked = {value for _, value in solved.wanted} - own
+    for number, op in enumerate(graph.ops):
+        if op.origin.value is None or op.origin.exchanged is not None:
+            continue
+        for place, operand in enumerate(op.operands):
+            if operand in asked and operand in solved.layouts and (number, operand) not in solved.wanted:
+                asked.discard(operand)
+                found[operand_path(op.origin.value, _place(op, place))] = solved.layouts[operand]
     return found
 
 
