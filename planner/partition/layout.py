@@ -22,6 +22,36 @@ def halves(axis: str, major: int, mesh: Mesh) -> tuple[str, str]:
     return f"{axis}:(1){major}", f"{axis}:({major}){mesh[axis] // major}"
 
 
+def cut_axis(axis: str, major: int, mesh: Mesh) -> tuple[str, str]:
+    """An axis, or a part of one, as its major part of this size and the rest."""
+    name, begin, end = _part(axis, mesh)
+    return f"{name}:({begin}){major}", f"{name}:({begin * major}){end // begin // major}"
+
+
+def left_over(axes: Iterable[str], taken: Iterable[str], mesh: Mesh) -> Axes:
+    """The axes, and the parts of them, that none of the others has."""
+    others = sorted(_part(axis, mesh) for axis in taken)
+    found: list[str] = []
+    for axis in axes:
+        name, begin, end = _part(axis, mesh)
+        gone = [(max(first, begin), min(last, end)) for other, first, last in others if other == name]
+        for first, last in (*((f, e) for f, e in gone if f < e), (end, end)):
+            if first > begin:
+                own = (begin, first) == _part(axis, mesh)[1:]
+                found.append(axis if own else f"{name}:({begin}){first // begin}")
+            begin = max(begin, last)
+    return tuple(found)
+
+
+def _part(axis: str, mesh: Mesh) -> tuple[str, int, int]:
+    """An axis, or a part of one, as its name and how many parts are major to it, and with it."""
+    if axis in mesh:
+        return axis, 1, mesh[axis]
+    name, _, given = axis.rpartition(":(")
+    before, _, size = given.partition(")")
+    return name, int(before), int(before) * int(size)
+
+
 def named(axes: Iterable[str], mesh: Mesh) -> Axes:
     """The mesh's own axes that these are, or are parts of."""
     return tuple(dict.fromkeys(axis if axis in mesh else axis.partition(":")[0] for axis in axes))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ..graph import Axes, Sharding
-from .layout import Mesh, halves, used, ways
+from .layout import Mesh, halves, left_over, used, ways
 
 
 def minor_part(axes: Axes, count: int, mesh: Mesh) -> tuple[Axes, Axes]:
@@ -44,11 +44,10 @@ def taken_axes(spare: list[str], count: int, wanted: Axes, mesh: Mesh) -> Axes |
 
 
 def further_split(source: Sharding, target: Sharding, mesh: Mesh) -> Sharding | None:
-    """``source`` with each dim split as many ways as in ``target``, by the target's axes of which it uses no part."""
+    """``source`` with each dim split as many ways as in ``target``, by what it leaves of the target's axes."""
     if all(b[: len(a)] == a for a, b in zip(source, target, strict=True)):
         return target
-    standing = {axis.partition(":")[0] for axis in used(source)}
-    spare = [axis for axis in used(target) if axis.partition(":")[0] not in standing]
+    spare = [*left_over(used(target), used(source), mesh)]
     found = list(source)
     for dim, (own, wanted) in enumerate(zip(source, target, strict=True)):
         taken = taken_axes(spare, ways(wanted, mesh) // ways(own, mesh), wanted, mesh)

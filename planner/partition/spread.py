@@ -148,7 +148,8 @@ class _Writer:
         """Sums up what is partial and lays the result out as asked, on this path."""
         whole_value = self.source.values[number]
         for sum_ in sums:
-            value = self.builder.sum(value, sum_.axes, str(op.attributes.get("reducer", "add")), op.origin)
+            if sum_.axes:
+                value = self.builder.sum(value, sum_.axes, str(op.attributes.get("reducer", "add")), op.origin)
             if sum_.scattered is not None:
                 part = self.builder.part(whole_value.shape, whole_value.dtype, sum_.scattered)
                 (value,) = self.builder.op(SLICE, (value,), (part,), {"axes": sum_.axes}, op.origin)

@@ -1,0 +1,139 @@
+"""How gathers and scatters are split, beside what the TPU compiler's partitioner makes of the same."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from meshwright.planner.graph import Axes, Factors, Graph, Op, Sharding, Value
+from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVE_PERMUTE
+from meshwright.planner.partition.layout import cut_axis, left_over, ways
+from meshwright.planner.partition.spread import spread
+from meshwright.planner.partition.target import Target
+
+MESH = {"x": 4, "y": 8}
+BOTH = ("x", "y")
+ROWS, TOKENS, SLICES = (32000, 1024), (64, 512, 1), (64, 512, 1024)
+DIMS = ((3,), (2,)), ((0,), (1,), (4,)), ((0,), (1,), (2,))
+MIB = 2**20
+
+
+def moved(op: Op, values: tuple[Value, ...], arguments: int) -> list[tuple[str, float]]:
+    """Kinds and MiB of the collectives that one operation's tensors need, those of less than a MiB left out."""
+    graph = Graph(values=values, ops=(op,), arguments=tuple(range(arguments)), results=op.results, mesh=MESH)
+    local = spread(graph, MESH, Target(32))
+    found = []
+    for each in local.ops:
+        size = max(local.values[v].num_bytes for v in (*each.operands, *each.results))
+        if "axes" in each.attributes and each.kind != "dynamic_slice" and size >= MIB:
+            found.append((each.kind, size / MIB))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("table", "tokens", "result", "found"),
+    [
+        ((BOTH, ()), (("x",), ("y",), ()), (("x",), ("y",), ()), [(ALL_GATHER, 125)]),
+        ((("y",), ()), ((), BOTH, ()), ((), BOTH, ()), [(ALL_GATHER, 125)]),
+        ((BOTH, ()), (("x",), (), ()), (("x",), (), ("y",)), [(ALL_REDUCE, 128)]),
+        ((("x",), ()), (("y",), (), ()), (("y",), (), ("x",)), [(ALL_REDUCE, 16)]),
+        (
+            (("x",), ()),
+            ((), ("x",), ()),
+            ((), ("x",), ("y",)),  # the groups are parts of y
+            [(COLLECTIVE_PERMUTE, 31.25), (ALL_REDUCE, 16), (COLLECTIVE_PERMUTE, 4)],
+        ),
+        (((), BOTH), ((), ("y",), ()), ((), (), BOTH), []),
+    ],
+)
+def test_lookups_are_split_as_compiled(
+    table: Sharding, tokens: Sharding, result: Sharding, found: list[tuple[str, float]]
+) -> None:
+    factors = Factors(
+        sizes=(64, 512, 1024, 32000, 1), operands=DIMS[:2], results=DIMS[2:], reduction=(3,), replicated=(4,)
+    )
+    values = (Value(ROWS, "f32", table), Value(TOKENS, "s32", tokens), Value(SLICES, "f32", result))
+    op = Op(kind="gather", operands=(0, 1), results=(2,), factors=factors, attributes={"slice_sizes": (1, 1024)})
+    assert moved(op, values, 2) == found
+
+
+@pytest.mark.parametrize(
+    ("table", "tokens", "updates", "result", "found"),
+    [
+        (
+            (("x",), ()),
+            (("y",), (), ()),
+            (("y",), (), ("x",)),
+            ((), ("x",)),
+            [(ALL_GATHER, 16), (ALL_REDUCE, 31.25), (ALL_TO_ALL, 31.25)],
+        ),
+        (
+            (("y",), ()),
+            ((), BOTH, ()),
+            ((), BOTH, ()),
+            (("y",), ()),
+            [(ALL_GATHER, 125), (ALL_REDUCE, 125)],
+        ),
+        (
+            (("x",), ("y",)),
+            ((), ("x",), ()),
+            ((), ("x",), ("y",)),
+            (("x",), ("y",)),
+            [(ALL_GATHER, 15.625), (ALL_REDUCE, 15.625)],
+        ),
+    ],
+)
+def test_updates_are_split_as_compiled(
+    table: Sharding, tokens: Sharding, updates: Sharding, result: Sharding, found: list[tuple[str, float]]
+) -> None:
+    factors = Factors(
+        sizes=(64, 512, 1024, 32000, 1), operands=DIMS, results=DIMS[:1], reduction=(0, 1), replicated=(4,)
+    )
+    layouts = ((ROWS, "f32", table), (TOKENS, "s32", tokens), (SLICES, "f32", updates), (ROWS, "f32", result))
+    values = tuple(Value(*layout) for layout in layouts)
+    op = Op(kind="scatter", operands=(0, 1, 2), results=(3,), factors=factors, attributes={"reducer": "add"})
+    assert sorted(moved(op, values, 3)) == sorted(found)
+
+
+def test_a_row_s_own_place_is_looked_up_where_its_batch_lies() -> None:
+    dims = (((0,), (1,), (3,)), ((0,), (1,), (2,), (4,)), ((0,), (1,), (2,)))
+    factors = Factors(
+        sizes=(64, 512, 1, 32000, 1), operands=dims[:2], results=dims[2:], reduction=(3,), replicated=(4,)
+    )
+
+    def looked_up(logits: Sharding) -> list[tuple[str, float]]:
+        values = (
+            Value((64, 512, 32000), "f32", logits),
+            Value((64, 512, 1, 1), "s32", (BOTH, (), (), ())),
+            Value((64, 512, 1), "f32", (BOTH, (), ())),
+        )
+        return moved(Op(kind="gather", operands=(0, 1), results=(2,), factors=factors), values, 2)
+
+    assert looked_up((BOTH, (), ())) == []
+    assert looked_up(((), (), BOTH)) == []  # indices are gathered, and places added up: both are small
+
+
+@given(
+    st.lists(st.sampled_from(["x", "y", "x:(1)2", "x:(2)2", "y:(1)2", "y:(2)2", "y:(4)2", "y:(2)4"]), max_size=2),
+)
+def test_what_is_left_of_axes_is_all_that_is_not_taken(taken: list[str]) -> None:
+    def factors(axes: Axes | list[str]) -> set[tuple[str, int]]:
+        """The factors of two of axes."""
+        found = set()
+        for axis in axes:
+            name, _, part = axis.partition(":(")
+            before, size = (int(n) for n in part.split(")")) if part else (1, MESH[axis])
+            found |= {(name, before * 2**i) for i in range(int(math.log2(size)))}
+        return found
+
+    rest = left_over(BOTH, taken, MESH)
+    assert factors(rest) == factors(BOTH) - factors(taken)
+    assert left_over(rest, taken, MESH) == rest
+
+
+def test_an_axis_is_cut_into_its_major_part_and_the_rest() -> None:
+    assert cut_axis("y", 2, MESH) == ("y:(1)2", "y:(2)4")
+    assert cut_axis("y:(2)4", 2, MESH) == ("y:(2)2", "y:(4)2")
+    assert ways(cut_axis("y", 4, MESH), MESH) == 8
