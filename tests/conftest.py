@@ -1,4 +1,4 @@
-"""Eight simulated CPU devices for every test; set before JAX is first imported."""
+"""Eight simulated CPU devices for every test, and code that is compiled fast; set before JAX is first imported."""
 
 import os
 
@@ -7,9 +7,9 @@ os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA warns of every odd layout, and the tests try many
-_FLAG = "--xla_force_host_platform_device_count=8"
-if _FLAG not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()
+for flag in ("--xla_force_host_platform_device_count=8", "--xla_backend_optimization_level=0"):
+    if flag not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
 
 import jax  # noqa: E402
 
