@@ -12,7 +12,6 @@ from ....planner.graph import Graph, Op, Sharding, Value
 from .loops import CONSTANTS
 from .reading import Reading
 from .regions import BUILDERS, operation_parts
-from .value_names import exchanged
 
 
 class Body:
@@ -55,13 +54,19 @@ class Body:
 
     def number(self, value: Any) -> int:
         """The number of a value that stands in this graph, or is brought into it from outside."""
-        if value not in self._numbers:
+        found = self._numbers.get(value)
+        if found is None:
             owner = value.owner
             if not isinstance(owner, ir.Block) and owner.name in CONSTANTS:
                 self._constant(owner.operation, value)
             else:
                 self.capture(value)
-        return self._numbers[value]
+            found = self._numbers[value]
+        return found
+
+    def operands(self, operation: Any) -> tuple[int, ...]:
+        """The numbers of what an operation reads."""
+        return tuple([self.number(value) for value in operation.operands])
 
     def value(self, value: Any) -> Value:
         """What is known of a value that stands in this graph, or is brought into it from outside."""
@@ -86,24 +91,21 @@ class Body:
         )
 
     def _add(self, value: Any, known: Value) -> int:
-        self._numbers[value] = len(self._values)
+        self._numbers[value] = number = len(self._values)
         self._values.append(known)
-        return self._numbers[value]
+        return number
 
     def _constant(self, operation: Any, value: Any) -> None:
-        attributes = operation.attributes
-        (made,) = self.reading.results(operation, attributes)
+        (made,) = self.reading.results(operation, self.reading.form(operation))
         number = self._add(value, made)
         self._ops.append(Op(kind="constant", results=(number,), attributes=self.reading.constant(operation)))
 
     def _operation(self, operation: Any) -> None:
-        attributes = dict(operation.attributes.items())
-        parts = BUILDERS.get(operation.name, operation_parts)(self, operation, attributes)
-        made = zip(operation.results, self.reading.results(operation, attributes), strict=True)
-        results = tuple(self._add(result, value) for result, value in made)
+        name, form = operation.name, self.reading.form(operation)
+        parts = BUILDERS.get(name, operation_parts)(self, operation, form)
+        made = zip(operation.results, self.reading.results(operation, form), strict=True)
+        results = tuple([self._add(result, value) for result, value in made])
         origin = self.reading.origins.of(operation.location, len(results))
-        path = exchanged(attributes)
-        origin = origin if path is None else replace(origin, exchanged=path)
-        factors = self.reading.factors(attributes)
-        kind = parts.pop("kind", operation.name.partition(".")[2])
-        self._ops.append(Op(kind=kind, results=results, origin=origin, factors=factors, **parts))
+        origin = origin if form.exchanged is None else replace(origin, exchanged=form.exchanged)
+        kind = parts.pop("kind", name.partition(".")[2])
+        self._ops.append(Op(kind=kind, results=results, origin=origin, factors=form.factors, **parts))

@@ -39,10 +39,11 @@ def open_for_loops(module: Any) -> None:
 def _loops(operation: Any) -> Iterator[Any]:
     """The loops in an operation, inner ones first."""
     for block in _blocks(operation):
-        for inner in block.operations:
-            yield from _loops(inner.operation)
-            if inner.operation.name == WHILE:
-                yield inner.operation
+        for inner in [each.operation for each in block.operations]:
+            if len(inner.regions):
+                yield from _loops(inner)
+            if inner.name == WHILE:
+                yield inner
 
 
 def _blocks(operation: Any) -> Iterator[Any]:

@@ -171,8 +171,9 @@ class Draft:
         donated = [i in self._donated for i in self._positions]
         avals = [self.traced.jaxpr.in_avals[i] for i in self._positions]
         aliased, given = donations(avals, self.traced.jaxpr.out_avals, donated, results, placed.mesh.size)
-        update(main, "arg_attrs", "tf.aliasing_output", [None if a is None else integer(a) for a in aliased])
-        update(main, "arg_attrs", "jax.buffer_donor", [ir.BoolAttr.get(True) if g else None for g in given])
+        outputs = [None if a is None else integer(a) for a in aliased]
+        donors = [ir.BoolAttr.get(True) if g else None for g in given]
+        update(main, "arg_attrs", {"tf.aliasing_output": outputs, "jax.buffer_donor": donors})
 
 
 def _lays_out(equation: JaxprEqn) -> bool:

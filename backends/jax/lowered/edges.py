@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jax.sharding import NamedSharding
@@ -24,14 +24,17 @@ def integer(value: int) -> Any:
 
 def set_edges(main: Any, table: str, shardings: Sequence[NamedSharding | None]) -> None:
     """Lays out the arguments (``arg_attrs``) or the results (``res_attrs``) of a function; None leaves one open."""
-    update(main, table, "sdy.sharding", [None if s is None else sharding_attribute(s) for s in shardings])
+    known = {s: sharding_attribute(s) for s in set(shardings) if s is not None}
+    update(main, table, {"sdy.sharding": [None if s is None else known[s] for s in shardings]})
 
 
-def update(main: Any, table: str, name: str, attributes: Sequence[Any]) -> None:
-    """Sets an attribute of each argument or result of a function; None takes it away."""
+def update(main: Any, table: str, attributes: Mapping[str, Sequence[Any]]) -> None:
+    """Sets attributes of each argument or result of a function, by name; None takes one away."""
     said = [{each.name: each.attr for each in given} for given in main.attributes[table]]
-    for given, attribute in zip(said, attributes, strict=True):
-        given.pop(name, None)
-        if attribute is not None:
-            given[name] = attribute
+    for name, values in attributes.items():
+        for given, attribute in zip(said, values, strict=True):
+            if attribute is None:
+                given.pop(name, None)
+            else:
+                given[name] = attribute
     main.attributes[table] = ir.ArrayAttr.get([ir.DictAttr.get(given) for given in said])

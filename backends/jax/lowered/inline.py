@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from ....planner.graph import Sharding
+from .passes import run_passes
 from .shardings import axes_by_dim, sharding_of
 from .value_names import pass_names, value_names, with_names, without_names
 
@@ -23,11 +24,13 @@ def inline_calls(module: Any, *, large: bool = True) -> None:
     What no call needs any more is dropped.
     """
     functions = {f.attributes["sym_name"].value: f for f in _operations(module) if f.name == "func.func"}
+    if len(functions) == 1:
+        return
     inliner = _Inliner(functions, large)
     with module.context:
         for name in functions:
             inliner.inline_in(name)
-        passmanager.PassManager.parse("builtin.module(symbol-dce)").run(module)
+        run_passes("symbol-dce", module)
 
 
 class _Inliner:

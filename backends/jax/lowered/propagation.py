@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib.mlir import passmanager
-
 from .captures import open_for_loops, take_from_outside
 from .inline import inline_calls
 from .order import in_order_of_use
+from .passes import run_passes
 from .rewrites.simplify import simplify
 
 PROPAGATION = "sdy-propagation-pipeline"
@@ -57,7 +56,7 @@ def propagate_only(module: Any) -> None:
     """Propagates layouts over a prepared module, in place, and does nothing else to it."""
     open_for_loops(module)
     with module.context:
-        _run(PROPAGATION, module)
+        run_passes(PROPAGATION, module)
 
 
 def split_constants(module: Any) -> None:
@@ -67,16 +66,9 @@ def split_constants(module: Any) -> None:
 
 def _finish(module: Any, passes: str) -> None:
     with module.context:
-        _run(passes, module)
+        run_passes(passes, module)
         inline_calls(module)
-        _run(RULES, module)
-
-
-def _run(passes: str, module: Any) -> None:
-    """Runs passes over a module. That it is valid is not looked at again after each, which takes longer than they."""
-    manager = passmanager.PassManager.parse(f"builtin.module({passes})")
-    manager.enable_verifier(False)
-    manager.run(module)
+        run_passes(RULES, module)
 
 
 def main_function(module: Any) -> Any:

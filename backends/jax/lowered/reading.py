@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -13,6 +14,23 @@ from .attributes import LEFT_OUT, splat, spread, value_of
 from .device_groups import axes_of_groups, axes_of_pairs
 from .origins import Origins
 from .shardings import RESHARDS, axes_by_dim, each_sharding, factors
+from .value_names import exchanged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """An operation's attributes, as MLIR has them and as ``plain`` values, and what else they say.
+
+    ``shardings`` are those of its results, ``exchanged`` the path of the product whose operands it has exchanged.
+    ``names_devices`` says that ``plain`` hangs on the mesh.
+    """
+
+    attributes: Mapping[str, Any]
+    plain: Mapping[str, Any]
+    shardings: tuple[Sharding | None, ...]
+    factors: Factors | None
+    exchanged: str | None
+    names_devices: bool
 
 
 class Reading:
@@ -28,6 +46,7 @@ class Reading:
         self._per_value: dict[Any, tuple[Sharding, ...]] = {}
         self._types: dict[Any, tuple[tuple[int, ...], str]] = {}
         self._values: dict[tuple[Any, Sharding | None], Value] = {}
+        self._forms: dict[tuple[Any, ...], Form] = {}
 
     def over(self, mesh: Mapping[str, int]) -> Reading:
         """The same, for a module of the same context over another mesh: what is read of either is known to both."""
@@ -38,10 +57,11 @@ class Reading:
     def value(self, kind: Any, sharding: Sharding | None) -> Value:
         """A value of this MLIR type; without a sharding it is whole everywhere."""
         key = kind, sharding
-        if key not in self._values:
+        found = self._values.get(key)
+        if found is None:
             shape, dtype = _once(self._types, kind, _tensor)
-            self._values[key] = Value(shape=shape, dtype=dtype, sharding=sharding or ((),) * len(shape))
-        return self._values[key]
+            found = self._values[key] = Value(shape=shape, dtype=dtype, sharding=sharding or ((),) * len(shape))
+        return found
 
     def sharding(self, attribute: Any) -> Sharding:
         """A ``sdy.sharding``."""
@@ -52,24 +72,49 @@ class Reading:
         read = lambda a: tuple(self.sharding(each) for each in each_sharding(a))  # noqa: E731
         return _once(self._per_value, attribute, read)  # type: ignore[no-any-return]
 
-    def results(self, operation: Any, attributes: Mapping[str, Any]) -> list[Value]:
+    def form(self, operation: Any) -> Form:
+        """What an operation says of itself; read once for all that say the same."""
+        items = tuple(operation.attributes.items())
+        key = operation.name, len(operation.results), items
+        found = self._forms.get(key)
+        if found is None:
+            found = self._form(operation, dict(items))
+            if not found.names_devices:
+                self._forms[key] = found
+        return found
+
+    def _form(self, operation: Any, attributes: Mapping[str, Any]) -> Form:
+        return Form(
+            attributes=attributes,
+            plain=self._plain(attributes),
+            shardings=self._stated(operation, attributes),
+            factors=self._rule(attributes),
+            exchanged=exchanged(attributes),
+            names_devices="replica_groups" in attributes or "source_target_pairs" in attributes,
+        )
+
+    def results(self, operation: Any, form: Form) -> list[Value]:
         """The values that an operation makes."""
-        said: tuple[Sharding | None, ...] = (None,) * len(operation.results)
+        return [self.value(r.type, s) for r, s in zip(operation.results, form.shardings, strict=True)]
+
+    def _stated(self, operation: Any, attributes: Mapping[str, Any]) -> tuple[Sharding | None, ...]:
+        """The sharding of each result; None where nothing is said."""
+        count = len(operation.results)
+        said: tuple[Sharding | None, ...] = (None,) * count
         if operation.name in RESHARDS:
             said = (self.sharding(attributes["sharding"]),)
         elif "out_shardings" in attributes:
             said = self.per_value(attributes["out_shardings"])
         elif "sdy.sharding" in attributes:
             said = self.per_value(attributes["sdy.sharding"])
-        told = said[: len(operation.results)]  # a callback that gives nothing has one all the same
-        return [self.value(r.type, s) for r, s in zip(operation.results, told, strict=True)]
+        return said[:count]  # a callback that gives nothing has one all the same
 
-    def factors(self, attributes: Mapping[str, Any]) -> Factors | None:
+    def _rule(self, attributes: Mapping[str, Any]) -> Factors | None:
         """The loop nest of an operation with these attributes; None where Shardy has no rule for it."""
         rule = attributes.get("sdy.sharding_rule")
         return None if rule is None else _once(self._factors, rule, factors)
 
-    def plain(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    def _plain(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """An operation's attributes as plain values."""
         found: dict[str, Any] = {}
         for name, attribute in attributes.items():

@@ -15,20 +15,21 @@ from .shardings import manual_axes
 
 if TYPE_CHECKING:
     from .body import Body
+    from .reading import Form
 
 Parts = dict[str, Any]
 
 
-def operation_parts(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Parts:
+def operation_parts(body: Body, operation: Any, form: Form) -> Parts:
     """Operands and attributes of any operation; a region of scalars is named by what it does."""
-    found = body.reading.plain(attributes)
+    found = form.plain
     if len(operation.regions):
-        found |= reducer(operation.regions)
-    return {"operands": tuple(map(body.number, operation.operands)), "attributes": found}
+        found = {**found, **reducer(operation.regions)}
+    return {"operands": body.operands(operation), "attributes": found}
 
 
-def _while(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Parts:
-    carry = body.reading.results(operation, attributes)
+def _while(body: Body, operation: Any, form: Form) -> Parts:
+    carry = body.reading.results(operation, form)
     inside = body.inner(operation.regions[1].blocks[0], carry)
     outside = list(inside.captured)
     turns = trips(operation)
@@ -40,7 +41,7 @@ def _while(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Parts:
     }
 
 
-def _branches(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Parts:
+def _branches(body: Body, operation: Any, form: Form) -> Parts:
     """All branches have the same arguments: whatever one of them reads from outside."""
     branches = [body.inner(region.blocks[0]) for region in operation.regions]
     outside = list(dict.fromkeys(value for branch in branches for value in branch.captured))
@@ -50,9 +51,9 @@ def _branches(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Part
     }
 
 
-def _manual(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Parts:
-    manual = manual_axes(attributes["manual_axes"])
-    entering = body.reading.per_value(attributes["in_shardings"])
+def _manual(body: Body, operation: Any, form: Form) -> Parts:
+    manual = manual_axes(form.attributes["manual_axes"])
+    entering = body.reading.per_value(form.attributes["in_shardings"])
     block = operation.regions[0].blocks[0]
     arguments = (
         body.reading.value(v.type, _left(sharding, manual))
@@ -60,7 +61,7 @@ def _manual(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Parts:
     )
     inside = body.inner(block, arguments)
     outside = list(inside.captured)
-    leaving = body.reading.per_value(attributes["out_shardings"])
+    leaving = body.reading.per_value(form.attributes["out_shardings"])
     return {
         "operands": tuple(map(body.number, (*operation.operands, *outside))),
         "attributes": {"in_shardings": entering, "out_shardings": leaving, "manual_axes": manual},
@@ -68,12 +69,12 @@ def _manual(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Parts:
     }
 
 
-def _call(body: Body, operation: Any, attributes: Mapping[str, Any]) -> Parts:
+def _call(body: Body, operation: Any, form: Form) -> Parts:
     """An operation that StableHLO has no name for: the uneven all-to-all is a collective all the same."""
-    parts = operation_parts(body, operation, attributes)
-    if str(attributes["call_target_name"]).strip('"') != "ragged_all_to_all":
+    parts = operation_parts(body, operation, form)
+    if str(form.attributes["call_target_name"]).strip('"') != "ragged_all_to_all":
         return parts
-    groups = ir.DictAttr(attributes["backend_config"])["replica_groups"]
+    groups = ir.DictAttr(form.attributes["backend_config"])["replica_groups"]
     return {
         "kind": "ragged_all_to_all",
         "operands": parts["operands"],
@@ -86,7 +87,7 @@ def _left(sharding: Sharding, manual: tuple[str, ...]) -> Sharding:
     return tuple(tuple(axis for axis in axes if axis.partition(":")[0] not in manual) for axes in sharding)
 
 
-BUILDERS: Mapping[str, Callable[[Body, Any, Mapping[str, Any]], Parts]] = {
+BUILDERS: Mapping[str, Callable[[Body, Any, Form], Parts]] = {
     "stablehlo.while": _while,
     "stablehlo.case": _branches,
     "stablehlo.if": _branches,
