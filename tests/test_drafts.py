@@ -182,6 +182,9 @@ def test_names_change_nothing_that_is_compiled() -> None:
 def test_policies_are_those_of_a_step_with_blocks() -> None:
     assert Drafts(step, arguments()).remat_policies == ("none", "full", "dots")
     assert Drafts(*looped()).remat_policies == ("none",)
+    drafts = StepDrafts()
+    drafts.traced(step, arguments(), None)  # which JAX remembers, and would not go through the blocks again
+    assert drafts.marks_blocks(step, arguments())
     full = Drafts(step, arguments()).tensors_under(Remat(policy="full"))
     assert any("/remat/" in tensor.path for tensor in full)
 

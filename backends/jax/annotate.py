@@ -30,7 +30,18 @@ barrier_p = Primitive("meshwright_propagation_barrier")
 """Identity on one array. Parameter ``allowed``: ``forward`` or ``backward``."""
 
 remat_context = jax.make_user_context(default_value=None)
-"""The ``Remat`` of the plan whose step is being traced. JAX's caches see it, so no trace is used under another plan."""
+"""The ``Remat`` of the plan whose step is being traced. JAX's caches see it, so no trace is used under another plan.
+Or the ``Marks`` of a step that is traced without one.
+"""
+
+
+class Marks:
+    """Whether ``remat`` marks a block of a step that is traced with these in the place of a policy.
+
+    Each is a policy of its own to JAX's caches, so that all of the step is traced.
+    """
+
+    seen = False
 
 
 def tag(x: T, name: str) -> T:
@@ -76,7 +87,10 @@ def remat(fun: Callable[P, T], *, prevent_cse: bool = True) -> Callable[P, T]:
 
     @functools.wraps(fun)
     def block(*args: P.args, **kwargs: P.kwargs) -> T:
-        policy: Remat | None = remat_context.value
+        policy: Remat | Marks | None = remat_context.value
+        if isinstance(policy, Marks):
+            policy.seen = True
+            return fun(*args, **kwargs)
         if policy is None or policy.policy in ("none", "auto"):
             return fun(*args, **kwargs)
         checkpointed = jax.checkpoint(fun, prevent_cse=prevent_cse, policy=_saveable(policy))

@@ -41,7 +41,7 @@ class Drafts:
 
     def traced(self, remat: Remat | None = None) -> Traced:
         """The step as traced for a remat policy."""
-        return self._drafts.traced(self._step, self._args, remat)
+        return self._drafts.traced(self._step, self._args, remat, noting=True)
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -60,8 +60,7 @@ class Drafts:
     @cached_property
     def remat_policies(self) -> tuple[str, ...]:
         """The policies worth trying; ``none`` alone where the step marks no blocks."""
-        own = self.traced().num_remat_blocks
-        marks = self.traced(Remat(policy="full")).num_remat_blocks > own
+        marks = self._drafts.marks_blocks(self._step, self._args)
         return ("none", *POLICIES) if marks else ("none",)
 
     def graph(self, plan: Plan) -> Graph:

@@ -11,6 +11,7 @@ import jax
 from ...dsl.plan import Plan, Remat
 from ...dsl.rule_matches import names_values
 from ...planner.graph import Graph, Sharding
+from .annotate import Marks
 from .axis_order import common_order, in_order
 from .convolutions import are_safe
 from .layouts import StepLayouts, step_layouts, unlaid
@@ -33,15 +34,25 @@ class StepDrafts:
     def __init__(self, donate_argnums: int | Sequence[int] | None = None):
         self._donate_argnums = donate_argnums
         self._traced: dict[Hashable, Traced] = {}
+        self._marks: Marks | None = None
         self._drafts: dict[Hashable, tuple[Draft, Reading]] = {}
         self._sketches: dict[Hashable, Sketch] = {}
         self._unlaid: dict[Hashable, Graph] = {}
 
-    def traced(self, step: Step, args: Sequence[PyTree], remat: Remat | None) -> Traced:
-        """The step as traced for a remat policy, without the step."""
+    def traced(self, step: Step, args: Sequence[PyTree], remat: Remat | None, *, noting: bool = False) -> Traced:
+        """The step as traced for a remat policy, without the step; ``noting`` for ``marks_blocks`` to know at once."""
         if remat not in self._traced:
-            self._traced[remat] = replace(trace(step, args, remat), step=_named_as(step))
+            marks = Marks() if noting and remat is None else None
+            self._marks = marks or self._marks
+            self._traced[remat] = replace(trace(step, args, remat, marks), step=_named_as(step))
         return self._traced[remat]
+
+    def marks_blocks(self, step: Step, args: Sequence[PyTree]) -> bool:
+        """Whether the step marks blocks that a remat policy may compute anew."""
+        if self._marks is None:
+            self._marks = Marks()
+            trace(step, args, None, self._marks)
+        return self._marks.seen
 
     def step_graph(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> StepGraph:
         """``lowered.step_graph``'s answer. Raises ``PlanError`` as that does."""

@@ -13,7 +13,7 @@ from ...dsl.errors import PlanError, listing, problem
 from ...dsl.plan import Assignment, Plan, Remat
 from ...dsl.rule_matches import named_values, names_values
 from ...dsl.tensors import Tensor
-from .annotate import mark_p, remat_context
+from .annotate import Marks, mark_p, remat_context
 from .paths import argument_names, leaf_paths
 from .state import returned_state
 from .values import Values, word
@@ -58,8 +58,9 @@ class Traced:
         return self.tensors + (named_values(plan.rules, self.values.by_path) if names_values(plan.rules) else ())
 
 
-def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None) -> Traced:
-    """Traces ``step`` on abstract arguments; nothing is compiled, nothing runs.
+def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None, marks: Marks | None = None) -> Traced:
+    """Traces ``step`` on abstract arguments; nothing is compiled, nothing runs. ``marks`` are told of marked blocks
+    where there is no policy.
 
     Raises ``PlanError`` where an argument's name is one that the plan language reserves (``out``, ``acts``, ``ops``).
     """
@@ -69,7 +70,7 @@ def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None) -> Tra
     if clash:
         raise PlanError([problem("MW302", name=listing(clash))])
     traceable = step if hasattr(step, "trace") else jax.jit(step)
-    with remat_context(remat):
+    with remat_context(marks if remat is None else remat):
         traced = traceable.trace(*jax.tree.map(_unplaced, args))
     given = len(jax.tree.leaves(args))
     if given != len(traced.jaxpr.in_avals):
