@@ -53,6 +53,13 @@ def test_fsdp_and_tensor_parallel_gather_the_weights_over_the_data_axis() -> Non
     assert (dict(found.right), found.reductions) == ({N: ("y",)}, ())
 
 
+def test_an_operand_that_fits_no_group_is_split_as_the_others_would_have_it() -> None:
+    """As compiled: rows split over all devices become parts of the sum, where the other operand has these."""
+    found = product({M: ("x",), K: ("y",)}, {N: ("x", "y")}, {M: ("x",)})
+    assert (dict(found.left), dict(found.right)) == ({M: ("x",), K: ("y",)}, {K: ("y",)})
+    assert [r.axes for r in found.reductions] == [("y",)]
+
+
 def test_a_long_product_hides_its_sum_in_a_loop_of_permutes() -> None:
     split: dict[int, Axes] = {K: ("x", "y")}
     assert product(split, split, {M: ("x", "y")}, window_flops_per_byte=2000.0).windowed is not None

@@ -109,10 +109,17 @@ def _whole_along(loops: Loops, ask: Ask, other: Split, group: Split, side: int) 
     gone = loops.contracted if contracted_fits and free_alike else free if free_fits else ()
     if gone:
         return dropped({f: own for f, own in other.items() if f not in gone}, axes)
-    kept, mine = dropped(other, axes), ask.left if side == 1 else ask.right
-    meets = all(own == (mine if f in loops.contracted else ask.result).get(f) for f, own in kept.items())
-    summed = {axis for f in loops.contracted for axis in kept.get(f, ())}
-    return kept if meets and not summed & set(axes_of(ask.result)) else {}
+    return _expected(loops, ask, axes, side)
+
+
+def _expected(loops: Loops, ask: Ask, group: set[str], side: int) -> dict[int, Axes]:
+    """How the result and the operand that groups the devices would have the other one: what is left of its split where
+    nothing of it fits the groups.
+    """
+    mine, free = (ask.left, loops.right_free) if side == 1 else (ask.right, loops.left_free)
+    found = dropped(_of(ask.result, (*loops.batch, *free)), group)
+    summed = dropped(_of(mine, loops.contracted), group)
+    return found if {*axes_of(found)} & {*axes_of(summed)} else {**found, **summed}
 
 
 def by_contracted(loops: Loops, ask: Ask, matching: bool, solve: Solve) -> Choice | None:
