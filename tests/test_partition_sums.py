@@ -6,6 +6,7 @@ import pytest
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kinds import ALL_REDUCE, REDUCE_SCATTER
 from meshwright.planner.partition.passes.scatters import scatter
+from meshwright.planner.partition.passes.sliced import slice_sums
 from meshwright.planner.partition.passes.sums_of_sums import reassociate
 from meshwright.planner.partition.reshard import SLICE
 from meshwright.planner.partition.target import Target
@@ -88,3 +89,18 @@ def test_a_slice_along_a_part_of_the_summed_axis_leaves_the_sum() -> None:
     )
     found = scatter(of_ops((whole, whole, half), ops, (0,), (2,)).graph, Target(8), {"x": 4, "y": 2})
     assert found.ops == ops
+
+
+def test_a_slice_is_cut_out_of_a_sum_before_it_is_joined_with_other_numbers() -> None:
+    whole, part = Value((512, 512), "f32"), Value((128, 512), "f32")
+    ops = (
+        Op(kind=ALL_REDUCE, operands=(0,), results=(2,), attributes={"axes": ("x",), "reducer": "add"}),
+        Op(kind="add", operands=(2, 1), results=(3,)),
+        Op(kind=SLICE, operands=(3,), results=(4,), attributes={"axes": ("x",)}),
+    )
+    found = slice_sums(of_ops((whole, whole, whole, whole, part), ops, (0, 1), (4,)).graph)
+    assert [op.kind for op in found.ops] == [ALL_REDUCE, SLICE, SLICE, "add"]
+    assert [found.shape(op.results[0]) for op in found.ops] == [(512, 512), (128, 512), (128, 512), (128, 512)]
+    assert found.results == found.ops[-1].results
+    kept = of_ops((whole, whole, whole, whole, part), ops, (0, 1), (3, 4)).graph
+    assert slice_sums(kept) == kept  # what is read whole too is joined whole

@@ -9,6 +9,7 @@ from .passes.dead import without_dead
 from .passes.narrow import narrow
 from .passes.same_gathers import share_gathers
 from .passes.scatters import scatter
+from .passes.sliced import slice_sums
 from .passes.small_gathers import sum_small_gathers
 from .passes.sums_of_sums import reassociate
 from .passes.turned import turned
@@ -30,4 +31,4 @@ def partition(graph: Graph, *, platform: str = "tpu", machine: Machine | None = 
         return local
     local = reassociate(without_dead(share_gathers(local)))
     local = sum_small_gathers(local)
-    return turned(narrow(scatter(local, goal, graph.mesh)))
+    return turned(narrow(scatter(slice_sums(local), goal, graph.mesh)))
