@@ -14,13 +14,15 @@ class Kernel:
 
     ``ops`` number the graph's operations in it, in order; an operation that the compiler computes anew for each that
     reads it stands in several kernels. ``reads`` and ``writes`` number the values that it takes from memory and leaves
-    there; what stays inside is never written. A loop or a conditional has the programs of its bodies.
+    there; what stays inside is never written. ``waits`` are values that must be there before it runs though it does not
+    read them: what a barrier took. A loop or a conditional has the programs of its bodies.
     """
 
     ops: tuple[int, ...]
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     bodies: tuple[Program, ...] = ()
+    waits: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

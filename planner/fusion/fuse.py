@@ -6,12 +6,15 @@ The rules are those that the TPU compiler's own programs follow; what each one s
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from ..graph import Graph
+from ..graph import Graph, Op
 from ..kernels import Kernel, Program
 from .group import Group, groups
 from .merge import Merging
 from .narrow import narrow
+from .nature import AFTER
 from .simplify import simplify
 from .uses import read_uses
 from .written import IsMask, is_packed_mask, written_ops
@@ -34,9 +37,37 @@ def _program(graph: Graph, is_mask: IsMask) -> Program:
     merged = Merging(graph, uses, groups(graph, uses, written, masks)).run()
     graph = narrow(graph, uses, masks)
     wanted = uses.results.union(*(group.reads for group in merged))
-    return Program(
-        graph=graph, kernels=tuple(_kernel(graph, wanted, group, is_mask) for group in _in_order(graph, merged))
-    )
+    ordered = _in_order(graph, merged)
+    kernels = tuple(_kernel(graph, wanted, group, is_mask) for group in ordered)
+    if any(group.waits for group in ordered):
+        kernels = tuple(_with_waits(graph, ordered, kernels))
+        graph = _without_waits(graph)
+    return Program(graph=graph, kernels=kernels)
+
+
+def _with_waits(graph: Graph, ordered: Sequence[Group], kernels: Sequence[Kernel]) -> Iterator[Kernel]:
+    """The kernels with what they wait for, each kernel waited for by the first value that it writes."""
+    written = {
+        value: kernel.writes[0]
+        for group, kernel in zip(ordered, kernels, strict=True)
+        for root in group.roots
+        for value in graph.ops[root].results
+    }
+    for group, kernel in zip(ordered, kernels, strict=True):
+        waits = {written[value] for value in group.waits if value in written}.difference(kernel.writes)
+        yield replace(kernel, waits=tuple(sorted(waits))) if waits else kernel
+
+
+def _without_waits(graph: Graph) -> Graph:
+    """The graph without what only its kernels' order needed."""
+
+    def bare(op: Op) -> Op:
+        bodies = tuple(map(_without_waits, op.bodies))
+        if AFTER not in op.attributes:
+            return replace(op, bodies=bodies) if bodies else op
+        return replace(op, bodies=bodies, attributes={k: said for k, said in op.attributes.items() if k != AFTER})
+
+    return replace(graph, ops=tuple(map(bare, graph.ops)))
 
 
 def _kernel(graph: Graph, wanted: frozenset[int], group: Group, is_mask: IsMask) -> Kernel:
@@ -50,7 +81,7 @@ def _kernel(graph: Graph, wanted: frozenset[int], group: Group, is_mask: IsMask)
 def _in_order(graph: Graph, found: list[Group]) -> list[Group]:
     """The groups so that each comes after what it reads, otherwise as their operations stand."""
     maker = {v: n for n, group in enumerate(found) for root in group.roots for v in graph.ops[root].results}
-    needs = [{maker[v] for v in group.reads if v in maker} for group in found]
+    needs = [{maker[v] for v in (*group.reads, *group.waits) if v in maker} - {n} for n, group in enumerate(found)]
     readers: list[list[int]] = [[] for _ in found]
     for number, sources in enumerate(needs):
         for source in sources:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..graph import Graph, Op
-from .nature import BROADCAST, ELEMENTWISE, PRODUCTS, REDUCE, UPDATE, VIEWS, is_constant, stands_alone, takes
+from .nature import AFTER, BROADCAST, ELEMENTWISE, PRODUCTS, REDUCE, UPDATE, VIEWS, is_constant, stands_alone, takes
 from .uses import Uses
 
 INDEXED = frozenset({"gather", "scatter"})
@@ -16,7 +16,8 @@ WHOLE_NUMBERS = frozenset("su")
 @dataclass(slots=True)
 class Group:
     """A kernel in the making. ``roots`` are the operations whose results may be written, ``space`` the elements that it
-    goes through, ``open`` whether others of the same space may join it.
+    goes through, ``open`` whether others of the same space may join it, ``waits`` what has to be written before it
+    though it does not read it.
     """
 
     ops: set[int]
@@ -26,6 +27,7 @@ class Group:
     open: bool
     products: int
     reduces: bool
+    waits: set[int]
 
 
 def groups(graph: Graph, uses: Uses, written: set[int], masks: frozenset[int]) -> list[Group]:
@@ -65,7 +67,27 @@ def _group(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], root: i
         open=products > 0 or (not is_mask and _is_open(graph, root)),
         products=products,
         reduces=graph.ops[root].kind == REDUCE,
+        waits=_waits(graph, uses, stored, ops) - reads,
     )
+
+
+def _waits(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], ops: set[int]) -> set[int]:
+    """What is written of all that operations wait for, and of what that is computed from in passing."""
+    found = set[int]()
+    waiting = [value for number in ops for value in graph.ops[number].attributes.get(AFTER, ())]
+    seen = set(waiting)
+    while waiting:
+        value = waiting.pop()
+        maker = uses.makers.get(value)
+        if maker is None:
+            continue
+        if maker not in stored:
+            new = [operand for operand in graph.ops[maker].operands if operand not in seen]
+            seen.update(new)
+            waiting += new
+        elif stored[maker] is not None:
+            found.add(value)
+    return found
 
 
 def _is_made_anew(graph: Graph, uses: Uses, made: Group, maker: int, read: tuple[int, int], root: int) -> bool:

@@ -24,7 +24,9 @@ class Merging:
         for number, group in self.groups.items():
             for value in group.reads:
                 self.readers.setdefault(value, set()).add(number)
-        self.needs = {n: {self.maker[v] for v in g.reads if v in self.maker} for n, g in self.groups.items()}
+        self.needs = {
+            n: {self.maker[v] for v in (*g.reads, *g.waits) if v in self.maker} for n, g in self.groups.items()
+        }
         self.above: dict[int, int] = {}  # all that a group needs, directly or not: a bit for each
         for number, makers in self.needs.items():
             self.above[number] = sum(1 << maker for maker in makers)
@@ -92,7 +94,10 @@ class Merging:
         """Whether what the second reads of the first it reads element by element: no reduction that must end before,
         no product's operand.
         """
-        made = [v for root in one.roots for v in self.graph.ops[root].results if v in other.reads]
+        results = [v for root in one.roots for v in self.graph.ops[root].results]
+        if not other.waits.isdisjoint(results):
+            return False
+        made = [v for v in results if v in other.reads]
         if made and other.products:
             return False
         return all(self._is_whole(value, other) and self._is_read_in_step(value, other) for value in made)
@@ -111,6 +116,7 @@ class Merging:
             self.readers[value].discard(second)
             self.readers[value].add(first)
         one.reads |= other.reads
+        one.waits |= other.waits
         for root in other.roots:
             for value in self.graph.ops[root].results:
                 self.maker[value] = first

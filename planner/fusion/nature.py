@@ -18,6 +18,7 @@ UPDATE = "dynamic_update_slice"
 BROADCAST = "broadcast_in_dim"
 PRODUCTS = frozenset({"dot_general", "convolution"})
 BARRIER = "optimization_barrier"
+AFTER = "after"
 ALLOCATE = "allocate"
 VIEWS = frozenset({"reshape", "transpose"})
 MOVES = frozenset({"slice", "pad", "reverse", "dynamic_slice", "concatenate", BROADCAST})

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..graph import Graph, Op
 from .allocated import with_allocations, with_own_fills
-from .nature import BARRIER, CONSTANT, IN_PASSING, PRODUCTS, REDUCE
+from .nature import AFTER, BARRIER, CONSTANT, IN_PASSING, PRODUCTS, REDUCE
 from .rounded import with_roundings
 from .sunk import with_broadcasts_in_loops
 
@@ -56,17 +56,25 @@ def _reading(op: Op, same: Mapping[int, int]) -> Op:
 
 
 def _without_barriers(graph: Graph) -> Graph:
-    """What a barrier gives is what it takes: it only kept alike computations apart until here."""
+    """What a barrier gives is what it takes: it only kept alike computations apart until here.
+
+    What reads it waits for all that it took, which stands in its attributes as ``AFTER``: the compiler puts its program
+    in order with the barriers still in it, so that nothing is computed anew before the gradient that asks for it.
+    """
     if not any(op.kind == BARRIER for op in graph.ops):
         return graph
     same: dict[int, int] = {}
+    after: dict[int, frozenset[int]] = {}
     ops = []
     for op in graph.ops:
+        waits = frozenset[int]().union(*(after[value] for value in op.operands if value in after))
         op = _reading(op, same)
         if op.kind == BARRIER:
             same.update(zip(op.results, op.operands, strict=True))
+            after.update(dict.fromkeys(op.results, waits.union(op.operands)))
         else:
-            ops.append(op)
+            waits = waits.difference(op.operands, graph.arguments)
+            ops.append(replace(op, attributes={**op.attributes, AFTER: tuple(sorted(waits))}) if waits else op)
     return replace(graph, ops=tuple(ops), results=tuple(same.get(value, value) for value in graph.results))
 
 

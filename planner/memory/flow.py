@@ -26,13 +26,13 @@ VIEWS = frozenset({"bitcast", "optimization_barrier", "get_tuple_element", "tupl
 class Flow:
     """Kernels by position, buffers by value.
 
-    ``operands`` and ``made`` are the values that each kernel takes from others and makes, ``maker`` the kernel of each
-    value, ``results`` the program's results that it makes itself; ``reads`` and ``writes`` are each kernel's buffers;
-    ``places`` the pairs (new, old) that share memory if nothing needs the old one any more, ``overlays`` those which
-    the compiler's schedulers think would (every elementwise kernel's); ``inside`` what a kernel's bodies need besides;
-    ``held`` the buffers of the program's results, which live to its end. ``buffer`` is where each value lies, arguments
-    in themselves; ``touches`` are the kernels that read each argument, the last of them at the end; ``scalar`` says
-    which kernels make a single number.
+    ``operands`` and ``made`` are the values that each kernel takes from others, or waits for, and makes, ``maker`` the
+    kernel of each value, ``results`` the program's results that it makes itself; ``reads`` and ``writes`` are each
+    kernel's buffers; ``places`` the pairs (new, old) that share memory if nothing needs the old one any more,
+    ``overlays`` those which the compiler's schedulers think would (every elementwise kernel's); ``inside`` what a
+    kernel's bodies need besides; ``held`` the buffers of the program's results, which live to its end. ``buffer`` is
+    where each value lies, arguments in themselves; ``touches`` are the kernels that read each argument, the last of
+    them at the end; ``scalar`` says which kernels make a single number.
     """
 
     num_bytes: dict[int, int]
@@ -68,7 +68,7 @@ def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Prog
             num_bytes[whole] = max(num_bytes[whole], bytes_gathered(graph.values[piece], graph.values[whole]))
     return Flow(
         num_bytes=num_bytes,
-        operands=tuple(tuple(dict.fromkeys(v for v in kernel.reads if v in maker)) for kernel in kernels),
+        operands=tuple(tuple(dict.fromkeys(v for v in (*k.reads, *k.waits) if v in maker)) for k in kernels),
         made=tuple(kernel.writes for kernel in kernels),
         maker=maker,
         results=tuple(dict.fromkeys(v for v in graph.results if v in maker)),

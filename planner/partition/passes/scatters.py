@@ -3,7 +3,7 @@
 The TPU compiler fuses such a sum with its slice. The ring passes pieces of equal size, a whole number of tiles each, so
 that parts are padded; what of a device's own part the padding moved to its neighbours comes back by a permute.
 
-Where only some rows of a part are read, the sum stays as it is.
+Where only some rows of a part are read, or it is cut along several dims, the sum stays as it is.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ class _Scattering:
         whole, part = self.values[kept.operands[0]], self.values[kept.results[0]]
         if ways(axes, self.mesh) * part.num_elements >= 2 * whole.num_elements:
             return False  # a part of an axis alone
+        if sum(before != after for before, after in zip(whole.shape, part.shape, strict=True)) > 1:
+            return False
         return _in_tiles(part, self._dim(kept), self._tiled(reduce.operands[0], part.shape))
 
     def _tiled(self, summed: int, part: Shape) -> list[int]:
@@ -98,7 +100,7 @@ class _Scattering:
         return found
 
     def _dim(self, kept: Op) -> int:
-        """The dim that is scattered, the major one where there are several."""
+        """The dim that is scattered."""
         shapes = (self.values[kept.operands[0]].shape, self.values[kept.results[0]].shape)
         return next((d for d, (whole, part) in enumerate(zip(*shapes, strict=True)) if whole != part), 0)
 
