@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from meshwright.planner.graph import Op, Value
-from meshwright.planner.kinds import ALL_REDUCE, REDUCE_SCATTER
+from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
+from meshwright.planner.partition.passes.same_gathers import share_gathers
 from meshwright.planner.partition.passes.scatters import scatter
 from meshwright.planner.partition.passes.sliced import slice_sums
 from meshwright.planner.partition.passes.sums_of_sums import reassociate
@@ -104,3 +105,13 @@ def test_a_slice_is_cut_out_of_a_sum_before_it_is_joined_with_other_numbers() ->
     assert found.results == found.ops[-1].results
     kept = of_ops((whole, whole, whole, whole, part), ops, (0, 1), (3, 4)).graph
     assert slice_sums(kept) == kept  # what is read whole too is joined whole
+
+
+def test_exchanges_of_a_shared_gather_are_shared() -> None:
+    part, whole, other = Value((128, 512), "f32"), Value((512, 512), "f32"), Value((1024, 256), "f32")
+    gathered, sent = {"axes": ("x",), "dimensions": (0,)}, {"axes": ("y",), "dimensions": (0, 1)}
+    ops = [Op(kind=ALL_GATHER, operands=(0,), results=(n,), attributes=gathered) for n in (1, 2)]
+    ops += [Op(kind=ALL_TO_ALL, operands=(n,), results=(n + 2,), attributes=sent) for n in (1, 2)]
+    ops.append(Op(kind="add", operands=(3, 4), results=(5,)))
+    found = share_gathers(of_ops((part, whole, whole, other, other, other), tuple(ops), (0,), (5,)).graph)
+    assert [(op.kind, op.operands) for op in found.ops] == [(ALL_GATHER, (0,)), (ALL_TO_ALL, (1,)), ("add", (3, 3))]

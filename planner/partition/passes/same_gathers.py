@@ -1,7 +1,8 @@
 """Equal gathers of one value become one where the value would not have to be kept for long.
 
 XLA gathers anew for every operation that reads the whole value. A later pass lets readers share a gather, unless the
-first's last reader is so many operations before the second that memory matters more (``DISTANCE``).
+first's last reader is so many operations before the second that memory matters more (``DISTANCE``). Other collectives
+of one value are always shared, those of shared gathers too.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...graph import Graph, Op
-from ...kinds import ALL_GATHER, COLLECTIVE_PERMUTE
+from ...kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
+from ..reshard import SLICE
 
 DISTANCE = 100
+SHARED = frozenset({ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE, SLICE})
 
 
 def share_gathers(graph: Graph) -> Graph:
     """The graph with gathers shared, in loops too."""
     graph = _with_bodies(graph)
-    if sum(op.kind in (ALL_GATHER, COLLECTIVE_PERMUTE) for op in graph.ops) < 2:
+    if sum(op.kind in SHARED for op in graph.ops) < 2:
         return graph
     heights, lowest = _heights(graph)
     earlier: dict[tuple[object, ...], Op] = {}
@@ -28,9 +31,9 @@ def share_gathers(graph: Graph) -> Graph:
         op = _renamed(op, renamed)
         if op.kind == "reverse":
             turned[op.results[0]] = op
-        if op.kind in (ALL_GATHER, COLLECTIVE_PERMUTE) and {"axes", "dimensions"} <= op.attributes.keys():
+        if op.kind in SHARED and {"axes", "dimensions"} <= op.attributes.keys():
             turn = turned.get(op.operands[0]) if op.kind == ALL_GATHER else None
-            key = _key(op, turn)
+            key = (_key(op, turn), graph.shape(op.results[0]))
             first = earlier.get(key)
             if first is not None and _near(op, first, heights, lowest):
                 was, now = op.results[0], first.results[0]
@@ -51,7 +54,8 @@ def _key(op: Op, turn: Op | None) -> tuple[object, ...]:
     """What makes two gathers equal; one of a reversed value, as a convolution's gradient reads it, is the value's."""
     operands = turn.operands if turn is not None else op.operands
     attributes = op.attributes
-    return (op.kind, operands, attributes["axes"], attributes["dimensions"], attributes.get("shift"))
+    to = (attributes["axes"], attributes["dimensions"], attributes.get("shift"), attributes.get("target"))
+    return (op.kind, operands, to)
 
 
 def _with_bodies(graph: Graph) -> Graph:
@@ -62,7 +66,7 @@ def _with_bodies(graph: Graph) -> Graph:
 
 
 def _near(op: Op, first: Op, heights: dict[int, int], lowest: dict[int, int]) -> bool:
-    if op.kind == COLLECTIVE_PERMUTE:
+    if op.kind != ALL_GATHER:
         return True
     return lowest.get(first.results[0], 0) <= heights[op.results[0]] + DISTANCE
 
