@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import gc
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 
 import jax
 import numpy as np
@@ -57,9 +59,24 @@ def estimate(
     if plan.topology is None or found or holes(plan):
         raise PlanError([*found, *_problems_of_step(plan, step, args)])
     machine = physical(plan.topology)
-    known = _known(plan, machine, step, args, donate_argnums)
-    work = known.work(machine, calibration)
-    return estimated(work, plan.mesh, machine, limit_bytes=plan.limits.hbm_bytes, notes=known.notes)
+    with _uncollected():
+        known = _known(plan, machine, step, args, donate_argnums)
+        work = known.work(machine, calibration)
+        return estimated(work, plan.mesh, machine, limit_bytes=plan.limits.hbm_bytes, notes=known.notes)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's search for cycles: a price leaves none, and makes so much that all of JAX's objects would be
+    looked through several times.
+    """
+    searches = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if searches:
+            gc.enable()
 
 
 def graph_of(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import jax
@@ -48,9 +49,11 @@ class Draft:
         self.platform = platform
         self.places: tuple[Place, ...] = ()
         self._prepared: OrderedDict[Hashable, Any] = OrderedDict()
+        self._asked: set[int] = set()
         self._donated = frozenset(donated)
         self._module = self._lower(placed).compiler_ir("stablehlo").operation.clone()
         inline_calls(self._module, large=False)
+        self._fewer = self._module
         with self._module.context:
             main = main_function(self._module)
             paths = argument_paths(main.regions[0].blocks[0], traced)
@@ -136,7 +139,7 @@ class Draft:
         alike: dict[NamedSharding, int] = {}
         key = tuple((number, alike.setdefault(sharding, len(alike))) for number, sharding in chosen.items())
         if key not in self._prepared:
-            copy = self._module.clone()
+            copy = self._with_places(chosen.keys()).clone()
             with copy.context, ir.Location.unknown():
                 self._over(copy, placed)
                 set_edges(main_function(copy), "arg_attrs", [None] * len(self._positions))
@@ -151,6 +154,17 @@ class Draft:
         if len(self._prepared) > MAX_PREPARED:
             self._prepared.popitem(last=False)
         return self._prepared[key]
+
+    def _with_places(self, numbers: AbstractSet[int]) -> Any:
+        """The module with no places but these and those that were asked for before: most are never laid out."""
+        if not numbers <= self._asked:
+            self._asked |= numbers
+            self._fewer = self._module.clone()
+            with self._fewer.context:
+                for operation in list(places_of(self._fewer)):
+                    if number_of(operation) not in self._asked:
+                        resolve(operation, None)
+        return self._fewer
 
     def _over(self, module: Any, placed: DeviceMesh) -> None:
         """Makes the module's mesh that of a plan, where the step names none itself."""

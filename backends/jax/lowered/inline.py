@@ -114,4 +114,5 @@ def _operations(parent: Any) -> Iterator[Any]:
 def _nested(parent: Any) -> Iterator[Any]:
     for op in _operations(parent):
         yield op
-        yield from _nested(op)
+        if len(op.regions):
+            yield from _nested(op)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
-
-from jaxlib.mlir import ir
 
 
 def in_order_of_use(module: Any) -> None:
@@ -20,27 +18,31 @@ def in_order_of_use(module: Any) -> None:
 
 def _sort(block: Any) -> None:
     operations = [op.operation for op in block.operations]
-    last = operations[-1]
-    seen: set[Any] = set()
-    for root in (op for op in operations if op == last or _has_effect(op)):
-        for operation in _needed(root, block, seen):
-            if operation != last:
-                operation.move_before(last)
-    for operation in reversed(operations):
-        if operation not in seen:
-            operation.erase()
+    *_, last = operations
+    at = {result: number for number, op in enumerate(operations) for result in op.results}
+    needs = [[at[value] for value in _read(op) if value in at] for op in operations]
+    seen: set[int] = set()
+    ends = [number for number, op in enumerate(operations) if op == last or _has_effect(op)]
+    order = [number for end in ends for number in _needed(end, needs, seen)]
+    standing = next((n for n, number in enumerate(order) if n != number), len(order))
+    for number in order[standing:]:
+        if operations[number] != last:
+            operations[number].move_before(last)
+    for number in range(len(operations) - 1, -1, -1):
+        if number not in seen:
+            operations[number].erase()
 
 
-def _needed(root: Any, block: Any, seen: set[Any]) -> Iterator[Any]:
+def _needed(root: int, needs: Sequence[Sequence[int]], seen: set[int]) -> Iterator[int]:
     """What ``root`` needs of a block, itself last, operands in their order before what reads them."""
-    stack = [(root, iter(_makers(root, block)))]
+    stack = [(root, iter(needs[root]))]
     entered = {root}
     while stack:
         operation, makers = stack[-1]
         maker = next((m for m in makers if m not in seen and m not in entered), None)
         if maker is not None:
             entered.add(maker)
-            stack.append((maker, iter(_makers(maker, block))))
+            stack.append((maker, iter(needs[maker])))
             continue
         stack.pop()
         if operation not in seen:
@@ -48,17 +50,12 @@ def _needed(root: Any, block: Any, seen: set[Any]) -> Iterator[Any]:
             yield operation
 
 
-def _makers(operation: Any, block: Any) -> list[Any]:
-    """The operations of the block whose results this one reads, or something in its regions."""
-    found = [value.owner for value in _read(operation) if not isinstance(value.owner, ir.Block)]
-    return [maker.operation for maker in found if maker.operation.block == block]
-
-
 def _read(operation: Any) -> Iterator[Any]:
     yield from operation.operands
-    for block in _own_blocks(operation):
-        for inner in block.operations:
-            yield from _read(inner.operation)
+    if len(operation.regions):
+        for block in _own_blocks(operation):
+            for inner in block.operations:
+                yield from _read(inner.operation)
 
 
 def _has_effect(operation: Any) -> bool:
@@ -73,5 +70,6 @@ def _own_blocks(operation: Any) -> Iterator[Any]:
 def _blocks(operation: Any) -> Iterator[Any]:
     for block in _own_blocks(operation):
         yield block
-        for inner in block.operations:
-            yield from _blocks(inner.operation)
+        for inner in [each.operation for each in block.operations]:
+            if len(inner.regions):
+                yield from _blocks(inner)

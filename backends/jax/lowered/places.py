@@ -96,8 +96,10 @@ def operations(operation: Any) -> Iterator[Any]:
     for region in operation.regions:
         for block in region.blocks:
             for inner in block.operations:
-                yield inner.operation
-                yield from operations(inner.operation)
+                each = inner.operation
+                yield each
+                if len(each.regions):
+                    yield from operations(each)
 
 
 def places_of(module: Any) -> Iterator[Any]:

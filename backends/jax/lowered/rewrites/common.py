@@ -49,5 +49,6 @@ def _blocks(operation: Any) -> Iterator[Any]:
     for region in operation.regions:
         for block in region.blocks:
             yield block
-            for inner in block.operations:
-                yield from _blocks(inner.operation)
+            for inner in [each.operation for each in block.operations]:
+                if len(inner.regions):
+                    yield from _blocks(inner)

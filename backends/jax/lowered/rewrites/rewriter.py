@@ -79,7 +79,8 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 def made_by(value: Any) -> Any:
     """The operation that makes a value; None for an argument of a block."""
-    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+    owner = value.owner
+    return None if isinstance(owner, ir.Block) else owner.operation
 
 
 def maker(value: Any, kind: str) -> Any:
