@@ -13,10 +13,12 @@ from typing import Any
 
 from ...dsl.errors import PlanError, Problem, Severity, listing, problem, raise_errors, suggest
 from ...dsl.open_settings import named_values, words
-from ...dsl.plan import Place, Plan
+from ...dsl.plan import Place, Plan, Remat
 from .declared import Choices, choices_of
 from .trace import Traced, trace
-from .workload import Workload
+from .workload import PyTree, Step, Workload
+
+Tracing = Callable[[Step, Sequence[PyTree], Remat | None], Traced]
 
 PLAN_MESH = "plan_mesh"
 """The parameter of a model that wants to know the plan's mesh: one with a region that is written for one device."""
@@ -79,12 +81,14 @@ def _about_words(problems: Sequence[Problem], plan: Plan, declared: Choices) -> 
             yield problem("MW566", place, severity=severity, name=word, model=plan.model, may=may)
 
 
-def trace_workload(plan: Plan, workload: Workload | None = None) -> Traced:
-    """The plan's step as the plan language sees it. Raises ``PlanError`` where it cannot be traced."""
+def trace_workload(plan: Plan, workload: Workload | None = None, by: Tracing = trace) -> Traced:
+    """The plan's step as the plan language sees it, traced ``by`` who keeps it. Raises ``PlanError`` where it cannot be
+    traced.
+    """
     workload = workload or load_workload(plan)
     try:
         with models_code(plan, "MW315"):
-            return trace(workload.step, workload.args, plan.remat)
+            return by(workload.step, workload.args, plan.remat)
     except PlanError as error:
         raise PlanError(_about_words(error.problems, plan, Choices(values={}))) from error
 

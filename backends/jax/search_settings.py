@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -19,8 +20,10 @@ from ...planner.search.pool import Processes
 from ...planner.search.progress import Clock, Progress
 from ...planner.search.result import SearchResult
 from ...planner.search.run_time import Table, table_of
+from ...planner.search.workload import decided_remat
 from ...planner.topology import Machine
 from .devices import DeviceTopology
+from .estimate import drafts_of
 from .loading import load_workload, trace_workload
 from .model_steps import ModelSteps
 from .open_meshes import name_of, open_meshes
@@ -65,7 +68,9 @@ def search_plan(
         every = _Search(left, machine, clock, seed=seed, exact=exact, on_progress=on_progress)
         return every.result(top_k=top_k, pareto=pareto)
     workload = load_workload(asked)
-    trace_workload(replace(asked, remat=None), workload)  # one that cannot be traced is a problem at the model's line
+    drafts = drafts_of(workload.step, workload.args, workload.donated)
+    known = partial(drafts.traced, noting=True)  # a step that cannot be traced is a problem at the model's line
+    trace_workload(replace(asked, remat=decided_remat(asked)), workload, known)
     return search(
         workload.step,
         workload.args,

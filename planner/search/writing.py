@@ -82,13 +82,11 @@ class Writing:
         """Writes the plan of a candidate's layouts; where it takes too much memory, of layouts that take less."""
         lowered = 0
         for _ in range(LOWERINGS):
-            begin_s = self._clock.elapsed_s
             try:
                 written = self._written_ahead(one) or self._written(one)
             except PlanError as error:
                 one.why = f"its layouts make no plan: {error.problems[0].message if error.problems else error}"
                 return
-            self._board.writing_s = max(self._board.writing_s, self._clock.elapsed_s - begin_s)
             excess = written.estimate.peak_bytes - (self._settings.limit_bytes or math.inf)
             if excess <= 0:
                 one.priced, one.why = PricedPlan(plan=written.plan, estimate=written.estimate), ""
@@ -161,12 +159,10 @@ class Writing:
     def _simple_plan(self, candidate: Candidate, layouts: Mapping[str, Sharding]) -> Tried:
         """A candidate that is not to be solved, with the plan of these layouts if it fits."""
         one = Tried(candidate=candidate, bound_s=math.inf, cutoff_s=math.inf, solved=True, layouts=layouts, why=BY_HAND)
-        begin_s = self._clock.elapsed_s
         try:
             written = self._written(one, deadline=0.0)
         except PlanError:
             return one
-        self._board.writing_s = max(self._board.writing_s, self._clock.elapsed_s - begin_s)
         excess = written.estimate.peak_bytes - (self._settings.limit_bytes or math.inf)
         if excess <= 0:
             one.priced = PricedPlan(plan=written.plan, estimate=written.estimate)
@@ -179,7 +175,8 @@ class Writing:
         workload = Rematerialised(self._workload, plan.remat, before)
         laid = readable(Laid(mesh=plan.mesh, layouts=one.layouts), settings.machine, workload.tensors, settings.kept)
         open_plan = replace(plan, mesh=laid.mesh, limits=Limits(hbm_bytes=plan.limits.hbm_bytes), result=None)
-        return self._minimise(
+        begin_s = self._clock.elapsed_s
+        written = self._minimise(
             laid.layouts,
             open_plan,
             workload,
@@ -187,6 +184,8 @@ class Writing:
             exact=settings.exact,
             promised_s=one.objective_s if math.isfinite(one.objective_s) else 0.0,
         )
+        self._board.writing_s = max(self._board.writing_s, self._clock.elapsed_s - begin_s)
+        return written
 
     @property
     def _is_small(self) -> bool:
