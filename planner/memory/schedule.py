@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..graph import Value
 from ..kernels import Program
+from .combined import combined, joined
 from .flow import Flow, flow, reordered
 from .liveness import scheduled_peak_bytes
 from .orders import depth_first_order, list_order, post_order
@@ -53,7 +54,7 @@ def _scheduled(program: Program, sizes: Callable[[Value], int]) -> Scheduled:
     for number, bodies in inner.items():
         kernels[number] = replace(kernels[number], bodies=tuple(body.program for body in bodies))
     found = flow(replace(program, kernels=tuple(kernels)), sizes, lambda body: needs[id(body)])
-    order, peak = _best(found)
+    order, peak = _best(program, found)
     given = sum(sizes(program.graph.values[v]) for v in program.graph.arguments)
     return Scheduled(
         program=replace(program, kernels=tuple(kernels[number] for number in order)),
@@ -63,8 +64,11 @@ def _scheduled(program: Program, sizes: Callable[[Value], int]) -> Scheduled:
     )
 
 
-def _best(found: Flow) -> tuple[list[int], int]:
-    orders = [list_order(found), depth_first_order(found), post_order(found)]
-    peaks = [scheduled_peak_bytes(found, order) for order in orders]
+def _best(program: Program, found: Flow) -> tuple[list[int], int]:
+    groups = combined(program, found)
+    joint, members = joined(found, groups) if groups else (found, ())
+    orders = [list_order(joint), depth_first_order(joint), post_order(joint)]
+    peaks = [scheduled_peak_bytes(joint, order) for order in orders]
     best = peaks.index(min(peaks))
-    return orders[best], peaks[best]
+    order = orders[best]
+    return [kernel for point in order for kernel in members[point]] if members else order, peaks[best]

@@ -1,0 +1,91 @@
+"""Sums over devices that become one: which are, and that the program's order puts them together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from meshwright.planner.graph import Graph
+from meshwright.planner.kernels import Program
+from meshwright.planner.memory import memory, schedule
+from meshwright.planner.memory.combined import LIMIT_BYTES, combined, joined
+from meshwright.planner.memory.flow import flow
+from meshwright.planner.memory.orders import post_order
+from meshwright.planner.memory.tiles import padded_bytes
+from programs import program
+
+MIB = 2**20
+
+
+def with_axes(made: Program, axes: dict[int, tuple[str, ...]]) -> Program:
+    """A program whose sums over devices are over axes by the value that they make."""
+    graph = made.graph
+    ops = tuple(
+        replace(op, attributes={"axes": axes.get(op.results[0], ("x",)), "reducer": "add"})
+        if op.kind == "all-reduce"
+        else op
+        for op in graph.ops
+    )
+    return replace(made, graph=replace(graph, ops=ops))
+
+
+def gradients(number: int, rows: int) -> Program:
+    """Products of two arguments, each summed over the devices and then used by an update."""
+    shapes = [(1024, 1024)] * 2 + [(rows, 1024)] * (3 * number)
+    kernels, results = [], []
+    for first in range(2, 2 + 3 * number, 3):
+        kernels.append(("dot_general", (0, 1), (first,)))
+        kernels.append(("all-reduce", (first,), (first + 1,)))
+        kernels.append(("exponential", (first + 1,), (first + 2,)))
+        results.append(first + 2)
+    return with_axes(program(shapes, kernels, (0, 1), tuple(results)), {})
+
+
+def groups(made: Program) -> list[set[int]]:
+    found = flow(made, padded_bytes, lambda _: 0)
+    return [{value for kernel in group for value in found.made[kernel]} for group in combined(made, found)]
+
+
+def test_sums_of_one_kind_that_need_nothing_of_each_other_are_one_up_to_a_limit() -> None:
+    assert groups(gradients(3, 1024)) == [{3, 6, 9}]
+    many = groups(gradients(9, 4096))  # of 16 MiB each
+    assert [len(group) for group in many] == [LIMIT_BYTES // (16 * MIB), 2]
+    assert groups(with_axes(gradients(2, 1024), {3: ("y",)})) == []
+
+
+def test_a_sum_that_another_waits_for_stays_apart() -> None:
+    shapes = [(1024, 1024)] * 5
+    chain = [("all-reduce", (0,), (1,)), ("exponential", (1,), (2,)), ("all-reduce", (2,), (3,))]
+    assert groups(with_axes(program(shapes, [*chain, ("exponential", (3,), (4,))], (0,), (4,)), {})) == []
+
+
+def test_what_is_combined_lives_until_the_last_of_it_is_summed() -> None:
+    apart = with_axes(gradients(4, 4096), {3: ("y",), 6: ("z",), 9: ("w",)})
+    results = 4 * 16 * MIB
+    assert memory(gradients(4, 4096)).peak_bytes - memory(apart).peak_bytes <= results
+    ordered = [kernel.writes[0] for kernel in schedule(gradients(4, 4096)).kernels]
+    sums = [ordered.index(value) for value in (3, 6, 9, 12)]
+    assert max(sums) - min(sums) == 3
+
+
+@given(
+    number=st.integers(2, 5), rows=st.sampled_from([8, 1024, 8192]), axes=st.lists(st.sampled_from("xy"), min_size=5)
+)
+@settings(max_examples=30, deadline=None)
+def test_a_joined_flow_has_the_same_kernels_in_an_order_that_they_can_run_in(
+    number: int, rows: int, axes: list[str]
+) -> None:
+    made = with_axes(gradients(number, rows), {3 * n + 3: (axis,) for n, axis in enumerate(axes)})
+    found = flow(made, padded_bytes, lambda _: 0)
+    joint, members = joined(found, combined(made, found))
+    assert sorted(kernel for group in members for kernel in group) == list(range(len(found.made)))
+    for point, operands in enumerate(joint.operands):
+        assert all(joint.maker[value] < point for value in operands)
+    assert sorted(post_order(joint)) == list(range(len(members)))
+
+
+def test_nothing_to_combine_leaves_the_graph() -> None:
+    made = gradients(1, 1024)
+    assert isinstance(made.graph, Graph)
+    assert [k.writes for k in schedule(made).kernels] == [(2,), (3,), (4,)]
