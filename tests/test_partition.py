@@ -311,3 +311,21 @@ def test_a_transpose_whose_ends_lie_alike_exchanges_what_it_turns() -> None:
     turned = written.op("transpose", (a,), (512, 512), rows, factors=factors, attributes={"permutation": (1, 0)})
     (collective,) = moved(partition(written.graph(turned), machine=machine("v3:2x2")))
     assert collective == (ALL_TO_ALL, ("x",), 512 * 512 * 4 // 8)
+
+
+def test_truths_that_products_read_are_moved_as_they_are() -> None:
+    written = Written()
+    a, b = written.argument((4096, 2048), (("x", "y"), ())), written.argument((4096, 2048), (("x", "y"), ()))
+    layout: Sharding = ((), ("x", "y"))
+    c = written.argument((1024, 2048), layout)
+    dims = ((0,), (1,))
+    factors = Factors(sizes=(4096, 2048), operands=(dims, dims), results=(dims,))
+    found = written.op("compare", (a, b), (4096, 2048), (("x", "y"), ()), factors=factors, dtype="pred")
+    same = Factors(sizes=(4096, 2048), operands=(dims,), results=(dims,))
+    mask = written.op("convert", (found,), (4096, 2048), (("x", "y"), ()), factors=same)
+    product = Factors(
+        sizes=(4096, 1024, 2048), operands=(((0,), (2,)), ((1,), (2,))), results=(((0,), (1,)),), reduction=(2,)
+    )
+    result = written.op("dot_general", (mask, c), (4096, 1024), ((), ("x", "y")), factors=product)
+    (first, *_) = moved(partition(written.graph(result), machine=machine("v3:4x4")))
+    assert first[2] == 4096 * 2048  # one byte a number

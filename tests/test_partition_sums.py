@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
+from meshwright.planner.partition.passes.narrow import narrow
 from meshwright.planner.partition.passes.same_gathers import share_gathers
 from meshwright.planner.partition.passes.scatters import scatter
 from meshwright.planner.partition.passes.sliced import slice_sums
@@ -115,3 +116,20 @@ def test_exchanges_of_a_shared_gather_are_shared() -> None:
     ops.append(Op(kind="add", operands=(3, 4), results=(5,)))
     found = share_gathers(of_ops((part, whole, whole, other, other, other), tuple(ops), (0,), (5,)).graph)
     assert [(op.kind, op.operands) for op in found.ops] == [(ALL_GATHER, (0,)), (ALL_TO_ALL, (1,)), ("add", (3, 3))]
+
+
+@pytest.mark.parametrize(("columns", "dtype"), [(1, "f32"), (8, "bf16")])
+def test_what_a_vector_is_multiplied_by_is_gathered_as_it_is(columns: int, dtype: str) -> None:
+    values = (
+        Value((128, 64), "f32"),
+        Value((512, 64), "f32"),
+        Value((64, columns), "f32"),
+        Value((512, columns), "f32"),
+    )
+    dims = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    ops = (
+        Op(kind=ALL_GATHER, operands=(0,), results=(1,), attributes={"axes": ("x",), "dimensions": (0,)}),
+        Op(kind="dot_general", operands=(1, 2), results=(3,), attributes=dims),
+    )
+    found = narrow(of_ops(values, ops, (0, 2), (3,)).graph)
+    assert [found.values[op.results[0]].dtype for op in found.ops if op.kind == ALL_GATHER] == [dtype]

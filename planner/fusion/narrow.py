@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..graph import Graph, Op
 from ..kinds import TURNED_COPY
-from .nature import PRODUCTS, VIEWS, joins_lanes
+from .nature import PRODUCTS, VIEWS, is_of_vector, joins_lanes
 from .uses import Uses, read_uses
 
 _MOVES = {"slice", "pad", "concatenate", "dynamic_slice", "reverse", "copy", TURNED_COPY}
@@ -90,7 +90,7 @@ def _is_rounded(
 
 def _rounds(graph: Graph, reader: Op, narrowed: set[int]) -> bool:
     if reader.kind in PRODUCTS:
-        return is_default_precision(reader)
+        return is_default_precision(reader) and not is_of_vector(graph, reader)
     if reader.kind == "convert":
         return graph.values[reader.results[0]].dtype == NARROW
     if reader.kind not in KEEPING:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..graph import Graph, Op
 
 ELEMENTWISE_KINDS = """
@@ -29,6 +31,20 @@ IN_PASSING = ELEMENTWISE | VIEWS | MOVES | {"iota"}
 def is_scalar(graph: Graph, op: Op) -> bool:
     """Whether it makes one number."""
     return len(op.results) == 1 and graph.values[op.results[0]].num_elements == 1
+
+
+def is_of_vector(graph: Graph, op: Op) -> bool:
+    """Whether one operand of a product is a vector but for the dims that both have.
+
+    The compiler then multiplies and adds up numbers where they are, in their own dtype.
+    """
+    if op.kind != "dot_general" or "lhs_contracting_dimensions" not in op.attributes:
+        return False
+    sizes = []
+    for side, number in zip(("lhs", "rhs"), op.operands, strict=True):
+        shared = {d for part in ("contracting", "batching") for d in op.attributes.get(f"{side}_{part}_dimensions", ())}
+        sizes.append(math.prod([size for d, size in enumerate(graph.shape(number)) if d not in shared]))
+    return 1 in sizes
 
 
 def is_constant(op: Op) -> bool:

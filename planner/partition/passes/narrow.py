@@ -1,7 +1,8 @@
 """Values that only matrix products read are moved as bfloat16.
 
 The TPU's matrix units round float32 operands of default precision to bfloat16. Its compiler therefore makes them in
-bfloat16 where nothing else reads them, and what is gathered or exchanged on the way there is half as large.
+bfloat16 where nothing else reads them, and what is gathered or exchanged on the way there is half as large. Truth
+values, of which products read ones and zeros, are moved as they are.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ...fusion.nature import is_of_vector
 from ...graph import Graph, Op, Value
 from ...kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
 from ..reshard import SLICE
 
-WIDE, NARROW = "f32", "bf16"
+WIDE, NARROW, TRUTH = "f32", "bf16", "pred"
 PRODUCTS = frozenset({"dot_general", "dot", "convolution"})
 EXCHANGES = frozenset({ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE})
+MOVED = EXCHANGES | {SLICE}
 PASSED = EXCHANGES | {
     *("reshape", "transpose", "copy", "reverse", "slice", "concatenate", "pad", "broadcast_in_dim", "maximum"),
     *("minimum", "select", "abs", "dynamic_update_slice", SLICE),
@@ -60,13 +63,15 @@ def told_apart(graph: Graph, results: Sequence[bool]) -> tuple[set[int], set[int
         if op.kind == "while" and op.bodies:
             carried = _carried(op, told)
             told.update(value for value, is_told in zip(op.operands, carried, strict=True) if is_told)
-        elif not _cannot_tell(op, told):
+        elif not _cannot_tell(op, told, graph):
             told.update(op.operands)
     return told, read
 
 
-def _cannot_tell(op: Op, told: set[int]) -> bool:
-    return _rounds(op) if op.kind in PRODUCTS else op.kind in PASSED and op.results[0] not in told
+def _cannot_tell(op: Op, told: set[int], graph: Graph) -> bool:
+    if op.kind in PRODUCTS:
+        return _rounds(op) and not is_of_vector(graph, op)
+    return op.kind in PASSED and op.results[0] not in told
 
 
 def _carried(op: Op, told: set[int]) -> list[bool]:
@@ -94,13 +99,21 @@ class _Narrowing:
         self.rounded = rounded
         self.values = list(graph.values)
         self.converted: dict[int, int] = {}
+        converts = (op for op in graph.ops if op.kind == "convert")
+        self.truths = {op.results[0]: op.operands[0] for op in converts if self.values[op.operands[0]].dtype == TRUTH}
 
     def graph(self) -> Graph:
         """The narrowed graph."""
         ops = [made for op in self.source.ops for made in self._op(op)]
+        if self.truths:
+            read = {*self.source.results, *(value for op in ops for value in op.operands)}
+            ops = [op for op in ops if op.kind != "convert" or op.results[0] in read]
         return replace(self.source, values=tuple(self.values), ops=tuple(ops))
 
     def _op(self, op: Op) -> Iterator[Op]:
+        if op.kind in MOVED and op.results[0] in self.rounded and op.operands[0] in self.truths:
+            yield from self._moved_as_truths(op, self.truths[op.operands[0]])
+            return
         if op.kind in EXCHANGES and op.results[0] in self.rounded:
             (operand,) = op.operands
             if self.values[operand].dtype == WIDE:
@@ -114,6 +127,15 @@ class _Narrowing:
         elif op.kind in PASSED and op.results[0] in self.rounded and self._all_narrow(op):
             self._set_narrow(op.results[0])
         yield op
+
+    def _moved_as_truths(self, op: Op, operand: int) -> Iterator[Op]:
+        """The exchange, or slice, of what a product's operand is converted from, and what arrives converted."""
+        (result,) = op.results
+        self.values.append(Value(self.values[result].shape, TRUTH))
+        arrived = self.truths[result] = len(self.values) - 1
+        self._set_narrow(result)
+        yield replace(op, operands=(operand,), results=(arrived,))
+        yield replace(op, kind="convert", operands=(arrived,), results=(result,), attributes={})
 
     def _all_narrow(self, op: Op) -> bool:
         return all(self.values[v].dtype != WIDE for v in op.operands)
