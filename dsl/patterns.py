@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 
 from .errors import flaw, shorten
@@ -33,6 +34,7 @@ class Pattern:
         return self.regex.fullmatch(path) is not None
 
 
+@lru_cache(maxsize=4096)
 def compile_pattern(text: str) -> Pattern:
     """The compiled pattern. Raises ``FlawError`` where ``text`` is none."""
     check_pattern(text)

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from ..dsl.plan import Topology
+from ..dsl.strict_yaml import PARSER
 from .chip import Chip
 from .machine_file import read_machine
 
@@ -41,4 +42,4 @@ def chip_of(topology: Topology) -> Chip | None:
 @cache
 def _read() -> dict[str, Chip]:
     text = files(__package__).joinpath("chips.yaml").read_text(encoding="utf-8")
-    return {name: Chip.model_validate(entry) for name, entry in yaml.safe_load(text).items()}
+    return {name: Chip.model_validate(entry) for name, entry in yaml.load(text, Loader=PARSER).items()}

@@ -259,6 +259,6 @@ def test_the_pure_python_parser_reads_the_same(monkeypatch: pytest.MonkeyPatch) 
     import yaml
     from meshwright.dsl import strict_yaml
 
-    monkeypatch.setattr(strict_yaml, "_Parser", yaml.SafeLoader)
+    monkeypatch.setattr(strict_yaml, "PARSER", yaml.SafeLoader)
     assert loads(EXAMPLE).rules
     assert problems_of("[" * N) == [("MW005", 1, 33)]

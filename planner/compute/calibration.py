@@ -8,6 +8,7 @@ from importlib.resources import files
 
 import yaml
 
+from ...dsl.strict_yaml import PARSER
 from .coefficients import Coefficients
 
 HEAD = """# What `meshwright calibrate {topology}` learned from the compiler's own cycles of small programs.
@@ -45,7 +46,7 @@ def dump(calibration: Calibration) -> str:
 def load(text: str) -> Calibration:
     """Reads what ``dump`` wrote. Raises ``ValueError`` if a field is missing, unknown or not a number."""
     try:
-        said = yaml.safe_load(text)
+        said = yaml.load(text, Loader=PARSER)
         numbers = {name: float(value) for name, value in said.pop("coefficients").items()}
         error = FitError(**said.pop("error"))
         return Calibration(error=error, coefficients=Coefficients(**numbers), **said)

@@ -11,6 +11,7 @@ import re
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import PurePath
 
@@ -108,11 +109,13 @@ def _numbers(text: str) -> dict[str, int]:
     return {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", text)}
 
 
+@lru_cache(maxsize=1024)
 def is_own(file: str) -> bool:
     """Whether a file is the user's own: no library's, nor Meshwright's, whose models do count."""
     return not _is_library(file) and not is_internal(file)
 
 
+@lru_cache(maxsize=1024)
 def is_internal(file: str) -> bool:
     """Whether a file belongs to JAX, or to Meshwright apart from its models."""
     path = PurePath(os.path.normpath(file))
