@@ -68,3 +68,13 @@ def test_one_block_is_computed_anew_at_a_time() -> None:
     wide = WIDTH * WIDE * 4
     assert memory(blocks(anew=True)).temp_bytes < memory(blocks(anew=False)).temp_bytes
     assert memory(blocks(anew=True)).temp_bytes < 3 * wide
+
+
+def test_what_is_read_behind_a_barrier_is_not_read_with_what_comes_before_it() -> None:
+    w = Writer()
+    weight, grad = w.arg(256, 256), w.op("exponential", w.arg(256, 256))
+    behind, _ = barrier(w, weight, grad)
+    updated = w.op("subtract", weight, w.arg(256, 256))
+    narrow = w.op("convert", behind, dtype="bf16")
+    program = fuse(w.graph(grad, updated, narrow))
+    assert program.kernels[position(program, updated)] is not program.kernels[position(program, narrow)]

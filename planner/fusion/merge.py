@@ -69,8 +69,13 @@ class Merging:
         return group.open and not group.products and self._is_whole(value, group)
 
     def _read_alike(self, first: int, second: int) -> bool:
-        """Whether two groups reduce, or one reads nothing that the other does not read, single numbers aside."""
+        """Whether two groups reduce, or one reads nothing that the other does not read, single numbers aside.
+
+        What one reads from behind a barrier is not what the other reads before it.
+        """
         one, other = self.groups[first], self.groups[second]
+        if one.waits != other.waits:
+            return False
         apart = (one.reads - other.reads, other.reads - one.reads)
         return (one.reduces and other.reduces) or any(map(self._are_single, apart))
 
