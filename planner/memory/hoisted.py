@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..graph import Graph, Op
 from ..kernels import Program
@@ -33,39 +33,50 @@ def hoisted_copies(program: Program, buffer: dict[int, int]) -> dict[int, tuple[
 def _narrowed(graph: Graph, loop: Op, body: Program) -> Iterator[int]:
     """The loop's operands that its turns do not change and of which they only multiply slices."""
     inner = body.graph
+    readers = _readers(inner.ops[number] for kernel in body.kernels for number in kernel.ops)
     for position, (operand, argument) in enumerate(zip(loop.operands, inner.arguments, strict=False)):
         kept = position >= len(inner.results) or inner.results[position] == argument
         value = graph.values[operand]
-        if kept and value.dtype == "f32" and len(value.shape) > 2 and _only_multiplied(body, argument):
+        if kept and value.dtype == "f32" and len(value.shape) > 2 and _only_multiplied(inner, readers, argument):
             yield operand
 
 
-def _only_multiplied(body: Program, argument: int) -> bool:
-    """Whether slices of a value reach nothing but products, whatever hands them on."""
-    ops = [body.graph.ops[number] for kernel in body.kernels for number in kernel.ops]
-    reached = _reached(ops, argument)
-    if reached is None or not reached.isdisjoint(set(body.graph.results) - {argument}):
-        return False
-    return any(op.kind in SLICES and not reached.isdisjoint(op.operands) for op in ops)
-
-
-def _reached(ops: Iterable[Op], value: int) -> set[int] | None:
-    """What a value is handed on as, itself included; None if anything but products reads any of it."""
-    reached = {value}
+def _readers(ops: Iterable[Op]) -> Mapping[int, list[Op]]:
+    """The operations that read each value."""
+    readers: dict[int, list[Op]] = {}
     for op in ops:
-        if reached.isdisjoint(op.operands) or op.kind == "dot_general":
-            continue
-        if op.kind == "while" and op.bodies and _multiplies(op, reached):
-            continue
-        if op.kind not in HANDED_ON:
-            return None
-        reached.update(r for o, r in zip(op.operands, op.results, strict=False) if o in reached)
+        for value in op.operands:
+            readers.setdefault(value, []).append(op)
+    return readers
+
+
+def _only_multiplied(graph: Graph, readers: Mapping[int, Sequence[Op]], argument: int) -> bool:
+    """Whether slices of a value reach nothing but products, whatever hands them on."""
+    reached = _reached(readers, argument)
+    if reached is None or not reached.isdisjoint(set(graph.results) - {argument}):
+        return False
+    return any(op.kind in SLICES for value in reached for op in readers.get(value, ()))
+
+
+def _reached(readers: Mapping[int, Sequence[Op]], value: int) -> set[int] | None:
+    """What a value is handed on as, itself included; None if anything but products reads any of it."""
+    reached, waiting = {value}, [value]
+    while waiting:
+        here = waiting.pop()
+        for op in readers.get(here, ()):
+            if op.kind == "dot_general" or (op.kind == "while" and op.bodies and _multiplies(op, here)):
+                continue
+            if op.kind not in HANDED_ON:
+                return None
+            made = {r for o, r in zip(op.operands, op.results, strict=False) if o == here} - reached
+            reached |= made
+            waiting += made
     return reached
 
 
-def _multiplies(loop: Op, values: set[int]) -> bool:
-    """Whether a product in a loop of permutes only multiplies by these, which stay as they are."""
+def _multiplies(loop: Op, value: int) -> bool:
+    """Whether a product in a loop of permutes only multiplies by this, which stays as it is."""
     body = loop.bodies[0]
-    read = [argument for operand, argument in zip(loop.operands, body.arguments, strict=False) if operand in values]
-    still = set(body.arguments[len(body.results) :])
-    return still.issuperset(read) and all(_reached(body.ops, argument) is not None for argument in read)
+    read = [argument for operand, argument in zip(loop.operands, body.arguments, strict=False) if operand == value]
+    still, readers = set(body.arguments[len(body.results) :]), _readers(body.ops)
+    return still.issuperset(read) and all(_reached(readers, argument) is not None for argument in read)

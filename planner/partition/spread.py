@@ -36,6 +36,9 @@ class _Writer:
         self.builder = Builder(mesh)
         self.at: dict[int, int] = {}
         self.layouts = [stated(v.sharding, len(v.shape), mesh) for v in graph.values]
+        known = {layout: number for number, layout in enumerate(dict.fromkeys(self.layouts))}
+        self.alike = [known[layout] for layout in self.layouts]
+        self.split = {number for layout, number in known.items() if any(layout)}
         self.target = target
         self.strategies = strategies
         self.readers = product_readers(graph)
@@ -127,11 +130,11 @@ class _Writer:
 
         One that exchanges dims does not, however alike they lie.
         """
-        layouts = {self.layouts[n] for n in (*op.operands, *op.results)}
-        if not any(axes for layout in layouts for axes in layout):
+        alike = {self.alike[n] for n in (*op.operands, *op.results)}
+        if alike.isdisjoint(self.split):
             return True
         factors = op.factors
-        if len(layouts) > 1 or op.kind in RULES or factors is None:
+        if len(alike) > 1 or op.kind in RULES or factors is None:
             return False
         in_step = len({*factors.operands, *factors.results}) == 1
         return in_step and not (factors.replicated or factors.permutation or factors.reduction)

@@ -57,15 +57,13 @@ def told_apart(graph: Graph, results: Sequence[bool]) -> tuple[set[int], set[int
     ``results`` says which of the graph's results are told apart by what reads those.
     """
     told = {value for value, is_told in zip(graph.results, results, strict=True) if is_told}
-    read = set(graph.results)
     for op in reversed(graph.ops):
-        read.update(op.operands)
         if op.kind == "while" and op.bodies:
             carried = _carried(op, told)
             told.update(value for value, is_told in zip(op.operands, carried, strict=True) if is_told)
         elif not _cannot_tell(op, told, graph):
             told.update(op.operands)
-    return told, read
+    return told, set(graph.results).union(*(op.operands for op in graph.ops))
 
 
 def _cannot_tell(op: Op, told: set[int], graph: Graph) -> bool:
