@@ -35,13 +35,14 @@ def live_bytes(flow: Flow, order: Sequence[int], sharing: Sequence[Pairs]) -> li
         change[last + 1] -= flow.num_bytes[buffer]
     live = list(accumulate(change[:-1]))
     for point, kernel in enumerate(order):
-        ending = tuple(pair for pair in sharing[kernel] if spans[pair[1]][1] == point)
-        shared = sum(flow.num_bytes[new] for new, _ in in_place(ending))
-        live[point] += flow.inside[kernel] - shared
+        live[point] += flow.inside[kernel]
+        ending = [pair for pair in sharing[kernel] if spans[pair[1]][1] == point]
+        if ending:
+            live[point] -= sum(flow.num_bytes[new] for new, _ in in_place(ending))
     return live
 
 
-def in_place(pairs: Pairs) -> Pairs:
+def in_place(pairs: Sequence[tuple[int, int]]) -> Pairs:
     """The pairs (new, old) of a kernel's buffers of which the new may lie where the old did; each serves once."""
     taken: dict[int, int] = {}
     placed = set[int]()
