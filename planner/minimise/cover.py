@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from heapq import heapify, heappop, heappush
 
 from .index import Index
 from .pattern_texts import DEEP, Segments, is_wild, merged, text_of
@@ -194,46 +194,32 @@ def _exceptions(ground: _Ground, candidates: Sequence[tuple[str, Segments, int]]
     """
     chosen: list[Piece] = []
     taken = 0
-    useful = [
-        _Useful(number, segments, mask, _labels(ground, mask & rest), (mask & rest).bit_count())
-        for number, (_, segments, mask) in enumerate(candidates)
-        if mask & rest
-    ]
+    labels = {number: _labels(ground, mask & rest) for number, (_, _, mask) in enumerate(candidates) if mask & rest}
+    most = [(-(candidates[number][2] & rest).bit_count(), number) for number in labels]  # covered when last looked at
+    heapify(most)
     while rest:
         best: tuple[int, bool, int] = (0, False, 0)
         piece: Piece | None = None
-        useful.sort(key=_most_first)
-        for one in useful:
-            if one.count < max(best[0], 1):
-                break
-            one.count = (one.mask & rest).bit_count()
-            if one.count < max(best[0], 1):
+        looked_at: list[tuple[int, int]] = []
+        while most and -most[0][0] >= max(best[0], 1):
+            _, number = heappop(most)
+            _, segments, mask = candidates[number]
+            count = (mask & rest).bit_count()
+            if not count:
                 continue
-            for label, accepting in one.labels:
-                worth = (one.mask & rest & accepting).bit_count(), not one.mask & ~accepting, -one.number
-                if worth[0] and worth > best and not one.mask & ~taken & ~accepting:
-                    best, piece = worth, Piece(segments=one.segments, label=label, mask=one.mask)
+            looked_at.append((-count, number))
+            for label, accepting in labels[number] if count >= best[0] else ():
+                worth = (mask & rest & accepting).bit_count(), not mask & ~accepting, -number
+                if worth[0] and worth > best and not mask & ~taken & ~accepting:
+                    best, piece = worth, Piece(segments=segments, label=label, mask=mask)
         if piece is None:
             break
+        for one in looked_at:
+            heappush(most, one)
         chosen.append(piece)
         rest &= ~piece.mask
         taken |= piece.mask
     return chosen
-
-
-@dataclass(slots=True)
-class _Useful:
-    """A candidate: its place in the order, what it matches, the labels to give it, what it covered when last seen."""
-
-    number: int
-    segments: Segments
-    mask: int
-    labels: list[tuple[Hashable, int]]
-    count: int
-
-
-def _most_first(one: _Useful) -> tuple[int, int]:
-    return -one.count, one.number
 
 
 def _labels(ground: _Ground, mask: int) -> list[tuple[Hashable, int]]:
@@ -271,11 +257,15 @@ def _mergers(ground: _Ground, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         yield [*pieces[:i], piece, *pieces[i + 1 : j], *pieces[j + 1 :]]
 
 
-def _pairs(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
-    """The pieces of one label that differ in one segment, by their numbers."""
+def _pairs(pieces: Sequence[Piece]) -> Iterator[tuple[int, int]]:
+    """The pieces of one label that differ in one segment, by their numbers, in order."""
     alike: dict[Hashable, list[int]] = {}
+    others: list[list[list[int]]] = []
     for number, piece in enumerate(pieces):
-        for i in range(len(piece.segments)):
-            rest = piece.label, i, piece.segments[:i], piece.segments[i + 1 :]
-            alike.setdefault(rest, []).append(number)
-    return sorted((i, j) for numbers in alike.values() for i, j in combinations(numbers, 2))
+        rests = [(piece.label, i, piece.segments[:i], piece.segments[i + 1 :]) for i in range(len(piece.segments))]
+        others.append([alike.setdefault(rest, []) for rest in rests])
+        for numbers in others[-1]:
+            numbers.append(number)
+    for i, several in enumerate(others):
+        for j in sorted({j for numbers in several for j in numbers if j > i}):
+            yield i, j

@@ -42,6 +42,7 @@ class Writer:
         self.free = {t.path: t for t in tensors if isinstance(getattr(deciding[t.path], "assignment", AUTO), Auto)}
         self.layouts = self._layouts(layouts)
         self.likeness = Likeness(tensors, self.layouts)
+        self.known: dict[Hashable, list[Covering]] = {}  # the lines for these and those values
         self.edges = [self._edge_lines(slot) for slot in range(len(self.pins) + 1)]
 
     def _layouts(self, chosen: Mapping[str, Sharding]) -> dict[str, Layout]:
@@ -91,7 +92,7 @@ class Writer:
     def saying(self, layouts: Mapping[str, Sharding]) -> Writer:
         """A writer of other layouts for the step's values, with the same lines for arguments and results."""
         other = copy(self)
-        other.layouts = self._layouts(layouts)
+        other.layouts, other.known = self._layouts(layouts), {}
         return other
 
     def bytes_at(self, slot: int, number: int) -> int:
@@ -151,6 +152,12 @@ class Writer:
 
     def _value_lines(self, slot: int, values: Collection[str], wider: bool) -> list[Covering]:
         """The lines for these of the step's values."""
+        key = slot, frozenset(values), wider
+        if key not in self.known:
+            self.known[key] = self._made_lines(slot, values, wider)
+        return self.known[key]
+
+    def _made_lines(self, slot: int, values: Collection[str], wider: bool) -> list[Covering]:
 
         def need(tensor: Tensor) -> bool | None:
             return True if tensor.path in values else False if wider and tensor.path in self.layouts else None
