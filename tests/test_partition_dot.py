@@ -64,6 +64,16 @@ def test_a_long_product_hides_its_sum_in_a_loop_of_permutes() -> None:
     split: dict[int, Axes] = {K: ("x", "y")}
     assert product(split, split, {M: ("x", "y")}, window_flops_per_byte=2000.0).windowed is not None
     assert product(split, split, {M: ("x", "y")}, window_flops_per_byte=3000.0).windowed is None
+    assert product(split, split, {M: ("x", "y")}, window_flops_per_byte=2000.0, fewest_parts=64).windowed is None
+
+
+def test_devices_are_grouped_so_that_a_gather_hides_in_a_loop() -> None:
+    """Of rows and columns that both may group, the columns: the rows' axis is that of the weights' gather."""
+    layouts: tuple[dict[int, Axes], ...] = ({M: ("y",)}, {K: ("y",), N: ("x",)}, {M: ("y",), N: ("x",)})
+    found = product(*layouts, window_flops_per_byte=100.0)
+    assert found.windowed is not None
+    assert found.windowed.axes == ("y",)
+    assert product(*layouts, window_flops_per_byte=None).windowed is None
 
 
 def test_a_gather_that_another_product_shares_is_not_looped() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from meshwright.planner.graph import Sharding
 from meshwright.planner.kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
 from meshwright.planner.partition.layout import local_shape, used
-from meshwright.planner.partition.reshard import SLICE, reshard_steps, step_bytes
+from meshwright.planner.partition.reshard import SLICE, reshard_steps
 
 MESH = {"x": 4, "y": 8, "z": 2}
 
@@ -85,12 +85,6 @@ def test_a_dim_split_alike_is_kept_when_others_are_gathered() -> None:
     mesh = {"a": 4, "b": 2, "c": 2}
     gather, *_ = reshard_steps(((), ("b",), ("a",)), (("b",), ("c",), ()), mesh)
     assert (gather.kind, gather.layout) == (ALL_GATHER, ((), ("b",), ()))
-
-
-def test_bytes_are_the_larger_side_of_a_step() -> None:
-    source: Sharding = (("x",), ())
-    (step,) = reshard_steps(source, ((), ()), MESH)
-    assert step_bytes(step, source, (64, 10), 32, MESH) == 64 * 10 * 4
 
 
 @st.composite

@@ -17,6 +17,7 @@ class Builder:
 
     def __init__(self, mesh: Mesh):
         self.mesh = mesh
+        self.is_body = False
         self.values: list[Value] = []
         self.ops: list[Op] = []
         self._made: dict[tuple[object, ...], int] = {}

@@ -39,7 +39,7 @@ def in_loop(
 def _sum(builder: Builder, op: Op, window: Window, operands: Sequence[int], part: Value) -> int:
     left, right = (builder.values[number] for number in operands)
     zero = _zero(builder, op, part)
-    body = sum_body(op, window, left, right, part)
+    body = sum_body(op, window, left, right, part, sends_nothing=builder.is_body)
     trips = turns(window.parts)[0]
     first, second = builder.op(LOOP, (zero, zero, *operands), (part, part), {}, op.origin, (body,), trips)
     return builder.op("add", (first, _sent(builder, op, window, second)), (part,), {}, op.origin)[0]

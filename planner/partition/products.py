@@ -9,6 +9,7 @@ from .dot.problem import Ask
 from .elementwise import replicate
 from .layout import ways
 from .strategy import Asked, PartialSum, Strategy
+from .target import FEWEST_PARTS
 from .windows import Window
 
 
@@ -20,11 +21,12 @@ def dot_rule(asked: Asked) -> Strategy:
     bits = (asked.reads[0].bits, asked.reads[1].bits, asked.makes[0].bits)
     loops = _loops(factors, bits, asked)
     choice = choose(loops, _ask(loops, asked))
+    sums_go_round = choice.windowed is not None and choice.windowed.moving is None
     return Strategy(
         operands=(loops.layout(choice.left, 0), loops.layout(choice.right, 1)),
         paths=tuple(_path(loops, choice, side) for side in (0, 1, 2)),
-        made=(loops.layout(choice.made if choice.windowed else choice.raw, 2),),
-        sums=() if choice.windowed else tuple(_sums(loops, choice)),
+        made=(loops.layout(choice.made if sums_go_round else choice.raw, 2),),
+        sums=() if sums_go_round else tuple(_sums(loops, choice)),
         window=_window(loops, choice),
     )
 
@@ -57,6 +59,7 @@ def _loops(factors: Factors, bits: tuple[int, int, int], asked: Asked) -> Loops:
         mesh=asked.mesh,
         shared=asked.shared,
         window_flops_per_byte=asked.target.window_flops_per_byte,
+        fewest_parts=asked.target.fewest_parts if asked.op.kind != "convolution" else FEWEST_PARTS,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..graph import Axes, Sharding
 from ..kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
-from .layout import Mesh, local_shape, named, used, ways
+from .layout import Mesh, named, used, ways
 from .moves import exchanges, further_split, minor_part, taken_axes
 
 SLICE = "dynamic_slice"
@@ -43,17 +43,6 @@ def reshard_steps(source: Sharding, target: Sharding, mesh: Mesh) -> tuple[Step,
         axes = _moved_axes(source, target)
         return (Step(kind=COLLECTIVE_PERMUTE, axes=axes, dims=_changed(source, target), layout=target),)
     return _Resharding(source, target, mesh).steps()
-
-
-def step_bytes(step: Step, before: Sharding, shape: tuple[int, ...], bits: int, mesh: Mesh) -> int:
-    """What one device holds of a step: the larger of what goes in and what comes out, in bytes; 0 of a slice."""
-    if step.kind == SLICE:
-        return 0
-    sizes = [1, 1]
-    for side, layout in enumerate((before, step.layout)):
-        for size in local_shape(shape, layout, mesh):
-            sizes[side] *= size
-    return max(sizes) * bits // 8
 
 
 def _changed(source: Sharding, target: Sharding) -> tuple[int, ...]:

@@ -203,6 +203,7 @@ class _Writer:
 
     def _body(self, body: Graph, layouts: tuple[Sharding, ...]) -> Graph:
         inner = _Writer(body, self.mesh, self.target, self.strategies)
+        inner.builder.is_body = True
         return inner.graph(tuple(inner.argument(n) for n in body.arguments), layouts)
 
     def _part(self, number: int) -> Value:

@@ -17,6 +17,10 @@ WINDOW_FLOPS_PER_BYTE: Mapping[str, float] = MappingProxyType(
 ONE_HOST_CHIPS, ONE_HOST_RATIO = 4, 3.0
 """On a single host of v4, and of v4 alone, where it needs more operations to begin."""
 
+FEWEST_PARTS = 8
+FEWEST_PARTS_OF: Mapping[str, int] = MappingProxyType({"v5e": 4, "v6e": 4})
+"""It makes none for fewer parts, as seen on each chip."""
+
 RING_BYTES = 57 * 2**18
 """Memory that the pieces of one ring share, four more than it has devices: read off libtpu 0.0.51's shapes."""
 LARGE_RING_BYTES = 29 * 2**20
@@ -30,14 +34,15 @@ class Target:
     The TPU compiler fuses a sum with the slice of it that a device keeps where it runs over one ring: for every group
     smaller than the machine, and for all of a machine of one dim, or of two that differ (or two by two chips of one
     core). ``devices`` is how many there are. ``window_flops_per_byte`` is how many operations of a product hide a byte
-    of its collective in a loop of permutes; None where the compiler makes no such loops. ``ring_bytes`` is what a
-    ring's pieces may fill.
+    of its collective in a loop of permutes, ``fewest_parts`` of how many parts; None where the compiler makes no such
+    loops. ``ring_bytes`` is what a ring's pieces may fill.
     """
 
     devices: int
     is_tpu: bool = True
     scatters_whole: bool = True
     window_flops_per_byte: float | None = None
+    fewest_parts: int = FEWEST_PARTS
     ring_bytes: int = RING_BYTES
 
 
@@ -53,6 +58,7 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
         devices=math.prod(machine.sizes),
         is_tpu=machine.platform == "tpu",
         scatters_whole=one_ring,
+        fewest_parts=FEWEST_PARTS_OF.get(machine.topology.kind, FEWEST_PARTS),
         window_flops_per_byte=_window(machine.topology.kind, math.prod(machine.sizes) // cores),
         ring_bytes=LARGE_RING_BYTES if machine.topology.kind == "v6e" else RING_BYTES,
     )

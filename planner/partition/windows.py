@@ -74,19 +74,28 @@ def turns(parts: int) -> tuple[int, int]:
     return parts // handled, handled
 
 
-def sum_body(op: Op, window: Window, left: Value, right: Value, part: Value) -> Graph:
-    """One turn of a loop that sums partial results while they go round; ``part`` is what a device keeps of them."""
+def sum_body(op: Op, window: Window, left: Value, right: Value, part: Value, *, sends_nothing: bool = False) -> Graph:
+    """One turn of a loop that sums partial results while they go round; ``part`` is what a device keeps of them.
+
+    Of a single turn the compiler leaves out that the zeros to begin with are sent one way; not so inside of another
+    loop (``sends_nothing``), where it does not see that they are zeros.
+    """
     body = _Body(op.origin)
     arguments = [body.value(v) for v in (part, part, left, right)]
+    trips, handled = turns(window.parts)
     sums = _begun(body, arguments[:2])
-    for step in range(max(1, turns(window.parts)[1] // 2)):
+    for step in range(max(1, handled // 2)):
         operands = [
             body.part(value, dim, window.parts, step, 2)
             for value, dim in zip(arguments[2:], window.dims[:2], strict=True)
         ]
         dim = window.dims[2] or 0
         made = body.op(op.kind, operands, resized(part, dim, part.shape[dim] * 2), op.attributes)
-        sums = [_added(body, value, made, dim, half, window.axes) for half, value in enumerate(sums)]
+        begins = trips == 1 and step == 0 and not sends_nothing
+        sums = [
+            _added(body, value, made, dim, half, () if begins and half == 0 else window.axes)
+            for half, value in enumerate(sums)
+        ]
     return _graph(body, arguments, sums)
 
 
@@ -100,12 +109,13 @@ def _begun(body: _Body, sums: Sequence[int]) -> list[int]:
 
 
 def _added(body: _Body, value: int, made: int, dim: int, half: int, axes: Axes) -> int:
-    """A sum, sent on, with the half of a product that belongs to it."""
+    """A sum, sent on along the axes, if any, with the half of a product that belongs to it."""
     part = body.values[value]
     begin = tuple(half * size if d == dim else 0 for d, size in enumerate(part.shape))
     end = tuple(first + size for first, size in zip(begin, part.shape, strict=True))
     cut = {"start_indices": begin, "limit_indices": end, "strides": (1,) * len(part.shape)}
-    return body.op("add", (body.permute(value, axes), body.op("slice", (made,), part, cut)), part, {})
+    sent = body.permute(value, axes) if axes else value
+    return body.op("add", (sent, body.op("slice", (made,), part, cut)), part, {})
 
 
 def gather_body(op: Op, window: Window, moved: Value, other: Value, result: Value) -> Graph:
@@ -113,9 +123,12 @@ def gather_body(op: Op, window: Window, moved: Value, other: Value, result: Valu
     body = _Body(op.origin)
     arguments = [body.value(v) for v in (moved, moved, result, other)]
     first, second, whole = arguments[:3]
-    for step in range(max(1, turns(window.parts)[1] // 2)):
+    trips, handled = turns(window.parts)
+    steps = max(1, handled // 2)
+    for step in range(steps):
         whole = _multiplied(body, op, window, (first, second), whole, arguments[3], step)
-        first, second = body.permute(first, window.axes), body.permute(second, window.axes)
+        if trips > 1 or step + 1 < steps:  # what nothing reads any more is not sent
+            first, second = body.permute(first, window.axes), body.permute(second, window.axes)
     return _graph(body, arguments, [first, second, whole])
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...graph import Axes
 from ..layout import halves, ways
+from .looped import windowed
 from .problem import Ask, Choice, Loops, Reduction, Split, axes_of, dropped, joined, renamed
 
 Solve = Callable[[Ask], Choice]
@@ -58,15 +59,29 @@ def by_free(loops: Loops, ask: Ask, matching: bool, solve: Solve) -> Choice | No
     side, dims = _free_side(loops, ask, matching)
     if not dims:
         return None
-    own, other = (ask.left, ask.right) if side == 0 else (ask.right, ask.left)
-    group = _of(ask.result, dims)
+    own, group = (ask.left, ask.right)[side], _of(ask.result, dims)
     if matching and _of(own, dims) != group:
         return None
-    others = _whole_along(loops, ask, other, group, 1 - side)
-    mine, result = _aligned(own, group), _aligned(ask.result, group)
-    inner = _inside(ask, group, *((mine, others) if side == 0 else (others, mine)), result)
+    inner = _inside_free(loops, ask, side, group)
     made = solve(inner)
     return made.within(inner, group, {}, group) if side == 0 else made.within(inner, {}, group, group)
+
+
+def _inside_free(loops: Loops, ask: Ask, side: int, group: Split) -> Ask:
+    """What is asked of the groups that an operand's free dims make."""
+    own, other = (ask.left, ask.right) if side == 0 else (ask.right, ask.left)
+    others = _whole_along(loops, ask, other, group, 1 - side)
+    mine, result = _aligned(own, group), _aligned(ask.result, group)
+    return _inside(ask, group, *((mine, others) if side == 0 else (others, mine)), result)
+
+
+def _is_looped(loops: Loops, ask: Ask, side: int, dims: tuple[int, ...]) -> bool:
+    """Whether the product in such groups would hide its collective in a loop of permutes."""
+    inner = _inside_free(loops, ask, side, _of(ask.result, dims))
+    splits = (inner.left, inner.right, inner.result)
+    if any(0 < len(axes_of(split)) < len(inner.axes) for split in splits):
+        return False
+    return windowed(loops, inner, ways(inner.axes, loops.mesh)) is not None
 
 
 def _free_side(loops: Loops, ask: Ask, matching: bool) -> tuple[int, tuple[int, ...]]:
@@ -82,6 +97,9 @@ def _free_side(loops: Loops, ask: Ask, matching: bool) -> tuple[int, tuple[int, 
         left_moves = have[0] * loops.num_bytes(ask.right, 1)
         right_moves = have[1] * loops.num_bytes(ask.left, 0)
         side = 0 if may[0] and (not may[1] or left_moves < right_moves) else 1
+        if all(may) and loops.window_flops_per_byte is not None:
+            looped = [_is_looped(loops, ask, i, tuple(f for f in pairs[i][1] if ask.result.get(f))) for i in (0, 1)]
+            side = looped.index(True) if looped[0] != looped[1] else side
         return side, tuple(f for f in pairs[side][1] if ask.result.get(f))
     for side in (0, 1):
         if have[side] > 1 and asked[side] > 1:

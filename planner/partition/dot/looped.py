@@ -5,13 +5,13 @@ from __future__ import annotations
 from ..layout import ways
 from .problem import Ask, Choice, Loops, Reduction, Split, Windowed, axes_of, joined
 
-FEWEST, MOST = 8, 32
-"""The TPU compiler makes no such loops for fewer parts; XLA's own limit is 32 turns."""
+MOST = 32
+"""XLA's own limit of turns."""
 
 
 def windowed(loops: Loops, ask: Ask, parts: int) -> Choice | None:
     """The product in a loop, or None where XLA makes none."""
-    if loops.window_flops_per_byte is None or not FEWEST <= parts <= MOST:
+    if loops.window_flops_per_byte is None or not loops.fewest_parts <= parts <= MOST:
         return None
     return _gathered(loops, ask, parts, 1) or _gathered(loops, ask, parts, 0) or _summed(loops, ask, parts)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ...graph import Axes, Sharding
 from ..layout import Mesh, used, ways
-from ..reshard import SLICE, reshard_steps, step_bytes
 
 Split = Mapping[int, Axes]
 
@@ -19,7 +17,8 @@ class Loops:
     """The loops of a product: ``sizes`` by factor, and the factor of each dim of both operands and the result.
 
     ``shared`` says of each operand whether other products read it too, ``window_flops_per_byte`` how many operations
-    hide a byte of the product's collective in a loop of permutes (None: there are no such loops).
+    hide a byte of the product's collective in a loop of permutes (None: there are no such loops), ``fewest_parts`` how
+    many parts such a loop has at least.
     """
 
     sizes: tuple[int, ...]
@@ -30,6 +29,7 @@ class Loops:
     mesh: Mesh
     shared: tuple[bool, ...] = (False, False)
     window_flops_per_byte: float | None = None
+    fewest_parts: int = 8
 
     @cached_property
     def batch(self) -> tuple[int, ...]:
@@ -79,16 +79,6 @@ class Loops:
     def shape(self, side: int) -> tuple[int, ...]:
         """The global shape of one of the three."""
         return tuple(self.sizes[f] for f in (self.left, self.right, self.result)[side])
-
-    def reshard_bytes(self, source: Split, target: Split, side: int) -> list[int]:
-        """The bytes of each collective that brings one of the three from one split to another."""
-        before, after = self.layout(source, side), self.layout(target, side)
-        sizes: list[int] = []
-        for step in reshard_steps(before, after, self.mesh):
-            if step.kind != SLICE:
-                sizes.append(step_bytes(step, before, self.shape(side), self.bits[side], self.mesh))
-            before = step.layout
-        return sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,24 +146,6 @@ class Ask:
     result: Split
     axes: frozenset[str]
     outer: Split = field(default_factory=dict)
-
-
-def cost(loops: Loops, ask: Ask, choice: Choice | None) -> tuple[float, float]:
-    """The largest product or collective and the bytes moved, XLA's order of its ways to partition."""
-    if choice is None:
-        return (float("inf"), float("inf"))
-    left, right, raw = (loops.num_bytes(s, i) for i, s in enumerate((choice.left, choice.right, choice.raw)))
-    largest, moved = left + right + raw, 0
-    ways = ((ask.left, *choice.paths[0], choice.left), (ask.right, *choice.paths[1], choice.right))
-    for side, splits in enumerate((*ways, (choice.made, *choice.paths[2], ask.result))):
-        for before, after in itertools.pairwise(splits):
-            for size in loops.reshard_bytes(before, after, side):
-                largest, moved = max(largest, size + size), moved + size
-    reduced = raw
-    for reduction in choice.reductions:
-        largest, moved = max(largest, 2 * reduced), moved + 2 * reduced
-        reduced //= loops.parts(reduction.scattered, reduction.scattered)
-    return (largest, moved)
 
 
 def joined(first: Split, second: Split) -> dict[int, Axes]:

@@ -1,4 +1,4 @@
-"""XLA's recursion: the devices are grouped by one class of dims at a time, the cheapest way first."""
+"""XLA's recursion: the devices are grouped by one class of dims at a time, the first that fits."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ from collections.abc import Callable
 
 from .base import base_case
 from .groups import Group, by_batch, by_contracted, by_free
-from .problem import Ask, Choice, Loops, axes_of, cost
+from .problem import Ask, Choice, Loops, axes_of
 
 _GROUPS: tuple[Group, ...] = (by_batch, by_free, by_contracted)
 
 
 def choose(loops: Loops, ask: Ask) -> Choice:
-    """How XLA's partitioner computes a product whose tensors have these splits.
-
-    Ways are compared as XLA does: by the largest product or collective, then by the bytes that are moved.
-    """
+    """How XLA's partitioner computes a product whose tensors have these splits: batch dims first, then free dims."""
     for matching in (True, False):
         found = base_case(loops, ask, False) or _grouped(loops, ask, matching)
         found = found or _without_spare(loops, ask) or base_case(loops, ask, True)
@@ -32,9 +29,8 @@ def _like_result(loops: Loops, ask: Ask) -> Choice:
 
 def _grouped(loops: Loops, ask: Ask, matching: bool) -> Choice | None:
     solve: Callable[[Ask], Choice] = lambda inner: choose(loops, inner)  # noqa: E731
-    found = [group(loops, ask, matching, solve) for group in _GROUPS]
-    best = min(range(len(found)), key=lambda i: cost(loops, ask, found[i]))
-    return found[best]
+    found = (group(loops, ask, matching, solve) for group in _GROUPS)
+    return next((choice for choice in found if choice is not None), None)
 
 
 def _without_spare(loops: Loops, ask: Ask) -> Choice | None:
