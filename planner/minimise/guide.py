@@ -45,6 +45,7 @@ class Guide:
                 else:
                     self._group.setdefault(maker, group)
                     self._wanted.setdefault(maker, group.layout.axes)
+        self._bytes = {path: group.num_bytes / len(group.paths) for path, group in self._group.items()}
         self._products = {path: [self._group[path]] for path in flow.products if path in self._group}
         self._at: dict[Spot, list[str]] = defaultdict(list)
         for path, spot in flow.spots.items():
@@ -116,13 +117,10 @@ class Guide:
     def _first(self, spot: Spot, open_: Collection[str]) -> str | None:
         """The first value of the program that lies wrongly and of which a place makes something."""
         around = [path for path in self._around(spot) if path in self._group]
-        least = SMALL * max((self._bytes(path) for path in around), default=0)
-        roots = {self._root(path, open_, least) for path in around if path in open_ and self._bytes(path) >= least}
+        sizes = self._bytes
+        least = SMALL * max((sizes[path] for path in around), default=0)
+        roots = {self._root(path, open_, least) for path in around if path in open_ and sizes[path] >= least}
         return min(roots, key=lambda path: self.flow.order.get(path, len(self.flow.order)), default=None)
-
-    def _bytes(self, path: str) -> float:
-        group = self._group[path]
-        return group.num_bytes / len(group.paths)
 
     def _around(self, spot: Spot) -> Iterator[str]:
         """The values made at a place, and what they are made of."""
@@ -138,7 +136,7 @@ class Guide:
             if self.flow.order.get(current, 0) < self.flow.order.get(first, 0):
                 first = current
             parents = (each for each in self.flow.parents.get(current, ()) if each in wrong and each not in seen)
-            before = [each for each in parents if self._bytes(each) >= least]
+            before = [each for each in parents if self._bytes[each] >= least]
             seen.update(before)
             stack += before
         return first
