@@ -329,3 +329,14 @@ def test_truths_that_products_read_are_moved_as_they_are() -> None:
     result = written.op("dot_general", (mask, c), (4096, 1024), ((), ("x", "y")), factors=product)
     (first, *_) = moved(partition(written.graph(result), machine=machine("v3:4x4")))
     assert first[2] == 4096 * 2048  # one byte a number
+
+
+@pytest.mark.parametrize(("rows", "found"), [(1, []), (2, [(ALL_GATHER, ("x",), 8 * 512 * 512 * 4)])])
+def test_one_place_of_a_split_dim_is_updated_where_it_lies(
+    rows: int, found: list[tuple[str, tuple[str, ...], int]]
+) -> None:
+    written = Written()
+    stack, update = written.argument((8, 512, 512), (("x",), (), ())), written.argument((rows, 512, 512), ((), (), ()))
+    place = written.argument((), (), "s32")
+    result = written.op("dynamic_update_slice", (stack, update, place), (8, 512, 512), (("x",), (), ()))
+    assert moved(partition(written.graph(result), machine=machine("v3:4x4"))) == found

@@ -22,11 +22,15 @@ def dynamic_slice_rule(asked: Asked) -> Strategy:
 
 
 def dynamic_update_rule(asked: Asked) -> Strategy:
-    """Dims that are updated in part are whole; all others follow the result."""
-    cut = [a != b for a, b in zip(asked.reads[0].shape, asked.reads[1].shape, strict=True)]
-    layout = _without_dims(asked.results[0], cut)
+    """Dims that are updated in part are whole; all others follow the result.
+
+    Of a dim of which one place is updated each device has its part: one alone writes the place.
+    """
+    sizes = [*zip(asked.reads[0].shape, asked.reads[1].shape, strict=True)]
+    layout = _without_dims(asked.results[0], [whole != part > 1 for whole, part in sizes])
+    update = _without_dims(layout, [whole != part for whole, part in sizes])
     scalars = tuple(() for _ in asked.reads[2:])
-    return Strategy(operands=(layout, layout, *scalars), made=(layout,))
+    return Strategy(operands=(layout, update, *scalars), made=(layout,))
 
 
 def _without_dims(layout: Sharding, whole: list[bool]) -> Sharding:
