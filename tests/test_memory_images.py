@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import meshwright as mw
 import pytest
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.memory import memory
+from meshwright.planner.memory.temporaries import temporary_bytes
+from meshwright.planner.topology import physical
 from programs import of_ops
 
 BATCH, SIDE, PATCH, FEATURES = 16, 224, 16, 768
@@ -46,3 +51,17 @@ def test_few_features_lie_beside_a_batch_on_the_lanes(features: int, padded: int
     found = memory(of_ops((images, weights, made, made), ops, (0, 1), (3,)))
     copy = 2 * 256 * 256 * 32 * 128
     assert found.temp_bytes - copy == pytest.approx(4 * 256 * 256 * padded, rel=0.01)
+
+
+@pytest.mark.parametrize(("topology", "copies"), [("v3:2x2", 1), ("v5e:2x4", 2)])
+def test_two_images_are_left_whole_by_chips_without_near_buffers(topology: str, copies: int) -> None:
+    """f32[2,256,256,64] takes 64 MiB compiled for v3; for v5e it is cut into eight, and the parts lie there twice."""
+    chip = physical(mw.loads(f"meshwright: 1\ntopology: {topology}\n").topology).chip
+    whole, weights = Value((2, 256, 256, 64), "f32"), Value((3, 3, 64, 64), "bf16")
+    ops = (
+        Op(kind="convolution", operands=(0, 1), results=(2,), attributes=ROLES),
+        Op(kind="sort", operands=(2,), results=(3,)),
+    )
+    sizes = temporary_bytes(of_ops((whole, weights, whole, whole), ops, (0, 1), (3,)), chip)
+    assert sizes(whole) == copies * 64 * 2**20
+    assert sizes(replace(whole, dtype="bf16")) == 64 * 2**20

@@ -29,4 +29,4 @@ class DeviceProgram:
 def device_program(graph: Graph, machine: Machine) -> DeviceProgram:
     """What one device of a machine runs of a step whose values have their layouts."""
     local = partition(graph, platform=machine.platform, machine=machine)
-    return DeviceProgram(step=graph, local=local, order=put_in_order(fuse(local)))
+    return DeviceProgram(step=graph, local=local, order=put_in_order(fuse(local), machine.chip))

@@ -12,7 +12,7 @@ from ..compute.turned import Turned
 from ..fusion.nature import ALLOCATE
 from ..graph import Value
 from ..kernels import Program
-from .convolved import copied_images
+from .convolved import copied_images, smallest_batch
 from .flow import Flow
 from .hoisted import NARROW, hoisted_copies
 from .liveness import in_place, lifetimes
@@ -59,14 +59,16 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
     placed = _level(step, chip, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
     edge = chip.matrix_unit.edge if chip and chip.matrix_unit else 0
-    copied = _with_tables(_with_copies(placed), at_start=chip is None or chip.buffer_vmem_bytes > 0)
+    copied = _with_tables(
+        _with_copies(placed, smallest_batch(chip)), at_start=chip is None or chip.buffer_vmem_bytes > 0
+    )
     return _with_turned(copied, edge, chip.buffer_vmem_bytes if chip else 0)
 
 
-def _with_copies(placed: Level) -> Level:
+def _with_copies(placed: Level, smallest: int) -> Level:
     """With the narrow copies for loops and for convolutions."""
     program, flow = placed.program, placed.flow
-    stacks, images = hoisted_copies(program, flow.buffer), copied_images(program, flow.touches)
+    stacks, images = hoisted_copies(program, flow.buffer), copied_images(program, flow.touches, smallest)
     copies = {value if value in placed.num_bytes else -1 - value: value for value in stacks.keys() | images.keys()}
     spans = {b: images[value][0] if value in images else stacks[value] for b, value in copies.items() if b < 0}
     narrow = {b: padded_bytes(replace(program.graph.values[value], dtype=NARROW)) for b, value in copies.items()}

@@ -58,7 +58,7 @@ def memory(program: Program | Scheduled, chip: Chip | None = None, *, argument_k
     memory (a TPU's does); without it nothing stays and none is. ``argument_kinds`` are the kinds of the arguments in
     order (``argument_kind``); what is missing counts as weights.
     """
-    step = program if isinstance(program, Scheduled) else put_in_order(program)
+    step = program if isinstance(program, Scheduled) else put_in_order(program, chip)
     program, graph = step.program, step.program.graph
     sizes = memoised(padded_bytes)
     kinds = [*argument_kinds, *[WEIGHTS] * (len(graph.arguments) - len(argument_kinds))]

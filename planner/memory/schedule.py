@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from ..chip import Chip
 from ..graph import Value
 from ..kernels import Program
 from .combined import combined, joined
@@ -37,9 +38,9 @@ def schedule(program: Program) -> Program:
     return put_in_order(program).program
 
 
-def put_in_order(program: Program) -> Scheduled:
+def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     """A program in the compiler's order with what was learnt on the way."""
-    return _scheduled(program, temporary_bytes(program))
+    return _scheduled(program, temporary_bytes(program, chip))
 
 
 def _scheduled(program: Program, sizes: Callable[[Value], int]) -> Scheduled:
