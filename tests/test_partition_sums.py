@@ -7,11 +7,11 @@ from meshwright.planner.graph import Op, Value
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 from meshwright.planner.partition.passes.narrow import narrow
 from meshwright.planner.partition.passes.same_gathers import share_gathers
-from meshwright.planner.partition.passes.scatters import scatter
+from meshwright.planner.partition.passes.scatters import padding_tiles, scatter
 from meshwright.planner.partition.passes.sliced import slice_sums
 from meshwright.planner.partition.passes.sums_of_sums import reassociate
 from meshwright.planner.partition.reshard import SLICE
-from meshwright.planner.partition.target import Target
+from meshwright.planner.partition.target import RING_BYTES, Target
 from programs import of_ops
 
 
@@ -133,3 +133,19 @@ def test_what_a_vector_is_multiplied_by_is_gathered_as_it_is(columns: int, dtype
     )
     found = narrow(of_ops(values, ops, (0, 2), (3,)).graph)
     assert [found.values[op.results[0]].dtype for op in found.ops if op.kind == ALL_GATHER] == [dtype]
+
+
+@pytest.mark.parametrize(
+    ("part", "dim", "tiled", "parts", "tiles"),
+    [
+        ((2048, 8192), 0, (0, 1), 4, 192),  # to 2072 rows, each eight of which are 64 tiles
+        ((8192, 2048), 1, (0, 1), 4, 0),
+        ((64, 64, 1024), 1, (1, 2), 8, 0),
+        ((1, 32, 64, 1024), 0, (2, 3), 8, 10),  # to 2058 tiles
+    ],
+)
+def test_parts_that_lie_between_each_other_are_not_padded(
+    part: tuple[int, ...], dim: int, tiled: tuple[int, ...], parts: int, tiles: int
+) -> None:
+    """As compiled: rows are padded to pieces of equal size, columns never."""
+    assert padding_tiles(Value(part, "f32"), dim, tiled, parts, RING_BYTES) == tiles

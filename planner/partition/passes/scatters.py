@@ -107,7 +107,8 @@ class _Scattering:
     def _joined(self, reduce: Op, kept: Op) -> Iterator[Op]:
         dim, part = self._dim(kept), self.values[kept.results[0]]
         parts = ways(reduce.attributes["axes"], self.mesh)
-        tiles = padding_tiles(part, dim, parts, self.target.ring_bytes) * (parts - 1)
+        tiled = _by_fill(part, self._tiled(reduce.operands[0], part.shape))
+        tiles = padding_tiles(part, dim, tiled, parts, self.target.ring_bytes) * (parts - 1)
         attributes = {**reduce.attributes, "dimensions": (dim,)}
         made = replace(reduce, kind=REDUCE_SCATTER, results=kept.results, attributes=attributes)
         yield from [made] if tiles == 0 else self._returned(made, part, dim, tiles)
@@ -144,34 +145,33 @@ def trimmed_values(graph: Graph, readers: Counter[int]) -> frozenset[int]:
 
 
 def _in_tiles(part: Value, dim: int, tiled: Sequence[int]) -> bool:
-    """Whether a part is whole tiles, or lies apart in memory: the compiler cuts no tile, and leaves no gaps.
-
-    Of the dims that tiles have, that one is the minor one that leaves them fuller.
-    """
+    """Whether a part is whole tiles, or lies apart in memory: the compiler cuts no tile, and leaves no gaps."""
     if part.num_bytes < TILE_BYTES:
         return False
     if dim not in tiled:
         return all(size == 1 or d in tiled for d, size in enumerate(part.shape[:dim]))
+    return part.shape[dim] % (LANES if dim == _by_fill(part, tiled)[-1] else SUBLANES) == 0
+
+
+def _by_fill(part: Value, tiled: Sequence[int]) -> Sequence[int]:
+    """The dims that tiles have, the minor one last: that which leaves them fuller."""
     sizes = [part.shape[d] for d in tiled]
-    if len(tiled) == 2 and _padded(*sizes) > _padded(*sizes[::-1]):
-        tiled = tiled[::-1]
-    return part.shape[dim] % (LANES if dim == tiled[-1] else SUBLANES) == 0
+    return tiled[::-1] if len(tiled) == 2 and _padded(*sizes) > _padded(*sizes[::-1]) else tiled
 
 
 def _padded(rows: int, columns: int) -> int:
     return -(-rows // SUBLANES) * SUBLANES * -(-columns // LANES) * LANES
 
 
-def _unit(part: Value, dim: int) -> int:
-    """How many positions along a dim are one tile's."""
-    from_minor = len(part.shape) - 1 - dim
-    return (LANES, SUBLANES)[from_minor] if from_minor < 2 else 1
+def padding_tiles(part: Value, dim: int, tiled: Sequence[int], parts: int, ring_bytes: int) -> int:
+    """By how many tiles a ring with so much memory pads a part: its pieces are as many tiles, or rows of tiles.
 
-
-def padding_tiles(part: Value, dim: int, parts: int, ring_bytes: int) -> int:
-    """By how many tiles a ring with so much memory pads a part: its pieces are as many tiles, or rows of tiles."""
-    flat = len(part.shape) > 2
-    row = TILE_BYTES if flat else max(TILE_BYTES, part.num_bytes * _unit(part, dim) // max(1, part.shape[dim]))
+    Parts that lie between each other are not padded.
+    """
+    flat = dim not in tiled
+    if not flat and (dim == tiled[-1] or len(part.shape) > 2):
+        return 0
+    row = TILE_BYTES if flat else max(TILE_BYTES, part.num_bytes * SUBLANES // max(1, part.shape[dim]))
     rows = -(-part.num_bytes // row)
     pieces = -(-rows // max(1, ring_bytes // (parts + 4) // row))
     piece = -(-rows // pieces)
