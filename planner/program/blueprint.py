@@ -71,7 +71,7 @@ class Blueprint:
 
     def effort(self, axes: int) -> int:
         """About how long its strategies take to work out on a mesh of so many axes."""
-        return len(self.own.ops) * len(self.nest.sizes) ** axes
+        return len(self.own.ops) * int(len(self.nest.sizes) ** axes)
 
     def alone(self, number: int) -> Alone:
         """One of its operations."""
