@@ -9,7 +9,6 @@ from .dot.problem import Ask
 from .elementwise import replicate
 from .layout import ways
 from .strategy import Asked, PartialSum, Strategy
-from .target import FEWEST_PARTS
 from .windows import Window
 
 
@@ -59,7 +58,7 @@ def _loops(factors: Factors, bits: tuple[int, int, int], asked: Asked) -> Loops:
         mesh=asked.mesh,
         shared=asked.shared,
         window_flops_per_byte=asked.target.window_flops_per_byte,
-        fewest_parts=asked.target.fewest_parts if asked.op.kind != "convolution" else FEWEST_PARTS,
+        fewest_parts=asked.target.fewest_parts,
     )
 
 
