@@ -36,15 +36,15 @@ def borrowed(split: Split, count: int, dims: Sequence[int], axes: Axes, lookup: 
         return Grouped({}, (), axes)
     copies = ways(spare, mesh)
     if copies % count == 0:
-        group = _taken(spare, count, mesh)
-        return _inside(split, group, axes, lookup) if group is not None else Grouped({}, (), axes)
-    needed, kept, group = count // copies, dict(split), list(spare)
+        taken = _taken(spare, count, mesh)
+        return _inside(split, taken, axes, lookup) if taken is not None else Grouped({}, (), axes)
+    needed, kept, group = count // copies, dict(split), spare
     for factor in dims:
         own = kept.get(factor, ())
         size = ways(own, mesh)
         if needed % size == 0:
             needed //= size
-            group += kept.pop(factor, ())
+            group = [*group, *kept.pop(factor, ())]
         elif size % needed == 0:
             taken = _taken(list(own), needed, mesh)
             if taken is None:
