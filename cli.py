@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 
 from .commands import (
@@ -51,9 +52,10 @@ search and solve also: 3 proven infeasible; 4 nothing found in the time
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and gives its exit code."""
+    """Runs one command and gives its exit code. As a program, what starting it took is the command's time too."""
     open_streams()
-    arguments = _parser().parse_args(argv)
+    begin_s = time.monotonic() - (time.process_time() if argv is None else 0.0)
+    arguments = _parser().parse_args(argv, argparse.Namespace(begin_s=begin_s))
     code = YES
     try:
         code = _answer(arguments)

@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 import sys
-import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
@@ -27,14 +26,13 @@ MODEL = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 def run(arguments: argparse.Namespace) -> int:
     """Searches the plan, shows how it goes on, writes what was found."""
-    begin_s = time.monotonic() - time.process_time()  # what starting took is the search's time too
     plan = _asked(arguments)
     _refuse_input(arguments)
     from ..backends.jax.training.interrupt import Interrupt
     from ..search_display import SearchDisplay
 
     with Interrupt() as interrupt, SearchDisplay() as display, redirect_stdout(sys.stderr):
-        result = _search(plan, arguments, display, lambda: interrupt.asked, begin_s)
+        result = _search(plan, arguments, display, lambda: interrupt.asked, arguments.begin_s)
     _write(result, arguments)
     _show(result, arguments, plan)
     return INTERRUPTED if interrupt.asked else _code(result)
