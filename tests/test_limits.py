@@ -55,6 +55,19 @@ def test_every_plan_is_within_its_limit_until_nothing_is(name: str) -> None:
     nothing_fits(pair, last)
 
 
+def test_where_what_is_found_first_does_not_fit_something_else_is_found() -> None:
+    """The gradients' sums are one all-reduce, which the program does not know: so they are all there at once."""
+    step, args = small_steps.mlp()
+    asked = {"topology": "v3:2x2", "mesh": {"a": 2, "b": 4}, "time_limit_s": 60}
+    free = search(step, args, **asked)
+    assert free.estimate is not None
+    limit = int(free.estimate.peak_bytes * 0.93)
+    held = search(step, args, **asked, limits={"hbm": limit})
+    assert held.estimate is not None
+    assert held.estimate.peak_bytes <= limit
+    assert held.step_time_s < 1.05 * free.step_time_s
+
+
 def nothing_fits(pair: Pair, limit: int) -> None:
     """No plan that teams write and none drawn at random is within a limit under which nothing was found."""
     workload = Drafts(*pair)

@@ -15,6 +15,7 @@ from meshwright.planner.program.decode import laid_out_step
 from meshwright.planner.program.learnt import Learnt
 from meshwright.planner.program.named import named_layouts
 from meshwright.planner.program.rounds import PER_S
+from meshwright.planner.program.usage import Misfit, misfit_row
 from meshwright.planner.solver.solve import solve
 from small_graphs import (
     Drawing,
@@ -165,6 +166,24 @@ def test_a_limit_is_kept_and_infeasible_means_that_nothing_fits(
         assert found.peak_bytes <= limit
     if found.status == "infeasible":
         assert min(peaks) > limit
+
+
+@FEW
+@given(steps(), st.sampled_from(MESHES), st.data())
+def test_a_row_of_what_did_not_fit_is_gone_beyond_by_that_alone_and_by_as_much(
+    step: Step, where: tuple[str, dict[str, int]], data: st.DataObject
+) -> None:
+    program = small(step, where, LARGEST_PRICED)
+    choices = data.draw(st.sampled_from(list(strategies(program))))
+    took = exact_of(program, choices)
+    peak, limit = took.estimate.peak_bytes, data.draw(st.integers(1, took.estimate.peak_bytes))
+    misfit = Misfit(peak_bytes=peak, held_bytes=took.held_bytes)
+    row, hopeful = (misfit_row(program.wiring, choices, misfit, limit, hopeful=h) for h in (False, True))
+    for each in (row, hopeful):
+        assert sum(int(own[choices[node]]) for node, own in each.usages) - each.limit_bytes == peak - limit
+    for other in strategies(program):
+        used, least = (sum(int(own[other[node]]) for node, own in each.usages) for each in (row, hopeful))
+        assert used - row.limit_bytes >= least - hopeful.limit_bytes
 
 
 def blocks(count: int, scale: int = 1) -> Graph:

@@ -33,7 +33,8 @@ class Point:
 class LiveTensor:
     """A tensor that a device holds: its name (an argument's path, or the name stack that made it) and its kind.
 
-    ``num_bytes`` is with the padding of its tiles, ``padding_bytes`` of which are that.
+    ``num_bytes`` is with the padding of its tiles, ``padding_bytes`` of which are that. ``source`` is that of the
+    operation that makes it, None of an argument and of a copy of one.
     """
 
     name: str
@@ -42,6 +43,7 @@ class LiveTensor:
     padding_bytes: int
     shape: tuple[int, ...]
     dtype: str
+    source: str | None = None
 
 
 def points(level: Level, weights: frozenset[tuple[int, ...]]) -> list[Point]:
@@ -83,6 +85,7 @@ def live_tensors(level: Level, path: tuple[int, ...], weights: frozenset[tuple[i
     kinds = temporary_kinds(level.program, weights)
     graph, inherited, point = level.program.graph, set(level.heirs.values()), path[0]
     scopes = {v: op.origin.scope or op.kind for op in graph.ops for v in op.results}
+    sources = {v: op.origin.source for op in graph.ops for v in op.results}
     names = dict[int | None, str](zip(graph.arguments, graph.names, strict=False))
     found = []
     for buffer, (first, last) in level.spans.items():
@@ -97,6 +100,7 @@ def live_tensors(level: Level, path: tuple[int, ...], weights: frozenset[tuple[i
                     padding_bytes=num_bytes - value.num_bytes,
                     shape=value.shape,
                     dtype=value.dtype,
+                    source=sources.get(buffer),
                 )
             )
     if len(path) > 1:

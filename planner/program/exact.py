@@ -32,10 +32,11 @@ class Missed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exact:
-    """A solution's estimate, and what clusters of nodes miss."""
+    """A solution's estimate, what clusters of nodes miss, and the bytes that each node's values take at the peak."""
 
     estimate: Estimate
     missed: tuple[Missed, ...]
+    held_bytes: Mapping[int, int]
 
 
 def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) -> Exact:
@@ -58,7 +59,15 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
         took[clusters.root(node)] -= seconds
     nodes, read = clusters.members(), _read(wiring, choices, clusters)
     missed = (Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s) for root, s in took.items())
-    return Exact(estimate=found, missed=tuple(missed))
+    return Exact(estimate=found, missed=tuple(missed), held_bytes=_held_bytes(found))
+
+
+def _held_bytes(found: Estimate) -> dict[int, int]:
+    held: dict[int, int] = defaultdict(int)
+    for tensor in found.memory.tensors:
+        if tensor.source is not None and tensor.source.isdigit():
+            held[int(tensor.source)] += tensor.num_bytes
+    return dict(held)
 
 
 def _read(wiring: Wiring, choices: Sequence[int], clusters: _Clusters) -> dict[int, dict[int, frozenset[int]]]:

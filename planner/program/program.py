@@ -31,7 +31,7 @@ from .reshards import Reshards
 from .rounds import PER_S, Rounds
 from .strategies import Strategies
 from .ties import tied
-from .usage import local_bytes, with_memory
+from .usage import Row, local_bytes, with_memory, with_rows
 from .wires import Wiring
 from .wiring import wire
 
@@ -60,9 +60,17 @@ class Program:
         """The layouts that take least and fit, found in the time; nothing above ``cutoff_s`` is looked for."""
         return Rounds(self, time.monotonic() + time_limit_s, seed, stop, cutoff_s).run()
 
-    def problem(self, limit_bytes: int | None, learnt: Learnt, *, guess: bool, fast_bytes: int = 0) -> Problem:
+    def problem(
+        self,
+        limit_bytes: int | None,
+        learnt: Learnt,
+        *,
+        guess: bool,
+        fast_bytes: int = 0,
+        rows: Sequence[Row] = (),
+    ) -> Problem:
         """The program as the solver reads it, its costs in picoseconds; without a limit memory is not counted. Of what
-        is computed so many ``fast_bytes`` are not.
+        is computed so many ``fast_bytes`` are not. ``rows`` are counted beside those of the step's points.
 
         What was learnt is added to the costs: as a ``guess`` to every choice that had a part in it, or exactly, by
         nodes of its own after the others. Of nodes that share a decision the first stands for all.
@@ -94,7 +102,8 @@ class Program:
         )
         if limit_bytes is None:
             return plain
-        return with_memory(self.wiring, plain, limit_bytes, place[self.leader], fast_bytes)
+        at = place[self.leader]
+        return with_rows(with_memory(self.wiring, plain, limit_bytes, at, fast_bytes), rows, at)
 
     @property
     def deciders(self) -> NDArray[np.int64]:

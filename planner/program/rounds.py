@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +17,7 @@ from .exact import Exact, exact
 from .found import Found, Status
 from .learnt import Learnt
 from .named import named_layouts
+from .usage import Misfit, Row, misfit_row
 
 if TYPE_CHECKING:
     from .program import Program
@@ -30,6 +31,8 @@ PROOFS, PROVING = (0, 12), 6_000
 """How often it is tried to prove a solution, at least and at most, and so many choices in all."""
 EFFORT = 0.02
 """How hard (``solver.solve``): what is not proven then is hard to."""
+MENDING = (4, 24)
+"""How often a solution is looked for beside those that did not fit, at least and at most."""
 ENOUGH = 1e-3
 LEAST = 1e-5
 """What part of a step something that was missed has to be to be learnt exactly."""
@@ -45,6 +48,7 @@ class Rounds:
 
     ``limit_bytes`` is what the rows of the program are held to now (None: no rows). The program counts less than the
     exact price does, so where a solution does not fit that is lowered by as much; ``too_low`` is known to allow none.
+    ``misfits`` has what each solution taught that did not fit.
     ``credits_s`` has what each solution took exactly, and what less than its costs in some places: others may as well,
     so that counts against the bound.
     """
@@ -61,17 +65,21 @@ class Rounds:
         self.floor_s = 0.0
         self.count = 0
         self.limit_bytes: int | None = None
+        self.misfits: dict[tuple[int, ...], Misfit] = {}
         self.too_low = 0
         self.least_bytes: int | None = None
         self.infeasible = False
 
     def run(self) -> Found:
-        """Solves without a limit on memory; if what is found does not fit, with it, lowered by what it missed.
+        """Solves without a limit on memory; if what is found does not fit, with it and with rows of what did not fit,
+        and if that finds none, lowered by what it missed.
 
         Solutions are looked for by guesses of what others miss; then what is known exactly proves how good they are.
         """
         prepare(self.stop)
+        mended = False
         for _ in range(_often(ROUNDS, LOOKING, len(self.program.deciders))):
+            limited = self.limit_bytes is not None
             solution = self._solved(guess=True)
             if solution.choices is None:
                 if self._ended() or not self._raise_limit(solution):
@@ -81,11 +89,34 @@ class Rounds:
                 break
             took = self._priced(solution.choices)
             fits = self._fits(took, solution)
+            if limited and not fits and not mended:
+                mended = True
+                if self._mend():
+                    break
             if self._ended() or (fits and took.estimate.step_time_s <= solution.cost / PER_S * (1 + ENOUGH)):
                 break
         if self.best is not None:
             self._prove(self.best[0].estimate.step_time_s)
         return self._answer()
+
+    def _mend(self) -> bool:
+        """Solves with rows of what did not fit, in half of the time left at most; whether anything fits then."""
+        limit = self.limit_bytes = self.program.limit_bytes
+        wiring, hopeful = self.program.wiring, False
+        until = (time.monotonic() + self.deadline) / 2
+        for _ in range(_often(MENDING, LOOKING, len(self.program.deciders)) if limit is not None else 0):
+            if self._ended() or time.monotonic() > until:
+                break
+            known = len(self.misfits)
+            rows = [misfit_row(wiring, own, each, limit, hopeful=hopeful) for own, each in self.misfits.items()]
+            solution = self._solved(guess=True, rows=rows)
+            if solution.choices is not None and self._is_within(self._priced(solution.choices)):
+                break
+            if len(self.misfits) == known:
+                if hopeful:
+                    break
+                hopeful = True
+        return self.best is not None
 
     def _prove(self, best_s: float) -> None:
         """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt."""
@@ -104,9 +135,10 @@ class Rounds:
             if len(self.learnt.missed_s) == known:
                 return
 
-    def _solved(self, *, guess: bool) -> Solution:
+    def _solved(self, *, guess: bool, rows: Sequence[Row] = ()) -> Solution:
         left = max(self.deadline - time.monotonic(), 0.1)
-        problem = self.program.problem(self.limit_bytes, self.learnt, guess=guess, fast_bytes=self._fast_bytes)
+        fast_bytes = self._fast_bytes
+        problem = self.program.problem(self.limit_bytes, self.learnt, guess=guess, fast_bytes=fast_bytes, rows=rows)
         effort = None if guess else EFFORT
         found = solve(problem, time_limit_s=left, seed=self.seed, stop=self.stop, effort=effort)
         self.count += 1
@@ -130,7 +162,10 @@ class Rounds:
         self.learnt.learn(took.missed, choices, costs, LEAST * took.estimate.step_time_s)
         seconds = took.estimate.step_time_s
         self.credits_s.append((seconds, -sum(min(each.seconds, 0.0) for each in took.missed)))
-        if self._is_within(took) and (self.best is None or seconds < self.best[0].estimate.step_time_s):
+        limit, peak = program.limit_bytes, took.estimate.peak_bytes
+        if limit is not None and peak > limit:
+            self.misfits[tuple(choices)] = Misfit(peak_bytes=peak, held_bytes=took.held_bytes)
+        elif self.best is None or seconds < self.best[0].estimate.step_time_s:
             self.best = (took, choices)
         return took
 

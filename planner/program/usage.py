@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -25,6 +25,22 @@ class Span:
     value: int
     begin: int
     end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What the choices of some nodes use together, and within what. A node may be there more than once."""
+
+    usages: tuple[tuple[int, NDArray[np.int64]], ...]
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """What a solution that does not fit takes in all, and what each node's values take of it, at its peak."""
+
+    peak_bytes: int
+    held_bytes: Mapping[int, int]
 
 
 class _Piece(NamedTuple):
@@ -49,10 +65,7 @@ def with_memory(
     pieces = [*_during(wiring, spans), *(_around(wiring, points) if fast_bytes else ())]
     nodes = [int(place[piece.port.node]) for piece in pieces]
     rows = [(piece.begin, piece.end) for piece in pieces]
-    usages = [
-        np.array([local_bytes(piece.value, s, wiring.reshards.mesh) for s in piece.port.layouts], np.int64)
-        for piece in pieces
-    ]
+    usages = [_usages(piece, wiring.reshards.mesh) for piece in pieces]
     none = np.zeros(0, np.int64)
     return replace(
         problem,
@@ -62,6 +75,47 @@ def with_memory(
         usages=np.concatenate([none, *usages]),
         limits=np.array([limit_bytes + fast_bytes] * points + [limit_bytes] * (2 if fast_bytes else 0), np.int64),
     )
+
+
+def misfit_row(wiring: Wiring, choices: Sequence[int], misfit: Misfit, limit_bytes: int, *, hopeful: bool) -> Row:
+    """A row that a solution that does not fit goes beyond by as much as it does beyond the limit.
+
+    Under its other choices a node is taken to hold no more than what it lays out; if ``hopeful``, nothing, but for what
+    the step is given and what it leaves. So the row is not known to hold, and proves nothing.
+    """
+    mesh = wiring.reshards.mesh
+    least: dict[int, NDArray[np.int64]] = {}
+    for piece in () if hopeful else _during(wiring, _spans(wiring)):
+        if piece.port.node in misfit.held_bytes:
+            own, known = _usages(piece, mesh), least.get(piece.port.node)
+            least[piece.port.node] = own if known is None else np.maximum(known, own)
+    usages = [(piece.port.node, _usages(piece, mesh)) for piece in _around(wiring, 0) if piece.end == 2]
+    for node, held in misfit.held_bytes.items():
+        own = np.minimum(least.get(node, np.zeros(len(wiring.nodes[node].costs), np.int64)), held)
+        own[choices[node]] = held
+        usages.append((node, own))
+    used = sum(int(own[choices[node]]) for node, own in usages)
+    return Row(usages=tuple(usages), limit_bytes=limit_bytes - (misfit.peak_bytes - used))
+
+
+def with_rows(problem: Problem, rows: Sequence[Row], place: NDArray[np.int64]) -> Problem:
+    """The problem with these rows too; ``place`` as for ``with_memory``."""
+    if not rows:
+        return problem
+    pieces = [(number, node, own) for number, row in enumerate(rows, len(problem.limits)) for node, own in row.usages]
+    ends = problem.usage_start[-1] + np.cumsum([len(own) for _, _, own in pieces])
+    return replace(
+        problem,
+        piece_nodes=np.concatenate([problem.piece_nodes, [int(place[node]) for _, node, _ in pieces]]),
+        piece_rows=np.concatenate([problem.piece_rows, [(number, number + 1) for number, _, _ in pieces]]),
+        usage_start=np.concatenate([problem.usage_start, ends]),
+        usages=np.concatenate([problem.usages, *(own for _, _, own in pieces)]),
+        limits=np.concatenate([problem.limits, [row.limit_bytes for row in rows]]),
+    )
+
+
+def _usages(piece: _Piece, mesh: object) -> NDArray[np.int64]:
+    return np.array([local_bytes(piece.value, layout, mesh) for layout in piece.port.layouts], np.int64)
 
 
 def local_bytes(value: Value, layout: Sharding, mesh: object) -> int:
