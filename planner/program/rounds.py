@@ -102,9 +102,11 @@ class Rounds:
     def _mend(self) -> bool:
         """Solves with rows of what did not fit, in half of the time left at most; whether anything fits then."""
         limit = self.limit_bytes = self.program.limit_bytes
+        if limit is None:
+            return False
         wiring, hopeful = self.program.wiring, False
         until = (time.monotonic() + self.deadline) / 2
-        for _ in range(_often(MENDING, LOOKING, len(self.program.deciders)) if limit is not None else 0):
+        for _ in range(_often(MENDING, LOOKING, len(self.program.deciders))):
             if self._ended() or time.monotonic() > until:
                 break
             known = len(self.misfits)
