@@ -116,6 +116,20 @@ def test_numbers_that_lie_alike_are_added_before_the_sum_is_moved(
     assert moved(partition(graph, machine=machine("v3:4x4"))) == found
 
 
+@pytest.mark.parametrize("squares", ["first", "last"])
+def test_how_a_product_of_numbers_is_computed_hangs_on_no_other_of_the_same_loops(squares: str) -> None:
+    """A square moves what it reads, a product of two values what it makes, whichever of them comes first."""
+    written = Written()
+    a, b = (written.argument((1024, 1024), (("x",), ())) for _ in range(2))
+    dims = ((0,), (1,))
+    factors = Factors(sizes=(1024, 1024), operands=(dims, dims), results=(dims,))
+    pairs = [(a, a), (a, b)] if squares == "first" else [(a, b), (a, a)]
+    made = [written.op("multiply", pair, (1024, 1024), ((), ("x",)), factors=factors) for pair in pairs]
+    local = partition(written.graph(*made), machine=machine("v3:4x4"))
+    found = [local.shape(op.results[0]) for op in local.ops if op.kind == "multiply"]
+    assert found == [(1024, 256) if left == right else (256, 1024) for left, right in pairs]
+
+
 @pytest.mark.parametrize(("topology", "kind"), [("v3:4x4", ALL_REDUCE), ("v3:4x8", REDUCE_SCATTER)])
 def test_a_sum_over_all_devices_is_scattered_where_one_ring_passes_them(topology: str, kind: str) -> None:
     mesh = {"x": 4, "y": 8} if topology == "v3:4x4" else {"x": 8, "y": 8}
@@ -300,6 +314,31 @@ def test_a_long_product_becomes_a_loop_of_permutes_from_v4_on() -> None:
     assert {kind for kind, *_ in found} == {COLLECTIVE_PERMUTE}
     assert sum(size for *_, size in found) == 33 * 128 * 1024 * 4
     assert partition(graph, machine=machine("v3:4x4")).ops[-1].kind != "while"
+
+
+def test_a_product_in_a_region_of_a_loop_sends_what_one_in_the_loop_sends() -> None:
+    rows: Sharding = (("x",), ())
+    product = Factors(
+        sizes=(4096, 1024, 16384), operands=(((2,), (0,)), ((2,), (1,))), results=(((0,), (1,)),), reduction=(2,)
+    )
+
+    def around(kind: str, body: Graph, **more: Any) -> Graph:
+        written = Written({"x": 4})
+        a, b = written.argument((16384, 4096), rows), written.argument((16384, 1024), rows)
+        return written.graph(written.op(kind, (a, b), (4096, 1024), rows, bodies=(body,), **more))
+
+    def sent(graph: Graph) -> int:
+        found = moved(partition(graph, machine=machine("v5e:2x2")))
+        assert {kind for kind, *_ in found} == {COLLECTIVE_PERMUTE}
+        return sum(size for *_, size in found)
+
+    inner = Written({"x": 4})
+    a, b = inner.argument((16384, 4096), rows), inner.argument((16384, 1024), rows)
+    body = inner.graph(inner.op("dot_general", (a, b), (4096, 1024), rows, factors=product))
+    layouts = {"in_shardings": (rows, rows), "out_shardings": (rows,)}
+    region = around("manual_computation", body, attributes=layouts)
+    assert sent(region) == sent(body)
+    assert sent(around("while", region)) == sent(around("while", body)) > sent(body)
 
 
 def test_a_transpose_whose_ends_lie_alike_exchanges_what_it_turns() -> None:

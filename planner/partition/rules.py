@@ -36,7 +36,9 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 )
 
 OF_FACTORS = frozenset({"reduce", "reshape"})
-"""Of these, and of what has no rule of its own, nothing counts but the loop nest and the layouts."""
+"""Of these, and of what has no rule of its own, nothing counts but the loop nest, the layouts and shapes, and whether
+one value is all that is read.
+"""
 
 
 def strategy(asked: Asked) -> Strategy:

@@ -160,7 +160,7 @@ class _Writer:
         self.at[number] = self._sent(number, value, layout, (*path, self.layouts[number]), op)
 
     def _strategy(self, op: Op) -> Strategy:
-        """How an operation is computed; worked out once for all that have the same loop nest and layouts."""
+        """How an operation is computed; worked out once for all of which its rule would be told the same."""
         operands = tuple([self.layouts[n] for n in op.operands])
         results = tuple([self.layouts[n] for n in op.results])
         key: object = None
@@ -168,7 +168,8 @@ class _Writer:
             alike = [(self.readers[n] > 1, self.source.values[n].dtype) for n in op.operands]
             key = (op.kind, op.factors, operands, results, *alike)
         elif op.factors is not None and (op.kind in OF_FACTORS or op.kind not in RULES):
-            key = (op.kind, id(op.factors), operands, results)
+            shapes = tuple([self.source.values[n].shape for n in (*op.operands, *op.results)])
+            key = (op.kind, id(op.factors), operands, results, shapes, len({*op.operands}) > 1)
         found = self.strategies.get(key) if key is not None else None
         if found is None:
             found = strategy(self._asked(op, operands, results))
@@ -215,6 +216,8 @@ class _Writer:
         rows: Mapping[str, tuple[Sharding, ...]] = op.attributes
         operands = [self._laid(n, layout, op) for n, layout in zip(op.operands, rows["in_shardings"], strict=True)]
         (body,) = op.bodies
-        made = self.builder.inlined(_Writer(body, self.mesh, self.target, self.strategies).region(), operands)
+        inner = _Writer(body, self.mesh, self.target, self.strategies)
+        inner.builder.is_body = self.builder.is_body
+        made = self.builder.inlined(inner.region(), operands)
         for number, value, layout in zip(op.results, made, rows["out_shardings"], strict=True):
             self._complete(op, number, value, layout, ())
