@@ -43,15 +43,16 @@ class StepDrafts:
         """The step as traced for a remat policy, without the step; ``noting`` for ``marks_blocks`` to know at once."""
         if remat not in self._traced:
             marks = Marks() if noting and remat is None else None
-            self._marks = marks or self._marks
             self._traced[remat] = replace(trace(step, args, remat, marks), step=_named_as(step))
+            self._marks = marks or self._marks
         return self._traced[remat]
 
     def marks_blocks(self, step: Step, args: Sequence[PyTree]) -> bool:
         """Whether the step marks blocks that a remat policy may compute anew."""
         if self._marks is None:
-            self._marks = Marks()
-            trace(step, args, None, self._marks)
+            marks = Marks()
+            trace(step, args, None, marks)
+            self._marks = marks
         return self._marks.seen
 
     def step_graph(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> StepGraph:

@@ -25,39 +25,57 @@ def shared(work: Callable[[int], T], count: int) -> list[T]:
     """
     if not 1 < count <= MOST or sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
         return [work(number) for number in range(count)]
-    tokens, given = os.pipe()
-    os.write(given, b"".join(number.to_bytes(TOKEN_BYTES, "little") for number in range(count)))
-    os.close(given)
-    answers, answering = os.pipe()
-    other = os.fork()
-    if not other:
-        _answer(work, tokens, answering)
-    os.close(answering)
-    try:
-        found = _taken(work, tokens)
-        found |= _received(answers)
-    finally:
-        os.close(tokens)
-        os.close(answers)
-        with suppress(ProcessLookupError):
-            os.kill(other, signal.SIGKILL)
-        os.waitpid(other, 0)
+    found = _found(work, count)
     return [found[number] if number in found else work(number) for number in range(count)]
 
 
-def _taken(work: Callable[[int], T], tokens: int) -> dict[int, T]:
-    """The work of the numbers that this process takes, until there are none left."""
+def _found(work: Callable[[int], T], count: int) -> dict[int, T]:
+    """The work of the numbers that the two processes took; nothing where there is no pipe for all, or no fork."""
+    tokens, given = os.pipe()
+    answers, answering = os.pipe()
+    parent = os.getpid()
+    try:
+        os.set_blocking(given, False)
+        sent = _sent(given, b"".join(number.to_bytes(TOKEN_BYTES, "little") for number in range(count)))
+        os.close(given)
+        other = os.fork() if sent else None
+    except OSError:
+        other = None
+    if other == 0:
+        _answer(work, tokens, answering, parent)
+    os.close(answering)
+    try:
+        return _taken(work, tokens) | _received(answers) if other is not None else {}
+    finally:
+        os.close(tokens)
+        os.close(answers)
+        if other is not None:
+            with suppress(ProcessLookupError):
+                os.kill(other, signal.SIGKILL)
+            os.waitpid(other, 0)
+
+
+def _sent(given: int, tokens: bytes) -> bool:
+    """Whether a pipe holds all of them."""
+    try:
+        return os.write(given, tokens) == len(tokens)
+    except BlockingIOError:
+        return False
+
+
+def _taken(work: Callable[[int], T], tokens: int, parent: int | None = None) -> dict[int, T]:
+    """The work of the numbers that this process takes, until there are none left, or whose parent it is has ended."""
     found = {}
-    while token := os.read(tokens, TOKEN_BYTES):
+    while (parent in (None, os.getppid())) and (token := os.read(tokens, TOKEN_BYTES)):
         number = int.from_bytes(token, "little")
         found[number] = work(number)
     return found
 
 
-def _answer(work: Callable[[int], T], tokens: int, answering: int) -> None:
+def _answer(work: Callable[[int], T], tokens: int, answering: int, parent: int) -> None:
     """The fork's part; it ends there, without what a process does when it ends."""
     with suppress(BaseException), os.fdopen(answering, "wb") as stream:
-        pickle.dump(_taken(work, tokens), stream, pickle.HIGHEST_PROTOCOL)
+        pickle.dump(_taken(work, tokens, parent), stream, pickle.HIGHEST_PROTOCOL)
     os._exit(0)
 
 

@@ -89,7 +89,7 @@ class Rounds:
                 break
             took = self._priced(solution.choices)
             fits = self._fits(took, solution)
-            if limited and not fits and not mended:
+            if limited and self.best is None and not mended:
                 mended = True
                 if self._mend():
                     break
@@ -100,14 +100,14 @@ class Rounds:
         return self._answer()
 
     def _mend(self) -> bool:
-        """Solves with rows of what did not fit, in half of the time left at most; whether anything fits then."""
-        limit = self.limit_bytes = self.program.limit_bytes
+        """Solves with rows of what did not fit; whether anything fits then."""
+        limit, lowered = self.program.limit_bytes, self.limit_bytes
         if limit is None:
             return False
+        self.limit_bytes = limit
         wiring, hopeful = self.program.wiring, False
-        until = (time.monotonic() + self.deadline) / 2
-        for _ in range(_often(MENDING, LOOKING, len(self.program.deciders))):
-            if self._ended() or time.monotonic() > until:
+        for _ in range(_often(MENDING, LOOKING // 2, len(self.program.deciders))):
+            if self._ended():
                 break
             known = len(self.misfits)
             rows = [misfit_row(wiring, own, each, limit, hopeful=hopeful) for own, each in self.misfits.items()]
@@ -118,6 +118,8 @@ class Rounds:
                 if hopeful:
                     break
                 hopeful = True
+        if self.best is None:
+            self.limit_bytes = lowered
         return self.best is not None
 
     def _prove(self, best_s: float) -> None:
@@ -141,10 +143,15 @@ class Rounds:
         left = max(self.deadline - time.monotonic(), 0.1)
         fast_bytes = self._fast_bytes
         problem = self.program.problem(self.limit_bytes, self.learnt, guess=guess, fast_bytes=fast_bytes, rows=rows)
-        effort = None if guess else EFFORT
+        effort = None if guess and not rows else EFFORT
         found = solve(problem, time_limit_s=left, seed=self.seed, stop=self.stop, effort=effort)
         self.count += 1
-        if self.limit_bytes in (None, self.program.limit_bytes) and not self.floor_s and found.choices is not None:
+        if (
+            not rows
+            and self.limit_bytes in (None, self.program.limit_bytes)
+            and not self.floor_s
+            and found.choices is not None
+        ):
             self.floor_s = self.bound_s = found.bound / PER_S
         return found
 

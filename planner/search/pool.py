@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -204,7 +206,10 @@ class _Worker:
         return _Message(task=replace(task, graph=replace(task.graph, values=(), ops=())), known=known)
 
     def kill(self) -> None:
-        """Ends the process."""
+        """Ends the process, and a fork of it that works beside it."""
+        with suppress(ProcessLookupError, PermissionError):
+            if sys.platform == "linux":
+                os.killpg(self._process.pid, signal.SIGKILL)  # it leads a session, so a group
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
