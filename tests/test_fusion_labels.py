@@ -71,6 +71,21 @@ def test_labels_of_two_arrays_are_computed_with_the_loss_and_those_of_one_again_
     assert chosen not in summed.reads
 
 
+def test_labels_that_all_readers_compute_again_are_not_computed_besides() -> None:
+    for given in (False, True):
+        w = Writer()
+        ids = w.arg(8, 128, dtype="s32")
+        labels = w.op("reshape", w.op("add", ids, ids), shape=(8, 1, 128))
+        spread = w.spread(labels, 8, 64, 128, dims=(0, 1, 2))
+        hot = w.op("compare", spread, w.op("iota", shape=(8, 64, 128), dtype="s32"), dtype="pred")
+        program = fuse(w.graph(hot, labels) if given else w.graph(hot))
+        made = maker(program, hot)
+        assert made is not None
+        assert made.reads == (ids,)
+        assert (maker(program, labels) is not None) is given
+        assert len(program.kernels) == 1 + given
+
+
 def adding() -> Graph:
     """A loop's body that adds a number to all that it carries."""
     values = (Value((64, 64), "f32"), Value((64, 64), "f32"))

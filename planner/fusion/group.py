@@ -6,7 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..graph import Graph, Op
-from .nature import AFTER, BROADCAST, ELEMENTWISE, PRODUCTS, REDUCE, UPDATE, VIEWS, is_constant, stands_alone, takes
+from .nature import (
+    AFTER,
+    BROADCAST,
+    ELEMENTWISE,
+    IN_PASSING,
+    PRODUCTS,
+    REDUCE,
+    UPDATE,
+    VIEWS,
+    is_constant,
+    stands_alone,
+    takes,
+)
 from .uses import Uses
 
 INDEXED = frozenset({"gather", "scatter"})
@@ -31,13 +43,30 @@ class Group:
 
 
 def groups(graph: Graph, uses: Uses, written: set[int], masks: frozenset[int]) -> list[Group]:
-    """One group a written operation, each with all that is computed in passing for it; none joins ``masks``."""
+    """One group a written operation, each with all that is computed in passing for it; none joins ``masks``.
+
+    What every reader computes again has none.
+    """
     found: dict[int, Group | None] = {number: None for number, op in enumerate(graph.ops) if is_constant(op)}
-    made = []
     for number in sorted(written):
-        found[number] = group = _group(graph, uses, found, number, number in masks)
-        made.append(group)
-    return made
+        found[number] = _group(graph, uses, found, number, number in masks)
+    _drop_unread(graph, uses, found)
+    kept = [group for group in found.values() if group is not None]
+    for group in kept:
+        group.waits = _waits(graph, uses, found, group.ops) - group.reads
+    return kept
+
+
+def _drop_unread(graph: Graph, uses: Uses, found: dict[int, Group | None]) -> None:
+    """Drops the groups whose work is done, in passing, by all that read it."""
+    read = set(uses.results)
+    for number, group in sorted(found.items(), reverse=True):
+        if group is None:
+            continue
+        if graph.ops[number].kind in IN_PASSING and read.isdisjoint(graph.ops[number].results):
+            del found[number]
+        else:
+            read |= group.reads
 
 
 def _group(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], root: int, is_mask: bool) -> Group:
@@ -67,7 +96,7 @@ def _group(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], root: i
         open=products > 0 or (not is_mask and _is_open(graph, root)),
         products=products,
         reduces=graph.ops[root].kind == REDUCE,
-        waits=_waits(graph, uses, stored, ops) - reads,
+        waits=set(),
     )
 
 
