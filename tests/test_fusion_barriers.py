@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from meshwright.planner.fusion import fuse
-from meshwright.planner.graph import Op
+from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Kernel, Program
 from meshwright.planner.memory import memory, schedule
-from test_fusion import Writer
+from meshwright.planner.program.blueprint import kernel_graph, name_of
+from test_fusion import Writer, kinds
 
 LAYERS, WIDTH, WIDE = 3, 1024, 4096
 
@@ -78,3 +79,65 @@ def test_what_is_read_behind_a_barrier_is_not_read_with_what_comes_before_it() -
     narrow = w.op("convert", behind, dtype="bf16")
     program = fuse(w.graph(grad, updated, narrow))
     assert program.kernels[position(program, updated)] is not program.kernels[position(program, narrow)]
+
+
+def summing() -> Graph:
+    """A loop's body that adds the second of its three arguments, which no turn changes, and the third to the first."""
+    added = (Op(kind="add", operands=(0, 1), results=(3,)), Op(kind="add", operands=(3, 2), results=(4,)))
+    return Graph(values=(Value((8, 16), "f32"),) * 5, ops=added, arguments=(0, 1, 2), results=(4,))
+
+
+def test_a_loop_waits_for_what_a_broadcast_waited_for_that_it_makes_itself() -> None:
+    for padding in range(4):
+        w = Writer()
+        carried, still, x, y = w.arg(8, 16), w.arg(8, 16), w.arg(8), w.arg(8)
+        for _ in range(padding):
+            w.arg(1)
+        sorted_one, sorted_other = w.op("sort", x), w.op("sort", y)
+        one, other = barrier(w, sorted_one, sorted_other)
+        spread = w.spread(one, 8, 16, dims=(0,))
+        end = w.op("while", carried, still, spread)
+        w.ops[-1] = Op(kind="while", operands=(carried, still, spread), results=(end,), bodies=(summing(),), trips=3)
+        program = fuse(w.graph(end, w.op("negate", other)))
+        (loop,) = (kernel for kernel in program.kernels if kernel.bodies)
+        assert loop.waits == (sorted_other,)
+        assert sorted_one in loop.reads
+        (body,) = loop.bodies
+        (inside,) = body.kernels
+        assert kinds(body, inside) == {"broadcast_in_dim": 1, "add": 2}
+        assert not inside.waits
+        assert not any("after" in op.attributes for part, _, _ in program.walk() for op in part.graph.ops)
+
+
+def behind_sorts(sorts: int) -> tuple[Program, Kernel]:
+    """A kernel that reads all that a barrier took, after so many sorts: its program and it."""
+    w = Writer()
+    x = w.arg(8, 128)
+    for _ in range(sorts):
+        x = w.op("sort", x)
+    one, other = barrier(w, x, w.op("sort", x))
+    program = fuse(w.graph(w.op("multiply", w.op("exponential", one), other)))
+    return program, program.kernels[-1]
+
+
+def test_kernels_behind_barriers_are_alike_wherever_they_stand() -> None:
+    names = set()
+    for sorts in range(1, 4):
+        program, last = behind_sorts(sorts)
+        own, _ = kernel_graph(program.graph, last)
+        assert kinds(program, last) == {"exponential": 1, "multiply": 1}
+        assert not any("after" in op.attributes for op in own.ops)
+        names.add(name_of(own))
+    assert len(names) == 1
+
+
+def test_a_kernel_waits_for_what_is_read_to_compute_labels_that_it_waits_for() -> None:
+    w = Writer()
+    first = w.op("sort", w.arg(8, 128, dtype="s32"))
+    labels = w.op("reshape", w.op("add", first, first), shape=(8, 1, 128))
+    spread = w.spread(labels, 8, 64, 128, dims=(0, 1, 2))
+    hot = w.op("compare", spread, w.op("iota", shape=(8, 64, 128), dtype="s32"), dtype="pred")
+    behind, _ = barrier(w, w.arg(8, 128), labels)
+    end = w.op("sort", behind)
+    program = fuse(w.graph(hot, end))
+    assert program.kernels[position(program, end)].waits == (first,)

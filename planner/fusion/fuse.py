@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import is_
 
 from ..graph import Graph, Op
 from ..kernels import Kernel, Program
@@ -41,8 +42,7 @@ def _program(graph: Graph, is_mask: IsMask) -> Program:
     kernels = tuple(_kernel(graph, wanted, group, is_mask) for group in ordered)
     if any(group.waits for group in ordered):
         kernels = tuple(_with_waits(graph, ordered, kernels))
-        graph = _without_waits(graph)
-    return Program(graph=graph, kernels=kernels)
+    return Program(graph=_without_waits(graph), kernels=kernels)
 
 
 def _with_waits(graph: Graph, ordered: Sequence[Group], kernels: Sequence[Kernel]) -> Iterator[Kernel]:
@@ -63,11 +63,13 @@ def _without_waits(graph: Graph) -> Graph:
 
     def bare(op: Op) -> Op:
         bodies = tuple(map(_without_waits, op.bodies))
-        if AFTER not in op.attributes:
-            return replace(op, bodies=bodies) if bodies else op
-        return replace(op, bodies=bodies, attributes={k: said for k, said in op.attributes.items() if k != AFTER})
+        if AFTER in op.attributes:
+            said = {name: given for name, given in op.attributes.items() if name != AFTER}
+            return replace(op, bodies=bodies, attributes=said)
+        return op if all(map(is_, bodies, op.bodies)) else replace(op, bodies=bodies)
 
-    return replace(graph, ops=tuple(map(bare, graph.ops)))
+    ops = tuple(map(bare, graph.ops))
+    return graph if all(map(is_, ops, graph.ops)) else replace(graph, ops=ops)
 
 
 def _kernel(graph: Graph, wanted: frozenset[int], group: Group, is_mask: IsMask) -> Kernel:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ..graph import Graph, Op
-from .nature import BROADCAST
+from .nature import AFTER, BROADCAST
 
 
 def with_broadcasts_in_loops(graph: Graph) -> Graph:
@@ -44,9 +44,10 @@ def _sunk(graph: Graph, loop: Op, makers: Mapping[int, Op], read: set[int]) -> I
 
 
 def _with_sources(graph: Graph, loop: Op, sources: Mapping[int, Op]) -> Op:
-    """A loop that is given what its broadcasts spread."""
+    """A loop that is given what its broadcasts spread, and waits for what they waited for."""
     if not sources:
         return loop
+    waits = {value for op in (loop, *sources.values()) for value in op.attributes.get(AFTER, ())}
     body = loop.bodies[0]
     operands, values = list(loop.operands), list(body.values)
     renamed, made = dict[int, int](), []
@@ -54,7 +55,8 @@ def _with_sources(graph: Graph, loop: Op, sources: Mapping[int, Op]) -> Op:
         argument = body.arguments[position]
         operands[position] = broadcast.operands[0]
         renamed[argument] = len(values)
-        made.append(replace(broadcast, operands=(argument,), results=(len(values),)))
+        said = {name: given for name, given in broadcast.attributes.items() if name != AFTER}
+        made.append(replace(broadcast, operands=(argument,), results=(len(values),), attributes=said))
         values.append(values[argument])
         values[argument] = graph.values[broadcast.operands[0]]
     rest = (
@@ -65,4 +67,5 @@ def _with_sources(graph: Graph, loop: Op, sources: Mapping[int, Op]) -> Op:
     )
     results = (v if position in sources else renamed.get(v, v) for position, v in enumerate(body.results))
     inner = replace(body, values=tuple(values), ops=(*made, *rest), results=tuple(results))
-    return replace(loop, operands=tuple(operands), bodies=(inner, *loop.bodies[1:]))
+    attributes = {**loop.attributes, AFTER: tuple(sorted(waits))} if waits else loop.attributes
+    return replace(loop, operands=tuple(operands), bodies=(inner, *loop.bodies[1:]), attributes=attributes)
