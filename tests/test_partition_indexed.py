@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from meshwright.planner.graph import Axes, Factors, Graph, Op, Sharding, Value
+from meshwright.planner.graph import Factors, Graph, Op, Sharding, Value
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVE_PERMUTE
-from meshwright.planner.partition.layout import cut_axis, left_over, ways
+from meshwright.planner.partition.layout import cut_axis, left_over, overlap, ways
+from meshwright.planner.partition.rules import strategy
 from meshwright.planner.partition.spread import spread
+from meshwright.planner.partition.strategy import Asked
 from meshwright.planner.partition.target import Target
 
 MESH = {"x": 4, "y": 8}
@@ -115,22 +119,57 @@ def test_a_row_s_own_place_is_looked_up_where_its_batch_lies() -> None:
     assert looked_up(((), (), BOTH)) == []  # indices are gathered, and places added up: both are small
 
 
-@given(
-    st.lists(st.sampled_from(["x", "y", "x:(1)2", "x:(2)2", "y:(1)2", "y:(2)2", "y:(4)2", "y:(2)4"]), max_size=2),
-)
-def test_what_is_left_of_axes_is_all_that_is_not_taken(taken: list[str]) -> None:
-    def factors(axes: Axes | list[str]) -> set[tuple[str, int]]:
-        """The factors of two of axes."""
-        found = set()
-        for axis in axes:
-            name, _, part = axis.partition(":(")
-            before, size = (int(n) for n in part.split(")")) if part else (1, MESH[axis])
-            found |= {(name, before * 2**i) for i in range(int(math.log2(size)))}
-        return found
+def factors_of(axes: Sequence[str]) -> list[tuple[str, int]]:
+    """The factors of two of axes."""
+    found = []
+    for axis in axes:
+        name, _, part = axis.partition(":(")
+        before, size = (int(n) for n in part.split(")")) if part else (1, MESH[axis])
+        found += [(name, before * 2**i) for i in range(int(math.log2(size)))]
+    return found
 
+
+@pytest.mark.parametrize(
+    ("table", "tokens", "result"),
+    [
+        ((("x",), ()), ((), (), ()), ((), ("x",), ("y",))),  # the groups are parts of y
+        (((), ("x",)), (("x",), (), ()), ((), ("y",), ("x",))),
+        (((), ("x",)), ((), ("x",), ()), (("y",), (), ())),
+    ],
+)
+def test_no_axis_splits_a_lookup_s_tensor_twice(table: Sharding, tokens: Sharding, result: Sharding) -> None:
+    factors = Factors(
+        sizes=(64, 512, 1024, 32000, 1), operands=DIMS[:2], results=DIMS[2:], reduction=(3,), replicated=(4,)
+    )
+    asked = Asked(
+        op=Op(kind="gather", operands=(0, 1), results=(2,), factors=factors),
+        reads=(Value(ROWS, "f32"), Value(TOKENS, "s32")),
+        makes=(Value(SLICES, "f32"),),
+        operands=(table, tokens),
+        results=(result,),
+        mesh=MESH,
+        target=Target(32),
+    )
+    found = strategy(asked)
+    scattered = [sum_.scattered for sum_ in found.sums if sum_.scattered is not None]
+    for layout in (*found.operands, *found.made, *itertools.chain(*found.paths), *scattered):
+        used = factors_of([axis for axes in layout for axis in axes])
+        assert len({*used}) == len(used), layout
+
+
+PARTS = st.lists(st.sampled_from(["x", "y", "x:(1)2", "x:(2)2", "y:(1)2", "y:(2)2", "y:(4)2", "y:(2)4"]), max_size=2)
+
+
+@given(PARTS)
+def test_what_is_left_of_axes_is_all_that_is_not_taken(taken: list[str]) -> None:
     rest = left_over(BOTH, taken, MESH)
-    assert factors(rest) == factors(BOTH) - factors(taken)
+    assert {*factors_of(rest)} == {*factors_of(BOTH)} - {*factors_of(taken)}
     assert left_over(rest, taken, MESH) == rest
+
+
+@given(PARTS, PARTS)
+def test_axes_overlap_where_both_have_a_factor(left: list[str], right: list[str]) -> None:
+    assert overlap(left, right, MESH) == bool({*factors_of(left)} & {*factors_of(right)})
 
 
 def test_an_axis_is_cut_into_its_major_part_and_the_rest() -> None:

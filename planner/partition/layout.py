@@ -43,6 +43,13 @@ def left_over(axes: Iterable[str], taken: Iterable[str], mesh: Mesh) -> Axes:
     return tuple(found)
 
 
+def overlap(axes: Iterable[str], others: Iterable[str], mesh: Mesh) -> bool:
+    """Whether an axis, or a part of one, is among the others too, whole or in part."""
+    parts = [_part(axis, mesh) for axis in others]
+    own = (_part(axis, mesh) for axis in axes)
+    return any(a == b and max(first, begin) < min(last, end) for a, first, last in own for b, begin, end in parts)
+
+
 def _part(axis: str, mesh: Mesh) -> tuple[str, int, int]:
     """An axis, or a part of one, as its name and how many parts are major to it, and with it."""
     if axis in mesh:

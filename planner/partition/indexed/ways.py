@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ...graph import Axes
-from ..layout import left_over, ways
+from ..layout import Mesh, left_over, overlap, ways
 from .groups import Grouped, aligned, borrowed, grouped
 from .problem import INDICES, OPERAND, SLICES, After, Ask, Lookup, Plan, Solve, Split, cost, joined
 
@@ -42,8 +42,12 @@ def by_parallel(lookup: Lookup, ask: Ask, solve_inner: Solve) -> Plan | None:
     if max(counts) == 1 or copies * min(counts) % max(counts):
         return None
     axes = _axes(group)
-    operand, indices = (_without(_cut(split, lookup.parallel), axes) for split in (ask.operand, ask.indices))
-    slices = _of(operand, lookup.through) if lookup.is_gather else _without(_cut(ask.slices, lookup.parallel), axes)
+    operand, indices = (
+        _without(_cut(split, lookup.parallel), axes, lookup.mesh) for split in (ask.operand, ask.indices)
+    )
+    slices = _of(operand, lookup.through)
+    if not lookup.is_gather:
+        slices = _without(_cut(ask.slices, lookup.parallel), axes, lookup.mesh)
     rest = left_over(ask.axes, axes, lookup.mesh)
     inner = Ask(operand=operand, indices=indices, slices=slices, result=operand, axes=rest)
     return _finished(lookup, ask, inner, solve_inner, (group, group, group, group))
@@ -55,7 +59,7 @@ def by_through(lookup: Lookup, ask: Ask, solve_inner: Solve) -> Plan | None:
     if not group:
         return None
     operand = grouped(ask.operand, group, ask.axes, lookup.order(OPERAND), lookup.mesh)
-    slices = _merged(ask.slices, group)
+    slices = _merged(ask.slices, group, lookup.mesh)
     count = ways(operand.group, lookup.mesh)
     indices = borrowed(ask.indices, count, lookup.order(INDICES), ask.axes, lookup)
     inner = Ask(
@@ -104,12 +108,12 @@ def by_batch(lookup: Lookup, ask: Ask, solve_inner: Solve) -> Plan | None:
     group = _of(ask.indices, own)
     if not group:
         return None
-    slices = _merged(ask.slices, group) if lookup.is_gather else {}
+    slices = _merged(ask.slices, group, lookup.mesh) if lookup.is_gather else {}
     reference = grouped({**slices, **group}, group, ask.axes, lookup.order(SLICES), lookup.mesh)
     count = ways(reference.group, lookup.mesh)
     dims = [*lookup.looked_up, *lookup.through]
     operand = aligned(borrowed(ask.operand, count, dims, ask.axes, lookup), reference, lookup)
-    indices = _without(_cut(ask.indices, own), reference.group)
+    indices = _without(_cut(ask.indices, own), reference.group, lookup.mesh)
     inner = Ask(operand=operand, indices=indices, slices=slices, result=operand, axes=reference.axes)
     made = group if lookup.is_gather else {}
     summed = () if lookup.is_gather else reference.group
@@ -130,12 +134,11 @@ def _finished(
     return plan.within(inner, groups, (*after, After(wanted)))
 
 
-def _merged(wanted: Split, group: Split) -> dict[int, Axes]:
+def _merged(wanted: Split, group: Split, mesh: Mesh) -> dict[int, Axes]:
     """What is left to ask for of a tensor once groups split it so: nothing where the two do not fit together."""
     rest = {f: axes for f, axes in wanted.items() if f not in group}
-    taken = _axes(group)
     fits = all(wanted.get(f, axes) == axes for f, axes in group.items())
-    return rest if fits and not any(axis in taken for axes in rest.values() for axis in axes) else {}
+    return rest if fits and not overlap(_axes(rest), _axes(group), mesh) else {}
 
 
 def _of(split: Split, factors: Iterable[int]) -> dict[int, Axes]:
@@ -146,8 +149,8 @@ def _cut(split: Split, factors: Sequence[int]) -> dict[int, Axes]:
     return {f: axes for f, axes in split.items() if f not in factors}
 
 
-def _without(split: Split, axes: Axes) -> dict[int, Axes]:
-    return {f: own for f, own in split.items() if own and not {*own} & {*axes}}
+def _without(split: Split, axes: Axes, mesh: Mesh) -> dict[int, Axes]:
+    return {f: own for f, own in split.items() if own and not overlap(own, axes, mesh)}
 
 
 def _axes(split: Split) -> Axes:
