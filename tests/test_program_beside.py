@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,26 @@ for one, other in zip(plain.wiring.nodes, helped.wiring.nodes, strict=True):
 assert plain.wiring.tables.keys() == helped.wiring.tables.keys()
 assert all(np.array_equal(table, helped.wiring.tables[ends]) for ends, table in plain.wiring.tables.items())
 """
+REFUSED = """
+def refused():
+    raise OSError("no more processes")
+
+os.fork = refused
+here = os.getpid()
+"""
+ALL_S = 60
+SLEEPS = f"""
+import sys, time
+from meshwright.planner.program.beside import shared
+
+def work(number):
+    sys.stdout.write(".")
+    sys.stdout.flush()
+    time.sleep(0.5)
+    return bytes(2**20)  # more than a pipe holds
+
+shared(work, {4 * ALL_S})
+"""
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="nothing is forked elsewhere")
 
 
@@ -58,3 +79,21 @@ def test_shared_work_is_all_of_it_in_order_whatever_becomes_of_the_fork(fails: s
 @LINUX
 def test_a_program_built_with_help_is_the_same() -> None:
     run(HELPED)
+
+
+@LINUX
+def test_where_nothing_can_be_forked_all_is_done_here() -> None:
+    script = SHARED.format(fails="pass").replace("here = os.getpid()", REFUSED)
+    assert run(script) == "1\n"
+
+
+@LINUX
+def test_a_fork_ends_when_its_worker_is_killed() -> None:
+    begin_s = time.monotonic()
+    command = [sys.executable, "-c", SLEEPS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parent) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.read(1) == b"."
+        worker.kill()
+        worker.stdout.read()  # until the fork, which has the pipe too, has ended
+    assert time.monotonic() - begin_s < ALL_S

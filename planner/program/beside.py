@@ -42,6 +42,7 @@ def _found(work: Callable[[int], T], count: int) -> dict[int, T]:
     except OSError:
         other = None
     if other == 0:
+        os.close(answers)  # or it would wait for itself to read what it answers
         _answer(work, tokens, answering, parent)
     os.close(answering)
     try:
