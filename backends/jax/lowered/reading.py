@@ -74,7 +74,7 @@ class Reading:
 
     def form(self, operation: Any) -> Form:
         """What an operation says of itself; read once for all that say the same."""
-        items = tuple(operation.attributes.items())
+        items = _items(operation.attributes)
         key = operation.name, len(operation.results), items
         found = self._forms.get(key)
         if found is None:
@@ -158,3 +158,11 @@ def hlo_dtype(name: str) -> str:
     if name.startswith(("i", "ui")):
         return name.removeprefix("i").removeprefix("ui").join(("u" if name[0] == "u" else "s", ""))
     return name.lower()
+
+
+def _items(attributes: Any) -> tuple[tuple[str, Any], ...]:
+    """An operation's attributes; of a constant of complex numbers, which the bindings cannot read, its sharding."""
+    try:
+        return tuple(attributes.items())
+    except TypeError:
+        return tuple((name, attributes[name]) for name in ("sdy.sharding",) if name in attributes)
