@@ -73,14 +73,18 @@ class Prices:
         return frozenset(tensor.path for tensor in self.writer.values)
 
     def prefers(self, writer: Writer) -> bool:
-        """Takes another writer in the place of the one now, if all that it writes takes no longer."""
-        other = frozenset(tensor.path for tensor in writer.values)
+        """Takes another writer in the place of the one now, if all that it writes takes no longer.
+
+        Of the two, the one not taken is forgotten: ``best`` is what the writer has written.
+        """
+        other, best = frozenset(tensor.path for tensor in writer.values), self.best
         found = self.of_plan(writer.draft_of(other), other)
+        self.best = best
         if found.rank > (0, self.promised_s * (1 + ALIKE)):
             now = self.of(self.everything)
             if found.rank[0] > now.rank[0] or found.rank[1] > now.rank[1] * (1 + CLOSE):
                 return False
-        self.writer, self.known = writer, {other: found}
+        self.writer, self.known, self.best = writer, {other: found}, found
         return True
 
     def of(self, values: Collection[str]) -> Priced:
