@@ -16,6 +16,9 @@ from meshwright.dsl.writer import dumps
 from meshwright.planner.graph import Graph, Op, Origin, Sharding, Value
 from meshwright.planner.minimise import minimise
 from meshwright.planner.minimise.alike import alike
+from meshwright.planner.minimise.dims import logical_dims
+from meshwright.planner.minimise.prices import Prices
+from meshwright.planner.minimise.rules import Writer
 
 MESH = Mesh(axes=(Axis(name="data", size=4), Axis(name="model", size=2)))
 OPEN = Plan(mesh=MESH)
@@ -351,3 +354,20 @@ def test_what_is_pinned_is_not_made_alike_nor_what_returns_to_it():
     assert ROWS in freely
     for found in alike(layouts, state, sizes, ["params/a"]):
         assert found["params/a"] == found["out/0"] == WHOLE
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_the_best_plan_seen_is_one_that_the_writer_writes(is_taken):
+    tensors = [tensor("params/a"), tensor("ops/f/a.0"), tensor("ops/f/b.0")]
+    best = ROWS if is_taken else WHOLE
+    chain = Chain(tensors, best={"ops/f/a.0": best, "ops/f/b.0": best}, limit_bytes=0)
+    layouts = {"params/a": WHOLE, "ops/f/a.0": best, "ops/f/b.0": best}
+    fewer = {"params/a": WHOLE, "ops/f/a.0": ROWS}  # needs no more memory, so it ranks first
+    dims = logical_dims(chain.graph(OPEN))
+    held, other = (Writer(found, OPEN, tensors, dims) for found in (layouts, fewer))
+    prices = Prices(chain, held, trials=9, deadline=math.inf, promised_s=1.0)
+    prices.of(prices.everything)
+    assert prices.prefers(other) == is_taken
+    assert prices.best
+    assert prices.best.plan == prices.writer.draft_of(prices.best.values)
+    assert prices.writer is (other if is_taken else held)
