@@ -89,21 +89,36 @@ def _excess(net: Net, node: int, no_more: Flags) -> tuple[Floats, Ints]:
 
 @internal
 def _add_excess(net: Net, half: int, excess: Floats, blocked: Ints, no_more: Flags, sign: int) -> None:
-    start, own, far = strides(net, half)
     count, others = net.counts[net.end[half]], net.counts[net.end[half ^ 1]]
-    for a in range(count):
-        for b in range(count):
+    table = _by_neighbour(net, half)
+    most = np.empty(count)
+    for b in range(count):
+        for a in range(count):
+            most[a] = -np.inf
+        for j in range(others):
+            of_b = table[j, b]
+            if of_b < np.inf:
+                for a in range(count):  # the innermost: several at once
+                    more = table[j, a] - of_b
+                    most[a] = more if more > most[a] else most[a]
+        for a in range(count):
             if a == b or not no_more[a, b]:
                 continue
-            most = -np.inf
-            for j in range(others):
-                of_b = net.table[start + b * own + j * far]
-                if of_b < np.inf:
-                    most = max(most, net.table[start + a * own + j * far] - of_b)
-            if most == np.inf:
+            if most[a] == np.inf:
                 blocked[a, b] += sign
-            elif most > -np.inf:
-                excess[a, b] += sign * most
+            elif most[a] > -np.inf:
+                excess[a, b] += sign * most[a]
+
+
+@internal
+def _by_neighbour(net: Net, half: int) -> Floats:
+    """The half edge's table, a row for each choice of the neighbour."""
+    start, own, far = strides(net, half)
+    table = np.empty((net.counts[net.end[half ^ 1]], net.counts[net.end[half]]))
+    for j in range(len(table)):
+        for a in range(table.shape[1]):
+            table[j, a] = net.table[start + a * own + j * far]
+    return table
 
 
 @internal
