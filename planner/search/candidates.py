@@ -159,8 +159,8 @@ def _policies(plan: Plan, workload: Workload) -> list[Remat | None]:
 def _unnamed(machine: Machine, tensors: Sequence[Tensor], every: Sequence[Folding], limit: int) -> Meshes:
     """Meshes of one axis, two and three: each kind takes a fraction of the time of the next one, which covers it.
 
-    Of a kind that not all can be tried of half as many are as there is room for, so that on a large machine a search
-    takes about as long as on a small one, on which all are.
+    Of a kind that not all can be tried of half as many are as there is room for, of the last a third, since each takes
+    several times as long: so a search on a large machine takes about as long as on a small one, on which all are.
     """
     finest = {folding.mesh(machine): None for folding in uncovered(machine, every)}
     chosen: list[Mesh] = []
@@ -168,7 +168,7 @@ def _unnamed(machine: Machine, tensors: Sequence[Tensor], every: Sequence[Foldin
         few = uncovered(machine, [folding for folding in every if len(folding.axes) <= axes])
         new = [mesh for folding in few if (mesh := folding.mesh(machine)) not in chosen]
         room = limit - len(chosen)
-        most = room if axes == MAX_AXES and len(new) <= room else room // 2
+        most = room // 2 if axes < MAX_AXES else room if len(new) <= room else room // 3
         chosen += by_promise(new, machine, tensors, most, chosen)
     left_out = sum(1 for mesh in finest if mesh not in chosen)
     return Meshes(

@@ -40,7 +40,7 @@ class Solving:
         self._board, self._settings, self._workload, self._pool = board, settings, workload, pool
         self._clock, self._say = clock, say
         self._reading_s: dict[int, float] = {}  # what it took to read the step, by policy
-        self._credit_s = 0.0
+        self._credit = 0.0  # what part of what a solution takes its costs were at most above that
         self._part = clock
         self._left: list[Tried] = []
         self._flying: deque[Flying] = deque()
@@ -150,7 +150,7 @@ class Solving:
             limit_bytes=None if limit is None else limit - lowered_bytes,
             time_limit_s=time_limit_s,
             seed=self._settings.seed,
-            cutoff_s=one.cutoff_s + self._credit_s if not lowered_bytes else math.inf,
+            cutoff_s=one.cutoff_s * (1 + self._credit) if not lowered_bytes else math.inf,
             alone=not self._left and not self._flying,
         )
 
@@ -164,8 +164,10 @@ class Solving:
         took_s, axes = self._board.solving_s, one.num_axes
         took_s[axes] = max(took_s.get(axes, 0.0), found.took_s)
         # What is not to be had below a cutoff may be had above it.
-        self._credit_s = max(self._credit_s, found.credit_s)
-        less_s = 0.0 if found.layouts else self._credit_s  # what was not priced may take less, as others did
+        if found.layouts:
+            self._credit = max(self._credit, found.credit_s / max(found.objective_s, math.ulp(0.0)))
+        # What was not priced may take less, as others did.
+        less_s = 0.0 if found.layouts else found.bound_s * self._credit / (1 + self._credit)
         one.credit_s = found.credit_s if found.layouts else less_s
         less_s += max(self._board.credit_s - one.credit_s, 0.0)
         one.credit_s = max(one.credit_s, self._board.credit_s)
