@@ -162,11 +162,12 @@ def _unnamed(machine: Machine, tensors: Sequence[Tensor], every: Sequence[Foldin
     Of a kind that not all can be tried of half as many are as there is room for, of the last a third, since each takes
     several times as long: so a search on a large machine takes about as long as on a small one, on which all are.
     """
-    finest = {folding.mesh(machine): None for folding in uncovered(machine, every)}
+    finest = [folding.mesh(machine) for folding in uncovered(machine, every)]
     chosen: list[Mesh] = []
     for axes in range(1, MAX_AXES + 1):
-        few = uncovered(machine, [folding for folding in every if len(folding.axes) <= axes])
-        new = [mesh for folding in few if (mesh := folding.mesh(machine)) not in chosen]
+        few = [folding for folding in every if len(folding.axes) <= axes]
+        of_few = [folding.mesh(machine) for folding in uncovered(machine, few)] if axes < MAX_AXES else finest
+        new = [mesh for mesh in of_few if mesh not in chosen]
         room = limit - len(chosen)
         most = room // 2 if axes < MAX_AXES else room if len(new) <= room else room // 3
         chosen += by_promise(new, machine, tensors, most, chosen)
