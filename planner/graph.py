@@ -55,12 +55,14 @@ class Origin:
 
     ``value`` is the path (``ops/...``) by which a plan names the operation's result, in a graph that is not laid out.
     ``exchanged`` is the path of the product that a product took the place of, with the operands the other way round.
+    ``repeats`` is for how many operations alike one stands, in a step from which the others were left out.
     """
 
     source: str | None = None
     scope: str | None = None
     value: str | None = None
     exchanged: str | None = None
+    repeats: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,14 @@ class Program:
     kernels: tuple[Kernel, ...]
 
     def walk(self, times: int = 1) -> Iterator[tuple[Program, Kernel, int]]:
-        """Every kernel with its program and how often a step runs it, loops entered once."""
+        """Every kernel with its program and how often a step runs it or one like it, loops entered once."""
         for kernel in self.kernels:
-            yield self, kernel, times
+            yield self, kernel, times * repeats_of(self.graph, kernel)
             trips = self.graph.ops[kernel.ops[-1]].trips if kernel.bodies else 1
             for body in kernel.bodies:
                 yield from body.walk(times * trips)
+
+
+def repeats_of(graph: Graph, kernel: Kernel) -> int:
+    """For how many kernels alike one stands: as its last operation does, so that each is counted in one place."""
+    return graph.ops[kernel.ops[-1]].origin.repeats

@@ -86,11 +86,10 @@ class Drafts:
         """
         return self._drafts.lies(plan, self._step, self._args)
 
-    def estimate(self, plan: Plan) -> Estimate:
+    def estimate(self, plan: Plan, *, once: bool = False) -> Estimate:
         """What ``estimate`` says of a complete plan. Raises ``PlanError`` as that does."""
-        return estimate(
-            plan, self._step, self._args, donate_argnums=self._donate_argnums, calibration=self._calibration
-        )
+        donated, calibration = self._donate_argnums, self._calibration
+        return estimate(plan, self._step, self._args, donate_argnums=donated, calibration=calibration, once=once)
 
     def products(self, plan: Plan) -> Products:
         """The matrix products of the step that a complete plan prices. Raises ``PlanError`` as ``estimate`` does."""

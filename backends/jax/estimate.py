@@ -41,12 +41,14 @@ def estimate(
     *,
     donate_argnums: int | Sequence[int] | None = None,
     calibration: Calibration | None = None,
+    once: bool = False,
 ) -> Estimate:
     """What ``step`` is predicted to take under a complete plan, on the plan's topology.
 
     ``args`` is a tuple of pytrees of ``jax.ShapeDtypeStruct``; donation is as ``apply`` has it. ``calibration`` prices
     kernels in place of the table that ships for the chip. The step is traced the first time; pricing it again for
-    another machine, device order or limit takes milliseconds.
+    another machine, device order or limit takes milliseconds. Other layouts of it are priced in a fraction of the time
+    of the first, but for one that is priced ``once``, for which nothing is prepared.
 
     Raises ``PlanError`` with every problem: an illegal plan or one with holes, no topology (MW410), a calibration of
     another chip (MW415).
@@ -59,14 +61,14 @@ def estimate(
     if plan.topology is None or found or holes(plan):
         raise PlanError([*found, *_problems_of_step(plan, step, args)])
     machine = physical(plan.topology)
-    with _uncollected():
-        known = _known(plan, machine, step, args, donate_argnums)
+    with uncollected():
+        known = _known(plan, machine, step, args, donate_argnums, once=once)
         work = known.work(machine, calibration)
         return estimated(work, plan.mesh, machine, limit_bytes=plan.limits.hbm_bytes, notes=known.notes)
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Without Python's search for cycles: a price leaves none, and makes so much that all of JAX's objects would be
     looked through several times.
     """
@@ -104,14 +106,21 @@ def _problems_of_step(plan: Plan, step: Step, args: Sequence[PyTree]) -> list[Pr
 
 
 def _known(
-    plan: Plan, machine: Machine, step: Step, args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None
+    plan: Plan,
+    machine: Machine,
+    step: Step,
+    args: Sequence[PyTree],
+    donate_argnums: int | Sequence[int] | None,
+    *,
+    once: bool = False,
 ) -> Known:
     """The step's graph, read now or before. Raises ``PlanError`` with all that is wrong with the plan."""
     key = _key(plan, machine, args, donate_argnums)
     order = device_numbers(plan.mesh, machine).tobytes()
     known = _GRAPHS.get(step, key, order)
     if known is None:
-        read = drafts_of(step, args, donate_argnums).step_graph(plan, step, args)
+        drafts = drafts_of(step, args, donate_argnums)
+        read = drafts.lowered(plan, step, args) if once else drafts.step_graph(plan, step, args)
         names_devices = bool(read.layouts.device_assignments)
         known = Known(
             graph=read.graph,

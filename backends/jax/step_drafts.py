@@ -63,6 +63,10 @@ class StepDrafts:
             return laid_out_graph(plan, layouts, self._donate_argnums)
         return StepGraph(graph=graph, layouts=layouts, notes=())
 
+    def lowered(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> StepGraph:
+        """The same without a draft: sooner where no other plan follows."""
+        return laid_out_graph(plan, step_layouts(plan, self.traced(step, args, plan.remat)), self._donate_argnums)
+
     def unlaid(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> Graph:
         """The graph before a plan lays it out: every value whole, and named by its path where it has one.
 

@@ -78,6 +78,7 @@ def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None, marks:
     infos = traced.args_info[0]
     arguments = _tensors([p for n, a in zip(names, args, strict=True) for p in leaf_paths(n, a)], traced.jaxpr.in_avals)
     results = returned_state(traced.out_info, names, args, _results(traced.out_info, traced.jaxpr.out_avals))
+    tagged, in_place, num_remat_blocks = tagged_in(traced.jaxpr.jaxpr)
     return Traced(
         step=step,
         jaxpr=traced.jaxpr,
@@ -86,12 +87,18 @@ def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None, marks:
         names=names,
         arguments=arguments,
         results=results,
-        tagged=_tagged(traced.jaxpr.jaxpr),
-        in_place=_in_place(traced.jaxpr.jaxpr),
+        tagged=tagged,
+        in_place=in_place,
         donated=tuple(i for i, info in enumerate(infos) if _donated(info)),
         values=Values(traced.jaxpr, word(getattr(step, "__name__", "step"))),
-        num_remat_blocks=sum(1 for e in equations(traced.jaxpr.jaxpr) if e.primitive.name in ("checkpoint", "remat2")),
+        num_remat_blocks=num_remat_blocks,
     )
+
+
+def tagged_in(jaxpr: Jaxpr) -> tuple[tuple[Tensor, ...], tuple[tuple[Tensor, Assignment], ...], int]:
+    """The tagged values of a jaxpr, those that the model itself assigns, and the number of its blocks of remat."""
+    blocks = sum(1 for e in equations(jaxpr) if e.primitive.name in ("checkpoint", "remat2"))
+    return _tagged(jaxpr), _in_place(jaxpr), blocks
 
 
 def _unplaced(leaf: Any) -> Any:

@@ -1,10 +1,10 @@
 """Names for what a step computes: each value that an equation of its jaxpr makes, forward or backward, by a path.
 
 ``ops/<function>/[grad/|remat/]<name>.<site>[/<turn>]``: the function of the model in which it is written, the primitive
-or the jitted function that makes it, which place in that function it is, in program order, and which repetition of that
-place (unrolled layers) where there are several. Of several results each has its number: ``ops/loss/scan.0.1``. What an
-equation reads, as it alone reads it, has its place: ``ops/loss/dot_general.0.in1``. Nothing in a path depends on
-devices, nor on how long a loop runs.
+or the jitted function that makes it, which place in that function it is, in program order, one for each line that calls
+the function, and which repetition of that place (unrolled layers) where there are several. Of several results each has
+its number: ``ops/loss/scan.0.1``. What an equation reads, as it alone reads it, has its place:
+``ops/loss/dot_general.0.in1``. Nothing in a path depends on devices, nor on how long a loop runs.
 """
 
 from __future__ import annotations
@@ -42,12 +42,17 @@ MATHEMATICS = frozenset(("numpy", "nn", "lax", "scipy"))
 
 INTERNAL = 2
 
+TRACER = str(PurePath(__file__).with_name("trace.py"))
+"""What calls the user's step: who calls that in turn says nothing of it."""
+
 PLAIN = (int, float, str, bool, type(None), np.dtype, enum.Enum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where equations are written: the user's function; its line and column and the libraries' lines that it calls."""
+    """Where equations are written: the user's function; its line and column, the libraries' lines that it calls, and
+    the user's own lines that call it.
+    """
 
     function: str
     frames: tuple[Any, ...]
@@ -108,6 +113,11 @@ class Values:
     def by_path(self) -> Mapping[str, Tensor]:
         """The tensors by their paths."""
         return {path: _tensor(path, found.aval) for path, found in self._paths}
+
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        """The paths but for the turns."""
+        return frozenset(found.stem for _, found in self._paths)
 
     @cached_property
     def shared(self) -> frozenset[str]:
@@ -213,7 +223,9 @@ class _Walk:
             return None
         telling = [i for i in range(last) if files[i].tells]
         lines = [(codes[i].co_qualname, self._at(codes[i], at[i])[0]) for i in telling]
-        return Place(function=word(codes[last].co_name), frames=(*lines, self._at(codes[last], at[last])))
+        outside = next((i for i, code in enumerate(codes) if code.co_filename == TRACER), len(codes))
+        callers = [self._at(codes[i], at[i]) for i in range(last + 1, outside) if not files[i].rank]
+        return Place(function=word(codes[last].co_name), frames=(*lines, self._at(codes[last], at[last]), *callers))
 
     def _at(self, code: Any, instruction: int) -> tuple[int, int]:
         """Line and column of an instruction."""

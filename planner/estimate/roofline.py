@@ -39,7 +39,7 @@ def matrix_work(graph: Graph, mesh: Mapping[str, int], times: int = 1) -> Work:
     for op in graph.ops:
         flops = matrix_flops(graph, op)
         if flops:
-            found[graph.values[op.operands[0]].dtype, product_precision(op)] += flops * times
+            found[graph.values[op.operands[0]].dtype, product_precision(op)] += flops * times * op.origin.repeats
         for body in op.bodies:
             found.update(matrix_work(body, mesh, times * op.trips * _devices_inside(op, mesh)))
     return found

@@ -93,7 +93,11 @@ def _promised(wiring: Wiring, choices: Sequence[int]) -> Iterator[tuple[int, flo
 
 def _labelled(wiring: Wiring, choices: Sequence[int]) -> Graph:
     """The step laid out, each operation with the number of its node as its origin."""
-    return laid_out_step(wiring, choices, label=lambda node, own: Origin(source=str(node), scope=own.scope))
+    return laid_out_step(wiring, choices, label=_label)
+
+
+def _label(node: int, own: Origin) -> Origin:
+    return Origin(source=str(node), scope=own.scope, repeats=own.repeats)
 
 
 class _Clusters:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .wires import Wiring
 
 FEWEST = 4
-"""From how many repetitions on they share decisions; fewer are decided one by one."""
+"""From how many repetitions on they share decisions; fewer are decided one by one. One may stand for several."""
 
 Numbers = NDArray[np.int64]
 
@@ -24,7 +24,7 @@ def tied(wiring: Wiring) -> Numbers:
         groups[key].append(number)
     leader = np.arange(len(wiring.nodes))
     for key, members in groups.items():
-        if key is not None and len(members) >= FEWEST:
+        if key is not None and len(members) > 1 and sum(wiring.nodes[n].repeats for n in members) >= FEWEST:
             leader[members] = members[0]
     return leader
 
@@ -43,7 +43,8 @@ def _keys(wiring: Wiring) -> Sequence[Hashable]:
     found: list[int] = []
     for node in wiring.nodes:
         layouts = tuple(map(tuple, node.layouts.values()))
-        found.append(number((node.level, node.stems, layouts, node.costs.tobytes() if node.stems is not None else b"")))
+        own = (node.costs / node.repeats).astype(np.float32).tobytes() if node.stems is not None else b""
+        found.append(number((node.level, node.stems, layouts, own)))
     for _ in range(2):
         found = [
             now if node.stems else number((now, tuple(sorted({found[n] for n in beside[place]}))))

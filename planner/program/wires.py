@@ -28,7 +28,8 @@ class Node:
     they have it; these then take less by ``savings``, by the value.
 
     ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
-    kernel is called but for its turn (``ties``), None of a value.
+    kernel is called but for its turn (``ties``), None of a value. It is run ``times`` a step, those among them that it
+    stands for besides itself (``repeats``).
     """
 
     level: int
@@ -40,6 +41,7 @@ class Node:
     ended: Costs | None = None
     alone: Costs | None = None
     times: int = 1
+    repeats: int = 1
     stems: Hashable = None
 
 
@@ -159,7 +161,8 @@ class Wiring:
 
 @dataclass(slots=True, kw_only=True)
 class Level:
-    """The step's program, or the body of a loop in it, run ``times`` times a step.
+    """The step's program, or the body of a loop in it, run ``times`` times a step, and so often for each of the
+    ``repeats`` that the loop stands for.
 
     ``kernels`` has the node of each plain kernel; ``inner`` the levels of the bodies of each loop. ``values`` are as
     the step has them: the program's are as narrow as what reads them allows.
@@ -169,6 +172,7 @@ class Level:
     program: Program
     values: tuple[Value, ...]
     times: int
+    repeats: int = 1
     kernels: dict[int, int] = field(default_factory=dict)
     inner: dict[int, list[int]] = field(default_factory=dict)
     source: dict[int, Port] = field(default_factory=dict)

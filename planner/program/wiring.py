@@ -9,7 +9,7 @@ import numpy as np
 
 from ..fusion.nature import PRODUCTS
 from ..graph import Graph, Op, Sharding, Value
-from ..kernels import Kernel, Program
+from ..kernels import Kernel, Program, repeats_of
 from ..partition.layout import whole
 from ..partition.passes.turned import in_order
 from .passing import own_ops, own_reads
@@ -47,16 +47,28 @@ def wire(
         for value, layout in _pinned(wiring, level).items():
             wiring.offer((level.number, value), [layout])
         _join_loops(wiring, level)
+    repeats = _repeats_of_arguments(top)
     for value in top.graph.arguments:
-        top.source[value] = _value_node(wiring, top, value, [arguments[value]] if value in arguments else None)
+        given = [arguments[value]] if value in arguments else None
+        top.source[value] = _value_node(wiring, top, value, given, repeats.get(value, 1))
     _hand_on(wiring, top)
     for result, argument in returned.items():
         wiring.ends[result] = top.source[argument]
     for result, layout in results.items():
-        wiring.ends[result] = _value_node(wiring, top, result, [layout])
+        made = top.source.get(result)
+        wiring.ends[result] = _value_node(wiring, top, result, [layout], wiring.nodes[made.node].repeats if made else 1)
     for result, port in wiring.ends.items():
         _connect(wiring, top, result, port, result=True)
     return wiring
+
+
+def _repeats_of_arguments(level: Level) -> dict[int, int]:
+    """For how many each argument stands: as all that read it do."""
+    read: dict[int, set[int]] = {}
+    for kernel in level.program.kernels:
+        for value in kernel.reads:
+            read.setdefault(value, set()).add(repeats_of(level.graph, kernel))
+    return {value: found.pop() for value, found in read.items() if len(found) == 1}
 
 
 def _pinned(wiring: Wiring, level: Level) -> dict[int, Sharding]:
@@ -78,34 +90,41 @@ def _without_others(wiring: Wiring, level: Level, kernel: Kernel, layouts: Mappi
 
 
 def _level(
-    wiring: Wiring, program: Program, values: tuple[Value, ...], times: int, strategies: Strategies | None = None
+    wiring: Wiring,
+    program: Program,
+    values: tuple[Value, ...],
+    times: int,
+    strategies: Strategies | None = None,
+    repeats: int = 1,
 ) -> int:
     """Adds a level with the nodes of its kernels, and those of the loops in it."""
     strategies = strategies or wiring.strategies
-    level = Level(number=len(wiring.levels), program=program, values=values, times=times)
+    level = Level(number=len(wiring.levels), program=program, values=values, times=times, repeats=repeats)
     wiring.levels.append(level)
     for position, kernel in enumerate(program.kernels):
         if kernel.bodies:
             op = program.graph.ops[kernel.ops[-1]]
             inside = strategies.of_one_device if op.kind == REGION else strategies
             level.inner[position] = [
-                _level(wiring, body, wide.values, times * op.trips, inside)
+                _level(wiring, body, wide.values, times * op.trips, inside, op.origin.repeats)
                 for body, wide in zip(kernel.bodies, op.bodies, strict=True)
             ]
             continue
         options = strategies.of(program.graph, kernel)
-        layouts = options.layouts
+        layouts, own = options.layouts, repeats_of(program.graph, kernel)
+        often = times * own
         number = wiring.node(
             Node(
                 level=level.number,
-                apart=options.apart * times,
-                costs=options.costs * times + _without_others(wiring, level, kernel, layouts),
+                apart=options.apart * often,
+                costs=options.costs * often + _without_others(wiring, level, kernel, layouts),
                 layouts=layouts,
-                times=times,
+                times=often,
+                repeats=own,
                 in_passing=strategies.known.is_passing(kernel),
-                savings={value: each * times for value, each in options.savings.items()},
-                ended=None if options.ended is None else options.ended * times,
-                alone=None if options.alone is None else options.alone * times,
+                savings={value: each * often for value, each in options.savings.items()},
+                ended=None if options.ended is None else options.ended * often,
+                alone=None if options.alone is None else options.alone * often,
                 stems=stems(program.graph, kernel),
             )
         )
@@ -132,11 +151,16 @@ def _join_loops(wiring: Wiring, level: Level) -> None:
                     wiring.join((number, argument), (number, result))
 
 
-def _value_node(wiring: Wiring, level: Level, value: int, layouts: Sequence[Sharding] | None = None) -> Port:
-    """A node that only says how a value lies, among its candidates."""
+def _value_node(
+    wiring: Wiring, level: Level, value: int, layouts: Sequence[Sharding] | None = None, repeats: int | None = None
+) -> Port:
+    """A node that only says how a value lies, among its candidates; it stands for as many as its level if not said."""
     rank = len(level.graph.values[value].shape)
     found = list(layouts or wiring.candidates.get(wiring.find((level.number, value)), ()) or [whole(rank)])
-    node = Node(level=level.number, costs=np.zeros(len(found)), layouts={value: found}, times=level.times)
+    own = level.repeats if repeats is None else repeats
+    node = Node(
+        level=level.number, costs=np.zeros(len(found)), layouts={value: found}, times=level.times * own, repeats=own
+    )
     return Port(wiring.node(node), tuple(found))
 
 
@@ -146,8 +170,8 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     for value, layout in _pinned(wiring, level).items():
         made = level.source.get(value)
         if made is not None and not _is_made_so(wiring.nodes[made.node], made, layout):
-            level.source[value] = _value_node(wiring, level, value, [layout])
-            wiring.edge(made, level.source[value], level.graph.values[value], level.times)
+            level.source[value] = _value_node(wiring, level, value, [layout], wiring.nodes[made.node].repeats)
+            wiring.edge(made, level.source[value], level.graph.values[value], wiring.nodes[made.node].times)
     readers: dict[tuple[int, bool], list[Port]] = {}
     for position, kernel in enumerate(level.program.kernels):
         if kernel.bodies:
@@ -205,12 +229,13 @@ def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, na
     known = replace(known, dtype="bf16") if narrow else known
     rounded = narrow and value in level.graph.arguments  # what is made by a kernel is rounded in it
     if len(ports) > 1 and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
-        shared = _value_node(wiring, level, value)
+        first = wiring.nodes[ports[0].node]
+        shared = _value_node(wiring, level, value, repeats=first.repeats)
         wiring.shared[shared.node] = ports[0].node
-        wiring.edge(source, shared, known, level.times, in_order=in_order, rounded=rounded)
+        wiring.edge(source, shared, known, first.times, in_order=in_order, rounded=rounded)
         source = shared
     for port in ports:
-        wiring.edge(source, port, known, level.times, in_order=in_order, rounded=rounded)
+        wiring.edge(source, port, known, wiring.nodes[port.node].times, in_order=in_order, rounded=rounded)
 
 
 def _read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
@@ -218,7 +243,7 @@ def _read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
     source, reader = level.source[value], wiring.nodes[port.node]
     made = wiring.nodes[source.node]
     ended, alone = (np.zeros(len(source.layouts)) if each is None else each for each in (made.ended, made.alone))
-    took = level.times * wiring.reshards.table(level.graph.values[value], source.layouts, port.layouts)
+    took = reader.times * wiring.reshards.table(level.graph.values[value], source.layouts, port.layouts)
     same = np.array([[one == other for other in port.layouts] for one in source.layouts])
     wiring.hand_on(source, port, np.where(same, ended[:, None], took + alone[:, None] + reader.costs[None, :]))
     reader.costs = np.zeros(len(reader.costs))
@@ -252,9 +277,10 @@ def _read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port
     if len(ports) > 1:
         written = list(wiring.candidates[wiring.find((level.number, value))])
         as_made = list(dict.fromkeys(source.layouts))
-        shared = _value_node(wiring, level, value, [*as_made, *written])
+        first = wiring.nodes[ports[0].node]
+        shared = _value_node(wiring, level, value, [*as_made, *written], first.repeats)
         wiring.shared[shared.node] = ports[0].node
-        took = level.times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
+        took = first.times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
         same = np.array([[one == other for other in as_made] for one in source.layouts])
         took[:, : len(as_made)] = np.where(same, 0.0, np.inf)
         wiring.hand_on(source, shared, took)
@@ -265,7 +291,7 @@ def _read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port
         reader = wiring.nodes[port.node]
         saving = np.minimum(reader.savings.get(value, np.zeros(len(port.layouts))), reader.costs)
         reader.costs = reader.costs - saving
-        took = level.times * reshards.table(known, source.layouts, port.layouts)
+        took = reader.times * reshards.table(known, source.layouts, port.layouts)
         in_place = np.where(passing[:, None], saving[None, :], 0.0)
         wiring.hand_on(source, port, np.where(took > 0, took + alone[:, None], in_place))
 
@@ -298,7 +324,11 @@ def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[i
     first = wiring.levels[inner[0]]
     for place, made in enumerate(op.results):
         carried = op.kind == "while"
-        level.source[made] = first.source[first.graph.arguments[place]] if carried else _value_node(wiring, level, made)
+        level.source[made] = (
+            first.source[first.graph.arguments[place]]
+            if carried
+            else _value_node(wiring, level, made, repeats=op.origin.repeats)
+        )
         wiring.carries.add(level.source[made].node)
     return asked
 
@@ -309,12 +339,12 @@ def _lay_out_region(wiring: Wiring, level: Level, op: Op, body: Level) -> list[t
     """
     asked = []
     for operand, argument, layout in zip(op.operands, body.graph.arguments, op.attributes["in_shardings"], strict=True):
-        port = _value_node(wiring, level, operand, [layout])
+        port = _value_node(wiring, level, operand, [layout], op.origin.repeats)
         body.source[argument] = _value_node(wiring, body, argument, [whole(len(body.graph.values[argument].shape))])
         wiring.carries.update((port.node, body.source[argument].node))
         asked.append((operand, port, False))
     for made, layout in zip(op.results, op.attributes["out_shardings"], strict=True):
-        level.source[made] = _value_node(wiring, level, made, [layout])
+        level.source[made] = _value_node(wiring, level, made, [layout], op.origin.repeats)
         wiring.carries.add(level.source[made].node)
     return asked
 
@@ -328,4 +358,5 @@ def _close(wiring: Wiring, body: Level, op: Op, level: Level) -> None:
 def _connect(wiring: Wiring, level: Level, value: int, target: Port, *, result: bool = False) -> None:
     source = level.source.get(value)
     if source is not None and source.node != target.node and level.graph.values[value].shape:
-        wiring.edge(source, target, level.graph.values[value], level.times, in_order=not result, result=result)
+        often = wiring.nodes[target.node].times if result else level.times * level.repeats
+        wiring.edge(source, target, level.graph.values[value], often, in_order=not result, result=result)

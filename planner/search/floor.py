@@ -29,7 +29,7 @@ class Products:
             flops = matrix_flops(inner, op)
             if flops:
                 dtype = inner.values[op.operands[0]].dtype
-                found[dtype, product_precision(op), _splittable(op)] += flops * times
+                found[dtype, product_precision(op), _splittable(op)] += flops * times * op.origin.repeats
         return cls(dict(found))
 
     def seconds(self, sizes: Sequence[int], chip: Chip) -> float:

@@ -8,6 +8,7 @@ from jaxlib.mlir import ir
 
 from ....planner.graph import Origin
 from ..program.hlo_source import SourceLine, user_line
+from ..repeats.scope import repeats_of
 from .value_names import value_names, without_names
 
 
@@ -24,9 +25,10 @@ class Origins:
         """The origin of an operation at this location; of several results none is the value that it names."""
         key = location.attr
         if key not in self._known:
-            scope, stack = self._parts(without_names(location))
+            said, stack = self._parts(without_names(location))
+            scope, repeats = repeats_of(said)
             value = value_names(location).get(0) if num_results == 1 else None
-            self._known[key] = Origin(source=self._line(stack), scope=scope or None, value=value)
+            self._known[key] = Origin(source=self._line(stack), scope=scope or None, value=value, repeats=repeats)
         return self._known[key]
 
     def _line(self, stack: tuple[SourceLine, ...]) -> str | None:

@@ -1,0 +1,93 @@
+"""A step of repeated layers as the planner's search asks of it: by a shorter step, one layer of which stands for all
+that are like it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...dsl.plan import Plan, Remat
+from ...planner.estimate.estimate import estimate as estimated
+from ...planner.estimate.figures import Estimate
+from ...planner.topology import physical
+from .drafts import Drafts
+from .estimate import argument_kinds, uncollected
+from .graph_cache import Known
+from .layouts import step_layouts
+from .repeats import Short, shortened
+from .step_drafts import StepDrafts
+from .trace import Traced
+from .workload import PyTree, Step
+
+
+class ShortDrafts(Drafts):
+    """The shorter step of ``whole``, the drafts of the same step and arguments.
+
+    Its times are those of the whole step, as far as each layer takes what the one takes that stands for it; its memory
+    is that of the layers which are left.
+    """
+
+    def __init__(
+        self,
+        whole: Drafts,
+        step: Step,
+        args: Sequence[PyTree],
+        *,
+        donate_argnums: int | Sequence[int] | None = None,
+    ):
+        super().__init__(step, args, donate_argnums=donate_argnums)
+        self._whole = whole
+        self._drafts = self._steps = _ShortSteps(whole, donate_argnums)
+
+    @property
+    def remat_policies(self) -> tuple[str, ...]:
+        """Those of the whole step."""
+        return self._whole.remat_policies
+
+    def is_shorter(self, remat: Remat | None) -> bool:
+        """Whether layers repeat exactly under a remat policy."""
+        return self._steps.short(remat) is not None
+
+    def estimate(self, plan: Plan, *, once: bool = False) -> Estimate:
+        """What a complete plan takes. Raises ``PlanError`` for one that is not legal."""
+        if plan.topology is None:
+            return super().estimate(plan, once=once)
+        machine = physical(plan.topology)
+        with uncollected():
+            read = self._steps.step_graph(plan, self._step, self._args)
+            returned = {tensor.path: tensor.returns for tensor in read.traced.results if tensor.returns}
+            kinds = argument_kinds(read.traced)
+            known = Known(graph=read.graph, kinds=kinds, returned=returned, notes=read.notes, order=None)
+            return estimated(known.work(machine), plan.mesh, machine, limit_bytes=plan.limits.hbm_bytes)
+
+    def lays_all(self, plan: Plan) -> bool:
+        """Whether a plan lays out each argument and result of the whole step as what stands for it.
+
+        Raises ``PlanError`` where it is not legal for the whole step.
+        """
+        short, traced = self._steps.short(plan.remat), self._whole.traced(plan.remat)
+        layouts = step_layouts(plan, traced)
+        edges = {tensor.path: tensor for tensor in (*traced.arguments, *traced.results)}
+        pairs = ((edges[gone], edges[other]) for gone, other in short.stands_for.items()) if short else ()
+        return all(layouts.of(gone) == layouts.of(other) for gone, other in pairs)
+
+
+class _ShortSteps(StepDrafts):
+    """The drafts of shorter steps; where no layers repeat they are those of the whole one."""
+
+    def __init__(self, whole: Drafts, donate_argnums: int | Sequence[int] | None):
+        super().__init__(None)
+        self._whole = whole
+        self._donated_of_whole = donate_argnums
+        self._short: dict[Remat | None, Short | None] = {}
+
+    def short(self, remat: Remat | None) -> Short | None:
+        """The shorter step under a remat policy; None where it is the whole one."""
+        if remat not in self._short:
+            self._short[remat] = shortened(self._whole.traced(remat), self._donated_of_whole)
+        return self._short[remat]
+
+    def traced(self, step: Step, args: Sequence[PyTree], remat: Remat | None, *, noting: bool = False) -> Traced:
+        """The shorter step."""
+        short = self.short(remat)
+        return self._whole.traced(remat) if short is None else short.traced
