@@ -10,6 +10,7 @@ from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from ..kinds import KINDS, TURNED_COPY
 from .calibration import Calibration
+from .convolved import Convolved
 from .cycles import cycles_of
 from .residence import Residence
 from .rowwise import Rowwise
@@ -84,6 +85,7 @@ def price_at(
     """
     graph, residence = program.graph, Residence(speed.coefficients)
     turned, rowwise = Turned(graph, speed.edge if turns else 0), Rowwise(graph, speed.coefficients)
+    convolved = Convolved(graph, speed.coefficients, speed.edge)
     results = frozenset(graph.results)
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
@@ -93,14 +95,18 @@ def price_at(
         elif op.kind in KINDS:
             turned.copied(kernel)
             rowwise.extra_cycles(kernel)
+            convolved.gathered(op)
             _communicate(program, kernel, residence, results, speed)
         else:
             copied = turned.copied(kernel)
             at_hand = _fits((graph.values[v] for v in (*kernel.reads, *kernel.writes)), speed)
             sides = 1 if at_hand else 2
             more = _copies_cycles((graph.values[v] for v in copied), sides, speed) + rowwise.extra_cycles(kernel)
+            more += convolved.copies_cycles(kernel)
             here = copied if at_hand else ()
-            yield _price(kernel, count(graph, kernel), residence, results, speed, times, more, here)
+            yield _price(
+                kernel, convolved.counted(kernel, count(graph, kernel)), residence, results, speed, times, more, here
+            )
 
 
 def _price(

@@ -20,7 +20,6 @@ from .work import (
     is_small,
     kind_of_cost,
     padded_bytes,
-    rearranged,
     spilled,
     vector_operations,
 )
@@ -68,8 +67,7 @@ class Scaled:
             reads=tuple(int(padded_bytes(values[v]) * share) for v, share in self.reads),
             writes=tuple(padded_bytes(values[v]) for v in self.writes),
             sides=self.sides,
-            spill_bytes=spilled([values[v] for v in self.writes], space, bool(products))
-            + rearranged(graph, self.products),
+            spill_bytes=spilled([values[v] for v in self.writes], space, bool(products)),
             registers=sum(each * values[v].num_elements for v, each in self.registers) / REGISTER_ELEMENTS,
             space_bytes=space * WORD_BYTES,
             single=self.single,

@@ -16,9 +16,6 @@ from .products import Product, product_of
 from .sides import sides_of
 
 LANES, SUBLANES, WORD_BYTES = 128, 8, 4
-IMAGE_ELEMENTS, REARRANGING = 2**20, 27
-"""From how large on images are cut into pieces, and how often they are then gone through, seen on v3 and v5e."""
-
 REGISTER_ELEMENTS = LANES * SUBLANES
 # How many vector operations one of these takes: what the compiler expands it to, roughly.
 EXPANSIONS = {
@@ -69,7 +66,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         reads=tuple(_part(graph.values[v], need.get(v, 0)) for v in kernel.reads),
         writes=tuple(padded_bytes(value) for value in written(graph, kernel, real)),
         sides=sides_of(graph, ops, kernel.reads) if products else (),
-        spill_bytes=spilled(written(graph, kernel, real), space, bool(products)) + rearranged(graph, real),
+        spill_bytes=spilled(written(graph, kernel, real), space, bool(products)),
         registers=sum(_registers(op, need) for op in real),
         space_bytes=space * WORD_BYTES,
         single=len(real) == 1 and not products,
@@ -135,21 +132,6 @@ def spilled(made: Sequence[Value], space: int, products: bool) -> int:
     whole = [value for value in made if 2 * value.num_elements >= space or products]
     narrow = max((padded_bytes(Value(value.shape, "f32")) for value in whole if value.bits < 32), default=0)
     return narrow if whole else space * WORD_BYTES
-
-
-def rearranged(graph: Graph, ops: Sequence[Op]) -> int:
-    """Bytes that a convolution over fewer images than a register has rows goes through besides: the compiler cuts the
-    images into pieces, so that there are enough, and puts them back.
-    """
-    passed = 0
-    for op in ops:
-        if op.kind == "convolution":
-            made = graph.values[op.results[0]]
-            images = made.shape[int(op.attributes.get("output_batch_dimension", 0))]
-            spatial = len(op.attributes.get("output_spatial_dimensions", ()))
-            if spatial > 1 and images < SUBLANES and made.num_elements > IMAGE_ELEMENTS:
-                passed += REARRANGING * made.num_elements * WORD_BYTES
-    return passed
 
 
 def _part(value: Value, elements: int) -> int:

@@ -1,0 +1,154 @@
+"""What convolutions take besides: images padded as they lie, copied into that layout, cut where they are few.
+
+``images`` says how images lie. An argument lies as it pads least and is copied before it is convolved. A batch of fewer
+images than ``smallest`` is made larger by cutting each into parts (XLA's space-to-batch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..graph import Graph, Op
+from ..images import CONVOLUTION, ROWS, Image, batch_on_lanes, images, images_of, is_gradient_of_kernel, laid_elements
+from ..kernels import Kernel
+from ..kinds import ALL_GATHER
+from .coefficients import Coefficients
+from .products import Product, product_of
+from .windows import is_plain, windows_of
+from .work import FREE, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes
+
+PARTS, LARGE_IMAGE = ROWS, 2**19
+"""Into how many parts an image is cut, and from how many numbers on."""
+
+SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
+"""The smallest batch that is not cut, seen on v5e; and where no values are kept in vector memory, on v3."""
+
+REARRANGING = 6
+"""How often images that are cut are gone through besides, as they lie and again unpadded, seen on v3 and v5e."""
+
+TURNING_CYCLES = 10.0
+"""What bringing 1024 numbers into another layout takes besides their bytes, seen on v3 and v5e."""
+
+
+class Convolved:
+    """The images of a program, as its kernels are gone through; of chips without matrix units none."""
+
+    def __init__(self, graph: Graph, of: Coefficients, edge: int) -> None:
+        self._graph, self._of = graph, of
+        self._images = images(graph) if edge > 1 else {}
+        self._smallest = SMALLEST if of.near_total_bytes else SMALLEST_WITHOUT_VMEM
+        self._given = set(graph.arguments) if self._images else set[int]()
+        self._turned: set[int] = set()
+
+    def gathered(self, op: Op) -> None:
+        """Takes notice of a gather: what pieces with the batch on the lanes make is brought to lie as they do."""
+        image = self._images.get(self._graph.shape(op.results[0])) if op.kind == ALL_GATHER else None
+        if image is None:
+            return
+        piece, whole = (self._graph.values[values[0]] for values in (op.operands, op.results))
+        many, batch = piece.shape[image.features], piece.shape[image.batch]
+        if many < whole.shape[image.features] and batch_on_lanes(many, batch, piece.bits):
+            self._given.add(op.results[0])
+            self._turned.add(op.results[0])
+
+    def counted(self, kernel: Kernel, work: Work) -> Work:
+        """The work of a kernel with its images as they lie."""
+        if not self._images or work.kind == FREE:
+            return work
+        graph = self._graph
+        ops = [graph.ops[number] for number in kernel.ops if graph.ops[number].kind == CONVOLUTION]
+        reads = tuple(int(size * self._growth(v)) for v, size in zip(kernel.reads, work.reads, strict=True))
+        writes = tuple(int(size * self._growth(v)) for v, size in zip(kernel.writes, work.writes, strict=True))
+        growth = max((self._growth(v) for v in (*kernel.reads, *kernel.writes)), default=1.0)
+        return replace(
+            work,
+            reads=reads,
+            writes=writes,
+            spill_bytes=int(work.spill_bytes * growth) + sum(map(self._rearranged_bytes, ops)),
+            registers=work.registers * growth,
+            space_bytes=int(work.space_bytes * growth),
+            products=tuple(self._product(op) for op in ops) if ops else work.products,
+        )
+
+    def copies_cycles(self, kernel: Kernel) -> float:
+        """What copying the arguments takes that a kernel is the first to convolve."""
+        if self._given.isdisjoint(kernel.reads):
+            return 0.0
+        graph, took = self._graph, 0.0
+        for op in (graph.ops[number] for number in kernel.ops):
+            if op.kind == CONVOLUTION:
+                reached = _behind(graph, kernel, op)
+                for value in self._given.intersection(reached):
+                    took += self._copy_cycles(value)
+                self._given.difference_update(reached)
+        return took
+
+    def _copy_cycles(self, value: int) -> float:
+        whole = self._graph.values[value]
+        image = self._images.get(whole.shape)
+        if image is None:
+            return 0.0
+        laid, least = self._laid(value, image), padded_bytes(whole) * 8 // whole.bits
+        if laid <= least and value not in self._turned:
+            return 0.0
+        registers = laid / REGISTER_ELEMENTS * _emptied(whole.shape[image.batch], self._is_cut(whole.shape, image))
+        return (padded_bytes(whole) + 2 * laid) * self._of.byte_cycles + TURNING_CYCLES * registers
+
+    def _growth(self, value: int) -> float:
+        """How much larger than where it pads least a value is."""
+        whole = self._graph.values[value]
+        image = self._images.get(whole.shape)
+        if image is None or not whole.num_elements:
+            return 1.0
+        return max(1.0, self._laid(value, image) * whole.bits / 8 / padded_bytes(whole))
+
+    def _laid(self, value: int, image: Image) -> int:
+        whole = self._graph.values[value]
+        if not self._is_cut(whole.shape, image):
+            return laid_elements(whole, image, turned=value in self._turned)
+        shape = list(whole.shape)
+        shape[image.batch] *= PARTS
+        return laid_elements(replace(whole, shape=tuple(shape)), image) // PARTS
+
+    def _is_cut(self, shape: Sequence[int], image: Image) -> bool:
+        size = 1
+        for each in shape:
+            size *= each
+        return shape[image.batch] < self._smallest and len(shape) > 3 and size >= LARGE_IMAGE
+
+    def _cuts(self, op: Op) -> bool:
+        (value, image), *_ = images_of(self._graph, op)
+        return is_plain(op.attributes) and self._is_cut(self._graph.shape(value), image)
+
+    def _product(self, op: Op) -> Product:
+        parts, turned = PARTS if self._cuts(op) else 1, op.operands[0] in self._turned
+        return replace(product_of(self._graph, op), windows=windows_of(self._graph, op, parts, turned=turned))
+
+    def _rearranged_bytes(self, op: Op) -> int:
+        """What passes of images that are cut and put together again."""
+        if not self._cuts(op):
+            return 0
+        graph = self._graph
+        value = op.operands[1] if is_gradient_of_kernel(graph, op) else op.results[0]
+        laid = self._laid(value, self._images[graph.shape(value)]) + graph.values[value].num_elements
+        read_share = self._of.near_read_share if laid * WORD_BYTES <= self._of.near_total_bytes else 1.0
+        return int(REARRANGING * laid * WORD_BYTES * (1 + read_share) / 2)
+
+
+def _emptied(batch: int, is_cut: bool) -> float:
+    """How much of a register's rows so few images leave empty."""
+    rows = 1 << max(batch - 1, 0).bit_length()
+    return 1.0 if is_cut or rows >= ROWS else ROWS / rows
+
+
+def _behind(graph: Graph, kernel: Kernel, op: Op) -> set[int]:
+    """What a kernel reads to convolve it, as it is or worked on."""
+    makers = {value: graph.ops[number] for number in kernel.ops for value in graph.ops[number].results}
+    waiting, found = list(op.operands), set[int]()
+    while waiting:
+        value = waiting.pop()
+        if value not in found:
+            found.add(value)
+            waiting.extend(makers[value].operands if value in makers else ())
+    return found

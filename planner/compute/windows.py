@@ -1,0 +1,102 @@
+"""A convolution as matrix units see it: at each place and each position of its window, rows streamed through squares.
+
+Read off the cycles of compiled convolutions. With features on the lanes the images of the batch are the rows, and the
+features that enter fill the depth of a square; with the batch on the lanes the features are the rows. A square takes
+several positions of a window at once where the features leave it room.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..graph import Graph, Op, Value
+from ..images import LANES, ROWS, batch_on_lanes, images_of, is_gradient_of_kernel, tile_rows
+
+NARROWEST, FEW = 64, 4
+"""The features that a position of a window takes of a square's depth at least; and in patches, of few features."""
+
+LEAST_ROWS, TURNED_ROWS = 3.2, 1.3 * ROWS
+"""How many rows a register of few images takes, and one whose few features are turned to be a depth, seen on v3."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """``taps`` are the places times the positions of the window: at each ``streamed`` rows for a depth of ``entering``
+    and ``leaving`` columns, and no fewer than ``least`` all told. Several positions share a depth if each takes only
+    so much ``room`` of it; they do not if that is None.
+    """
+
+    taps: int
+    streamed: int
+    entering: int
+    leaving: int
+    room: int | None = None
+    least: float = 0.0
+
+    def rows(self, edge: int) -> float:
+        """Rows streamed through squares of this edge."""
+        share = 1.0 if self.room is None else min(1.0, self.room / edge)
+        squares = share * -(-self.entering // edge) * -(-self.leaving // edge)
+        return self.taps * max(self.streamed * squares, self.least)
+
+
+def windows_of(graph: Graph, op: Op, parts: int = 1, *, turned: bool = False) -> Windows:
+    """What a convolution streams, its images cut into so many parts; ``turned`` if its batch is on the lanes anyway."""
+    said, is_gradient = op.attributes, is_gradient_of_kernel(graph, op)
+    (value, image), *_ = images_of(graph, op)
+    left, right, made = (graph.values[number] for number in (value, op.operands[1], op.results[0]))
+    groups = int(said.get("feature_group_count", 1)) * int(said.get("batch_group_count", 1))
+    window, result = _spatial(right, said, "kernel"), _spatial(made, said, "output")
+    features, batch = max(left.shape[image.features] // groups, 1), max(left.shape[image.batch] * parts, 1)
+    turned = turned or batch_on_lanes(features, batch, left.bits)
+    taps = math.prod(window) * math.prod(result) // parts
+    leaving = max(right.shape[said["kernel_output_feature_dimension"]] // groups, 1)
+    if (
+        features < ROWS
+        and _is_patched(said, result if is_gradient else window, is_gradient)
+        and (turned or not is_gradient)
+    ):
+        registers = -(-batch // (LANES if turned else ROWS))
+        least = TURNED_ROWS * registers
+        return Windows(taps=taps, streamed=batch, entering=features, leaving=leaving, room=FEW, least=least)
+    if turned:
+        rows = _up(features, ROWS)
+        return Windows(taps=taps, streamed=rows, entering=batch, leaving=leaving)
+    rows = _up(batch, min(ROWS, tile_rows(batch, 1)))
+    shares = features <= NARROWEST and is_plain(said) and (is_gradient or batch >= ROWS)
+    room = _up(features, NARROWEST) if shares and _leaves_on_lanes(graph, op, is_gradient) else None
+    least = LEAST_ROWS * -(-features // LANES) if batch < ROWS and not is_gradient else 0.0
+    return Windows(taps=taps, streamed=rows, entering=features, leaving=leaving, room=room, least=least)
+
+
+def _is_patched(said: Mapping[str, Any], window: Sequence[int], is_gradient: bool) -> bool:
+    """Whether images are cut into patches: whether windows lie side by side."""
+    steps = said.get("rhs_dilation" if is_gradient else "window_strides", ())
+    return bool(window) and list(window) == list(steps)
+
+
+def is_plain(said: Mapping[str, Any]) -> bool:
+    """Whether windows move on by one, over what lies side by side."""
+    return all(step == 1 for name in ("window_strides", "rhs_dilation", "lhs_dilation") for step in said.get(name, ()))
+
+
+def _leaves_on_lanes(graph: Graph, op: Op, is_gradient: bool) -> bool:
+    """Whether a kernel has the features that leave on its lanes: what pads less is, or else what is written last."""
+    said = op.attributes
+    shape = graph.shape(op.results[0] if is_gradient else op.operands[1])
+    names = ("output_batch", "output_feature") if is_gradient else ("kernel_input_feature", "kernel_output_feature")
+    enters, leaves = (said[f"{name}_dimension"] for name in names)
+    if batch_on_lanes(shape[enters], shape[leaves]):
+        return True
+    return leaves > enters and not batch_on_lanes(shape[leaves], shape[enters])
+
+
+def _spatial(value: Value, said: Mapping[str, Any], side: str) -> list[int]:
+    return [value.shape[int(dim)] for dim in said.get(f"{side}_spatial_dimensions", ())]
+
+
+def _up(size: int, to: int) -> int:
+    return -(-size // to) * to

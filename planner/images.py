@@ -1,0 +1,81 @@
+"""How the tensors around convolutions lie: features on the lanes and the batch on the rows, or the other way round.
+
+The compiler's layout assignment takes for each tensor what pads less, and the features' way where neither does. What is
+elementwise of such a tensor lies as it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .graph import Graph, Op, Value
+
+LANES, ROWS = 128, 8
+CONVOLUTION = "convolution"
+
+
+class Image(NamedTuple):
+    """The dims of a tensor that a convolution reads or makes: its features, and its batch."""
+
+    features: int
+    batch: int
+
+
+def images(graph: Graph) -> dict[tuple[int, ...], Image]:
+    """The images of a graph by their shape, as what comes first has them; loops are not entered."""
+    found: dict[tuple[int, ...], Image] = {}
+    for op in graph.ops:
+        if op.kind == CONVOLUTION:
+            for value, image in images_of(graph, op):
+                found.setdefault(graph.shape(value), image)
+    return found
+
+
+def images_of(graph: Graph, op: Op) -> Iterator[tuple[int, Image]]:
+    """What a convolution reads and makes, but for kernels: the gradient of a kernel has images for one, and sums the
+    batch as others sum features.
+    """
+    said = op.attributes
+    first, second, made = *op.operands[:2], op.results[0]
+    if is_gradient_of_kernel(graph, op):
+        yield first, Image(said["input_batch_dimension"], said["input_feature_dimension"])
+        yield second, Image(said["kernel_output_feature_dimension"], said["kernel_input_feature_dimension"])
+    else:
+        yield first, Image(said["input_feature_dimension"], said["input_batch_dimension"])
+        yield made, Image(said["output_feature_dimension"], said["output_batch_dimension"])
+
+
+def is_gradient_of_kernel(graph: Graph, op: Op) -> bool:
+    """Whether a convolution's window is as large as the images, and its result as a kernel."""
+    said, kernel, made = op.attributes, graph.shape(op.operands[1]), graph.shape(op.results[0])
+    window, result = 1, 1
+    for dim in said.get("kernel_spatial_dimensions", ()):
+        window *= kernel[dim]
+    for dim in said.get("output_spatial_dimensions", ()):
+        result *= made[dim]
+    return window > result
+
+
+def batch_on_lanes(features: int, batch: int, bits: int = 32) -> bool:
+    """Whether a tensor of so many features and images is padded less with its images on the lanes."""
+    packed = 32 // max(bits, 1)
+    usual = _up(features, LANES) * _up(batch, tile_rows(batch, packed))
+    return _up(batch, LANES) * _up(features, tile_rows(features, packed)) < usual
+
+
+def laid_elements(value: Value, image: Image, *, turned: bool = False) -> int:
+    """Elements of an image with its lanes and rows filled up; ``turned`` if its batch is on the lanes anyway."""
+    many, batch = value.shape[image.features], value.shape[image.batch]
+    lanes, rows = (batch, many) if turned or batch_on_lanes(many, batch, value.bits) else (many, batch)
+    others = value.num_elements // max(many * batch, 1)
+    return others * _up(lanes, LANES) * _up(rows, tile_rows(rows, 32 // max(value.bits, 1)))
+
+
+def tile_rows(size: int, packed: int) -> int:
+    """The rows of a tile: 8, or the power of two that holds a smaller dim; packed dtypes pair or quadruple rows."""
+    return min(ROWS, max(packed, 1 << max(size - 1, 0).bit_length()))
+
+
+def _up(size: int, to: int) -> int:
+    return -(-size // to) * to

@@ -1,0 +1,123 @@
+"""How images lie around convolutions, and what that costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from meshwright.planner.catalogue import catalogue
+from meshwright.planner.chip import Chip
+from meshwright.planner.compute import price
+from meshwright.planner.compute.convolved import Convolved
+from meshwright.planner.compute.speed import speed_of
+from meshwright.planner.compute.work import Work, work_of
+from meshwright.planner.fusion import fuse
+from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.images import Image, batch_on_lanes, images, is_gradient_of_kernel, laid_elements
+
+SAID = {
+    "input_batch_dimension": 0,
+    "input_feature_dimension": 3,
+    "kernel_input_feature_dimension": 2,
+    "kernel_output_feature_dimension": 3,
+    "kernel_spatial_dimensions": (0, 1),
+    "output_batch_dimension": 0,
+    "output_feature_dimension": 3,
+    "output_spatial_dimensions": (1, 2),
+}
+
+
+def chip(kind: str) -> Chip:
+    return catalogue()[kind]
+
+
+def net(batch: int, size: int, features: int) -> Graph:
+    """An image convolved, and what comes out rectified."""
+    image = Value((batch, size, size, features), "f32")
+    kernel = Value((3, 3, features, features), "f32")
+    ops = (
+        Op(kind="convolution", operands=(0, 1), results=(2,), attributes=SAID),
+        Op(kind="tanh", operands=(2,), results=(3,)),
+    )
+    return Graph(values=(image, kernel, image, image), ops=ops, arguments=(0, 1), results=(3,))
+
+
+def convolved(graph: Graph, kind: str) -> Convolved:
+    speed = speed_of(chip(kind))
+    return Convolved(graph, speed.coefficients, speed.edge)
+
+
+def counted(graph: Graph, kind: str) -> Work:
+    (kernel,) = fuse(graph).kernels
+    return convolved(graph, kind).counted(kernel, work_of(graph, kernel))
+
+
+def tiles(features: int, batch: int, *, turned: bool) -> int:
+    """Elements of f32 with lanes and rows filled up, counted tile by tile."""
+    lanes, rows = (batch, features) if turned else (features, batch)
+    high = next(n for n in (1, 2, 4, 8) if n >= min(rows, 8))
+    return len(range(0, lanes, 128)) * 128 * len(range(0, rows, high)) * high
+
+
+@given(features=st.integers(1, 300), batch=st.integers(1, 300))
+def test_an_image_lies_as_it_is_padded_less(features: int, batch: int) -> None:
+    both = [tiles(features, batch, turned=turned) for turned in (False, True)]
+    assert batch_on_lanes(features, batch) == (both[1] < both[0])
+    image = Value((batch, 5, features), "f32")
+    assert laid_elements(image, Image(features=2, batch=0)) == 5 * min(both)
+    assert laid_elements(image, Image(features=2, batch=0), turned=True) == 5 * both[1]
+
+
+def test_a_batch_of_eight_with_64_features_fills_half_of_the_lanes() -> None:
+    graph = net(8, 128, 64)
+    assert images(graph) == {(8, 128, 128, 64): Image(features=3, batch=0)}
+    assert counted(graph, "v3").writes == (2 * graph.values[0].num_bytes,)
+
+
+@pytest.mark.parametrize(("kind", "batch", "is_cut"), [("v3", 1, True), ("v3", 2, False), ("v5e", 4, True)])
+def test_few_images_are_cut_into_parts(kind: str, batch: int, is_cut: bool) -> None:
+    """v3 cuts one image alone, chips with more vector memory any batch below eight."""
+    graph = net(batch, 256, 64)
+    (kernel,) = fuse(graph).kernels
+    assert (counted(graph, kind).spill_bytes > work_of(graph, kernel).spill_bytes) == is_cut
+
+
+def test_an_argument_is_copied_before_it_is_convolved() -> None:
+    """0.24 million cycles on v3, as the compiler counts."""
+    graph = net(8, 128, 64)
+    (kernel,) = fuse(graph).kernels
+    found = convolved(graph, "v3")
+    assert found.copies_cycles(kernel) == pytest.approx(240e3, rel=0.35)
+    assert found.copies_cycles(kernel) == 0  # it lies there now
+
+
+def test_a_chip_without_matrix_units_takes_images_as_they_are() -> None:
+    graph = net(1, 256, 64)
+    (kernel,) = fuse(graph).kernels
+    assert counted(graph, "h100") == work_of(graph, kernel)
+    assert convolved(graph, "h100").copies_cycles(kernel) == 0
+
+
+def test_a_product_is_no_convolution() -> None:
+    plain, said = Value((64, 64), "f32"), {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    op = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=said)
+    graph = Graph(values=(plain, plain, plain), ops=(op,), arguments=(0, 1), results=(2,))
+    (kernel,) = fuse(graph).kernels
+    work = work_of(graph, kernel)
+    assert counted(graph, "v3") == work
+
+
+def test_the_gradient_of_a_kernel_is_told_by_its_window() -> None:
+    graph = net(8, 128, 64)
+    assert not is_gradient_of_kernel(graph, graph.ops[0])
+    turned = replace(graph, values=(graph.values[0], graph.values[0], graph.values[1], graph.values[1]))
+    said = SAID | {"kernel_spatial_dimensions": (1, 2), "output_spatial_dimensions": (0, 1)}
+    assert is_gradient_of_kernel(turned, replace(graph.ops[0], attributes=said))
+
+
+@pytest.mark.parametrize("kind", ["v3", "v5e", "v6e"])
+def test_twice_the_images_take_at_most_twice_the_time(kind: str) -> None:
+    took = [sum(p.seconds for p in price(fuse(net(batch, 64, 64)), chip(kind))) for batch in (16, 32)]
+    assert took[0] < took[1] < 2.1 * took[0]
