@@ -31,3 +31,8 @@ def code_bytes(program: Program) -> int:
         else:
             total += OTHER_KERNEL_BYTES
     return total
+
+
+def least_code_bytes(products: int, loops: int) -> int:
+    """What a program takes at least that has so many kernels that multiply, and so many loops."""
+    return BASE_BYTES + MATRIX_KERNEL_BYTES * products + LOOP_BYTES * loops

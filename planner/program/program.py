@@ -66,11 +66,11 @@ class Program:
         learnt: Learnt,
         *,
         guess: bool,
-        fast_bytes: int = 0,
+        doubt: float = 1.0,
         rows: Sequence[Row] = (),
     ) -> Problem:
-        """The program as the solver reads it, its costs in picoseconds; without a limit memory is not counted. Of what
-        is computed so many ``fast_bytes`` are not. ``rows`` are counted beside those of the step's points.
+        """The program as the solver reads it, its costs in picoseconds; without a limit memory is not counted, with one
+        in so much ``doubt`` (``with_memory``). ``rows`` are counted beside those of the step's points.
 
         What was learnt is added to the costs: as a ``guess`` to every choice that had a part in it, or exactly, by
         nodes of its own after the others. Of nodes that share a decision the first stands for all.
@@ -103,7 +103,7 @@ class Program:
         if limit_bytes is None:
             return plain
         at = place[self.leader]
-        return with_rows(with_memory(self.wiring, plain, limit_bytes, at, fast_bytes), rows, at)
+        return with_rows(with_memory(self.wiring, plain, limit_bytes, at, self.machine.chip, doubt), rows, at)
 
     @property
     def deciders(self) -> NDArray[np.int64]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..solver.every import every
 from ..solver.prepare import prepare
 from ..solver.solution import Solution
 from ..solver.solve import solve
@@ -27,6 +29,8 @@ PER_S = 1e12
 
 ROUNDS, LOOKING = (2, 10), 4_000
 """How often solutions are looked for, at least and at most, and so many nodes in all: each is priced whole."""
+WAYS, EVERY = 50_000, 2_500
+"""Of no more ways to choose all are looked at, and all that may fit are priced if they have so few nodes together."""
 PROOFS, PROVING = (0, 12), 6_000
 """How often it is tried to prove a solution, at least and at most, and so many choices in all."""
 EFFORT = 0.02
@@ -39,15 +43,16 @@ LEAST = 1e-5
 CLOSE = 0.01
 NEAR = 1.05
 DOUBT = 1.1
-"""How far beyond a limit the program has to be infeasible: it counts fused kernels as the whole step has them."""
+"""How many times the temporaries that there are the program may count: its kernels are those of the whole step."""
 Choices = list[int]
 
 
 class Rounds:
     """The solutions of a program so far, and what they taught.
 
-    ``limit_bytes`` is what the rows of the program are held to now (None: no rows). The program counts less than the
-    exact price does, so where a solution does not fit that is lowered by as much; ``too_low`` is known to allow none.
+    ``limit_bytes`` is what the rows of the program are held to now (None: no rows), ``doubt`` how far they are trusted.
+    The program counts less than the exact price does, so where a solution does not fit that is lowered by as much;
+    ``too_low`` is known to allow none.
     ``misfits`` has what each solution taught that did not fit.
     ``credits_s`` has what each solution took exactly, and what less than its costs in some places: others may as well,
     so that counts against the bound.
@@ -65,6 +70,7 @@ class Rounds:
         self.floor_s = 0.0
         self.count = 0
         self.limit_bytes: int | None = None
+        self.doubt = 1.0
         self.misfits: dict[tuple[int, ...], Misfit] = {}
         self.too_low = 0
         self.least_bytes: int | None = None
@@ -76,6 +82,9 @@ class Rounds:
 
         Solutions are looked for by guesses of what others miss; then what is known exactly proves how good they are.
         """
+        known = self._price_every()
+        if known is not None:
+            return known
         prepare(self.stop)
         mended = False
         for _ in range(_often(ROUNDS, LOOKING, len(self.program.deciders))):
@@ -98,6 +107,24 @@ class Rounds:
         if self.best is not None:
             self._prove(self.best[0].estimate.step_time_s)
         return self._answer()
+
+    def _price_every(self) -> Found | None:
+        """Prices all solutions, where that is little work; None where it is not, or the time ended."""
+        program = self.program
+        problem = program.problem(program.limit_bytes, self.learnt, guess=False, doubt=DOUBT)
+        found = every(problem, WAYS)
+        if found is None or len(found[0]) * len(program.wiring.nodes) > EVERY:
+            return None
+        for decided in found[0]:
+            if self._ended():
+                return None
+            self._priced(decided)
+        self.count, self.infeasible = 1, self.best is None
+        if self.best is None:
+            return self._answer()
+        least_s = self.best[0].estimate.step_time_s
+        credit_s = max(float(found[1][0]) / PER_S - least_s, 0.0)
+        return replace(self._answer(), bound_s=least_s, floor_s=least_s, credit_s=credit_s, status="optimal")
 
     def _mend(self) -> bool:
         """Solves with rows of what did not fit; whether anything fits then."""
@@ -141,8 +168,7 @@ class Rounds:
 
     def _solved(self, *, guess: bool, rows: Sequence[Row] = ()) -> Solution:
         left = max(self.deadline - time.monotonic(), 0.1)
-        fast_bytes = self._fast_bytes
-        problem = self.program.problem(self.limit_bytes, self.learnt, guess=guess, fast_bytes=fast_bytes, rows=rows)
+        problem = self.program.problem(self.limit_bytes, self.learnt, guess=guess, doubt=self.doubt, rows=rows)
         effort = None if guess and not rows else EFFORT
         found = solve(problem, time_limit_s=left, seed=self.seed, stop=self.stop, effort=effort)
         self.count += 1
@@ -155,13 +181,6 @@ class Rounds:
             self.floor_s = self.bound_s = found.bound / PER_S
         return found
 
-    @property
-    def _fast_bytes(self) -> int:
-        """What vector memory may hold of the step: counted where it decides whether anything fits at all."""
-        limit = self.program.limit_bytes
-        in_doubt = limit is not None and self.limit_bytes is not None and self.limit_bytes > limit
-        return self.program.machine.chip.buffer_vmem_bytes if in_doubt else 0
-
     def _priced(self, decided: NDArray[np.int64]) -> Exact:
         """The exact price of a solution, which is learnt from, and kept if it is the best that fits."""
         program = self.program
@@ -172,6 +191,7 @@ class Rounds:
         seconds = took.estimate.step_time_s
         self.credits_s.append((seconds, -sum(min(each.seconds, 0.0) for each in took.missed)))
         limit, peak = program.limit_bytes, took.estimate.peak_bytes
+        self.least_bytes = peak if self.least_bytes is None else min(self.least_bytes, peak)
         if limit is not None and peak > limit:
             self.misfits[tuple(choices)] = Misfit(peak_bytes=peak, held_bytes=took.held_bytes)
         elif self.best is None or seconds < self.best[0].estimate.step_time_s:
@@ -185,7 +205,6 @@ class Rounds:
     def _fits(self, took: Exact, solution: Solution) -> bool:
         """Whether a solution fits; if not, the limit that the next is solved with."""
         limit, peak = self.program.limit_bytes, took.estimate.peak_bytes
-        self.least_bytes = peak if self.least_bytes is None else min(self.least_bytes, peak)
         if limit is None or peak <= limit:
             return True
         if self.limit_bytes is None:
@@ -201,8 +220,7 @@ class Rounds:
         if solution.status != "infeasible" or self.limit_bytes is None or limit is None:
             return False
         if self.limit_bytes >= limit:
-            self.infeasible = self.limit_bytes >= limit * DOUBT
-            self.limit_bytes = int(limit * DOUBT) + 1
+            self.infeasible, self.doubt = self.doubt >= DOUBT, DOUBT
             return not self.infeasible
         self.too_low = self.limit_bytes
         self.limit_bytes = (self.limit_bytes + limit) // 2

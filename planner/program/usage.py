@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..chip import Chip
+from ..fusion.nature import PRODUCTS
 from ..graph import Sharding, Value
+from ..memory.code import least_code_bytes
+from ..memory.replay import TABLE_BYTES
+from ..memory.tight import is_tight
+from ..memory.tiles import padded_bytes
 from ..partition.layout import local_shape
 from ..solver.arrays import starts
 from ..solver.problem import Problem
-from .wires import Level, Port, Wiring
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A value that a node lays out, from one point of the step to the one before another."""
-
-    level: int
-    value: int
-    begin: int
-    end: int
+from .lives import spans
+from .wires import Port, Wiring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,37 +39,37 @@ class Misfit:
     held_bytes: Mapping[int, int]
 
 
-class _Piece(NamedTuple):
-    """A value as a node lays it out, in some rows."""
-
-    port: Port
-    value: Value
-    begin: int
-    end: int
-
-
 def with_memory(
-    wiring: Wiring, problem: Problem, limit_bytes: int, place: NDArray[np.int64], fast_bytes: int = 0
+    wiring: Wiring, problem: Problem, limit_bytes: int, place: NDArray[np.int64], chip: Chip, doubt: float = 1.0
 ) -> Problem:
-    """The problem with a row for each point of the step: what is live there stays within the limit.
+    """The problem with rows of memory, which no solution goes beyond that fits: what a device takes at least.
 
-    ``place`` has the problem's node for each of the wiring's. So many ``fast_bytes`` may lie elsewhere, but none of
-    what the step is given, nor of what it leaves: these have a row each then, beside what of the given stays.
+    One row has what is there all the time, what the step is given, what it leaves and the program itself; then each
+    point of the step has one with its temporaries too, but for those that fast memory may hold. Of these the program
+    may count up to ``doubt`` times as many as there are: the step laid out may have other kernels in another order.
+    ``place`` has the problem's node for each of the wiring's.
     """
-    spans = list(_spans(wiring))
-    points = max((span.end for span in spans), default=0)
-    pieces = [*_during(wiring, spans), *(_around(wiring, points) if fast_bytes else ())]
-    nodes = [int(place[piece.port.node]) for piece in pieces]
-    rows = [(piece.begin, piece.end) for piece in pieces]
-    usages = [_usages(piece, wiring.reshards.mesh) for piece in pieces]
-    none = np.zeros(0, np.int64)
+    lent = is_tight(limit_bytes, chip.hbm_bytes)  # then temporaries may lie where results will
+    always = [(port, _usages(wiring, port, value)) for port, value in _always(wiring)]
+    live = [
+        (wiring.levels[span.level].source[span.value], wiring.levels[span.level].graph.values[span.value], span)
+        for span in spans(wiring, with_results=lent)
+    ]
+    points = max((span.end for *_, span in live), default=0)
+    pieces = [(port, used, 0, 1) for port, used in always]
+    given = len(wiring.levels[0].graph.arguments) if lent else len(always)
+    pieces += [(port, used, 1, 1 + points) for port, used in always[:given] if points]
+    for port, value, span in live:
+        used = (_usages(wiring, port, value) / doubt).astype(np.int64)
+        pieces.append((port, used, 1 + span.begin, 1 + span.end))
+    least = least_bytes(wiring, chip)
     return replace(
         problem,
-        piece_nodes=np.array(nodes, np.int64),
-        piece_rows=np.array(rows, np.int64).reshape(-1, 2),
-        usage_start=starts(np.array([len(u) for u in usages], np.int64)),
-        usages=np.concatenate([none, *usages]),
-        limits=np.array([limit_bytes + fast_bytes] * points + [limit_bytes] * (2 if fast_bytes else 0), np.int64),
+        piece_nodes=np.array([int(place[port.node]) for port, *_ in pieces], np.int64),
+        piece_rows=np.array([rows for *_, first, end in pieces for rows in [(first, end)]], np.int64).reshape(-1, 2),
+        usage_start=starts(np.array([len(used) for _, used, *_ in pieces], np.int64)),
+        usages=np.concatenate([np.zeros(0, np.int64), *(used for _, used, *_ in pieces)]),
+        limits=limit_bytes - least + np.array([0] + [chip.buffer_vmem_bytes] * points, np.int64),
     )
 
 
@@ -83,13 +79,14 @@ def misfit_row(wiring: Wiring, choices: Sequence[int], misfit: Misfit, limit_byt
     Under its other choices a node is taken to hold no more than what it lays out; if ``hopeful``, nothing, but for what
     the step is given and what it leaves. So the row is not known to hold, and proves nothing.
     """
-    mesh = wiring.reshards.mesh
     least: dict[int, NDArray[np.int64]] = {}
-    for piece in () if hopeful else _during(wiring, _spans(wiring)):
-        if piece.port.node in misfit.held_bytes:
-            own, known = _usages(piece, mesh), least.get(piece.port.node)
-            least[piece.port.node] = own if known is None else np.maximum(known, own)
-    usages = [(piece.port.node, _usages(piece, mesh)) for piece in _around(wiring, 0) if piece.end == 2]
+    for span in () if hopeful else spans(wiring):
+        level = wiring.levels[span.level]
+        port = level.source[span.value]
+        if port.node in misfit.held_bytes:
+            own, known = _usages(wiring, port, level.graph.values[span.value]), least.get(port.node)
+            least[port.node] = own if known is None else np.maximum(known, own)
+    usages = [(port.node, _usages(wiring, port, value)) for port, value in _always(wiring)]
     for node, held in misfit.held_bytes.items():
         own = np.minimum(least.get(node, np.zeros(len(wiring.nodes[node].costs), np.int64)), held)
         own[choices[node]] = held
@@ -114,81 +111,44 @@ def with_rows(problem: Problem, rows: Sequence[Row], place: NDArray[np.int64]) -
     )
 
 
-def _usages(piece: _Piece, mesh: object) -> NDArray[np.int64]:
-    return np.array([local_bytes(piece.value, layout, mesh) for layout in piece.port.layouts], np.int64)
+def _always(wiring: Wiring) -> Iterator[tuple[Port, Value]]:
+    """What is there at every point, as a node lays it out: what the step is given, then the memory of what it leaves,
+    but for what lies where something given did.
+    """
+    level = wiring.levels[0]
+    graph = level.graph
+    for given in graph.arguments:
+        yield level.source[given], level.values[given]
+    for position, left in enumerate(graph.results):
+        port = wiring.ends.get(left) or level.source.get(left)
+        if port is not None and position not in graph.aliases:
+            yield port, level.values[left]
+
+
+def least_bytes(wiring: Wiring, chip: Chip) -> int:
+    """What the program itself takes at least."""
+    if chip.platform != "tpu":
+        return TABLE_BYTES
+    products = (
+        number
+        for level in wiring.levels
+        for number in {number for kernel in level.program.kernels for number in kernel.ops}
+        if level.graph.ops[number].kind in PRODUCTS
+    )
+    loops = sum(len(level.inner) for level in wiring.levels)
+    return TABLE_BYTES + least_code_bytes(sum(1 for _ in products), loops)
+
+
+def _usages(wiring: Wiring, port: Port, value: Value) -> NDArray[np.int64]:
+    """What one device holds of a value under each choice, tiles filled up."""
+    mesh = wiring.reshards.mesh
+    sizes = {
+        layout: padded_bytes(replace(value, shape=local_shape(value.shape, layout, mesh)))
+        for layout in dict.fromkeys(port.layouts)
+    }
+    return np.array([sizes[layout] for layout in port.layouts], np.int64)
 
 
 def local_bytes(value: Value, layout: Sharding, mesh: object) -> int:
     """What one device holds of a value."""
     return (math.prod(local_shape(value.shape, layout, mesh)) * value.bits + 7) // 8  # type: ignore[arg-type]
-
-
-def _spans(wiring: Wiring) -> Iterator[Span]:
-    """The values of all levels. Points are the kernels in order, those of a loop where it stands."""
-    begins: dict[int, tuple[int, int]] = {}
-    _number(wiring, wiring.levels[0], 0, begins)
-    for level in wiring.levels:
-        yield from _level_spans(wiring, level, begins)
-
-
-def _during(wiring: Wiring, spans: Iterable[Span]) -> Iterator[_Piece]:
-    for span in spans:
-        level = wiring.levels[span.level]
-        port, value = level.source[span.value], level.graph.values[span.value]
-        if span.begin < span.end and value.shape:
-            yield _Piece(port, value, span.begin, span.end)
-
-
-def _around(wiring: Wiring, points: int) -> Iterator[_Piece]:
-    """What is there when the step begins, in one more row, and when it has ended, in the next."""
-    level, ends = wiring.levels[0], wiring.ends
-    graph = level.graph
-    for position, given in enumerate(graph.arguments):
-        stays = position not in graph.aliases.values()
-        yield _Piece(level.source[given], graph.values[given], points, points + (2 if stays else 1))
-    for left in dict.fromkeys(graph.results):
-        port = ends.get(left) or level.source.get(left)
-        if port is not None and left not in graph.arguments:
-            yield _Piece(port, graph.values[left], points + 1, points + 2)
-
-
-def _number(wiring: Wiring, level: Level, point: int, spans: dict[int, tuple[int, int]]) -> int:
-    """Gives each kernel its points; ``spans`` gets those of levels and, by ``-1 - id``, nothing else."""
-    first = point
-    for position in range(len(level.program.kernels)):
-        if position in level.inner:
-            for number in level.inner[position]:
-                point = _number(wiring, wiring.levels[number], point, spans)
-        else:
-            point += 1
-    spans[level.number] = (first, max(point, first + 1))
-    return max(point, first + 1)
-
-
-def _level_spans(wiring: Wiring, level: Level, begins: dict[int, tuple[int, int]]) -> Iterator[Span]:
-    point, end = begins[level.number]
-    made: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for position, kernel in enumerate(level.program.kernels):
-        until = point + 1
-        if position in level.inner:
-            until = max(begins[number][1] for number in level.inner[position])
-        for value in kernel.reads:
-            last[value] = until
-        for value in () if _is_passing(wiring, level, position) else kernel.writes:
-            made[value] = point
-            last[value] = until
-        point = until
-    for value in level.graph.results:
-        last[value] = end
-    if level.number == 0:
-        for value in level.graph.arguments:
-            yield Span(0, value, 0, end)
-    for value, begin in made.items():
-        if value in level.source:
-            yield Span(level.number, value, begin, last[value])
-
-
-def _is_passing(wiring: Wiring, level: Level, position: int) -> bool:
-    node = wiring.nodes[level.kernels[position]] if position in level.kernels else None
-    return node is not None and (node.in_passing or node.ended is not None)

@@ -1,0 +1,108 @@
+"""What is live over the step, as its kernels stand: the points of the rows of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..fusion.nature import PRODUCTS, VIEWS
+from ..graph import Graph
+from ..kernels import Kernel
+from .passing import own_reads
+from .wires import Level, Wiring
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A value that a node lays out, from one point of the step to the one before another."""
+
+    level: int
+    value: int
+    begin: int
+    end: int
+
+
+def spans(wiring: Wiring, *, with_results: bool = False) -> Iterator[Span]:
+    """The temporaries of all levels. Points are the kernels in order, those of a loop where it stands.
+
+    What the step is given and what it leaves is there at every point, and is none; ``with_results`` has what it leaves
+    from where that is made, but for what lies where something given did. Nor is what has no memory of its own: what is
+    computed in passing, views of what is given, what may be written where an operand lies. Loops and branches leave
+    what they make where it lies outside of them, and loops what they carry where it lay before.
+    """
+    begins: dict[int, tuple[int, int]] = {}
+    _number(wiring, wiring.levels[0], 0, begins)
+    for level in wiring.levels:
+        yield from _level_spans(wiring, level, begins, with_results=with_results and level.number == 0)
+
+
+def _number(wiring: Wiring, level: Level, point: int, begins: dict[int, tuple[int, int]]) -> int:
+    """Gives each level its points, from the first to the one before another."""
+    first = point
+    for position in range(len(level.program.kernels)):
+        if position in level.inner:
+            for number in level.inner[position]:
+                point = _number(wiring, wiring.levels[number], point, begins)
+        else:
+            point += 1
+    begins[level.number] = (first, max(point, first + 1))
+    return max(point, first + 1)
+
+
+def _level_spans(
+    wiring: Wiring, level: Level, begins: dict[int, tuple[int, int]], *, with_results: bool
+) -> Iterator[Span]:
+    graph, kernels = level.graph, level.program.kernels
+    point, end = begins[level.number]
+    kept = {left for position, left in enumerate(graph.results) if with_results and position not in graph.aliases}
+    elsewhere = _elsewhere(level, kept)
+    made: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for position, kernel in enumerate(kernels):
+        until = point + 1
+        if position in level.inner:
+            until = max(begins[number][1] for number in level.inner[position])
+        carried = _carried(graph, kernel)
+        for value in own_reads(graph, kernel) if not kernel.bodies else kernel.reads:
+            last[value] = point if value in carried else until
+        for value in () if _is_passing(wiring, level, position) else kernel.writes:
+            in_place = not kernel.bodies and _lies_in_place(graph, kernel, value)
+            made[value] = until if in_place else point
+            last[value] = until
+        point = until
+    last |= dict.fromkeys(kept & made.keys(), end)
+    for value, begin in made.items():
+        if value in level.source and value not in elsewhere and graph.values[value].shape and begin < last[value]:
+            yield Span(level.number, value, begin, last[value])
+
+
+def _elsewhere(level: Level, kept: set[int]) -> set[int]:
+    """What lies in the memory of arguments, of results but those ``kept``, or of whom a body is of."""
+    graph = level.graph
+    found = {*graph.arguments, *graph.results} - kept
+    for kernel in level.program.kernels:
+        if all(graph.ops[number].kind in VIEWS for number in kernel.ops) and found.intersection(kernel.reads):
+            found.update(kernel.writes)
+        elif kernel.bodies:
+            loop, body = graph.ops[kernel.ops[-1]], kernel.bodies[0].graph
+            kept = zip(loop.results, loop.operands, body.arguments, body.results, strict=False)
+            found.update(made for made, given, before, after in kept if before == after and given in found)
+    return found
+
+
+def _carried(graph: Graph, kernel: Kernel) -> set[int]:
+    """What a loop changes where it lies, if nothing reads it later."""
+    loop = graph.ops[kernel.ops[-1]]
+    return set(loop.operands[: len(loop.results)]) if kernel.bodies and loop.kind == "while" else set()
+
+
+def _lies_in_place(graph: Graph, kernel: Kernel, value: int) -> bool:
+    """Whether a kernel may write a value where something that it reads lies, number by number."""
+    if any(graph.ops[number].kind in PRODUCTS for number in kernel.ops):
+        return False
+    return any(graph.values[read].num_elements == graph.values[value].num_elements for read in kernel.reads)
+
+
+def _is_passing(wiring: Wiring, level: Level, position: int) -> bool:
+    node = wiring.nodes[level.kernels[position]] if position in level.kernels else None
+    return node is not None and (node.in_passing or node.ended is not None)
