@@ -59,24 +59,26 @@ def constrain(closed: ClosedJaxpr, choose: Chooser, results: Given, operands: Gi
     """
     problems: dict[str, Problem] = {}
 
+    made = Constraints(order)
+
     def replace(equation: JaxprEqn, region: Region | None) -> JaxprEqn | None:
         sharding = choose(equation)
         if sharding is None or region is None:
-            return None if sharding is None else _constraint(equation, sharding, order)
+            return None if sharding is None else _constraint(equation, sharding, made)
         taken = [axis for axis in _axes(sharding) if axis in region.manual or not region.is_free]
         if taken:
             path = f"acts/{equation.params['name'] or '<in place>'}"
             found = problem("MW316", path=path, manual=listing(region.manual), axes=listing(taken))
             problems[str(found)] = found
-        return None if taken or not region.is_free else _constraint(equation, _inside(sharding, region), order)
+        return None if taken or not region.is_free else _constraint(equation, _inside(sharding, region), made)
 
     def follow(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
-        made = equation.outvars
-        return [(i, _beside(equation, made[i], path, to, order)) for i, path, to in results(equation)]
+        given = equation.outvars
+        return [(i, _beside(equation, given[i], path, to, made)) for i, path, to in results(equation)]
 
     def precede(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
         read = equation.invars
-        return [(i, _beside(equation, read[i], path, to, order)) for i, path, to in operands(equation)]
+        return [(i, _beside(equation, read[i], path, to, made)) for i, path, to in operands(equation)]
 
     rewritten = rewrite(closed, replace, follow, precede)
     raise_errors(problems.values())
@@ -175,34 +177,44 @@ class _Rewriter:
         return value
 
 
-def _constraint(equation: JaxprEqn, sharding: NamedSharding, order: Order) -> JaxprEqn:
+def _constraint(equation: JaxprEqn, sharding: NamedSharding, made: Constraints) -> JaxprEqn:
     """The equation of ``with_sharding_constraint`` on the same operand, in the place of ``equation``."""
-    constraint = _constraining(equation.invars[0].aval, sharding, order)
+    constraint = made.of(equation.invars[0].aval, sharding)
     return _named(equation).replace(  # type: ignore[no-any-return]
         primitive=constraint.primitive, params=constraint.params
     )
 
 
-def _beside(equation: JaxprEqn, variable: Any, path: str, sharding: NamedSharding, order: Order) -> JaxprEqn:
+def _beside(equation: JaxprEqn, variable: Any, path: str, sharding: NamedSharding, made: Constraints) -> JaxprEqn:
     """The equation of ``with_sharding_constraint`` on a result or an operand, written where the equation was."""
     info = equation.source_info
-    return _constraining(variable.aval, sharding, order).replace(  # type: ignore[no-any-return]
+    return made.of(variable.aval, sharding).replace(  # type: ignore[no-any-return]
         source_info=info.replace(name_stack=info.name_stack.extend(path))
     )
 
 
-def _constraining(aval: Any, sharding: NamedSharding, order: Order) -> JaxprEqn:
-    """An equation of ``with_sharding_constraint``.
+class Constraints:
+    """Equations of ``with_sharding_constraint``, traced once for all values of one shape and sharding."""
 
-    Where the sharding is out of order it is that of a call with a reshard before and after.
-    """
-    abstract = jax.ShapeDtypeStruct(aval.shape, aval.dtype)
-    with jax.sharding.use_abstract_mesh(sharding.mesh.abstract_mesh):
-        plain = in_order(sharding, order) is None
-        place = functools.partial(at_its_own_place, sharding=sharding, order=order)
-        traced = jax.make_jaxpr(place if plain else jax.jit(place))(abstract)
-    (constraint,) = traced.jaxpr.eqns
-    return constraint  # type: ignore[no-any-return]
+    def __init__(self, order: Order):
+        self._order = order
+        self._known: dict[Any, JaxprEqn] = {}
+
+    def of(self, aval: Any, sharding: NamedSharding) -> JaxprEqn:
+        """The equation; where the sharding is out of order that of a call with a reshard before and after."""
+        key = (aval.shape, aval.dtype, sharding)
+        if key not in self._known:
+            self._known[key] = self._traced(aval, sharding)
+        return self._known[key]
+
+    def _traced(self, aval: Any, sharding: NamedSharding) -> JaxprEqn:
+        abstract = jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+        with jax.sharding.use_abstract_mesh(sharding.mesh.abstract_mesh):
+            plain = in_order(sharding, self._order) is None
+            place = functools.partial(at_its_own_place, sharding=sharding, order=self._order)
+            traced = jax.make_jaxpr(place if plain else jax.jit(place))(abstract)
+        (constraint,) = traced.jaxpr.eqns
+        return constraint  # type: ignore[no-any-return]
 
 
 def _named(equation: JaxprEqn) -> JaxprEqn:

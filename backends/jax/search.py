@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
@@ -34,6 +35,8 @@ from .devices import DeviceTopology
 from .drafts import Drafts
 from .fingerprint import fingerprint
 from .layouts import check
+from .short_drafts import ShortDrafts
+from .short_search import searched_short
 from .workload import PyTree, Step
 
 LONGEST_S = 10**7
@@ -83,19 +86,22 @@ def search(
         raise PlanError([problem("MW572", asked.places.get(f"with.{listed[0]}"), settings=listing(listed))])
     with Processes() as workers:  # they load the solver while the step is traced
         workload = Drafts(step, args, donate_argnums=donate_argnums)
-        return searched(
-            question_of(asked, workload, machine, seed=seed, exact=exact, top_k=top_k),
-            stamp_of(workload),
+        question = question_of(asked, workload, machine, seed=seed, exact=exact, top_k=top_k)
+        short = ShortDrafts(workload, step, args, donate_argnums=donate_argnums)
+        run = functools.partial(
+            searched,
             minimise=minimise,
-            time_limit_s=time_limit_s,
             begin_s=begin_s,
             pareto=pareto,
             free_mesh=mesh is None,
             compare=compare,
             on_progress=on_progress,
             stop=stop,
-            pool=lambda: workers,
         )
+        found = None
+        if not pareto and top_k == 1 and not exact:
+            found = searched_short(question, short, run, workers, stamp_of, begin_s=begin_s, time_limit_s=time_limit_s)
+        return found or run(question, stamp_of(workload), time_limit_s=time_limit_s, pool=lambda: workers)
 
 
 def question_of(asked: Plan, workload: Drafts, machine: Machine, *, seed: int, exact: bool, top_k: int = 1) -> Question:

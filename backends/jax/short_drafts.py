@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...dsl.plan import Plan, Remat
+from ...dsl.rule_matches import match_rules, names_values
 from ...planner.estimate.estimate import estimate as estimated
 from ...planner.estimate.figures import Estimate
+from ...planner.search.workload import decided_remat
 from ...planner.topology import physical
 from .drafts import Drafts
 from .estimate import argument_kinds, uncollected
@@ -44,9 +46,17 @@ class ShortDrafts(Drafts):
         """Those of the whole step."""
         return self._whole.remat_policies
 
-    def is_shorter(self, remat: Remat | None) -> bool:
-        """Whether layers repeat exactly under a remat policy."""
-        return self._steps.short(remat) is not None
+    def num_equations(self, remat: Remat | None) -> int:
+        """The equations of the whole step under a remat policy."""
+        return len(self._whole.traced(remat).jaxpr.jaxpr.eqns)
+
+    def decides_alike(self, plan: Plan) -> bool:
+        """Whether what a partial plan says of what is left out it says of what stands for that."""
+        short = self._steps.short(decided_remat(plan))
+        if short is None or names_values(plan.rules):
+            return False
+        deciding = match_rules(plan.rules, self._whole.traced(decided_remat(plan)).tensors).deciding
+        return all(deciding[gone] is deciding[other] for gone, other in short.stands_for.items())
 
     def estimate(self, plan: Plan, *, once: bool = False) -> Estimate:
         """What a complete plan takes. Raises ``PlanError`` for one that is not legal."""

@@ -1,0 +1,61 @@
+"""Searches a step of repeated layers by a shorter one, and prices what is found whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ...dsl.errors import PlanError
+from ...planner.estimate.limit import memory_limit
+from ...planner.search.pool import Lent, Pool
+from ...planner.search.question import Question
+from ...planner.search.result import SearchResult
+from ...planner.search.search import Stamp, is_complete
+from ...planner.search.whole import of_whole
+from ...planner.search.workload import decided_remat
+from .drafts import Drafts
+from .short_drafts import ShortDrafts
+
+PRICING_S = 7e-4
+"""For each equation of the whole step: what its price takes."""
+PRICING = 0.4
+"""What part of the time that may be at most."""
+
+
+def searched_short(
+    question: Question,
+    short: ShortDrafts,
+    search: Callable[..., SearchResult],
+    workers: Pool,
+    stamp_of: Callable[[Drafts], Stamp],
+    *,
+    begin_s: float,
+    time_limit_s: float,
+) -> SearchResult | None:
+    """The result of a question about a step, found by its shorter one and priced whole.
+
+    None where there is none, where the plan does not mean for the whole step what it does for the shorter, or where it
+    does not fit: what is left out takes memory too. ``search`` answers a question with a stamp within a time, and
+    ``stamp_of`` has a step's.
+    """
+    whole = question.workload
+    if not isinstance(whole, Drafts) or not short.decides_alike(question.plan):
+        return None
+    if is_complete(question):
+        return None
+    pricing_s = min(PRICING_S * short.num_equations(decided_remat(question.plan)), PRICING * time_limit_s)
+    asked, stamp = replace(question, workload=short), stamp_of(short)
+    try:
+        found = search(asked, stamp, time_limit_s=time_limit_s - pricing_s, pool=lambda: Lent(workers))
+        if found.plan is None or found.estimate is None:
+            return None
+        plan = replace(found.plan, result=None)
+        if not short.lays_all(plan):
+            return None
+        estimate = whole.estimate(plan, once=True)
+    except PlanError:
+        return None
+    limit, _ = memory_limit(question.machine, question.plan.limits.hbm_bytes)
+    if limit is not None and estimate.peak_bytes > limit:
+        return None
+    return of_whole(question, found, estimate, stamp_of(whole), begin_s)
