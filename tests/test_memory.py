@@ -128,14 +128,41 @@ def test_an_all_reduce_lies_where_its_operand_did_and_an_all_to_all_does_not() -
     assert temporaries("all-to-all") == 8 * MIB
 
 
-def test_a_sum_takes_the_place_of_a_term_and_a_selection_that_of_none() -> None:
+def test_what_is_computed_number_by_number_takes_the_place_of_an_operand() -> None:
     def temporaries(kind: str) -> int:
         kernels = [("dot_general", (0,), (1,)), (kind, (1, 0), (2,)), ("dot_general", (2,), (3,))]
         held = memory(program([(1024, 1024)] * 4, kernels, (0,), (3,)))
         return max(point.num_bytes for point in held.points)
 
-    assert temporaries("add") == 4 * MIB
-    assert temporaries("select") == 8 * MIB
+    assert temporaries("add") == temporaries("select") == 4 * MIB
+    assert temporaries("dot_general") == 8 * MIB
+
+
+def test_one_of_several_results_gives_its_place_to_none() -> None:
+    """Its readers take it out of a tuple, and the compiler looks no further."""
+
+    def temporaries(made: tuple[int, ...]) -> int:
+        kernels = [("sort", (0,), made), ("add", (1, 0), (3,)), ("dot_general", (3, *made[1:]), (4,))]
+        held = memory(program([(1024, 1024)] * 5, kernels, (0,), (4,)))
+        return max(point.num_bytes for point in held.points)
+
+    assert temporaries((1,)) == 4 * MIB
+    assert temporaries((1, 2)) == 12 * MIB
+
+
+def test_what_is_scattered_into_gives_its_place_to_nothing_else() -> None:
+    def temporaries(kind: str) -> int:
+        kernels = [
+            ("dot_general", (0,), (1,)),
+            ("dynamic_update_slice", (1, 0), (2,)),
+            (kind, (2, 0), (3,)),
+            ("dot_general", (3,), (4,)),
+        ]
+        held = memory(program([(1024, 1024)] * 5, kernels, (0,), (4,)))
+        return max(point.num_bytes for point in held.points)
+
+    assert temporaries("add") == 8 * MIB
+    assert temporaries("dynamic_update_slice") == 4 * MIB
 
 
 def test_a_donated_argument_holds_the_result() -> None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from ..graph import Graph, Op
-from .narrow import WIDE, is_default_precision
 from .nature import (
     BROADCAST,
     CONSTANT,
@@ -19,6 +18,7 @@ from .nature import (
     takes,
     widens,
 )
+from .operands import MANY_PRODUCTS, UNITS, Units, is_only_multiplied, is_shared_operand
 from .uses import Uses
 
 PACKED_RANK = 3
@@ -27,12 +27,11 @@ PACKED_BATCH = 2
 PACKED_DIM = range(2, PACKED_BITS + 1)
 PACKED_ELEMENTS = 2**20
 MANY_READERS = 3
-MANY_PRODUCTS = 2
 SPREAD = frozenset({BROADCAST, CONSTANT, "iota"})
 IsMask = Callable[[Graph, Uses, Op], bool]
 
 
-def written_ops(graph: Graph, uses: Uses, masks: frozenset[int]) -> set[int]:
+def written_ops(graph: Graph, uses: Uses, masks: frozenset[int], units: Units = UNITS) -> set[int]:
     """The numbers of the operations whose result is written.
 
     Whatever can be computed in passing by everything that reads it is computed there, several times if need be, but for
@@ -40,8 +39,8 @@ def written_ops(graph: Graph, uses: Uses, masks: frozenset[int]) -> set[int]:
     and what combines several arrays and is read by three or more. What follows a product and is its only reader is
     computed with it, and written instead of it.
     """
-    written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number)} | masks
-    written |= _combined(graph, uses, written)
+    written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number, units)} | masks
+    written |= _combined(graph, uses, written, units)
     taken: set[int] = set()
     for number in sorted((n for n in written if graph.ops[n].kind in PRODUCTS), reverse=True):
         _move_behind(graph, uses, number, written, taken)
@@ -73,7 +72,7 @@ def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
     return any(each.kind in PRODUCTS and len(uses.next_ops(each.results[0])) > 1 for each in compared)
 
 
-def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
+def _is_written(graph: Graph, uses: Uses, number: int, units: Units) -> bool:
     op = graph.ops[number]
     if is_constant(op):
         return False
@@ -81,7 +80,8 @@ def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
         return True
     if not all(takes(graph, graph.ops[reader], position, op) for reader, position in _readers(graph, uses, op)):
         return True
-    return _is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op)
+    shared = _is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op)
+    return shared or is_shared_operand(graph, uses, op, units)
 
 
 def _is_shared_part(graph: Graph, uses: Uses, op: Op) -> bool:
@@ -100,7 +100,7 @@ def _readers(graph: Graph, uses: Uses, op: Op) -> Iterator[tuple[int, int]]:
             yield from ((after, at) for after, at in wider if graph.ops[after].kind in PRODUCTS)
 
 
-def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
+def _combined(graph: Graph, uses: Uses, written: set[int], units: Units) -> set[int]:
     """Operations that bring together several arrays of their own size from memory, for ``MANY_READERS`` or more.
 
     Whatever is computed of them alone in passing reads them, several times if it is read so. Two products, which read
@@ -120,7 +120,7 @@ def _combined(graph: Graph, uses: Uses, written: set[int]) -> set[int]:
             padded.add(result)
         sources[result] = here
         if len(here) > 1 and op.kind in ELEMENTWISE and reads[result] >= MANY_PRODUCTS and not widens(graph, op):
-            narrow = result not in padded and _is_only_multiplied(graph, uses, result)
+            narrow = result not in padded and is_only_multiplied(graph, uses, result, units)
             if narrow or reads[result] >= MANY_READERS:
                 found.add(number)
                 del sources[result]
@@ -133,11 +133,11 @@ def _reads(graph: Graph, uses: Uses, written: set[int]) -> dict[int, int]:
     handed_on: dict[int, int] = {}
     for number in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[number]
-        if op.kind not in ELEMENTWISE:
+        if op.kind not in ELEMENTWISE | VIEWS:
             continue
         (value,) = op.results
         reads[value] = sum(handed_on.get(reader, 1) for reader in uses.next_ops(value))
-        if reads[value] > 1 and number not in written and _is_alone(graph, uses, op):
+        if reads[value] > 1 and number not in written and (op.kind in VIEWS or _is_alone(graph, uses, op)):
             handed_on[number] = reads[value]
     return reads
 
@@ -146,18 +146,6 @@ def _is_alone(graph: Graph, uses: Uses, op: Op) -> bool:
     """Whether an elementwise operation reads one array and what is spread over it."""
     makers = [uses.makers.get(value) for value in set(op.operands)]
     return sum(maker is None or graph.ops[maker].kind not in SPREAD for maker in makers) == 1
-
-
-def _is_only_multiplied(graph: Graph, uses: Uses, value: int) -> bool:
-    """Whether only products read it, each rounding it; batches over a single dim compute it in passing all the same."""
-    readers = [graph.ops[number] for number in uses.next_ops(value)]
-    rounded = graph.values[value].dtype == WIDE and all(r.kind in PRODUCTS and is_default_precision(r) for r in readers)
-    return rounded and all(_batch_dims(graph, reader) != 1 for reader in readers)
-
-
-def _batch_dims(graph: Graph, product: Op) -> int:
-    dims = product.attributes.get("lhs_batching_dimensions", ())
-    return sum(graph.shape(product.operands[0])[dim] > 1 for dim in dims)
 
 
 def _source(graph: Graph, uses: Uses, value: int) -> set[int]:

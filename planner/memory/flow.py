@@ -60,8 +60,8 @@ def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Prog
     own = {v: held for v, held in buffer.items() if held not in elsewhere}
     maker = {v: position for position, kernel in enumerate(kernels) for v in kernel.writes}
     rewritten = rewritten_tables(graph)
+    shared = places(graph, kernels, own)
     overlaid = [overlays(graph, kernel, own) for kernel in kernels]
-    shared = tuple(places(graph, kernel, own, found) for kernel, found in zip(kernels, overlaid, strict=True))
     num_bytes = {v: 0 if v in rewritten else sizes(graph.values[v]) for v, held in own.items() if v == held}
     for piece, whole in _gathered(graph, kernels):
         if num_bytes.get(whole):

@@ -1,0 +1,82 @@
+"""What only products read: written for them, or computed in passing by each."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from ..graph import Graph, Op
+from .narrow import NARROW, WIDE, is_default_precision
+from .nature import ELEMENTWISE, LANES, PRODUCTS, VIEWS, widens
+from .uses import Uses
+
+MANY_PRODUCTS = 2
+
+
+class Units(NamedTuple):
+    """What decides what a chip computes in passing: how wide its matrix unit is, and whether it keeps arrays near."""
+
+    edge: int = LANES
+    keeps_near: bool = True
+
+
+UNITS = Units()
+
+
+def is_only_multiplied(graph: Graph, uses: Uses, value: int, units: Units) -> bool:
+    """Whether only products read it, each rounding it; batches over a single dim compute it in passing all the same.
+
+    So do batches over more dims if they are narrower than a register's lanes, and all but batches what is rounded
+    already, which reads no more bytes where it is computed in passing.
+    """
+    readers, dtype = _beyond_views(graph, uses, value), graph.values[value].dtype
+    if dtype not in (NARROW, WIDE) or not all(_rounds(reader, dtype) for reader, _ in readers):
+        return False
+    lanes = 1 if dtype == NARROW and not units.keeps_near else LANES
+    for reader, position in readers:
+        batch = _batch_dims(graph, reader)
+        if batch == 1 or (batch == 0 and dtype == NARROW) or (batch and _columns(graph, reader, position) < lanes):
+            return False
+    return True
+
+
+def is_shared_operand(graph: Graph, uses: Uses, op: Op, units: Units) -> bool:
+    """Whether batches of products over two dims or more read it, and as little else.
+
+    Products as wide as the matrix unit compute it in passing if it is for one of them; for two it is written.
+    """
+    if op.kind not in ELEMENTWISE or widens(graph, op):
+        return False
+    readers, dtype = _beyond_views(graph, uses, op.results[0]), graph.values[op.results[0]].dtype
+    return (
+        len(readers) >= MANY_PRODUCTS
+        and dtype in (NARROW, WIDE)
+        and all(_rounds(reader, dtype) and _batch_dims(graph, reader) > 1 for reader, _ in readers)
+        and all(_columns(graph, reader, position) >= units.edge for reader, position in readers)
+    )
+
+
+def _beyond_views(graph: Graph, uses: Uses, value: int) -> list[tuple[Op, int]]:
+    """What reads a value, under whatever shape, and as which operand."""
+    found = []
+    for number, position in uses.readers[value]:
+        reader = graph.ops[number]
+        found += _beyond_views(graph, uses, reader.results[0]) if reader.kind in VIEWS else [(reader, position)]
+    return found
+
+
+def _rounds(reader: Op, dtype: str) -> bool:
+    """Whether it is a product that reads a value of this dtype as bfloat16."""
+    return reader.kind in PRODUCTS and (dtype == NARROW or is_default_precision(reader))
+
+
+def _batch_dims(graph: Graph, product: Op) -> int:
+    dims = product.attributes.get("lhs_batching_dimensions", ())
+    return sum(graph.shape(product.operands[0])[dim] > 1 for dim in dims)
+
+
+def _columns(graph: Graph, product: Op, position: int) -> int:
+    """The columns of a product that it makes of each row of one operand: what is free of the other."""
+    side, other = ("rhs", product.operands[1]) if position == 0 else ("lhs", product.operands[0])
+    kept = {d for part in ("contracting", "batching") for d in product.attributes.get(f"{side}_{part}_dimensions", ())}
+    return math.prod(size for dim, size in enumerate(graph.shape(other)) if dim not in kept)
