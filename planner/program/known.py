@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..compute.speed import Speed
 from ..compute.turned import WIDE_EDGE, Turned
 from ..fusion import fuse
 from ..fusion.narrow import narrow
@@ -15,6 +16,7 @@ from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from ..memory import schedule
 from .blueprint import Blueprint, kernel_graph, name_of
+from .least import least_seconds
 from .passing import with_ends_apart, with_passing_apart
 from .turns import with_turns_apart
 
@@ -27,7 +29,8 @@ class Known:
     numbers that its values have in the whole. ``free`` are the kernels that only cut and put parts
     of stacks, ``passing`` those that kernels of products compute in passing, by their ids, ``masks``
     the operations that leave bits where a device's part of them has the shape for it, by the graph's operations,
-    ``turned`` the values that some chips copy for a kernel, since a gradient lies transposed.
+    ``turned`` the values that some chips copy for a kernel, since a gradient lies transposed. ``least_s`` has what
+    computing a step takes at least, by its operations' id and the number of devices.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -38,6 +41,8 @@ class Known:
     masks: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
+    wholes: dict[int, Program] = field(default_factory=dict)
+    least_s: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def program(self, graph: Graph) -> tuple[Program, tuple[Value, ...]]:
         """A step's fused program, its kernels in the order in which they are computed, and its values as the step has
@@ -50,8 +55,17 @@ class Known:
         apart = with_passing_apart(with_turns_apart(fused, self.free), self.passing)
         program, values = with_ends_apart(apart, self.ended), simplify(graph).values
         self.programs.append((graph.ops, program, values))
+        self.wholes[id(graph.ops)] = fused
         self._turn(program)
         return program, values
+
+    def least_seconds(self, graph: Graph, speed: Speed, devices: int) -> float:
+        """What computing a step takes at least on each of so many devices of one machine (``least``)."""
+        self.program(graph)
+        key = (id(graph.ops), devices)
+        if key not in self.least_s:
+            self.least_s[key] = least_seconds(self.wholes[id(graph.ops)], speed, devices)
+        return self.least_s[key]
 
     def blueprint(self, graph: Graph, kernel: Kernel) -> tuple[Blueprint, tuple[int, ...]]:
         """A kernel's blueprint, and the numbers that its values have in the whole; alike kernels share one."""

@@ -30,7 +30,8 @@ class Board:
 
     A plan may take ``credit_s`` less than its program says, as some did; ``doubts`` counts how often the programs'
     bounds were taken back. ``writing_s`` is what it took to write one plan, ``solving_s`` by the number of axes what it
-    took to solve one mesh, ``num_ops`` how many operations the step has.
+    took to solve one mesh, ``num_ops`` how many operations the step has. ``least_s`` has by policy what computing takes
+    at least on any mesh, by the costs of kernels, which plans were seen to take the part ``credit`` less than.
     """
 
     tried: list[Tried]
@@ -41,6 +42,8 @@ class Board:
     num_ops: int = 0
     writing_s: float = 0.0
     solving_s: dict[int, float] = field(default_factory=dict)
+    least_s: dict[int, float] = field(default_factory=dict)
+    credit: float = 0.0
 
     @property
     def every(self) -> Iterator[Tried]:
@@ -80,6 +83,22 @@ class Board:
         """What solving a candidate is likely to take: what others with no more axes took."""
         axes = one.num_axes
         return max((took_s for count, took_s in self.solving_s.items() if count <= axes), default=0.0)
+
+    def least_of(self, policy: int) -> float:
+        """What a step takes at least on any mesh under a policy, as far as that is known and no plan is below it."""
+        least_s = self.least_s.get(policy, 0.0) * (1 - self.credit)
+        below = any(plan.step_time_s < least_s for plan in self.ranked if plan.candidate.policy == policy)
+        return 0.0 if below or self.doubts else least_s
+
+    @property
+    def untried_s(self) -> float:
+        """What a step takes at least on meshes that were not tried."""
+        return min((self.least_of(policy) for policy in {one.candidate.policy for one in self.tried}), default=0.0)
+
+    def settle(self) -> None:
+        """Bounds all by what computing takes at least: of those that nobody solved that is more than was known."""
+        for one in self.tried:
+            one.bound_s = max(one.bound_s, self.least_of(one.candidate.policy))
 
     def doubt(self, cost_of: Callable[[Tried], float | None]) -> None:
         """Takes the programs' bounds back where a plan is below one: what they leave out matters on this step.

@@ -62,6 +62,7 @@ class Driver:
             board.doubt(self._solving.cost_of)
         if not (board.ranked or board.bound_s == math.inf):
             self._writing.write_simple()
+        board.settle()
         for one in board.tried:
             if not one.why and one.priced is None:
                 one.why = why_not(one, board.worth_s)

@@ -140,7 +140,7 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answe
         on_progress=means.on_progress,
     )
     rows = driver.run()
-    untried_s = tried.even_s if listed.left_out else math.inf
+    untried_s = max(tried.even_s, driver.board.untried_s) if listed.left_out else math.inf
     return Answer(
         meshes=listed,
         tried=tuple(rows),

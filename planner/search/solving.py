@@ -40,7 +40,6 @@ class Solving:
         self._board, self._settings, self._workload, self._pool = board, settings, workload, pool
         self._clock, self._say = clock, say
         self._reading_s: dict[int, float] = {}  # what it took to read the step, by policy
-        self._credit = 0.0  # what part of what a solution takes its costs were at most above that
         self._part = clock
         self._left: list[Tried] = []
         self._flying: deque[Flying] = deque()
@@ -150,7 +149,7 @@ class Solving:
             limit_bytes=None if limit is None else limit - lowered_bytes,
             time_limit_s=time_limit_s,
             seed=self._settings.seed,
-            cutoff_s=one.cutoff_s * (1 + self._credit) if not lowered_bytes else math.inf,
+            cutoff_s=one.cutoff_s * (1 + self._board.credit) if not lowered_bytes else math.inf,
             alone=not self._left and not self._flying,
         )
 
@@ -161,20 +160,21 @@ class Solving:
         if found is None:
             one.why = "the time was over"
             return
-        took_s, axes = self._board.solving_s, one.num_axes
-        took_s[axes] = max(took_s.get(axes, 0.0), found.took_s)
+        board, axes = self._board, one.num_axes
+        board.solving_s[axes] = max(board.solving_s.get(axes, 0.0), found.took_s)
+        board.least_s[one.candidate.policy] = found.least_s
         # What is not to be had below a cutoff may be had above it.
         if found.layouts:
-            self._credit = max(self._credit, found.credit_s / max(found.objective_s, math.ulp(0.0)))
+            board.credit = max(board.credit, found.credit_s / max(found.objective_s, math.ulp(0.0)))
         # What was not priced may take less, as others did.
-        less_s = 0.0 if found.layouts else found.bound_s * self._credit / (1 + self._credit)
+        less_s = 0.0 if found.layouts else found.bound_s * board.credit / (1 + board.credit)
         one.credit_s = found.credit_s if found.layouts else less_s
-        less_s += max(self._board.credit_s - one.credit_s, 0.0)
-        one.credit_s = max(one.credit_s, self._board.credit_s)
+        less_s += max(board.credit_s - one.credit_s, 0.0)
+        one.credit_s = max(one.credit_s, board.credit_s)
         bounds_s = [found.bound_s - less_s, found.floor_s - less_s, 0.0]
         if found.status == "infeasible":
             bounds_s = [math.inf] * 3
-        doubts = self._board.doubts
+        doubts = board.doubts
         one.floor_s = max(one.candidate.floor_s, min(bounds_s[max(doubts, 1)], one.cutoff_s))
         one.bound_s = max(one.bound_s, min(bounds_s[doubts], one.cutoff_s))
         if found.layouts and found.objective_s < one.objective_s:

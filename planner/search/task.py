@@ -44,8 +44,8 @@ class Found:
     """What a program's solver answers. ``layouts`` are those of every named value, empty where none were found.
 
     ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone. ``credit_s`` is the most that a
-    solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``took_s`` is what
-    it took to build the program and to solve it.
+    solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``least_s`` is what
+    the step takes at least on any mesh of the machine. ``took_s`` is what it took to build the program and to solve it.
     """
 
     status: Status
@@ -53,6 +53,7 @@ class Found:
     bound_s: float
     floor_s: float = 0.0
     credit_s: float = 0.0
+    least_s: float = 0.0
     took_s: float = 0.0
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
 
@@ -86,10 +87,11 @@ class Solver:
 
     def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
         """Solves a task until it says so, or is asked to stop."""
+        from ..compute.speed import speed_of
         from ..program import Known, build
 
         begin_s = time.monotonic()
-        self._known = self._known or Known()
+        known = self._known = self._known or Known()
         program = build(
             task.graph,
             task.mesh,
@@ -97,7 +99,7 @@ class Solver:
             pins=task.pins,
             returned=task.returned,
             limit_bytes=task.limit_bytes,
-            known=self._known,
+            known=known,
             helped=self._may_fork and task.alone,
         )
         found = program.solve(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
@@ -108,6 +110,7 @@ class Solver:
             bound_s=found.bound_s,
             floor_s=found.floor_s,
             credit_s=found.credit_s,
+            least_s=known.least_seconds(task.graph, speed_of(task.machine.chip), task.machine.num_devices),
             took_s=time.monotonic() - begin_s,
             layouts=layouts,
         )
