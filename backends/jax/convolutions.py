@@ -8,19 +8,23 @@ then too large by a whole factor (seen with jaxlib 0.10.2 on CPUs; the partition
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from ...planner.graph import Axes
+from ...planner.convolution_layout import ConvolutionLayout
 from .constrain import Region, rewrite
-from .lowered.convolution_layouts import ConvolutionLayout, convolution_layouts
+from .lowered.convolution_layouts import convolution_layouts
 
+WHOLE_KERNELS = (
+    "Convolutions read their kernels, and make their gradients, whole along the window: under these layouts XLA's "
+    "partitioner adds their parts up wrongly otherwise. Splitting kernels along features alone avoids the difference."
+)
 AS_PRODUCTS = (
     "Convolutions are computed as sums of matrix products: under these layouts XLA's partitioner adds their parts up "
     "wrongly. Splitting batch or feature dims over the axes that are left avoids it."
@@ -34,33 +38,54 @@ def is_convolution(equation: JaxprEqn) -> bool:
 
 def partitioned_wrongly(lowered: Any, mesh: Mesh | AbstractMesh) -> bool:
     """Whether the partitioner may get some convolution of this lowered step (``jax.stages.Lowered``) wrong."""
-    return _has_two_axes(mesh) and not are_safe(convolution_layouts(lowered), mesh)
+    return len(_used(mesh)) > 1 and not are_safe(convolution_layouts(lowered), mesh)
 
 
 def are_safe(layouts: Sequence[ConvolutionLayout], mesh: Mesh | AbstractMesh) -> bool:
     """Whether the partitioner gets all convolutions of these layouts right."""
-    used = {name for name, size in mesh.shape.items() if size > 1}
-    return not _has_two_axes(mesh) or all(_is_safe(layout, used) for layout in layouts)
+    return all(layout.is_safe(_used(mesh)) for layout in layouts)
 
 
-def _has_two_axes(mesh: Mesh | AbstractMesh) -> bool:
-    return bool(sum(size > 1 for size in mesh.shape.values()) > 1)
+def _used(mesh: Mesh | AbstractMesh) -> set[str]:
+    return {name for name, size in mesh.shape.items() if size > 1}
 
 
-def _is_safe(layout: ConvolutionLayout, used: set[str]) -> bool:
-    """No window dim is split; or neighbours exchange halos under a whole kernel; or a sum takes in all axes."""
-    if not any(_axes(operand[2:]) for operand in (layout.inputs, layout.kernel, layout.result)):
-        return True
-    if not _axes(layout.kernel) and layout.inputs[2:] == layout.result[2:]:
-        return True
-    return _axes(layout.inputs[1:]) == used == _axes(layout.kernel[1:])
+def with_whole_kernels(jaxpr: ClosedJaxpr, mesh: Mesh | AbstractMesh) -> ClosedJaxpr:
+    """The same step whose convolutions' kernels lie whole along the window, gradients too, whatever is made of them."""
+
+    def replace(equation: JaxprEqn, region: Region | None) -> JaxprEqn | None:
+        if not is_convolution(equation) or region is not None:
+            return None
+
+        def convolved(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
+            numbers, (kernel_reach, result_reach) = equation.params["dimension_numbers"], _reaches(equation)
+            kernel = _whole(kernel, numbers.rhs_spec[2:], mesh) if kernel_reach <= result_reach else kernel
+            result = equation.primitive.bind(inputs, kernel, **equation.params)
+            return _whole(result, numbers.out_spec[2:], mesh) if result_reach <= kernel_reach else result
+
+        return _in_place_of(equation, convolved)
+
+    return rewrite(jaxpr, replace)
 
 
-def _axes(by_dim: Sequence[Axes]) -> set[str]:
-    return {axis for axes in by_dim for axis in axes}
+def _reaches(equation: JaxprEqn) -> tuple[int, int]:
+    """How much of an image the places of a convolution's kernel cover, and those of its result.
+
+    What covers less is a kernel: the result, where a kernel's gradient is made by going over all of an image.
+    """
+    given, numbers = equation.params, equation.params["dimension_numbers"]
+    kernel, result = equation.invars[1].aval.shape, equation.outvars[0].aval.shape  # type: ignore[attr-defined]
+    inside, made = [kernel[dim] for dim in numbers.rhs_spec[2:]], [result[dim] for dim in numbers.out_spec[2:]]
+    return math.prod((*inside, *given["rhs_dilation"])), math.prod((*made, *given["window_strides"]))
 
 
-def without_convolutions(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
+def _whole(x: jax.Array, dims: Sequence[int], mesh: Mesh | AbstractMesh) -> jax.Array:
+    """``x``, of which no axis splits these dims, and propagation says of the others."""
+    spec = PartitionSpec(*(None if dim in dims else PartitionSpec.UNCONSTRAINED for dim in range(x.ndim)))
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
+
+
+def without_convolutions(jaxpr: ClosedJaxpr, _: Mesh | AbstractMesh | None = None) -> ClosedJaxpr:
     """The same step with matrix products in place of its convolutions."""
 
     def replace(equation: JaxprEqn, region: Region | None) -> JaxprEqn | None:
@@ -71,10 +96,15 @@ def without_convolutions(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
 
 def _as_products(equation: JaxprEqn) -> JaxprEqn:
     """The same convolution as a sum of matrix products of shifted operands, in the place of ``equation``."""
-    avals: list[Any] = [v.aval for v in (*equation.invars, *equation.outvars)]
-    *operands, result = (jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals)
-    products = jax.jit(lambda inputs, kernel: _convolve(inputs, kernel, equation.params).astype(result.dtype))
-    (call,) = jax.make_jaxpr(products)(*operands).eqns
+    dtype = equation.outvars[0].aval.dtype  # type: ignore[attr-defined]
+    return _in_place_of(equation, lambda inputs, kernel: _convolve(inputs, kernel, equation.params).astype(dtype))
+
+
+def _in_place_of(equation: JaxprEqn, fun: Callable[[jax.Array, jax.Array], jax.Array]) -> JaxprEqn:
+    """A call of ``fun`` with the operands and the result of ``equation``."""
+    avals: list[Any] = [v.aval for v in equation.invars]
+    operands = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
+    (call,) = jax.make_jaxpr(jax.jit(fun))(*operands).eqns
     return equation.replace(primitive=call.primitive, params=call.params)  # type: ignore[no-any-return]
 
 

@@ -14,7 +14,14 @@ from ...dsl.tensors import Layout, Tensor
 from .arguments import refuse_others
 from .axis_order import common_order, in_order
 from .constrain import constrain
-from .convolutions import AS_PRODUCTS, is_convolution, partitioned_wrongly, without_convolutions
+from .convolutions import (
+    AS_PRODUCTS,
+    WHOLE_KERNELS,
+    is_convolution,
+    partitioned_wrongly,
+    with_whole_kernels,
+    without_convolutions,
+)
 from .layouts import StepLayouts
 from .overlap import BESIDE, compiler_options
 from .products import APART, with_products_apart
@@ -57,11 +64,13 @@ def planned(
     jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed), *given, placed.order)
     for_tpu = _is_compiled_for_tpu(placed.mesh)
     apart, options = (with_products_apart(jaxpr), compiler_options(jaxpr)) if for_tpu else (jaxpr, {})
-    notes = (*(() if apart is jaxpr else (APART,)), *((BESIDE,) if options else ()))
+    notes = said = (*(() if apart is jaxpr else (APART,)), *((BESIDE,) if options else ()))
     jaxpr = apart
     jitted = _jitted(jaxpr, layouts, placed, donated, options)
-    if _convolves_wrongly(jitted, jaxpr, layouts.traced, placed, platform):
-        jaxpr, notes = without_convolutions(jaxpr), (*notes, AS_PRODUCTS)
+    for better, note in ((with_whole_kernels, WHOLE_KERNELS), (without_convolutions, AS_PRODUCTS)):
+        if not _convolves_wrongly(jitted, jaxpr, layouts.traced, placed, platform):
+            break
+        jaxpr, notes = better(apart, placed.mesh), (*said, note)
         jitted = _jitted(jaxpr, layouts, placed, donated, options)
     nested = _jitted(jaxpr, layouts, placed, donated, {}) if options else jitted
     return Planned(jitted=jitted, nested=nested, layouts=layouts, placed=placed, notes=notes)

@@ -69,6 +69,11 @@ class Blueprint:
         values = enumerate(self.own.values)
         return tuple(place for place, value in values if place not in told and value.dtype == "f32")
 
+    @cached_property
+    def convolutions(self) -> tuple[Op, ...]:
+        """Its operations that are convolutions."""
+        return tuple(op for op in self.own.ops if op.kind == "convolution")
+
     def effort(self, axes: int) -> int:
         """About how long its strategies take to work out on a mesh of so many axes."""
         return len(self.own.ops) * int(len(self.nest.sizes) ** axes)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ..compute.price import copies_seconds
 from ..compute.speed import Speed
+from ..convolution_layout import convolution_layout, places
 from ..estimate.traffic import Tariff
 from ..fusion.written import is_packed
 from ..graph import Sharding, Value
@@ -47,7 +48,9 @@ class Costs:
         """What one run takes on each device, computing and its collectives; no computing for a kernel that is free."""
         found = self._pieces(choice)
         collectives_s = sum(piece.collectives_s for piece in found.values())
-        return collectives_s if self.blueprint.is_free else collectives_s + self._computing(choice, found)
+        if self.blueprint.is_free:
+            return collectives_s
+        return collectives_s + self._computing(choice, found) * self._turns(choice)
 
     def computing_s(self, choice: Choice) -> float:
         """What computing takes, be the kernel free or not."""
@@ -71,6 +74,18 @@ class Costs:
         counts_all = self.pricing.machine.platform != "tpu"
         took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all)
         return took_s + self._turning(part) if self.blueprint.turned else took_s
+
+    def _turns(self, choice: Choice) -> int:
+        """How often a convolution is computed: as many products where XLA's partitioner gets it wrong so, else once."""
+        used = [axis for axis, size in self.pricing.mesh.items() if size > 1]
+        own, form_of = self.blueprint.own, self.blueprint.nest.form_of
+        turns = 1
+        for op in self.blueprint.convolutions:
+            left, right, result = (*op.operands[:2], *op.results)
+            lies = (choice.layouts[form_of[value]] for value in (left, right, result))
+            if not convolution_layout(op, *lies).is_safe(used):
+                turns *= places(op, own.shape(right), own.shape(result))
+        return turns
 
     def _turning(self, part: Part) -> float:
         """What copies take that come of a gradient that lies transposed."""

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jaxlib.mlir.dialects import stablehlo
 
+from ....planner.convolution_layout import ConvolutionLayout
 from ....planner.graph import Axes
 from .propagation import propagated
 from .shardings import axes_by_dim, sharding_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConvolutionLayout:
-    """The axes of each dim of a convolution's operands and result.
-
-    ``inputs`` and ``result`` have batch, feature, then the window's dims; ``kernel`` outputs, features, window's dims.
-    """
-
-    inputs: tuple[Axes, ...]
-    kernel: tuple[Axes, ...]
-    result: tuple[Axes, ...]
 
 
 def convolution_layouts(lowered: Any) -> list[ConvolutionLayout]:
