@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..graph import Graph, Op
+from ..graph import Graph, Op, Value
 from ..images import CONVOLUTION, ROWS, Image, batch_on_lanes, images, images_of, is_gradient_of_kernel, laid_elements
 from ..kernels import Kernel
 from ..kinds import ALL_GATHER
 from .coefficients import Coefficients
 from .products import Product, product_of
-from .windows import is_plain, windows_of
+from .windows import FIRST, LATER, is_plain, windows_of
 from .work import FREE, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes
+
+SLICE = "dynamic_slice"
 
 PARTS, LARGE_IMAGE = ROWS, 2**19
 """Into how many parts an image is cut, and from how many numbers on."""
@@ -32,12 +34,16 @@ TURNING_CYCLES = 10.0
 
 
 class Convolved:
-    """The images of a program, as its kernels are gone through; of chips without matrix units none."""
+    """The images of a program, as its kernels are gone through; of chips without matrix units none.
 
-    def __init__(self, graph: Graph, of: Coefficients, edge: int) -> None:
+    What a loop convolves piece by piece is not cut (``in_loop``).
+    """
+
+    def __init__(self, graph: Graph, of: Coefficients, edge: int, *, in_loop: bool = False) -> None:
         self._graph, self._of = graph, of
         self._images = images(graph) if edge > 1 else {}
-        self._smallest = SMALLEST if of.near_total_bytes else SMALLEST_WITHOUT_VMEM
+        smallest = SMALLEST if of.near_total_bytes else SMALLEST_WITHOUT_VMEM
+        self._smallest = 0 if in_loop else smallest
         self._given = set(graph.arguments) if self._images else set[int]()
         self._turned: set[int] = set()
 
@@ -84,6 +90,18 @@ class Convolved:
                 self._given.difference_update(reached)
         return took
 
+    def slices_cycles(self, kernel: Kernel) -> float:
+        """What taking some of the features of images takes, for the turns of a loop: two parts, each its own lanes."""
+        took = 0.0
+        for op in (self._graph.ops[number] for number in kernel.ops) if self._images else ():
+            if op.kind == SLICE and "step" in op.attributes:
+                whole, piece = (self._graph.values[values[0]] for values in (op.operands, op.results))
+                image = self._images.get(piece.shape)
+                if image and 1 < piece.shape[image.features] < whole.shape[image.features]:
+                    laid = 2 * laid_elements(_halved(piece, image.features), image)
+                    took += 2 * laid * piece.bits / 8 * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
+        return took
+
     def _copy_cycles(self, value: int) -> float:
         whole = self._graph.values[value]
         image = self._images.get(whole.shape)
@@ -123,7 +141,8 @@ class Convolved:
 
     def _product(self, op: Op) -> Product:
         parts, turned = PARTS if self._cuts(op) else 1, op.operands[0] in self._turned
-        return replace(product_of(self._graph, op), windows=windows_of(self._graph, op, parts, turned=turned))
+        manner = LATER if self._of.near_total_bytes else FIRST
+        return replace(product_of(self._graph, op), windows=windows_of(self._graph, op, manner, parts, turned=turned))
 
     def _rearranged_bytes(self, op: Op) -> int:
         """What passes of images that are cut and put together again."""
@@ -134,6 +153,10 @@ class Convolved:
         laid = self._laid(value, self._images[graph.shape(value)]) + graph.values[value].num_elements
         read_share = self._of.near_read_share if laid * WORD_BYTES <= self._of.near_total_bytes else 1.0
         return int(REARRANGING * laid * WORD_BYTES * (1 + read_share) / 2)
+
+
+def _halved(value: Value, dim: int) -> Value:
+    return replace(value, shape=(*value.shape[:dim], -(-value.shape[dim] // 2), *value.shape[dim + 1 :]))
 
 
 def _emptied(batch: int, is_cut: bool) -> float:

@@ -77,21 +77,28 @@ def _seconds_alone(kind: str, value: Value, result: Value, speed: Speed) -> floa
 
 
 def price_at(
-    program: Program, speed: Speed, times: int = 1, count: Counting = work_of, *, turns: bool = True
+    program: Program,
+    speed: Speed,
+    times: int = 1,
+    count: Counting = work_of,
+    *,
+    turns: bool = True,
+    inner: bool = False,
 ) -> Iterator[KernelPrice]:
     """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand.
 
     ``count`` counts the work of a kernel, for who has counted it before. Without ``turns`` no gradient lies transposed.
+    ``inner`` if it is the body of a loop.
     """
     graph, residence = program.graph, Residence(speed.coefficients)
     turned, rowwise = Turned(graph, speed.edge if turns else 0), Rowwise(graph, speed.coefficients)
-    convolved = Convolved(graph, speed.coefficients, speed.edge)
+    convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=inner)
     results = frozenset(graph.results)
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
             for body in kernel.bodies:
-                yield from price_at(body, speed, times * op.trips, count, turns=turns)
+                yield from price_at(body, speed, times * op.trips, count, turns=turns, inner=True)
         elif op.kind in KINDS:
             turned.copied(kernel)
             rowwise.extra_cycles(kernel)
@@ -102,7 +109,7 @@ def price_at(
             at_hand = _fits((graph.values[v] for v in (*kernel.reads, *kernel.writes)), speed)
             sides = 1 if at_hand else 2
             more = _copies_cycles((graph.values[v] for v in copied), sides, speed) + rowwise.extra_cycles(kernel)
-            more += convolved.copies_cycles(kernel)
+            more += convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel)
             here = copied if at_hand else ()
             yield _price(
                 kernel, convolved.counted(kernel, count(graph, kernel)), residence, results, speed, times, more, here

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..graph import Graph, Op, Value
 from ..images import LANES, ROWS, batch_on_lanes, images_of, is_gradient_of_kernel, tile_rows
@@ -18,8 +18,21 @@ from ..images import LANES, ROWS, batch_on_lanes, images_of, is_gradient_of_kern
 NARROWEST, FEW = 64, 4
 """The features that a position of a window takes of a square's depth at least; and in patches, of few features."""
 
-LEAST_ROWS, TURNED_ROWS = 3.2, 1.3 * ROWS
-"""How many rows a register of few images takes, and one whose few features are turned to be a depth, seen on v3."""
+TURNED_ROWS = 1.3 * ROWS
+"""How many rows a register of images takes whose few features are turned to be a depth, seen on v3."""
+
+
+class Manner(NamedTuple):
+    """How a chip's compiler convolves: ``few_rows`` are those that a register of few images takes at least, and
+    ``packs_turned`` if positions share a depth also where what leaves has the batch on the lanes.
+    """
+
+    few_rows: float
+    packs_turned: bool
+
+
+FIRST, LATER = Manner(3.2, packs_turned=False), Manner(8.0, packs_turned=True)
+"""As seen on v3, and on v5e."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +56,7 @@ class Windows:
         return self.taps * max(self.streamed * squares, self.least)
 
 
-def windows_of(graph: Graph, op: Op, parts: int = 1, *, turned: bool = False) -> Windows:
+def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, turned: bool = False) -> Windows:
     """What a convolution streams, its images cut into so many parts; ``turned`` if its batch is on the lanes anyway."""
     said, is_gradient = op.attributes, is_gradient_of_kernel(graph, op)
     (value, image), *_ = images_of(graph, op)
@@ -67,8 +80,9 @@ def windows_of(graph: Graph, op: Op, parts: int = 1, *, turned: bool = False) ->
         return Windows(taps=taps, streamed=rows, entering=batch, leaving=leaving)
     rows = _up(batch, min(ROWS, tile_rows(batch, 1)))
     shares = features <= NARROWEST and is_plain(said) and (is_gradient or batch >= ROWS)
-    room = _up(features, NARROWEST) if shares and _leaves_on_lanes(graph, op, is_gradient) else None
-    least = LEAST_ROWS * -(-features // LANES) if batch < ROWS and not is_gradient else 0.0
+    on_lanes = _leaves_on_lanes(graph, op, is_gradient) or (manner.packs_turned and batch_on_lanes(leaving, batch))
+    room = _up(features, NARROWEST) if shares and on_lanes else None
+    least = manner.few_rows * -(-features // LANES) if batch < ROWS and not is_gradient else 0.0
     return Windows(taps=taps, streamed=rows, entering=features, leaving=leaving, room=room, least=least)
 
 
