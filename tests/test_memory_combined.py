@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from meshwright.planner.graph import Graph
 from meshwright.planner.kernels import Program
 from meshwright.planner.memory import memory, schedule
-from meshwright.planner.memory.combined import LIMIT_BYTES, combined, joined
-from meshwright.planner.memory.flow import flow
+from meshwright.planner.memory.combined import LIMIT_BYTES, combined, in_order
+from meshwright.planner.memory.flow import flow, regrouped
 from meshwright.planner.memory.orders import post_order
 from meshwright.planner.memory.tiles import padded_bytes
 from programs import program
@@ -78,7 +78,8 @@ def test_a_joined_flow_has_the_same_kernels_in_an_order_that_they_can_run_in(
 ) -> None:
     made = with_axes(gradients(number, rows), {3 * n + 3: (axis,) for n, axis in enumerate(axes)})
     found = flow(made, padded_bytes, lambda _: 0)
-    joint, members = joined(found, combined(made, found))
+    members = in_order(found, combined(made, found))
+    joint = regrouped(found, members)
     assert sorted(kernel for group in members for kernel in group) == list(range(len(found.made)))
     for point, operands in enumerate(joint.operands):
         assert all(joint.maker[value] < point for value in operands)

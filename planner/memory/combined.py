@@ -6,7 +6,6 @@ import heapq
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TypeVar
 
 from ..kernels import Program
 from ..kinds import ALL_REDUCE
@@ -15,7 +14,6 @@ from .orders import post_order
 
 LIMIT_BYTES = 120 << 20
 
-T = TypeVar("T")
 Members = tuple[tuple[int, ...], ...]
 
 
@@ -78,34 +76,21 @@ def _needs(flow: Flow, waiting: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield kernel, mask
 
 
-def joined(flow: Flow, groups: Members) -> tuple[Flow, Members]:
-    """The flow in which each group is one kernel, and the kernels that each of its kernels stands for."""
-    members = tuple(_in_order(flow, groups))
-    at = {kernel: point for point, group in enumerate(members) for kernel in group}
+def with_tuples(flow: Flow, groups: Members) -> Flow:
+    """The flow in which nothing lies where a group's result did: its readers take that out of a tuple."""
+    results = {value for group in groups for kernel in group for value in flow.made[kernel]}
+    if not results:
+        return flow
+    kept = tuple(tuple(pair for pair in pairs if pair[1] not in results) for pairs in flow.places)
+    return replace(flow, places=kept)
 
-    def united(of_kernels: Sequence[tuple[T, ...]]) -> tuple[tuple[T, ...], ...]:
-        return tuple(
-            of_kernels[group[0]] if len(group) == 1 else tuple(dict.fromkeys(chain(*(of_kernels[k] for k in group))))
-            for group in members
-        )
 
-    return replace(
-        flow,
-        operands=united(flow.operands),
-        made=united(flow.made),
-        maker={value: at[kernel] for value, kernel in flow.maker.items()},
-        reads=united(flow.reads),
-        writes=united(flow.writes),
-        places=united(flow.places),
-        overlays=united(flow.overlays),
-        inside=tuple(max(flow.inside[kernel] for kernel in group) for group in members),
-        touches={value: tuple(sorted({at[kernel] for kernel in found})) for value, found in flow.touches.items()},
-        scalar=tuple(len(group) == 1 and flow.scalar[group[0]] for group in members),
-    ), members
+def in_order(flow: Flow, groups: Members) -> Members:
+    """All kernels, those of a group together, so that each group comes after what it needs."""
+    return tuple(_in_order(flow, groups))
 
 
 def _in_order(flow: Flow, groups: Members) -> Iterator[tuple[int, ...]]:
-    """All kernels, those of a group together, so that each comes after what it needs."""
     grouped = set(chain.from_iterable(groups))
     found = [*groups, *((kernel,) for kernel in range(len(flow.operands)) if kernel not in grouped)]
     number = {kernel: n for n, members in enumerate(found) for kernel in members}

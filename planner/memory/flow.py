@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeVar
 
 from ..graph import Graph, Op, Value
@@ -91,25 +92,28 @@ def _gathered(graph: Graph, kernels: Sequence[Kernel]) -> Iterator[tuple[int, in
             yield from zip(op.operands, op.results, strict=False)
 
 
-def reordered(flow: Flow, order: Sequence[int]) -> Flow:
-    """The same buffers with the kernels in another order."""
-    at = {kernel: point for point, kernel in enumerate(order)}
+def regrouped(flow: Flow, groups: Sequence[tuple[int, ...]]) -> Flow:
+    """The same buffers with the kernels in another order, those of a group as one kernel."""
+    at = {kernel: point for point, group in enumerate(groups) for kernel in group}
 
-    def moved(of_kernels: tuple[T, ...]) -> tuple[T, ...]:
-        return tuple(of_kernels[kernel] for kernel in order)
+    def united(of_kernels: Sequence[tuple[T, ...]]) -> tuple[tuple[T, ...], ...]:
+        return tuple(
+            of_kernels[group[0]] if len(group) == 1 else tuple(dict.fromkeys(chain(*(of_kernels[k] for k in group))))
+            for group in groups
+        )
 
     return replace(
         flow,
-        operands=moved(flow.operands),
-        made=moved(flow.made),
+        operands=united(flow.operands),
+        made=united(flow.made),
         maker={value: at[kernel] for value, kernel in flow.maker.items()},
-        reads=moved(flow.reads),
-        writes=moved(flow.writes),
-        places=moved(flow.places),
-        overlays=moved(flow.overlays),
-        inside=moved(flow.inside),
-        touches={value: tuple(sorted(at[kernel] for kernel in found)) for value, found in flow.touches.items()},
-        scalar=moved(flow.scalar),
+        reads=united(flow.reads),
+        writes=united(flow.writes),
+        places=united(flow.places),
+        overlays=united(flow.overlays),
+        inside=tuple(max(flow.inside[kernel] for kernel in group) for group in groups),
+        touches={value: tuple(sorted({at[kernel] for kernel in found})) for value, found in flow.touches.items()},
+        scalar=tuple(len(group) == 1 and flow.scalar[group[0]] for group in groups),
     )
 
 

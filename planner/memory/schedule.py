@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from ..chip import Chip
 from ..graph import Value
 from ..kernels import Program
-from .combined import combined, joined
-from .flow import Flow, flow, reordered
+from .combined import Members, combined, in_order, with_tuples
+from .flow import Flow, flow, regrouped
 from .liveness import scheduled_peak_bytes
 from .orders import depth_first_order, list_order, post_order
 from .temporaries import temporary_bytes
@@ -55,19 +55,21 @@ def _scheduled(program: Program, sizes: Callable[[Value], int]) -> Scheduled:
     for number, bodies in inner.items():
         kernels[number] = replace(kernels[number], bodies=tuple(body.program for body in bodies))
     found = flow(replace(program, kernels=tuple(kernels)), sizes, lambda body: needs[id(body)])
-    order, peak = _best(program, found)
+    groups = combined(program, found)
+    found = with_tuples(found, groups)
+    order, peak = _best(found, groups)
     given = sum(sizes(program.graph.values[v]) for v in program.graph.arguments)
     return Scheduled(
         program=replace(program, kernels=tuple(kernels[number] for number in order)),
-        flow=reordered(found, order),
+        flow=regrouped(found, [(number,) for number in order]),
         needed_bytes=peak + given,
         bodies={point: inner[number] for point, number in enumerate(order) if number in inner},
     )
 
 
-def _best(program: Program, found: Flow) -> tuple[list[int], int]:
-    groups = combined(program, found)
-    joint, members = joined(found, groups) if groups else (found, ())
+def _best(found: Flow, groups: Members) -> tuple[list[int], int]:
+    members = in_order(found, groups) if groups else ()
+    joint = regrouped(found, members) if groups else found
     orders = [list_order(joint), depth_first_order(joint), post_order(joint)]
     peaks = [scheduled_peak_bytes(joint, order) for order in orders]
     best = peaks.index(min(peaks))
