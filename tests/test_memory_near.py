@@ -61,4 +61,4 @@ def test_a_sum_lies_where_whichever_of_its_operands_ends_with_it() -> None:
         Op(kind="dot_general", operands=(1, 3), results=(4,)),
     )
     made = buffers(of_ops((SMALL,) * 5, ops, (0,), (4,)))
-    assert live_bytes(made, range(4), made.places)[2] == 2 * SMALL.num_bytes
+    assert live_bytes(made, range(4))[2] == 2 * SMALL.num_bytes

@@ -15,7 +15,7 @@ from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER
 from .looked_up import rewritten_tables, scatters_begin_with
-from .places import Pairs, overlays, places
+from .places import Pairs, places
 from .tiles import bytes_gathered
 
 T = TypeVar("T")
@@ -29,11 +29,10 @@ class Flow:
 
     ``operands`` and ``made`` are the values that each kernel takes from others, or waits for, and makes, ``maker`` the
     kernel of each value, ``results`` the program's results that it makes itself; ``reads`` and ``writes`` are each
-    kernel's buffers; ``places`` the pairs (new, old) that share memory if nothing needs the old one any more,
-    ``overlays`` those which the compiler's schedulers think would (every elementwise kernel's); ``inside`` what a
-    kernel's bodies need besides; ``held`` the buffers of the program's results, which live to its end. ``buffer`` is
-    where each value lies, arguments in themselves; ``touches`` are the kernels that read each argument, the last of
-    them at the end; ``scalar`` says which kernels make a single number.
+    kernel's buffers; ``places`` the pairs (new, old) that share memory if nothing needs the old one any more;
+    ``inside`` what a kernel's bodies need besides; ``held`` the buffers of the program's results, which live to its
+    end. ``buffer`` is where each value lies, arguments in themselves; ``touches`` are the kernels that read each
+    argument, the last of them at the end; ``scalar`` says which kernels make a single number.
     """
 
     num_bytes: dict[int, int]
@@ -44,7 +43,6 @@ class Flow:
     reads: tuple[tuple[int, ...], ...]
     writes: tuple[tuple[int, ...], ...]
     places: tuple[Pairs, ...]
-    overlays: tuple[Pairs, ...]
     inside: tuple[int, ...]
     held: frozenset[int]
     buffer: dict[int, int]
@@ -61,8 +59,6 @@ def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Prog
     own = {v: held for v, held in buffer.items() if held not in elsewhere}
     maker = {v: position for position, kernel in enumerate(kernels) for v in kernel.writes}
     rewritten = rewritten_tables(graph)
-    shared = places(graph, kernels, own)
-    overlaid = [overlays(graph, kernel, own) for kernel in kernels]
     num_bytes = {v: 0 if v in rewritten else sizes(graph.values[v]) for v, held in own.items() if v == held}
     for piece, whole in _gathered(graph, kernels):
         if num_bytes.get(whole):
@@ -75,8 +71,7 @@ def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Prog
         results=tuple(dict.fromkeys(v for v in graph.results if v in maker)),
         reads=tuple(tuple(dict.fromkeys(own[v] for v in kernel.reads if v in own)) for kernel in kernels),
         writes=tuple(tuple(v for v in kernel.writes if own.get(v) == v) for kernel in kernels),
-        places=shared,
-        overlays=tuple(pairs or found for pairs, found in zip(shared, overlaid, strict=True)),
+        places=places(graph, kernels, own),
         inside=tuple(max(map(inside, kernel.bodies), default=0) for kernel in kernels),
         held=frozenset(own[v] for v in graph.results if v in own),
         buffer=buffer,
@@ -110,7 +105,6 @@ def regrouped(flow: Flow, groups: Sequence[tuple[int, ...]]) -> Flow:
         reads=united(flow.reads),
         writes=united(flow.writes),
         places=united(flow.places),
-        overlays=united(flow.overlays),
         inside=tuple(max(flow.inside[kernel] for kernel in group) for group in groups),
         touches={value: tuple(sorted({at[kernel] for kernel in found})) for value, found in flow.touches.items()},
         scalar=tuple(len(group) == 1 and flow.scalar[group[0]] for group in groups),

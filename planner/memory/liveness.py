@@ -21,11 +21,8 @@ def lifetimes(flow: Flow, order: Sequence[int]) -> dict[int, tuple[int, int]]:
     return spans | {buffer: (spans[buffer][0], end) for buffer in flow.held}
 
 
-def live_bytes(flow: Flow, order: Sequence[int], sharing: Sequence[Pairs]) -> list[int]:
-    """Bytes live while each kernel runs: what it reads and makes, what waits for others, and what its bodies need.
-
-    ``sharing`` has each kernel's pairs of buffers that may share memory, ``flow.places`` or ``flow.overlays``.
-    """
+def live_bytes(flow: Flow, order: Sequence[int]) -> list[int]:
+    """Bytes live while each kernel runs: what it reads and makes, what waits for others, and what its bodies need."""
     if not order:
         return []
     spans = lifetimes(flow, order)
@@ -36,7 +33,7 @@ def live_bytes(flow: Flow, order: Sequence[int], sharing: Sequence[Pairs]) -> li
     live = list(accumulate(change[:-1]))
     for point, kernel in enumerate(order):
         live[point] += flow.inside[kernel]
-        ending = [pair for pair in sharing[kernel] if spans[pair[1]][1] == point]
+        ending = [pair for pair in flow.places[kernel] if spans[pair[1]][1] == point]
         if ending:
             live[point] -= sum(flow.num_bytes[new] for new, _ in in_place(ending))
     return live
@@ -55,4 +52,4 @@ def in_place(pairs: Sequence[tuple[int, int]]) -> Pairs:
 
 def scheduled_peak_bytes(flow: Flow, order: Sequence[int]) -> int:
     """The most that is live at once, as the compiler's schedulers reckon it."""
-    return max(live_bytes(flow, order, flow.overlays), default=0)
+    return max(live_bytes(flow, order), default=0)

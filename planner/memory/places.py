@@ -28,7 +28,7 @@ def places(graph: Graph, kernels: Sequence[Kernel], buffer: Mapping[int, int]) -
     written = {held for pairs in tied for pair in pairs for held in pair}
     several = {v for kernel in kernels if len(kernel.writes) > 1 for v in kernel.writes}
     near = {v: v for v, held in buffer.items() if v == held and v not in written}
-    shared = ((pair for pair in overlays(graph, kernel, near) if pair[1] not in several) for kernel in kernels)
+    shared = ((pair for pair in number_by_number(graph, kernel, near) if pair[1] not in several) for kernel in kernels)
     return tuple((*into, *pairs) for into, pairs in zip(tied, shared, strict=True))
 
 
@@ -43,8 +43,8 @@ def written_into(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Ite
                     yield new, buffer[old]
 
 
-def overlays(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Pairs:
-    """The pairs (new, old) that XLA's schedulers let share memory: results that an operand becomes number by number."""
+def number_by_number(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Pairs:
+    """The pairs (new, old) of results and what becomes them number by number, of the same shape and dtype."""
     form = {v: (graph.shape(v), graph.values[v].dtype) for v in (*kernel.reads, *kernel.writes)}
     wanted = {form[v] for v in kernel.writes}
     sources = [v for v in kernel.reads if v in buffer and form[v] in wanted]
@@ -79,4 +79,4 @@ def _reached(graph: Graph, kernel: Kernel, sources: Sequence[int]) -> dict[int, 
 def takes_over(graph: Graph, kernel: Kernel, old: int, new: int, buffer: Mapping[int, int]) -> bool:
     """Whether a kernel can write a result where the argument ``old`` lies, which it reads."""
     near = {v: v for v in kernel.reads if buffer.get(v) == old} | {new: new}
-    return any(pair[0] == new for pair in (*written_into(graph, kernel, near), *overlays(graph, kernel, near)))
+    return any(pair[0] == new for pair in (*written_into(graph, kernel, near), *number_by_number(graph, kernel, near)))
