@@ -32,6 +32,11 @@ MENDED = 5  # causes tried one by one to come nearer to what was promised, besid
 BEGUN = 0.02  # of a step: where its heavy places lie right but for as much, its plan is priced
 HASTY_LOOKS = 3  # of these at least, for a plan that is only some way right and can be read
 PATIENCE = 2  # rounds without a better plan, where each takes long
+SELDOM, IN_A_ROW = 12, 6
+"""Where so few plans may be priced, causes are looked for so often in a row before the next is: what else lies wrongly
+before the same places once the first are annotated.
+"""
+
 AT_ONCE = 1, 4  # causes annotated before propagation is asked again: where it is asked often, and seldom
 
 
@@ -82,6 +87,7 @@ class _Shortener:
         self.looks = max(LOOKS // max(len(guide.flow.order), 1), FEWEST_LOOKS)
         self.is_large = self.looks < 2 * FEWEST_LOOKS
         self.at_once = AT_ONCE[self.is_large]
+        self.in_a_row = IN_A_ROW if prices.trials <= SELDOM and not self.is_large else 1
         self.blamed: dict[Spot, float] = {}
         self._seen: dict[frozenset[str], frozenset[str]] = {}
 
@@ -108,7 +114,7 @@ class _Shortener:
                 break
             lost = blame(current.estimate, best.estimate, BLAME)
             self.blamed |= lost
-            found = self._causes(lost, kept, best.estimate)
+            found = self._several(lost, kept, best.estimate)
             if not found:
                 break
             kept = [*kept, *found]
@@ -146,6 +152,17 @@ class _Shortener:
             if not self.prices.worth(current, trial, 1):
                 current, kept = trial, [*kept, *found]
         return current, kept
+
+    def _several(self, lost: Mapping[Spot, float], kept: Sequence[Cause], best: Estimate) -> list[Cause]:
+        """Causes, those that are left once the first are annotated too."""
+        found: list[Cause] = []
+        for _ in range(self.in_a_row):
+            known = _groups(found)
+            more = [cause for cause in self._causes(lost, [*kept, *found], best) if cause.group not in known]
+            if not more:
+                break
+            found += more
+        return found
 
     def _causes(self, lost: Mapping[Spot, float], kept: Sequence[Cause], best: Estimate) -> list[Cause]:
         """What, annotated besides ``kept``, makes what is blamed for lost time lie as it is to.
