@@ -48,11 +48,31 @@ def convolution_layout(op: Op, inputs: Sharding, kernel: Sharding, result: Shard
     )
 
 
-def places(op: Op, kernel: Sequence[int], result: Sequence[int]) -> int:
-    """Of how many matrix products a convolution is the sum: for each place in its kernel or its result, the fewer."""
+def turns(
+    op: Op, kernel: Sequence[int], result: Sequence[int], layout: ConvolutionLayout, used: Collection[str]
+) -> int:
+    """How often a convolution of these shapes is computed: once, or as the sum of as many products as do for it.
+
+    That is where the partitioner gets it wrong, or where a kernel's gradient is split along the window: then all of the
+    image goes to every device. There is one product for each place in its kernel or its result, the fewer.
+    """
     given: Mapping[str, Any] = op.attributes
-    inside = math.prod(kernel[dim] for dim in given["kernel_spatial_dimensions"])
-    return min(inside, math.prod(result[dim] for dim in given["output_spatial_dimensions"]))
+    inside = [kernel[dim] for dim in given["kernel_spatial_dimensions"]]
+    made = [result[dim] for dim in given["output_spatial_dimensions"]]
+    read, written = reaches(inside, given["rhs_dilation"], made, given["window_strides"])
+    if layout.is_safe(used) and not (written < read and _axes(layout.result[2:])):
+        return 1
+    return min(math.prod(inside), math.prod(made))
+
+
+def reaches(
+    inside: Sequence[int], dilation: Sequence[int], made: Sequence[int], strides: Sequence[int]
+) -> tuple[int, int]:
+    """How much of an image the places inside a convolution's kernel cover, and those that it has made.
+
+    What covers less is a kernel: the result, where a kernel's gradient is made by going over all of an image.
+    """
+    return math.prod((*inside, *dilation)), math.prod((*made, *strides))
 
 
 def _axes(by_dim: Sequence[Axes]) -> set[str]:

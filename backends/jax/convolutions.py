@@ -17,7 +17,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from ...planner.convolution_layout import ConvolutionLayout
+from ...planner.convolution_layout import ConvolutionLayout, reaches
 from .constrain import Region, rewrite
 from .lowered.convolution_layouts import convolution_layouts
 
@@ -69,14 +69,11 @@ def with_whole_kernels(jaxpr: ClosedJaxpr, mesh: Mesh | AbstractMesh) -> ClosedJ
 
 
 def _reaches(equation: JaxprEqn) -> tuple[int, int]:
-    """How much of an image the places of a convolution's kernel cover, and those of its result.
-
-    What covers less is a kernel: the result, where a kernel's gradient is made by going over all of an image.
-    """
+    """How much of an image a convolution's kernel covers, and how much its result."""
     given, numbers = equation.params, equation.params["dimension_numbers"]
     kernel, result = equation.invars[1].aval.shape, equation.outvars[0].aval.shape  # type: ignore[attr-defined]
     inside, made = [kernel[dim] for dim in numbers.rhs_spec[2:]], [result[dim] for dim in numbers.out_spec[2:]]
-    return math.prod((*inside, *given["rhs_dilation"])), math.prod((*made, *given["window_strides"]))
+    return reaches(inside, given["rhs_dilation"], made, given["window_strides"])
 
 
 def _whole(x: jax.Array, dims: Sequence[int], mesh: Mesh | AbstractMesh) -> jax.Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..compute.price import copies_seconds
 from ..compute.speed import Speed
-from ..convolution_layout import convolution_layout, places
+from ..convolution_layout import convolution_layout, turns
 from ..estimate.traffic import Tariff
 from ..fusion.written import is_packed
 from ..graph import Sharding, Value
@@ -76,16 +76,15 @@ class Costs:
         return took_s + self._turning(part) if self.blueprint.turned else took_s
 
     def _turns(self, choice: Choice) -> int:
-        """How often a convolution is computed: as many products where XLA's partitioner gets it wrong so, else once."""
+        """How often its convolutions are computed."""
         used = [axis for axis, size in self.pricing.mesh.items() if size > 1]
         own, form_of = self.blueprint.own, self.blueprint.nest.form_of
-        turns = 1
+        found = 1
         for op in self.blueprint.convolutions:
             left, right, result = (*op.operands[:2], *op.results)
-            lies = (choice.layouts[form_of[value]] for value in (left, right, result))
-            if not convolution_layout(op, *lies).is_safe(used):
-                turns *= places(op, own.shape(right), own.shape(result))
-        return turns
+            lies = convolution_layout(op, *(choice.layouts[form_of[value]] for value in (left, right, result)))
+            found *= turns(op, own.shape(right), own.shape(result), lies, used)
+        return found
 
     def _turning(self, part: Part) -> float:
         """What copies take that come of a gradient that lies transposed."""
