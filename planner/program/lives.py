@@ -9,17 +9,21 @@ from ..fusion.nature import PRODUCTS, VIEWS
 from ..graph import Graph
 from ..kernels import Kernel
 from .passing import own_reads
-from .wires import Level, Wiring
+from .wires import Level, Node, Wiring
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A value that a node lays out, from one point of the step to the one before another."""
+    """A value that a node lays out, from one point of the step to the one before another.
+
+    What loops make may be kept ``narrow``, as bfloat16, where products alone read it.
+    """
 
     level: int
     value: int
     begin: int
     end: int
+    narrow: bool = False
 
 
 def spans(wiring: Wiring, *, with_results: bool = False) -> Iterator[Span]:
@@ -27,8 +31,9 @@ def spans(wiring: Wiring, *, with_results: bool = False) -> Iterator[Span]:
 
     What the step is given and what it leaves is there at every point, and is none; ``with_results`` has what it leaves
     from where that is made, but for what lies where something given did. Nor is what has no memory of its own: what is
-    computed in passing, views of what is given, what may be written where an operand lies. Loops and branches leave
-    what they make where it lies outside of them, and loops what they carry where it lay before.
+    computed in passing, views of what is given, what may be written where an operand lies, parts that loops take of
+    stacks or put into them. Loops and branches leave what they make where it lies outside of them, and loops what they
+    carry where it lay before.
     """
     begins: dict[int, tuple[int, int]] = {}
     _number(wiring, wiring.levels[0], 0, begins)
@@ -56,24 +61,32 @@ def _level_spans(
     point, end = begins[level.number]
     kept = {left for position, left in enumerate(graph.results) if with_results and position not in graph.aliases}
     elsewhere = _elsewhere(level, kept)
+    free = wiring.strategies.known.free
+    put = {value for kernel in kernels if id(kernel) in free for value in kernel.reads}
     made: dict[int, int] = {}
     last: dict[int, int] = {}
+    narrow: set[int] = set()
     for position, kernel in enumerate(kernels):
         until = point + 1
         if position in level.inner:
             until = max(begins[number][1] for number in level.inner[position])
+        if id(kernel) in free:
+            point = until
+            continue
         carried = _carried(graph, kernel)
         for value in own_reads(graph, kernel) if not kernel.bodies else kernel.reads:
             last[value] = point if value in carried else until
-        for value in () if _is_passing(wiring, level, position) else kernel.writes:
+        for value in kernel.writes:
             in_place = not kernel.bodies and _lies_in_place(graph, kernel, value)
             made[value] = until if in_place else point
-            last[value] = until
+            last[value] = made[value] if value in put else until
+            narrow.update({value} if kernel.bodies else ())
         point = until
     last |= dict.fromkeys(kept & made.keys(), end)
     for value, begin in made.items():
-        if value in level.source and value not in elsewhere and graph.values[value].shape and begin < last[value]:
-            yield Span(level.number, value, begin, last[value])
+        port = None if value in elsewhere or not graph.values[value].shape else level.source.get(value)
+        if port is not None and begin < last[value] and not _is_passing(wiring.nodes[port.node]):
+            yield Span(level.number, value, begin, last[value], value in narrow)
 
 
 def _elsewhere(level: Level, kept: set[int]) -> set[int]:
@@ -85,8 +98,8 @@ def _elsewhere(level: Level, kept: set[int]) -> set[int]:
             found.update(kernel.writes)
         elif kernel.bodies:
             loop, body = graph.ops[kernel.ops[-1]], kernel.bodies[0].graph
-            kept = zip(loop.results, loop.operands, body.arguments, body.results, strict=False)
-            found.update(made for made, given, before, after in kept if before == after and given in found)
+            turns = zip(loop.results, loop.operands, body.arguments, body.results, strict=False)
+            found.update(made for made, given, before, after in turns if before == after and given in found)
     return found
 
 
@@ -103,6 +116,6 @@ def _lies_in_place(graph: Graph, kernel: Kernel, value: int) -> bool:
     return any(graph.values[read].num_elements == graph.values[value].num_elements for read in kernel.reads)
 
 
-def _is_passing(wiring: Wiring, level: Level, position: int) -> bool:
-    node = wiring.nodes[level.kernels[position]] if position in level.kernels else None
-    return node is not None and (node.in_passing or node.ended is not None)
+def _is_passing(node: Node) -> bool:
+    """Whether what it makes is left inside of others."""
+    return node.in_passing or node.ended is not None

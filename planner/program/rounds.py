@@ -42,7 +42,7 @@ LEAST = 1e-5
 """What part of a step something that was missed has to be to be learnt exactly."""
 CLOSE = 0.01
 NEAR = 1.05
-DOUBT = 1.1
+DOUBT = 1.05
 """How many times the temporaries that there are the program may count: its kernels are those of the whole step."""
 Choices = list[int]
 

@@ -19,7 +19,7 @@ from ..memory.tiles import padded_bytes
 from ..partition.layout import local_shape
 from ..solver.arrays import starts
 from ..solver.problem import Problem
-from .lives import spans
+from .lives import Span, spans
 from .wires import Port, Wiring
 
 
@@ -60,7 +60,7 @@ def with_memory(
     given = len(wiring.levels[0].graph.arguments) if lent else len(always)
     pieces += [(port, used, 1, 1 + points) for port, used in always[:given] if points]
     for port, value, span in live:
-        used = (_usages(wiring, port, value) / doubt).astype(np.int64)
+        used = (_usages(wiring, port, _kept(value, span)) / doubt).astype(np.int64)
         pieces.append((port, used, 1 + span.begin, 1 + span.end))
     least = least_bytes(wiring, chip)
     return replace(
@@ -84,7 +84,7 @@ def misfit_row(wiring: Wiring, choices: Sequence[int], misfit: Misfit, limit_byt
         level = wiring.levels[span.level]
         port = level.source[span.value]
         if port.node in misfit.held_bytes:
-            own, known = _usages(wiring, port, level.graph.values[span.value]), least.get(port.node)
+            own, known = _usages(wiring, port, _kept(level.graph.values[span.value], span)), least.get(port.node)
             least[port.node] = own if known is None else np.maximum(known, own)
     usages = [(port.node, _usages(wiring, port, value)) for port, value in _always(wiring)]
     for node, held in misfit.held_bytes.items():
@@ -137,6 +137,10 @@ def least_bytes(wiring: Wiring, chip: Chip) -> int:
     )
     loops = sum(len(level.inner) for level in wiring.levels)
     return TABLE_BYTES + least_code_bytes(sum(1 for _ in products), loops)
+
+
+def _kept(value: Value, span: Span) -> Value:
+    return replace(value, dtype="bf16") if span.narrow and value.dtype == "f32" else value
 
 
 def _usages(wiring: Wiring, port: Port, value: Value) -> NDArray[np.int64]:
