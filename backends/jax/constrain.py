@@ -74,11 +74,11 @@ def constrain(closed: ClosedJaxpr, choose: Chooser, results: Given, operands: Gi
 
     def follow(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
         given = equation.outvars
-        return [(i, _beside(equation, given[i], path, to, made)) for i, path, to in results(equation)]
+        return [(i, beside(equation, given[i], path, to, made)) for i, path, to in results(equation)]
 
     def precede(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
         read = equation.invars
-        return [(i, _beside(equation, read[i], path, to, made)) for i, path, to in operands(equation)]
+        return [(i, beside(equation, read[i], path, to, made)) for i, path, to in operands(equation)]
 
     rewritten = rewrite(closed, replace, follow, precede)
     raise_errors(problems.values())
@@ -185,8 +185,10 @@ def _constraint(equation: JaxprEqn, sharding: NamedSharding, made: Constraints) 
     )
 
 
-def _beside(equation: JaxprEqn, variable: Any, path: str, sharding: NamedSharding, made: Constraints) -> JaxprEqn:
-    """The equation of ``with_sharding_constraint`` on a result or an operand, written where the equation was."""
+def beside(equation: JaxprEqn, variable: Any, path: str, sharding: NamedSharding, made: Constraints) -> JaxprEqn:
+    """The equation of ``with_sharding_constraint`` on a result or an operand called ``path``, written where the
+    equation was.
+    """
     info = equation.source_info
     return made.of(variable.aval, sharding).replace(  # type: ignore[no-any-return]
         source_info=info.replace(name_stack=info.name_stack.extend(path))

@@ -8,6 +8,7 @@ then too large by a whole factor (seen with jaxlib 0.10.2 on CPUs; the partition
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,8 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from ...planner.convolution_layout import ConvolutionLayout, reaches
-from .constrain import Region, rewrite
+from .axis_order import Order
+from .constrain import Constraints, Region, beside, rewrite
 from .lowered.convolution_layouts import convolution_layouts
 
 WHOLE_KERNELS = (
@@ -50,22 +52,34 @@ def _used(mesh: Mesh | AbstractMesh) -> set[str]:
     return {name for name, size in mesh.shape.items() if size > 1}
 
 
-def with_whole_kernels(jaxpr: ClosedJaxpr, mesh: Mesh | AbstractMesh) -> ClosedJaxpr:
+def with_whole_kernels(jaxpr: ClosedJaxpr, mesh: Mesh | AbstractMesh, order: Order) -> ClosedJaxpr:
     """The same step whose convolutions' kernels lie whole along the window, gradients too, whatever is made of them."""
 
-    def replace(equation: JaxprEqn, region: Region | None) -> JaxprEqn | None:
-        if not is_convolution(equation) or region is not None:
-            return None
+    inside: set[int] = set()
+    made = Constraints(order)
 
-        def convolved(inputs: jax.Array, kernel: jax.Array) -> jax.Array:
-            numbers, (kernel_reach, result_reach) = equation.params["dimension_numbers"], _reaches(equation)
-            kernel = _whole(kernel, numbers.rhs_spec[2:], mesh) if kernel_reach <= result_reach else kernel
-            result = equation.primitive.bind(inputs, kernel, **equation.params)
-            return _whole(result, numbers.out_spec[2:], mesh) if result_reach <= kernel_reach else result
+    def note(equation: JaxprEqn, region: Region | None) -> None:
+        if region is not None:
+            inside.add(id(equation))
 
-        return _in_place_of(equation, convolved)
+    def is_meant(equation: JaxprEqn) -> bool:
+        return is_convolution(equation) and id(equation) not in inside
 
-    return rewrite(jaxpr, replace)
+    def whole(equation: JaxprEqn, variable: Any, spec: Sequence[int]) -> JaxprEqn:
+        free = (None if dim in spec[2:] else PartitionSpec.UNCONSTRAINED for dim in range(len(spec)))
+        return beside(equation, variable, "kernel", NamedSharding(mesh, PartitionSpec(*free)), made)
+
+    def precede(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
+        if not is_meant(equation) or operator.gt(*_reaches(equation)):
+            return []
+        return [(1, whole(equation, equation.invars[1], equation.params["dimension_numbers"].rhs_spec))]
+
+    def follow(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
+        if not is_meant(equation) or operator.lt(*_reaches(equation)):
+            return []
+        return [(0, whole(equation, equation.outvars[0], equation.params["dimension_numbers"].out_spec))]
+
+    return rewrite(jaxpr, note, follow, precede)
 
 
 def _reaches(equation: JaxprEqn) -> tuple[int, int]:
@@ -76,13 +90,7 @@ def _reaches(equation: JaxprEqn) -> tuple[int, int]:
     return reaches(inside, given["rhs_dilation"], made, given["window_strides"])
 
 
-def _whole(x: jax.Array, dims: Sequence[int], mesh: Mesh | AbstractMesh) -> jax.Array:
-    """``x``, of which no axis splits these dims, and propagation says of the others."""
-    spec = PartitionSpec(*(None if dim in dims else PartitionSpec.UNCONSTRAINED for dim in range(x.ndim)))
-    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
-
-
-def without_convolutions(jaxpr: ClosedJaxpr, _: Mesh | AbstractMesh | None = None) -> ClosedJaxpr:
+def without_convolutions(jaxpr: ClosedJaxpr) -> ClosedJaxpr:
     """The same step with matrix products in place of its convolutions."""
 
     def replace(equation: JaxprEqn, region: Region | None) -> JaxprEqn | None:

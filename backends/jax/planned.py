@@ -67,10 +67,11 @@ def planned(
     notes = said = (*(() if apart is jaxpr else (APART,)), *((BESIDE,) if options else ()))
     jaxpr = apart
     jitted = _jitted(jaxpr, layouts, placed, donated, options)
-    for better, note in ((with_whole_kernels, WHOLE_KERNELS), (without_convolutions, AS_PRODUCTS)):
+    for note in (WHOLE_KERNELS, AS_PRODUCTS):
         if not _convolves_wrongly(jitted, jaxpr, layouts.traced, placed, platform):
             break
-        jaxpr, notes = better(apart, placed.mesh), (*said, note)
+        is_last, notes = note is AS_PRODUCTS, (*said, note)
+        jaxpr = without_convolutions(apart) if is_last else with_whole_kernels(apart, placed.mesh, placed.order)
         jitted = _jitted(jaxpr, layouts, placed, donated, options)
     nested = _jitted(jaxpr, layouts, placed, donated, {}) if options else jitted
     return Planned(jitted=jitted, nested=nested, layouts=layouts, placed=placed, notes=notes)
