@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from meshwright.planner.fusion import Units, fuse
+from meshwright.planner.fusion import fuse
 from test_fusion import Writer
 
 BATCH, HEADS, ROWS = 4, 2, 256
 
 
-def writes_probabilities(width: int, readers: int, heads: int = HEADS, **units: int) -> bool:
+def writes_probabilities(width: int, readers: int, heads: int = HEADS) -> bool:
     """Whether what ``exp`` makes of scores is written that so many products of batches over two dims read."""
     g = Writer()
     scores = g.arg(BATCH, heads, ROWS, ROWS)
@@ -20,18 +19,17 @@ def writes_probabilities(width: int, readers: int, heads: int = HEADS, **units: 
         values = g.arg(BATCH, heads, ROWS, width)
         contracted = {"lhs_contracting_dimensions": (3,), "rhs_contracting_dimensions": (2,)}
         ends.append(g.op("dot_general", made, values, shape=(BATCH, heads, ROWS, width), **said, **contracted))
-    program = fuse(g.graph(*ends), units=Units(**units))
+    program = fuse(g.graph(*ends))
     return any(made in kernel.writes for kernel in program.kernels)
 
 
-def test_probabilities_are_written_for_two_products_as_wide_as_the_matrix_unit() -> None:
+def test_probabilities_are_written_for_two_products_as_wide_as_a_registers_lanes() -> None:
     assert writes_probabilities(128, 2)
     assert not writes_probabilities(128, 1)
 
 
-@pytest.mark.parametrize(("width", "units"), [(64, {}), (128, {"edge": 256})])
-def test_narrower_products_compute_them_in_passing(width: int, units: dict[str, int]) -> None:
-    assert not writes_probabilities(width, 2, **units)
+def test_narrower_products_compute_them_in_passing() -> None:
+    assert not writes_probabilities(64, 2)
 
 
 def test_so_do_batches_over_one_dim() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..fusion import Units, fuse
+from ..fusion import fuse
 from ..graph import Graph
 from ..kernels import Program
 from ..memory import Scheduled, put_in_order
@@ -29,6 +29,5 @@ class DeviceProgram:
 def device_program(graph: Graph, machine: Machine) -> DeviceProgram:
     """What one device of a machine runs of a step whose values have their layouts."""
     local = partition(graph, platform=machine.platform, machine=machine)
-    unit = machine.chip.matrix_unit
-    units = Units(edge=unit.edge, keeps_near=machine.chip.buffer_vmem_bytes > 0) if unit else Units()
-    return DeviceProgram(step=graph, local=local, order=put_in_order(fuse(local, units=units), machine.chip))
+    program = fuse(local, keeps_near=machine.chip.buffer_vmem_bytes > 0)
+    return DeviceProgram(step=graph, local=local, order=put_in_order(program, machine.chip))

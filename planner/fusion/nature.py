@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ..graph import Graph, Op
 
@@ -61,10 +62,13 @@ def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
     """Whether ``consumer`` computes ``producer`` in passing as its operand at ``position``.
 
     What a broadcast spreads is computed before, and so is what a pad or an update in place moves and what a product
-    takes with two dims joined into one, but for making it wider; all else takes what comes before it.
+    takes with two dims joined into one, but for making it wider; all else takes what comes before it. What is put
+    together of several stands alone, but for the rows of neighbours that a convolution's windows reach into.
     """
-    if stands_alone(consumer) or producer.kind == "concatenate":
+    if stands_alone(consumer):
         return False
+    if producer.kind == "concatenate":
+        return consumer.kind == "convolution" and producer.attributes["dimension"] in _along_windows(consumer, position)
     if consumer.kind == UPDATE:
         return position > 0
     if consumer.kind == "dot_general":
@@ -72,6 +76,13 @@ def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
     if consumer.kind == BROADCAST:
         return producer.kind in (BROADCAST, "iota") or is_scalar(graph, producer) or not _spreads(graph, consumer)
     return consumer.kind != "pad" or producer.kind in VIEWS or keeps_shape(graph, consumer)
+
+
+def _along_windows(convolution: Op, position: int) -> Sequence[int]:
+    """The dims of an operand along which a convolution's windows move."""
+    side = ("input", "kernel")[position]
+    found: Sequence[int] = convolution.attributes.get(f"{side}_spatial_dimensions", ())
+    return found
 
 
 def keeps_shape(graph: Graph, op: Op) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from ..graph import Graph, Op
 from .narrow import NARROW, WIDE, is_default_precision
@@ -13,26 +12,17 @@ from .uses import Uses
 MANY_PRODUCTS = 2
 
 
-class Units(NamedTuple):
-    """What decides what a chip computes in passing: how wide its matrix unit is, and whether it keeps arrays near."""
-
-    edge: int = LANES
-    keeps_near: bool = True
-
-
-UNITS = Units()
-
-
-def is_only_multiplied(graph: Graph, uses: Uses, value: int, units: Units) -> bool:
+def is_only_multiplied(graph: Graph, uses: Uses, value: int, keeps_near: bool) -> bool:
     """Whether only products read it, each rounding it; batches over a single dim compute it in passing all the same.
 
     So do batches over more dims if they are narrower than a register's lanes, and all but batches what is rounded
-    already, which reads no more bytes where it is computed in passing.
+    already, which reads no more bytes where it is computed in passing. Chips that keep no arrays near (``keeps_near``)
+    write that for narrow batches too.
     """
     readers, dtype = _beyond_views(graph, uses, value), graph.values[value].dtype
     if dtype not in (NARROW, WIDE) or not all(_rounds(reader, dtype) for reader, _ in readers):
         return False
-    lanes = 1 if dtype == NARROW and not units.keeps_near else LANES
+    lanes = 1 if dtype == NARROW and not keeps_near else LANES
     for reader, position in readers:
         batch = _batch_dims(graph, reader)
         if batch == 1 or (batch == 0 and dtype == NARROW) or (batch and _columns(graph, reader, position) < lanes):
@@ -40,10 +30,10 @@ def is_only_multiplied(graph: Graph, uses: Uses, value: int, units: Units) -> bo
     return True
 
 
-def is_shared_operand(graph: Graph, uses: Uses, op: Op, units: Units) -> bool:
+def is_shared_operand(graph: Graph, uses: Uses, op: Op) -> bool:
     """Whether batches of products over two dims or more read it, and as little else.
 
-    Products as wide as the matrix unit compute it in passing if it is for one of them; for two it is written.
+    Products as wide as a register's lanes compute it in passing if it is for one of them; for two it is written.
     """
     if op.kind not in ELEMENTWISE or widens(graph, op):
         return False
@@ -52,7 +42,7 @@ def is_shared_operand(graph: Graph, uses: Uses, op: Op, units: Units) -> bool:
         len(readers) >= MANY_PRODUCTS
         and dtype in (NARROW, WIDE)
         and all(_rounds(reader, dtype) and _batch_dims(graph, reader) > 1 for reader, _ in readers)
-        and all(_columns(graph, reader, position) >= units.edge for reader, position in readers)
+        and all(_columns(graph, reader, position) >= LANES for reader, position in readers)
     )
 
 

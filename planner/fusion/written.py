@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from ..graph import Graph, Op
+from ..images import CONVOLUTION
 from .nature import (
     BROADCAST,
     CONSTANT,
@@ -18,7 +19,7 @@ from .nature import (
     takes,
     widens,
 )
-from .operands import MANY_PRODUCTS, UNITS, Units, is_only_multiplied, is_shared_operand
+from .operands import MANY_PRODUCTS, is_only_multiplied, is_shared_operand
 from .uses import Uses
 
 PACKED_RANK = 3
@@ -31,7 +32,7 @@ SPREAD = frozenset({BROADCAST, CONSTANT, "iota"})
 IsMask = Callable[[Graph, Uses, Op], bool]
 
 
-def written_ops(graph: Graph, uses: Uses, masks: frozenset[int], units: Units = UNITS) -> set[int]:
+def written_ops(graph: Graph, uses: Uses, masks: frozenset[int], *, keeps_near: bool = True) -> set[int]:
     """The numbers of the operations whose result is written.
 
     Whatever can be computed in passing by everything that reads it is computed there, several times if need be, but for
@@ -39,8 +40,8 @@ def written_ops(graph: Graph, uses: Uses, masks: frozenset[int], units: Units = 
     and what combines several arrays and is read by three or more. What follows a product and is its only reader is
     computed with it, and written instead of it.
     """
-    written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number, units)} | masks
-    written |= _combined(graph, uses, written, units)
+    written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number)} | masks
+    written |= _combined(graph, uses, written, keeps_near)
     taken: set[int] = set()
     for number in sorted((n for n in written if graph.ops[n].kind in PRODUCTS), reverse=True):
         _move_behind(graph, uses, number, written, taken)
@@ -49,7 +50,18 @@ def written_ops(graph: Graph, uses: Uses, masks: frozenset[int], units: Units = 
 
 def is_packed_mask(graph: Graph, uses: Uses, op: Op) -> bool:
     """Whether it is a large comparison of a product's result, which the compiler keeps as bits for the gradient."""
-    return is_mask_of_product(graph, uses, op) and is_packed(graph.values[op.results[0]].shape)
+    if not is_mask_of_product(graph, uses, op):
+        return False
+    shape = graph.shape(op.results[0])
+    return is_packed(shape) or is_packed_image(graph, uses, op)
+
+
+def is_packed_image(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether the compiler keeps a comparison of a convolution's result as bits: a word along 32 rows of the images."""
+    makers = (graph.ops[uses.makers[value]] for value in op.operands if value in uses.makers)
+    said = next((each.attributes for each in makers if each.kind == CONVOLUTION), {})
+    shape, along = graph.shape(op.results[0]), said.get("output_spatial_dimensions", ())
+    return bool(along) and shape[along[-1]] == PACKED_BITS and math.prod(shape) >= PACKED_ELEMENTS
 
 
 def is_packed(shape: Sequence[int]) -> bool:
@@ -72,7 +84,7 @@ def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
     return any(each.kind in PRODUCTS and len(uses.next_ops(each.results[0])) > 1 for each in compared)
 
 
-def _is_written(graph: Graph, uses: Uses, number: int, units: Units) -> bool:
+def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
     op = graph.ops[number]
     if is_constant(op):
         return False
@@ -81,7 +93,7 @@ def _is_written(graph: Graph, uses: Uses, number: int, units: Units) -> bool:
     if not all(takes(graph, graph.ops[reader], position, op) for reader, position in _readers(graph, uses, op)):
         return True
     shared = _is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op)
-    return shared or is_shared_operand(graph, uses, op, units)
+    return shared or is_shared_operand(graph, uses, op)
 
 
 def _is_shared_part(graph: Graph, uses: Uses, op: Op) -> bool:
@@ -100,7 +112,7 @@ def _readers(graph: Graph, uses: Uses, op: Op) -> Iterator[tuple[int, int]]:
             yield from ((after, at) for after, at in wider if graph.ops[after].kind in PRODUCTS)
 
 
-def _combined(graph: Graph, uses: Uses, written: set[int], units: Units) -> set[int]:
+def _combined(graph: Graph, uses: Uses, written: set[int], keeps_near: bool) -> set[int]:
     """Operations that bring together several arrays of their own size from memory, for ``MANY_READERS`` or more.
 
     Whatever is computed of them alone in passing reads them, several times if it is read so. Two products, which read
@@ -120,7 +132,7 @@ def _combined(graph: Graph, uses: Uses, written: set[int], units: Units) -> set[
             padded.add(result)
         sources[result] = here
         if len(here) > 1 and op.kind in ELEMENTWISE and reads[result] >= MANY_PRODUCTS and not widens(graph, op):
-            narrow = result not in padded and is_only_multiplied(graph, uses, result, units)
+            narrow = result not in padded and is_only_multiplied(graph, uses, result, keeps_near)
             if narrow or reads[result] >= MANY_READERS:
                 found.add(number)
                 del sources[result]
