@@ -14,6 +14,8 @@ from meshwright.planner.compute.convolved import Convolved
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.compute.work import Work, work_of
 from meshwright.planner.fusion import fuse
+from meshwright.planner.fusion.uses import read_uses
+from meshwright.planner.fusion.written import is_packed_image
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.images import Image, batch_on_lanes, images, is_gradient_of_kernel, laid_elements
 
@@ -98,6 +100,31 @@ def test_a_chip_without_matrix_units_takes_images_as_they_are() -> None:
     (kernel,) = fuse(graph).kernels
     assert counted(graph, "h100") == work_of(graph, kernel)
     assert convolved(graph, "h100").copies_cycles(kernel) == 0
+
+
+@pytest.mark.parametrize(("dim", "kernels"), [(1, 1), (3, 2)])
+def test_neighbours_rows_are_put_beside_an_image_where_it_is_convolved(dim: int, kernels: int) -> None:
+    graph = net(8, 128, 64)
+    strip = tuple(1 if d == dim else size for d, size in enumerate(graph.shape(0)))
+    whole = tuple(129 if d == dim else size for d, size in enumerate(graph.shape(0)))
+    along = {"input_spatial_dimensions": (1, 2)}
+    ops = (
+        Op(kind="concatenate", operands=(0, 4), results=(5,), attributes={"dimension": dim}),
+        replace(graph.ops[0], operands=(5, 1), attributes=SAID | along),
+        graph.ops[1],
+    )
+    values = (*graph.values, Value(strip, "f32"), Value(whole, "f32"))
+    widened = replace(graph, values=values, ops=ops, arguments=(0, 1, 4))
+    assert len(fuse(widened).kernels) == kernels
+
+
+@pytest.mark.parametrize(("rows", "is_packed"), [(32, True), (64, False)])
+def test_masks_of_images_with_32_rows_are_bits(rows: int, is_packed: bool) -> None:
+    graph = net(8, rows, 64)
+    mask = Value(graph.shape(0), "pred")
+    ops = (graph.ops[0], Op(kind="compare", operands=(2, 0), results=(4,)), graph.ops[1])
+    compared = replace(graph, values=(*graph.values, mask), ops=ops, results=(3, 4))
+    assert is_packed_image(compared, read_uses(compared), ops[1]) == is_packed
 
 
 def test_a_product_is_no_convolution() -> None:

@@ -83,11 +83,11 @@ class Convolved:
             return 0.0
         graph, took = self._graph, 0.0
         for op in (graph.ops[number] for number in kernel.ops):
-            if op.kind == CONVOLUTION:
-                reached = _behind(graph, kernel, op)
-                for value in self._given.intersection(reached):
-                    took += self._copy_cycles(value)
-                self._given.difference_update(reached)
+            for value, image in images_of(graph, op) if op.kind == CONVOLUTION else ():
+                given = self._given & _behind(graph, kernel, value) if value in op.operands else None
+                if given:
+                    took += self._copy_cycles(value, image)
+                    self._given -= given
         return took
 
     def slices_cycles(self, kernel: Kernel) -> float:
@@ -102,11 +102,8 @@ class Convolved:
                     took += 2 * laid * piece.bits / 8 * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
         return took
 
-    def _copy_cycles(self, value: int) -> float:
+    def _copy_cycles(self, value: int, image: Image) -> float:
         whole = self._graph.values[value]
-        image = self._images.get(whole.shape)
-        if image is None:
-            return 0.0
         laid, least = self._laid(value, image), padded_bytes(whole) * 8 // whole.bits
         if laid <= least and value not in self._turned:
             return 0.0
@@ -165,10 +162,10 @@ def _emptied(batch: int, is_cut: bool) -> float:
     return 1.0 if is_cut or rows >= ROWS else ROWS / rows
 
 
-def _behind(graph: Graph, kernel: Kernel, op: Op) -> set[int]:
-    """What a kernel reads to convolve it, as it is or worked on."""
-    makers = {value: graph.ops[number] for number in kernel.ops for value in graph.ops[number].results}
-    waiting, found = list(op.operands), set[int]()
+def _behind(graph: Graph, kernel: Kernel, value: int) -> set[int]:
+    """What a kernel computes a value from, itself included."""
+    makers = {made: graph.ops[number] for number in kernel.ops for made in graph.ops[number].results}
+    waiting, found = [value], set[int]()
     while waiting:
         value = waiting.pop()
         if value not in found:
