@@ -120,7 +120,7 @@ def test_neighbours_rows_are_put_beside_an_image_where_it_is_convolved(dim: int,
 
 @pytest.mark.parametrize(("rows", "is_packed"), [(32, True), (64, False)])
 def test_masks_of_images_with_32_rows_are_bits(rows: int, is_packed: bool) -> None:
-    graph = net(8, rows, 64)
+    graph = net(16, rows, 64)
     mask = Value(graph.shape(0), "pred")
     ops = (graph.ops[0], Op(kind="compare", operands=(2, 0), results=(4,)), graph.ops[1])
     compared = replace(graph, values=(*graph.values, mask), ops=ops, results=(3, 4))
