@@ -16,7 +16,7 @@ from .drafts import Drafts
 from .estimate import argument_kinds, uncollected
 from .graph_cache import Known
 from .layouts import step_layouts
-from .repeats import Short, shortened
+from .repeats import Short, inherited, shortened
 from .step_drafts import StepDrafts
 from .trace import Traced
 from .workload import PyTree, Step
@@ -67,7 +67,7 @@ class ShortDrafts(Drafts):
             read = self._steps.step_graph(plan, self._step, self._args)
             returned = {tensor.path: tensor.returns for tensor in read.traced.results if tensor.returns}
             kinds = argument_kinds(read.traced)
-            known = Known(graph=read.graph, kinds=kinds, returned=returned, notes=read.notes, order=None)
+            known = Known(graph=inherited(read.graph), kinds=kinds, returned=returned, notes=read.notes, order=None)
             return estimated(known.work(machine), plan.mesh, machine, limit_bytes=plan.limits.hbm_bytes)
 
     def lays_all(self, plan: Plan) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ...dsl.errors import PlanError
+from ...dsl.plan import Limits, Plan
 from ...planner.estimate.limit import memory_limit
 from ...planner.search.pool import Lent, Pool
 from ...planner.search.question import Question
@@ -20,6 +21,8 @@ PRICING_S = 7e-4
 """For each equation of the whole step: what its price takes."""
 PRICING = 0.4
 """What part of the time that may be at most."""
+LOWERINGS = 2
+"""How often the shorter step is searched at most, where its plan does not fit the whole one."""
 
 
 def searched_short(
@@ -44,18 +47,35 @@ def searched_short(
     if is_complete(question):
         return None
     pricing_s = min(PRICING_S * short.num_equations(decided_remat(question.plan)), PRICING * time_limit_s)
-    asked, stamp = replace(question, workload=short), stamp_of(short)
+    limit, _ = memory_limit(question.machine, question.plan.limits.hbm_bytes)
+    first: SearchResult | None = None
+    lowered = 0
     try:
-        found = search(asked, stamp, time_limit_s=time_limit_s - pricing_s, pool=lambda: Lent(workers))
-        if found.plan is None or found.estimate is None:
-            return None
-        plan = replace(found.plan, result=None)
-        if not short.lays_all(plan):
-            return None
-        estimate = whole.estimate(plan, once=True)
+        for _ in range(LOWERINGS):
+            found = search(
+                replace(question, workload=short, plan=_within(question.plan, limit, lowered)),
+                stamp_of(short),
+                time_limit_s=time_limit_s - pricing_s,
+                pool=lambda: Lent(workers),
+            )
+            if found.plan is None or found.estimate is None:
+                return None
+            plan = replace(found.plan, limits=question.plan.limits, result=None)
+            if not short.lays_all(plan):
+                return None
+            estimate = whole.estimate(plan, once=True)
+            first = first or found
+            if limit is None or estimate.peak_bytes <= limit:
+                proven = replace(found, plan=plan, bound_s=first.bound_s, tried_bound_s=first.tried_bound_s)
+                return of_whole(question, proven, estimate, stamp_of(whole), begin_s)
+            lowered += estimate.peak_bytes - limit
     except PlanError:
         return None
-    limit, _ = memory_limit(question.machine, question.plan.limits.hbm_bytes)
-    if limit is not None and estimate.peak_bytes > limit:
-        return None
-    return of_whole(question, found, estimate, stamp_of(whole), begin_s)
+    return None
+
+
+def _within(plan: Plan, limit: int | None, lowered: int) -> Plan:
+    """A partial plan under a lower limit: what the shorter step's memory was found to be less by."""
+    if limit is None or not lowered:
+        return plan
+    return replace(plan, limits=Limits(hbm_bytes=max(limit - lowered, 1)))

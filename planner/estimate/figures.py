@@ -112,7 +112,8 @@ class PredictedMemory:
     """A device's bytes: at the peak by kind and by tensor, the largest first; over the program, point by point.
 
     The peak is ``argument_bytes`` + ``output_bytes`` - ``alias_bytes`` (results in donated arguments' place) +
-    ``temp_bytes`` + ``code_bytes``, as the compiler counts it.
+    ``temp_bytes`` + ``code_bytes``, as the compiler counts it; ``left_out_bytes`` besides of a shorter step, for the
+    layers that it leaves out.
     """
 
     by_kind: Mapping[str, int]
@@ -123,11 +124,13 @@ class PredictedMemory:
     alias_bytes: int
     temp_bytes: int
     code_bytes: int
+    left_out_bytes: int = 0
 
     @property
     def peak_bytes(self) -> int:
         """Bytes of a device at the peak."""
-        return self.argument_bytes + self.output_bytes - self.alias_bytes + self.temp_bytes + self.code_bytes
+        held_bytes = self.argument_bytes + self.output_bytes - self.alias_bytes + self.temp_bytes + self.code_bytes
+        return held_bytes + self.left_out_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from ..memory import Memory, Scheduled, memory
 from ..memory.kinds import WEIGHTS
 from ..topology import Machine
 from .figures import MemoryPoint, PredictedMemory
+from .left_out import left_out_bytes
 from .runs import main_op
 
 
@@ -25,6 +26,7 @@ def held(step: Scheduled, machine: Machine, kinds: Mapping[str, str]) -> Predict
         alias_bytes=found.alias_bytes,
         temp_bytes=found.temp_bytes,
         code_bytes=found.code_bytes,
+        left_out_bytes=left_out_bytes(found),
     )
 
 
