@@ -77,9 +77,9 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
         return Windows(taps=taps, streamed=batch, entering=features, leaving=leaving, room=FEW, least=least)
     if turned:
         rows = _up(features, ROWS)
-        return Windows(taps=taps, streamed=rows, entering=batch, leaving=leaving)
+        return Windows(taps=taps, streamed=rows, entering=batch, leaving=leaving, room=_up(batch, LANES))
     rows = _up(batch, min(ROWS, tile_rows(batch, 1)))
-    shares = features <= NARROWEST and is_plain(said) and (is_gradient or batch >= ROWS)
+    shares = is_plain(said) and (is_gradient or batch >= ROWS)
     on_lanes = _leaves_on_lanes(graph, op, is_gradient) or (manner.packs_turned and batch_on_lanes(leaving, batch))
     room = _up(features, NARROWEST) if shares and on_lanes else None
     least = manner.few_rows * -(-features // LANES) if batch < ROWS and not is_gradient else 0.0
