@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -15,6 +17,7 @@ from meshwright.dsl.reader import loads
 from meshwright.planner.search.misfit import _changes
 from meshwright.planner.search.question import Question
 from meshwright.planner.search.report import misfit_text, tables
+from meshwright.planner.search.task import Found, Task
 from meshwright.planner.topology import physical
 
 MIB = 2**20
@@ -90,3 +93,27 @@ def test_a_plan_that_fits_after_all_is_the_answer() -> None:
     assert (result.status, result.peak_bytes) == ("feasible", 8000)
     assert result.bound_s < result.step_time_s
     assert result.misfit is None
+
+
+class Timid(FakeSolver):
+    """Finds nothing under limits of less than twice what is needed, and proves nothing."""
+
+    def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+        self.tasks.append(task)
+        least = 2 * by_axes(Plan(mesh=task.mesh))[1]
+        if task.limit_bytes is not None and task.limit_bytes < least:
+            return Found(status="unknown", objective_s=math.inf, bound_s=0.1)
+        return super().__call__(task, stop)
+
+
+@pytest.mark.parametrize(("limit", "fits"), [(9000, True), (7000, False)])
+def test_where_nothing_is_found_what_takes_least_is_said_or_is_the_answer(limit: int, fits: bool) -> None:
+    result, _, _ = ask(text=f"mesh: {{a: 8, b: 4}}\nlimits: {{hbm: {limit} B}}", solver=Timid(by_axes))
+    if fits:
+        assert (result.status, result.peak_bytes, result.misfit) == ("feasible", 8000, None)
+        assert result.bound_s == 0.1
+    else:
+        assert (result.status, result.plan) == ("unknown", None)
+        assert (result.misfit.least_bytes, result.misfit.missing_bytes) == (8000, 1000)
+        assert result.misfit.remedies
+        assert "1,000 bytes more" in misfit_text(result.misfit)

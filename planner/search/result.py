@@ -139,7 +139,7 @@ class SearchResult:
     (``top_k``), ``frontier`` those of less memory and more time (``pareto``), ``candidates`` all that was looked at.
     ``settings`` are the combinations of settings that were looked at, where the plan left some open.
     ``optimum`` answers the same question without pins, where the plan given was complete; ``misfit`` says why
-    nothing fits.
+    nothing fits, or was found to.
     """
 
     plan: Plan | None

@@ -140,17 +140,18 @@ def _nothing(
 ) -> SearchResult:
     """The result where no plan was found: proven that there is none, or not.
 
-    What takes least where there is no limit may fit after all: then the proof was wrong, and that plan is the answer.
+    What takes least where there is no limit may fit after all: then that plan is the answer, whatever was proven.
     """
     status: Status = "infeasible" if found.infeasible else "unknown"
     limit_bytes, limit_of = limit
     why = None
-    if status == "infeasible" and limit_bytes is not None:
+    if limit_bytes is not None and not clock.over:
         why = misfit(question, limit_bytes, limit_of, means, clock)
         if why.least is not None and why.least.peak_bytes <= limit_bytes:
-            floor_s = min((one.candidate.floor_s for one in found.tried), default=0.0)
-            refuted = replace(found, bound_s=floor_s, tried_bound_s=floor_s)
-            return _result(question, refuted, why.least, stamp, clock)
+            if status == "infeasible":  # and is not
+                floor_s = min((one.candidate.floor_s for one in found.tried), default=0.0)
+                found = replace(found, bound_s=floor_s, tried_bound_s=floor_s)
+            return _result(question, found, why.least, stamp, clock)
     return SearchResult(
         plan=None,
         status=status,
