@@ -194,6 +194,26 @@ def test_more_rows_and_more_arrays_never_take_less(name: str, rows: int, arrays:
     assert seconds(price(fuse(chain(rows * 256, arrays + 1, 4)), known)) >= here
 
 
+@pytest.mark.parametrize("carried", [True, False])
+def test_a_conversion_of_what_no_turn_changes_is_done_once(carried: bool) -> None:
+    """Its price is spread over the turns; what turns change is converted at each."""
+    stack, narrow = Value((64, 1024), "f32"), Value((64, 1024), "bf16")
+    values = (stack, stack, narrow, stack)
+    ops = (
+        Op(kind="convert", operands=(0,), results=(2,)),
+        Op(kind="tanh", operands=(1,), results=(3,)),
+    )
+    results = (3, 1, 2) if carried else (0, 3, 2)
+    body = Graph(values=values, ops=ops, arguments=(0, 1), results=results)
+    loop = Op(kind="while", operands=(0, 1), results=(2, 3), bodies=(body,), trips=8)
+    outer = Graph(values=(stack,) * 4, ops=(loop,), arguments=(0, 1), results=(2, 3))
+    convert = next(p for p in price(fuse(outer), chip("v3")) if p.kernel.writes == (2,))
+    alone = Graph(values=(stack, narrow), ops=(replace(ops[0], results=(1,)),), arguments=(0,), results=(1,))
+    (once,) = price(fuse(alone), chip("v3"))
+    assert convert.times == 8
+    assert convert.seconds == pytest.approx(once.seconds / (1 if carried else 8))
+
+
 def test_loops_count_by_their_turns() -> None:
     body = chain(1024, 2)
     loop = Op(kind="while", operands=(0, 1), results=(2, 3), bodies=(replace(body, results=(2, 3)),), trips=9)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..chip import Chip
+from ..fusion.nature import VIEWS
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from ..kinds import KINDS, TURNED_COPY
@@ -83,22 +84,22 @@ def price_at(
     count: Counting = work_of,
     *,
     turns: bool = True,
-    inner: bool = False,
+    trips: int = 0,
 ) -> Iterator[KernelPrice]:
     """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand.
 
     ``count`` counts the work of a kernel, for who has counted it before. Without ``turns`` no gradient lies transposed.
-    ``inner`` if it is the body of a loop.
+    ``trips`` is how often a loop turns of which it is the body: what is done before it is spread over its turns.
     """
     graph, residence = program.graph, Residence(speed.coefficients)
     turned, rowwise = Turned(graph, speed.edge if turns else 0), Rowwise(graph, speed.coefficients)
-    convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=inner)
-    results = frozenset(graph.results)
+    convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0)
+    results, fixed = frozenset(graph.results), _unchanged(graph) if trips else frozenset()
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
             for body in kernel.bodies:
-                yield from price_at(body, speed, times * op.trips, count, turns=turns, inner=True)
+                yield from price_at(body, speed, times * op.trips, count, turns=turns, trips=op.trips)
         elif op.kind in KINDS:
             turned.copied(kernel)
             rowwise.extra_cycles(kernel)
@@ -110,10 +111,23 @@ def price_at(
             sides = 1 if at_hand else 2
             more = _copies_cycles((graph.values[v] for v in copied), sides, speed) + rowwise.extra_cycles(kernel)
             more += convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel)
-            here = copied if at_hand else ()
-            yield _price(
-                kernel, convolved.counted(kernel, count(graph, kernel)), residence, results, speed, times, more, here
-            )
+            work, here = convolved.counted(kernel, count(graph, kernel)), copied if at_hand else ()
+            took = _price(kernel, work, residence, results, speed, times, more, here)
+            spread = trips if fixed.issuperset(kernel.reads) and _is_hoisted(graph, kernel) else 1
+            yield took if spread == 1 else replace(took, cycles=took.cycles / spread, seconds=took.seconds / spread)
+
+
+def _unchanged(body: Graph) -> frozenset[int]:
+    """What every turn of a loop is given alike: what it reads from outside, and what it hands on as it came."""
+    carried = dict(zip(body.arguments, body.results, strict=False))
+    return frozenset(value for value in body.arguments if carried.get(value, value) == value)
+
+
+def _is_hoisted(graph: Graph, kernel: Kernel) -> bool:
+    """Whether the compiler takes a kernel out of a loop whose turns give it the same: a conversion to fewer bits."""
+    kinds = {graph.ops[number].kind for number in kernel.ops}
+    before, after = (sum(graph.values[v].num_bytes for v in values) for values in (kernel.reads, kernel.writes))
+    return "convert" in kinds and kinds <= VIEWS | {"convert"} and after <= before
 
 
 def _price(
