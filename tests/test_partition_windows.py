@@ -11,6 +11,8 @@ from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import COLLECTIVE_PERMUTE
 from meshwright.planner.memory.vmem import matrix_flops
+from meshwright.planner.partition.builder import Builder
+from meshwright.planner.partition.looped import in_loop
 from meshwright.planner.partition.target import target
 from meshwright.planner.partition.windows import Window, gather_body, sum_body, turns
 from meshwright.planner.topology import physical
@@ -67,6 +69,18 @@ def test_partial_sums_are_added_behind_the_product_and_begin_with_nothing() -> N
     assert not any("dot_general" in each and "add" in each for each in kinds)
     (product, _) = (kernel for kernel, each in zip(program.kernels, kinds, strict=True) if "dot_general" in each)
     assert [program.graph.shape(value) for value in product.writes] == [(DEPTH, COLUMNS // 8 * 2)]
+
+
+@pytest.mark.parametrize(("parts", "begins_with"), [(4, ["allocate"]), (8, ["constant", "broadcast_in_dim"])])
+def test_a_loop_of_a_single_turn_begins_with_nothing(parts: int, begins_with: list[str]) -> None:
+    """The compiler writes a single turn out, and no zeros for it."""
+    builder = Builder({"x": parts})
+    operands = [builder.value(Value(shape, "bf16")) for shape in ((ROWS, DEPTH), (ROWS, COLUMNS))]
+    op = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=SUMMED)
+    window = Window(axes=("x",), parts=parts, moving=None, dims=(None, 1, 1))
+    in_loop(builder, op, window, operands, Value((DEPTH, COLUMNS // parts), "f32"), SUMMED)
+    kinds = [op.kind for op in builder.ops]
+    assert kinds[: kinds.index("while")] == begins_with
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ def in_loop(
 
 def _sum(builder: Builder, op: Op, window: Window, operands: Sequence[int], part: Value) -> int:
     left, right = (builder.values[number] for number in operands)
-    zero = _zero(builder, op, part)
-    body = sum_body(op, window, left, right, part, sends_nothing=builder.is_body)
     trips = turns(window.parts)[0]
+    zero = _zero(builder, op, part, trips)
+    body = sum_body(op, window, left, right, part, sends_nothing=builder.is_body)
     first, second = builder.op(LOOP, (zero, zero, *operands), (part, part), {}, op.origin, (body,), trips)
     return builder.op("add", (first, _sent(builder, op, window, second)), (part,), {}, op.origin)[0]
 
@@ -48,7 +48,7 @@ def _sum(builder: Builder, op: Op, window: Window, operands: Sequence[int], part
 def _gather(builder: Builder, op: Op, window: Window, operands: Sequence[int], part: Value) -> int:
     moving = window.moving or 0
     moved, other = _rounded(builder, op, operands[moving]), operands[1 - moving]
-    second, zero = _sent(builder, op, window, moved), _zero(builder, op, part)
+    second, zero = _sent(builder, op, window, moved), _zero(builder, op, part, turns(window.parts)[0])
     values = [builder.values[n] for n in (moved, other)]
     body = gather_body(op, window, values[0], values[1], part)
     carry = (values[0], values[0], part)
@@ -65,7 +65,10 @@ def _rounded(builder: Builder, op: Op, number: int) -> int:
     return builder.op("convert", (number,), (Value(value.shape, "bf16"),), {}, op.origin)[0]
 
 
-def _zero(builder: Builder, op: Op, part: Value) -> int:
+def _zero(builder: Builder, op: Op, part: Value, trips: int) -> int:
+    """What a loop begins with: zeros, but for a single turn, which the compiler writes out."""
+    if trips == 1:
+        return builder.op("allocate", (), (part,), {}, op.origin)[0]
     (number,) = builder.op("constant", (), (Value((), part.dtype),), {"splat": 0.0}, op.origin)
     return builder.op("broadcast_in_dim", (number,), (part,), {"broadcast_dimensions": ()}, op.origin)[0]
 
