@@ -108,8 +108,8 @@ def price_at(
         else:
             copied = turned.copied(kernel)
             at_hand = _fits((graph.values[v] for v in (*kernel.reads, *kernel.writes)), speed)
-            sides = 1 if at_hand else 2
-            more = _copies_cycles((graph.values[v] for v in copied), sides, speed) + rowwise.extra_cycles(kernel)
+            sides, moved = (1, set(copied).intersection(kernel.writes)) if at_hand else (2, copied)
+            more = _copies_cycles((graph.values[v] for v in moved), sides, speed) + rowwise.extra_cycles(kernel)
             more += convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel)
             work, here = convolved.counted(kernel, count(graph, kernel)), copied if at_hand else ()
             took = _price(kernel, work, residence, results, speed, times, more, here)
