@@ -143,6 +143,19 @@ def test_two_pins_at_once_are_kept() -> None:
     assert {path: found.layouts[path] for path in pins} == pins
 
 
+@pytest.mark.parametrize("path", ["ops/dot_general.0", "ops/transpose.1"])
+def test_loose_pins_are_of_what_kernels_leave_in_memory_alone(path: str) -> None:
+    """The product is turned in its own kernel, which only leaves what it becomes."""
+    drawing = Drawing()
+    graph = drawing.graph(drawing.turn(drawing.dot(drawing.arg(512, 4096), drawing.arg(4096, 1024))))
+    where = ("v5e:2x2", {"x": 4})
+    free, whole = program_of(graph, *where), ((), ())
+    held, loose = (program_of(graph, *where, pins={path: whole}, loose=each) for each in (False, True))
+    costs = [cheapest(program) for program in (free, held, loose)]
+    assert costs[0] < costs[1]
+    assert costs[2] == (costs[0] if path == "ops/dot_general.0" else costs[1])
+
+
 def updated() -> Graph:
     """A weight's next value: ``w + x.T @ x``."""
     drawing = Drawing()

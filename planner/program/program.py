@@ -20,6 +20,7 @@ from ..compute.speed import speed_of
 from ..estimate.limit import memory_limit
 from ..estimate.traffic import tariff
 from ..graph import Graph, Sharding
+from ..kernels import Program as Kernels
 from ..solver.arrays import starts
 from ..solver.problem import Problem, assemble
 from ..topology import Machine
@@ -147,13 +148,15 @@ def build(
     limit_bytes: int | None = None,
     known: Known | None = None,
     helped: bool = False,
+    loose: bool = False,
 ) -> Program:
     """The program of a step's graph, every sharding of which is whole, on a mesh with its sizes.
 
     ``pins`` are the layouts of values that are not to be chosen, by path; ``returned`` has the path of the argument
     that a result comes back in the place of, by the result's. ``limit_bytes`` is the plan's own limit of a device's
     memory. ``known`` keeps what is the same on every mesh from one program to the next. It is ``helped`` by a fork of
-    this process, which must have no threads that hold locks.
+    this process, which must have no threads that hold locks. Pins that are ``loose`` say how values lie that kernels
+    leave in memory, and nothing of how what stays inside of these is made.
     """
     sizes = {axis: size or 1 for axis, size in mesh.sizes.items()}
     prices = tariff(mesh, machine, {})
@@ -170,12 +173,23 @@ def build(
         values,
         strategies,
         Reshards(mesh=sizes, tariff=prices, speed=pricing.speed),
-        pins=pins or {},
+        pins=_of_written(program, pins or {}) if loose else pins or {},
         returned={results[r]: numbers[a] for r, a in (returned or {}).items() if r in results and a in numbers},
     )
     _prefer_small_arguments(wiring)
     limit, _ = memory_limit(machine, limit_bytes)
     return Program(wiring=wiring, mesh=mesh, machine=machine, limit_bytes=limit, leader=tied(wiring))
+
+
+def _of_written(program: Kernels, pins: Mapping[str, Sharding]) -> dict[str, Sharding]:
+    """The pins but for those of what stays inside of kernels."""
+    written, made = set[str](), set[str]()
+    for each, kernel, _ in program.walk():
+        for op in (each.graph.ops[number] for number in kernel.ops):
+            if op.origin.value is not None:
+                made.add(op.origin.value)
+                written.update({op.origin.value} if op.results[0] in kernel.writes else ())
+    return {path: layout for path, layout in pins.items() if path in written or path not in made}
 
 
 def _prefer_small_arguments(wiring: Wiring) -> None:

@@ -95,6 +95,7 @@ class Solving:
             graph=self._workload.graph(written),
             mesh=written.mesh,
             pins=lies,
+            loose=True,
             limit_bytes=None,
             cutoff_s=math.inf,
         )

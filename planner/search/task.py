@@ -24,7 +24,7 @@ class Task:
 
     ``limit_bytes`` None is no limit at all, not even the chip's. ``returned`` has, by a result's path, that of the
     argument whose next value it is. Nothing above ``cutoff_s`` needs to be found. One that is solved ``alone`` may use
-    another core.
+    another core. ``loose`` pins say nothing of what stays inside of kernels.
     """
 
     graph: Graph = field(repr=False)
@@ -37,6 +37,7 @@ class Task:
     seed: int = 0
     cutoff_s: float = math.inf
     alone: bool = False
+    loose: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +102,7 @@ class Solver:
             limit_bytes=task.limit_bytes,
             known=known,
             helped=self._may_fork and task.alone,
+            loose=task.loose,
         )
         found = program.solve(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
         layouts = {} if found.layouts is None else dict(found.layouts)
