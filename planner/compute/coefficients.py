@@ -19,6 +19,8 @@ class Coefficients:
     ``near_total_bytes`` all of them. ``near_read_share``: what a fused operation's read from vector memory counts
     against one from memory. ``whole_bytes``: how much one operation alone takes at once where that is all of it.
     ``batch_fills``: how often each product of a batch waits for ``fill_bytes``, if not all of them once.
+    ``start_bytes``: how much a kernel moves for which starting it takes all of ``start_cycles``; one that moves less
+    is cut into fewer windows. ``fill_share``: what of a product's bytes comes before it multiplies where they are few.
     """
 
     byte_cycles: float
@@ -38,3 +40,5 @@ class Coefficients:
     near_read_share: float = 1.0
     whole_bytes: float = 0.0
     batch_fills: float = 0.0
+    start_bytes: float = 0.0
+    fill_share: float = 1.0

@@ -17,6 +17,9 @@ from .work import ALONE, FREE, PRODUCT, Work
 
 MATRIX, VECTOR, MEMORY = "matrix", "vector", "memory"
 
+LEAST_START = 200.0
+"""Cycles of starting a kernel that moves next to nothing, seen on v3."""
+
 HIDDEN = 0.15
 """What of an update that takes longer than the product before it goes on meanwhile, seen on v3 and v5e."""
 
@@ -93,7 +96,7 @@ def _loop(work: Work, far_reads: int, far_writes: int, of: Coefficients) -> Cycl
         windows = 1
     else:
         windows = math.ceil(work.space_bytes / of.single_window_bytes)
-    total = max(memory, vector) + windows * of.step_cycles + of.start_cycles
+    total = max(memory, vector) + windows * of.step_cycles + _start(moved + sum(work.writes), of)
     return Cycles(total=total, bound=VECTOR if vector > memory else MEMORY, far_bytes=far_reads + far_writes)
 
 
@@ -108,12 +111,23 @@ def _product(
     steps = math.ceil(moved / of.product_window_bytes) * (of.near_step_cycles + share * of.step_cycles)
     slowest = max(matrix, memory, vector)
     filled = of.batch_fills * _batch(work) * of.fill_bytes * of.byte_cycles
-    fill = max(min(far, of.fill_bytes) * of.byte_cycles, min(filled, max(matrix, vector), memory))
+    fill = max(min(of.fill_share * far, of.fill_bytes) * of.byte_cycles, min(filled, max(matrix, vector), memory))
     bound = MATRIX if slowest == matrix else VECTOR if slowest == vector else MEMORY
     after = behind * of.byte_cycles
     hidden = HIDDEN * max(0.0, after - slowest)
-    total = slowest + after - hidden + fill + steps + of.start_cycles
+    total = slowest + after - hidden + fill + steps + _start(moved, of)
     return Cycles(total=total, bound=MEMORY if after > slowest else bound, far_bytes=far)
+
+
+def _start(moved: int, of: Coefficients) -> float:
+    """Cycles of starting a kernel that moves so many bytes: what the best number of windows leaves over.
+
+    w windows of B bytes wait for B / w bytes before the first and a little for each, at best as the square root of B.
+    """
+    if moved >= of.start_bytes:
+        return of.start_cycles
+    least = min(LEAST_START, of.start_cycles)
+    return least + (of.start_cycles - least) * math.sqrt(moved / of.start_bytes)
 
 
 def _batch(work: Work) -> int:
