@@ -34,3 +34,48 @@ def test_narrower_products_compute_them_in_passing() -> None:
 
 def test_so_do_batches_over_one_dim() -> None:
     assert not writes_probabilities(128, 2, heads=1)
+
+
+def attention(readers: int) -> tuple[Writer, int, int, list[int]]:
+    """Scores, their exponentials and the ends of as many products of the softmax."""
+    g = Writer()
+    said = {f"{side}_batching_dimensions": (0, 1) for side in ("lhs", "rhs")}
+    shape = (BATCH, HEADS, ROWS, ROWS)
+
+    def product(left: int, right: int, columns: int, dims: tuple[int, int]) -> int:
+        contracted = {"lhs_contracting_dimensions": dims[:1], "rhs_contracting_dimensions": dims[1:]}
+        return g.op("dot_general", left, right, shape=(BATCH, HEADS, ROWS, columns), **said, **contracted)
+
+    queries, keys, *values = (g.arg(BATCH, HEADS, ROWS, 64, dtype="bf16") for _ in range(2 + readers))
+    raw = product(queries, keys, ROWS, (3, 3))
+    scores = g.op("multiply", g.op("convert", raw, dtype="f32"), g.spread(g.scalar(0.125), *shape))
+    most = g.spread(g.total(scores, 3, reducer="maximum"), *shape, dims=(0, 1, 2))
+    made = g.op("exponential", g.op("subtract", scores, most))
+    total = g.spread(g.total(made, 3), *shape, dims=(0, 1, 2))
+    share = g.op("convert", g.op("divide", made, total), dtype="bf16")
+    return g, scores, made, [product(share, each, 64, (3, 2)) for each in values]
+
+
+def written(readers: int, near_bytes: int) -> tuple[bool, bool, bool]:
+    """Whether the scores, their exponentials, and anything of their size besides are written."""
+    g, scores, made, ends = attention(readers)
+    program = fuse(g.graph(*ends), near_bytes=near_bytes)
+    size = program.graph.values[made].num_elements
+    wide = {v for k in program.kernels for v in k.writes if program.graph.values[v].num_elements == size}
+    return scores in wide, made in wide, bool(wide - {scores, made})
+
+
+def test_a_softmax_for_one_product_is_written_as_exponentials_alone() -> None:
+    assert written(1, 96 << 20) == (False, True, False)
+
+
+def test_where_less_is_near_its_scores_are_written_too() -> None:
+    assert written(1, 46 << 20) == (True, True, False)
+
+
+def test_a_softmax_that_more_read_is_written_as_what_its_product_makes() -> None:
+    assert written(2, 96 << 20) == written(2, 46 << 20) == (False, False, True)
+
+
+def test_chips_that_keep_nothing_near_write_what_the_product_makes() -> None:
+    assert written(1, 0) == (False, False, True)

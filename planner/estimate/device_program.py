@@ -29,5 +29,5 @@ class DeviceProgram:
 def device_program(graph: Graph, machine: Machine) -> DeviceProgram:
     """What one device of a machine runs of a step whose values have their layouts."""
     local = partition(graph, platform=machine.platform, machine=machine)
-    program = fuse(local, keeps_near=machine.chip.buffer_vmem_bytes > 0)
+    program = fuse(local, near_bytes=machine.chip.buffer_vmem_bytes)
     return DeviceProgram(step=graph, local=local, order=put_in_order(program, machine.chip))

@@ -18,29 +18,29 @@ from .narrow import narrow
 from .nature import AFTER
 from .simplify import simplify
 from .uses import read_uses
-from .written import IsMask, is_packed_mask, written_ops
+from .written import NEAR_BYTES, IsMask, is_packed_mask, written_ops
 
 
-def fuse(graph: Graph, *, is_mask: IsMask = is_packed_mask, keeps_near: bool = True) -> Program:
+def fuse(graph: Graph, *, is_mask: IsMask = is_packed_mask, near_bytes: int = NEAR_BYTES) -> Program:
     """The kernels in which a device computes a graph, its own shapes in it, and their order.
 
     The program's graph has the same values by the same numbers; operations that the compiler drops are gone from it,
     and what only products read is bfloat16. A kernel of nothing but reshapes and transposes costs nothing: what it
-    writes is what it reads under another shape. ``is_mask`` says which operations leave masks of bits; ``keeps_near``
-    whether the chip keeps arrays in memory of its own.
+    writes is what it reads under another shape. ``is_mask`` says which operations leave masks of bits; ``near_bytes``
+    what a chip keeps in memory of its own (``Chip.buffer_vmem_bytes``).
     """
-    return _program(simplify(graph), is_mask, keeps_near)
+    return _program(simplify(graph), is_mask, near_bytes)
 
 
-def _program(graph: Graph, is_mask: IsMask, keeps_near: bool) -> Program:
+def _program(graph: Graph, is_mask: IsMask, near_bytes: int) -> Program:
     uses = read_uses(graph)
     masks = frozenset(number for number, op in enumerate(graph.ops) if is_mask(graph, uses, op))
-    written = written_ops(graph, uses, masks, keeps_near=keeps_near)
+    written = written_ops(graph, uses, masks, near_bytes=near_bytes)
     merged = Merging(graph, uses, groups(graph, uses, written, masks)).run()
     graph = narrow(graph, uses, masks)
     wanted = uses.results.union(*(group.reads for group in merged))
     ordered = _in_order(graph, merged)
-    kernels = tuple(_kernel(graph, wanted, group, is_mask, keeps_near) for group in ordered)
+    kernels = tuple(_kernel(graph, wanted, group, is_mask, near_bytes) for group in ordered)
     if any(group.waits for group in ordered):
         kernels = tuple(_with_waits(graph, ordered, kernels))
     return Program(graph=_without_waits(graph), kernels=kernels)
@@ -73,9 +73,9 @@ def _without_waits(graph: Graph) -> Graph:
     return graph if all(map(is_, ops, graph.ops)) else replace(graph, ops=ops)
 
 
-def _kernel(graph: Graph, wanted: frozenset[int], group: Group, is_mask: IsMask, keeps_near: bool) -> Kernel:
+def _kernel(graph: Graph, wanted: frozenset[int], group: Group, is_mask: IsMask, near_bytes: int) -> Kernel:
     ops = tuple(sorted(group.ops))
-    bodies = tuple(_program(body, is_mask, keeps_near) for body in graph.ops[ops[-1]].bodies)
+    bodies = tuple(_program(body, is_mask, near_bytes) for body in graph.ops[ops[-1]].bodies)
     made = tuple(value for root in sorted(group.roots) for value in graph.ops[root].results)
     writes = tuple(value for value in made if value in wanted) or made
     return Kernel(ops=ops, reads=tuple(sorted(group.reads)), writes=writes, bodies=bodies)

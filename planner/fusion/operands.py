@@ -24,7 +24,7 @@ def is_only_multiplied(graph: Graph, uses: Uses, value: int, keeps_near: bool) -
         return False
     lanes = 1 if dtype == NARROW and not keeps_near else LANES
     for reader, position in readers:
-        batch = _batch_dims(graph, reader)
+        batch = batch_dims(graph, reader)
         if batch == 1 or (batch == 0 and dtype == NARROW) or (batch and _columns(graph, reader, position) < lanes):
             return False
     return True
@@ -41,7 +41,7 @@ def is_shared_operand(graph: Graph, uses: Uses, op: Op) -> bool:
     return (
         len(readers) >= MANY_PRODUCTS
         and dtype in (NARROW, WIDE)
-        and all(_rounds(reader, dtype) and _batch_dims(graph, reader) > 1 for reader, _ in readers)
+        and all(_rounds(reader, dtype) and batch_dims(graph, reader) > 1 for reader, _ in readers)
         and all(_columns(graph, reader, position) >= LANES for reader, position in readers)
     )
 
@@ -60,7 +60,8 @@ def _rounds(reader: Op, dtype: str) -> bool:
     return reader.kind in PRODUCTS and (dtype == NARROW or is_default_precision(reader))
 
 
-def _batch_dims(graph: Graph, product: Op) -> int:
+def batch_dims(graph: Graph, product: Op) -> int:
+    """The dims larger than one over which a product is a batch of products."""
     dims = product.attributes.get("lhs_batching_dimensions", ())
     return sum(graph.shape(product.operands[0])[dim] > 1 for dim in dims)
 

@@ -20,6 +20,7 @@ from .nature import (
     widens,
 )
 from .operands import MANY_PRODUCTS, is_only_multiplied, is_shared_operand
+from .softmax import behind, softmaxes
 from .uses import Uses
 
 PACKED_RANK = 3
@@ -28,11 +29,12 @@ PACKED_BATCH = 2
 PACKED_DIM = range(2, PACKED_BITS + 1)
 PACKED_ELEMENTS = 2**20
 MANY_READERS = 3
+NEAR_BYTES = 64 << 20
 SPREAD = frozenset({BROADCAST, CONSTANT, "iota"})
 IsMask = Callable[[Graph, Uses, Op], bool]
 
 
-def written_ops(graph: Graph, uses: Uses, masks: frozenset[int], *, keeps_near: bool = True) -> set[int]:
+def written_ops(graph: Graph, uses: Uses, masks: frozenset[int], *, near_bytes: int = NEAR_BYTES) -> set[int]:
     """The numbers of the operations whose result is written.
 
     Whatever can be computed in passing by everything that reads it is computed there, several times if need be, but for
@@ -41,11 +43,27 @@ def written_ops(graph: Graph, uses: Uses, masks: frozenset[int], *, keeps_near: 
     computed with it, and written instead of it.
     """
     written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number)} | masks
-    written |= _combined(graph, uses, written, keeps_near)
+    written |= _combined(graph, uses, written, near_bytes > 0)
     taken: set[int] = set()
     for number in sorted((n for n in written if graph.ops[n].kind in PRODUCTS), reverse=True):
         _move_behind(graph, uses, number, written, taken)
+    if near_bytes:
+        _write_exponentials(graph, uses, written, near_bytes >= NEAR_BYTES)
     return written
+
+
+def _write_exponentials(graph: Graph, uses: Uses, written: set[int], near: bool) -> None:
+    """Writes what softmaxes for one product make of their scores, and the scores too where little memory is near."""
+    for found in list(softmaxes(graph, uses)):
+        before = found.scores if found.scores in written else behind(graph, uses, found.scores, written)
+        if before is None:
+            continue
+        written.discard(before)
+        written.add(found.exponentials)
+        if near:
+            written.discard(found.maximum)
+        else:
+            written.add(found.scores)
 
 
 def is_packed_mask(graph: Graph, uses: Uses, op: Op) -> bool:
