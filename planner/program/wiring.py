@@ -252,8 +252,8 @@ def _read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
 def _ends_product(
     level: Level, kernels: Mapping[int, Kernel], node: int, readers: Mapping[tuple[int, bool], Sequence[Port]]
 ) -> bool:
-    """Whether what a node computes in passing is computed with a product, if it is written: nothing else reads that.
-    ``kernels`` are those of the level by their nodes.
+    """Whether what a node computes in passing is computed with a product, if it is written: nothing else reads that, nor
+    does it wait for what is made of it. ``kernels`` are those of the level by their nodes.
     """
     made = level.graph.values[kernels[node].writes[0]]
     for value in kernels[node].reads:
@@ -261,7 +261,22 @@ def _ends_product(
         alone = len(readers.get((value, False), ())) + len(readers.get((value, True), ())) == 1
         kinds = {level.graph.ops[number].kind for number in maker.ops} if maker is not None else set()
         if level.graph.values[value].num_elements == made.num_elements and alone and kinds & PRODUCTS:
-            return value not in level.graph.results
+            others = [other for other in kernels[node].reads if other != value]
+            return value not in level.graph.results and not _come_of(level, kernels, others, level.source[value].node)
+    return False
+
+
+def _come_of(level: Level, kernels: Mapping[int, Kernel], values: Sequence[int], maker: int) -> bool:
+    """Whether some of these values are made of what a node makes."""
+    seen, waiting = set[int](), list(values)
+    while waiting:
+        port = level.source.get(waiting.pop())
+        if port is None or port.node in seen:
+            continue
+        if port.node == maker:
+            return True
+        seen.add(port.node)
+        waiting += kernels[port.node].reads if port.node in kernels else ()
     return False
 
 
