@@ -9,7 +9,7 @@ import numpy as np
 
 from ..fusion.nature import PRODUCTS
 from ..graph import Graph, Op, Sharding, Value
-from ..kernels import Kernel, Program, repeats_of
+from ..kernels import Kernel, Program, repeats_of, repeats_of_arguments
 from ..partition.layout import whole
 from ..partition.passes.turned import in_order
 from .passing import own_ops, own_reads
@@ -47,7 +47,7 @@ def wire(
         for value, layout in _pinned(wiring, level).items():
             wiring.offer((level.number, value), [layout])
         _join_loops(wiring, level)
-    repeats = _repeats_of_arguments(top)
+    repeats = repeats_of_arguments(top.graph)
     for value in top.graph.arguments:
         given = [arguments[value]] if value in arguments else None
         top.source[value] = _value_node(wiring, top, value, given, repeats.get(value, 1))
@@ -60,15 +60,6 @@ def wire(
     for result, port in wiring.ends.items():
         _connect(wiring, top, result, port, result=True)
     return wiring
-
-
-def _repeats_of_arguments(level: Level) -> dict[int, int]:
-    """For how many each argument stands: as all that read it do."""
-    read: dict[int, set[int]] = {}
-    for kernel in level.program.kernels:
-        for value in kernel.reads:
-            read.setdefault(value, set()).add(repeats_of(level.graph, kernel))
-    return {value: found.pop() for value, found in read.items() if len(found) == 1}
 
 
 def _pinned(wiring: Wiring, level: Level) -> dict[int, Sharding]:
@@ -252,8 +243,8 @@ def _read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
 def _ends_product(
     level: Level, kernels: Mapping[int, Kernel], node: int, readers: Mapping[tuple[int, bool], Sequence[Port]]
 ) -> bool:
-    """Whether what a node computes in passing is computed with a product, if it is written: nothing else reads that, nor
-    does it wait for what is made of it. ``kernels`` are those of the level by their nodes.
+    """Whether what a node computes in passing is computed with a product, if it is written: nothing else reads that,
+    and nothing else that the node reads is made of it. ``kernels`` are those of the level by their nodes.
     """
     made = level.graph.values[kernels[node].writes[0]]
     for value in kernels[node].reads:
