@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from .graph import Graph
 
+PRODUCTS = ("dot_general", "convolution")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
@@ -42,5 +44,20 @@ class Program:
 
 
 def repeats_of(graph: Graph, kernel: Kernel) -> int:
-    """For how many kernels alike one stands: as its last operation does, so that each is counted in one place."""
-    return graph.ops[kernel.ops[-1]].origin.repeats
+    """For how many kernels alike one stands: where its operations are of several layers as its first product does, or
+    its last operation, so that each kernel is counted in one place.
+    """
+    found = {graph.ops[number].origin.repeats for number in kernel.ops}
+    if len(found) == 1:
+        return found.pop()
+    ops = [graph.ops[number] for number in kernel.ops]
+    return next((op for op in ops if op.kind in PRODUCTS), ops[-1]).origin.repeats
+
+
+def repeats_of_arguments(graph: Graph) -> dict[int, int]:
+    """For how many each argument of a graph stands: as what first reads it does, forward if it is a layer's weight."""
+    found: dict[int, int] = {}
+    for op in graph.ops:
+        for value in op.operands:
+            found.setdefault(value, op.origin.repeats)
+    return {value: found.get(value, 1) for value in graph.arguments}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..kernels import Program, repeats_of
+from ..kernels import Program, repeats_of, repeats_of_arguments
 from ..memory import Memory
 
 
 def left_out_bytes(held: Memory) -> int:
     """Bytes that the peak is higher by, about, where kernels stand for others; 0 where none does.
 
-    Arguments and results count as often as the kernels that alone read or make them; what such a kernel makes for
+    Arguments and results count as often as what first reads them, or makes them; what such a kernel makes for
     another, with kernels between that stand for themselves, once for each all that time: a layer's saved activations,
     its gradients. What else a layer needs is there for one after the other.
     """
@@ -32,14 +32,9 @@ def left_out_bytes(held: Memory) -> int:
 
 def _at_edges(program: Program, often: Sequence[int]) -> Iterable[int]:
     graph = program.graph
-    read: dict[int, set[int]] = {}
-    for kernel, times in zip(program.kernels, often, strict=True):
-        for value in kernel.reads:
-            read.setdefault(value, set()).add(times)
     made = {value: times for kernel, times in zip(program.kernels, often, strict=True) for value in kernel.writes}
-    for value in graph.arguments:
-        if len(read.get(value, ())) == 1:
-            yield (min(read[value]) - 1) * graph.values[value].num_bytes
+    for value, times in repeats_of_arguments(graph).items():
+        yield (times - 1) * graph.values[value].num_bytes
     for position, value in enumerate(graph.results):
         if position not in graph.aliases:
             yield (made.get(value, 1) - 1) * graph.values[value].num_bytes

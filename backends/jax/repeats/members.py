@@ -44,18 +44,32 @@ def layers_of(jaxpr: Jaxpr, arguments: Sequence[int], results: Sequence[int]) ->
 
 
 def _with_readers(jaxpr: Jaxpr, layers: Sequence[int], before: Sequence[int]) -> list[int]:
-    """The layers, those equations that come of none being of the only one that reads what they make."""
+    """The layers; of the only one that reads it is what comes of none, or of single numbers, as each layer's own way
+    from the norm of all gradients to its scale.
+    """
     found = list(layers)
-    readers: dict[Any, set[int]] = {variable: {NONE} for variable in jaxpr.outvars if not isinstance(variable, Literal)}
+    readers: dict[Any, list[tuple[int, JaxprEqn | None]]] = {}
+    for variable in jaxpr.outvars:
+        if not isinstance(variable, Literal):
+            readers[variable] = [(NONE, None)]
     for number in range(len(found) - 1, -1, -1):
         equation = jaxpr.eqns[number]
+        read_by = [reader for v in equation.outvars for reader in readers.get(v, ())]
+        layer = read_by[0][0] if len({layer for layer, _ in read_by}) == 1 else NONE
         if before[number] == NONE:
-            read_by = set[int]().union(*(readers.get(v, set()) for v in equation.outvars))
-            found[number] = read_by.pop() if len(read_by) == 1 else NONE
+            found[number] = layer
+        elif NONE < layer < found[number] and _is_of_numbers(equation):
+            goes_on = any(reader is not None and _is_like(equation, reader) for _, reader in read_by)
+            found[number] = found[number] if goes_on else layer
         for variable in equation.invars:
             if not isinstance(variable, Literal):
-                readers.setdefault(variable, set()).add(found[number])
+                readers.setdefault(variable, []).append((found[number], equation))
     return found
+
+
+def _is_of_numbers(equation: JaxprEqn) -> bool:
+    """Whether an equation reads and makes single numbers alone."""
+    return not any(getattr(v.aval, "shape", ()) for v in (*equation.invars, *equation.outvars))
 
 
 def _of_operands(
