@@ -9,6 +9,7 @@ from ..chip import Chip
 from ..graph import Value
 from ..kernels import Program
 from .combined import Members, combined, in_order, with_tuples
+from .deferred import deferred, defers
 from .flow import Flow, flow, regrouped
 from .liveness import scheduled_peak_bytes
 from .orders import depth_first_order, list_order, post_order
@@ -33,14 +34,24 @@ def schedule(program: Program) -> Program:
     """The same kernels in the compiler's order, loops' bodies too.
 
     XLA's memory scheduler tries three orders and takes the one whose live bytes peak lowest, the first of those that
-    tie (``hlo_memory_scheduler.cc``). What the latency-hiding scheduler then moves to hide collectives is not followed.
+    tie (``hlo_memory_scheduler.cc``). Of what the latency-hiding scheduler then moves to hide collectives only the
+    products are followed that it keeps for the end (``deferred``, where the chip is known).
     """
     return put_in_order(program).program
 
 
 def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     """A program in the compiler's order with what was learnt on the way."""
-    return _scheduled(program, temporary_bytes(program, chip))
+    found = _scheduled(program, temporary_bytes(program, chip))
+    if not defers(chip):
+        return found
+    order = deferred(found.program, found.flow, range(len(found.program.kernels)))
+    return replace(
+        found,
+        program=replace(found.program, kernels=tuple(found.program.kernels[k] for k in order)),
+        flow=regrouped(found.flow, [(k,) for k in order]),
+        bodies={point: found.bodies[k] for point, k in enumerate(order) if k in found.bodies},
+    )
 
 
 def _scheduled(program: Program, sizes: Callable[[Value], int]) -> Scheduled:
