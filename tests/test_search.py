@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import meshwright as mw
 import pytest
 import toy
-from fake_search import GRAPH, FakeEstimate, FakeSolver, W, X, ask, by_axes, dearer_by_hand, written
+from fake_search import GRAPH, FakeEstimate, FakeSolver, FakeStep, W, X, ask, by_axes, dearer_by_hand, written
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.plan import Axis, Limits, Mesh, OverDim, Plan, Remat, Replicate, Rule
@@ -113,6 +113,31 @@ def test_bounds_fall_by_what_a_plan_below_one_takes_less_than_its_layouts_cost()
     assert (result.status, result.step_time_s) == ("feasible", 1 / 8)
     assert result.bound_s == pytest.approx(1.2 / 8 - less_s)
     assert [task.pins for task in solver.tasks if task.pins] == [{"batch": ((), ())}]
+
+
+@pytest.mark.parametrize(("least_s", "best_s"), [(0.1, 0.1), (0.13, 0.125)])
+def test_what_is_found_to_be_better_beside_a_plan_is_written_too(least_s: float, best_s: float) -> None:
+    """Pinned to the layouts of a plan below its bound, the program is solved to others."""
+    beside = {"batch": (("a",), ())}
+
+    class Pinned(FakeSolver):
+        def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+            found = super().__call__(task, stop)
+            return found if "batch" not in task.pins else replace(found, objective_s=least_s, layouts=beside)
+
+    def minimise(layouts: Any, plan: Plan, workload: FakeStep, **options: Any) -> Any:
+        made = written(layouts, plan, workload)
+        return replaced(made, least_s) if layouts == beside else made
+
+    solver = Pinned(lambda plan: (1.2 * by_axes(plan)[0], by_axes(plan)[1]))
+    result, _, _ = ask(text="mesh: {a: 8, b: 4}", solver=solver, lies={"batch": ((), ())}, minimise=minimise)
+    assert result.step_time_s == best_s
+    assert result.bound_s <= best_s
+
+
+def replaced(made: Any, step_time_s: float) -> Any:
+    """What was written, at another price."""
+    return SimpleNamespace(plan=made.plan, estimate=FakeEstimate(step_time_s, made.estimate.peak_bytes))
 
 
 def test_a_mesh_that_is_given_stays() -> None:

@@ -26,7 +26,8 @@ class Settings:
 
 @dataclass(slots=True, kw_only=True)
 class Board:
-    """The candidates in their order with what was learnt of them, and plans ``by_hand``, which nobody solved.
+    """The candidates in their order with what was learnt of them, and plans ``by_hand``, which nobody solved, with what
+    was found to be better beside a plan.
 
     A plan may take ``credit_s`` less than its program says, as some did; ``doubts`` counts how often the programs'
     bounds were taken back. ``writing_s`` is what it took to write one plan, ``solving_s`` by the number of axes what it

@@ -20,6 +20,7 @@ from .workload import Workload
 from .writing import Minimise, Writing
 
 ROUNDS = 4
+BETTER = 2  # plans are written, and once more what was found beside them
 
 
 class Driver:
@@ -58,8 +59,9 @@ class Driver:
             if not todo or (self._clock.over and number):
                 break
             self._solving.solve(todo, self._writing.meanwhile)
-            self._writing.write()
-            board.doubt(self._solving.cost_of)
+            for _ in range(BETTER):
+                self._writing.write()
+                board.doubt(self._solving.cost_of)
         if not (board.ranked or board.bound_s == math.inf):
             self._writing.write_simple()
         board.settle()

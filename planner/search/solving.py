@@ -83,7 +83,10 @@ class Solving:
         return True
 
     def cost_of(self, plan: Tried) -> float | None:
-        """What the layouts of a plan cost in a program that is pinned to them; None where that is not known in time."""
+        """What the layouts of a plan cost in a program that is pinned to them; None where that is not known in time.
+
+        What the plan leaves open may be found to be better otherwise: such layouts are put on the board, to be written.
+        """
         if plan.priced is None or self._board.expected_s(plan) > self._clock.left_s:
             return None
         written = plan.priced.plan
@@ -100,7 +103,20 @@ class Solving:
             cutoff_s=math.inf,
         )
         found = self._answer(self._pool.submit(task), self._clock)
-        return found.bound_s + found.credit_s if found is not None and found.layouts else None
+        if found is None or not found.layouts:
+            return None
+        if found.objective_s < plan.step_time_s * (1 - CLOSE):
+            self._board.by_hand.append(
+                Tried(
+                    candidate=plan.candidate,
+                    bound_s=math.inf,
+                    cutoff_s=math.inf,
+                    solved=True,
+                    objective_s=found.objective_s,
+                    layouts=found.layouts,
+                )
+            )
+        return found.bound_s + found.credit_s
 
     def _turn(self, one: Tried) -> tuple[int, int, int]:
         """When a candidate's turn is: policies that did not fit elsewhere come late; once the one that recomputes

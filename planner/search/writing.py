@@ -68,7 +68,7 @@ class Writing:
 
     def write(self) -> None:
         """Writes and prices layouts as plans, the cheapest first, until the others cost more than the best plans."""
-        left = [one for one in self._board.tried if one.layouts and one.priced is None and not one.why]
+        left = [one for one in self._board.every if one.layouts and one.priced is None and not one.why]
         for one in sorted(left, key=lambda one: (one.objective_s, one.candidate.index)):
             prices = [other.step_time_s for other in self._board.ranked[: self._settings.top_k]]
             enough = len(prices) >= self._settings.top_k and one.objective_s >= prices[-1]
