@@ -194,6 +194,12 @@ def test_more_rows_and_more_arrays_never_take_less(name: str, rows: int, arrays:
     assert seconds(price(fuse(chain(rows * 256, arrays + 1, 4)), known)) >= here
 
 
+@pytest.mark.parametrize(("name", "has_near"), [("v3", False), ("v4", False), ("v5e", True), ("tpu7x", True)])
+def test_a_memory_of_its_own_beside_vector_memory_is_not_near(name: str, has_near: bool) -> None:
+    """v4's compiler keeps buffers in a memory that its cores share, and counts as many cycles for it as for any."""
+    assert (first_guess(chip(name)).near_total_bytes > 0) == has_near
+
+
 @pytest.mark.parametrize("carried", [True, False])
 def test_a_conversion_of_what_no_turn_changes_is_done_once(carried: bool) -> None:
     """Its price is spread over the turns; what turns change is converted at each."""

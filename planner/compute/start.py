@@ -48,7 +48,12 @@ def _seen(chip: Chip) -> dict[str, float]:
 
 
 def _near_bytes(chip: Chip) -> float:
-    """Bytes of fast memory in which values may stand when a kernel reads them."""
+    """Bytes of fast memory in which values may stand when a kernel reads them.
+
+    None where the compiler keeps buffers in a memory of its own that is larger (v4's): it counts that as any other.
+    """
     vmem_bytes = chip.vmem_bytes or 0
+    if chip.buffer_vmem_bytes > vmem_bytes:
+        return 0.0
     fleeting = FLEETING_SHARE * vmem_bytes if vmem_bytes > SMALL_VMEM_BYTES else 0.0
     return float(chip.buffer_vmem_bytes) or fleeting
