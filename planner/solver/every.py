@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .arrays import Floats, Ints
 from .problem import Problem
@@ -30,12 +31,12 @@ def every(problem: Problem, most: int) -> tuple[Ints, Floats] | None:
     return choices[:, order].T, cost[order]
 
 
-def _fits(problem: Problem, choices: Ints) -> np.ndarray:
+def _fits(problem: Problem, choices: Ints) -> NDArray[np.bool_]:
     used = np.zeros((len(problem.limits) + 1, choices.shape[1]), np.int64)
     pieces = zip(problem.piece_nodes, problem.piece_rows, problem.usage_start[:-1], strict=True)
     for node, (first, end), begin in pieces:
         own = problem.usages[begin + choices[node]]
         used[first] += own
         used[end] -= own
-    within: np.ndarray = (np.cumsum(used[:-1], axis=0) <= problem.limits[:, None]).all(axis=0)
-    return within
+    beyond = np.maximum(np.cumsum(used[:-1], axis=0) - problem.limits[:, None], 0)
+    return np.asarray(beyond.sum(axis=0) == 0, np.bool_)
