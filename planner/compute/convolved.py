@@ -91,7 +91,7 @@ class Convolved:
         return took
 
     def slices_cycles(self, kernel: Kernel) -> float:
-        """What taking some of the features of images takes, for the turns of a loop: two parts, each its own lanes."""
+        """What taking some features of images takes for a loop's turns: two parts, written on lanes of their own."""
         took = 0.0
         for op in (self._graph.ops[number] for number in kernel.ops) if self._images else ():
             if op.kind == SLICE and "step" in op.attributes:
@@ -99,7 +99,7 @@ class Convolved:
                 image = self._images.get(piece.shape)
                 if image and 1 < piece.shape[image.features] < whole.shape[image.features]:
                     laid = 2 * laid_elements(_halved(piece, image.features), image)
-                    took += 2 * laid * piece.bits / 8 * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
+                    took += laid * piece.bits / 8 * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
         return took
 
     def _copy_cycles(self, value: int, image: Image) -> float:
