@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
+from meshwright.planner.partition.passes.accumulated import sum_behind_loops
 from meshwright.planner.partition.passes.narrow import narrow
 from meshwright.planner.partition.passes.same_gathers import share_gathers
 from meshwright.planner.partition.passes.scatters import padding_tiles, scatter
@@ -45,6 +46,33 @@ def test_sums_that_are_moved_apart_are_not_joined() -> None:
     )
     found = reassociate(of_ops((square,) * 6, ops, (0, 2), (5,)).graph)
     assert found.ops == ops
+
+
+@pytest.mark.parametrize("begins_empty", [True, False])
+@pytest.mark.parametrize("read_by", [None, "reader", "result"])
+def test_what_turns_add_up_is_added_over_devices_behind_the_loop(begins_empty: bool, read_by: str | None) -> None:
+    """Microbatches' gradients: ``carry + transpose(all_reduce(part))``, unless a turn reads what it has so far."""
+    square, number = Value((4, 4), "f32"), Value((), "f32")
+    reduced = {"axes": ("x",), "reducer": "add"}
+    ops = [
+        Op(kind="dot_general", operands=(1, 1), results=(2,)),
+        Op(kind=ALL_REDUCE, operands=(2,), results=(3,), attributes=reduced),
+        Op(kind="transpose", operands=(3,), results=(4,), attributes={"permutation": (1, 0)}),
+        Op(kind="add", operands=(0, 4), results=(5,)),
+    ]
+    if read_by == "reader":
+        ops.append(Op(kind="multiply", operands=(3, 3), results=(6,)))
+    body = of_ops((square,) * 7, tuple(ops), (0, 1), (5, 5) if read_by == "result" else (5, 1)).graph
+    loop = Op(kind="while", operands=(2, 1), results=(3, 4), bodies=(body,), trips=8)
+    begin = Op(kind="broadcast_in_dim" if begins_empty else "copy", operands=(0 if begins_empty else 1,), results=(2,))
+    found = sum_behind_loops(of_ops((number, *(square,) * 4), (begin, loop), (0, 1), (3,)).graph)
+    turns = [times for _, op, times in found.walk() if op.kind == ALL_REDUCE]
+    assert turns == [8 if read_by else 1]
+    if read_by is None:
+        kinds = [op.kind for op in found.ops]
+        assert kinds == [begin.kind, "while", ALL_REDUCE, *([] if begins_empty else ["add"])]
+        assert found.ops[-1].results == found.results
+        assert [op.kind for op in found.ops[1].bodies[0].ops] == ["dot_general", "transpose", "add"]
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,13 @@ def test_arguments_that_the_step_does_not_use_take_no_bytes() -> None:
     assert compiled.argument_bytes == 64 * 64 * 4
 
 
+def test_nothing_among_arguments_and_results_is_no_tensor() -> None:
+    bare = replace(plan("cpu:8"), rules=(Rule(pattern="**", assignment=split("...")),))
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    compiled = verify(bare, lambda params, nothing, unused, y: (None, params + y), (x, None, x, x)).compiled
+    assert compiled.bytes_by_argument == {"params": 64 * 64 * 4, "y": 64 * 64 * 4}
+
+
 def test_what_is_donated_takes_no_room_twice(verified: Verify) -> None:
     donated = verify(plan("cpu:8"), step, arguments(), donate_argnums=(0, 1)).compiled
     kept = verify(plan("cpu:8"), step, arguments()).compiled

@@ -96,7 +96,7 @@ def verify(
         machine=machine,
         network=network(plan.mesh, machine) if machine else None,
         limit_bytes=plan.limits.hbm_bytes,
-        arguments=_arguments(applied, _leaves(compiled.input_shardings[0])),
+        arguments=_arguments(applied, _leaves(applied.traced.in_tree, compiled.input_shardings[0])),
         compile_s=compile_s,
         strays=_strays(applied, placed, compiled),
     )
@@ -144,9 +144,9 @@ def _slices(plan: Plan, machine: Machine | None) -> np.ndarray | None:
     return np.argsort(home, kind="stable").reshape(count, -1)
 
 
-def _leaves(shardings: PyTree) -> list[Any]:
-    """One sharding a tensor; None for an argument that the program does not use."""
-    return jax.tree.leaves(shardings, is_leaf=lambda leaf: leaf is None)
+def _leaves(structure: Any, shardings: PyTree) -> list[Any]:
+    """One sharding a tensor of this structure; None for an argument that the program does not use."""
+    return list(structure.flatten_up_to(shardings))
 
 
 def _arguments(applied: Applied, shardings: Sequence[Any]) -> list[Argument]:
@@ -168,7 +168,10 @@ def _strays(applied: Applied, placed: DeviceMesh, compiled: Any) -> list[str]:
     traced = applied.traced
     tensors = [*traced.arguments, *traced.results]
     planned = edge_shardings(applied.layouts, placed, tensors)
-    made = [*_leaves(compiled.input_shardings[0]), *_leaves(compiled.output_shardings)]
+    made = [
+        *_leaves(traced.in_tree, compiled.input_shardings[0]),
+        *_leaves(traced.out_tree, compiled.output_shardings),
+    ]
     return [
         tensor.path
         for tensor, plan, now in zip(tensors, planned, made, strict=True)

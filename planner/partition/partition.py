@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..graph import Graph
 from ..topology import Machine
 from .layout import ways
+from .passes.accumulated import sum_behind_loops
 from .passes.dead import without_dead
 from .passes.narrow import narrow
 from .passes.same_gathers import share_gathers
@@ -31,4 +32,4 @@ def partition(graph: Graph, *, platform: str = "tpu", machine: Machine | None = 
         return local
     local = reassociate(without_dead(share_gathers(local)))
     local = sum_small_gathers(local)
-    return turned(narrow(scatter(slice_sums(local), goal, graph.mesh)))
+    return turned(narrow(sum_behind_loops(scatter(slice_sums(local), goal, graph.mesh))))

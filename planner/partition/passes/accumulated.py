@@ -1,0 +1,89 @@
+"""What each turn of a loop adds up over the devices, and over the turns, is added up over the devices once, behind it.
+
+The weights' gradients of a loop over time or over microbatches: ``carry + all_reduce(part)`` becomes ``carry + part``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...graph import Graph, Op, Value
+from ...kinds import ALL_REDUCE
+
+_MOVES = frozenset({"transpose", "reshape"})
+_EMPTY = frozenset({"broadcast_in_dim", "constant"})
+
+
+class _Sum(NamedTuple):
+    """An all-reduce in a loop's body, and the place in the carry of what it goes into."""
+
+    reduce: Op
+    carried: int
+
+
+def sum_behind_loops(graph: Graph) -> Graph:
+    """The graph with such all-reduces behind their loops, those inside loops inside first."""
+    if not any(op.bodies for op in graph.ops):
+        return graph
+    values = list(graph.values)
+    makers = {value: op for op in graph.ops for value in op.results}
+    ops: list[Op] = []
+    for op in graph.ops:
+        inner = replace(op, bodies=tuple(map(sum_behind_loops, op.bodies))) if op.bodies else op
+        sums = list(_sums(inner.bodies[0], len(op.results))) if op.kind == "while" else []
+        if not sums:
+            ops.append(inner)
+            continue
+        results, behind = list(op.results), []
+        for reduce, carried in sums:
+            behind += _behind(reduce, op, carried, results, values, makers)
+        body = _without(inner.bodies[0], [each.reduce for each in sums])
+        ops += [replace(inner, results=tuple(results), bodies=(body,)), *behind]
+    return replace(graph, values=tuple(values), ops=tuple(ops))
+
+
+def _sums(body: Graph, carries: int) -> Iterator[_Sum]:
+    """The all-reduces of a body that go into nothing but sums over its turns, which nothing else reads."""
+    readers = Counter(value for op in body.ops for value in op.operands)
+    readers.update(body.results)
+    makers = {op.results[0]: op for op in body.ops if len(op.results) == 1}
+    for carried, (argument, result) in enumerate(zip(body.arguments, body.results[:carries], strict=False)):
+        joint = makers.get(result)
+        if joint is None or joint.kind != "add" or argument not in joint.operands:
+            continue
+        if readers[argument] != 1 or readers[result] != 1:
+            continue
+        (added,) = (value for value in joint.operands if value != argument)
+        while added in makers and makers[added].kind in _MOVES and readers[added] == 1:
+            (added,) = makers[added].operands
+        reduce = makers.get(added)
+        if reduce and reduce.kind == ALL_REDUCE and reduce.attributes.get("reducer") == "add" and readers[added] == 1:
+            yield _Sum(reduce, carried)
+
+
+def _behind(
+    reduce: Op, loop: Op, carried: int, results: list[int], values: list[Value], makers: dict[int, Op]
+) -> Iterator[Op]:
+    """The all-reduce of what a loop has added up, and what it began with added to that, if it did not with nothing."""
+    made, begun = results[carried], loop.operands[carried]
+    values.append(values[made])
+    results[carried] = len(values) - 1
+    whole = made
+    begins = makers.get(begun)
+    if begins is None or begins.kind not in _EMPTY:
+        values.append(values[made])
+        whole = len(values) - 1
+    yield replace(reduce, operands=(results[carried],), results=(whole,))
+    if whole != made:
+        yield Op(kind="add", operands=(begun, whole), results=(made,), origin=reduce.origin)
+
+
+def _without(body: Graph, gone: Sequence[Op]) -> Graph:
+    """The body whose operations read what all-reduces read in place of what they make."""
+    instead = {op.results[0]: op.operands[0] for op in gone}
+    ops = (op for op in body.ops if not any(op is each for each in gone))
+    ops = (replace(op, operands=tuple(instead.get(value, value) for value in op.operands)) for op in ops)
+    return replace(body, ops=tuple(ops))
