@@ -110,7 +110,7 @@ class _Splicer:
         for equation, (layer, _) in zip(jaxpr.eqns, layers, strict=True):
             if layer in self.run.gone:
                 continue
-            read = [self._read(variable, layer) for variable in equation.invars]
+            read: list[Any] = [self._read(variable, layer) for variable in equation.invars]
             if any(variable is None for variable in read):
                 return None
             if any(a is not b for a, b in zip(read, equation.invars, strict=True)):
