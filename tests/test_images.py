@@ -93,6 +93,8 @@ def test_an_argument_is_copied_before_it_is_convolved() -> None:
     found = convolved(graph, "v3")
     assert found.copies_cycles(kernel) == pytest.approx(240e3, rel=0.35)
     assert found.copies_cycles(kernel) == 0  # it lies there now
+    speed = speed_of(chip("v3"))
+    assert Convolved(graph, speed.coefficients, speed.edge, whole=False).copies_cycles(kernel) == 0
 
 
 def test_a_chip_without_matrix_units_takes_images_as_they_are() -> None:

@@ -36,15 +36,15 @@ TURNING_CYCLES = 10.0
 class Convolved:
     """The images of a program, as its kernels are gone through; of chips without matrix units none.
 
-    What a loop convolves piece by piece is not cut (``in_loop``).
+    What a loop convolves piece by piece is not cut (``in_loop``); of a part of a step, not ``whole``, none is copied.
     """
 
-    def __init__(self, graph: Graph, of: Coefficients, edge: int, *, in_loop: bool = False) -> None:
+    def __init__(self, graph: Graph, of: Coefficients, edge: int, *, in_loop: bool = False, whole: bool = True) -> None:
         self._graph, self._of = graph, of
         self._images = images(graph) if edge > 1 else {}
         smallest = SMALLEST if of.near_total_bytes else SMALLEST_WITHOUT_VMEM
         self._smallest = 0 if in_loop else smallest
-        self._given = set(graph.arguments) if self._images else set[int]()
+        self._given = set(graph.arguments) if self._images and whole and not in_loop else set[int]()
         self._turned: set[int] = set()
 
     def gathered(self, op: Op) -> None:

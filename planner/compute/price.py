@@ -88,12 +88,13 @@ def price_at(
 ) -> Iterator[KernelPrice]:
     """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand.
 
-    ``count`` counts the work of a kernel, for who has counted it before. Without ``turns`` no gradient lies transposed.
+    ``count`` counts the work of a kernel, for who has counted it before. Without ``turns`` it is a part of a step: no
+    gradient lies transposed, and no image is copied.
     ``trips`` is how often a loop turns of which it is the body: what is done before it is spread over its turns.
     """
     graph, residence = program.graph, Residence(speed.coefficients)
     turned, rowwise = Turned(graph, speed.edge if turns else 0), Rowwise(graph, speed.coefficients)
-    convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0)
+    convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, whole=turns)
     results, fixed = frozenset(graph.results), _unchanged(graph) if trips else frozenset()
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
