@@ -40,7 +40,8 @@ class Blueprint:
 
     What one that ``is_free`` computes takes nothing: the kernels beside it do that in passing. ``masks`` are its
     operations that leave bits, in a kernel before, where a device's part of them has the shape for it, ``handed`` the
-    values that it makes unless it is handed them, ``turned`` those that some chips copy transposed for it.
+    values that it makes unless it is handed them, ``turned`` those that some chips copy transposed for it. What its
+    operations ``behind`` make is added up by a loop of so many ``turns``: over devices behind the loop.
     """
 
     own: Graph
@@ -48,6 +49,8 @@ class Blueprint:
     masks: frozenset[int] = frozenset()
     handed: tuple[int, ...] = ()
     turned: tuple[int, ...] = ()
+    behind: frozenset[int] = frozenset()
+    turns: int = 1
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
     parts: dict[Kernel, KernelPart] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from ..convolution_layout import convolution_layout, turns
 from ..estimate.traffic import Tariff
 from ..fusion.written import is_packed
 from ..graph import Sharding, Value
+from ..kinds import ALL_REDUCE
 from ..partition.layout import local_shape
 from ..topology import Machine
 from .blueprint import Blueprint
@@ -47,10 +48,15 @@ class Costs:
     def seconds(self, choice: Choice) -> float:
         """What one run takes on each device, computing and its collectives; no computing for a kernel that is free."""
         found = self._pieces(choice)
-        collectives_s = sum(piece.collectives_s for piece in found.values())
+        collectives_s = sum(self._asking_s(number, piece) for number, piece in found.items())
         if self.blueprint.is_free:
             return collectives_s
         return collectives_s + self._computing(choice, found) * self._turns(choice)
+
+    def _asking_s(self, number: int, piece: Piece) -> float:
+        """What one run's share of an operation's collectives takes."""
+        is_behind = number in self.blueprint.behind and piece.graph.ops[-1].kind == ALL_REDUCE
+        return piece.collectives_s / self.blueprint.turns if is_behind else piece.collectives_s
 
     def computing_s(self, choice: Choice) -> float:
         """What computing takes, be the kernel free or not."""

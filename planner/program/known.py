@@ -15,6 +15,7 @@ from ..fusion.written import is_mask_of_product
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from ..memory import schedule
+from ..partition.passes.accumulated import added_up
 from .blueprint import Blueprint, kernel_graph, name_of
 from .least import least_seconds
 from .passing import with_ends_apart, with_passing_apart
@@ -30,7 +31,8 @@ class Known:
     of stacks, ``passing`` those that kernels of products compute in passing, by their ids, ``masks``
     the operations that leave bits where a device's part of them has the shape for it, by the graph's operations,
     ``turned`` the values that some chips copy for a kernel, since a gradient lies transposed. ``least_s`` has what
-    computing a step takes at least, by its operations' id and the number of devices.
+    computing a step takes at least, by its operations' id and the number of devices. ``turning`` has of loops' bodies
+    how often they turn, and the operations that they add up: if over devices too, then once, behind the loop.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -42,6 +44,7 @@ class Known:
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
     wholes: dict[int, Program] = field(default_factory=dict)
+    turning: dict[int, tuple[Graph, int, frozenset[int]]] = field(default_factory=dict)
     least_s: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def program(self, graph: Graph) -> tuple[Program, tuple[Value, ...]]:
@@ -78,9 +81,13 @@ class Known:
             handed = tuple(place for place, number in enumerate(numbers) if number in kernel.reads and place in made)
             copied = self.turned.get(id(kernel), ())
             turned = tuple(place for place, number in enumerate(numbers) if number in copied)
+            _, turns, summed = self.turning.get(id(graph), (graph, 1, frozenset[int]()))
+            behind = frozenset(place for place, number in enumerate(kernel.ops) if number in summed)
             found = self.blueprints.setdefault(
-                (name_of(own), is_free, inside, handed, turned),
-                Blueprint(own=own, is_free=is_free, masks=inside, handed=handed, turned=turned),
+                (name_of(own), is_free, inside, handed, turned, behind, turns if behind else 1),
+                Blueprint(
+                    own=own, is_free=is_free, masks=inside, handed=handed, turned=turned, behind=behind, turns=turns
+                ),
             )
             self.places[id(kernel)] = (kernel, found, numbers)
         _, blueprint, numbers = self.places[id(kernel)]
@@ -96,7 +103,11 @@ class Known:
         turned = Turned(program.graph, WIDE_EDGE)
         for kernel in program.kernels:
             self.turned[id(kernel)] = turned.copied(kernel)
+            op = program.graph.ops[kernel.ops[-1]]
             for body in kernel.bodies:
+                summed = {id(made) for made, _ in added_up(body.graph, len(op.results))} if op.kind == "while" else ()
+                numbers = frozenset(number for number, each in enumerate(body.graph.ops) if id(each) in summed)
+                self.turning[id(body.graph)] = body.graph, op.trips, numbers
                 self._turn(body)
 
     def is_passing(self, kernel: Kernel) -> bool:

@@ -45,8 +45,11 @@ def sum_behind_loops(graph: Graph) -> Graph:
     return replace(graph, values=tuple(values), ops=tuple(ops))
 
 
-def _sums(body: Graph, carries: int) -> Iterator[_Sum]:
-    """The all-reduces of a body that go into nothing but sums over its turns, which nothing else reads."""
+def added_up(body: Graph, carries: int) -> Iterator[tuple[Op, int]]:
+    """What makes what goes into nothing but a sum over a body's turns, which nothing else reads; its carry's place.
+
+    The body's first ``carries`` arguments and results are the loop's carry.
+    """
     readers = Counter(value for op in body.ops for value in op.operands)
     readers.update(body.results)
     makers = {op.results[0]: op for op in body.ops if len(op.results) == 1}
@@ -59,9 +62,14 @@ def _sums(body: Graph, carries: int) -> Iterator[_Sum]:
         (added,) = (value for value in joint.operands if value != argument)
         while added in makers and makers[added].kind in _MOVES and readers[added] == 1:
             (added,) = makers[added].operands
-        reduce = makers.get(added)
-        if reduce and reduce.kind == ALL_REDUCE and reduce.attributes.get("reducer") == "add" and readers[added] == 1:
-            yield _Sum(reduce, carried)
+        if added in makers and readers[added] == 1:
+            yield makers[added], carried
+
+
+def _sums(body: Graph, carries: int) -> Iterator[_Sum]:
+    for made, carried in added_up(body, carries):
+        if made.kind == ALL_REDUCE and made.attributes.get("reducer") == "add":
+            yield _Sum(made, carried)
 
 
 def _behind(
