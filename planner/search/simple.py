@@ -12,21 +12,24 @@ from ..graph import Axes, Sharding
 def simple_layouts(
     tensors: Sequence[Tensor], pins: Mapping[str, Sharding], sizes: Mapping[str, int]
 ) -> Iterator[dict[str, Sharding]]:
-    """Layouts of a step's arguments and results: data parallel, with the state split as well (FSDP), all replicated.
+    """Layouts of a step's arguments and results: data parallel, with the state split as well (FSDP), the state over
+    one axis and the batch over the others (tensor parallel), all replicated.
 
-    The last argument is split over all axes along its first dim that they divide. A pin stays; a result that is an
-    argument's next value lies as that does.
+    The last argument, the batch, is split along its first dim that the axes divide, the state along its largest. A pin
+    stays; a result that is an argument's next value lies as that does.
     """
+    axes: Axes = tuple(name for name, size in sizes.items() if size > 1)
+    ways = [(axes, ()), (axes, axes), *([(axes[:-1], axes[-1:])] if len(axes) > 1 else []), ((), ())]
     last = next((t.path.split("/")[0] for t in reversed(tensors) if t.role == "argument"), "")
-    for splits_batch, splits_state in ((True, False), (True, True), (False, False)):
+    for of_batch, of_state in ways:
         found: dict[str, Sharding] = {}
         for tensor in tensors:
             if tensor.role not in ("argument", "result"):
                 continue
             is_batch = tensor.role == "argument" and tensor.path.split("/")[0] == last
             dims = range(len(tensor.shape)) if is_batch else _largest_first(tensor)
-            split = splits_batch if is_batch else splits_state and tensor.role == "argument"
-            own = _over_all(tensor, dims, sizes) if split else ((),) * len(tensor.shape)
+            split = of_batch if is_batch else of_state if tensor.role == "argument" else ()
+            own = _over(split, tensor, dims, sizes)
             found[tensor.path] = pins.get(tensor.path) or found.get(tensor.returns or "") or own
         yield found
 
@@ -41,9 +44,8 @@ def _largest_first(tensor: Tensor) -> list[int]:
     return sorted(range(len(tensor.shape)), key=lambda dim: -tensor.shape[dim])
 
 
-def _over_all(tensor: Tensor, dims: Sequence[int], sizes: Mapping[str, int]) -> Sharding:
-    """The first of ``dims`` that all axes together divide split over them; else over as many axes as divide it."""
-    axes: Axes = tuple(name for name, size in sizes.items() if size > 1)
+def _over(axes: Axes, tensor: Tensor, dims: Sequence[int], sizes: Mapping[str, int]) -> Sharding:
+    """The first of ``dims`` that these axes together divide split over them; else over as many of them as divide it."""
     for count in range(len(axes), 0, -1):
         ways = math.prod(sizes[name] for name in axes[:count])
         for dim in dims:

@@ -25,7 +25,7 @@ FINISHING_S = 7e-4  # for each operation: what a plan takes that is written afte
 LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
 LARGE = 5000  # operations: to price a plan of a step with more takes seconds
 SEVERAL = 2  # candidates solved, before the best is written while others are
-BY_HAND = "laid out by hand: the batch split, the state with it, or nothing"
+BY_HAND = "laid out by hand: the batch split, the state with it or over an axis of its own, or nothing"
 
 
 class Written(Protocol):
