@@ -120,10 +120,14 @@ def test_neighbours_rows_are_put_beside_an_image_where_it_is_convolved(dim: int,
     assert len(fuse(widened).kernels) == kernels
 
 
-@pytest.mark.parametrize(("rows", "is_packed"), [(32, True), (64, False)])
-def test_masks_of_images_with_32_rows_are_bits(rows: int, is_packed: bool) -> None:
-    graph = net(16, rows, 64)
-    mask = Value(graph.shape(0), "pred")
+@pytest.mark.parametrize(
+    ("sides", "is_packed"), [((32, 32), True), ((64, 32), True), ((32, 64), True), ((64, 64), False)]
+)
+def test_masks_of_images_with_32_rows_or_columns_are_bits(sides: tuple[int, int], is_packed: bool) -> None:
+    image = Value((16, *sides, 64), "f32")
+    graph = net(16, 32, 64)
+    graph = replace(graph, values=(image, graph.values[1], image, image))
+    mask = Value(image.shape, "pred")
     ops = (graph.ops[0], Op(kind="compare", operands=(2, 0), results=(4,)), graph.ops[1])
     compared = replace(graph, values=(*graph.values, mask), ops=ops, results=(3, 4))
     assert is_packed_image(compared, read_uses(compared), ops[1]) == is_packed

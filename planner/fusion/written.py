@@ -75,11 +75,11 @@ def is_packed_mask(graph: Graph, uses: Uses, op: Op) -> bool:
 
 
 def is_packed_image(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether the compiler keeps a comparison of a convolution's result as bits: a word along 32 rows of the images."""
+    """Whether the compiler keeps a comparison of a convolution's result as bits: a word along 32 rows or columns."""
     makers = (graph.ops[uses.makers[value]] for value in op.operands if value in uses.makers)
     said = next((each.attributes for each in makers if each.kind == CONVOLUTION), {})
     shape, along = graph.shape(op.results[0]), said.get("output_spatial_dimensions", ())
-    return bool(along) and shape[along[-1]] == PACKED_BITS and math.prod(shape) >= PACKED_ELEMENTS
+    return PACKED_BITS in [shape[dim] for dim in along] and math.prod(shape) >= PACKED_ELEMENTS
 
 
 def is_packed(shape: Sequence[int]) -> bool:
