@@ -18,6 +18,9 @@ from ..images import LANES, ROWS, batch_on_lanes, images_of, is_gradient_of_kern
 NARROWEST, FEW = 64, 4
 """The features that a position of a window takes of a square's depth at least; and in patches, of few features."""
 
+MOST_SHARED = 2 * ROWS
+"""The largest batch for which positions share a depth in the forward pass, seen on v3 and v5e."""
+
 TURNED_ROWS = 1.3 * ROWS
 """How many rows a register of images takes whose few features are turned to be a depth, seen on v3."""
 
@@ -79,9 +82,10 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
         rows = _up(features, ROWS)
         return Windows(taps=taps, streamed=rows, entering=batch, leaving=leaving, room=_up(batch, LANES))
     rows = _up(batch, min(ROWS, tile_rows(batch, 1)))
-    shares = is_plain(said) and (is_gradient or batch >= ROWS)
-    on_lanes = _leaves_on_lanes(graph, op, is_gradient) or (manner.packs_turned and batch_on_lanes(leaving, batch))
-    room = _up(features, NARROWEST) if shares and on_lanes else None
+    turns_over = manner.packs_turned and batch_on_lanes(leaving, batch)
+    few = is_gradient or turns_over or ROWS <= batch <= MOST_SHARED
+    shares = is_plain(said) and few and (turns_over or _leaves_on_lanes(graph, op, is_gradient))
+    room = _up(features, NARROWEST) if shares else None
     least = manner.few_rows * -(-features // LANES) if batch < ROWS and not is_gradient else 0.0
     return Windows(taps=taps, streamed=rows, entering=features, leaving=leaving, room=room, least=least)
 
