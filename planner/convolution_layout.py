@@ -56,7 +56,7 @@ def turns(
     That is where the partitioner gets it wrong, or where a kernel's gradient is split along the window: then all of the
     image goes to every device. There is one product for each place in its kernel or its result, the fewer.
     """
-    given: Mapping[str, Any] = op.attributes
+    given: Mapping[str, Sequence[int]] = op.attributes
     inside = [kernel[dim] for dim in given["kernel_spatial_dimensions"]]
     made = [result[dim] for dim in given["output_spatial_dimensions"]]
     read, written = reaches(inside, given["rhs_dilation"], made, given["window_strides"])

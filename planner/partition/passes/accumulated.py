@@ -37,7 +37,8 @@ def sum_behind_loops(graph: Graph) -> Graph:
         if not sums:
             ops.append(inner)
             continue
-        results, behind = list(op.results), []
+        results = list(op.results)
+        behind: list[Op] = []
         for reduce, carried in sums:
             behind += _behind(reduce, op, carried, results, values, makers)
         body = _without(inner.bodies[0], [each.reduce for each in sums])
