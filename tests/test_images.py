@@ -15,7 +15,7 @@ from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.compute.work import Work, work_of
 from meshwright.planner.fusion import fuse
 from meshwright.planner.fusion.uses import read_uses
-from meshwright.planner.fusion.written import is_packed_image
+from meshwright.planner.fusion.written import image_dims, is_packed
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.images import Image, batch_on_lanes, images, is_gradient_of_kernel, laid_elements
 
@@ -48,7 +48,7 @@ def net(batch: int, size: int, features: int) -> Graph:
 
 def convolved(graph: Graph, kind: str) -> Convolved:
     speed = speed_of(chip(kind))
-    return Convolved(graph, speed.coefficients, speed.edge)
+    return Convolved(graph, speed.coefficients, speed.edge, given=graph.arguments)
 
 
 def counted(graph: Graph, kind: str) -> Work:
@@ -94,7 +94,7 @@ def test_an_argument_is_copied_before_it_is_convolved() -> None:
     assert found.copies_cycles(kernel) == pytest.approx(240e3, rel=0.35)
     assert found.copies_cycles(kernel) == 0  # it lies there now
     speed = speed_of(chip("v3"))
-    assert Convolved(graph, speed.coefficients, speed.edge, whole=False).copies_cycles(kernel) == 0
+    assert Convolved(graph, speed.coefficients, speed.edge).copies_cycles(kernel) == 0
 
 
 def test_a_chip_without_matrix_units_takes_images_as_they_are() -> None:
@@ -120,17 +120,16 @@ def test_neighbours_rows_are_put_beside_an_image_where_it_is_convolved(dim: int,
     assert len(fuse(widened).kernels) == kernels
 
 
-@pytest.mark.parametrize(
-    ("sides", "is_packed"), [((32, 32), True), ((64, 32), True), ((32, 64), True), ((64, 64), False)]
-)
-def test_masks_of_images_with_32_rows_or_columns_are_bits(sides: tuple[int, int], is_packed: bool) -> None:
+@pytest.mark.parametrize(("sides", "packed"), [((32, 32), True), ((64, 32), True), ((32, 64), True), ((64, 64), False)])
+def test_masks_of_images_with_32_rows_or_columns_are_bits(sides: tuple[int, int], packed: bool) -> None:
     image = Value((16, *sides, 64), "f32")
     graph = net(16, 32, 64)
     graph = replace(graph, values=(image, graph.values[1], image, image))
     mask = Value(image.shape, "pred")
     ops = (graph.ops[0], Op(kind="compare", operands=(2, 0), results=(4,)), graph.ops[1])
     compared = replace(graph, values=(*graph.values, mask), ops=ops, results=(3, 4))
-    assert is_packed_image(compared, read_uses(compared), ops[1]) == is_packed
+    shape, along = compared.shape(ops[1].results[0]), image_dims(compared, read_uses(compared), ops[1])
+    assert is_packed(shape, along) == packed
 
 
 def test_a_product_is_no_convolution() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..chip import Chip
@@ -85,16 +85,18 @@ def price_at(
     *,
     turns: bool = True,
     trips: int = 0,
+    given: Collection[int] | None = None,
 ) -> Iterator[KernelPrice]:
     """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand.
 
-    ``count`` counts the work of a kernel, for who has counted it before. Without ``turns`` it is a part of a step: no
-    gradient lies transposed, and no image is copied.
+    ``count`` counts the work of a kernel, for who has counted it before. Without ``turns`` no gradient lies transposed.
+    ``given`` are the values that are a step's arguments, those of the program if None.
     ``trips`` is how often a loop turns of which it is the body: what is done before it is spread over its turns.
     """
     graph, residence = program.graph, Residence(speed.coefficients)
     turned, rowwise = Turned(graph, speed.edge if turns else 0), Rowwise(graph, speed.coefficients)
-    convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, whole=turns)
+    known = graph.arguments if given is None else given
+    convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=known)
     results, fixed = frozenset(graph.results), _unchanged(graph) if trips else frozenset()
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]

@@ -71,22 +71,24 @@ def is_packed_mask(graph: Graph, uses: Uses, op: Op) -> bool:
     if not is_mask_of_product(graph, uses, op):
         return False
     shape = graph.shape(op.results[0])
-    return is_packed(shape) or is_packed_image(graph, uses, op)
+    return is_packed(shape, image_dims(graph, uses, op))
 
 
-def is_packed_image(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether the compiler keeps a comparison of a convolution's result as bits: a word along 32 rows or columns."""
+def image_dims(graph: Graph, uses: Uses, op: Op) -> tuple[int, ...]:
+    """The dims along which a convolution's window goes in its result, where this is a comparison of that."""
     makers = (graph.ops[uses.makers[value]] for value in op.operands if value in uses.makers)
     said = next((each.attributes for each in makers if each.kind == CONVOLUTION), {})
-    shape, along = graph.shape(op.results[0]), said.get("output_spatial_dimensions", ())
-    return PACKED_BITS in [shape[dim] for dim in along] and math.prod(shape) >= PACKED_ELEMENTS
+    return tuple(said.get("output_spatial_dimensions", ()))
 
 
-def is_packed(shape: Sequence[int]) -> bool:
+def is_packed(shape: Sequence[int], along: Sequence[int] = ()) -> bool:
     """Whether the compiler keeps a comparison of this shape as bits: 32 a word along the third dim from the end.
 
-    Of batches of matrices it does so where there are one or two, in all programs seen, of more only in some.
+    Of batches of matrices it does so where there are one or two, in all programs seen, of more only in some; of images,
+    whose rows and columns go ``along`` these dims, where there are 32 of either.
     """
+    if PACKED_BITS in [shape[dim] for dim in along] and math.prod(shape) >= PACKED_ELEMENTS:
+        return True
     *more, packed, _, _ = [1] * PACKED_RANK + [size for size in shape if size > 1]
     batch = math.prod(more)
     fits = packed in PACKED_DIM and (batch == 1 or (packed == PACKED_BITS and batch <= PACKED_BATCH))

@@ -41,16 +41,18 @@ class Blueprint:
     What one that ``is_free`` computes takes nothing: the kernels beside it do that in passing. ``masks`` are its
     operations that leave bits, in a kernel before, where a device's part of them has the shape for it, ``handed`` the
     values that it makes unless it is handed them, ``turned`` those that some chips copy transposed for it. What its
-    operations ``behind`` make is added up by a loop of so many ``turns``: over devices behind the loop.
+    operations ``behind`` make is added up by a loop of so many ``turns``: over devices behind the loop. ``given`` are
+    the step's arguments that it is the first to convolve.
     """
 
     own: Graph
     is_free: bool = False
-    masks: frozenset[int] = frozenset()
+    masks: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     handed: tuple[int, ...] = ()
     turned: tuple[int, ...] = ()
     behind: frozenset[int] = frozenset()
     turns: int = 1
+    given: frozenset[int] = frozenset()
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
     parts: dict[Kernel, KernelPart] = field(default_factory=dict)
@@ -104,7 +106,7 @@ class Blueprint:
     def _made_part(self, whole: Kernel) -> KernelPart:
         ops = own_ops(self.own, whole)
         own, numbers = kernel_graph(self.own, replace(whole, ops=ops))
-        masks = frozenset(place for place, number in enumerate(ops) if number in self.masks)
+        masks = {place: self.masks[number] for place, number in enumerate(ops) if number in self.masks}
         rest = Blueprint(own=own, is_free=self.is_free, masks=masks)
         first = {form: place for place, form in reversed(rest.nest.form_of.items())}
         forms = tuple(self.nest.form_of[numbers[first[form]]] for form in range(len(rest.nest.forms)))

@@ -76,7 +76,7 @@ class Costs:
             return Value(self._shape(value, form, choice.layouts[form]), dtype)
 
         if key not in known:
-            known[key] = fused(self.blueprint.own, part, found, nest.form_of, masks)
+            known[key] = fused(self.blueprint.own, part, found, nest.form_of, masks, self.blueprint.given)
         counts_all = self.pricing.machine.platform != "tpu"
         took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all)
         return took_s + self._turning(part) if self.blueprint.turned else took_s
@@ -103,9 +103,12 @@ class Costs:
 
     def _masks(self, choice: Choice) -> frozenset[int]:
         """The values that are left as bits."""
-        made = (self.blueprint.own.ops[number].results[0] for number in self.blueprint.masks)
-        forms = ((value, self.blueprint.nest.form_of[value]) for value in made)
-        return frozenset(value for value, form in forms if is_packed(self._shape(value, form, choice.layouts[form])))
+        own, form_of = self.blueprint.own, self.blueprint.nest.form_of
+        made = ((own.ops[number].results[0], along) for number, along in self.blueprint.masks.items())
+        forms = ((value, form_of[value], along) for value, along in made)
+        return frozenset(
+            value for value, form, along in forms if is_packed(self._shape(value, form, choice.layouts[form]), along)
+        )
 
     def _piece(self, number: int, choice: Choice) -> Piece:
         alone = self.blueprint.alone(number)

@@ -20,13 +20,15 @@ Part = Callable[[int, str], Value]  # what one device holds of a kernel's value,
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
     """The kernels that a device runs for one, and the values whose shapes matter: ``own`` ones of the kernel, and those
-    ``made`` inside pieces, with the operation and the piece's value. ``took`` is what was worked out before.
+    ``made`` inside pieces, with the operation and the piece's value. ``given`` are those that are the step's arguments,
+    ``took`` is what was worked out before.
     """
 
     program: Program
     works: Mapping[tuple[int, ...], Scaled]
     own: tuple[int, ...]
     made: tuple[tuple[int, int, int], ...]
+    given: frozenset[int] = frozenset()
     took: dict[Hashable, float] = field(default_factory=dict)
 
     def seconds(self, part: Part, pieces: Mapping[int, Piece], speed: Speed, *, counts_all: bool) -> float:
@@ -45,7 +47,7 @@ class Fused:
         for number, value in others.items():
             values[number] = value
         program = replace(self.program, graph=replace(self.program.graph, values=tuple(values)))
-        prices = price_at(program, speed, count=self._count, turns=False)
+        prices = price_at(program, speed, count=self._count, turns=False, given=self.given)
         return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
 
     def _count(self, graph: Graph, kernel: Kernel) -> Work:
@@ -54,7 +56,12 @@ class Fused:
 
 
 def fused(
-    own: Graph, part: Part, pieces: Mapping[int, Piece], form_of: Mapping[int, int], masks: frozenset[int]
+    own: Graph,
+    part: Part,
+    pieces: Mapping[int, Piece],
+    form_of: Mapping[int, int],
+    masks: frozenset[int],
+    given: frozenset[int] = frozenset(),
 ) -> Fused:
     """The kernels for these layouts, ``masks`` being left as bits. Without either the kernel is one, as it stands."""
     local = replace(own, values=tuple(part(number, value.dtype) for number, value in enumerate(own.values)))
@@ -74,6 +81,7 @@ def fused(
         works=works,
         own=tuple(sorted(number for number in needed if number < len(own.values))),
         made=tuple(each for each in made if each[0] in needed),
+        given=given,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..compute.speed import Speed
@@ -11,7 +11,7 @@ from ..fusion import fuse
 from ..fusion.narrow import narrow
 from ..fusion.simplify import simplify
 from ..fusion.uses import Uses, read_uses
-from ..fusion.written import is_mask_of_product
+from ..fusion.written import image_dims, is_mask_of_product
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from ..memory import schedule
@@ -33,6 +33,7 @@ class Known:
     ``turned`` the values that some chips copy for a kernel, since a gradient lies transposed. ``least_s`` has what
     computing a step takes at least, by its operations' id and the number of devices. ``turning`` has of loops' bodies
     how often they turn, and the operations that they add up: if over devices too, then once, behind the loop.
+    ``convolving`` has of steps' arguments the first operation that convolves them.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -40,11 +41,12 @@ class Known:
     free: dict[int, Kernel] = field(default_factory=dict)
     passing: dict[int, Kernel] = field(default_factory=dict)
     ended: dict[int, tuple[Kernel, Kernel]] = field(default_factory=dict)
-    masks: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
+    masks: dict[int, tuple[Graph, Mapping[int, tuple[int, ...]]]] = field(default_factory=dict)
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
     wholes: dict[int, Program] = field(default_factory=dict)
     turning: dict[int, tuple[Graph, int, frozenset[int]]] = field(default_factory=dict)
+    convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     least_s: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def program(self, graph: Graph) -> tuple[Program, tuple[Value, ...]]:
@@ -59,6 +61,7 @@ class Known:
         program, values = with_ends_apart(apart, self.ended), simplify(graph).values
         self.programs.append((graph.ops, program, values))
         self.wholes[id(graph.ops)] = fused
+        self.convolving[id(program.graph)] = program.graph, _first_convolved(program)
         self._turn(program)
         return program, values
 
@@ -76,17 +79,26 @@ class Known:
             own, numbers = kernel_graph(graph, kernel)
             is_free = id(kernel) in self.free or self.is_passing(kernel)
             masks = self._masks(graph)
-            inside = frozenset(place for place, number in enumerate(kernel.ops) if number in masks)
+            inside = {place: masks[number] for place, number in enumerate(kernel.ops) if number in masks}
             made = {value for op in own.ops for value in op.results}
             handed = tuple(place for place, number in enumerate(numbers) if number in kernel.reads and place in made)
             copied = self.turned.get(id(kernel), ())
             turned = tuple(place for place, number in enumerate(numbers) if number in copied)
             _, turns, summed = self.turning.get(id(graph), (graph, 1, frozenset[int]()))
             behind = frozenset(place for place, number in enumerate(kernel.ops) if number in summed)
+            _, first = self.convolving.get(id(graph), (graph, {}))
+            given = frozenset(place for place, number in enumerate(numbers) if first.get(number) in kernel.ops)
             found = self.blueprints.setdefault(
-                (name_of(own), is_free, inside, handed, turned, behind, turns if behind else 1),
+                (name_of(own), is_free, tuple(inside.items()), handed, turned, behind, turns if behind else 1, given),
                 Blueprint(
-                    own=own, is_free=is_free, masks=inside, handed=handed, turned=turned, behind=behind, turns=turns
+                    own=own,
+                    is_free=is_free,
+                    masks=inside,
+                    handed=handed,
+                    turned=turned,
+                    behind=behind,
+                    turns=turns,
+                    given=given,
                 ),
             )
             self.places[id(kernel)] = (kernel, found, numbers)
@@ -95,7 +107,7 @@ class Known:
 
     def _narrowed(self, program: Program) -> Program:
         """The program with values as narrow as they are where masks are left as bits."""
-        graph = narrow(program.graph, read_uses(program.graph), self._masks(program.graph))
+        graph = narrow(program.graph, read_uses(program.graph), frozenset(self._masks(program.graph)))
         kernels = (replace(each, bodies=tuple(map(self._narrowed, each.bodies))) for each in program.kernels)
         return replace(program, graph=graph, kernels=tuple(kernels))
 
@@ -114,17 +126,30 @@ class Known:
         """Whether those that read what a kernel makes compute it in passing."""
         return id(kernel) in self.passing
 
-    def _masks(self, graph: Graph) -> frozenset[int]:
-        """The comparisons of products' results that one operation reads: those of several are written once for all."""
+    def _masks(self, graph: Graph) -> Mapping[int, tuple[int, ...]]:
+        """The comparisons of products' results that one operation reads, and their dims if those are images: those of
+        several are written once for all.
+        """
         if id(graph) not in self.masks:
             uses = read_uses(graph)
-            found = frozenset(
-                number
+            found = {
+                number: image_dims(graph, uses, op)
                 for number, op in enumerate(graph.ops)
                 if is_mask_of_product(graph, uses, op) and len(uses.next_ops(op.results[0])) == 1
-            )
+            }
             self.masks[id(graph)] = (graph, found)
         return self.masks[id(graph)][1]
+
+
+def _first_convolved(program: Program) -> dict[int, int]:
+    """By argument of a step, the first operation that convolves it."""
+    found: dict[int, int] = {}
+    arguments = frozenset(program.graph.arguments)
+    for kernel in program.kernels:
+        convolving = [number for number in kernel.ops if program.graph.ops[number].kind == "convolution"]
+        for value in arguments.intersection(kernel.reads) if convolving else ():
+            found.setdefault(value, convolving[0])
+    return found
 
 
 def _is_none(graph: Graph, uses: Uses, op: Op) -> bool:
