@@ -6,6 +6,7 @@ import itertools
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.planner.solver.every import every
@@ -53,6 +54,15 @@ def test_every_solution_is_listed_once_the_cheapest_first(problem: Problem) -> N
     listed = [tuple(int(choice) for choice in choices) for choices in found[0]]
     assert sorted(listed) == sorted(choices for choices, cost in costs.items() if math.isfinite(cost))
     assert list(found[1]) == sorted(costs[choices] for choices in listed) == [costs[choices] for choices in listed]
+
+
+@pytest.mark.parametrize("nodes", [0, 70])
+def test_nodes_without_a_choice_leave_one_way(nodes: int) -> None:
+    problem = build(costs=[np.ones(1)] * nodes, ends=np.zeros((0, 2), np.int64), tables=[])
+    found = every(problem, 1)
+    assert found is not None
+    assert found[0].tolist() == [[0] * nodes]
+    assert found[1].tolist() == [float(nodes)]
 
 
 def test_too_many_ways_are_not_looked_at() -> None:

@@ -128,6 +128,8 @@ class Writer:
         for slot, lines in enumerate(slots):
             rules += [Rule(pattern=x.pattern, assignment=_assignment(x.label, self._held(x), names)) for x in lines]
             rules += self.pins[slot : slot + 1]
+        if not rules and any(tensor.role not in VALUES for tensor in self.tensors):
+            rules = [Rule(pattern="**", assignment=REPLICATE)]  # numbers alone: a plan without rules is one with holes
         return replace(self.plan, rules=tuple(rules), result=None)
 
     def _names(self, lines: Sequence[Covering]) -> Names:

@@ -10,15 +10,20 @@ from numpy.typing import NDArray
 from .arrays import Floats, Ints
 from .problem import Problem
 
+MOST_NUMBERS = 10_000_000
+
 
 def every(problem: Problem, most: int) -> tuple[Ints, Floats] | None:
     """The choices of each solution within the limits (solutions x nodes), and what it costs; those that cost least come
-    first. None of a problem that has more than ``most`` ways to choose.
+    first. None of a problem that has more than ``most`` ways to choose, or too many nodes to write them all down.
     """
     counts = [int(count) for count in problem.counts]
-    if math.prod(counts) > most:
+    ways = math.prod(counts)
+    if ways > most or ways * len(counts) > MOST_NUMBERS:
         return None
-    choices = np.indices(counts, np.int64).reshape(len(counts), -1)
+    left, choices = np.arange(ways), np.empty((len(counts), ways), np.int64)
+    for node in reversed(range(len(counts))):
+        left, choices[node] = np.divmod(left, max(counts[node], 1))
     cost = np.full(choices.shape[1], problem.constant_cost)
     for node, begin in enumerate(problem.choice_start[:-1]):
         cost += problem.costs[begin + choices[node]]

@@ -39,8 +39,8 @@ class Draft:
     """A step's module with its places. ``values`` is whether computed values (``ops/``) have places too.
 
     ``donated`` are the numbers of the donated arguments, leaves of the pytrees. ``is_layable`` says whether the module
-    can be laid out as a plan says: not where the step itself names a mesh, or orders effects; ``convolves`` whether it
-    has convolutions.
+    can be laid out as a plan says: not where the step itself names a mesh, or orders effects, nor where it has none,
+    since no result comes of an argument; ``convolves`` whether it has convolutions.
     """
 
     def __init__(self, traced: Traced, donated: Sequence[int], placed: DeviceMesh, platform: str, *, values: bool):
@@ -60,7 +60,8 @@ class Draft:
         self._positions = [_index(traced)[path] for path in paths if path in _index(traced)]
         inside = list(equations(traced.jaxpr.jaxpr))
         self.convolves = any(map(is_convolution, inside))
-        self.is_layable = len(self._positions) == len(paths) and not any(map(_lays_out, inside))
+        named = any(op.operation.name == "sdy.mesh" for op in self._module.regions[0].blocks[0].operations)
+        self.is_layable = named and len(self._positions) == len(paths) and not any(map(_lays_out, inside))
 
     def _lower(self, placed: DeviceMesh) -> Any:
         traced = self.traced
