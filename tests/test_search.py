@@ -422,3 +422,22 @@ def test_workers_solve_tasks_and_say_why_they_fail() -> None:
         for future in futures:
             with pytest.raises(RuntimeError, match="Traceback"):
                 future.result(60)
+
+
+@pytest.mark.parametrize(
+    ("step", "args"),
+    [
+        (lambda a, b: a * b, ((), ())),
+        (lambda a: None, ((8,),)),
+        (lambda a: jnp.ones((8, 8)), ((8,),)),
+        (lambda: jnp.ones((8, 8)), ()),
+        (lambda a, b: (a @ b).sum(), ((8, 16), (0, 8))[::-1]),
+        (lambda *many: [jnp.tanh(each) @ each for each in many], ((3, 3),) * 35),
+    ],
+    ids=["numbers", "nothing made", "nothing read", "nothing given", "nothing in it", "nothing divides"],
+)
+def test_odd_steps_have_plans(step: Callable[..., Any], args: tuple[tuple[int, ...], ...]) -> None:
+    given = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in args)
+    result = mw.search(step, given, topology="v5e:2x2", mesh={"a": 4}, time_limit_s=60)
+    assert result.status == "optimal"
+    assert mw.estimate(result.plan, step, given).step_time_s == pytest.approx(result.step_time_s)
