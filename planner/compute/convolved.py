@@ -6,7 +6,7 @@ images than ``smallest`` is made larger by cutting each into parts (XLA's space-
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ..graph import Graph, Op, Value
@@ -37,14 +37,21 @@ class Convolved:
     """The images of a program, as its kernels are gone through; of chips without matrix units none.
 
     What a loop convolves piece by piece is not cut (``in_loop``). ``given`` are the values that are a step's arguments:
-    where images, they are copied.
+    where images, they are copied. ``known`` are images of other programs, by their shape.
     """
 
     def __init__(
-        self, graph: Graph, of: Coefficients, edge: int, *, in_loop: bool = False, given: Collection[int] = ()
+        self,
+        graph: Graph,
+        of: Coefficients,
+        edge: int,
+        *,
+        in_loop: bool = False,
+        given: Collection[int] = (),
+        known: Mapping[tuple[int, ...], Image] | None = None,
     ) -> None:
         self._graph, self._of = graph, of
-        self._images = images(graph) if edge > 1 else {}
+        self._images = {**(known or {}), **images(graph)} if edge > 1 else {}
         smallest = SMALLEST if of.near_total_bytes else SMALLEST_WITHOUT_VMEM
         self._smallest = 0 if in_loop else smallest
         self._given = set(given) if self._images and not in_loop else set[int]()

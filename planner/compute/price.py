@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..chip import Chip
 from ..fusion.nature import VIEWS
 from ..graph import Graph, Op, Value
+from ..images import Image
 from ..kernels import Kernel, Program
 from ..kinds import KINDS, TURNED_COPY
 from .calibration import Calibration
@@ -86,17 +87,19 @@ def price_at(
     turns: bool = True,
     trips: int = 0,
     given: Collection[int] | None = None,
+    images: Mapping[tuple[int, ...], Image] | None = None,
 ) -> Iterator[KernelPrice]:
     """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand.
 
     ``count`` counts the work of a kernel, for who has counted it before. Without ``turns`` no gradient lies transposed.
-    ``given`` are the values that are a step's arguments, those of the program if None.
+    ``given`` are the values that are a step's arguments, those of the program if None, ``images`` shapes of what is
+    convolved elsewhere.
     ``trips`` is how often a loop turns of which it is the body: what is done before it is spread over its turns.
     """
     graph, residence = program.graph, Residence(speed.coefficients)
     turned, rowwise = Turned(graph, speed.edge if turns else 0), Rowwise(graph, speed.coefficients)
     known = graph.arguments if given is None else given
-    convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=known)
+    convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=known, known=images)
     results, fixed = frozenset(graph.results), _unchanged(graph) if trips else frozenset()
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]

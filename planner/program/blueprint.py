@@ -13,6 +13,7 @@ from ..partition.passes.narrow import told_apart
 from .fused import Fused
 from .nest import Nest, nest_of
 from .passing import own_ops
+from .seen import Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Blueprint:
     operations that leave bits, in a kernel before, where a device's part of them has the shape for it, ``handed`` the
     values that it makes unless it is handed them, ``turned`` those that some chips copy transposed for it. What its
     operations ``behind`` make is added up by a loop of so many ``turns``: over devices behind the loop. ``given`` are
-    the step's arguments that it is the first to convolve.
+    the step's arguments that it is the first to convolve, ``images`` what convolutions elsewhere read and make.
     """
 
     own: Graph
@@ -53,6 +54,7 @@ class Blueprint:
     behind: frozenset[int] = frozenset()
     turns: int = 1
     given: frozenset[int] = frozenset()
+    images: Mapping[int, Seen] = field(default_factory=dict)
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
     parts: dict[Kernel, KernelPart] = field(default_factory=dict)
@@ -107,7 +109,8 @@ class Blueprint:
         ops = own_ops(self.own, whole)
         own, numbers = kernel_graph(self.own, replace(whole, ops=ops))
         masks = {place: self.masks[number] for place, number in enumerate(ops) if number in self.masks}
-        rest = Blueprint(own=own, is_free=self.is_free, masks=masks)
+        images = {place: self.images[number] for place, number in enumerate(numbers) if number in self.images}
+        rest = Blueprint(own=own, is_free=self.is_free, masks=masks, images=images)
         first = {form: place for place, form in reversed(rest.nest.form_of.items())}
         forms = tuple(self.nest.form_of[numbers[first[form]]] for form in range(len(rest.nest.forms)))
         return KernelPart(rest, ops, forms)

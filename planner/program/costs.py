@@ -62,6 +62,10 @@ class Costs:
         """What computing takes, be the kernel free or not."""
         return self._computing(choice, self._pieces(choice))
 
+    def leaves_bits(self, choice: Choice) -> bool:
+        """Whether it leaves a mask as bits, which is written before what reads it."""
+        return bool(self._masks(choice))
+
     def _pieces(self, choice: Choice) -> dict[int, Piece]:
         found = {number: self._piece(number, choice) for number in choice.asking}
         return {number: piece for number, piece in found.items() if not piece.plain}
@@ -76,7 +80,8 @@ class Costs:
             return Value(self._shape(value, form, choice.layouts[form]), dtype)
 
         if key not in known:
-            known[key] = fused(self.blueprint.own, part, found, nest.form_of, masks, self.blueprint.given)
+            own = self.blueprint
+            known[key] = fused(own.own, part, found, nest.form_of, masks, own.given, own.images)
         counts_all = self.pricing.machine.platform != "tpu"
         took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all)
         return took_s + self._turning(part) if self.blueprint.turned else took_s

@@ -13,7 +13,9 @@ from ..estimate.device_program import DeviceProgram, device_program
 from ..estimate.device_work import device_work
 from ..estimate.estimate import estimate
 from ..estimate.figures import Estimate
+from ..estimate.runs import main_op
 from ..graph import Graph, Origin
+from ..kernels import Kernel, Program
 from ..topology import Machine
 from .decode import laid_out_step
 from .wires import LOOPS, Wiring
@@ -48,7 +50,7 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     graph = _labelled(wiring, choices)
     laid = device_program(graph, machine)
     found = estimate(device_work(laid, machine), mesh, machine)
-    clusters = _Clusters(laid)
+    clusters = _Clusters(laid, wiring)
     took: dict[int, float] = defaultdict(float)
     for kernel in found.kernels:
         if kernel.counted:
@@ -101,16 +103,24 @@ def _label(node: int, own: Origin) -> Origin:
 
 
 class _Clusters:
-    """Nodes whose operations are computed in one kernel."""
+    """Nodes whose operations are computed in one kernel. What is only computed in passing, maybe in several kernels,
+    joins none of these: it belongs to the cluster of each.
+    """
 
-    def __init__(self, laid: DeviceProgram):
+    def __init__(self, laid: DeviceProgram, wiring: Wiring):
         self._parent: dict[int, int] = {}
-        for program, kernel, _ in laid.program.walk():
-            nodes = [_node(program.graph.ops[op].origin) for op in kernel.ops]
-            nodes = [node for node in nodes if node >= 0]
-            for node in nodes[1:]:
-                a, b = self.root(nodes[0]), self.root(node)
+        self._passing: dict[int, set[int]] = defaultdict(set)
+        kernels = [_nodes(program, kernel) for program, kernel, _ in laid.program.walk()]
+        named = {_node(main_op(program, kernel).origin) for program, kernel, _ in laid.program.walk()}
+        soft = {number for number, node in enumerate(wiring.nodes) if node.in_passing} - named
+        for nodes in kernels:
+            firm = nodes - soft
+            for node in firm:
+                a, b = self.root(min(firm)), self.root(node)
                 self._parent[max(a, b)] = min(a, b)
+        for nodes in kernels:
+            for node in nodes & soft:
+                self._passing[node].update(map(self.root, nodes - soft))
 
     def root(self, node: int) -> int:
         while self._parent.setdefault(node, node) != node:
@@ -124,8 +134,17 @@ class _Clusters:
         found: dict[int, list[int]] = {}
         for node in sorted(self._parent):
             if node >= 0:
-                found.setdefault(self.root(node), []).append(node)
+                for root in {self.root(node), *self._passing.get(node, ())}:
+                    found.setdefault(root, []).append(node)
         return {root: tuple(nodes) for root, nodes in found.items()}
+
+
+def _nodes(program: Program, kernel: Kernel) -> set[int]:
+    """The nodes of a kernel's operations, but for those of what is filled with a number: that is of no node."""
+    graph = program.graph
+    ops = [graph.ops[number] for number in kernel.ops]
+    found = {_node(op.origin) for op in ops if any(graph.values[value].shape for value in op.operands)}
+    return (found or {_node(op.origin) for op in ops}) - {LOOPS}
 
 
 def _node(origin: Origin) -> int:

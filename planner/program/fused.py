@@ -13,6 +13,7 @@ from ..fusion import fuse
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from .pieces import Piece
+from .seen import Seen, parts
 
 Part = Callable[[int, str], Value]  # what one device holds of a kernel's value, in a dtype
 
@@ -21,7 +22,7 @@ Part = Callable[[int, str], Value]  # what one device holds of a kernel's value,
 class Fused:
     """The kernels that a device runs for one, and the values whose shapes matter: ``own`` ones of the kernel, and those
     ``made`` inside pieces, with the operation and the piece's value. ``given`` are those that are the step's arguments,
-    ``took`` is what was worked out before.
+    ``images`` those that convolutions elsewhere read or make, ``took`` is what was worked out before.
     """
 
     program: Program
@@ -29,6 +30,7 @@ class Fused:
     own: tuple[int, ...]
     made: tuple[tuple[int, int, int], ...]
     given: frozenset[int] = frozenset()
+    images: Mapping[int, Seen] = field(default_factory=dict)
     took: dict[Hashable, float] = field(default_factory=dict)
 
     def seconds(self, part: Part, pieces: Mapping[int, Piece], speed: Speed, *, counts_all: bool) -> float:
@@ -47,7 +49,8 @@ class Fused:
         for number, value in others.items():
             values[number] = value
         program = replace(self.program, graph=replace(self.program.graph, values=tuple(values)))
-        prices = price_at(program, speed, count=self._count, turns=False, given=self.given)
+        images = parts(self.images, {number: value.shape for number, value in others.items()})
+        prices = price_at(program, speed, count=self._count, turns=False, given=self.given, images=images)
         return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
 
     def _count(self, graph: Graph, kernel: Kernel) -> Work:
@@ -62,6 +65,7 @@ def fused(
     form_of: Mapping[int, int],
     masks: frozenset[int],
     given: frozenset[int] = frozenset(),
+    images: Mapping[int, Seen] | None = None,
 ) -> Fused:
     """The kernels for these layouts, ``masks`` being left as bits. Without either the kernel is one, as it stands."""
     local = replace(own, values=tuple(part(number, value.dtype) for number, value in enumerate(own.values)))
@@ -82,6 +86,7 @@ def fused(
         own=tuple(sorted(number for number in needed if number < len(own.values))),
         made=tuple(each for each in made if each[0] in needed),
         given=given,
+        images=images or {},
     )
 
 

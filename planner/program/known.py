@@ -19,6 +19,7 @@ from ..partition.passes.accumulated import added_up
 from .blueprint import Blueprint, kernel_graph, name_of
 from .least import least_seconds
 from .passing import with_ends_apart, with_passing_apart
+from .seen import Seen, Shape, seen
 from .turns import with_turns_apart
 
 
@@ -33,7 +34,8 @@ class Known:
     ``turned`` the values that some chips copy for a kernel, since a gradient lies transposed. ``least_s`` has what
     computing a step takes at least, by its operations' id and the number of devices. ``turning`` has of loops' bodies
     how often they turn, and the operations that they add up: if over devices too, then once, behind the loop.
-    ``convolving`` has of steps' arguments the first operation that convolves them.
+    ``convolving`` has of steps' arguments the first operation that convolves them, ``images`` what convolutions of a
+    graph read and make.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -47,6 +49,7 @@ class Known:
     wholes: dict[int, Program] = field(default_factory=dict)
     turning: dict[int, tuple[Graph, int, frozenset[int]]] = field(default_factory=dict)
     convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
+    images: dict[int, tuple[Graph, Mapping[Shape, Seen]]] = field(default_factory=dict)
     least_s: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def program(self, graph: Graph) -> tuple[Program, tuple[Value, ...]]:
@@ -88,8 +91,10 @@ class Known:
             behind = frozenset(place for place, number in enumerate(kernel.ops) if number in summed)
             _, first = self.convolving.get(id(graph), (graph, {}))
             given = frozenset(place for place, number in enumerate(numbers) if first.get(number) in kernel.ops)
+            images, turns = self._images(graph, numbers), turns if behind else 1
+            known = (tuple(inside.items()), handed, turned, behind, turns, given, tuple(images.items()))
             found = self.blueprints.setdefault(
-                (name_of(own), is_free, tuple(inside.items()), handed, turned, behind, turns if behind else 1, given),
+                (name_of(own), is_free, *known),
                 Blueprint(
                     own=own,
                     is_free=is_free,
@@ -99,11 +104,20 @@ class Known:
                     behind=behind,
                     turns=turns,
                     given=given,
+                    images=images,
                 ),
             )
             self.places[id(kernel)] = (kernel, found, numbers)
         _, blueprint, numbers = self.places[id(kernel)]
         return blueprint, numbers
+
+    def _images(self, graph: Graph, numbers: Sequence[int]) -> dict[int, Seen]:
+        """Those among these values of a graph."""
+        if id(graph) not in self.images:
+            self.images[id(graph)] = (graph, seen(graph))
+        _, images = self.images[id(graph)]
+        shapes = ((place, graph.shape(number)) for place, number in enumerate(numbers)) if images else ()
+        return {place: images[shape] for place, shape in shapes if shape in images}
 
     def _narrowed(self, program: Program) -> Program:
         """The program with values as narrow as they are where masks are left as bits."""

@@ -25,7 +25,7 @@ REGION = "manual_computation"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The strategies of a kernel: ``costs`` are seconds of one run under each, ``apart`` those more if one that is free
-    has to run by itself, ``layouts`` those of its values.
+    has to run by itself, ``after`` if a product before it is to compute it, ``layouts`` those of its values.
 
     ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing. Those of a
     product that something ends are more by ``ended`` if that is computed with it, and by ``alone`` if not.
@@ -33,6 +33,7 @@ class Options:
 
     costs: Seconds
     apart: Seconds
+    after: Seconds
     layouts: dict[int, list[Sharding]]
     savings: dict[int, Seconds]
     chosen: tuple[Choice, ...] = ()
@@ -133,9 +134,11 @@ class Strategies:
                 best[seen] = (seconds, choice)
         by_form = [[choice.layouts[form] for _, choice in best.values()] for form in range(len(nest.forms))]
         chosen = [choice for _, choice in best.values()]
+        apart = np.array([costs.computing_s(choice) if blueprint.is_free else 0.0 for choice in chosen])
         return Options(
             costs=np.array([seconds for seconds, _ in best.values()]),
-            apart=np.array([costs.computing_s(choice) if blueprint.is_free else 0.0 for choice in chosen]),
+            apart=apart,
+            after=np.where([costs.leaves_bits(choice) for choice in chosen], apart, 0.0),
             layouts={value: by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))},
             savings=dict(self._savings(blueprint, costs, chosen)),
             chosen=tuple(chosen),

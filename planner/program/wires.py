@@ -25,7 +25,7 @@ class Node:
     hands on or is handed is resharded, of a kernel that is free but for that.
 
     What is computed ``in_passing`` by those that it is handed to is ``apart`` only where what it hands on is not as
-    they have it; these then take less by ``savings``, by the value.
+    they have it, or takes what it does ``after`` a product; these then take less by ``savings``, by the value.
 
     ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
     kernel is called but for its turn (``ties``), None of a value. It is run ``times`` a step, those among them that it
@@ -36,6 +36,7 @@ class Node:
     costs: Costs
     layouts: dict[int, list[Sharding]]
     apart: Costs | None = None
+    after: Costs | None = None
     in_passing: bool = False
     savings: Mapping[int, Costs] = field(default_factory=dict)
     ended: Costs | None = None

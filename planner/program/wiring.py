@@ -108,6 +108,7 @@ def _level(
             Node(
                 level=level.number,
                 apart=options.apart * often,
+                after=options.after * often,
                 costs=options.costs * often + _without_others(wiring, level, kernel, layouts),
                 layouts=layouts,
                 times=often,
@@ -273,12 +274,14 @@ def _come_of(level: Level, kernels: Mapping[int, Kernel], values: Sequence[int],
 
 def _read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, ends: bool) -> None:
     """Those that compute a value in passing do so where they have it as it lies; else it is written, and they are
-    handed it. What it is brought into for several is either of these too. One that ``ends`` a product costs nothing.
+    handed it. What it is brought into for several is either of these too. One that ``ends`` a product costs nothing but
+    for what leaves bits.
     """
     source, reshards = level.source[value], wiring.reshards
     made, known = wiring.nodes[source.node], level.graph.values[value]
     known = replace(known, dtype="bf16") if narrow else known
-    alone = np.zeros(len(source.layouts)) if made.apart is None or ends else made.apart
+    apart = made.after if ends else made.apart
+    alone = np.zeros(len(source.layouts)) if apart is None else apart
     passing = np.ones(len(source.layouts), bool)
     if len(ports) > 1:
         written = list(wiring.candidates[wiring.find((level.number, value))])
