@@ -145,9 +145,10 @@ def _products(inputs: jax.Array, kernel: jax.Array, params: Mapping[str, Any]) -
     if math.prod(places) <= math.prod(sizes):
         shifted = ((_shifted(inputs, at, steps, sizes, strides), kernel[(..., *at)]) for at in np.ndindex(*places))
         terms = [_product(a, b, params) for a, b in shifted]
-        return sum(terms[1:], terms[0])
+        summed = sum(terms[1:], terms[0])  # before dims move, that the compiler adds up the devices' parts but once
+        return jnp.moveaxis(summed, -1, 2)
     windows = (_shifted(inputs, at, strides, places, steps) for at in np.ndindex(*sizes))
-    results = [_product(window, kernel, params) for window in windows]
+    results = [jnp.moveaxis(_product(window, kernel, params), -1, 2) for window in windows]
     return jnp.stack(results, axis=-1).reshape(*results[0].shape, *sizes)
 
 
@@ -161,10 +162,9 @@ def _shifted(
 
 
 def _product(a: jax.Array, b: jax.Array, params: Mapping[str, Any]) -> jax.Array:
-    """(groups, batch, features, ...) by (groups, outputs, features, ...), added up in float32 at least."""
+    """(groups, batch, features, ...) by (groups, outputs, features, ...), in float32 at least; outputs last."""
     summed = tuple(range(2, b.ndim))
     wanted = jnp.promote_types(a.dtype, jnp.float32) if jnp.issubdtype(a.dtype, jnp.floating) else None
-    product = jax.lax.dot_general(
+    return jax.lax.dot_general(
         a, b, ((summed, summed), ((0,), (0,))), precision=params["precision"], preferred_element_type=wanted
     )
-    return jnp.moveaxis(product, -1, 2)
