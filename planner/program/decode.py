@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ..graph import Graph, Op, Origin, Sharding, Value
 from ..partition.layout import whole
 from .passing import own_ops
-from .wires import Level, Wiring
+from .wires import LOOPS, Level, Wiring
 
 Label = Callable[[int, Origin], Origin]
 
@@ -17,12 +17,14 @@ Label = Callable[[int, Origin], Origin]
 class LaidOut:
     """A solution on one level. ``layouts`` has that of each value, ``wanted`` those that operations read otherwise.
 
-    ``wanted`` is by operation and value; ``nodes`` has the first node that computes each operation.
+    ``wanted`` is by operation and value; ``nodes`` has the first node that computes each operation, ``asking`` that
+    which is told to ask for what several share, by value and layout; ``LOOPS`` for what loops carry.
     """
 
     layouts: dict[int, Sharding]
     wanted: dict[tuple[int, int], Sharding]
     nodes: dict[int, int]
+    asking: dict[tuple[int, Sharding], int]
 
 
 def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
@@ -41,7 +43,16 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
             for value in level.graph.ops[at].operands:
                 wanted.setdefault((at, value), rows[value][choices[number]])
     wanted = {key: want for key, want in wanted.items() if want != found[key[1]]}
-    return LaidOut(layouts=found, wanted=wanted, nodes=nodes)
+    return LaidOut(layouts=found, wanted=wanted, nodes=nodes, asking=_asking(wiring, level, choices))
+
+
+def _asking(wiring: Wiring, level: Level, choices: Sequence[int]) -> dict[tuple[int, Sharding], int]:
+    found: dict[tuple[int, Sharding], int] = {}
+    for shared, reader in wiring.shared.items():
+        node = wiring.nodes[shared]
+        for value, layouts in node.layouts.items() if node.level == level.number else ():
+            found[value, layouts[choices[shared]]] = LOOPS if reader in wiring.carries else reader
+    return found
 
 
 def laid_out_step(wiring: Wiring, choices: Sequence[int], label: Label, level: Level | None = None) -> Graph:
@@ -101,6 +112,9 @@ class _Writer:
         if want is None or want == self.values[value].sharding:
             return value
         if (value, want) not in self.made:
+            asker = self.found.asking.get((value, want))
+            if asker is not None:
+                origin = replace(origin, source=None) if asker == LOOPS else self.label(asker, origin)
             self.made[value, want] = len(self.values)
             self.values.append(replace(self.source.values[value], sharding=want))
             same = Op(kind="reshard", operands=(value,), results=(self.made[value, want],), origin=origin)

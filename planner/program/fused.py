@@ -64,15 +64,18 @@ def fused(
     pieces: Mapping[int, Piece],
     form_of: Mapping[int, int],
     masks: frozenset[int],
+    near_bytes: int,
     given: frozenset[int] = frozenset(),
     images: Mapping[int, Seen] | None = None,
 ) -> Fused:
-    """The kernels for these layouts, ``masks`` being left as bits. Without either the kernel is one, as it stands."""
+    """The kernels for these layouts on a chip that keeps ``near_bytes``, ``masks`` being left as bits. Without pieces
+    or masks the kernel is one, as it stands.
+    """
     local = replace(own, values=tuple(part(number, value.dtype) for number, value in enumerate(own.values)))
     made: tuple[tuple[int, int, int], ...] = ()
     if pieces or masks:
         local, made = _spliced(local, pieces)
-        program = fuse(local, is_mask=lambda _, __, op: op.results[0] in masks)
+        program = fuse(local, is_mask=lambda _, __, op: op.results[0] in masks, near_bytes=near_bytes)
     else:
         kernel = Kernel(ops=tuple(range(len(own.ops))), reads=own.arguments, writes=own.results)
         program = Program(graph=local, kernels=(kernel,))

@@ -11,7 +11,7 @@ from ..fusion import fuse
 from ..fusion.narrow import narrow
 from ..fusion.simplify import simplify
 from ..fusion.uses import Uses, read_uses
-from ..fusion.written import image_dims, is_mask_of_product
+from ..fusion.written import NEAR_BYTES, image_dims, is_mask_of_product
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from ..memory import schedule
@@ -27,9 +27,9 @@ from .turns import with_turns_apart
 class Known:
     """What is known of steps. ``blueprints`` are those of kernels, by what they do.
 
-    ``programs`` holds the steps' fused programs by their operations, ``places`` which blueprint is a kernel's and the
-    numbers that its values have in the whole. ``free`` are the kernels that only cut and put parts
-    of stacks, ``passing`` those that kernels of products compute in passing, by their ids, ``masks``
+    ``programs`` holds the steps' fused programs by their operations and what a chip keeps near, ``places`` which
+    blueprint is a kernel's and the numbers that its values have in the whole. ``free`` are the kernels that only cut
+    and put parts of stacks, ``passing`` those that kernels of products compute in passing, by their ids, ``masks``
     the operations that leave bits where a device's part of them has the shape for it, by the graph's operations,
     ``turned`` the values that some chips copy for a kernel, since a gradient lies transposed. ``least_s`` has what
     computing a step takes at least, by its operations' id and the number of devices. ``turning`` has of loops' bodies
@@ -39,41 +39,41 @@ class Known:
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
-    programs: list[tuple[tuple[Op, ...], Program, tuple[Value, ...]]] = field(default_factory=list)
+    programs: list[tuple[tuple[Op, ...], int, Program, tuple[Value, ...]]] = field(default_factory=list)
     free: dict[int, Kernel] = field(default_factory=dict)
     passing: dict[int, Kernel] = field(default_factory=dict)
     ended: dict[int, tuple[Kernel, Kernel]] = field(default_factory=dict)
     masks: dict[int, tuple[Graph, Mapping[int, tuple[int, ...]]]] = field(default_factory=dict)
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
-    wholes: dict[int, Program] = field(default_factory=dict)
+    wholes: dict[tuple[int, int], Program] = field(default_factory=dict)
     turning: dict[int, tuple[Graph, int, frozenset[int]]] = field(default_factory=dict)
     convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     images: dict[int, tuple[Graph, Mapping[Shape, Seen]]] = field(default_factory=dict)
-    least_s: dict[tuple[int, int], float] = field(default_factory=dict)
+    least_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
 
-    def program(self, graph: Graph) -> tuple[Program, tuple[Value, ...]]:
+    def program(self, graph: Graph, near_bytes: int = NEAR_BYTES) -> tuple[Program, tuple[Value, ...]]:
         """A step's fused program, its kernels in the order in which they are computed, and its values as the step has
-        them: the program's are as narrow as what reads them allows.
+        them: the program's are as narrow as what reads them allows. A chip keeps ``near_bytes`` in memory of its own.
         """
-        for ops, program, values in self.programs:
-            if ops is graph.ops:
+        for ops, near, program, values in self.programs:
+            if ops is graph.ops and near == near_bytes:
                 return program, values
-        fused = self._narrowed(schedule(fuse(graph, is_mask=_is_none)))
+        fused = self._narrowed(schedule(fuse(graph, is_mask=_is_none, near_bytes=near_bytes)))
         apart = with_passing_apart(with_turns_apart(fused, self.free), self.passing)
         program, values = with_ends_apart(apart, self.ended), simplify(graph).values
-        self.programs.append((graph.ops, program, values))
-        self.wholes[id(graph.ops)] = fused
+        self.programs.append((graph.ops, near_bytes, program, values))
+        self.wholes[id(graph.ops), near_bytes] = fused
         self.convolving[id(program.graph)] = program.graph, _first_convolved(program)
         self._turn(program)
         return program, values
 
-    def least_seconds(self, graph: Graph, speed: Speed, devices: int) -> float:
+    def least_seconds(self, graph: Graph, speed: Speed, devices: int, near_bytes: int = NEAR_BYTES) -> float:
         """What computing a step takes at least on each of so many devices of one machine (``least``)."""
-        self.program(graph)
-        key = (id(graph.ops), devices)
+        self.program(graph, near_bytes)
+        key = (id(graph.ops), near_bytes, devices)
         if key not in self.least_s:
-            self.least_s[key] = least_seconds(self.wholes[id(graph.ops)], speed, devices)
+            self.least_s[key] = least_seconds(self.wholes[id(graph.ops), near_bytes], speed, devices)
         return self.least_s[key]
 
     def blueprint(self, graph: Graph, kernel: Kernel) -> tuple[Blueprint, tuple[int, ...]]:

@@ -164,7 +164,7 @@ def build(
     numbers = dict(zip(graph.names, graph.arguments, strict=False))
     results = dict(zip(graph.result_names, graph.results, strict=False))
     known = Known() if known is None else known
-    program, values = known.program(graph)
+    program, values = known.program(graph, machine.chip.buffer_vmem_bytes)
     strategies = Strategies(pricing=pricing, known=known)
     if helped:
         strategies.share(program)

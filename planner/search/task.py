@@ -105,14 +105,14 @@ class Solver:
             loose=task.loose,
         )
         found = program.solve(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
-        layouts = {} if found.layouts is None else dict(found.layouts)
+        layouts, chip = {} if found.layouts is None else dict(found.layouts), task.machine.chip
         return Found(
             status=found.status,
             objective_s=found.objective_s,
             bound_s=found.bound_s,
             floor_s=found.floor_s,
             credit_s=found.credit_s,
-            least_s=known.least_seconds(task.graph, speed_of(task.machine.chip), task.machine.num_devices),
+            least_s=known.least_seconds(task.graph, speed_of(chip), task.machine.num_devices, chip.buffer_vmem_bytes),
             took_s=time.monotonic() - begin_s,
             layouts=layouts,
         )
