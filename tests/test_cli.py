@@ -10,24 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import LEGAL, run
 from meshwright import cli
 from meshwright.commands import check, plan_file
 from meshwright.dsl.errors import Problem
 from meshwright.dsl.plan import Plan
 from meshwright.dsl.tensors import Tensor
-
-LEGAL = "meshwright: 1\nmesh: {x: 4}\ntensors:\n  params/**: M@x\n"
-
-
-@pytest.fixture
-def plan(tmp_path: Path) -> Path:
-    path = tmp_path / "plan.yaml"
-    path.write_text(LEGAL)
-    return path
-
-
-def run(*arguments: object) -> int:
-    return cli.main([str(a) for a in arguments])
 
 
 def give_tensors(monkeypatch: pytest.MonkeyPatch, *tensors: Tensor) -> None:

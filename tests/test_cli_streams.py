@@ -9,20 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from meshwright import cli
-
-LEGAL = "meshwright: 1\nmesh: {x: 4}\ntensors:\n  params/**: M@x\n"
-
-
-@pytest.fixture
-def plan(tmp_path: Path) -> Path:
-    path = tmp_path / "plan.yaml"
-    path.write_text(LEGAL)
-    return path
-
-
-def run(*arguments: object) -> int:
-    return cli.main([str(a) for a in arguments])
+from command_line import LEGAL, run
 
 
 def test_a_plan_is_read_from_the_standard_input(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import meshwright.backends.jax.calibration as calibration_package
 import pytest
-from meshwright import cli
+from command_line import run
 from meshwright.planner.compute import Calibration, dump, load
 from meshwright.planner.compute.calibration import FitError
 from meshwright.planner.compute.coefficients import Coefficients
@@ -41,10 +41,6 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "plan.yaml"
     path.write_text(TEXT)
     return path
-
-
-def run(*arguments: object) -> int:
-    return cli.main([str(a) for a in arguments])
 
 
 def test_the_command_answers_in_json_and_in_a_sentence(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

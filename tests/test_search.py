@@ -8,31 +8,22 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from pathlib import Path
 from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import meshwright as mw
 import pytest
-import toy
-from fake_search import GRAPH, FakeEstimate, FakeSolver, FakeStep, W, X, ask, by_axes, dearer_by_hand, written
-from meshwright.dsl.errors import PlanError
-from meshwright.dsl.machine import parse_topology
-from meshwright.dsl.plan import Axis, Limits, Mesh, OverDim, Plan, Remat, Replicate, Rule
+from fake_search import FakeEstimate, FakeSolver, FakeStep, ask, by_axes, dearer_by_hand, written
+from meshwright.dsl.plan import Plan, Remat, Replicate, Rule
 from meshwright.dsl.reader import loads
 from meshwright.dsl.writer import dumps
 from meshwright.planner.search.candidates import policy_name, policy_of
-from meshwright.planner.search.naming import Laid, readable
-from meshwright.planner.search.pool import Here, Processes
+from meshwright.planner.search.pool import Here
 from meshwright.planner.search.progress import Clock, Progress, gap_of
 from meshwright.planner.search.question import Answer, Means, Question
 from meshwright.planner.search.report import headline, misfit_text, notes, tables
 from meshwright.planner.search.result import PricedPlan
 from meshwright.planner.search.task import Found, Task
-from meshwright.planner.topology import physical
 
 
 def test_the_best_mesh_is_found_and_proven() -> None:
@@ -310,134 +301,3 @@ def test_a_search_that_is_stopped_keeps_its_best() -> None:
 
 def test_gaps() -> None:
     assert (gap_of(2.0, 1.0), gap_of(1.0, 2.0), gap_of(math.inf, 1.0)) == (0.5, 0.0, math.inf)
-
-
-def laid(mesh: Mesh, **layouts: Any) -> Laid:
-    return Laid(mesh=mesh, layouts={path.replace("_", "/"): sharding for path, sharding in layouts.items()})
-
-
-def over(name: str, size: int, *dims: str) -> Axis:
-    parts = tuple(OverDim(name=d.split(":")[0], size=int(d.split(":")[1]) if ":" in d else None) for d in dims)
-    return Axis(name=name, size=size, over=parts)
-
-
-def test_axes_that_are_always_together_become_one_and_are_named_by_use() -> None:
-    mesh = Mesh(axes=(over("x", 4, "x"), over("y", 4, "y"), over("z", 2, "core")))
-    found = readable(
-        laid(mesh, params_w=(("x", "y"), ()), batch=(("z",), ("x", "y"))),
-        physical(parse_topology("v3:4x4")),
-        (W, X),
-        (),
-    )
-    assert found.mesh == Mesh(axes=(Axis(name="data", size=16), Axis(name="data2", size=2)))
-    assert found.layouts["batch"] == (("data2",), ("data",))
-
-
-def test_axes_whose_names_are_given_stay() -> None:
-    mesh = Mesh(axes=(over("x", 4, "x"), over("y", 8, "y", "core")))
-    found = readable(laid(mesh, params_w=(("x", "y"), ())), physical(parse_topology("v3:4x4")), (W, X), ("x", "y"))
-    assert found.mesh == mesh
-
-
-def test_axes_that_no_plan_can_write_as_one_stay_two() -> None:
-    mesh = Mesh(axes=(over("x", 8, "y:2", "x"), over("z", 4, "y:2", "core")))
-    found = readable(laid(mesh, params_w=(("z", "x"), ())), physical(parse_topology("v3:4x4")), (W, X), ())
-    assert sorted(size for size in found.mesh.sizes.values()) == [4, 8]
-
-
-def small_step() -> tuple[Any, tuple[Any, ...]]:
-    def step(params: Any, batch: Any) -> Any:
-        def loss(w: Any) -> Any:
-            return jnp.mean((jax.nn.relu(batch @ w["i"]) @ w["o"]) ** 2)
-
-        value, gradient = jax.value_and_grad(loss)(params)
-        return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient), value
-
-    shape = jax.ShapeDtypeStruct
-    params = {"i": shape((256, 1024), jnp.float32), "o": shape((1024, 256), jnp.float32)}
-    return step, (params, shape((4096, 256), jnp.float32))
-
-
-def test_a_real_step_is_planned_applied_and_priced_alike() -> None:
-    step, args = small_step()
-    result = mw.search(step, args, topology="cpu:8", mesh={"a": 4, "b": 2}, time_limit_s=60)
-    assert result.plan.mesh.sizes == {"a": 4, "b": 2}
-    assert result.plan.result.fingerprint.arguments["params"].tensors == 2
-    again = mw.estimate(mw.loads(dumps(result.plan)), step, args)
-    assert again.step_time_s == pytest.approx(result.step_time_s)
-    assert result.bound_s <= result.step_time_s
-    json.dumps(result.as_json())
-
-
-def test_a_real_search_over_meshes_uses_workers_and_repeats() -> None:
-    step, args = small_step()
-    first = mw.search(step, args, topology="v5e:2x2", time_limit_s=120)
-    second = mw.search(step, args, topology="v5e:2x2", time_limit_s=120)
-    assert dumps(first.plan) == dumps(second.plan)
-    assert first.status in ("optimal", "feasible")
-
-
-def test_pins_of_a_real_plan_are_kept(tmp_path: Path) -> None:
-    step, args = small_step()
-    file = tmp_path / "partial.yaml"
-    file.write_text("meshwright: 1\nmesh: {a: 2, b: 2}\ntensors: {params/i: X Y@b}\nlimits: {hbm: 1 GiB}\n")
-    result = mw.search(step, args, topology="v5e:2x2", plan=file)
-    assert result.plan.rules[0].pattern == "params/i"
-    assert result.plan.result.pins == ("mesh", "params/i")
-    assert result.plan.limits == Limits(hbm_bytes=2**30)
-
-
-@pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        ({}, "MW550"),
-        ({"topology": "cpu:8", "time_limit_s": 0}, "MW553"),
-        ({"topology": "cpu:8", "top_k": 0}, "MW553"),
-        ({"topology": "cpu:8", "seed": -1}, "MW553"),
-        ({"topology": "cpu:8", "mesh": {"a": "three"}}, "MW553"),
-        ({"topology": "cpu:8", "limits": {"vmem": 3}}, "MW553"),
-        ({"topology": "cpu:8", "mesh": {"a": 3}}, "MW210"),
-        ({"topology": "cpu:8", "plan": "meshwright: 1\nremat: full\n"}, "MW304"),
-    ],
-)
-def test_wrong_questions_are_refused(options: dict[str, Any], code: str) -> None:
-    step, args = toy.pair()
-    with pytest.raises(PlanError) as error:
-        mw.search(step, args, **options)
-    assert code in {found.code for found in error.value.problems}
-
-
-def test_workers_solve_tasks_and_say_why_they_fail() -> None:
-    task = Task(
-        graph=GRAPH,
-        mesh=Mesh(axes=None),
-        machine="no machine",
-        pins={},
-        returned={},
-        limit_bytes=None,
-        time_limit_s=1.0,
-    )
-    with Processes() as pool:
-        futures = [pool.submit(task), pool.submit(task)]
-        for future in futures:
-            with pytest.raises(RuntimeError, match="Traceback"):
-                future.result(60)
-
-
-@pytest.mark.parametrize(
-    ("step", "args"),
-    [
-        (lambda a, b: a * b, ((), ())),
-        (lambda a: None, ((8,),)),
-        (lambda a: jnp.ones((8, 8)), ((8,),)),
-        (lambda: jnp.ones((8, 8)), ()),
-        (lambda a, b: (a @ b).sum(), ((8, 16), (0, 8))[::-1]),
-        (lambda *many: [jnp.tanh(each) @ each for each in many], ((3, 3),) * 35),
-    ],
-    ids=["numbers", "nothing made", "nothing read", "nothing given", "nothing in it", "nothing divides"],
-)
-def test_odd_steps_have_plans(step: Callable[..., Any], args: tuple[tuple[int, ...], ...]) -> None:
-    given = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in args)
-    result = mw.search(step, given, topology="v5e:2x2", mesh={"a": 4}, time_limit_s=60)
-    assert result.status == "optimal"
-    assert mw.estimate(result.plan, step, given).step_time_s == pytest.approx(result.step_time_s)
