@@ -61,7 +61,8 @@ class Wiring:
     ``shared`` has the nodes of values that several readers share, each with the first of these, ``carries`` those of
     what goes into loops and branches and comes out of them; ``candidates`` the layouts that a value may have, ``same``
     those that have the same ones; ``pins`` the layouts by path that are not to be chosen; ``ends`` how results of the
-    step lie that have to lie otherwise than they are made.
+    step lie that have to lie otherwise than they are made; ``updates`` the step's arguments whose next value a node
+    makes, with that.
     """
 
     reshards: Reshards
@@ -74,6 +75,7 @@ class Wiring:
     levels: list[Level] = field(default_factory=list)
     pins: Mapping[str, Sharding] = field(default_factory=dict)
     ends: dict[int, Port] = field(default_factory=dict)
+    updates: set[tuple[int, int]] = field(default_factory=set)
     candidates: dict[At, dict[Sharding, None]] = field(default_factory=dict)
     same: dict[At, At] = field(default_factory=dict)
 
@@ -131,14 +133,14 @@ class Wiring:
 
     def _asker(self, source: int, target: int) -> int:
         """Who is told to ask for what handing on takes: the reader, or who makes what only has to lie somehow."""
-        asker = self.shared.get(source, self.shared.get(target, target))
+        asker = self.shared.get(target, target)
         if asker == target and asker not in self.carries and self.nodes[target].stems is None:
             asker = source
         return LOOPS if asker in self.carries else asker
 
     def reader(self, ends: tuple[int, int]) -> int:
-        """The node that asks for what an edge takes: the one that is handed a value, or the first of several;
-        ``LOOPS`` for what loops carry.
+        """The node that asks for what an edge takes: the one that is handed a value, the first of several that share
+        what it is brought into; ``LOOPS`` for what loops carry.
         """
         return self.readers[ends]
 

@@ -51,6 +51,7 @@ def wire(
     for value in top.graph.arguments:
         given = [arguments[value]] if value in arguments else None
         top.source[value] = _value_node(wiring, top, value, given, repeats.get(value, 1))
+    wiring.updates = {(given, top.source[made].node) for made, given in returned.items() if made in top.source}
     _hand_on(wiring, top)
     for result, argument in returned.items():
         wiring.ends[result] = top.source[argument]
@@ -213,13 +214,17 @@ def _is_made_so(node: Node, made: Port, layout: Sharding) -> bool:
 
 
 def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, in_order: bool) -> None:
-    """One reader takes a value from where it is made; several share what it is brought into.
+    """One reader takes a value from where it is made; several share what it is brought into, but for what makes its
+    next value, which lies as it does.
 
     ``narrow`` says that it is handed on as bfloat16, ``in_order`` is as in ``Reshards.table``.
     """
     source, known = level.source[value], level.graph.values[value]
     known = replace(known, dtype="bf16") if narrow else known
     rounded = narrow and value in level.graph.arguments  # what is made by a kernel is rounded in it
+    for port in (each for each in ports if not level.number and (value, each.node) in wiring.updates):
+        wiring.edge(source, port, known, wiring.nodes[port.node].times, in_order=in_order, rounded=rounded)
+    ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]
     if len(ports) > 1 and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
         first = wiring.nodes[ports[0].node]
         shared = _value_node(wiring, level, value, repeats=first.repeats)
