@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 
 from ..chip import Chip
-from ..fusion.nature import VIEWS
 from ..graph import Graph, Op, Value
 from ..images import Image
 from ..kernels import Kernel, Program
@@ -14,6 +13,7 @@ from ..kinds import KINDS, TURNED_COPY
 from .calibration import Calibration
 from .convolved import Convolved
 from .cycles import cycles_of
+from .loops import is_hoisted, staying, unchanged
 from .residence import Residence
 from .rowwise import Rowwise
 from .speed import Speed, speed_of
@@ -88,19 +88,24 @@ def price_at(
     trips: int = 0,
     given: Collection[int] | None = None,
     images: Mapping[tuple[int, ...], Image] | None = None,
+    stays: Collection[int] = (),
 ) -> Iterator[KernelPrice]:
-    """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand.
+    """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand
+    but what stays there for all turns.
 
     ``count`` counts the work of a kernel, for who has counted it before. Without ``turns`` no gradient lies transposed.
     ``given`` are the values that are a step's arguments, those of the program if None, ``images`` shapes of what is
     convolved elsewhere.
+    ``stays`` are values that vector memory holds for good if they fit.
     ``trips`` is how often a loop turns of which it is the body: what is done before it is spread over its turns.
     """
     graph, residence = program.graph, Residence(speed.coefficients)
     turned, rowwise = Turned(graph, speed.edge if turns else 0), Rowwise(graph, speed.coefficients)
     known = graph.arguments if given is None else given
     convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=known, known=images)
-    results, fixed = frozenset(graph.results), _unchanged(graph) if trips else frozenset()
+    results, fixed = frozenset(graph.results), unchanged(graph) if trips else frozenset()
+    for values in (*staying(program),) if trips else ((value,) for value in stays):
+        residence.stays(values, padded_bytes(graph.values[values[0]]))
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
@@ -119,21 +124,8 @@ def price_at(
             more += convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel)
             work, here = convolved.counted(kernel, count(graph, kernel)), copied if at_hand else ()
             took = _price(kernel, work, residence, results, speed, times, more, here)
-            spread = trips if fixed.issuperset(kernel.reads) and _is_hoisted(graph, kernel) else 1
+            spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else replace(took, cycles=took.cycles / spread, seconds=took.seconds / spread)
-
-
-def _unchanged(body: Graph) -> frozenset[int]:
-    """What every turn of a loop is given alike: what it reads from outside, and what it hands on as it came."""
-    carried = dict(zip(body.arguments, body.results, strict=False))
-    return frozenset(value for value in body.arguments if carried.get(value, value) == value)
-
-
-def _is_hoisted(graph: Graph, kernel: Kernel) -> bool:
-    """Whether the compiler takes a kernel out of a loop whose turns give it the same: a conversion to fewer bits."""
-    kinds = {graph.ops[number].kind for number in kernel.ops}
-    before, after = (sum(graph.values[v].num_bytes for v in values) for values in (kernel.reads, kernel.writes))
-    return "convert" in kinds and kinds <= VIEWS | {"convert"} and after <= before
 
 
 def _price(

@@ -19,6 +19,7 @@ class Residence:
         self._of = of
         self._held: OrderedDict[int, int] = OrderedDict()
         self._held_bytes = 0
+        self._staying: set[int] = set()
         self._fetched_at = 0.0
         self._begun = False
         self._in_use_bytes = 0
@@ -27,6 +28,12 @@ class Residence:
     def next_kernel(self) -> None:
         """Says that the next kernel begins: what the last one worked on may go."""
         self._in_use_bytes = 0
+
+    def stays(self, values: Sequence[int], num_bytes: int) -> None:
+        """Keeps a value, and those that take its place, for good, if there is room."""
+        if self._fits(num_bytes) and self._held_bytes + num_bytes <= self._of.near_total_bytes:
+            self._held_bytes += num_bytes
+            self._staying.update(values)
 
     def begin(self, values: Sequence[int], num_bytes: Sequence[int]) -> None:
         """Fetches the largest of these that fits: the compiler has one argument at hand before a step begins."""
@@ -38,6 +45,8 @@ class Residence:
 
     def reads(self, value: int, num_bytes: int, fetched: bool) -> bool:
         """Whether a value is in vector memory when it is read now; ``fetched`` if it is worth fetching there."""
+        if value in self._staying:
+            return True
         if self._in_use_bytes + num_bytes > self._of.near_total_bytes:
             return False
         if value in self._held:
@@ -52,6 +61,8 @@ class Residence:
 
     def writes(self, value: int, num_bytes: int, is_result: bool) -> bool:
         """Whether a value is left in vector memory."""
+        if value in self._staying:
+            return True
         if is_result or not self._fits(num_bytes) or self._in_use_bytes + num_bytes > self._of.near_total_bytes:
             return False
         self._in_use_bytes += num_bytes

@@ -43,7 +43,8 @@ class Blueprint:
     operations that leave bits, in a kernel before, where a device's part of them has the shape for it, ``handed`` the
     values that it makes unless it is handed them, ``turned`` those that some chips copy transposed for it. What its
     operations ``behind`` make is added up by a loop of so many ``turns``: over devices behind the loop. ``given`` are
-    the step's arguments that it is the first to convolve, ``images`` what convolutions elsewhere read and make.
+    the step's arguments that it is the first to convolve, ``images`` what convolutions elsewhere read and make,
+    ``stays`` the values that vector memory holds throughout a loop where they fit.
     """
 
     own: Graph
@@ -55,6 +56,7 @@ class Blueprint:
     turns: int = 1
     given: frozenset[int] = frozenset()
     images: Mapping[int, Seen] = field(default_factory=dict)
+    stays: frozenset[int] = frozenset()
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
     parts: dict[Kernel, KernelPart] = field(default_factory=dict)
@@ -110,7 +112,8 @@ class Blueprint:
         own, numbers = kernel_graph(self.own, replace(whole, ops=ops))
         masks = {place: self.masks[number] for place, number in enumerate(ops) if number in self.masks}
         images = {place: self.images[number] for place, number in enumerate(numbers) if number in self.images}
-        rest = Blueprint(own=own, is_free=self.is_free, masks=masks, images=images)
+        stays = frozenset(place for place, number in enumerate(numbers) if number in self.stays)
+        rest = Blueprint(own=own, is_free=self.is_free, masks=masks, images=images, stays=stays)
         first = {form: place for place, form in reversed(rest.nest.form_of.items())}
         forms = tuple(self.nest.form_of[numbers[first[form]]] for form in range(len(rest.nest.forms)))
         return KernelPart(rest, ops, forms)

@@ -55,8 +55,11 @@ class Costs:
 
     def _asking_s(self, number: int, piece: Piece) -> float:
         """What one run's share of an operation's collectives takes."""
-        is_behind = number in self.blueprint.behind and piece.graph.ops[-1].kind == ALL_REDUCE
-        return piece.collectives_s / self.blueprint.turns if is_behind else piece.collectives_s
+        return piece.collectives_s / self.blueprint.turns if self._is_behind(number, piece) else piece.collectives_s
+
+    def _is_behind(self, number: int, piece: Piece) -> bool:
+        """Whether what an operation adds up over devices is added up once, behind the loop."""
+        return number in self.blueprint.behind and piece.graph.ops[-1].kind == ALL_REDUCE
 
     def computing_s(self, choice: Choice) -> float:
         """What computing takes, be the kernel free or not."""
@@ -70,8 +73,9 @@ class Costs:
         found = {number: self._piece(number, choice) for number in choice.asking}
         return {number: piece for number, piece in found.items() if not piece.plain}
 
-    def _computing(self, choice: Choice, found: Mapping[int, Piece]) -> float:
+    def _computing(self, choice: Choice, pieces: Mapping[int, Piece]) -> float:
         nest, known = self.blueprint.nest, self.blueprint.fused
+        found = {number: piece for number, piece in pieces.items() if not self._is_behind(number, piece)}
         masks = self._masks(choice)
         key = (masks, *((number, piece.form) for number, piece in found.items()))
 
@@ -81,7 +85,7 @@ class Costs:
 
         if key not in known:
             own, near_bytes = self.blueprint, self.pricing.machine.chip.buffer_vmem_bytes
-            known[key] = fused(own.own, part, found, nest.form_of, masks, near_bytes, own.given, own.images)
+            known[key] = fused(own.own, part, found, nest.form_of, masks, near_bytes, own.given, own.images, own.stays)
         counts_all = self.pricing.machine.platform != "tpu"
         took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all)
         return took_s + self._turning(part) if self.blueprint.turned else took_s

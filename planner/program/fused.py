@@ -31,6 +31,7 @@ class Fused:
     made: tuple[tuple[int, int, int], ...]
     given: frozenset[int] = frozenset()
     images: Mapping[int, Seen] = field(default_factory=dict)
+    stays: frozenset[int] = frozenset()
     took: dict[Hashable, float] = field(default_factory=dict)
 
     def seconds(self, part: Part, pieces: Mapping[int, Piece], speed: Speed, *, counts_all: bool) -> float:
@@ -50,7 +51,8 @@ class Fused:
             values[number] = value
         program = replace(self.program, graph=replace(self.program.graph, values=tuple(values)))
         images = parts(self.images, {number: value.shape for number, value in others.items()})
-        prices = price_at(program, speed, count=self._count, turns=False, given=self.given, images=images)
+        given, stays = self.given, self.stays
+        prices = price_at(program, speed, count=self._count, turns=False, given=given, images=images, stays=stays)
         return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
 
     def _count(self, graph: Graph, kernel: Kernel) -> Work:
@@ -67,6 +69,7 @@ def fused(
     near_bytes: int,
     given: frozenset[int] = frozenset(),
     images: Mapping[int, Seen] | None = None,
+    stays: frozenset[int] = frozenset(),
 ) -> Fused:
     """The kernels for these layouts on a chip that keeps ``near_bytes``, ``masks`` being left as bits. Without pieces
     or masks the kernel is one, as it stands.
@@ -90,6 +93,7 @@ def fused(
         made=tuple(each for each in made if each[0] in needed),
         given=given,
         images=images or {},
+        stays=stays,
     )
 
 

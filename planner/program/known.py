@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..compute.loops import staying
 from ..compute.speed import Speed
 from ..compute.turned import WIDE_EDGE, Turned
 from ..fusion import fuse
@@ -33,7 +34,8 @@ class Known:
     the operations that leave bits where a device's part of them has the shape for it, by the graph's operations,
     ``turned`` the values that some chips copy for a kernel, since a gradient lies transposed. ``least_s`` has what
     computing a step takes at least, by its operations' id and the number of devices. ``turning`` has of loops' bodies
-    how often they turn, and the operations that they add up: if over devices too, then once, behind the loop.
+    how often they turn, the operations that they add up (if over devices too, then once, behind the loop), and the
+    values that vector memory holds throughout.
     ``convolving`` has of steps' arguments the first operation that convolves them, ``images`` what convolutions of a
     graph read and make.
     """
@@ -47,7 +49,7 @@ class Known:
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
     wholes: dict[tuple[int, int], Program] = field(default_factory=dict)
-    turning: dict[int, tuple[Graph, int, frozenset[int]]] = field(default_factory=dict)
+    turning: dict[int, tuple[Graph, int, frozenset[int], frozenset[int]]] = field(default_factory=dict)
     convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     images: dict[int, tuple[Graph, Mapping[Shape, Seen]]] = field(default_factory=dict)
     least_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
@@ -87,12 +89,13 @@ class Known:
             handed = tuple(place for place, number in enumerate(numbers) if number in kernel.reads and place in made)
             copied = self.turned.get(id(kernel), ())
             turned = tuple(place for place, number in enumerate(numbers) if number in copied)
-            _, turns, summed = self.turning.get(id(graph), (graph, 1, frozenset[int]()))
+            _, turns, summed, held = self.turning.get(id(graph), (graph, 1, frozenset[int](), frozenset[int]()))
+            stays = frozenset(place for place, number in enumerate(numbers) if number in held)
             behind = frozenset(place for place, number in enumerate(kernel.ops) if number in summed)
             _, first = self.convolving.get(id(graph), (graph, {}))
             given = frozenset(place for place, number in enumerate(numbers) if first.get(number) in kernel.ops)
             images, turns = self._images(graph, numbers), turns if behind else 1
-            known = (tuple(inside.items()), handed, turned, behind, turns, given, tuple(images.items()))
+            known = (tuple(inside.items()), handed, turned, behind, turns, given, tuple(images.items()), stays)
             found = self.blueprints.setdefault(
                 (name_of(own), is_free, *known),
                 Blueprint(
@@ -105,6 +108,7 @@ class Known:
                     turns=turns,
                     given=given,
                     images=images,
+                    stays=stays,
                 ),
             )
             self.places[id(kernel)] = (kernel, found, numbers)
@@ -133,7 +137,8 @@ class Known:
             for body in kernel.bodies:
                 summed = {id(made) for made, _ in added_up(body.graph, len(op.results))} if op.kind == "while" else ()
                 numbers = frozenset(number for number, each in enumerate(body.graph.ops) if id(each) in summed)
-                self.turning[id(body.graph)] = body.graph, op.trips, numbers
+                held = frozenset(value for values in staying(body) for value in values)
+                self.turning[id(body.graph)] = body.graph, op.trips, numbers, held
                 self._turn(body)
 
     def is_passing(self, kernel: Kernel) -> bool:
