@@ -21,6 +21,7 @@ class Coefficients:
     ``batch_fills``: how often each product of a batch waits for ``fill_bytes``, if not all of them once.
     ``start_bytes``: how much a kernel moves for which starting it takes all of ``start_cycles``; one that moves less
     is cut into fewer windows. ``fill_share``: what of a product's bytes comes before it multiplies where they are few.
+    ``carried_bytes``: how large a value may be that stays in vector memory though each turn of a loop changes it.
     """
 
     byte_cycles: float
@@ -42,3 +43,4 @@ class Coefficients:
     batch_fills: float = 0.0
     start_bytes: float = 0.0
     fill_share: float = 1.0
+    carried_bytes: float = 0.0

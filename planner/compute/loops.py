@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ..fusion.nature import VIEWS
 from ..graph import Graph
@@ -25,11 +26,18 @@ def is_hoisted(graph: Graph, kernel: Kernel) -> bool:
     return "convert" in kinds and kinds <= VIEWS | {"convert"} and after <= before
 
 
-def staying(body: Program) -> Iterator[tuple[int, ...]]:
+class Staying(NamedTuple):
+    """A value that stays, with those that take its place in the next turn if it ``changes``."""
+
+    values: tuple[int, ...]
+    changes: bool
+
+
+def staying(body: Program) -> Iterator[Staying]:
     """What the compiler would keep in vector memory throughout a loop, that most worth it first.
 
     That is what turns are given alike, or what was converted of it before the loop, and what each turn hands on to the
-    next one, whose place its own takes: numbers of both are given. Of what is read only part by part nothing is kept.
+    next one, whose place its own takes. Of what is read only part by part nothing is kept.
     """
     graph = body.graph
     alike = unchanged(graph)
@@ -46,4 +54,4 @@ def staying(body: Program) -> Iterator[tuple[int, ...]]:
     sized = [(uses[values[0]], padded_bytes(graph.values[values[0]]), values) for values in found]
     for count, _, values in sorted(sized, key=lambda each: (-each[0], each[1])):
         if count:
-            yield values
+            yield Staying(values, len(values) > 1)

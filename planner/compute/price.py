@@ -88,7 +88,7 @@ def price_at(
     trips: int = 0,
     given: Collection[int] | None = None,
     images: Mapping[tuple[int, ...], Image] | None = None,
-    stays: Collection[int] = (),
+    stays: Collection[tuple[int, bool]] = (),
 ) -> Iterator[KernelPrice]:
     """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand
     but what stays there for all turns.
@@ -96,7 +96,7 @@ def price_at(
     ``count`` counts the work of a kernel, for who has counted it before. Without ``turns`` no gradient lies transposed.
     ``given`` are the values that are a step's arguments, those of the program if None, ``images`` shapes of what is
     convolved elsewhere.
-    ``stays`` are values that vector memory holds for good if they fit.
+    ``stays`` are values that vector memory holds for good if they fit, and whether turns change them.
     ``trips`` is how often a loop turns of which it is the body: what is done before it is spread over its turns.
     """
     graph, residence = program.graph, Residence(speed.coefficients)
@@ -104,8 +104,8 @@ def price_at(
     known = graph.arguments if given is None else given
     convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=known, known=images)
     results, fixed = frozenset(graph.results), unchanged(graph) if trips else frozenset()
-    for values in (*staying(program),) if trips else ((value,) for value in stays):
-        residence.stays(values, padded_bytes(graph.values[values[0]]))
+    for values, changes in staying(program) if trips else (((value,), changes) for value, changes in stays):
+        residence.stays(values, padded_bytes(graph.values[values[0]]), changes=changes)
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:

@@ -29,9 +29,10 @@ class Residence:
         """Says that the next kernel begins: what the last one worked on may go."""
         self._in_use_bytes = 0
 
-    def stays(self, values: Sequence[int], num_bytes: int) -> None:
-        """Keeps a value, and those that take its place, for good, if there is room."""
-        if self._fits(num_bytes) and self._held_bytes + num_bytes <= self._of.near_total_bytes:
+    def stays(self, values: Sequence[int], num_bytes: int, *, changes: bool) -> None:
+        """Keeps a value, and those that take its place if it ``changes``, for good, if there is room."""
+        fits = self._fits(num_bytes) and not (changes and num_bytes > self._of.carried_bytes)
+        if fits and self._held_bytes + num_bytes <= self._of.near_total_bytes:
             self._held_bytes += num_bytes
             self._staying.update(values)
 

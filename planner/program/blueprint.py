@@ -44,7 +44,7 @@ class Blueprint:
     values that it makes unless it is handed them, ``turned`` those that some chips copy transposed for it. What its
     operations ``behind`` make is added up by a loop of so many ``turns``: over devices behind the loop. ``given`` are
     the step's arguments that it is the first to convolve, ``images`` what convolutions elsewhere read and make,
-    ``stays`` the values that vector memory holds throughout a loop where they fit.
+    ``stays`` the values that vector memory holds throughout a loop where they fit, and whether turns change them.
     """
 
     own: Graph
@@ -56,7 +56,7 @@ class Blueprint:
     turns: int = 1
     given: frozenset[int] = frozenset()
     images: Mapping[int, Seen] = field(default_factory=dict)
-    stays: frozenset[int] = frozenset()
+    stays: frozenset[tuple[int, bool]] = frozenset()
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
     parts: dict[Kernel, KernelPart] = field(default_factory=dict)
@@ -112,7 +112,8 @@ class Blueprint:
         own, numbers = kernel_graph(self.own, replace(whole, ops=ops))
         masks = {place: self.masks[number] for place, number in enumerate(ops) if number in self.masks}
         images = {place: self.images[number] for place, number in enumerate(numbers) if number in self.images}
-        stays = frozenset(place for place, number in enumerate(numbers) if number in self.stays)
+        held = dict(self.stays)
+        stays = frozenset((place, held[number]) for place, number in enumerate(numbers) if number in held)
         rest = Blueprint(own=own, is_free=self.is_free, masks=masks, images=images, stays=stays)
         first = {form: place for place, form in reversed(rest.nest.form_of.items())}
         forms = tuple(self.nest.form_of[numbers[first[form]]] for form in range(len(rest.nest.forms)))

@@ -31,7 +31,7 @@ class Fused:
     made: tuple[tuple[int, int, int], ...]
     given: frozenset[int] = frozenset()
     images: Mapping[int, Seen] = field(default_factory=dict)
-    stays: frozenset[int] = frozenset()
+    stays: frozenset[tuple[int, bool]] = frozenset()
     took: dict[Hashable, float] = field(default_factory=dict)
 
     def seconds(self, part: Part, pieces: Mapping[int, Piece], speed: Speed, *, counts_all: bool) -> float:
@@ -69,7 +69,7 @@ def fused(
     near_bytes: int,
     given: frozenset[int] = frozenset(),
     images: Mapping[int, Seen] | None = None,
-    stays: frozenset[int] = frozenset(),
+    stays: frozenset[tuple[int, bool]] = frozenset(),
 ) -> Fused:
     """The kernels for these layouts on a chip that keeps ``near_bytes``, ``masks`` being left as bits. Without pieces
     or masks the kernel is one, as it stands.

@@ -35,7 +35,7 @@ class Known:
     ``turned`` the values that some chips copy for a kernel, since a gradient lies transposed. ``least_s`` has what
     computing a step takes at least, by its operations' id and the number of devices. ``turning`` has of loops' bodies
     how often they turn, the operations that they add up (if over devices too, then once, behind the loop), and the
-    values that vector memory holds throughout.
+    values that vector memory holds throughout, with whether turns change them.
     ``convolving`` has of steps' arguments the first operation that convolves them, ``images`` what convolutions of a
     graph read and make.
     """
@@ -49,7 +49,7 @@ class Known:
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
     wholes: dict[tuple[int, int], Program] = field(default_factory=dict)
-    turning: dict[int, tuple[Graph, int, frozenset[int], frozenset[int]]] = field(default_factory=dict)
+    turning: dict[int, tuple[Graph, int, frozenset[int], Mapping[int, bool]]] = field(default_factory=dict)
     convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     images: dict[int, tuple[Graph, Mapping[Shape, Seen]]] = field(default_factory=dict)
     least_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
@@ -89,8 +89,8 @@ class Known:
             handed = tuple(place for place, number in enumerate(numbers) if number in kernel.reads and place in made)
             copied = self.turned.get(id(kernel), ())
             turned = tuple(place for place, number in enumerate(numbers) if number in copied)
-            _, turns, summed, held = self.turning.get(id(graph), (graph, 1, frozenset[int](), frozenset[int]()))
-            stays = frozenset(place for place, number in enumerate(numbers) if number in held)
+            _, turns, summed, held = self.turning.get(id(graph), (graph, 1, frozenset[int](), dict[int, bool]()))
+            stays = frozenset((place, held[number]) for place, number in enumerate(numbers) if number in held)
             behind = frozenset(place for place, number in enumerate(kernel.ops) if number in summed)
             _, first = self.convolving.get(id(graph), (graph, {}))
             given = frozenset(place for place, number in enumerate(numbers) if first.get(number) in kernel.ops)
@@ -137,7 +137,7 @@ class Known:
             for body in kernel.bodies:
                 summed = {id(made) for made, _ in added_up(body.graph, len(op.results))} if op.kind == "while" else ()
                 numbers = frozenset(number for number, each in enumerate(body.graph.ops) if id(each) in summed)
-                held = frozenset(value for values in staying(body) for value in values)
+                held = {value: changes for values, changes in staying(body) for value in values}
                 self.turning[id(body.graph)] = body.graph, op.trips, numbers, held
                 self._turn(body)
 
