@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.memory import memory
@@ -35,6 +36,31 @@ def test_narrow_tables_are_copied_row_by_row_and_so_is_their_gradient(columns: i
     assert held.argument_bytes == pytest.approx(ROWS * columns * 4, rel=0.01)
     assert held.temp_bytes == pytest.approx(2 * in_rows, rel=0.05)  # the copy and the gradient; no zeros, no result
     assert "copy of table in another layout" in {tensor.name for tensor in held.tensors}
+
+
+@pytest.mark.parametrize(("state", "in_rows"), [(1, 3), (2, 1)])
+def test_an_update_lies_as_most_of_its_arrays_do(state: int, in_rows: int) -> None:
+    """Of one array of state a copy is made too, as of Adagrad's; of Adam's two none, nor of the table then."""
+    table, rows = Value((ROWS, 64), "f32"), Value((COUNT, 64), "f32")
+    values = (table, Value((COUNT, 1), "s32"), Value((), "f32"), rows, table, table, *[table] * (2 * state), *[table])
+    kept, new, last = range(6, 6 + state), range(6 + state, 6 + 2 * state), 6 + 2 * state
+    ops = (
+        Op(
+            kind="gather",
+            operands=(0, 1),
+            results=(3,),
+            attributes={"slice_sizes": (1, 64), "collapsed_slice_dims": (0,)},
+        ),
+        Op(kind="broadcast_in_dim", operands=(2,), results=(4,)),
+        Op(kind="scatter", operands=(4, 1, 3), results=(5,), attributes={"inserted_window_dims": (0,)}),
+        *(Op(kind="add", operands=(old, 5), results=(made,)) for old, made in zip(kept, new, strict=True)),
+        Op(kind="clamp", operands=(new[0], 0, new[-1]), results=(last,)),
+    )
+    results = (last, *new)
+    program = of_ops(values, ops, (0, 1, 2, *kept), results, aliases=dict.fromkeys(range(len(results)), 0))
+    held = memory(fuse(program.graph))
+    turned = ROWS * 64 * 4 if state > 1 else 0
+    assert held.temp_bytes == pytest.approx(in_rows * ROWS * 128 * 4 + turned, rel=0.05)
 
 
 def test_copies_are_made_in_advance_where_memory_moves_while_a_chip_computes() -> None:

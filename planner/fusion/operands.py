@@ -12,17 +12,17 @@ from .uses import Uses
 MANY_PRODUCTS = 2
 
 
-def is_only_multiplied(graph: Graph, uses: Uses, value: int, keeps_near: bool) -> bool:
+def is_only_multiplied(graph: Graph, uses: Uses, value: int, keeps_near: bool, *, apart: bool = False) -> bool:
     """Whether only products read it, each rounding it; batches over a single dim compute it in passing all the same.
 
     So do batches over more dims if they are narrower than a register's lanes, and all but batches what is rounded
     already, which reads no more bytes where it is computed in passing. Chips that keep no arrays near (``keeps_near``)
-    write that for narrow batches too.
+    write that for narrow batches too, and all do where it is made ``apart``.
     """
     readers, dtype = _beyond_views(graph, uses, value), graph.values[value].dtype
     if dtype not in (NARROW, WIDE) or not all(_rounds(reader, dtype) for reader, _ in readers):
         return False
-    lanes = 1 if dtype == NARROW and not keeps_near else LANES
+    lanes = 1 if apart or (dtype == NARROW and not keeps_near) else LANES
     for reader, position in readers:
         batch = batch_dims(graph, reader)
         if batch == 1 or (batch == 0 and dtype == NARROW) or (batch and _columns(graph, reader, position) < lanes):
@@ -64,6 +64,13 @@ def batch_dims(graph: Graph, product: Op) -> int:
     """The dims larger than one over which a product is a batch of products."""
     dims = product.attributes.get("lhs_batching_dimensions", ())
     return sum(graph.shape(product.operands[0])[dim] > 1 for dim in dims)
+
+
+def free_dims(graph: Graph, product: Op, position: int) -> int:
+    """The dims larger than one of an operand that a product neither sums nor is a batch over."""
+    side = ("lhs", "rhs")[position]
+    kept = {d for part in ("contracting", "batching") for d in product.attributes.get(f"{side}_{part}_dimensions", ())}
+    return sum(size > 1 and dim not in kept for dim, size in enumerate(graph.shape(product.operands[position])))
 
 
 def _columns(graph: Graph, product: Op, position: int) -> int:

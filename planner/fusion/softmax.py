@@ -1,40 +1,70 @@
-"""Softmax of which nothing but its product is left: forward passes whose backward pass computes them again.
+"""Softmax whose maximum is found where it is subtracted, as a window over the row, and what is written of it.
 
-The TPU compiler then finds the maximum of each row where it subtracts it, as a window over the row, and writes the
-exponentials instead of the scores: in float32, with their sum, out of the kernel of the product that makes the scores.
-Where less memory is near, the scores are written too, as wide, and the exponentials made from those.
+The TPU compiler does so where nothing but its product is left of it: forward passes whose backward pass computes them
+again. It writes the exponentials instead of the scores: in float32, with their sum, out of the kernel of the product
+that makes the scores. Where less memory is near, the scores are written too, as wide, and the exponentials made from
+those. It does so too where the maximum cannot be found with the product, as the scores lie in memory in another form:
+narrower than they are computed with, or before they are added up over devices. Those are then kept for the backward
+pass as exponentials.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..graph import Graph, Op
-from .nature import BROADCAST, ELEMENTWISE, PRODUCTS, REDUCE, VIEWS
-from .operands import batch_dims
+from ..kinds import ALL_REDUCE, REDUCE_SCATTER
+from .nature import BROADCAST, CONSTANT, ELEMENTWISE, PRODUCTS, REDUCE, VIEWS, widens
+from .operands import batch_dims, free_dims
 from .uses import Uses
 
 SPREADING = VIEWS | {BROADCAST}
+SPREAD = frozenset({BROADCAST, CONSTANT, "iota"})
 
 
 class Softmax(NamedTuple):
-    """The operations that make the scores, the maximum of each row and the exponentials."""
+    """The operations that make the scores, the maximum of each row and the exponentials.
+
+    ``lies`` if the scores lie in memory, in another form, whatever else is written.
+    """
 
     scores: int
     maximum: int
     exponentials: int
+    lies: bool
 
 
 def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
     """Each such softmax of a batch over two dims or more."""
     for number, op in enumerate(graph.ops):
         rows = _rows(graph, uses, op) if op.kind == "exponential" else None
-        if rows is not None and _is_for_one_product(graph, uses, op):
-            yield Softmax(*rows, number)
+        if rows is not None:
+            if _is_for_one_product(graph, uses, op):
+                yield Softmax(*rows, number, False)
+            elif _lies(graph, uses, rows[0]):
+                yield Softmax(*rows, number, True)
 
 
-def behind(graph: Graph, uses: Uses, number: int, written: set[int]) -> int | None:
+def write_exponentials(graph: Graph, uses: Uses, written: set[int], found: Iterable[Softmax], near: bool) -> None:
+    """Writes what softmaxes make of their scores instead of these; both for one product where little memory is near."""
+    for each in found:
+        if each.lies:
+            written.add(each.exponentials)
+            written.discard(each.maximum)
+            continue
+        before = each.scores if each.scores in written else _behind(graph, uses, each.scores, written)
+        if before is None:
+            continue
+        written.discard(before)
+        written.add(each.exponentials)
+        if near:
+            written.discard(each.maximum)
+        else:
+            written.add(each.scores)
+
+
+def _behind(graph: Graph, uses: Uses, number: int, written: set[int]) -> int | None:
     """What is written, and read by nothing else, that an operation's result is made of number by number."""
     size = graph.values[graph.ops[number].results[0]].num_elements
     while True:
@@ -66,6 +96,25 @@ def _rows(graph: Graph, uses: Uses, op: Op) -> tuple[int, int] | None:
     scores = uses.makers.get(value)
     alone = _is_read_once(graph, uses, above) and len(uses.next_ops(value)) == 2
     return (scores, above) if alone and scores is not None else None
+
+
+def _lies(graph: Graph, uses: Uses, scores: int) -> bool:
+    """Whether scores are computed, number by number, from what lies in memory: sums over devices, or a product's narrow
+    result whose rows are one dim.
+    """
+    size = graph.values[graph.ops[scores].results[0]].num_elements
+    number, wider = scores, False
+    while graph.ops[number].kind in ELEMENTWISE | VIEWS:
+        wider |= widens(graph, graph.ops[number])
+        near = {uses.makers.get(v) for v in graph.ops[number].operands if graph.values[v].num_elements == size}
+        wide = [n for n in near if n is not None and graph.ops[n].kind not in SPREAD]
+        if len(wide) != 1:
+            return False
+        (number,) = wide
+    op = graph.ops[number]
+    if op.kind == "dot_general":
+        return wider and batch_dims(graph, op) > 1 and all(free_dims(graph, op, side) < 2 for side in (0, 1))
+    return op.kind in (ALL_REDUCE, REDUCE_SCATTER)
 
 
 def _is_for_one_product(graph: Graph, uses: Uses, op: Op) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
+from .grouped import grouped
 from .nature import (
     BROADCAST,
     CONSTANT,
@@ -20,7 +21,7 @@ from .nature import (
     widens,
 )
 from .operands import MANY_PRODUCTS, is_only_multiplied, is_shared_operand
-from .softmax import behind, softmaxes
+from .softmax import softmaxes, write_exponentials
 from .uses import Uses
 
 PACKED_RANK = 3
@@ -43,27 +44,17 @@ def written_ops(graph: Graph, uses: Uses, masks: frozenset[int], *, near_bytes: 
     computed with it, and written instead of it.
     """
     written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number)} | masks
-    written |= _combined(graph, uses, written, near_bytes > 0)
+    written |= grouped(graph, uses)
+    found = list(softmaxes(graph, uses)) if near_bytes else []
+    kept = {each.exponentials for each in found if each.lies}
+    written |= kept
+    exponentials = frozenset(graph.ops[number].results[0] for number in kept)
+    written |= _combined(graph, uses, written, exponentials, near_bytes > 0)
     taken: set[int] = set()
     for number in sorted((n for n in written if graph.ops[n].kind in PRODUCTS), reverse=True):
         _move_behind(graph, uses, number, written, taken)
-    if near_bytes:
-        _write_exponentials(graph, uses, written, near_bytes >= NEAR_BYTES)
+    write_exponentials(graph, uses, written, found, near_bytes >= NEAR_BYTES)
     return written
-
-
-def _write_exponentials(graph: Graph, uses: Uses, written: set[int], near: bool) -> None:
-    """Writes what softmaxes for one product make of their scores, and the scores too where little memory is near."""
-    for found in list(softmaxes(graph, uses)):
-        before = found.scores if found.scores in written else behind(graph, uses, found.scores, written)
-        if before is None:
-            continue
-        written.discard(before)
-        written.add(found.exponentials)
-        if near:
-            written.discard(found.maximum)
-        else:
-            written.add(found.scores)
 
 
 def is_packed_mask(graph: Graph, uses: Uses, op: Op) -> bool:
@@ -132,11 +123,12 @@ def _readers(graph: Graph, uses: Uses, op: Op) -> Iterator[tuple[int, int]]:
             yield from ((after, at) for after, at in wider if graph.ops[after].kind in PRODUCTS)
 
 
-def _combined(graph: Graph, uses: Uses, written: set[int], keeps_near: bool) -> set[int]:
+def _combined(graph: Graph, uses: Uses, written: set[int], kept: frozenset[int], keeps_near: bool) -> set[int]:
     """Operations that bring together several arrays of their own size from memory, for ``MANY_READERS`` or more.
 
     Whatever is computed of them alone in passing reads them, several times if it is read so. Two products, which read
-    half the bytes, are enough for what nothing pads. What is only made wider is written as it was.
+    half the bytes, are enough for what nothing pads, and any two where exponentials ``kept`` for the gradient are read.
+    What is only made wider is written as it was.
     """
     sources: dict[int, set[int]] = {}
     reads, values = _reads(graph, uses, written), graph.values
@@ -152,7 +144,9 @@ def _combined(graph: Graph, uses: Uses, written: set[int], keeps_near: bool) -> 
             padded.add(result)
         sources[result] = here
         if len(here) > 1 and op.kind in ELEMENTWISE and reads[result] >= MANY_PRODUCTS and not widens(graph, op):
-            narrow = result not in padded and is_only_multiplied(graph, uses, result, keeps_near)
+            narrow = result not in padded and is_only_multiplied(
+                graph, uses, result, keeps_near, apart=not kept.isdisjoint(here)
+            )
             if narrow or reads[result] >= MANY_READERS:
                 found.add(number)
                 del sources[result]

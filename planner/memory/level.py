@@ -16,11 +16,11 @@ from .convolved import copied_images, smallest_batch
 from .flow import Flow
 from .hoisted import NARROW, hoisted_copies
 from .liveness import in_place, lifetimes
-from .looked_up import copied_tables, row_bytes
+from .looked_up import copied_tables, row_bytes, turned_back
 from .places import takes_over
 from .schedule import Scheduled
 from .tiles import padded_bytes
-from .vmem import begins_s, longest_stay_s, residents, sent_from_hbm
+from .vmem import near_buffers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +92,12 @@ def _with_tables(placed: Level, at_start: bool) -> Level:
     found = copied_tables(placed.program, placed.flow.touches, at_start=at_start)
     tables = {-1 - value: value for value in found if -1 - value not in placed.copies}
     spans = {buffer: found[value] for buffer, value in tables.items()}
-    rows = {buffer: row_bytes(placed.program.graph.values[value]) for buffer, value in tables.items()}
-    return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **rows}, relaid=tables)
+    values = placed.program.graph.values
+    num_bytes = {buffer: row_bytes(values[value]) for buffer, value in tables.items()}
+    for value, point in turned_back(placed.program).items():
+        tables[-1 - value], spans[-1 - value] = value, (point, point)
+        num_bytes[-1 - value] = padded_bytes(values[value])
+    return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **num_bytes}, relaid=tables)
 
 
 def _with_turned(placed: Level, edge: int, room_bytes: int) -> Level:
@@ -121,9 +125,7 @@ def _level(part: Scheduled, chip: Chip | None, room_bytes: int, elsewhere: set[i
     spans = {b: span for b, span in lives.items() if b not in elsewhere and b not in outputs and found.num_bytes[b]}
     room = np.full(len(program.kernels), room_bytes, np.int64)
     if chip is not None and room_bytes and len(room):
-        sent = sent_from_hbm(program, found, chip)
-        near = {b: span for b, span in spans.items() if b not in sent}
-        staying = residents(near, found.num_bytes, begins_s(program, chip), room, longest_stay_s(chip))
+        staying = near_buffers(program, found, spans, chip, room)
         spans = {b: span for b, span in spans.items() if b not in staying}
     bodies = {}
     for point, inner in part.bodies.items():

@@ -9,6 +9,9 @@ from ..graph import Graph, Op, Value
 from ..kernels import Program
 from .tiles import LANES, aligned, padded_bytes, round_up, tile_rows
 
+STATE_IN_ROWS = 1
+"""How many arrays of state a table's update may have that lies row by row."""
+
 IN_PASSING = frozenset({"add", "subtract", "multiply", "divide", "select", "compare", "maximum", "minimum"})
 
 
@@ -46,12 +49,34 @@ def copied_tables(
     """The arguments that are copied to lie row by row, from the first to the last point at which the copy lives.
 
     An argument lies as it pads least. The compiler makes its copy ``at_start``, or else when it is first read, and
-    keeps it for the update.
+    keeps it for the update, but for one that lies as its arguments do.
     """
     graph = program.graph
     wanted = looked_up_shapes(graph)
-    read = [v for v in graph.arguments if graph.shape(v) in wanted and touches.get(v)]
-    return {v: (0 if at_start else touches[v][0], touches[v][-1]) for v in read}
+    elsewhere = set(turned_back(program).values()) if wanted else set[int]()
+    read = {
+        v: [point for point in touches.get(v, ()) if point not in elsewhere]
+        for v in graph.arguments
+        if graph.shape(v) in wanted
+    }
+    return {v: (0 if at_start else points[0], points[-1]) for v, points in read.items() if points}
+
+
+def turned_back(program: Program) -> dict[int, int]:
+    """The gradients of such tables that are copied to lie as arguments do, and by position the updates that take them.
+
+    An update lies as most of its arrays do. The table and its gradient lie row by row; so a rule with one array of
+    state (or none) does too, of which that is copied, and one with two, as Adam, does not.
+    """
+    graph = program.graph
+    wanted, given = looked_up_shapes(graph), set(graph.arguments)
+    return {
+        value: point
+        for point, kernel in enumerate(program.kernels)
+        for value in kernel.reads
+        if graph.shape(value) in wanted and value not in given
+        if sum(graph.shape(v) == graph.shape(value) for v in given.intersection(kernel.reads)) > STATE_IN_ROWS + 1
+    }
 
 
 def rewritten_tables(graph: Graph) -> frozenset[int]:

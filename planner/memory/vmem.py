@@ -16,10 +16,40 @@ from ..graph import Graph, Op
 from ..kernels import Program
 from ..kinds import COLLECTIVE_PERMUTE, KINDS
 from .flow import Flow
+from .tiles import padded_bytes
 
 LONGEST_STAY = 8.0
 LARGEST_SENT_BYTES = 32 << 20
+LARGEST_FETCHED = 0.25
 NO_PEAK_FLOPS_PER_S = 1e30
+
+
+def near_buffers(
+    program: Program, flow: Flow, spans: Mapping[int, tuple[int, int]], chip: Chip, room_bytes: np.ndarray
+) -> frozenset[int]:
+    """The buffers of a program, of those with ``spans``, that stay in fast memory all their life; others never do here.
+
+    What kernels read from the large memory goes through the fast one, where it takes room from what stays: what does
+    is decided twice, first without. ``room_bytes``, what is free at each point, is taken from.
+    """
+    sent = sent_from_hbm(program, flow, chip)
+    near = {buffer: span for buffer, span in spans.items() if buffer not in sent}
+    begins, longest = begins_s(program, chip), longest_stay_s(chip)
+    staying = residents(near, flow.num_bytes, begins, room_bytes.copy(), longest)
+    room_bytes -= np.minimum(room_bytes, _fetched_bytes(program, flow, staying, chip.buffer_vmem_bytes))
+    return residents(near, flow.num_bytes, begins, room_bytes, longest)
+
+
+def _fetched_bytes(program: Program, flow: Flow, staying: frozenset[int], all_bytes: int) -> np.ndarray:
+    """What each kernel reads that does not stay and is no large part of the fast memory: more is read as it lies."""
+    values, most = program.graph.values, LARGEST_FETCHED * all_bytes
+    fetched = np.zeros(len(program.kernels), np.int64)
+    for point, kernel in enumerate(program.kernels):
+        for value in kernel.reads if not kernel.bodies else ():
+            buffer = flow.buffer.get(value, value)
+            num_bytes = flow.num_bytes.get(buffer) or padded_bytes(values[value])
+            fetched[point] += num_bytes if buffer not in staying and num_bytes <= most else 0
+    return fetched
 
 
 def residents(
@@ -29,16 +59,17 @@ def residents(
     room_bytes: np.ndarray,
     longest_s: float,
 ) -> frozenset[int]:
-    """The buffers that stay: small ones first, where each point of their lives has room.
+    """The buffers that stay: short lives first, then small ones, where each point of their lives has room.
 
     ``spans`` are first and last point of each, ``elapsed_s`` the time at which each point begins, ``room_bytes`` what
     is free at each. ``room_bytes`` is taken from.
     """
     staying = []
-    for buffer in sorted(spans, key=num_bytes.__getitem__):
+    stays = {buffer: float(elapsed_s[last] - elapsed_s[first]) for buffer, (first, last) in spans.items()}
+    for buffer in sorted(spans, key=lambda buffer: (stays[buffer], num_bytes[buffer])):
         first, last = spans[buffer]
         needed = num_bytes[buffer]
-        if elapsed_s[last] - elapsed_s[first] > longest_s or needed > room_bytes[first : last + 1].min():
+        if stays[buffer] > longest_s or needed > room_bytes[first : last + 1].min():
             continue
         room_bytes[first : last + 1] -= needed
         staying.append(buffer)
