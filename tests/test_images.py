@@ -153,3 +153,43 @@ def test_the_gradient_of_a_kernel_is_told_by_its_window() -> None:
 def test_twice_the_images_take_at_most_twice_the_time(kind: str) -> None:
     took = [sum(p.seconds for p in price(fuse(net(batch, 64, 64)), chip(kind))) for batch in (8, 16)]
     assert took[0] < took[1] < 2.1 * took[0]
+
+
+def grouped(features: int, groups: int, dilation: int = 1) -> Graph:
+    """A convolution of so many groups of features, its image perhaps with gaps."""
+    image = Value((32, 56, 56, features), "f32")
+    kernel = Value((3, 3, features // groups, features), "f32")
+    made = Value((32, 56 * dilation, 56 * dilation, features), "f32")
+    said = {**SAID, "feature_group_count": groups, "lhs_dilation": (dilation, dilation)}
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said)
+    return Graph(values=(image, kernel, made), ops=(op,), arguments=(0, 1), results=(2,))
+
+
+def seconds(graph: Graph, kind: str) -> float:
+    return sum(each.seconds for each in price(fuse(graph), chip(kind)))
+
+
+@pytest.mark.parametrize(("kind", "cycles"), [("v3", 297808), ("v5e", 328695)])
+def test_features_that_stay_apart_are_no_products(kind: str, cycles: int) -> None:
+    """As compiled: on v3, and with the same number of elements on v5e."""
+    found = seconds(grouped(128, 128), kind) * (chip(kind).clock_hz or 0)
+    assert found == pytest.approx(cycles, rel=0.25)
+    assert found < 0.1 * 128 * seconds(grouped(128, 1), kind) * (chip(kind).clock_hz or 0)
+
+
+def test_small_groups_of_features_are_convolved_together() -> None:
+    assert seconds(grouped(128, 32), "v3") == pytest.approx(seconds(grouped(128, 1), "v3"), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("batch", "size", "enters", "leaves", "cycles"), [(8, 16, 256, 128, 302603), (8, 32, 128, 64, 603713)]
+)
+def test_an_image_with_gaps_waits_for_its_kernel_at_each_place(
+    batch: int, size: int, enters: int, leaves: int, cycles: int
+) -> None:
+    """Gradients of convolutions with strides, as compiled for v3."""
+    image, made = Value((batch, size, size, enters), "bf16"), Value((batch, 2 * size, 2 * size, leaves), "bf16")
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes={**SAID, "lhs_dilation": (2, 2)})
+    values = (image, Value((3, 3, enters, leaves), "bf16"), made)
+    found = seconds(Graph(values=values, ops=(op,), arguments=(0, 1), results=(2,)), "v3") * (chip("v3").clock_hz or 0)
+    assert found == pytest.approx(cycles, rel=0.25)

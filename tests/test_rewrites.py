@@ -125,6 +125,13 @@ def test_the_gradient_of_picking_one_of_a_row_needs_no_scatter_on_tpus():
     assert kinds(module)["select"] > 0
 
 
+def test_two_scatters_are_added_as_they_are():
+    table, few, more = normal(0, 16, 4), np.array([1, 2, 3]), np.array([4, 5])
+    module = rewritten(jax.grad(lambda w: w[few].sum() + (w[more] ** 2).sum() + (w**2).sum()), table)
+    assert kinds(module)["scatter"] == 2
+    assert kinds(module)["add"] >= 1
+
+
 def test_a_transposed_product_is_the_product_of_its_operands_exchanged():
     module = rewritten(lambda a, b: (a @ b).T, normal(0, 4, 8), normal(1, 8, 5))
     assert kinds(module) == {"dot_general": 1, "return": 1}

@@ -15,7 +15,7 @@ from ..kernels import Kernel
 from ..kinds import ALL_GATHER
 from .coefficients import Coefficients
 from .products import Product, product_of
-from .windows import FIRST, LATER, is_plain, windows_of
+from .windows import is_plain, manner_of, windows_of
 from .work import FREE, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes
 
 SLICE = "dynamic_slice"
@@ -148,7 +148,7 @@ class Convolved:
 
     def _product(self, op: Op) -> Product:
         parts, turned = PARTS if self._cuts(op) else 1, op.operands[0] in self._turned
-        manner = LATER if self._of.near_total_bytes else FIRST
+        manner = manner_of(self._of)
         return replace(product_of(self._graph, op), windows=windows_of(self._graph, op, manner, parts, turned=turned))
 
     def _rearranged_bytes(self, op: Op) -> int:

@@ -105,7 +105,8 @@ def _product(
 ) -> Cycles:
     matrix = sum(each.padded(edge) for each in work.products) * of.multiply_add_cycles
     memory = (streamed + far_writes + work.spill_bytes - behind) * of.byte_cycles
-    vector = work.registers * of.register_cycles
+    apart = sum(each.windows.registers for each in work.products if each.windows is not None)
+    vector = (work.registers + apart) * of.register_cycles
     moved = sum(work.reads) + sum(work.writes)
     share = far / moved if moved else 0.0
     steps = math.ceil(moved / of.product_window_bytes) * (of.near_step_cycles + share * of.step_cycles)

@@ -37,7 +37,7 @@ class Product:
         whole squares, and no fewer rows streamed than half an edge.
         """
         if self.windows is not None:
-            return self.batch * self.passes * self.windows.rows(edge) * edge**2
+            return self.passes * self.windows.rows(edge) * edge**2
         depth = -(-self.depth // edge) * edge
         one, other = (
             max(streamed, edge // 2) * -(-held // edge) * edge

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ..graph import Graph, Op, Value
 from ..images import LANES, ROWS, batch_on_lanes, images_of, is_gradient_of_kernel, tile_rows
+from .coefficients import Coefficients
 
 NARROWEST, FEW = 64, 4
 """The features that a position of a window takes of a square's depth at least; and in patches, of few features."""
@@ -27,22 +28,32 @@ TURNED_ROWS = 1.3 * ROWS
 
 class Manner(NamedTuple):
     """How a chip's compiler convolves: ``few_rows`` are those that a register of few images takes at least, and
-    ``packs_turned`` if positions share a depth also where what leaves has the batch on the lanes.
+    ``packs_turned`` if positions share a depth also where what leaves has the batch on the lanes. ``loading`` are the
+    rows that bringing a row of ``columns`` of a kernel into a square takes where an image has gaps, ``tap_operations``
+    the vector operations for each position of a window whose features stay apart.
     """
 
     few_rows: float
     packs_turned: bool
+    loading: float
+    columns: int
+    tap_operations: float
 
 
-FIRST, LATER = Manner(3.2, packs_turned=False), Manner(8.0, packs_turned=True)
-"""As seen on v3, and on v5e."""
+FIRST, SECOND, LATER = Manner(3.2, False, 0.245, 128, 5), Manner(3.2, False, 0.12, 64, 5), Manner(8, True, 0.1, 64, 7.5)
+"""As seen on v3, on v4, and on v5e."""
+
+
+def manner_of(of: Coefficients) -> Manner:
+    """The manner of a chip, by what its compiler keeps in vector memory, and whether it takes small values whole."""
+    return LATER if of.near_total_bytes else SECOND if of.whole_bytes else FIRST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
     """``taps`` are the places times the positions of the window: at each ``streamed`` rows for a depth of ``entering``
     and ``leaving`` columns, and no fewer than ``least`` all told. Several positions share a depth if each takes only
-    so much ``room`` of it; they do not if that is None.
+    so much ``room`` of it; they do not if that is None. ``registers`` are vector operations instead of squares.
     """
 
     taps: int
@@ -51,6 +62,7 @@ class Windows:
     leaving: int
     room: int | None = None
     least: float = 0.0
+    registers: float = 0.0
 
     def rows(self, edge: int) -> float:
         """Rows streamed through squares of this edge."""
@@ -64,11 +76,13 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
     said, is_gradient = op.attributes, is_gradient_of_kernel(graph, op)
     (value, image), *_ = images_of(graph, op)
     left, right, made = (graph.values[number] for number in (value, op.operands[1], op.results[0]))
-    groups = int(said.get("feature_group_count", 1)) * int(said.get("batch_group_count", 1))
     window, result = _spatial(right, said, "kernel"), _spatial(made, said, "output")
+    if is_depthwise(graph, op):
+        return _apart(manner, math.prod(result if is_gradient else window), left if is_gradient else made)
+    groups = _groups_apart(graph, op)
     features, batch = max(left.shape[image.features] // groups, 1), max(left.shape[image.batch] * parts, 1)
     turned = turned or batch_on_lanes(features, batch, left.bits)
-    taps = math.prod(window) * math.prod(result) // parts
+    taps = groups * math.prod(window) * math.prod(result) // parts
     leaving = max(right.shape[said["kernel_output_feature_dimension"]] // groups, 1)
     if (
         features < ROWS
@@ -87,7 +101,35 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
     shares = is_plain(said) and few and (turns_over or _leaves_on_lanes(graph, op, is_gradient))
     room = _up(features, NARROWEST) if shares else None
     least = manner.few_rows * -(-features // LANES) if batch < ROWS and not is_gradient else 0.0
+    gaps = math.prod(said.get("lhs_dilation", ()))
+    if gaps > 1:
+        least = max(least, manner.loading * features * -(-leaving // manner.columns))
+        rows = -(-rows // gaps)
     return Windows(taps=taps, streamed=rows, entering=features, leaving=leaving, room=room, least=least)
+
+
+def is_depthwise(graph: Graph, op: Op) -> bool:
+    """Whether each feature is convolved by itself: no products, but sums of shifted images."""
+    groups = _groups(op)
+    kernel = graph.shape(op.operands[1])
+    return groups > 1 and groups == kernel[op.attributes["kernel_output_feature_dimension"]]
+
+
+def _apart(manner: Manner, positions: int, value: Value) -> Windows:
+    registers = manner.tap_operations * positions * value.num_elements / (LANES * ROWS)
+    return Windows(taps=0, streamed=0, entering=0, leaving=0, registers=registers)
+
+
+def _groups(op: Op) -> int:
+    said = op.attributes
+    return int(said.get("feature_group_count", 1)) * int(said.get("batch_group_count", 1))
+
+
+def _groups_apart(graph: Graph, op: Op) -> int:
+    """How many groups of features are convolved one after the other: those that fill squares; small ones are one."""
+    groups = _groups(op)
+    leaving = graph.shape(op.operands[1])[op.attributes["kernel_output_feature_dimension"]]
+    return groups if leaving // groups >= LANES else 1
 
 
 def _is_patched(said: Mapping[str, Any], window: Sequence[int], is_gradient: bool) -> bool:

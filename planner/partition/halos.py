@@ -21,6 +21,10 @@ def exchanged(builder: Builder, op: Op, operands: Sequence[int], halos: Sequence
 def _widened(builder: Builder, op: Op, number: int, halo: Halo) -> int:
     own = builder.values[number]
     pieces = [number]
+    if halo.sent:
+        pieces += [_from_far(builder, op, number, halo, nth) for nth in range(len(halo.sent))]
+        whole = _resized(own, halo.dim, own.shape[halo.dim] + sum(halo.sent))
+        return builder.op("concatenate", pieces, (whole,), {"dimension": halo.dim}, op.origin)[0]
     for rows, shift in ((halo.low, 1), (halo.high, -1)):
         while rows > 0:
             pieces.append(_sent(builder, op, number, halo, min(rows, own.shape[halo.dim]), shift))
@@ -28,6 +32,16 @@ def _widened(builder: Builder, op: Op, number: int, halo: Halo) -> int:
             shift += 1 if shift > 0 else -1
     whole = _resized(own, halo.dim, own.shape[halo.dim] + halo.low + halo.high)
     return builder.op("concatenate", pieces, (whole,), {"dimension": halo.dim}, op.origin)[0]
+
+
+def _from_far(builder: Builder, op: Op, number: int, halo: Halo, nth: int) -> int:
+    """The rows of one of the permutes that bring rows from further away, to one operation alone."""
+    own = builder.values[number]
+    strip = _resized(own, halo.dim, halo.sent[nth])
+    if strip.shape != own.shape:
+        (number,) = builder.op("slice", (number,), (strip,), {}, op.origin)
+    attributes = {"axes": halo.axes, "dimensions": (halo.dim,), "target": (*op.results, nth)}
+    return builder.op(COLLECTIVE_PERMUTE, (number,), (strip,), attributes, op.origin)[0]
 
 
 def _sent(builder: Builder, op: Op, number: int, halo: Halo, rows: int, shift: int) -> int:

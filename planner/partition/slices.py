@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..graph import Axes, Sharding
 from .elementwise import follow_result
@@ -83,32 +83,22 @@ def halo_rule(asked: Asked) -> Strategy:
 
 
 def concatenate_rule(asked: Asked) -> Strategy:
-    """As the result lies; along a split dim each operand's rows move by as much as stands before it."""
-    dim = int(asked.op.attributes.get("dimension", 0))
-    layout = asked.results[0]
-    if not layout[dim]:
-        return Strategy(operands=(layout,) * len(asked.operands), made=(layout,))
-    halos, operands, before = [], [], 0
-    for number, value in enumerate(asked.reads):
-        found = _shifted(asked, dim, value.shape[dim], before)
-        whole = tuple(() if d == dim else axes for d, axes in enumerate(layout))
-        operands.append(layout if found is not None else whole)
-        if found is not None and found.low + found.high > 0:
-            halos.append(replace(found, operand=number))
-        before += value.shape[dim]
-    return Strategy(operands=tuple(operands), made=(layout,), halos=tuple(halos))
+    """As the result lies, but for the dim along which it is put together: its axes split another one meanwhile."""
+    layout = moved_axes(asked, asked.results[0], int(asked.op.attributes.get("dimension", 0)))
+    return Strategy(operands=(layout,) * len(asked.operands), made=(layout,))
 
 
-def _shifted(asked: Asked, dim: int, size: int, before: int) -> Halo | None:
-    """The halo of an operand of this size that stands after so many rows of the result."""
-    axes = asked.results[0][dim]
-    parts = ways(axes, asked.mesh)
-    own, made = -(-size // parts), -(-asked.makes[0].shape[dim] // parts)
-    needed = []
-    for i in range(parts):
-        first, last = max(0, i * made - before), min(size, (i + 1) * made - before) - 1
-        needed.append((first, last) if first <= last else (i * own, (i + 1) * own - 1))
-    return neighbours(dim, axes, own, needed)
+def moved_axes(asked: Asked, layout: Sharding, dim: int) -> Sharding:
+    """A layout of the first result with this dim whole: its axes split the first other dim that they divide, if any."""
+    shape = asked.makes[0].shape
+    dim %= len(shape)
+    axes = layout[dim]
+    kept = [() if d == dim else own for d, own in enumerate(layout)]
+    for other, size in enumerate(shape):
+        if axes and other != dim and size % (ways(kept[other], asked.mesh) * ways(axes, asked.mesh)) == 0:
+            kept[other] = (*kept[other], *axes)
+            break
+    return tuple(kept)
 
 
 def _is_sliver(asked: Asked, dim: int) -> bool:
@@ -132,7 +122,9 @@ def halo(asked: Asked, side: Side, dim: int, out_dim: int | None = None) -> Halo
     parts = ways(axes, asked.mesh)
     own, made = (-(-size // parts) for size in (asked.reads[0].shape[dim], asked.makes[0].shape[out]))
     needed = [(side.first(i * made), side.last((i + 1) * made - 1)) for i in range(parts)]
-    return neighbours(dim, axes, own, needed)
+    far = asked.op.kind == "slice" and side.stride == 1
+    sent = rows_sent(own, needed, asked.reads[0].shape[dim]) if far else ()
+    return Halo(0, dim, axes, max(sent), 0, sent) if sent else neighbours(dim, axes, own, needed)
 
 
 def neighbours(dim: int, axes: Axes, own: int, needed: Sequence[tuple[int, int]]) -> Halo | None:
@@ -141,6 +133,31 @@ def neighbours(dim: int, axes: Axes, own: int, needed: Sequence[tuple[int, int]]
     low = max(0, *(i * own - first for i, (first, _) in enumerate(needed[1:], 1)))
     high = max(0, *(last + 1 - (i + 1) * own for i, (_, last) in enumerate(needed[:-1])))
     return None if low + high >= (parts - 1) * own else Halo(0, dim, axes, low, high)
+
+
+def rows_sent(own: int, needed: Sequence[tuple[int, int]], size: int) -> tuple[int, ...]:
+    """The rows of each permute that brings parts of ``own`` rows the rows that they need; none if neighbours have all.
+
+    A permute takes one run of rows from every part, to one part each. Each part's rows go with the first permute after
+    the last one that its source is in, if their run meets what that takes of others, or else with a new one.
+    """
+    if all(i * own - first <= own and last + 1 - (i + 1) * own <= own for i, (first, last) in enumerate(needed)):
+        return ()
+    runs: list[tuple[int, int]] = []
+    after: dict[int, int] = {}
+    for target, (first, last) in enumerate(needed):
+        last = min(last, size - 1)
+        for source in range(first // own, last // own + 1):
+            begin, end = max(first - source * own, 0), min(last + 1 - source * own, own)
+            if source == target or begin >= end:
+                continue
+            at = after.get(source, 0)
+            meeting = (n for n in range(at, len(runs)) if begin <= runs[n][1] and runs[n][0] <= end)
+            chosen = next(meeting, len(runs))
+            runs[chosen:] = [(begin, end)] if chosen == len(runs) else runs[chosen:]
+            runs[chosen] = min(runs[chosen][0], begin), max(runs[chosen][1], end)
+            after[source] = chosen + 1
+    return tuple(end - begin for begin, end in runs)
 
 
 def _sides(asked: Asked) -> list[Side]:

@@ -22,13 +22,17 @@ class PartialSum:
 
 @dataclass(frozen=True, slots=True)
 class Halo:
-    """Rows of a neighbour that an operand's part needs: ``dim`` split over ``axes``, ``low`` and ``high`` rows."""
+    """Rows of others that a part of an operand needs: ``dim`` split over ``axes``, ``low``, ``high`` of its neighbours.
+
+    Where some come from further away, ``sent`` has the rows of each permute that brings them.
+    """
 
     operand: int
     dim: int
     axes: Axes
     low: int
     high: int
+    sent: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,7 +150,8 @@ def _in_tiles(part: Value, dim: int, tiled: Sequence[int]) -> bool:
         return False
     if dim not in tiled:
         return all(size == 1 or d in tiled for d, size in enumerate(part.shape[:dim]))
-    return part.shape[dim] % (LANES if dim == _by_fill(part, tiled)[-1] else SUBLANES) == 0
+    lanes = LANES * 32 // part.bits  # a whole register's, of narrow numbers
+    return part.shape[dim] % (lanes if dim == _by_fill(part, tiled)[-1] else SUBLANES) == 0
 
 
 def _by_fill(part: Value, tiled: Sequence[int]) -> Sequence[int]:

@@ -15,6 +15,7 @@ from .rewriter import Number, Rewriter, is_floating, is_used_once, maker, shape_
 ADD, MULTIPLY, NEGATE = "stablehlo.add", "stablehlo.multiply", "stablehlo.negate"
 DIVIDE = "stablehlo.divide"
 COMPARE, CONVERT, SELECT = "stablehlo.compare", "stablehlo.convert", "stablehlo.select"
+SCATTER = "stablehlo.scatter"
 
 NEUTRAL: Mapping[str, Number] = {
     ADD: 0,
@@ -75,9 +76,11 @@ def _choose(op: Any, rewriter: Rewriter) -> bool:
 
 
 def _add_to_scatter(op: Any, rewriter: Rewriter) -> bool:
-    """What is added to a scatter into zeros is what it scatters into."""
+    """What is added to a scatter into zeros is what it scatters into; two scatters are left as they are."""
+    if all(maker(value, SCATTER) is not None for value in op.operands):
+        return False
     for value, other in (tuple(op.operands), tuple(op.operands)[::-1]):
-        scatter = maker(value, "stablehlo.scatter")
+        scatter = maker(value, SCATTER)
         if scatter is not None and splat_of(scatter.operands[0]) == 0 and is_used_once(value) and is_sum(scatter):
             inner = scatter.clone(ip=ir.InsertionPoint(op))
             inner.operands[0] = other
