@@ -74,6 +74,22 @@ def deep(width: int = 64, depth: int = 1, rows: int = 64, mode: str = "auto", sc
     return step, (jax.ShapeDtypeStruct((64, 64), jnp.float32), jax.ShapeDtypeStruct((rows, width + 16), jnp.float32))
 
 
+def layered(scale: float = 1.0) -> Any:
+    """Six products in a row, each with weights of its own."""
+
+    def step(params: list[jax.Array], x: jax.Array) -> Any:
+        def loss(params: list[jax.Array]) -> jax.Array:
+            y = x
+            for w in params:
+                y = y + jnp.tanh(y @ w) * scale
+            return jnp.mean(y**2)
+
+        return jax.tree.map(lambda w, g: w - g, params, jax.grad(loss)(params))
+
+    params = [jax.ShapeDtypeStruct((512, 512), jnp.float32)] * 6
+    return step, (params, jax.ShapeDtypeStruct((4096, 512), jnp.float32))
+
+
 def biased(bias: bool = False) -> Any:
     """A product, whose bias is one tensor more."""
 

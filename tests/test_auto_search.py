@@ -19,6 +19,7 @@ from meshwright.backends.jax.loading import load_workload
 from meshwright.backends.jax.model_steps import ModelSteps
 from meshwright.backends.jax.open_settings import open_settings
 from meshwright.backends.jax.search import machine_of
+from meshwright.backends.jax.short_search import searched_short
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.plan import Plan
 from meshwright.planner.search.combination import Combination
@@ -149,6 +150,22 @@ def test_the_same_step_is_looked_at_once() -> None:
     text = "meshwright: 1\nmodel: open_models:deep\nwith: {scale: {auto: [1.0, 1]}}\ntopology: cpu:2\nmesh: {a: 2}\n"
     rows = search_plan(mw.loads(text)).settings.rows
     assert [row.why for row in rows] == ["", "the same step as scale: 1.0"]
+
+
+def test_layers_that_repeat_are_searched_once_where_settings_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def noted(*args: Any, **options: Any) -> Any:
+        found.append(searched_short(*args, **options))
+        return found[-1]
+
+    monkeypatch.setattr("meshwright.backends.jax.short_search.LONG", 0)
+    monkeypatch.setattr("meshwright.backends.jax.model_steps.searched_short", noted)
+    text = "meshwright: 1\nmodel: open_models:layered\nwith: {scale: {auto: [1.0, 2.0]}}\n"
+    result = search_plan(mw.loads(f"{text}topology: v5e:2x2\nmesh: {{x: 4}}\n"))
+    assert found
+    assert None not in found
+    assert result.step_time_s == pytest.approx(price(result.plan), rel=1e-9)
 
 
 def test_steps_that_differ_in_an_inner_constant_are_not_the_same() -> None:

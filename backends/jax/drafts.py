@@ -33,15 +33,15 @@ class Drafts:
         donate_argnums: int | Sequence[int] | None = None,
         calibration: Calibration | None = None,
     ):
-        self._step = step
-        self._args = tuple(args)
-        self._donate_argnums = donate_argnums
+        self.step = step
+        self.args = tuple(args)
+        self.donate_argnums = donate_argnums
         self._calibration = calibration
-        self._drafts = drafts_of(step, self._args, donate_argnums)
+        self._drafts = drafts_of(step, self.args, donate_argnums)
 
     def traced(self, remat: Remat | None = None) -> Traced:
         """The step as traced for a remat policy."""
-        return self._drafts.traced(self._step, self._args, remat, noting=True)
+        return self._drafts.traced(self.step, self.args, remat, noting=True)
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -60,7 +60,7 @@ class Drafts:
     @cached_property
     def remat_policies(self) -> tuple[str, ...]:
         """The policies worth trying; ``none`` alone where the step marks no blocks."""
-        marks = self._drafts.marks_blocks(self._step, self._args)
+        marks = self._drafts.marks_blocks(self.step, self.args)
         return ("none", *POLICIES) if marks else ("none",)
 
     def graph(self, plan: Plan) -> Graph:
@@ -70,27 +70,27 @@ class Drafts:
         and the platform of its topology matter. What the step assigns in place stands as ``sharding_constraint``, what
         it maps itself as ``manual_computation``. Raises ``PlanError`` where it cannot be lowered (MW413).
         """
-        return self._drafts.unlaid(plan, self._step, self._args)
+        return self._drafts.unlaid(plan, self.step, self.args)
 
     def laid(self, plan: Plan) -> Graph | None:
         """The graph after propagation under a complete plan, named as ``graph``'s; None where it is not known.
 
         Raises ``PlanError`` for a plan that is not legal.
         """
-        return self._drafts.laid(plan, self._step, self._args)
+        return self._drafts.laid(plan, self.step, self.args)
 
     def lies(self, plan: Plan) -> Mapping[str, Sharding] | None:
         """How the step's values come to lie under a complete plan, by path, nearly; None where it is not known.
 
         It is found in a fraction of ``laid``'s time. Raises ``PlanError`` for a plan that is not legal.
         """
-        return self._drafts.lies(plan, self._step, self._args)
+        return self._drafts.lies(plan, self.step, self.args)
 
     def estimate(self, plan: Plan, *, once: bool = False) -> Estimate:
         """What ``estimate`` says of a complete plan. Raises ``PlanError`` as that does."""
-        donated, calibration = self._donate_argnums, self._calibration
-        return estimate(plan, self._step, self._args, donate_argnums=donated, calibration=calibration, once=once)
+        donated, calibration = self.donate_argnums, self._calibration
+        return estimate(plan, self.step, self.args, donate_argnums=donated, calibration=calibration, once=once)
 
     def products(self, plan: Plan) -> Products:
         """The matrix products of the step that a complete plan prices. Raises ``PlanError`` as ``estimate`` does."""
-        return Products.of(graph_of(plan, self._step, self._args, self._donate_argnums))
+        return Products.of(graph_of(plan, self.step, self.args, self.donate_argnums))

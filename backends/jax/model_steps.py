@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,8 @@ from ...planner.topology import Machine
 from .drafts import Drafts
 from .loading import load_workload, models_code
 from .search import question_of, stamp_of
+from .short_drafts import ShortDrafts
+from .short_search import searched_short
 from .trace import Traced, equations
 
 KEPT = 16
@@ -104,16 +108,21 @@ class ModelSteps:
 
     def search(self, one: Combination, clock: Clock, tell: Callable[[Progress], None] | None) -> SearchResult:
         """Searches its best plan. Raises ``PlanError``."""
-        return search(
-            self._question(one),
-            stamp_of(self._drafts(one)),
+        begin_s, time_limit_s = time.monotonic(), max(clock.left_s, 0.01)
+        run = partial(
+            search,
             minimise=minimise,
-            time_limit_s=max(clock.left_s, 0.01),
+            begin_s=begin_s,
             compare=False,
             on_progress=tell,
             stop=lambda: clock.stopped,
-            pool=lambda: Lent(self._workers),
         )
+        question, drafts, found = self._question(one), self._drafts(one), None
+        if not self._exact:
+            short, limits = ShortDrafts(drafts), {"begin_s": begin_s, "time_limit_s": time_limit_s}
+            found = searched_short(question, short, run, self._workers, stamp_of, **limits)
+        pool = partial(Lent, self._workers)
+        return found or run(question, stamp_of(drafts), time_limit_s=time_limit_s, pool=pool)
 
     def stamped(self, one: Combination, priced: PricedPlan, bound_s: float, status: Status) -> Plan:
         """A plan of a combination with its ``result:`` block."""

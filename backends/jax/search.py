@@ -87,7 +87,7 @@ def search(
     with Processes() as workers:  # they load the solver while the step is traced
         workload = Drafts(step, args, donate_argnums=donate_argnums)
         question = question_of(asked, workload, machine, seed=seed, exact=exact, top_k=top_k)
-        short = ShortDrafts(workload, step, args, donate_argnums=donate_argnums)
+        short = ShortDrafts(workload)
         run = functools.partial(
             searched,
             minimise=minimise,

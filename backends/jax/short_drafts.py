@@ -23,23 +23,16 @@ from .workload import PyTree, Step
 
 
 class ShortDrafts(Drafts):
-    """The shorter step of ``whole``, the drafts of the same step and arguments.
+    """The shorter step of ``whole``.
 
     Its times are those of the whole step, as far as each layer takes what the one takes that stands for it; its memory
     is that of the layers which are left.
     """
 
-    def __init__(
-        self,
-        whole: Drafts,
-        step: Step,
-        args: Sequence[PyTree],
-        *,
-        donate_argnums: int | Sequence[int] | None = None,
-    ):
-        super().__init__(step, args, donate_argnums=donate_argnums)
+    def __init__(self, whole: Drafts):
+        super().__init__(whole.step, whole.args, donate_argnums=whole.donate_argnums)
         self._whole = whole
-        self._drafts = self._steps = _ShortSteps(whole, donate_argnums)
+        self._drafts = self._steps = _ShortSteps(whole)
 
     @property
     def remat_policies(self) -> tuple[str, ...]:
@@ -47,8 +40,11 @@ class ShortDrafts(Drafts):
         return self._whole.remat_policies
 
     def num_equations(self, remat: Remat | None) -> int:
-        """The equations of the whole step under a remat policy."""
-        return len(self._whole.traced(remat).jaxpr.jaxpr.eqns)
+        """The equations of the whole step under a remat policy, those of calls that hold several layers among them; 0
+        where there is no shorter one.
+        """
+        short = self._steps.short(remat)
+        return short.num_equations if short else 0
 
     def decides_alike(self, plan: Plan) -> bool:
         """Whether what a partial plan says of what is left out it says of what stands for that."""
@@ -64,7 +60,7 @@ class ShortDrafts(Drafts):
             return super().estimate(plan, once=once)
         machine = physical(plan.topology)
         with uncollected():
-            read = self._steps.step_graph(plan, self._step, self._args)
+            read = self._steps.step_graph(plan, self.step, self.args)
             returned = {tensor.path: tensor.returns for tensor in read.traced.results if tensor.returns}
             kinds = argument_kinds(read.traced)
             known = Known(graph=inherited(read.graph), kinds=kinds, returned=returned, notes=read.notes, order=None)
@@ -85,16 +81,15 @@ class ShortDrafts(Drafts):
 class _ShortSteps(StepDrafts):
     """The drafts of shorter steps; where no layers repeat they are those of the whole one."""
 
-    def __init__(self, whole: Drafts, donate_argnums: int | Sequence[int] | None):
+    def __init__(self, whole: Drafts):
         super().__init__(None)
         self._whole = whole
-        self._donated_of_whole = donate_argnums
         self._short: dict[Remat | None, Short | None] = {}
 
     def short(self, remat: Remat | None) -> Short | None:
         """The shorter step under a remat policy; None where it is the whole one."""
         if remat not in self._short:
-            self._short[remat] = shortened(self._whole.traced(remat), self._donated_of_whole)
+            self._short[remat] = shortened(self._whole.traced(remat), self._whole.donate_argnums)
         return self._short[remat]
 
     def traced(self, step: Step, args: Sequence[PyTree], remat: Remat | None, *, noting: bool = False) -> Traced:

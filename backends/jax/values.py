@@ -125,6 +125,12 @@ class Values:
         return frozenset(path for path, found in self._paths if found.is_shared)
 
     @cached_property
+    def of_variable(self) -> Mapping[Any, str]:
+        """By each variable that an equation makes, its path."""
+        made = ((path, each) for path, each in self._paths if not each.is_operand)
+        return {each.equation.outvars[each.position]: path for path, each in made}
+
+    @cached_property
     def of_equation(self) -> Mapping[int, tuple[tuple[int, str], ...]]:
         """By the ``id`` of an equation, the positions and paths of its results that have one."""
         return self._by_equation(operands=False)
@@ -175,19 +181,19 @@ class _Walk:
         for number, equation in enumerate(jaxpr.eqns):
             own = self._place(equation)
             place = own or around.place
-            direction = _direction(str(equation.source_info.name_stack)) or around.direction
+            way = direction(str(equation.source_info.name_stack)) or around.direction
             name = _name(equation)
             form = _form(equation), None if own else number
-            key = self.keys.setdefault((around.site, direction, name, place, form), len(self.keys))
+            key = self.keys.setdefault((around.site, way, name, place, form), len(self.keys))
             if id(equation) not in self.entered and (own or not around.is_shared):
                 self.entered.add(id(equation))
-                stem = f"{OPS}{place.function}/{direction}{name}"
+                stem = f"{OPS}{place.function}/{way}{name}"
                 yield from self._of(equation, stem, key, is_shared=around.is_shared or self.uses[id(equation)] > 1)
             for inner in _inner(equation):
                 is_shared = around.is_shared or self.uses[id(inner)] > 1
                 if id(inner) not in self.entered:
                     self.entered.add(id(inner))
-                    yield from self._in(inner, Around(site=key, direction=direction, place=place, is_shared=is_shared))
+                    yield from self._in(inner, Around(site=key, direction=way, place=place, is_shared=is_shared))
 
     def _of(self, equation: JaxprEqn, stem: str, key: int, *, is_shared: bool) -> Iterator[_Found]:
         named = [i for i, v in enumerate(equation.outvars) if _is_nameable(v)]
@@ -271,7 +277,8 @@ def _is_nameable(variable: Any) -> bool:
     return not isinstance(variable, DropVar) and isinstance(itemsize, int) and bool(getattr(aval, "shape", ()))
 
 
-def _direction(stack: str) -> str:
+def direction(stack: str) -> str:
+    """What a name stack says of backward passes and of values computed anew: a part of a path, or nothing."""
     if "transpose(" in stack:
         return "grad/"
     return "remat/" if "rematted_computation" in stack else ""

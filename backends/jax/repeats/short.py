@@ -14,6 +14,7 @@ from ....dsl.tensors import Tensor
 from ..trace import Traced, tagged_in
 from ..values import Values, word
 from .alike import Likeness, Run
+from .calls import without_calls
 from .layers import Family, families
 from .members import NONE, Layered, layers_of
 from .scope import repeated
@@ -25,11 +26,12 @@ MOST_FAMILIES = 4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Short:
     """A shorter step, ``traced``. ``stands_for`` has, by the path of each argument and result that is left out, that
-    of the one which stands for it.
+    of the one which stands for it. ``num_equations`` are those of the whole step.
     """
 
     traced: Traced
     stands_for: Mapping[str, str]
+    num_equations: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +47,15 @@ class _Edges:
 def shortened(traced: Traced, donate_argnums: int | Sequence[int] | None = None) -> Short | None:
     """A step that computes with fewer layers what a step computes; None where no layers repeat exactly.
 
-    Donation is as ``apply`` has it; of the shorter step it is by leaves.
+    Both have the same values under the same names, but for how often these repeat, and for what calls of several layers
+    make: it has none of those. Donation is as ``apply`` has it; of the shorter step it is by leaves.
     """
+    opened = without_calls(traced.jaxpr)
+    values = traced.values if opened is traced.jaxpr else Values(opened, _name(traced))
+    if any(traced.values.of_variable.get(variable) != path for variable, path in values.of_variable.items()):
+        return None
     edges = _Edges(
-        jaxpr=traced.jaxpr.jaxpr,
+        jaxpr=opened.jaxpr,
         arguments=traced.arguments,
         results=traced.results,
         leaves=tuple(range(len(traced.arguments))),
@@ -61,8 +68,10 @@ def shortened(traced: Traced, donate_argnums: int | Sequence[int] | None = None)
             stands_for |= gone
     if not stands_for:
         return None
-    short = _traced(traced, edges, traced.donated if donate_argnums is None else np.atleast_1d(donate_argnums).tolist())
-    return Short(traced=short, stands_for=stands_for) if _names_agree(traced, short) else None
+    donated = traced.donated if donate_argnums is None else np.atleast_1d(donate_argnums).tolist()
+    short = _traced(replace(traced, jaxpr=opened), edges, donated)
+    agree = values.stems == short.values.stems and set(traced.tagged) == set(short.tagged)
+    return Short(traced=short, stands_for=stands_for, num_equations=len(opened.jaxpr.eqns)) if agree else None
 
 
 def _without_repeats(edges: _Edges, family: Family) -> tuple[_Edges, dict[str, str]] | None:
@@ -165,11 +174,10 @@ def _traced(traced: Traced, edges: _Edges, donated_arguments: Sequence[int]) -> 
         tagged=tagged,
         in_place=in_place,
         donated=tuple(i for i, leaf in enumerate(edges.leaves) if leaf in donated),
-        values=Values(jaxpr, word(getattr(traced.step, "__name__", "step"))),
+        values=Values(jaxpr, _name(traced)),
         num_remat_blocks=blocks,
     )
 
 
-def _names_agree(traced: Traced, short: Traced) -> bool:
-    """Whether both have the same values under the same names, but for how often these repeat."""
-    return traced.values.stems == short.values.stems and traced.tagged == short.tagged
+def _name(traced: Traced) -> str:
+    return word(getattr(traced.step, "__name__", "step"))
