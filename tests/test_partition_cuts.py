@@ -62,6 +62,20 @@ def test_what_is_put_together_along_a_split_dim_moves_its_axes_to_another_meanwh
     assert predicted == Counter(re.findall(r" (all-to-all|all-gather|collective-permute)\(", text))
 
 
+@pytest.mark.parametrize(("size", "k"), [(4096, 64), (256, 128)])
+def test_the_largest_of_a_split_dim_are_each_devices_own_gathered(size: int, k: int) -> None:
+    """Where a device has as many; else all are gathered. Numbers and places are gathered, as compiled for v3 and v5e."""
+
+    def step(x: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple(jax.lax.top_k(x, k))
+
+    plan = mw.loads('meshwright: 1\ntopology: v5e:2x2\nmesh: {x: 4}\ntensors:\n  x: A B@x\n  "**": _ _\n')
+    found = mw.estimate(plan, step, [jax.ShapeDtypeStruct((16, size), jnp.float32)]).collectives
+    expected = 2 * 16 * 4 * k * 4 if 4 * k <= size else 16 * size * 4
+    assert sum(each.num_bytes * each.times for each in found) == expected
+    assert {each.kind for each in found} == {"all-gather"}
+
+
 @pytest.mark.parametrize(("dtype", "kind"), [("f32", REDUCE_SCATTER), ("bf16", ALL_REDUCE)])
 def test_a_sum_is_scattered_along_whole_registers_of_lanes(dtype: str, kind: str) -> None:
     """Of 128 columns a device; seen on v3: bf16[4096,2048] over 16 devices stays an all-reduce."""

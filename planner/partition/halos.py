@@ -22,8 +22,10 @@ def _widened(builder: Builder, op: Op, number: int, halo: Halo) -> int:
     own = builder.values[number]
     pieces = [number]
     if halo.sent:
+        kept = _resized(own, halo.dim, max(halo.sent))
+        pieces = [*builder.op("slice", (number,), (kept,), {}, op.origin)] if kept.shape != own.shape else pieces
         pieces += [_from_far(builder, op, number, halo, nth) for nth in range(len(halo.sent))]
-        whole = _resized(own, halo.dim, own.shape[halo.dim] + sum(halo.sent))
+        whole = _resized(own, halo.dim, kept.shape[halo.dim] + sum(halo.sent))
         return builder.op("concatenate", pieces, (whole,), {"dimension": halo.dim}, op.origin)[0]
     for rows, shift in ((halo.low, 1), (halo.high, -1)):
         while rows > 0:

@@ -16,6 +16,7 @@ from .reshard import SLICE
 from .rules import OF_FACTORS, RULES, strategy
 from .strategy import Asked, PartialSum, Strategy
 from .target import Target
+from .top_k import TOP_K, top_k_layout, top_of_parts
 
 _LOCAL = ("manual_computation",)
 _SAME_VALUE = ("reshard", "sharding_constraint", "propagation_barrier")
@@ -91,6 +92,8 @@ class _Writer:
             made = self.builder.op(op.kind, [self.at[n] for n in op.operands], parts, op.attributes, op.origin)
             self.at.update(zip(op.results, made, strict=True))
             return
+        if op.kind == TOP_K and self.target.is_tpu and self._ranked(op):
+            return
         found = self._strategy(op)
         paths = found.paths or ((),) * (len(op.operands) + len(op.results))
         ways = zip(op.operands, paths, found.operands, strict=False)
@@ -108,6 +111,18 @@ class _Writer:
             made = self.builder.op(op.kind, operands, parts, attributes, op.origin)
         for number, value, layout, path in zip(op.results, made, found.made, paths[len(op.operands) :], strict=True):
             self._complete(op, number, value, layout, found.sums, path)
+
+    def _ranked(self, op: Op) -> bool:
+        """Writes the largest of a split dim, where each device has as many."""
+        (number,) = op.operands
+        layout = top_k_layout(self.builder, op, self.layouts[number], self.source.values[number].shape[-1])
+        if layout is None:
+            return False
+        dtypes = [self.source.values[n].dtype for n in op.results]
+        made = top_of_parts(self.builder, op, self.at[number], self.layouts[number][-1], dtypes)
+        for result, value in zip(op.results, made, strict=True):
+            self._complete(op, result, value, layout, ())
+        return True
 
     def _sent(self, number: int, value: int, layout: Sharding, path: Sequence[Sharding], op: Op) -> int:
         """A value laid out in one way after the other."""
