@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..chip import Chip
 from ..graph import Graph, Op, Value
@@ -21,6 +21,7 @@ from .turned import WIDE_EDGE, Turned
 from .work import ALONE, FREE, PRODUCT, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes, work_of
 
 Counting = Callable[[Graph, Kernel], Work]
+Shape = tuple[int, ...]
 
 NETWORK_RATIO = 8.0
 """How much slower than memory a network is, roughly: for what may be fetched meanwhile."""
@@ -47,6 +48,21 @@ class KernelPrice:
     num_bytes: int
     bound: str
     counted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Apart:
+    """What is known of a step where some of its kernels are priced apart from the others.
+
+    ``given`` are the values that are its arguments, ``left`` those that are its results, ``stays`` those that vector
+    memory holds for good if they fit, and whether turns of a loop change them; ``images`` has shapes of what is
+    convolved elsewhere. What products read is fetched while others run, and no gradient lies transposed.
+    """
+
+    given: Collection[int] = ()
+    left: Collection[int] = ()
+    stays: Collection[tuple[int, bool]] = ()
+    images: Mapping[Shape, Image] = field(default_factory=dict)
 
 
 def price(program: Program, chip: Chip, calibration: Calibration | None = None) -> tuple[KernelPrice, ...]:
@@ -84,33 +100,29 @@ def price_at(
     times: int = 1,
     count: Counting = work_of,
     *,
-    turns: bool = True,
     trips: int = 0,
-    given: Collection[int] | None = None,
-    images: Mapping[tuple[int, ...], Image] | None = None,
-    stays: Collection[tuple[int, bool]] = (),
+    apart: Apart | None = None,
 ) -> Iterator[KernelPrice]:
     """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand
     but what stays there for all turns.
 
-    ``count`` counts the work of a kernel, for who has counted it before. Without ``turns`` no gradient lies transposed.
-    ``given`` are the values that are a step's arguments, those of the program if None, ``images`` shapes of what is
-    convolved elsewhere.
-    ``stays`` are values that vector memory holds for good if they fit, and whether turns change them.
-    ``trips`` is how often a loop turns of which it is the body: what is done before it is spread over its turns.
+    ``count`` counts the work of a kernel, for who has counted it before; ``apart`` says that these kernels are not all
+    of a step. ``trips`` is how often a loop turns of which it is the body: what is done before it is spread over its
+    turns.
     """
-    graph, residence = program.graph, Residence(speed.coefficients)
-    turned, rowwise = Turned(graph, speed.edge if turns else 0), Rowwise(graph, speed.coefficients)
-    known = graph.arguments if given is None else given
-    convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=known, known=images)
-    results, fixed = frozenset(graph.results), unchanged(graph) if trips else frozenset()
-    for values, changes in staying(program) if trips else (((value,), changes) for value, changes in stays):
+    graph, residence = program.graph, Residence(speed.coefficients, idle=apart is not None)
+    turned, rowwise = Turned(graph, speed.edge if apart is None else 0), Rowwise(graph, speed.coefficients)
+    step = apart or Apart(given=graph.arguments, left=graph.results)
+    given, known = step.given, step.images
+    convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=known)
+    results, fixed = frozenset(step.left), unchanged(graph) if trips else frozenset()
+    for values, changes in staying(program) if trips else (((value,), changes) for value, changes in step.stays):
         residence.stays(values, padded_bytes(graph.values[values[0]]), changes=changes)
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
             for body in kernel.bodies:
-                yield from price_at(body, speed, times * op.trips, count, turns=turns, trips=op.trips)
+                yield from price_at(body, speed, times * op.trips, count, trips=op.trips)
         elif op.kind in KINDS:
             turned.copied(kernel)
             rowwise.extra_cycles(kernel)

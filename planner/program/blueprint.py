@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from ..graph import Graph, Op
 from ..kernels import Kernel
 from ..partition.passes.narrow import told_apart
+from .around import Around
 from .fused import Fused
 from .nest import Nest, nest_of
 from .passing import own_ops
-from .seen import Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,8 @@ class Blueprint:
     What one that ``is_free`` computes takes nothing: the kernels beside it do that in passing. ``masks`` are its
     operations that leave bits, in a kernel before, where a device's part of them has the shape for it, ``handed`` the
     values that it makes unless it is handed them, ``turned`` those that some chips copy transposed for it. What its
-    operations ``behind`` make is added up by a loop of so many ``turns``: over devices behind the loop. ``given`` are
-    the step's arguments that it is the first to convolve, ``images`` what convolutions elsewhere read and make,
-    ``stays`` the values that vector memory holds throughout a loop where they fit, and whether turns change them.
+    operations ``behind`` make is added up by a loop of so many ``turns``: over devices behind the loop. ``around`` is
+    what the step knows of its values.
     """
 
     own: Graph
@@ -54,9 +53,7 @@ class Blueprint:
     turned: tuple[int, ...] = ()
     behind: frozenset[int] = frozenset()
     turns: int = 1
-    given: frozenset[int] = frozenset()
-    images: Mapping[int, Seen] = field(default_factory=dict)
-    stays: frozenset[tuple[int, bool]] = frozenset()
+    around: Around = field(default_factory=Around)
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
     parts: dict[Kernel, KernelPart] = field(default_factory=dict)
@@ -111,10 +108,7 @@ class Blueprint:
         ops = own_ops(self.own, whole)
         own, numbers = kernel_graph(self.own, replace(whole, ops=ops))
         masks = {place: self.masks[number] for place, number in enumerate(ops) if number in self.masks}
-        images = {place: self.images[number] for place, number in enumerate(numbers) if number in self.images}
-        held = dict(self.stays)
-        stays = frozenset((place, held[number]) for place, number in enumerate(numbers) if number in held)
-        rest = Blueprint(own=own, is_free=self.is_free, masks=masks, images=images, stays=stays)
+        rest = Blueprint(own=own, is_free=self.is_free, masks=masks, around=self.around.of_part(numbers))
         first = {form: place for place, form in reversed(rest.nest.form_of.items())}
         forms = tuple(self.nest.form_of[numbers[first[form]]] for form in range(len(rest.nest.forms)))
         return KernelPart(rest, ops, forms)

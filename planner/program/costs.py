@@ -85,7 +85,7 @@ class Costs:
 
         if key not in known:
             own, near_bytes = self.blueprint, self.pricing.machine.chip.buffer_vmem_bytes
-            known[key] = fused(own.own, part, found, nest.form_of, masks, near_bytes, own.given, own.images, own.stays)
+            known[key] = fused(own.own, part, found, nest.form_of, masks, near_bytes, own.around)
         counts_all = self.pricing.machine.platform != "tpu"
         took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all)
         return took_s + self._turning(part) if self.blueprint.turned else took_s

@@ -12,8 +12,8 @@ from ..compute.work import Work, work_of
 from ..fusion import fuse
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
+from .around import Around
 from .pieces import Piece
-from .seen import Seen, parts
 
 Part = Callable[[int, str], Value]  # what one device holds of a kernel's value, in a dtype
 
@@ -21,17 +21,15 @@ Part = Callable[[int, str], Value]  # what one device holds of a kernel's value,
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
     """The kernels that a device runs for one, and the values whose shapes matter: ``own`` ones of the kernel, and those
-    ``made`` inside pieces, with the operation and the piece's value. ``given`` are those that are the step's arguments,
-    ``images`` those that convolutions elsewhere read or make, ``took`` is what was worked out before.
+    ``made`` inside pieces, with the operation and the piece's value. ``around`` is what the step knows of them,
+    ``took`` is what was worked out before.
     """
 
     program: Program
     works: Mapping[tuple[int, ...], Scaled]
     own: tuple[int, ...]
     made: tuple[tuple[int, int, int], ...]
-    given: frozenset[int] = frozenset()
-    images: Mapping[int, Seen] = field(default_factory=dict)
-    stays: frozenset[tuple[int, bool]] = frozenset()
+    around: Around = field(default_factory=Around)
     took: dict[Hashable, float] = field(default_factory=dict)
 
     def seconds(self, part: Part, pieces: Mapping[int, Piece], speed: Speed, *, counts_all: bool) -> float:
@@ -50,9 +48,8 @@ class Fused:
         for number, value in others.items():
             values[number] = value
         program = replace(self.program, graph=replace(self.program.graph, values=tuple(values)))
-        images = parts(self.images, {number: value.shape for number, value in others.items()})
-        given, stays = self.given, self.stays
-        prices = price_at(program, speed, count=self._count, turns=False, given=given, images=images, stays=stays)
+        apart = self.around.apart({number: value.shape for number, value in others.items()})
+        prices = price_at(program, speed, count=self._count, apart=apart)
         return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
 
     def _count(self, graph: Graph, kernel: Kernel) -> Work:
@@ -67,9 +64,7 @@ def fused(
     form_of: Mapping[int, int],
     masks: frozenset[int],
     near_bytes: int,
-    given: frozenset[int] = frozenset(),
-    images: Mapping[int, Seen] | None = None,
-    stays: frozenset[tuple[int, bool]] = frozenset(),
+    around: Around,
 ) -> Fused:
     """The kernels for these layouts on a chip that keeps ``near_bytes``, ``masks`` being left as bits. Without pieces
     or masks the kernel is one, as it stands.
@@ -91,9 +86,7 @@ def fused(
         works=works,
         own=tuple(sorted(number for number in needed if number < len(own.values))),
         made=tuple(each for each in made if each[0] in needed),
-        given=given,
-        images=images or {},
-        stays=stays,
+        around=around,
     )
 
 

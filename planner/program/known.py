@@ -17,6 +17,7 @@ from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from ..memory import schedule
 from ..partition.passes.accumulated import added_up
+from .around import Around
 from .blueprint import Blueprint, kernel_graph, name_of
 from .least import least_seconds
 from .passing import with_ends_apart, with_passing_apart
@@ -90,12 +91,9 @@ class Known:
             copied = self.turned.get(id(kernel), ())
             turned = tuple(place for place, number in enumerate(numbers) if number in copied)
             _, turns, summed, held = self.turning.get(id(graph), (graph, 1, frozenset[int](), dict[int, bool]()))
-            stays = frozenset((place, held[number]) for place, number in enumerate(numbers) if number in held)
             behind = frozenset(place for place, number in enumerate(kernel.ops) if number in summed)
-            _, first = self.convolving.get(id(graph), (graph, {}))
-            given = frozenset(place for place, number in enumerate(numbers) if first.get(number) in kernel.ops)
-            images, turns = self._images(graph, numbers), turns if behind else 1
-            known = (tuple(inside.items()), handed, turned, behind, turns, given, tuple(images.items()), stays)
+            turns, around = turns if behind else 1, self._around(graph, kernel, numbers, held)
+            known = (tuple(inside.items()), handed, turned, behind, turns, around)
             found = self.blueprints.setdefault(
                 (name_of(own), is_free, *known),
                 Blueprint(
@@ -106,14 +104,23 @@ class Known:
                     turned=turned,
                     behind=behind,
                     turns=turns,
-                    given=given,
-                    images=images,
-                    stays=stays,
+                    around=around,
                 ),
             )
             self.places[id(kernel)] = (kernel, found, numbers)
         _, blueprint, numbers = self.places[id(kernel)]
         return blueprint, numbers
+
+    def _around(self, graph: Graph, kernel: Kernel, numbers: Sequence[int], held: Mapping[int, bool]) -> Around:
+        """What is known of the values of a kernel, which have these ``numbers`` in the graph."""
+        _, first = self.convolving.get(id(graph), (graph, {}))
+        places = list(enumerate(numbers))
+        return Around(
+            given=frozenset(place for place, number in places if first.get(number) in kernel.ops),
+            left=frozenset(place for place, number in places if number in graph.results),
+            stays=frozenset((place, held[number]) for place, number in places if number in held),
+            images=tuple(self._images(graph, numbers).items()),
+        )
 
     def _images(self, graph: Graph, numbers: Sequence[int]) -> dict[int, Seen]:
         """Those among these values of a graph."""

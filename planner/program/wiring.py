@@ -12,6 +12,7 @@ from ..graph import Graph, Op, Sharding, Value
 from ..kernels import Kernel, Program, repeats_of, repeats_of_arguments
 from ..partition.layout import whole
 from ..partition.passes.turned import in_order
+from .inside import hand_on_inside
 from .passing import own_ops, own_reads
 from .reshards import Reshards
 from .stems import stems
@@ -191,6 +192,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             _read_passing(wiring, level, value, ports, narrow=narrow, ends=ends)
         elif known.shape and value in level.source:
             _read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered)
+    hand_on_inside(wiring, level)
     for position, inner in level.inner.items():
         op = level.graph.ops[level.program.kernels[position].ops[-1]]
         for number in inner:
