@@ -64,7 +64,7 @@ def test_what_is_put_together_along_a_split_dim_moves_its_axes_to_another_meanwh
 
 @pytest.mark.parametrize(("size", "k"), [(4096, 64), (256, 128)])
 def test_the_largest_of_a_split_dim_are_each_devices_own_gathered(size: int, k: int) -> None:
-    """Where a device has as many; else all are gathered. Numbers and places are gathered, as compiled for v3 and v5e."""
+    """Where a device has as many; else all are gathered. Numbers and places are gathered, as seen on v3 and v5e."""
 
     def step(x: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(jax.lax.top_k(x, k))

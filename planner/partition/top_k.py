@@ -1,4 +1,4 @@
-"""The largest of a split dim, as compilers for TPUs find them: each device's own, gathered, and of these the largest."""
+"""The largest of a split dim, as for TPUs: each device's own, gathered, and of these the largest."""
 
 from __future__ import annotations
 
