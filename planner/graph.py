@@ -33,10 +33,13 @@ class Value:
     """Its bytes, without the padding of tiles."""
 
     def __post_init__(self) -> None:
-        keep = object.__setattr__  # what is asked for far more often than values are made
-        keep(self, "num_elements", math.prod(self.shape))
-        keep(self, "bits", dtype_bits(self.dtype))
-        keep(self, "num_bytes", (self.num_elements * self.bits + 7) // 8)
+        count, bits = math.prod(self.shape), BITS.get(self.dtype) or dtype_bits(self.dtype)
+        _ELEMENTS(self, count)  # what is asked for far more often than values are made
+        _BITS(self, bits)
+        _BYTES(self, (count * bits + 7) // 8)
+
+
+_ELEMENTS, _BITS, _BYTES = (vars(Value)[name].__set__ for name in ("num_elements", "bits", "num_bytes"))
 
 
 def dtype_bits(dtype: str) -> int:
@@ -101,6 +104,50 @@ class Op:
     bodies: tuple[Graph, ...] = ()
     trips: int = 1
     origin: Origin = Origin()
+
+    def moved(self, operands: tuple[int, ...], results: tuple[int, ...] | None = None) -> Op:
+        """The same operation on other values: ``replace`` of these, in a fifth of its time, for every step of a price
+        makes it of hundreds.
+        """
+        made = object.__new__(Op)
+        _KIND(made, self.kind)
+        _OPERANDS(made, operands)
+        _RESULTS(made, self.results if results is None else results)
+        _ATTRIBUTES(made, self.attributes)
+        _FACTORS(made, self.factors)
+        _BODIES(made, self.bodies)
+        _TRIPS(made, self.trips)
+        _ORIGIN(made, self.origin)
+        return made
+
+
+_KIND, _OPERANDS, _RESULTS, _ATTRIBUTES, _FACTORS, _BODIES, _TRIPS, _ORIGIN = (
+    vars(Op)[name].__set__
+    for name in ("kind", "operands", "results", "attributes", "factors", "bodies", "trips", "origin")
+)
+
+
+def plain_op(
+    kind: str,
+    operands: tuple[int, ...],
+    results: tuple[int, ...],
+    attributes: Mapping[str, Any],
+    origin: Origin,
+    factors: Factors | None = None,
+    bodies: tuple[Graph, ...] = (),
+    trips: int = 1,
+) -> Op:
+    """What ``Op`` makes of these, in half its time."""
+    made = object.__new__(Op)
+    _KIND(made, kind)
+    _OPERANDS(made, operands)
+    _RESULTS(made, results)
+    _ATTRIBUTES(made, attributes)
+    _FACTORS(made, factors)
+    _BODIES(made, bodies)
+    _TRIPS(made, trips)
+    _ORIGIN(made, origin)
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

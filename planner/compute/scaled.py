@@ -60,15 +60,15 @@ class Scaled:
             return Work(kind=FREE)
         values = graph.values
         products = tuple(product_of(graph, op) for op in self.products)
-        space = int(max((share * values[v].num_elements for v, share in self.spaces), default=0))
+        space = int(max([share * values[v].num_elements for v, share in self.spaces], default=0))
         return Work(
             kind=self.kind,
             products=products,
-            reads=tuple(int(padded_bytes(values[v]) * share) for v, share in self.reads),
-            writes=tuple(padded_bytes(values[v]) for v in self.writes),
+            reads=tuple([int(padded_bytes(values[v]) * share) for v, share in self.reads]),
+            writes=tuple([padded_bytes(values[v]) for v in self.writes]),
             sides=self.sides,
             spill_bytes=spilled([values[v] for v in self.writes], space, bool(products)),
-            registers=sum(each * values[v].num_elements for v, each in self.registers) / REGISTER_ELEMENTS,
+            registers=sum([each * values[v].num_elements for v, each in self.registers]) / REGISTER_ELEMENTS,
             space_bytes=space * WORD_BYTES,
             single=self.single,
             flops=sum(2.0 * each.multiply_adds for each in products),

@@ -69,7 +69,7 @@ def _without_waits(graph: Graph) -> Graph:
             return replace(op, bodies=bodies, attributes=said)
         return op if all(map(is_, bodies, op.bodies)) else replace(op, bodies=bodies)
 
-    ops = tuple(map(bare, graph.ops))
+    ops = tuple([bare(op) if op.bodies or AFTER in op.attributes else op for op in graph.ops])
     return graph if all(map(is_, ops, graph.ops)) else replace(graph, ops=ops)
 
 

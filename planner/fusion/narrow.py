@@ -31,9 +31,12 @@ def narrow(graph: Graph, uses: Uses, masks: frozenset[int]) -> Graph:
 def _narrowed(graph: Graph, uses: Uses, masks: frozenset[int]) -> set[int]:
     narrowed, apart = set[int](), _written_apart(graph)
     inside = {n: _rounded_arguments(op) for n, op in enumerate(graph.ops) if op.kind == "while" and op.bodies}
+    values = graph.values
     for number in range(len(graph.ops) - 1, -1, -1):
-        for value in graph.ops[number].results if number not in inside else ():
-            wide = graph.values[value].dtype == WIDE and value not in apart
+        if number in inside:
+            continue
+        for value in graph.ops[number].results:
+            wide = values[value].dtype == WIDE and value not in apart
             if wide and _is_rounded(graph, uses, value, narrowed, masks, inside):
                 narrowed.add(value)
     return narrowed
@@ -81,22 +84,21 @@ def _is_rounded(
 ) -> bool:
     if value in uses.results or not uses.readers[value]:
         return False
-    return all(
-        reader in masks
-        or (position in inside[reader] if reader in inside else _rounds(graph, graph.ops[reader], narrowed))
-        for reader, position in uses.readers[value]
-    )
+    for reader, position in uses.readers[value]:
+        if reader in masks:
+            continue
+        if not (position in inside[reader] if reader in inside else _rounds(graph, graph.ops[reader], narrowed)):
+            return False
+    return True
 
 
 def _rounds(graph: Graph, reader: Op, narrowed: set[int]) -> bool:
+    if reader.kind in KEEPING:
+        (made,) = reader.results
+        return made in narrowed or graph.values[made].dtype == NARROW
     if reader.kind in PRODUCTS:
         return is_default_precision(reader) and not is_of_vector(graph, reader)
-    if reader.kind == "convert":
-        return graph.values[reader.results[0]].dtype == NARROW
-    if reader.kind not in KEEPING:
-        return False
-    (made,) = reader.results
-    return made in narrowed or graph.values[made].dtype == NARROW
+    return reader.kind == "convert" and graph.values[reader.results[0]].dtype == NARROW
 
 
 def is_default_precision(op: Op) -> bool:

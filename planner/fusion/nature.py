@@ -27,6 +27,7 @@ VIEWS = frozenset({"reshape", "transpose"})
 MOVES = frozenset({"slice", "pad", "reverse", "dynamic_slice", "concatenate", BROADCAST})
 ELEMENTWISE = frozenset(ELEMENTWISE_KINDS.split())
 IN_PASSING = ELEMENTWISE | VIEWS | MOVES | {"iota"}
+_JOINED = IN_PASSING | PRODUCTS | {REDUCE, UPDATE, CONSTANT}
 
 
 def is_scalar(graph: Graph, op: Op) -> bool:
@@ -55,7 +56,7 @@ def is_constant(op: Op) -> bool:
 
 def stands_alone(op: Op) -> bool:
     """Whether nothing is fused to it: collectives, loops, sorts, gathers, scatters, running sums, calls."""
-    return not (op.kind in IN_PASSING or op.kind in PRODUCTS or op.kind in (REDUCE, UPDATE, CONSTANT))
+    return op.kind not in _JOINED
 
 
 def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
@@ -65,17 +66,20 @@ def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
     takes with two dims joined into one, but for making it wider; all else takes what comes before it. What is put
     together of several stands alone, but for the rows of neighbours that a convolution's windows reach into.
     """
-    if stands_alone(consumer):
+    kind = consumer.kind
+    if kind not in _JOINED:
         return False
     if producer.kind == "concatenate":
-        return consumer.kind == "convolution" and producer.attributes["dimension"] in _along_windows(consumer, position)
-    if consumer.kind == UPDATE:
+        return kind == "convolution" and producer.attributes["dimension"] in _along_windows(consumer, position)
+    if kind in ELEMENTWISE:
+        return True
+    if kind == UPDATE:
         return position > 0
-    if consumer.kind == "dot_general":
+    if kind == "dot_general":
         return producer.kind in VIEWS or widens(graph, producer) or not joins_lanes(graph, consumer, position)
-    if consumer.kind == BROADCAST:
+    if kind == BROADCAST:
         return producer.kind in (BROADCAST, "iota") or is_scalar(graph, producer) or not _spreads(graph, consumer)
-    return consumer.kind != "pad" or producer.kind in VIEWS or keeps_shape(graph, consumer)
+    return kind != "pad" or producer.kind in VIEWS or keeps_shape(graph, consumer)
 
 
 def _along_windows(convolution: Op, position: int) -> Sequence[int]:

@@ -22,7 +22,7 @@ def with_roundings(graph: Graph) -> Graph:
     values, ops = list(graph.values), list[Op]()
     for op in graph.ops:
         if _rounds(op) and not rounded.keys().isdisjoint(op.operands):
-            op = replace(op, operands=tuple(rounded.get(value, value) for value in op.operands))
+            op = op.moved(tuple([rounded.get(value, value) for value in op.operands]))
         ops.append(op)
         for value in op.results:
             if value in rounded:

@@ -52,7 +52,7 @@ def _reading(op: Op, same: Mapping[int, int]) -> Op:
     """An operation that reads what is the same as its operands."""
     if same.keys().isdisjoint(op.operands):
         return op
-    return replace(op, operands=tuple(same.get(value, value) for value in op.operands))
+    return op.moved(tuple([same.get(value, value) for value in op.operands]))
 
 
 def _without_barriers(graph: Graph) -> Graph:

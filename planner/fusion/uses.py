@@ -32,9 +32,10 @@ def read_uses(graph: Graph) -> Uses:
     after: list[list[int]] = [[] for _ in graph.values]
     makers: dict[int, int] = {}
     for number, op in enumerate(graph.ops):
-        for position, value in enumerate(op.operands):
+        operands = op.operands
+        for position, value in enumerate(operands):
             readers[value].append((number, position))
-            if not after[value] or after[value][-1] != number:
+            if not position or value not in operands[:position]:
                 after[value].append(number)
         for value in op.results:
             makers[value] = number

@@ -34,21 +34,27 @@ def places(graph: Graph, kernels: Sequence[Kernel], buffer: Mapping[int, int]) -
 
 def written_into(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Iterator[tuple[int, int]]:
     """The pairs (new, old) of which the new is the old with parts of it changed."""
-    written = set(kernel.writes)
-    for op in (graph.ops[number] for number in kernel.ops):
+    for number in kernel.ops:
+        op = graph.ops[number]
         if op.kind in IN_PLACE:
             for new, old in zip(op.results, op.operands, strict=False):
                 fits = graph.values[old].num_bytes == graph.values[new].num_bytes
-                if new in written and buffer.get(new) == new and old in buffer and old in kernel.reads and fits:
+                if new in kernel.writes and buffer.get(new) == new and old in buffer and old in kernel.reads and fits:
                     yield new, buffer[old]
 
 
 def number_by_number(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Pairs:
     """The pairs (new, old) of results and what becomes them number by number, of the same shape and dtype."""
-    form = {v: (graph.shape(v), graph.values[v].dtype) for v in (*kernel.reads, *kernel.writes)}
+    near = [v for v in kernel.reads if v in buffer]
+    if not near:
+        return ()
+    values = graph.values
+    form = {v: (values[v].shape, values[v].dtype) for v in (*near, *kernel.writes)}
     wanted = {form[v] for v in kernel.writes}
-    sources = [v for v in kernel.reads if v in buffer and form[v] in wanted]
-    reached = _reached(graph, kernel, sources) if sources else {}
+    sources = [v for v in near if form[v] in wanted]
+    if not sources:
+        return ()
+    reached = _reached(graph, kernel, sources)
     return tuple(
         (new, buffer[old])
         for new in kernel.writes
@@ -62,7 +68,8 @@ def _reached(graph: Graph, kernel: Kernel, sources: Sequence[int]) -> dict[int, 
     """Of each value, a bit for each source that becomes it, on every way number by number."""
     reached = {v: 1 << position for position, v in enumerate(sources)}
     moved = dict.fromkeys(sources, 0)
-    for op in (graph.ops[number] for number in kernel.ops):
+    for number in kernel.ops:
+        op = graph.ops[number]
         near = [v for v in op.operands if v in reached]
         if not near:
             continue

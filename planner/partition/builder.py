@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from ..graph import Graph, Op, Origin, Sharding, Value
+from ..graph import Graph, Op, Origin, Sharding, Value, plain_op
 from ..kinds import ALL_REDUCE, COLLECTIVE_PERMUTE
 from .layout import Mesh, local_shape, used, ways
 from .reshard import Step, reshard_steps
@@ -52,17 +51,7 @@ class Builder:
         """Writes an operation down and returns its results."""
         numbers = tuple(range(len(self.values), len(self.values) + len(results)))
         self.values.extend(results)
-        self.ops.append(
-            Op(
-                kind=kind,
-                operands=tuple(operands),
-                results=numbers,
-                attributes=attributes,
-                origin=origin,
-                bodies=bodies,
-                trips=trips,
-            )
-        )
+        self.ops.append(plain_op(kind, tuple(operands), numbers, attributes, origin, None, bodies, trips))
         if kind == "broadcast_in_dim" and not self.values[operands[0]].shape:
             self._uniform[numbers[0]] = (operands[0], attributes, origin)
         return numbers
@@ -75,7 +64,7 @@ class Builder:
                 at[number] = self.value(value)
         for op in graph.ops:
             reads, makes = (tuple(at[number] for number in numbers) for numbers in (op.operands, op.results))
-            self.ops.append(replace(op, operands=reads, results=makes))
+            self.ops.append(op.moved(reads, makes))
         return tuple(at[number] for number in graph.results)
 
     def once(self, key: tuple[object, ...], kind: str, operand: int, result: Value, asker: Op) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..graph import Graph
+from ..kinds import KINDS
 from ..topology import Machine
 from .layout import ways
 from .passes.accumulated import sum_behind_loops
@@ -14,8 +15,12 @@ from .passes.sliced import slice_sums
 from .passes.small_gathers import sum_small_gathers
 from .passes.sums_of_sums import reassociate
 from .passes.turned import turned
+from .reshard import SLICE
 from .spread import spread
 from .target import target
+
+_CHANGED = frozenset({*KINDS, SLICE})
+"""What the compiler's passes begin with: without any of these, or loops, they change nothing."""
 
 
 def partition(graph: Graph, *, platform: str = "tpu", machine: Machine | None = None) -> Graph:
@@ -28,7 +33,7 @@ def partition(graph: Graph, *, platform: str = "tpu", machine: Machine | None = 
     """
     goal = target(platform, machine, ways(graph.mesh, graph.mesh))
     local = without_dead(spread(graph, graph.mesh, goal))
-    if not goal.is_tpu:
+    if not goal.is_tpu or not any(op.bodies or op.kind in _CHANGED for op in local.ops):
         return local
     local = reassociate(without_dead(share_gathers(local)))
     local = sum_small_gathers(local)

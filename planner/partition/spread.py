@@ -19,6 +19,7 @@ from .target import Target
 from .top_k import TOP_K, top_k_layout, top_of_parts
 
 _LOCAL = ("manual_computation",)
+_STATED = {kind.replace("-", "_"): kind for kind in KINDS} | {kind: kind for kind in KINDS}
 _SAME_VALUE = ("reshard", "sharding_constraint", "propagation_barrier")
 
 
@@ -36,12 +37,16 @@ class _Writer:
         self.mesh = mesh
         self.builder = Builder(mesh)
         self.at: dict[int, int] = {}
-        self.layouts = [stated(v.sharding, len(v.shape), mesh) for v in graph.values]
-        known = {layout: number for number, layout in enumerate(dict.fromkeys(self.layouts))}
-        self.alike = [known[layout] for layout in self.layouts]
+        of_value = {id(v): stated(v.sharding, len(v.shape), mesh) for v in {id(v): v for v in graph.values}.values()}
+        self.layouts = [of_value[id(v)] for v in graph.values]
+        known = {layout: number for number, layout in enumerate(dict.fromkeys(of_value.values()))}
+        kinds = {value: known[layout] for value, layout in of_value.items()}
+        self.alike = [kinds[id(v)] for v in graph.values]
         self.split = {number for layout, number in known.items() if any(layout)}
         self.target = target
         self.strategies = strategies
+        self.parts: dict[int, Value] = {}
+        self.in_step: dict[int, bool] = {}
         self.readers = product_readers(graph)
 
     def argument(self, number: int) -> int:
@@ -83,9 +88,8 @@ class _Writer:
             self._plain(op)
 
     def _plain(self, op: Op) -> None:
-        kind = op.kind.replace("_", "-")
-        if kind in KINDS:
-            self._stated(op, kind)
+        if op.kind in _STATED:
+            self._stated(op, _STATED[op.kind])
             return
         if self._lies_right(op):
             parts = [self._part(n) for n in op.results]
@@ -145,14 +149,17 @@ class _Writer:
 
         One that exchanges dims does not, however alike they lie.
         """
-        alike = {self.alike[n] for n in (*op.operands, *op.results)}
+        alike = set(map(self.alike.__getitem__, op.operands + op.results))
         if alike.isdisjoint(self.split):
             return True
         factors = op.factors
         if len(alike) > 1 or op.kind in RULES or factors is None:
             return False
-        in_step = len({*factors.operands, *factors.results}) == 1
-        return in_step and not (factors.replicated or factors.permutation or factors.reduction)
+        in_step = self.in_step.get(id(factors))
+        if in_step is None:
+            apart = factors.replicated or factors.permutation or factors.reduction
+            in_step = self.in_step[id(factors)] = not apart and len({*factors.operands, *factors.results}) == 1
+        return in_step
 
     def _complete(
         self,
@@ -224,7 +231,10 @@ class _Writer:
 
     def _part(self, number: int) -> Value:
         value = self.source.values[number]
-        return self.builder.part(value.shape, value.dtype, self.layouts[number])
+        found = self.parts.get(id(value))
+        if found is None:
+            found = self.parts[id(value)] = self.builder.part(value.shape, value.dtype, self.layouts[number])
+        return found
 
     def _manual(self, op: Op) -> None:
         """A region of one device's shapes: operands are laid out as it says, its operations stand among the others."""

@@ -121,8 +121,7 @@ def kernel_graph(graph: Graph, kernel: Kernel) -> tuple[Graph, tuple[int, ...]]:
     place = {number: position for position, number in enumerate(numbers)}
     made = {v for op in ops for v in op.results}
     small = tuple(
-        replace(op, operands=tuple(place[v] for v in op.operands), results=tuple(place[v] for v in op.results))
-        for op in ops
+        [op.moved(tuple([place[v] for v in op.operands]), tuple([place[v] for v in op.results])) for op in ops]
     )
     own = Graph(
         values=tuple(graph.values[n] for n in numbers),

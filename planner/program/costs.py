@@ -44,6 +44,8 @@ class Costs:
     pricing: Pricing
     pieces: Pieces
     parts: dict[tuple[int, Sharding], tuple[int, ...]] = field(default_factory=dict)
+    held: dict[tuple[int, Sharding, str], Value] = field(default_factory=dict)
+    asked: dict[tuple[int, tuple[Sharding, ...]], Piece] = field(default_factory=dict)
 
     def seconds(self, choice: Choice) -> float:
         """What one run takes on each device, computing and its collectives; no computing for a kernel that is free."""
@@ -81,7 +83,11 @@ class Costs:
 
         def part(value: int, dtype: str) -> Value:
             form = nest.form_of[value]
-            return Value(self._shape(value, form, choice.layouts[form]), dtype)
+            layout = choice.layouts[form]
+            found = self.held.get((form, layout, dtype))
+            if found is None:
+                found = self.held[form, layout, dtype] = Value(self._shape(value, form, layout), dtype)
+            return found
 
         if key not in known:
             own, near_bytes = self.blueprint, self.pricing.machine.chip.buffer_vmem_bytes
@@ -92,6 +98,8 @@ class Costs:
 
     def _turns(self, choice: Choice) -> int:
         """How often its convolutions are computed."""
+        if not self.blueprint.convolutions:
+            return 1
         used = [axis for axis, size in self.pricing.mesh.items() if size > 1]
         own, form_of = self.blueprint.own, self.blueprint.nest.form_of
         found = 1
@@ -112,6 +120,8 @@ class Costs:
 
     def _masks(self, choice: Choice) -> frozenset[int]:
         """The values that are left as bits."""
+        if not self.blueprint.masks:
+            return frozenset()
         own, form_of = self.blueprint.own, self.blueprint.nest.form_of
         made = ((own.ops[number].results[0], along) for number, along in self.blueprint.masks.items())
         forms = ((value, form_of[value], along) for value, along in made)
@@ -121,7 +131,11 @@ class Costs:
 
     def _piece(self, number: int, choice: Choice) -> Piece:
         alone = self.blueprint.alone(number)
-        return self.pieces.of(alone.graph, alone.name, [choice.layouts[form] for form in alone.forms])
+        layouts = tuple([choice.layouts[form] for form in alone.forms])
+        found = self.asked.get((number, layouts))
+        if found is None:
+            found = self.asked[number, layouts] = self.pieces.of(alone.graph, alone.name, layouts)
+        return found
 
     def _shape(self, value: int, form: int, layout: Sharding) -> tuple[int, ...]:
         if (form, layout) not in self.parts:

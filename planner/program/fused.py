@@ -36,12 +36,14 @@ class Fused:
         """What computing takes in other shapes; worked out once for each."""
         values = self.program.graph.values
         others = {number: part(number, values[number].dtype) for number in self.own}
-        for number, op, place in self.made:
-            others[number] = Value(pieces[op].graph.values[place].shape, values[number].dtype)
-        key = (speed.source, speed.clock_hz, counts_all, *(value.shape for value in others.values()))
-        if key not in self.took:
-            self.took[key] = self._seconds(others, speed, counts_all)
-        return self.took[key]
+        shapes = [pieces[op].graph.values[place].shape for _, op, place in self.made]
+        key = (speed.source, speed.clock_hz, counts_all, *[value.shape for value in others.values()], *shapes)
+        found = self.took.get(key)
+        if found is None:
+            for (number, _, _), shape in zip(self.made, shapes, strict=True):
+                others[number] = Value(shape, values[number].dtype)
+            found = self.took[key] = self._seconds(others, speed, counts_all)
+        return found
 
     def _seconds(self, others: Mapping[int, Value], speed: Speed, counts_all: bool) -> float:
         values = list(self.program.graph.values)
@@ -113,8 +115,8 @@ def _spliced(local: Graph, pieces: Mapping[int, Piece]) -> tuple[Graph, tuple[tu
 
 
 def _renamed(op: Op, names: Mapping[int, int]) -> Op:
-    return replace(op, operands=_all(op.operands, names), results=_all(op.results, names))
+    return op.moved(_all(op.operands, names), _all(op.results, names))
 
 
 def _all(values: Sequence[int], names: Mapping[int, int]) -> tuple[int, ...]:
-    return tuple(names[value] for value in values)
+    return tuple([names[value] for value in values])

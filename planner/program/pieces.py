@@ -40,12 +40,13 @@ class Pieces:
     def of(self, alone: Graph, name: Hashable, layouts: Sequence[Sharding]) -> Piece:
         """The piece of a graph of one operation whose values are laid out so; ``name`` is that of the graph."""
         key = (name, tuple(layouts))
-        if key not in self.known:
+        found = self.known.get(key)
+        if found is None:
             values = tuple(Value(v.shape, v.dtype, s) for v, s in zip(alone.values, layouts, strict=True))
             laid = replace(alone, values=values, mesh=self.mesh)
             local = partition(laid, platform=self.machine.platform, machine=self.machine)
-            self.known[key] = self._piece(alone.ops[0], local, key)
-        return self.known[key]
+            found = self.known[key] = self._piece(alone.ops[0], local, key)
+        return found
 
     def _piece(self, op: Op, local: Graph, key: Hashable) -> Piece:
         inner = any(each.bodies for each in local.ops)

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from ....planner.graph import Graph, Op, Sharding, Value
+from ....planner.graph import Graph, Op, Sharding, Value, plain_op
 from .loops import CONSTANTS
 from .reading import Reading
 from .regions import BUILDERS, operation_parts
@@ -66,7 +66,11 @@ class Body:
 
     def operands(self, operation: Any) -> tuple[int, ...]:
         """The numbers of what an operation reads."""
-        return tuple([self.number(value) for value in operation.operands])
+        values = list(operation.operands)
+        found = [self._numbers.get(value) for value in values]
+        if None in found:
+            return tuple([self.number(value) for value in values])
+        return tuple(found)  # type: ignore[arg-type]
 
     def value(self, value: Any) -> Value:
         """What is known of a value that stands in this graph, or is brought into it from outside."""
@@ -96,16 +100,16 @@ class Body:
         return number
 
     def _constant(self, operation: Any, value: Any) -> None:
-        (made,) = self.reading.results(operation, self.reading.form(operation))
+        ((_, made),) = self.reading.results(operation, self.reading.form(operation))
         number = self._add(value, made)
         self._ops.append(Op(kind="constant", results=(number,), attributes=self.reading.constant(operation)))
 
     def _operation(self, operation: Any) -> None:
-        name, form = operation.name, self.reading.form(operation)
-        parts = BUILDERS.get(name, operation_parts)(self, operation, form)
-        made = zip(operation.results, self.reading.results(operation, form), strict=True)
+        form = self.reading.form(operation)
+        parts = BUILDERS.get(form.name, operation_parts)(self, operation, form)
+        made = self.reading.results(operation, form)
         results = tuple([self._add(result, value) for result, value in made])
         origin = self.reading.origins.of(operation.location, len(results))
         origin = origin if form.exchanged is None else replace(origin, exchanged=form.exchanged)
-        kind = parts.pop("kind", name.partition(".")[2])
-        self._ops.append(Op(kind=kind, results=results, origin=origin, factors=form.factors, **parts))
+        said = parts.get("attributes", {}), origin, form.factors, parts.get("bodies", ()), parts.get("trips", 1)
+        self._ops.append(plain_op(parts.get("kind", form.kind), parts["operands"], results, *said))

@@ -19,12 +19,15 @@ from .value_names import exchanged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """An operation's attributes, as MLIR has them and as ``plain`` values, and what else they say.
+    """An operation's name, its ``kind`` (that without its dialect), its attributes, as MLIR has them and as ``plain``
+    values, and what else they say.
 
     ``shardings`` are those of its results, ``exchanged`` the path of the product whose operands it has exchanged.
     ``names_devices`` says that ``plain`` hangs on the mesh.
     """
 
+    name: str
+    kind: str
     attributes: Mapping[str, Any]
     plain: Mapping[str, Any]
     shardings: tuple[Sharding | None, ...]
@@ -75,16 +78,19 @@ class Reading:
     def form(self, operation: Any) -> Form:
         """What an operation says of itself; read once for all that say the same."""
         items = _items(operation.attributes)
-        key = operation.name, len(operation.results), items
+        name, count = operation.name, len(operation.results)
+        key = name, count, items
         found = self._forms.get(key)
         if found is None:
-            found = self._form(operation, dict(items))
+            found = self._form(operation, name, dict(items))
             if not found.names_devices:
                 self._forms[key] = found
         return found
 
-    def _form(self, operation: Any, attributes: Mapping[str, Any]) -> Form:
+    def _form(self, operation: Any, name: str, attributes: Mapping[str, Any]) -> Form:
         return Form(
+            name=name,
+            kind=name.partition(".")[2],
             attributes=attributes,
             plain=self._plain(attributes),
             shardings=self._stated(operation, attributes),
@@ -93,9 +99,9 @@ class Reading:
             names_devices="replica_groups" in attributes or "source_target_pairs" in attributes,
         )
 
-    def results(self, operation: Any, form: Form) -> list[Value]:
-        """The values that an operation makes."""
-        return [self.value(r.type, s) for r, s in zip(operation.results, form.shardings, strict=True)]
+    def results(self, operation: Any, form: Form) -> list[tuple[Any, Value]]:
+        """The values that an operation makes, each with MLIR's own."""
+        return [(r, self.value(r.type, s)) for r, s in zip(operation.results, form.shardings, strict=True)]
 
     def _stated(self, operation: Any, attributes: Mapping[str, Any]) -> tuple[Sharding | None, ...]:
         """The sharding of each result; None where nothing is said."""

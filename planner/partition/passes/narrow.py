@@ -21,7 +21,7 @@ EXCHANGES = frozenset({ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE})
 MOVED = EXCHANGES | {SLICE}
 PASSED = EXCHANGES | {
     *("reshape", "transpose", "copy", "reverse", "slice", "concatenate", "pad", "broadcast_in_dim", "maximum"),
-    *("minimum", "select", "abs", "dynamic_update_slice", SLICE),
+    *("minimum", "select", "abs", "dynamic_update_slice", "gather", SLICE),
 }
 
 
@@ -120,7 +120,7 @@ class _Narrowing:
                     yield replace(
                         op, kind="convert", operands=(operand,), results=(self.converted[operand],), attributes={}
                     )
-                op = replace(op, operands=(self.converted[operand],))
+                op = op.moved((self.converted[operand],))
             self._set_narrow(op.results[0])
         elif op.kind in PASSED and op.results[0] in self.rounded and self._all_narrow(op):
             self._set_narrow(op.results[0])

@@ -39,7 +39,7 @@ def share_gathers(graph: Graph) -> Graph:
                 was, now = op.results[0], first.results[0]
                 lowest[now] = min(lowest.get(now, 0), lowest.get(was, 0))
                 if turn is not None:
-                    kept.append(replace(turn, operands=(now,), results=(was,)))
+                    kept.append(turn.moved((now,), (was,)))
                 else:
                     renamed[was] = now
                 continue
@@ -74,7 +74,7 @@ def _near(op: Op, first: Op, heights: dict[int, int], lowest: dict[int, int]) ->
 def _renamed(op: Op, renamed: dict[int, int]) -> Op:
     if not renamed or not any(value in renamed for value in op.operands):
         return op
-    return replace(op, operands=tuple(renamed.get(value, value) for value in op.operands))
+    return op.moved(tuple([renamed.get(value, value) for value in op.operands]))
 
 
 def _heights(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from ..attributes import value_of
@@ -14,26 +13,36 @@ KEPT = ("stablehlo.custom_call", "stablehlo.rng", "stablehlo.rng_bit_generator",
 
 def without_repetition(module: Any) -> None:
     """Replaces, in place, every operation by an equal one before it in its block; what then has no use stays."""
-    for block in _blocks(module):
-        known: dict[Any, dict[Any, Any]] = {}
-        alone: dict[Any, Any] = {}
-        for op in list(block.operations)[:-1]:
-            operation = op.operation
-            name = operation.name
-            if name in KEPT or len(operation.regions) or not len(operation.results):
-                continue
-            reads = (name, *operation.operands)
-            first = alone.setdefault(reads, operation)
-            if first is operation or (name == CONSTANT and value_of(operation) is None):
-                continue
-            alike = known.setdefault(reads, {})
-            if not alike:
-                alike[_form(first)] = first
-            same = alike.setdefault(_form(operation), operation)
-            if same is not operation:
-                pass_names(operation, same.results)
-                for old, new in zip(operation.results, same.results, strict=True):
-                    old.replace_all_uses_with(new)
+    for region in module.regions:
+        for block in region.blocks:
+            _without_repetition(block)
+
+
+def _without_repetition(block: Any) -> None:
+    known: dict[Any, dict[Any, Any]] = {}
+    alone: dict[Any, Any] = {}
+    *operations, last = [op.operation for op in block.operations]
+    for operation in operations:
+        if len(operation.regions):
+            without_repetition(operation)
+            continue
+        name = operation.name
+        if name in KEPT:
+            continue
+        reads = (name, *operation.operands)
+        first = alone.setdefault(reads, operation)
+        if first is operation or (name == CONSTANT and value_of(operation) is None) or not len(operation.results):
+            continue
+        alike = known.setdefault(reads, {})
+        if not alike:
+            alike[_form(first)] = first
+        same = alike.setdefault(_form(operation), operation)
+        if same is not operation:
+            pass_names(operation, same.results)
+            for old, new in zip(operation.results, same.results, strict=True):
+                old.replace_all_uses_with(new)
+    if len(last.regions):
+        without_repetition(last)
 
 
 def _form(operation: Any) -> Any:
@@ -43,12 +52,3 @@ def _form(operation: Any) -> Any:
         return types, tuple(operation.attributes.items())
     except TypeError:
         return operation
-
-
-def _blocks(operation: Any) -> Iterator[Any]:
-    for region in operation.regions:
-        for block in region.blocks:
-            yield block
-            for inner in [each.operation for each in block.operations]:
-                if len(inner.regions):
-                    yield from _blocks(inner)

@@ -39,8 +39,10 @@ def simplify(module: Any, *, tpu: bool) -> None:
     structure = {**STRUCTURE, "stablehlo.scatter": scatters.scatter} if tpu else STRUCTURE
     with module.context, ir.Location.unknown():
         without_repetition(module)
-        for operation in list(_nested(module)):
-            _rewrite(operation, structure)
+        ruled = algebra.FOLDED.keys() | ALGEBRA.keys() | structure.keys()
+        for operation, name in list(_nested(module)):
+            if name in ruled:
+                _rewrite(operation, structure)
         without_repetition(module)
 
 
@@ -58,11 +60,15 @@ def _rewrite(operation: Any, structure: Mapping[str, Callable[[Any, Rewriter], o
         pending += reversed(rewriter.made)
 
 
-def _nested(parent: Any) -> Iterator[Any]:
-    """The operations of functions, loops, branches and manual regions; not those that reductions are made of."""
+def _nested(parent: Any) -> Iterator[tuple[Any, str]]:
+    """The operations of functions, loops, branches and manual regions, each with its name; not those that reductions
+    are made of.
+    """
     for region in parent.regions:
         for block in region.blocks:
             for op in block.operations:
-                yield op.operation
-                if op.operation.name in NESTING:
-                    yield from _nested(op.operation)
+                operation = op.operation
+                name = operation.name
+                yield operation, name
+                if name in NESTING:
+                    yield from _nested(operation)
