@@ -255,3 +255,20 @@ def writes_groups(groups: int, features: int) -> bool:
 def test_images_are_copied_to_be_reduced_by_groups_of_features() -> None:
     assert writes_groups(32, 128)
     assert not writes_groups(2, 256)  # whole registers' lanes
+
+
+def test_logits_shifted_for_a_part_of_them_are_made_again_of_narrow_ones() -> None:
+    """What is read of a slice is written wide; the gradient's exponentials come of the product's bfloat16 result."""
+    g = Writer()
+    rows, columns = 512, 4096
+    raw = g.dot(g.arg(rows, 256, dtype="bf16"), g.arg(256, columns, dtype="bf16"))
+    wide = g.op("convert", raw, dtype="f32")
+    shift = g.op("subtract", wide, g.spread(g.total(wide, 1, reducer="maximum"), rows, columns, dims=(0,)))
+    cut = g.op("slice", shift, shape=(rows - 1, columns))
+    found = g.op("sort", cut)
+    share = g.op("convert", g.op("exponential", shift), dtype="bf16")
+    program = fuse(g.graph(found, g.dot(share, g.arg(columns, 256, dtype="bf16"))))
+    assert any(shift in kernel.writes for kernel in program.kernels)
+    (last,) = (k for k in program.kernels if kinds(program, k)["dot_general"] and kinds(program, k)["exponential"])
+    assert raw in last.reads
+    assert shift not in last.reads

@@ -19,6 +19,7 @@ from .nature import (
     stands_alone,
     takes,
 )
+from .shifted import is_made_wider_again
 from .uses import Uses
 
 INDEXED = frozenset({"gather", "scatter"})
@@ -120,11 +121,14 @@ def _waits(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], ops: se
 
 
 def _is_made_anew(graph: Graph, uses: Uses, made: Group, maker: int, read: tuple[int, int], root: int) -> bool:
-    """Whether whole numbers that lie in memory are computed again, in passing, where an operation reads them.
+    """Whether what lies in memory is computed again, in passing, where an operation reads it.
 
-    Indices are, in the shape in which rows are looked up, and so is what is computed of one array alone.
+    Whole numbers are: indices in the shape in which rows are looked up, and what is computed of one array alone. And so
+    is what is made wider.
     """
     producer, reader = graph.ops[maker], graph.ops[read[0]]
+    if is_made_wider_again(graph, uses, producer, graph.ops[root]):
+        return True
     if graph.values[producer.results[0]].dtype[0] not in WHOLE_NUMBERS or stands_alone(reader):
         return False
     if _is_thin(graph, producer):

@@ -21,6 +21,7 @@ from .nature import (
     widens,
 )
 from .operands import MANY_PRODUCTS, is_only_multiplied, is_shared_operand
+from .shifted import is_shared_shift
 from .softmax import softmaxes, write_exponentials
 from .uses import Uses
 
@@ -103,7 +104,7 @@ def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
         return True
     if not all(takes(graph, graph.ops[reader], position, op) for reader, position in _readers(graph, uses, op)):
         return True
-    shared = _is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op)
+    shared = is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op)
     return shared or is_shared_operand(graph, uses, op)
 
 
@@ -177,28 +178,6 @@ def _is_alone(graph: Graph, uses: Uses, op: Op) -> bool:
 def _source(graph: Graph, uses: Uses, value: int) -> set[int]:
     maker = uses.makers.get(value)
     return set() if maker is not None and is_constant(graph.ops[maker]) else {value}
-
-
-def _is_shared_shift(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether it shifts or scales a product's result row by row, as ``logits - max``, and is read more than once."""
-    if len(op.operands) != 2 or op.kind not in ELEMENTWISE or len(uses.next_ops(op.results[0])) < 2:
-        return False
-    kinds = {graph.ops[uses.makers[value]].kind for value in op.operands if value in uses.makers}
-    shifts = BROADCAST in kinds and bool(kinds & PRODUCTS) and not _is_uniform(graph, uses, op)
-    return shifts and _is_cut(graph, uses, op)
-
-
-def _is_cut(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether a part is read of what is computed of an operation's result."""
-    near = [graph.ops[number] for number in uses.next_ops(op.results[0])]
-    beyond = [graph.ops[n] for each in near if each.kind in ELEMENTWISE for n in uses.next_ops(each.results[0])]
-    return any(each.kind == "slice" for each in (*near, *beyond))
-
-
-def _is_uniform(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether an operand is one number everywhere."""
-    makers = (graph.ops[uses.makers[value]] for value in op.operands if value in uses.makers)
-    return any(each.kind == BROADCAST and graph.values[each.operands[0]].num_elements == 1 for each in makers)
 
 
 def _move_behind(graph: Graph, uses: Uses, product: int, written: set[int], taken: set[int]) -> None:

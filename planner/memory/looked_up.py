@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
 from ..graph import Graph, Op, Value
@@ -53,7 +54,7 @@ def copied_tables(
     """
     graph = program.graph
     wanted = looked_up_shapes(graph)
-    elsewhere = set(turned_back(program).values()) if wanted else set[int]()
+    elsewhere = {point for point, _ in _updates_in_columns(program)}
     read = {
         v: [point for point in touches.get(v, ()) if point not in elsewhere]
         for v in graph.arguments
@@ -63,20 +64,28 @@ def copied_tables(
 
 
 def turned_back(program: Program) -> dict[int, int]:
-    """The gradients of such tables that are copied to lie as arguments do, and by position the updates that take them.
+    """The gradients of such tables that are copied to lie as arguments do, and by position the updates that take them."""
+    graph = program.graph
+    given = set(graph.arguments)
+    return {
+        value: point
+        for point, shape in _updates_in_columns(program)
+        for value in program.kernels[point].reads
+        if graph.shape(value) == shape and value not in given
+    }
+
+
+def _updates_in_columns(program: Program) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """The positions of updates of such tables that lie as arguments do, and the tables' shapes.
 
     An update lies as most of its arrays do. The table and its gradient lie row by row; so a rule with one array of
     state (or none) does too, of which that is copied, and one with two, as Adam, does not.
     """
     graph = program.graph
     wanted, given = looked_up_shapes(graph), set(graph.arguments)
-    return {
-        value: point
-        for point, kernel in enumerate(program.kernels)
-        for value in kernel.reads
-        if graph.shape(value) in wanted and value not in given
-        if sum(graph.shape(v) == graph.shape(value) for v in given.intersection(kernel.reads)) > STATE_IN_ROWS + 1
-    }
+    for point, kernel in enumerate(program.kernels if wanted else ()):
+        met = Counter(graph.shape(value) for value in given.intersection(kernel.reads))
+        yield from ((point, shape) for shape in wanted if met[shape] > STATE_IN_ROWS + 1)
 
 
 def rewritten_tables(graph: Graph) -> frozenset[int]:
