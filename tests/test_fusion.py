@@ -272,3 +272,14 @@ def test_logits_shifted_for_a_part_of_them_are_made_again_of_narrow_ones() -> No
     (last,) = (k for k in program.kernels if kinds(program, k)["dot_general"] and kinds(program, k)["exponential"])
     assert raw in last.reads
     assert shift not in last.reads
+
+
+def test_pads_between_numbers_stand_alone() -> None:
+    """As the compiler leaves all of an associative scan's; a pad at the edge is computed in passing."""
+    for interior, number in ((1, 2), (0, 1)):
+        g = Writer()
+        said = {"edge_padding_low": (0, 0), "edge_padding_high": (0, 128 - interior), "interior_padding": (0, interior)}
+        size = 256 if not interior else 128 + 127 * interior + 128 - interior
+        spread = g.op("pad", g.arg(256, 128), g.scalar(0.0), shape=(256, size), **said)
+        program = fuse(g.graph(g.op("add", spread, g.arg(256, size))))
+        assert len(program.kernels) == number

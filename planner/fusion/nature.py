@@ -55,8 +55,11 @@ def is_constant(op: Op) -> bool:
 
 
 def stands_alone(op: Op) -> bool:
-    """Whether nothing is fused to it: collectives, loops, sorts, gathers, scatters, running sums, calls."""
-    return op.kind not in _JOINED
+    """Whether nothing is fused to it: collectives, loops, sorts, gathers, scatters, running sums, calls.
+
+    Nor to a pad between numbers, with which an associative scan puts odd and even ones together.
+    """
+    return op.kind not in _JOINED or (op.kind == "pad" and any(op.attributes.get("interior_padding", ())))
 
 
 def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:

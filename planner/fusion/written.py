@@ -17,6 +17,7 @@ from .nature import (
     VIEWS,
     is_constant,
     keeps_shape,
+    stands_alone,
     takes,
     widens,
 )
@@ -100,7 +101,7 @@ def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
     op = graph.ops[number]
     if is_constant(op):
         return False
-    if op.kind not in IN_PASSING or not uses.results.isdisjoint(op.results):
+    if op.kind not in IN_PASSING or stands_alone(op) or not uses.results.isdisjoint(op.results):
         return True
     if not all(takes(graph, graph.ops[reader], position, op) for reader, position in _readers(graph, uses, op)):
         return True
