@@ -20,7 +20,7 @@ from .looked_up import copied_tables, row_bytes, turned_back
 from .places import takes_over
 from .schedule import Scheduled
 from .tiles import padded_bytes
-from .vmem import near_buffers
+from .vmem import begins_s, longest_stay_s, near_buffers, residents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Level:
     step's results that have memory of their own. ``copies`` are the values that a buffer holds in bfloat16: one of a
     number below zero is a copy for loops or convolutions, from the first to the last point of its span. ``relaid`` are
     the values of which a buffer of a number below zero holds a copy in another layout. ``bodies`` are the bodies
-    by the point at which they run.
+    by the point at which they run, ``room_bytes`` what is left of the fast memory at each.
     """
 
     program: Program
@@ -40,6 +40,7 @@ class Level:
     spans: Mapping[int, tuple[int, int]]
     num_bytes: Mapping[int, int]
     heirs: Mapping[int, int]
+    room_bytes: np.ndarray = field(repr=False, compare=False)
     outputs: frozenset[int] = frozenset()
     copies: Mapping[int, int] = field(default_factory=dict)
     relaid: Mapping[int, int] = field(default_factory=dict)
@@ -59,9 +60,7 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
     placed = _level(step, chip, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
     edge = chip.matrix_unit.edge if chip and chip.matrix_unit else 0
-    copied = _with_tables(
-        _with_copies(placed, smallest_batch(chip)), at_start=chip is None or chip.buffer_vmem_bytes > 0
-    )
+    copied = _with_tables(_with_copies(placed, smallest_batch(chip)), chip)
     return _with_turned(copied, edge, chip.buffer_vmem_bytes if chip else 0)
 
 
@@ -87,16 +86,24 @@ def _stacks(placed: Level, narrow: Mapping[int, int]) -> Iterator[tuple[int, int
             yield stack, num_bytes
 
 
-def _with_tables(placed: Level, at_start: bool) -> Level:
-    """With the copies of tables whose rows are looked up: made in advance where memory moves while a chip computes."""
-    found = copied_tables(placed.program, placed.flow.touches, at_start=at_start)
+def _with_tables(placed: Level, chip: Chip | None) -> Level:
+    """With the copies of tables whose rows are looked up: made in advance where memory moves while a chip computes.
+
+    They stay in fast memory where room is left for them.
+    """
+    values = placed.program.graph.values
+    moves = chip is None or chip.buffer_vmem_bytes > 0
+    found = copied_tables(placed.program, placed.flow.touches, at_start=moves)
     tables = {-1 - value: value for value in found if -1 - value not in placed.copies}
     spans = {buffer: found[value] for buffer, value in tables.items()}
-    values = placed.program.graph.values
     num_bytes = {buffer: row_bytes(values[value]) for buffer, value in tables.items()}
     for value, point in turned_back(placed.program).items():
         tables[-1 - value], spans[-1 - value] = value, (point, point)
         num_bytes[-1 - value] = padded_bytes(values[value])
+    if chip is not None and moves and spans:
+        begins, longest = begins_s(placed.program, chip), longest_stay_s(chip)
+        for buffer in residents(spans, num_bytes, begins, placed.room_bytes.copy(), longest):
+            del tables[buffer], spans[buffer], num_bytes[buffer]
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **num_bytes}, relaid=tables)
 
 
@@ -142,6 +149,7 @@ def _level(part: Scheduled, chip: Chip | None, room_bytes: int, elsewhere: set[i
         spans=spans,
         num_bytes=found.num_bytes,
         heirs=heirs,
+        room_bytes=room,
         outputs=outputs - elsewhere,
         bodies=bodies,
     )

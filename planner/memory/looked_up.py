@@ -64,7 +64,7 @@ def copied_tables(
 
 
 def turned_back(program: Program) -> dict[int, int]:
-    """The gradients of such tables that are copied to lie as arguments do, and by position the updates that take them."""
+    """The gradients of such tables that are copied to lie as arguments do, and the positions of their updates."""
     graph = program.graph
     given = set(graph.arguments)
     return {
