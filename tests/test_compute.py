@@ -373,3 +373,16 @@ def test_a_calibration_of_ones_own_is_used_in_place_of_the_table() -> None:
     program: Program = fuse(product(2048, 2048, 2048))
     assert seconds(price(program, chip("v5e"), own)) > 3 * seconds(price(program, chip("v5e")))
     assert math.isfinite(seconds(price(program, chip("v5e"), own)))
+
+
+@pytest.mark.parametrize(("size", "passes"), [(128, 1.5), (2048, 4.5)])
+def test_a_running_sum_goes_over_its_numbers_several_times_and_is_counted(size: int, passes: float) -> None:
+    """Long ones are sums of blocks' sums: on v4 some nine times their bytes in all."""
+    value = Value((64, size, 128), "f32")
+    said = {"window_dimensions": (1, size, 1)}
+    op = Op(kind="reduce_window", operands=(0,), results=(1,), attributes=said)
+    graph = Graph(values=(value, value), ops=(op,), arguments=(0,), results=(1,))
+    (found,) = price(fuse(graph), catalogue()["v4"])
+    speed = speed_of(catalogue()["v4"])
+    assert found.counted
+    assert found.cycles == pytest.approx(passes * 2 * value.num_bytes * speed.coefficients.byte_cycles)

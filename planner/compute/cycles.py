@@ -40,7 +40,7 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
     far_reads = sum(size for size, is_near in zip(work.reads, near, strict=True) if not is_near)
     far_writes = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if not is_near)
     if work.kind == ALONE:
-        total = (sum(work.reads) + far_writes) * of.byte_cycles
+        total = work.passes * (sum(work.reads) + far_writes) * of.byte_cycles
         return Cycles(total=total, bound=MEMORY, far_bytes=far_reads + far_writes)
     if work.kind == PRODUCT:
         behind = _behind(work, near, near_writes)

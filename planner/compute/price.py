@@ -36,8 +36,8 @@ class KernelPrice:
 
     ``cycles`` are of the clock that the compiler counts in, ``bound`` is the unit that it waits for (``matrix``,
     ``vector``, ``memory``), ``flops`` those of its products, ``num_bytes`` what crosses to and from memory. The TPU
-    compiler gives no cycles for gathers, scatters, sorts and running sums: of these ``counted`` is false, and their
-    seconds are what their bytes take.
+    compiler gives no cycles for gathers, scatters and sorts: of these ``counted`` is false, and their seconds
+    are what their bytes take.
     """
 
     kernel: Kernel
@@ -170,7 +170,7 @@ def _price(
         flops=work.flops,
         num_bytes=took.far_bytes,
         bound=took.bound,
-        counted=work.kind not in (ALONE, FREE),
+        counted=work.kind not in (ALONE, FREE) or work.passes > 1,
     )
 
 

@@ -15,11 +15,13 @@ from .work import (
     FREE,
     NO_WORK,
     REGISTER_ELEMENTS,
+    RUNNING,
     WORD_BYTES,
     Work,
     is_small,
     kind_of_cost,
     padded_bytes,
+    passes_of,
     spilled,
     vector_operations,
 )
@@ -34,7 +36,7 @@ class Scaled:
 
     ``reads`` has the share of each value that the kernel takes, ``writes`` the values whose bytes it leaves,
     ``registers`` the vector operations for each element of some values, ``spaces`` the shares of the values that it
-    goes through most of.
+    goes through most of, ``running`` its running sums.
     """
 
     kernel: Kernel
@@ -46,6 +48,7 @@ class Scaled:
     registers: Shares = ()
     spaces: Shares = ()
     single: bool = False
+    running: tuple[Op, ...] = ()
 
     @property
     def values(self) -> frozenset[int]:
@@ -73,6 +76,7 @@ class Scaled:
             single=self.single,
             flops=sum(2.0 * each.multiply_adds for each in products),
             result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
+            passes=passes_of(graph, self.running),
         )
 
 
@@ -97,6 +101,7 @@ def scaled(graph: Graph, kernel: Kernel, alike: Alike) -> Scaled:
         registers=_merged(vectors, alike, lambda one, other: one + other),
         spaces=_merged((pair for op in real for pair in _gone_through(op, share)), alike, max),
         single=len(real) == 1 and not products,
+        running=tuple(op for op in real if op.kind == RUNNING),
     )
 
 

@@ -24,6 +24,11 @@ EXPANSIONS = {
     "atan2": 30, "cbrt": 10, "tan": 30,
 }  # fmt: skip
 NO_WORK = VIEWS | {ALLOCATE}
+RUNNING = "reduce_window"
+BLOCK, BLOCK_PASSES, PASSES = 128, 1.5, 4.5
+"""How many numbers one window adds up, how often a running sum of no more goes over what it reads and writes, and a
+longer one, which adds the blocks' sums in another layout: seen on v4 and v5p.
+"""
 FREE, LOOP, PRODUCT, ALONE = "free", "loop", "product", "alone"
 
 
@@ -35,7 +40,7 @@ class Work:
     ``sides`` says on which side of a product each read stands.
     ``spill_bytes`` is what it goes through without keeping it: the full-size result that a reduction adds up or that
     is rounded to a narrower dtype. ``registers`` are vector operations, 1024 numbers each. ``result_bytes`` are
-    those of a product of the batch, as float32.
+    those of a product of the batch, as float32. ``passes`` is how often what stands alone goes over its bytes.
     """
 
     kind: str
@@ -49,6 +54,7 @@ class Work:
     single: bool = False
     flops: float = 0.0
     result_bytes: float = 0.0
+    passes: float = 1.0
 
 
 def work_of(graph: Graph, kernel: Kernel) -> Work:
@@ -72,7 +78,17 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         single=len(real) == 1 and not products,
         flops=sum(2.0 * each.multiply_adds for each in products),
         result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
+        passes=passes_of(graph, real),
     )
+
+
+def passes_of(graph: Graph, ops: Sequence[Op]) -> float:
+    """How often what stands alone goes over its bytes: a running sum, whose window is all of a dim, several times."""
+    for op in (op for op in ops if op.kind == RUNNING):
+        for size, whole in zip(op.attributes["window_dimensions"], graph.shape(op.operands[0]), strict=True):
+            if size >= whole > 1:
+                return BLOCK_PASSES if size <= BLOCK else PASSES
+    return 1.0
 
 
 def kind_of_cost(ops: Sequence[Op]) -> str:

@@ -57,7 +57,7 @@ class PredictedKernel:
     ``unit`` is what bounds it (``matrix``, ``vector``, ``memory``), ``flops`` and ``num_bytes`` are those of one run,
     ``num_bytes`` what crosses to and from memory. ``predicted_s`` is what it takes each time. ``layer`` is the part of
     the model that it belongs to, ``phase`` forward, backward, recomputed or update. ``counted`` is False for what the
-    TPU compiler gives no cycles for (gathers, scatters, sorts, running sums): it is no part of ``compute_s``.
+    TPU compiler gives no cycles for (gathers, scatters, sorts): it is no part of ``compute_s``.
     """
 
     label: str
@@ -202,7 +202,7 @@ class Estimate:
 
     @property
     def uncounted_s(self) -> float:
-        """What gathers, scatters, sorts and running sums take, which are no part of ``compute_s``."""
+        """What gathers, scatters and sorts take, which are no part of ``compute_s``."""
         return sum(kernel.total_s for kernel in self.kernels if not kernel.counted)
 
     @property

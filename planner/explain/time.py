@@ -8,7 +8,7 @@ from ..estimate.figures import Estimate, PredictedKernel
 from ..estimate.scope import PHASES
 from .rows import Rows, duration, first, giga, share
 
-UNCOUNTED = "on top: gathers, scatters, sorts, running sums, of which the TPU compiler counts no cycles"
+UNCOUNTED = "on top: gathers, scatters, sorts, of which the TPU compiler counts no cycles"
 
 
 def time_table(estimate: Estimate) -> Rows:
