@@ -57,6 +57,9 @@ class FakeStep:
     def lies(self, plan: Plan) -> Mapping[str, Any] | None:
         return self.known
 
+    def laid(self, plan: Plan) -> Graph | None:
+        return None
+
     def tensors_under(self, remat: Remat | None) -> tuple[Tensor, ...]:
         return self.tensors
 

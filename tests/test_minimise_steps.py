@@ -120,3 +120,17 @@ def test_what_no_argument_decides_is_not_named(exact):
     assert zeros < chosen.keys()
     assert not named & zeros
     assert not exact or "ops/scattering/scatter-add.0" in named
+
+
+def picking(x, w, labels):
+    """The numbers of a product that rows ask for: a gather that JAX fills where they ask beyond it."""
+    return jnp.take_along_axis(jnp.exp(x @ w), labels[:, None], 1)
+
+
+def test_what_an_operation_without_a_path_reads_is_known_at_its_place():
+    given = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((512, 64), (64, 4096))]
+    workload = Drafts(picking, (*given, jax.ShapeDtypeStruct((512,), "int32")))
+    flow = Flow(workload.graph(planned(PLANS["tensor parallel"])))
+    read = set().union(*(paths for (_, scope), paths in flow.unnamed.items() if scope and scope.endswith("gather")))
+    assert "ops/picking/exp.0" in read
+    assert read - {"ops/picking/exp.0"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from ..graph import Graph, Op, Origin
@@ -23,6 +24,8 @@ class Flow:
         self.order: dict[str, int] = {}
         self.parents: dict[str, frozenset[str]] = {}
         self.spots: dict[str, Spot] = {}
+        self.unnamed: dict[Spot, set[str]] = defaultdict(set)
+        """By place, what operations there whose results have no path are made of."""
         self.products: set[str] = set()
         self.constant: set[str] = set()
         """The values, and operands as they are read, that nothing given to the step decides."""
@@ -47,6 +50,8 @@ class Flow:
             for i in range(len(op.results))
         ]
         path = op.origin.value
+        if path is None:
+            self.unnamed[spot_of(op.origin)] |= before - GIVEN
         if path is not None and op.results:
             if path not in self.order:
                 self.order[path] = len(self.order)

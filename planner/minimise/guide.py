@@ -12,11 +12,12 @@ from ..graph import Axes, Graph, Sharding
 from .flow import Flow, Spot, spot_of
 from .groups import Group
 
-SMALL = 0.02  # of the largest value at a place: those with fewer bytes are no cause of what it takes
+SMALL = 0.02  # of the largest value at a place: those with fewer bytes are the last to be a cause of what it takes
 MOST_OF = 0.25  # of the greatest loss: the places that are looked at together
 HEAVY = 2e-4  # of a step: the places that take more are kept as they are
 
 Lies = Callable[[Plan], Mapping[str, Sharding] | None]
+Laid = Callable[[Plan], Graph | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +30,17 @@ class Cause:
 
 
 class Guide:
-    """Knows a step's groups of values and what they are made of, and says which of them to annotate next."""
+    """Knows a step's groups of values and what they are made of, and says which of them to annotate next.
 
-    def __init__(self, groups: Sequence[Group], flow: Flow, lies: Lies):
+    How values lie under a plan is known nearly (``lies``), and exactly where that explains nothing: it takes longer
+    (``laid``).
+    """
+
+    def __init__(self, groups: Sequence[Group], flow: Flow, lies: Lies, laid: Laid):
         self.flow = flow
         self.groups = groups
         self._lies = lies
+        self._laid = laid
         self._group: dict[str, Group] = {}
         self._operands: dict[str, list[Group]] = defaultdict(list)
         self._wanted: dict[str, Sharding] = {}
@@ -52,8 +58,15 @@ class Guide:
             self._at[spot].append(path)
 
     def wrong(self, plan: Plan) -> frozenset[str]:
-        """The values that lie otherwise than they are to under ``plan``, as far as that is known."""
-        found = self._lies(plan) or {}
+        """The values that lie otherwise than they are to under ``plan``, nearly and as far as that is known."""
+        return self._otherwise(self._lies(plan) or {})
+
+    def exactly_wrong(self, plan: Plan) -> frozenset[str]:
+        """The same, as the plan's price has them."""
+        laid = self._laid(plan)
+        return self._otherwise(lies(laid) if laid is not None else {})
+
+    def _otherwise(self, found: Mapping[str, Sharding]) -> frozenset[str]:
         wanted = self._wanted
         return frozenset(path for path, sharding in found.items() if wanted.get(path, sharding) != sharding)
 
@@ -115,18 +128,27 @@ class Guide:
         return frozenset(path for path in wrong if path in self._group and path not in settled)
 
     def _first(self, spot: Spot, open_: Collection[str]) -> str | None:
-        """The first value of the program that lies wrongly and of which a place makes something."""
+        """The first value of the program that lies wrongly and of which a place makes something.
+
+        Small ones count where no other does: the rows that a gather is asked for bring its table to where they lie.
+        """
         around = [path for path in self._around(spot) if path in self._group]
         sizes = self._bytes
-        least = SMALL * max((sizes[path] for path in around), default=0)
-        roots = {self._root(path, open_, least) for path in around if path in open_ and sizes[path] >= least}
-        return min(roots, key=lambda path: self.flow.order.get(path, len(self.flow.order)), default=None)
+        large = SMALL * max((sizes[path] for path in around), default=0)
+        for least in (large, 0.0):
+            roots = {self._root(path, open_, least) for path in around if path in open_ and sizes[path] >= least}
+            if roots:
+                return min(roots, key=lambda path: self.flow.order.get(path, len(self.flow.order)))
+        return None
 
     def _around(self, spot: Spot) -> Iterator[str]:
-        """The values made at a place, and what they are made of."""
-        for path in self._at.get(spot, ()):
+        """The values made at a place, and what they are made of; where none has a path what is read there."""
+        made = self._at.get(spot, ())
+        for path in made:
             yield path
             yield from self.flow.parents[path]
+        if not made:
+            yield from sorted(self.flow.unnamed.get(spot, ()))
 
     def _root(self, path: str, wrong: Collection[str], least: float) -> str:
         """The first value of the program that ``path`` comes from by way of wrong values of so many bytes alone."""

@@ -171,6 +171,8 @@ class _Shortener:
         """
         right = self.guide.unexplained(self._wrong(kept), lost, _groups(kept))
         found = self._first(lost, kept)
+        if right and not self.is_large:
+            found += self.guide.causes(self._exactly_wrong(kept), right, _groups([*kept, *found]))[: self.at_once]
         is_hopeless = sum(right.values()) > best.step_time_s
         if found and self.is_large and not is_hopeless:
             return found  # what is still lost then tells which products matter
@@ -197,6 +199,10 @@ class _Shortener:
             self._seen[paths] = self.guide.wrong(self.prices.writer.draft_of(paths))
             self.looks -= 1
         return self._seen[paths]
+
+    def _exactly_wrong(self, kept: Sequence[Cause]) -> frozenset[str]:
+        """The same, as a price has them."""
+        return self.guide.exactly_wrong(self.prices.writer.draft_of(frozenset(_paths(kept))))
 
     def _dropped(self, current: Priced, kept: Sequence[Cause]) -> Priced:
         """A good plan without what changes nothing of how values lie, and without what costs little."""

@@ -42,6 +42,12 @@ class Workload(Protocol):
         Raises ``PlanError`` for a plan that is not legal.
         """
 
+    def laid(self, plan: Plan) -> Graph | None:
+        """The graph after propagation under a complete plan, named as ``graph``'s; None where it is not known.
+
+        Raises ``PlanError`` for a plan that is not legal.
+        """
+
     def estimate(self, plan: Plan) -> Estimate:
         """The price of a complete plan: what ``mw.estimate`` says. Raises ``PlanError`` for one that is not legal."""
 
@@ -89,6 +95,11 @@ class Rematerialised:
         """How the values lie under a plan."""
         self.before()
         return self.workload.lies(plan)
+
+    def laid(self, plan: Plan) -> Graph | None:
+        """The graph under a plan."""
+        self.before()
+        return self.workload.laid(plan)
 
     def estimate(self, plan: Plan) -> Estimate:
         """The price of a plan."""
