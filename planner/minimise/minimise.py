@@ -81,7 +81,8 @@ def minimise(
             break
     groups = grouped(prices.writer.values, prices.writer.layouts, tags)
     prices.reserved = min(len(prices.writer.spare), trials // 6)
-    found = shortened(prices, groups, Guide(groups, flow, workload.lies, workload.laid), max(affordable // DROPPING, FEW))
+    guide = Guide(groups, flow, workload.lies, workload.laid)
+    found = shortened(prices, groups, guide, max(affordable // DROPPING, FEW))
     prices.reserved = 0
     if affordable >= FEWEST or len(prices.writer.plan_of(found.values).rules) > FEW_LINES:
         found = _without_spare(prices, found)
