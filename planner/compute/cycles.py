@@ -23,6 +23,9 @@ LEAST_START = 200.0
 HIDDEN = 0.15
 """What of an update that takes longer than the product before it goes on meanwhile, seen on v3 and v5e."""
 
+UNHIDDEN, UNHIDDEN_LATER = 0.55, 0.2
+"""What of the vector units' work goes on while no product does, seen on v3, and on v5e: where both take long."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycles:
@@ -116,8 +119,19 @@ def _product(
     bound = MATRIX if slowest == matrix else VECTOR if slowest == vector else MEMORY
     after = behind * of.byte_cycles
     hidden = HIDDEN * max(0.0, after - slowest)
-    total = slowest + after - hidden + fill + steps + _start(moved, of)
+    total = max(slowest, _unhidden(work, matrix, vector, behind, of)) + after - hidden + fill + steps + _start(moved, of)
     return Cycles(total=total, bound=MEMORY if after > slowest else bound, far_bytes=far)
+
+
+def _unhidden(work: Work, matrix: float, vector: float, behind: int, of: Coefficients) -> float:
+    """What the matrix and the vector units take together: not all that the vector units do goes on meanwhile.
+
+    An update behind a product waits for it anyway.
+    """
+    if behind or any(each.windows is not None for each in work.products):
+        return 0.0
+    share = UNHIDDEN_LATER if of.near_total_bytes else UNHIDDEN
+    return max(matrix, vector) + share * min(matrix, vector)
 
 
 def _start(moved: int, of: Coefficients) -> float:
