@@ -119,7 +119,8 @@ def _product(
     bound = MATRIX if slowest == matrix else VECTOR if slowest == vector else MEMORY
     after = behind * of.byte_cycles
     hidden = HIDDEN * max(0.0, after - slowest)
-    total = max(slowest, _unhidden(work, matrix, vector, behind, of)) + after - hidden + fill + steps + _start(moved, of)
+    units = max(slowest, _unhidden(work, matrix, vector, behind, of))
+    total = units + after - hidden + fill + steps + _start(moved, of)
     return Cycles(total=total, bound=MEMORY if after > slowest else bound, far_bytes=far)
 
 
