@@ -22,7 +22,6 @@ from ...planner.topology import Machine, physical
 from .compiled import Argument
 from .graph_cache import GraphCache, Known, StepCache
 from .layouts import step_layouts
-from .opaque import notes_on_kernels
 from .step_drafts import StepDrafts
 from .trace import Traced, trace
 from .workload import PyTree, Step
@@ -70,7 +69,7 @@ def estimate(
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Without Python's search for cycles: a price leaves none, and makes so much that all of JAX's objects would be
-    looked through several times.
+    looked through several times. What it made counts as old afterwards, or all of it were looked through at once.
     """
     searches = gc.isenabled()
     gc.disable()
@@ -78,6 +77,9 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if searches:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
@@ -126,7 +128,7 @@ def _known(
             graph=read.graph,
             kinds=argument_kinds(read.traced),
             returned={tensor.path: tensor.returns for tensor in read.traced.results if tensor.returns},
-            notes=(*read.notes, *notes_on_kernels(read.traced)),
+            notes=(*read.notes, *drafts.notes(read.traced, plan.remat)),
             order=order if names_devices else None,
         )
         _GRAPHS.put(step, key, known)

@@ -6,7 +6,7 @@ import itertools
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -29,13 +29,15 @@ class DeviceMesh:
 
     ``numbers`` are the device numbers in the shape of the plan's mesh. Explicit device assignments may cut an axis of
     the plan into several of ``mesh``'s; ``parts`` has those of each axis, major first. ``order`` is the order of axes
-    that a program keeps to inside, once the layouts are known.
+    that a program keeps to inside, once the layouts are known. ``known`` are the shardings made before, by the axes of
+    each dim.
     """
 
     mesh: Mesh | AbstractMesh
     numbers: np.ndarray[Any, np.dtype[np.int64]]
     parts: Mapping[str, tuple[str, ...]]
     order: Order = ()
+    known: dict[tuple[tuple[str, ...], ...], NamedSharding] = field(default_factory=dict, compare=False, repr=False)
 
     def sharding(self, layout: Layout, shape: Sequence[int], *, padding: bool = True) -> NamedSharding | None:
         """The sharding of a tensor of this shape, or None where propagation decides.
@@ -47,10 +49,13 @@ class DeviceMesh:
             return None
         if layout.device_assignment is not None:
             return self._assigned(layout.device_assignment)
-        kept = (
-            axes if padding or n % self.count(axes) == 0 else () for n, axes in zip(shape, layout.axes, strict=True)
-        )
-        return NamedSharding(self.mesh, spec([part for axis in axes for part in self.parts[axis]] for axes in kept))
+        sized = zip(shape, layout.axes, strict=True)
+        kept = tuple([tuple(axes) if padding or n % self.count(axes) == 0 else () for n, axes in sized])
+        found = self.known.get(kept)
+        if found is None:
+            parts = spec([part for axis in axes for part in self.parts[axis]] for axes in kept)
+            found = self.known[kept] = NamedSharding(self.mesh, parts)
+        return found
 
     def is_padded(self, layout: Layout, shape: Sequence[int]) -> bool:
         """Whether some dim of a tensor of this shape is split in parts that need padding."""
@@ -100,7 +105,7 @@ def device_mesh(
     array[:] = chosen
     abstract = abstract_mesh(plan, assignments)
     mesh = _mesh(array[abstract.numbers].reshape(abstract.mesh.axis_sizes), abstract.mesh.axis_names)
-    return replace(abstract, mesh=mesh)
+    return replace(abstract, mesh=mesh, known={})
 
 
 def abstract_mesh(plan: Plan, assignments: Iterable[DeviceAssignment] = ()) -> DeviceMesh:

@@ -23,6 +23,7 @@ from .lowered.reading import Reading
 from .lowered.sketch import Sketch
 from .lowered.step_graph import StepGraph, laid_out_graph, lowering, platform_of, read_graph
 from .lowered.value_names import name_once
+from .opaque import notes_on_kernels
 from .shardings import DeviceMesh, abstract_mesh
 from .trace import Traced, trace
 from .workload import PyTree, Step
@@ -38,6 +39,7 @@ class StepDrafts:
         self._drafts: dict[Hashable, tuple[Draft, Reading]] = {}
         self._sketches: dict[Hashable, Sketch] = {}
         self._unlaid: dict[Hashable, Graph] = {}
+        self._notes: dict[Hashable, tuple[str, ...]] = {}
 
     def traced(self, step: Step, args: Sequence[PyTree], remat: Remat | None, *, noting: bool = False) -> Traced:
         """The step as traced for a remat policy, without the step; ``noting`` for ``marks_blocks`` to know at once."""
@@ -46,6 +48,12 @@ class StepDrafts:
             self._traced[remat] = replace(trace(step, args, remat, marks), step=_named_as(step))
             self._marks = marks or self._marks
         return self._traced[remat]
+
+    def notes(self, traced: Traced, remat: Remat | None) -> tuple[str, ...]:
+        """Notes on what nothing can look into, of the step as traced for a remat policy."""
+        if remat not in self._notes:
+            self._notes[remat] = tuple(notes_on_kernels(traced))
+        return self._notes[remat]
 
     def marks_blocks(self, step: Step, args: Sequence[PyTree]) -> bool:
         """Whether the step marks blocks that a remat policy may compute anew."""
@@ -98,7 +106,7 @@ class StepDrafts:
             return None
         draft, reading, layouts, placed = known
         module = draft.named(layouts, placed)
-        propagate(module)
+        propagate(module, has_loops=draft.has_loops)
         return _named_graph(module, layouts.traced, reading)
 
     def lies(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> Mapping[str, Sharding] | None:
@@ -136,7 +144,7 @@ class StepDrafts:
         if not draft.is_layable or (draft.convolves and draft.platform != "tpu"):
             return None
         module = draft.laid_out(layouts, placed)
-        propagate(module)
+        propagate(module, has_loops=draft.has_loops)
         if draft.convolves and not are_safe(layouts_of_module(module), placed.mesh):
             return None
         return read_graph(module, traced, reading.over(dict(placed.mesh.shape)))
@@ -178,7 +186,8 @@ def _named_graph(module: Any, traced: Traced, reading: Reading) -> Graph:
 
 def _is_reordered_or_padded(layouts: StepLayouts, placed: DeviceMesh) -> bool:
     edges = (*layouts.traced.arguments, *layouts.traced.results)
-    return any(in_order(sharding, placed.order) is not None for sharding in layouts.shardings(placed)) or any(
+    found = {id(sharding): sharding for sharding in layouts.shardings(placed)}  # most are one of a few
+    return any(in_order(sharding, placed.order) is not None for sharding in found.values()) or any(
         placed.is_padded(layouts.of(tensor), tensor.shape) for tensor in edges
     )
 

@@ -100,15 +100,16 @@ class Body:
         return number
 
     def _constant(self, operation: Any, value: Any) -> None:
-        ((_, made),) = self.reading.results(operation, self.reading.form(operation))
+        (made,) = self.reading.results((value,), self.reading.form(operation, 1))
         number = self._add(value, made)
         self._ops.append(Op(kind="constant", results=(number,), attributes=self.reading.constant(operation)))
 
     def _operation(self, operation: Any) -> None:
-        form = self.reading.form(operation)
+        made = list(operation.results)
+        form = self.reading.form(operation, len(made))
         parts = BUILDERS.get(form.name, operation_parts)(self, operation, form)
-        made = self.reading.results(operation, form)
-        results = tuple([self._add(result, value) for result, value in made])
+        known = zip(made, self.reading.results(made, form), strict=True)
+        results = tuple([self._add(result, value) for result, value in known])
         origin = self.reading.origins.of(operation.location, len(results))
         origin = origin if form.exchanged is None else replace(origin, exchanged=form.exchanged)
         said = parts.get("attributes", {}), origin, form.factors, parts.get("bodies", ()), parts.get("trips", 1)

@@ -23,6 +23,7 @@ from ..layouts import StepLayouts
 from ..planned import PLATFORMS, argument_shardings, edge_shardings
 from ..shardings import DeviceMesh
 from ..trace import Traced, equations
+from .captures import WHILE
 from .donation import donations
 from .edges import integer, set_edges, sharding_attribute, update
 from .inline import inline_calls
@@ -40,7 +41,7 @@ class Draft:
 
     ``donated`` are the numbers of the donated arguments, leaves of the pytrees. ``is_layable`` says whether the module
     can be laid out as a plan says: not where the step itself names a mesh, or orders effects, nor where it has none,
-    since no result comes of an argument; ``convolves`` whether it has convolutions.
+    since no result comes of an argument; ``convolves`` whether it has convolutions, ``has_loops`` whether it has loops.
     """
 
     def __init__(self, traced: Traced, donated: Sequence[int], placed: DeviceMesh, platform: str, *, values: bool):
@@ -55,6 +56,7 @@ class Draft:
         inline_calls(self._module, large=False)
         self._fewer = self._module
         with self._module.context:
+            self.has_loops = any(op.name == WHILE for op in operations(self._module))
             main = main_function(self._module)
             paths = argument_paths(main.regions[0].blocks[0], traced)
         self._positions = [_index(traced)[path] for path in paths if path in _index(traced)]

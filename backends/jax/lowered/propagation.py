@@ -46,15 +46,20 @@ def prepare(module: Any, *, tpu: bool) -> None:
             raise ValueError("The rewritten module is not valid.")
 
 
-def propagate(module: Any) -> None:
-    """Propagates layouts over a prepared module, in place, then inlines the calls that were left until then."""
-    open_for_loops(module)
+def propagate(module: Any, *, has_loops: bool = True) -> None:
+    """Propagates layouts over a prepared module, in place, then inlines the calls that were left until then.
+
+    ``has_loops`` says whether there may be loops in it: they are looked for.
+    """
+    if has_loops:
+        open_for_loops(module)
     _finish(module, PROPAGATION)
 
 
-def propagate_only(module: Any) -> None:
+def propagate_only(module: Any, *, has_loops: bool = True) -> None:
     """Propagates layouts over a prepared module, in place, and does nothing else to it."""
-    open_for_loops(module)
+    if has_loops:
+        open_for_loops(module)
     with module.context:
         run_passes(PROPAGATION, module)
 

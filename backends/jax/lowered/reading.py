@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -75,10 +75,10 @@ class Reading:
         read = lambda a: tuple(self.sharding(each) for each in each_sharding(a))  # noqa: E731
         return _once(self._per_value, attribute, read)  # type: ignore[no-any-return]
 
-    def form(self, operation: Any) -> Form:
-        """What an operation says of itself; read once for all that say the same."""
+    def form(self, operation: Any, results: int | None = None) -> Form:
+        """What an operation of so many results says of itself; read once for all that say the same."""
         items = _items(operation.attributes)
-        name, count = operation.name, len(operation.results)
+        name, count = operation.name, len(operation.results) if results is None else results
         key = name, count, items
         found = self._forms.get(key)
         if found is None:
@@ -99,9 +99,9 @@ class Reading:
             names_devices="replica_groups" in attributes or "source_target_pairs" in attributes,
         )
 
-    def results(self, operation: Any, form: Form) -> list[tuple[Any, Value]]:
-        """The values that an operation makes, each with MLIR's own."""
-        return [(r, self.value(r.type, s)) for r, s in zip(operation.results, form.shardings, strict=True)]
+    def results(self, made: Iterable[Any], form: Form) -> list[Value]:
+        """What is known of the values that an operation makes, by MLIR's own."""
+        return [self.value(result.type, sharding) for result, sharding in zip(made, form.shardings, strict=True)]
 
     def _stated(self, operation: Any, attributes: Mapping[str, Any]) -> tuple[Sharding | None, ...]:
         """The sharding of each result; None where nothing is said."""

@@ -29,7 +29,7 @@ def operation_parts(body: Body, operation: Any, form: Form) -> Parts:
 
 
 def _while(body: Body, operation: Any, form: Form) -> Parts:
-    carry = [value for _, value in body.reading.results(operation, form)]
+    carry = body.reading.results(operation.results, form)
     inside = body.inner(operation.regions[1].blocks[0], carry)
     outside = list(inside.captured)
     turns = trips(operation)

@@ -17,7 +17,8 @@ NAMED = ("axes", "manual_axes")
 
 def in_parts(graph: Graph, mesh: Mapping[str, int]) -> Graph:
     """The graph with ``mesh``; its parts (``x:(1)2``) stand for every axis of which some sharding names one."""
-    said = {axis for each in _graphs(graph) for value in each.values for axes in value.sharding or () for axis in axes}
+    lies = {id(value): value for each in _graphs(graph) for value in each.values}  # many are one and the same
+    said = {axis for value in lies.values() for axes in value.sharding or () for axis in axes}
     parts = {axis: _parts(axis, size, said) for axis, size in mesh.items()}
     sizes = {name: size for axis in mesh for name, size in parts[axis].items()}
     if sizes.keys() == mesh.keys():
