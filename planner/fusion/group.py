@@ -53,7 +53,7 @@ def groups(graph: Graph, uses: Uses, written: set[int], masks: frozenset[int]) -
         found[number] = _group(graph, uses, found, number, number in masks)
     _drop_unread(graph, uses, found)
     kept = [group for group in found.values() if group is not None]
-    for group in kept:
+    for group in kept if any(AFTER in op.attributes for op in graph.ops) else ():
         group.waits = _waits(graph, uses, found, group.ops) - group.reads
     return kept
 
@@ -88,7 +88,7 @@ def _group(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], root: i
             elif maker not in ops:
                 ops.add(maker)
                 waiting.append(maker)
-    products = sum(graph.ops[number].kind in PRODUCTS for number in ops)
+    products = sum([graph.ops[number].kind in PRODUCTS for number in ops])
     return Group(
         ops=ops,
         roots={root},

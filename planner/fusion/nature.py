@@ -82,7 +82,9 @@ def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
         return producer.kind in VIEWS or widens(graph, producer) or not joins_lanes(graph, consumer, position)
     if kind == BROADCAST:
         return producer.kind in (BROADCAST, "iota") or is_scalar(graph, producer) or not _spreads(graph, consumer)
-    return kind != "pad" or producer.kind in VIEWS or keeps_shape(graph, consumer)
+    if kind == "pad":
+        return not stands_alone(consumer) and (producer.kind in VIEWS or keeps_shape(graph, consumer))
+    return True
 
 
 def _along_windows(convolution: Op, position: int) -> Sequence[int]:

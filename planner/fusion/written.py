@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
@@ -33,6 +33,7 @@ PACKED_DIM = range(2, PACKED_BITS + 1)
 PACKED_ELEMENTS = 2**20
 MANY_READERS = 3
 NEAR_BYTES = 64 << 20
+_STEPWISE = ELEMENTWISE | VIEWS
 SPREAD = frozenset({BROADCAST, CONSTANT, "iota"})
 IsMask = Callable[[Graph, Uses, Op], bool]
 
@@ -99,12 +100,13 @@ def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
 
 def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
     op = graph.ops[number]
-    if is_constant(op):
+    if op.kind == CONSTANT:
         return False
     if op.kind not in IN_PASSING or stands_alone(op) or not uses.results.isdisjoint(op.results):
         return True
-    if not all(takes(graph, graph.ops[reader], position, op) for reader, position in _readers(graph, uses, op)):
-        return True
+    for reader, position in _readers(graph, uses, op):
+        if not takes(graph, graph.ops[reader], position, op):
+            return True
     shared = is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op)
     return shared or is_shared_operand(graph, uses, op)
 
@@ -116,13 +118,13 @@ def _is_shared_part(graph: Graph, uses: Uses, op: Op) -> bool:
     return sum(graph.ops[reader].kind in PRODUCTS for reader in uses.next_ops(op.results[0])) > 1
 
 
-def _readers(graph: Graph, uses: Uses, op: Op) -> Iterator[tuple[int, int]]:
+def _readers(graph: Graph, uses: Uses, op: Op) -> Sequence[tuple[int, int]]:
     """What reads an operation's result as it is, and the products that read it made wider."""
-    for reader, position in uses.readers[op.results[0]]:
-        yield reader, position
-        if op.kind not in VIEWS and widens(graph, graph.ops[reader]):
-            wider = uses.readers[graph.ops[reader].results[0]]
-            yield from ((after, at) for after, at in wider if graph.ops[after].kind in PRODUCTS)
+    readers = uses.readers[op.results[0]]
+    if op.kind in VIEWS:
+        return readers
+    more = [uses.readers[graph.ops[n].results[0]] for n, _ in readers if widens(graph, graph.ops[n])]
+    return [*readers, *(read for wider in more for read in wider if graph.ops[read[0]].kind in PRODUCTS)]
 
 
 def _combined(graph: Graph, uses: Uses, written: set[int], kept: frozenset[int], keeps_near: bool) -> set[int]:
@@ -140,8 +142,12 @@ def _combined(graph: Graph, uses: Uses, written: set[int], kept: frozenset[int],
             continue
         result = op.results[0]
         size = values[result].num_elements
-        near = (sources[v] if v in sources else _source(graph, uses, v) for v in op.operands)
-        here = {v for each in near for v in each if 2 * values[v].num_elements >= size}
+        here = set[int]()
+        for operand in op.operands:
+            near = sources.get(operand)
+            for v in _source(graph, uses, operand) if near is None else near:
+                if 2 * values[v].num_elements >= size:
+                    here.add(v)
         if (op.kind == "pad" and not keeps_shape(graph, op)) or not padded.isdisjoint(op.operands):
             padded.add(result)
         sources[result] = here
@@ -161,10 +167,10 @@ def _reads(graph: Graph, uses: Uses, written: set[int]) -> dict[int, int]:
     handed_on: dict[int, int] = {}
     for number in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[number]
-        if op.kind not in ELEMENTWISE | VIEWS:
+        if op.kind not in _STEPWISE:
             continue
         (value,) = op.results
-        reads[value] = sum(handed_on.get(reader, 1) for reader in uses.next_ops(value))
+        reads[value] = sum([handed_on.get(reader, 1) for reader in uses.after[value]])
         if reads[value] > 1 and number not in written and (op.kind in VIEWS or _is_alone(graph, uses, op)):
             handed_on[number] = reads[value]
     return reads
