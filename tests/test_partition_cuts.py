@@ -76,6 +76,23 @@ def test_the_largest_of_a_split_dim_are_each_devices_own_gathered(size: int, k: 
     assert {each.kind for each in found} == {"all-gather"}
 
 
+def test_images_follow_a_kernel_whose_groups_of_features_are_split() -> None:
+    def step(x: jax.Array, k: jax.Array) -> jax.Array:
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=numbers, feature_group_count=64)
+
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((16, 8, 8, 64), (3, 3, 1, 64))]
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,))
+    images, kernel = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in (("x",), (None, None, None, "x")))
+    text = jax.jit(step, in_shardings=(images, kernel), out_shardings=images).lower(*args).compile().as_text()
+    plan = mw.loads(
+        'meshwright: 1\ntopology: cpu:4\nmesh: {x: 4}\ntensors:\n  x: B@x _ _ _\n  k: _ _ _ F@x\n  "**": B@x _ _ _\n'
+    )
+    predicted = Counter(each.kind for each in mw.estimate(plan, step, args).collectives for _ in range(each.times))
+    assert predicted == {"all-to-all": 2}
+    assert predicted == Counter(re.findall(r" (all-to-all|all-gather|collective-permute)\(", text))
+
+
 @pytest.mark.parametrize(("dtype", "kind"), [("f32", REDUCE_SCATTER), ("bf16", ALL_REDUCE)])
 def test_a_sum_is_scattered_along_whole_registers_of_lanes(dtype: str, kind: str) -> None:
     """Of 128 columns a device; seen on v3: bf16[4096,2048] over 16 devices stays an all-reduce."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..graph import Axes
+from ..graph import Axes, Sharding
 from .elementwise import replicate
 from .factors import kept, layouts, split_of
 from .layout import used, ways, without
@@ -39,6 +39,36 @@ def follow_window(asked: Asked) -> Strategy:
         sums=tuple(PartialSum(axes) for axes in sums if axes),
         halos=tuple(h for h in (*halos, *turned) if h.low + h.high > 0),
     )
+
+
+def by_groups(asked: Asked) -> Strategy | None:
+    """A convolution of groups of features whose kernel is split along them: its images are split so too.
+
+    The groups are those of features that enter, or, where a kernel's gradient is made, stand for a batch.
+    """
+    given: Mapping[str, Any] = asked.op.attributes
+    kinds = [kind for kind in ("feature", "batch") if int(given.get(f"{kind}_group_count", 1)) > 1]
+    axes = asked.operands[1][given["kernel_output_feature_dimension"]]
+    if len(kinds) != 1 or not axes or int(given[f"{kinds[0]}_group_count"]) % ways(axes, asked.mesh):
+        return None
+    image = without(asked.operands[0], axes)
+    summed = image[given["input_feature_dimension"]] if kinds == ["batch"] else ()
+    batch = image[given["input_batch_dimension"]] if kinds == ["feature"] else ()
+    first, second = (batch, axes) if kinds == ["feature"] else (axes, summed)
+    return Strategy(
+        operands=(
+            _laid(asked, {"input_batch_dimension": first, "input_feature_dimension": second}),
+            _laid(asked, {"kernel_output_feature_dimension": axes, "kernel_input_feature_dimension": summed}),
+        ),
+        made=(_laid(asked, {"output_feature_dimension": axes, "output_batch_dimension": batch}),),
+        sums=(PartialSum(summed),) if summed else (),
+    )
+
+
+def _laid(asked: Asked, dims: Mapping[str, Axes]) -> Sharding:
+    """A layout of an operand or result of a convolution by the names of its dims."""
+    split = {asked.op.attributes[name]: axes for name, axes in dims.items()}
+    return tuple(split.get(dim, ()) for dim in range(len(asked.makes[0].shape)))
 
 
 def _halos(asked: Asked) -> Iterator[Halo]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..graph import Axes, Factors, Sharding
-from .convolutions import follow_window
+from .convolutions import by_groups, follow_window
 from .dot import Choice, Loops, choose
 from .dot.problem import Ask
 from .elementwise import replicate
@@ -39,7 +39,7 @@ def convolution_rule(asked: Asked) -> Strategy:
     sides = zip((*asked.operands[:2], asked.results[0]), ("input", "kernel", "output"), strict=True)
     if any(layout[dim] for layout, side in sides for dim in given[f"{side}_spatial_dimensions"]):
         return follow_window(asked)
-    return dot_rule(asked)
+    return by_groups(asked) or dot_rule(asked)
 
 
 def _path(loops: Loops, choice: Choice, side: int) -> tuple[Sharding, ...]:
