@@ -38,7 +38,7 @@ def test_help_is_instant_and_brings_neither_jax_nor_pydantic_nor_rich() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip().endswith("[]")
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "meshwright.cli", "--help"], capture_output=True, check=True)
+    subprocess.run([sys.executable, "-m", "meshwright", "--help"], capture_output=True, check=True)
     assert time.perf_counter() - start < 2
 
 
