@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from .convolution_layout import reaches
 from .graph import Graph, Op, Value
 
 LANES, ROWS = 128, 8
@@ -47,14 +48,12 @@ def images_of(graph: Graph, op: Op) -> Iterator[tuple[int, Image]]:
 
 
 def is_gradient_of_kernel(graph: Graph, op: Op) -> bool:
-    """Whether a convolution's window is as large as the images, and its result as a kernel."""
+    """Whether a convolution goes over all of its images at each place of a kernel that it makes."""
     said, kernel, made = op.attributes, graph.shape(op.operands[1]), graph.shape(op.results[0])
-    window, result = 1, 1
-    for dim in said.get("kernel_spatial_dimensions", ()):
-        window *= kernel[dim]
-    for dim in said.get("output_spatial_dimensions", ()):
-        result *= made[dim]
-    return window > result
+    inside = [kernel[dim] for dim in said.get("kernel_spatial_dimensions", ())]
+    places = [made[dim] for dim in said.get("output_spatial_dimensions", ())]
+    read, written = reaches(inside, said.get("rhs_dilation", ()), places, said.get("window_strides", ()))
+    return written < read
 
 
 def batch_on_lanes(features: int, batch: int, bits: int = 32) -> bool:

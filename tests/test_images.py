@@ -193,3 +193,20 @@ def test_an_image_with_gaps_waits_for_its_kernel_at_each_place(
     values = (image, Value((3, 3, enters, leaves), "bf16"), made)
     found = seconds(Graph(values=values, ops=(op,), arguments=(0, 1), results=(2,)), "v3") * (chip("v3").clock_hz or 0)
     assert found == pytest.approx(cycles, rel=0.25)
+
+
+def test_the_kernels_of_patches_are_told_from_images_by_their_stride() -> None:
+    """A patch has more numbers than there are patches along an image; its kernel's gradient has gaps instead."""
+    values = (Value((16, 224, 224, 3), "f32"), Value((16, 16, 3, 768), "f32"), Value((16, 14, 14, 768), "f32"))
+    forward = Op(kind="convolution", operands=(0, 1), results=(2,), attributes={**SAID, "window_strides": (16, 16)})
+    swapped = {
+        **SAID,
+        "kernel_spatial_dimensions": (1, 2),
+        "output_spatial_dimensions": (0, 1),
+        "rhs_dilation": (16, 16),
+        "window_strides": (1, 1),
+    }
+    backward = Op(kind="convolution", operands=(0, 2), results=(1,), attributes=swapped)
+    graph = Graph(values=values, ops=(forward, backward), arguments=(0, 1, 2), results=(1, 2))
+    assert not is_gradient_of_kernel(graph, forward)
+    assert is_gradient_of_kernel(graph, backward)

@@ -7,7 +7,9 @@ from dataclasses import replace
 import meshwright as mw
 import pytest
 from meshwright.planner.graph import Op, Value
+from meshwright.planner.kinds import REDUCE_SCATTER
 from meshwright.planner.memory import memory
+from meshwright.planner.memory.flow import flow
 from meshwright.planner.memory.temporaries import temporary_bytes
 from meshwright.planner.topology import physical
 from programs import of_ops
@@ -65,3 +67,17 @@ def test_two_images_are_left_whole_by_chips_without_near_buffers(topology: str, 
     sizes = temporary_bytes(of_ops((whole, weights, whole, whole), ops, (0, 1), (3,)), chip)
     assert sizes(whole) == copies * 64 * 2**20
     assert sizes(replace(whole, dtype="bf16")) == 64 * 2**20
+
+
+def test_what_is_added_up_into_few_features_lies_as_they_do() -> None:
+    """On v3 the compiler has f32[32,256,256,64] twice as large where a reduce-scatter leaves eight features of it."""
+    whole, piece = Value((32, 256, 256, 64), "f32"), Value((32, 256, 256, 8), "f32")
+    weights = Value((3, 3, 64, 64), "bf16"), Value((3, 3, 8, 8), "bf16")
+    ops = (
+        Op(kind="convolution", operands=(0, 1), results=(3,), attributes=ROLES),
+        Op(kind=REDUCE_SCATTER, operands=(3,), results=(4,)),
+        Op(kind="convolution", operands=(4, 2), results=(5,), attributes=ROLES),
+    )
+    program = of_ops((whole, *weights, whole, piece, piece), ops, (0, 1, 2), (5,))
+    found = flow(program, temporary_bytes(program), lambda body: 0)
+    assert found.num_bytes[3] == 4 * 64 * 256 * 256 * 128

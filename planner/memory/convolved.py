@@ -8,10 +8,12 @@ from dataclasses import replace
 
 from ..chip import Chip
 from ..graph import Graph, Value
+from ..images import CONVOLUTION, Image, batch_on_lanes, images, images_of, laid_elements
 from ..kernels import Program
-from .tiles import LANES, ROWS, aligned, padded_bytes, round_up, tile_rows
+from ..kinds import ALL_GATHER, REDUCE_SCATTER
+from .tiles import ROWS, aligned, padded_bytes, round_up, tile_rows
 
-SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 4, 2
+SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
 CUT_COPIES = 2
 FEW_FEATURES = ROWS
 
@@ -38,36 +40,56 @@ def convolved_bytes(program: Program, smallest: int) -> Callable[[Value], int]:
     return num_bytes
 
 
-def _wanted(graph: Graph) -> dict[tuple[int, ...], tuple[int, int, bool]]:
-    """The feature and the batch dim of each shape that a convolution reads or makes, as the forward pass has them.
+def _wanted(graph: Graph) -> dict[tuple[int, ...], tuple[Image, bool]]:
+    """The images of a program by their shape, as what comes first has them.
 
-    And whether it may be cut: what a loop convolves piece by piece is not.
+    And whether they may be cut: what a loop convolves piece by piece is not.
     """
-    wanted: dict[tuple[int, ...], tuple[int, int, bool]] = {}
+    wanted: dict[tuple[int, ...], tuple[Image, bool]] = {}
     for inner, op, _ in graph.walk():
-        if op.kind == "convolution":
-            for side, value in (("input", op.operands[0]), ("output", op.results[0])):
-                features, batch = (op.attributes.get(f"{side}_{role}_dimension") for role in ("feature", "batch"))
-                if isinstance(features, int) and isinstance(batch, int):
-                    wanted.setdefault(inner.shape(value), (features, batch, inner is graph))
+        if op.kind == CONVOLUTION:
+            for value, image in images_of(inner, op):
+                wanted.setdefault(inner.shape(value), (image, inner is graph))
     return wanted
 
 
-def _bytes_beside(value: Value, features: int, batch: int, may_cut: bool, smallest: int) -> int:
-    if not math.prod(value.shape) or value.shape[batch] % LANES == 0:
+def _bytes_beside(value: Value, image: Image, may_cut: bool, smallest: int) -> int:
+    if not math.prod(value.shape):
         return padded_bytes(value)
-    cut = may_cut and value.shape[batch] < smallest
-    return _laid_bytes(value, features, batch, smallest) * (CUT_COPIES if cut else 1)
+    cut = may_cut and value.shape[image.batch] < smallest
+    return _laid_bytes(value, image, smallest) * (CUT_COPIES if cut else 1)
 
 
-def _laid_bytes(value: Value, features: int, batch: int, smallest: int) -> int:
-    """Bytes with the features on the lanes and the batch on the rows, or the other way round, as it pads less."""
-    many, images = value.shape[features], value.shape[batch]
-    packed = 32 // max(value.bits, 1)
-    rows = images if images < smallest else round_up(images, max(tile_rows(images, 1), 2 * packed if packed > 1 else 1))
-    turned = round_up(many, tile_rows(many, packed)) * round_up(images, LANES)
-    padded = value.num_elements // (many * images) * min(round_up(many, LANES) * rows, turned)
-    return aligned((padded * value.bits + 7) // 8)
+def _laid_bytes(value: Value, image: Image, smallest: int) -> int:
+    """Bytes of an image as it lies; what is cut has no row to be padded, and rows of packed dtypes go by twos."""
+    batch, packed = value.shape[image.batch], 32 // max(value.bits, 1)
+    rows = batch if batch < smallest or packed == 1 else round_up(batch, 2 * packed)
+    shape = (*value.shape[: image.batch], rows, *value.shape[image.batch + 1 :])
+    elements = laid_elements(replace(value, shape=shape), image)
+    if batch < smallest:
+        elements = elements // tile_rows(batch, packed) * batch
+    return aligned((elements * value.bits + 7) // 8)
+
+
+def turned_bytes(graph: Graph) -> dict[int, int]:
+    """The bytes of images of which devices hold features each, where they are put together or added up into those.
+
+    They lie as their pieces do: with the batch on the lanes, where that pads a piece less.
+    """
+    found: dict[int, int] = {}
+    lie = images(graph) if any(op.kind == CONVOLUTION for op in graph.ops) else {}
+    for op in graph.ops if lie else ():
+        if op.kind in (ALL_GATHER, REDUCE_SCATTER):
+            ends = (op.operands[0], op.results[0])
+            piece, whole = ends if op.kind == ALL_GATHER else reversed(ends)
+            value, part, image = graph.values[whole], graph.values[piece], lie.get(graph.shape(whole))
+            if image and part.shape[image.features] < value.shape[image.features] and _is_turned(part, image):
+                found[whole] = aligned((laid_elements(value, image, turned=True) * value.bits + 7) // 8)
+    return found
+
+
+def _is_turned(value: Value, image: Image) -> bool:
+    return batch_on_lanes(value.shape[image.features], value.shape[image.batch], value.bits)
 
 
 def copied_images(
@@ -86,12 +108,12 @@ def copied_images(
                 image, dims = graph.values[value], wanted.get(graph.shape(value))
                 if dims and image.num_elements and _is_relaid(image, *dims, smallest):
                     narrow = replace(image, dtype="bf16")
-                    found[value] = ((0, touches[value][-1]), _laid_bytes(narrow, *dims[:2], smallest))
+                    found[value] = ((0, touches[value][-1]), _laid_bytes(narrow, dims[0], smallest))
     return found
 
 
-def _is_relaid(image: Value, features: int, batch: int, may_cut: bool, smallest: int) -> bool:
+def _is_relaid(value: Value, image: Image, may_cut: bool, smallest: int) -> bool:
     """Whether a convolution reads a copy of an argument: not of what it cuts, which it takes as it comes."""
-    if may_cut and image.shape[batch] < smallest and image.shape[features] >= FEW_FEATURES:
+    if may_cut and value.shape[image.batch] < smallest and value.shape[image.features] >= FEW_FEATURES:
         return False
-    return image.shape[batch] % LANES != 0 and padded_bytes(image) < _laid_bytes(image, features, batch, smallest)
+    return padded_bytes(value) < _laid_bytes(value, image, smallest)

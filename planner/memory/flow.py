@@ -14,6 +14,7 @@ from typing import TypeVar
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER
+from .convolved import turned_bytes
 from .looked_up import rewritten_tables, scatters_begin_with
 from .places import Pairs, places
 from .tiles import bytes_gathered
@@ -63,6 +64,9 @@ def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Prog
     for piece, whole in _gathered(graph, kernels):
         if num_bytes.get(whole):
             num_bytes[whole] = max(num_bytes[whole], bytes_gathered(graph.values[piece], graph.values[whole]))
+    for image, size in turned_bytes(graph).items():
+        if num_bytes.get(buffer.get(image, image)):
+            num_bytes[buffer[image]] = max(num_bytes[buffer[image]], size)
     return Flow(
         num_bytes=num_bytes,
         operands=tuple(tuple(dict.fromkeys(v for v in (*k.reads, *k.waits) if v in maker)) for k in kernels),

@@ -20,7 +20,7 @@ from .looked_up import copied_tables, row_bytes, turned_back
 from .places import takes_over
 from .schedule import Scheduled
 from .tiles import padded_bytes
-from .vmem import begins_s, longest_stay_s, near_buffers, residents
+from .vmem import LARGEST_FETCHED, begins_s, longest_stay_s, near_buffers, residents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def _stacks(placed: Level, narrow: Mapping[int, int]) -> Iterator[tuple[int, int
 def _with_tables(placed: Level, chip: Chip | None) -> Level:
     """With the copies of tables whose rows are looked up: made in advance where memory moves while a chip computes.
 
-    They stay in fast memory where room is left for them.
+    They stay in fast memory where room is left for them, those of gradients if they are no large part of it.
     """
     values = placed.program.graph.values
     moves = chip is None or chip.buffer_vmem_bytes > 0
@@ -102,7 +102,9 @@ def _with_tables(placed: Level, chip: Chip | None) -> Level:
         num_bytes[-1 - value] = padded_bytes(values[value])
     if chip is not None and moves and spans:
         begins, longest = begins_s(placed.program, chip), longest_stay_s(chip)
-        for buffer in residents(spans, num_bytes, begins, placed.room_bytes.copy(), longest):
+        small = LARGEST_FETCHED * chip.buffer_vmem_bytes
+        near = {b: span for b, span in spans.items() if tables[b] in found or num_bytes[b] <= small}
+        for buffer in residents(near, num_bytes, begins, placed.room_bytes.copy(), longest):
             del tables[buffer], spans[buffer], num_bytes[buffer]
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **num_bytes}, relaid=tables)
 
