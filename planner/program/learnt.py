@@ -61,6 +61,14 @@ class Learnt:
         for member, share in zip(members, own / own.sum(), strict=True):
             self.guess_s[member][choices[member]] += share * missed_s
 
+    def charged_s(self, choices: Sequence[int]) -> float:
+        """What was learnt of a solution, given by the choice of each node, beyond its costs."""
+        return sum(
+            missed_s
+            for together, missed_s in self.missed_s.items()
+            if all(choices[node] in each for node, each in together)
+        )
+
     def alone(self) -> list[tuple[int, tuple[int, ...], float]]:
         """What choices of a node take beyond their cost, whatever the others choose: node, choices, seconds."""
         return [(*together[0], missed_s) for together, missed_s in self.missed_s.items() if len(together) == 1]

@@ -54,7 +54,7 @@ class Rounds:
     The program counts less than the exact price does, so where a solution does not fit that is lowered by as much;
     ``too_low`` is known to allow none.
     ``misfits`` has what each solution taught that did not fit.
-    ``credits_s`` has what each solution took exactly, and what less than its costs in some places: others may as well,
+    ``priced`` has each solution with what it took, and how much less than its costs in some places: others may as well,
     so that counts against the bound.
     """
 
@@ -65,7 +65,7 @@ class Rounds:
             leader=program.leader, guess_s=[np.zeros(len(node.costs)) for node in program.wiring.nodes]
         )
         self.best: tuple[Exact, Choices] | None = None
-        self.credits_s: list[tuple[float, float]] = []
+        self.priced: list[tuple[Choices, float, float, float]] = []
         self.bound_s = 0.0
         self.floor_s = 0.0
         self.count = 0
@@ -189,7 +189,8 @@ class Rounds:
         costs = [node.costs for node in program.wiring.nodes]
         self.learnt.learn(took.missed, choices, costs, LEAST * took.estimate.step_time_s)
         seconds = took.estimate.step_time_s
-        self.credits_s.append((seconds, -sum(min(each.seconds, 0.0) for each in took.missed)))
+        less_s = -sum(min(each.seconds, 0.0) for each in took.missed)
+        self.priced.append((choices, seconds, less_s, sum(each.seconds for each in took.missed)))
         limit, peak = program.limit_bytes, took.estimate.peak_bytes
         self.least_bytes = peak if self.least_bytes is None else min(self.least_bytes, peak)
         if limit is not None and peak > limit:
@@ -228,9 +229,13 @@ class Rounds:
 
     @property
     def credit_s(self) -> float:
-        """The most that a solution near the best took less than its costs."""
+        """The most that a solution near the best took less than its costs: in some places, or in all with what others
+        taught of it.
+        """
         best_s = self.best[0].estimate.step_time_s if self.best is not None else math.inf
-        return max((credit_s for seconds, credit_s in self.credits_s if seconds <= best_s * NEAR), default=0.0)
+        near = [each for each in self.priced if each[1] <= best_s * NEAR]
+        less_s = (max(less_s, self.learnt.charged_s(choices) - more_s) for choices, _, less_s, more_s in near)
+        return max(less_s, default=0.0)
 
     def _ended(self) -> bool:
         return time.monotonic() > self.deadline or (self.stop is not None and self.stop())

@@ -101,6 +101,10 @@ class Board:
         for one in self.tried:
             one.bound_s = max(one.bound_s, self.least_of(one.candidate.policy))
 
+    def forget(self) -> None:
+        """Leaves out what was found beside a plan and became none."""
+        self.by_hand = [one for one in self.by_hand if one.priced is not None or one.why]
+
     def doubt(self, cost_of: Callable[[Tried], float | None]) -> None:
         """Takes the programs' bounds back where a plan is below one: what they leave out matters on this step.
 

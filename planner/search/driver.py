@@ -62,6 +62,9 @@ class Driver:
             for _ in range(BETTER):
                 self._writing.write()
                 board.doubt(self._solving.cost_of)
+        self._writing.write()  # what was found beside the last plans
+        board.doubt(self._solving.cost_of)
+        board.forget()
         if not (board.ranked or board.bound_s == math.inf):
             self._writing.write_simple()
         board.settle()
