@@ -42,3 +42,20 @@ def test_a_gradient_waits_for_the_loop_where_more_than_sums_are_sent_after_it(
     assert (order.index("subtract") > order.index("while")) == waits
     assert list(found.bodies) == [order.index("while")]
     assert all(found.flow.maker[v] < point for point, values in enumerate(found.flow.operands) for v in values)
+
+
+@pytest.mark.parametrize(("chip", "sent", "first"), [
+    ("v5e", ALL_GATHER, True), ("v5e", ALL_REDUCE, False), ("v3", ALL_GATHER, False),
+])  # fmt: skip
+def test_what_labels_alone_decide_comes_first_where_something_is_gathered(chip: str, sent: str, first: bool) -> None:
+    """The gradient of picking each row's label: f32[16,511,8000] stands before the first layer in v5e's programs."""
+    labels, rows, thin = Value((1024,), "s32"), Value((1024, 1024), "f32"), Value((1024, 8), "f32")
+    ops = (
+        Op(kind=sent, operands=(0,), results=(3,), attributes={"axes": ("x",)}),
+        Op(kind="dot_general", operands=(3, 2), results=(4,)),
+        Op(kind="compare", operands=(1,), results=(5,)),
+        Op(kind="dot_general", operands=(5, 4), results=(6,)),
+    )
+    program = of_ops((rows, labels, thin, rows, thin, rows, thin), ops, (0, 1, 2), (6,))
+    order = kinds(put_in_order(program, catalogue()[chip]).program)
+    assert (order[0] == "compare") == first

@@ -1,7 +1,8 @@
-"""Gradients of weights whose products run only after the loop of the backward pass, on chips that run much beside.
+"""What chips compute later or earlier that run much beside what is sent: gradients of weights, and of picked labels.
 
 v5e and v6e order kernels so that what is sent travels beside products. A product that nothing but the update waits for
-is kept for the end, to run beside what is sent there: what it multiplies lives as long.
+is kept for the end, to run beside what is sent there: what it multiplies lives as long. What labels alone decide comes
+first.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..chip import Chip
+from ..graph import Graph
 from ..kernels import Kernel, Program
-from ..kinds import ALL_REDUCE, KINDS
+from ..kinds import ALL_GATHER, ALL_REDUCE, KINDS
 from .flow import Flow
 
 LEAST_NEAR_BYTES = 64 << 20
 PRODUCTS = frozenset({"dot_general", "convolution"})
+WHOLE_NUMBERS, MANY_TIMES = frozenset("su"), 32
+LATER = PRODUCTS.union(KINDS, {"while"})
 
 
 def defers(chip: Chip | None) -> bool:
@@ -42,6 +46,33 @@ def deferred(program: Program, flow: Flow, order: Sequence[int]) -> list[int]:
             late.add(k)
     kept = [k for k in order[: last + 1] if k not in late]
     return [*kept, *(k for k in order[:last] if k in late), *order[last + 1 :]]
+
+
+def advanced(program: Program, flow: Flow, order: Sequence[int]) -> list[int]:
+    """The order with what spreads the batch's whole numbers first, where something is gathered beside which it can run.
+
+    The gradient of picking one number of each row is such: it depends on nothing else, and is as large as the rows.
+    """
+    graph = program.graph
+    kinds = [{graph.ops[op].kind for op in kernel.ops} for kernel in program.kernels]
+    if not any(ALL_GATHER in here for here in kinds):
+        return list(order)
+    needed: list[frozenset[int]] = []
+    early = set[int]()
+    for kernel, values in enumerate(flow.operands):
+        needed.append(frozenset({kernel}).union(*(needed[flow.maker[value]] for value in values)))
+        alone = all(kinds[each].isdisjoint(LATER) for each in needed[kernel])
+        if alone and _spreads_numbers(graph, program.kernels[kernel]):
+            early |= needed[kernel]
+    return [*(k for k in order if k in early), *(k for k in order if k not in early)]
+
+
+def _spreads_numbers(graph: Graph, kernel: Kernel) -> bool:
+    """Whether it makes much of few whole numbers, and of single ones."""
+    read = [graph.values[value] for value in kernel.reads if graph.values[value].num_elements > 1]
+    made = sum(graph.values[value].num_bytes for value in kernel.writes)
+    whole = all(value.dtype[0] in WHOLE_NUMBERS for value in read)
+    return bool(read) and whole and made > MANY_TIMES * sum(value.num_bytes for value in read)
 
 
 def _free(program: Program, flow: Flow, order: Sequence[int], last: int) -> Iterator[int]:

@@ -9,7 +9,7 @@ from ..chip import Chip
 from ..graph import Value
 from ..kernels import Program
 from .combined import Members, combined, in_order, with_tuples
-from .deferred import deferred, defers
+from .deferred import advanced, deferred, defers
 from .flow import Flow, flow, regrouped
 from .liveness import scheduled_peak_bytes
 from .orders import depth_first_order, list_order, post_order
@@ -45,7 +45,7 @@ def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     found = _scheduled(program, temporary_bytes(program, chip))
     if not defers(chip):
         return found
-    order = deferred(found.program, found.flow, range(len(found.program.kernels)))
+    order = deferred(found.program, found.flow, advanced(found.program, found.flow, range(len(found.program.kernels))))
     return replace(
         found,
         program=replace(found.program, kernels=tuple(found.program.kernels[k] for k in order)),
