@@ -143,7 +143,11 @@ class Prices:
 
     def will_do(self, found: Priced) -> bool:
         """Whether there is no time for a better plan than ``found``, and nothing seen is better by far."""
-        return self.late and self._within(found, LATE)
+        return self.late and self.within_reach(found)
+
+    def within_reach(self, found: Priced) -> bool:
+        """Whether nothing seen so far is better by far."""
+        return self._within(found, LATE)
 
     def _within(self, found: Priced, tolerance: float, enough_s: float = 0.0) -> bool:
         if found.estimate is None or self.best is None:

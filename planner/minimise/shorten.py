@@ -32,18 +32,20 @@ MENDED = 5  # causes tried one by one to come nearer to what was promised, besid
 BEGUN = 0.02  # of a step: where its heavy places lie right but for as much, its plan is priced
 HASTY_LOOKS = 3  # of these at least, for a plan that is only some way right and can be read
 PATIENCE = 2  # rounds without a better plan, where each takes long
+ASTRAY = 3  # such rounds elsewhere, before what they annotated is given up
 SELDOM, IN_A_ROW = 12, 6
 """Where so few plans may be priced, causes are looked for so often in a row before the next is: what else lies wrongly
 before the same places once the first are annotated.
 """
 
-AT_ONCE = 1, 4  # causes annotated before propagation is asked again: where it is asked often, and seldom
+AT_ONCE = 2, 4  # causes annotated before propagation is asked again: where it is asked often, and seldom
 
 
 def shortened(prices: Prices, groups: Sequence[Group], guide: Guide, dropping: int) -> Priced:
     """The best plan seen, with as few lines as the trials allow, ``dropping`` of them without what may be needless."""
     shortener = _Shortener(prices, guide, dropping)
-    begun = shortener.begun(_legal(prices, list(groups))) if shortener.is_large else []
+    seldom = shortener.is_large or prices.trials <= SELDOM
+    begun = shortener.begun(_legal(prices, list(groups))) if seldom else []
     current = prices.of(_paths(begun))
     if current.estimate is None:
         begun, current = [], prices.of(())
@@ -89,6 +91,7 @@ class _Shortener:
         self.at_once = AT_ONCE[self.is_large]
         self.in_a_row = IN_A_ROW if prices.trials <= SELDOM and not self.is_large else 1
         self.blamed: dict[Spot, float] = {}
+        self.given_up: list[Cause] = []
         self._seen: dict[frozenset[str], frozenset[str]] = {}
 
     def begun(self, everything: Priced) -> list[Cause]:
@@ -119,12 +122,18 @@ class _Shortener:
                 break
             kept = [*kept, *found]
             current = self.prices.of(_paths(kept))
-            if self.prices.worth(short[0], current, len(kept) - len(short[1])):
+            is_worse = not self.is_large and short[0].rank < current.rank
+            if is_worse or self.prices.worth(short[0], current, len(kept) - len(short[1])):
                 rounds_since += 1
             else:
                 short, rounds_since = (current, kept), 0
             if self.is_large and (rounds_since >= PATIENCE or self.prices.near(short[0])):
                 break
+            if not self.is_large and rounds_since >= ASTRAY:
+                self.given_up += [cause for cause in kept if cause not in short[1]]
+                (current, kept), rounds_since = short, 0
+        if not self.is_large and not self.prices.near(short[0]) and self.prices.within_reach(short[0]):
+            short = self._mended(*short)
         if not self.prices.settles(short[0]):
             return short[0] if self.is_large and self.prices.will_do(short[0]) else None
         if not self.is_large:
@@ -149,7 +158,7 @@ class _Shortener:
             found = [*first, *self.guide.heirs(first[0], wrong, settled)]
             tried += found
             trial = self.prices.of(_paths([*kept, *found]))
-            if not self.prices.worth(current, trial, 1):
+            if trial.rank < current.rank and not self.prices.worth(current, trial, 1):
                 current, kept = trial, [*kept, *found]
         return current, kept
 
@@ -169,14 +178,14 @@ class _Shortener:
 
         Where it does already, what is said of operands there, and of the values that this makes lie wrongly.
         """
-        right = self.guide.unexplained(self._wrong(kept), lost, _groups(kept))
+        right = self.guide.unexplained(self._wrong(kept), lost, self._settled(kept))
         found = self._first(lost, kept)
         if right and not self.is_large:
-            found += self.guide.causes(self._exactly_wrong(kept), right, _groups([*kept, *found]))[: self.at_once]
+            found += self.guide.causes(self._exactly_wrong(kept), right, self._settled([*kept, *found]))[: self.at_once]
         is_hopeless = sum(right.values()) > best.step_time_s
         if found and self.is_large and not is_hopeless:
             return found  # what is still lost then tells which products matter
-        beside = self.guide.beside(right, _groups([*kept, *found]), at_once=self.is_large)
+        beside = self.guide.beside(right, self._settled([*kept, *found]), at_once=self.is_large)
         if beside:
             wrong = self._wrong([*kept, *found])
             found += beside
@@ -190,7 +199,11 @@ class _Shortener:
         """First causes of what is blamed. That ``known`` values lie wrongly is not new."""
         if self.looks <= 0:
             return []
-        return self.guide.causes(self._wrong(kept) - known, lost, _groups(kept))[: self.at_once]
+        return self.guide.causes(self._wrong(kept) - known, lost, self._settled(kept))[: self.at_once]
+
+    def _settled(self, kept: Sequence[Cause]) -> list[Group]:
+        """What is annotated, and what is not to be."""
+        return _groups([*kept, *self.given_up])
 
     def _wrong(self, kept: Sequence[Cause]) -> frozenset[str]:
         """The values that lie wrongly where these are annotated."""
@@ -209,14 +222,18 @@ class _Shortener:
         if current.estimate is None or not kept or self.prices.late:
             return current
         watched = self.guide.heavy(current.estimate, self.blamed)
-        left = self._without_idle(kept, watched)
-        trial = self.prices.of(_paths(left))
-        if self.prices.close(trial):
-            current = trial
-        else:
-            left = list(kept)
-        left.sort(key=lambda cause: (not cause.is_right, cause.seconds))
-        return self._without(current, left, left)[0]
+        busy = self._without_idle(kept, watched)
+        left = list(kept)
+        for fewer in ([cause for cause in busy if not cause.is_right or cause.group.is_operand], busy):
+            trial = self.prices.of(_paths(fewer))
+            if self.prices.close(trial):
+                current, left = trial, fewer
+                break
+        left.sort(key=lambda cause: cause.seconds)
+        half = (len(left) + 1) // 2
+        for block in (left[:half], left[half:]):
+            current, left = self._without(current, left, block)
+        return current
 
     def _without_idle(self, kept: Sequence[Cause], watched: frozenset[str]) -> list[Cause]:
         """Those without which some watched value lies wrongly that lies as it is to with all."""
