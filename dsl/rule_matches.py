@@ -1,7 +1,8 @@
 """Which rule decides which tensor, and the rules that decide none: unmatched or shadowed.
 
 Patterns that begin with ``ops/`` are for the values that a step computes (role ``op``), all others for the rest: ``**``
-speaks of what the step is given, gives back and tags.
+speaks of what the step is given, gives back and tags. A computed value that a step repeats has its turn at the end of
+its path; a pattern that matches the path without it matches every turn.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class _Reaching:
         self.rules = rules
         self.by_path: dict[str, int] = {}
         self.wild: list[int] = []
+        self.known: dict[str, int] = {}
         for number, (rule, _) in enumerate(rules):
             if literal(rule.pattern) == rule.pattern:
                 self.by_path.setdefault(rule.pattern, number)
@@ -55,14 +57,30 @@ class _Reaching:
                 self.wild.append(number)
 
     def deciding(self, path: str) -> Rule | None:
-        """The first rule whose pattern matches the path."""
+        """The first rule whose pattern matches the path, or the path without its turn."""
+        number, whole = self._first(path), without_turn(path)
+        if whole != path:
+            if whole not in self.known:
+                self.known[whole] = self._first(whole)
+            number = min(number, self.known[whole])
+        return self.rules[number][0] if number < len(self.rules) else None
+
+    def _first(self, path: str) -> int:
         named = self.by_path.get(path, len(self.rules))
-        for number in self.wild:
-            if number > named:
-                break
-            if self.rules[number][1].matches(path):
-                return self.rules[number][0]
-        return self.rules[named][0] if named < len(self.rules) else None
+        earlier = (number for number in self.wild if number < named)
+        return next((number for number in earlier if self.rules[number][1].matches(path)), named)
+
+
+def without_turn(path: str) -> str:
+    """The path of a computed value less its turn; any other path as it is."""
+    head, _, turn = path.rpartition("/")
+    return head if turn.isdigit() and path.startswith(OPS) and head.count("/") > 1 else path
+
+
+def matches_value(pattern: Pattern, path: str) -> bool:
+    """Whether a pattern matches a path, or without its turn."""
+    whole = without_turn(path)
+    return pattern.matches(path) or (whole != path and pattern.matches(whole))
 
 
 def names_values(rules: Iterable[Rule]) -> bool:
@@ -92,7 +110,7 @@ def _matched(text: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if text in values:
         return {text: values[text]}
     pattern = compile_pattern(text)
-    return {path: tensor for path, tensor in values.items() if pattern.matches(path)}
+    return {path: tensor for path, tensor in values.items() if matches_value(pattern, path)}
 
 
 def matching_problems(matches: Matches, tensors: Sequence[Tensor]) -> Iterator[Problem]:
@@ -102,7 +120,7 @@ def matching_problems(matches: Matches, tensors: Sequence[Tensor]) -> Iterator[P
         if id(rule) in busy:
             continue
         own = [tensor for tensor in tensors if (tensor.role == "op") == rule.pattern.startswith(OPS)]
-        paths = [path for path in dict.fromkeys(tensor.path for tensor in own) if pattern.matches(path)]
+        paths = [path for path in dict.fromkeys(tensor.path for tensor in own) if matches_value(pattern, path)]
         if paths:
             yield _shadowed(rule, paths, matches)
         else:

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from meshwright.dsl.checks import check
 from meshwright.dsl.footprint import argument_bytes, device_bytes
 from meshwright.dsl.holes import holes
+from meshwright.dsl.patterns import compile_pattern
 from meshwright.dsl.plan import Axis, Dim, Dims, Mesh, Plan, Replicate, Rest, Rule, SplitDim
 from meshwright.dsl.plan import Split as SplitForm
 from meshwright.dsl.reader import loads
 from meshwright.dsl.resolve import assign, resolve
+from meshwright.dsl.rule_matches import match_rules
 from meshwright.dsl.tensors import Layout, Role, Tensor
 from meshwright.dsl.verdict import judge
 
@@ -258,3 +260,32 @@ def test_a_layout_is_given_exactly_where_every_dim_divides(
 def test_two_tensors_that_are_like_each_other_are_a_circle_without_a_model_too() -> None:
     plan = loads("meshwright: 1\nmesh: {x: 2}\ntensors: {a: like b, b: like a, c: like c}\n")
     assert [p.numbers["cycle"] for p in check(plan) if p.code == "MW116"] == ["a -> b -> a", "c -> c"]
+
+
+PATTERNS = [
+    "ops/f/a.0",
+    "ops/f/*",
+    "ops/**/b.0",
+    "ops/f/**",
+    "ops/f/a.0/1",
+    "ops/f/a.0/[02]",
+    "ops/**/2",
+    "ops/f/a.[01]/*",
+]
+VALUES = [f"ops/f/{name}{turn}" for name in ("a.0", "grad/b.0") for turn in ("/0", "/1", "/2")] + ["ops/f/a.1"]
+
+
+@given(st.lists(st.sampled_from(PATTERNS), unique=True))
+def test_a_pattern_without_a_turn_speaks_of_every_turn(patterns: list[str]) -> None:
+    """The first rule decides whose pattern matches the path as it is, or as it is without its last number."""
+    rules = [Rule(pattern=pattern, assignment=Replicate()) for pattern in patterns]
+    deciding = match_rules(rules, [tensor(path, 4, role="op") for path in VALUES]).deciding
+    for path in VALUES:
+        forms = [path, path.rpartition("/")[0]] if path[-2] == "/" else [path]
+        matching = (rule for rule in rules if any(compile_pattern(rule.pattern).matches(form) for form in forms))
+        assert deciding[path] is next(matching, None)
+
+
+def test_numbers_at_the_end_of_other_paths_are_no_turns() -> None:
+    plan = plan_with("params/w: A@x B\nparams/**: replicate")
+    assert axes_of(plan, tensor("params/w", 8, 3), tensor("params/w/0", 8, 3)) == [(("x",), ()), ((), ())]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.dsl.patterns import compile_pattern
+from meshwright.dsl.rule_matches import matches_value
 from meshwright.planner.minimise.cover import cover
 
 SEGMENTS = st.sampled_from(["a", "b", "wi", "wo", "0", "1", "17", "moe", "*", "x{y", "q,k", "ops", "[z]"])
@@ -19,7 +20,7 @@ def lines(*args, **options):
 
 def decided(rules, path):
     """The label of the first pattern that matches, by the language's own reading."""
-    return next((label for pattern, label in rules if compile_pattern(pattern).matches(path)), None)
+    return next((label for pattern, label in rules if matches_value(compile_pattern(pattern), path)), None)
 
 
 @given(
@@ -38,7 +39,7 @@ def test_every_path_gets_a_label_that_it_accepts(wanted, optional, others):
     assert all(decided(rules, path) is None for path in others)
     used: dict[int, int] = defaultdict(int)
     for path in wanted:
-        used[next(i for i, (pattern, _) in enumerate(rules) if compile_pattern(pattern).matches(path))] += 1
+        used[next(i for i, (pattern, _) in enumerate(rules) if matches_value(compile_pattern(pattern), path))] += 1
     assert len(used) == len(rules)
     found = cover(wanted, optional=optional, others=others)
     for line in found:
@@ -81,7 +82,7 @@ def test_like_arguments_share_lines():
 
 def test_other_paths_are_left_alone():
     rules = lines({"ops/f/dot.1/0": ["x"], "ops/f/dot.1/1": ["x"]}, others=["ops/f/dot.2", "ops/g/dot.1/0"])
-    assert rules == [("ops/f/dot.1/**", "x")] or rules == [("ops/f/dot.1/*", "x")]
+    assert rules == [("ops/f/dot.1", "x")]
 
 
 def test_optional_paths_make_a_pattern_shorter():

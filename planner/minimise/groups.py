@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ...dsl.rule_matches import without_turn
 from ...dsl.tensors import Layout, Tensor
 
 OPERAND = re.compile(r"\.in\d+(?=$|/)")
@@ -51,5 +52,4 @@ def _group(stem: str, layout: Layout, members: Sequence[Tensor], tags: Mapping[s
 
 def stem_of(tensor: Tensor) -> str:
     """The path of a tensor less its turn."""
-    head, _, turn = tensor.path.rpartition("/")
-    return head if tensor.role == "op" and turn.isdigit() else tensor.path
+    return without_turn(tensor.path) if tensor.role == "op" else tensor.path

@@ -76,7 +76,7 @@ def minimise(
 
     prices = Prices(workload, writer(layouts), trials=trials, deadline=deadline, promised_s=promised_s)
     sizes = {name: size or 1 for name, size in plan.mesh.sizes.items()}
-    for other in alike(layouts, tensors, sizes, _pinned(plan, tensors)):
+    for other in alike(layouts, tensors, sizes, dims, _pinned(plan, tensors)):
         if prices.spent or prices.prefers(writer(other)):
             break
     groups = grouped(prices.writer.values, prices.writer.layouts, tags)

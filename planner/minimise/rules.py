@@ -7,6 +7,7 @@ them, or, where one of them would take what it must not, just before that one.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -17,7 +18,7 @@ from ...dsl.notation import NAMELESS
 from ...dsl.patterns import compile_pattern, literal
 from ...dsl.plan import Assignment, Auto, Dim, Dims, Plan, Rest, Rule
 from ...dsl.resolve import key_of, resolve
-from ...dsl.rule_matches import match_rules
+from ...dsl.rule_matches import match_rules, without_turn
 from ...dsl.tensors import Layout, Tensor
 from ..graph import Sharding
 from .cover import Covering, Labels, cover
@@ -40,6 +41,7 @@ class Writer:
         self.pinned = match_rules(self.pins, tensors).deciding
         deciding = match_rules(plan.rules, tensors).deciding
         self.free = {t.path: t for t in tensors if isinstance(getattr(deciding[t.path], "assignment", AUTO), Auto)}
+        self.turns = Counter(without_turn(t.path) for t in tensors if t.role == "op")
         self.layouts = self._layouts(layouts)
         self.likeness = Likeness(tensors, self.layouts)
         self.known: dict[Hashable, list[Covering]] = {}  # the lines for these and those values
@@ -71,11 +73,14 @@ class Writer:
         return self._written(slots, self._names(list(chain(*slots))))
 
     def draft_of(self, values: Collection[str]) -> Plan:
-        """A plan that means the same as ``plan_of``'s, written in no time: a line for each value."""
+        """A plan that means the same as ``plan_of``'s, written in no time: a line for each value, or for all turns."""
         slots = [list(lines) for lines in self.edges]
-        for path in values:
-            label = forms(self.layouts[path])[0]
-            slots[self._slot(path)].append(Covering(pattern=literal(path), label=label, paths=(path,)))
+        for whole, paths in _by_whole(values).items():
+            kinds = {(self._slot(path), forms(self.layouts[path])[0]) for path in paths}
+            alike = len(kinds) == 1 and len(paths) == self.turns[whole]
+            for pattern, held in [(whole, paths)] if alike else [(path, [path]) for path in paths]:
+                slot, label = self._slot(held[0]), forms(self.layouts[held[0]])[0]
+                slots[slot].append(Covering(pattern=literal(pattern), label=label, paths=tuple(held)))
         return self._written(slots, None)
 
     def lines_of(self, values: Collection[str]) -> list[tuple[str, ...]]:
@@ -215,6 +220,14 @@ class Writer:
 def is_value(path: str) -> bool:
     """Whether a path is that of a tagged or a computed value."""
     return path.split("/")[0] in ("acts", "ops")
+
+
+def _by_whole(values: Collection[str]) -> dict[str, list[str]]:
+    """The paths by what they are without their turns."""
+    found: dict[str, list[str]] = {}
+    for path in values:
+        found.setdefault(without_turn(path), []).append(path)
+    return found
 
 
 def fits(tensor: Tensor, sharding: Sharding, sizes: Mapping[str, int | None]) -> bool:
