@@ -51,6 +51,7 @@ class Prices:
         self.count = 0
         self.reserved = 0
         self.best: Priced | None = None
+        self.least_s = math.inf
         self.known: dict[frozenset[str], Priced] = {}
 
     @property
@@ -103,6 +104,8 @@ class Prices:
             found = Priced(values=values, plan=plan, estimate=None, error=error)
         if self.best is None or found.rank < self.best.rank:
             self.best = found
+        if found.rank[0] == 0:
+            self.least_s = min(self.least_s, found.rank[1])
         return found
 
     def good(self, found: Priced) -> bool:
@@ -118,8 +121,13 @@ class Prices:
         return not self.promised_s or found.rank <= (0, self.promised_s * (1 + TOLERANCE))
 
     def worth(self, found: Priced, current: Priced, fewer: int) -> bool:
-        """Whether a plan is better than another one for so many fewer things that it says."""
-        least = self._within(found, ALIKE) and found.rank[0] <= current.rank[0]
+        """Whether a plan is better than another one for so many fewer things that it says.
+
+        All that fewer lines cost is held against what was promised, or the least seen where that is not in reach.
+        """
+        in_reach = self.least_s <= self.promised_s * (1 + ALIKE)
+        most_s = (self.promised_s if in_reach else self.least_s) * (1 + ALIKE)
+        least = self._within(found, ALIKE) and found.rank <= (current.rank[0], most_s)
         return least and found.rank[1] <= current.rank[1] * (1 + A_LINE * fewer)
 
     def near(self, found: Priced) -> bool:
