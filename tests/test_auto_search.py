@@ -153,7 +153,7 @@ def test_the_same_step_is_looked_at_once() -> None:
 
 
 def test_layers_that_repeat_are_searched_once_where_settings_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+    found: list[Any] = []
 
     def noted(*args: Any, **options: Any) -> Any:
         found.append(searched_short(*args, **options))
