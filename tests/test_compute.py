@@ -228,22 +228,6 @@ def test_loops_count_by_their_turns() -> None:
     assert seconds(price(fuse(g), chip("v3"))) == pytest.approx(9 * seconds(inside))
 
 
-@pytest.mark.parametrize(("rows", "stays"), [(1024, True), (65536, False)])
-def test_what_every_turn_multiplies_by_stays_in_vector_memory(rows: int, stays: bool) -> None:
-    """Weights that all turns of a loop read, where vector memory holds them (v5e's compiler: GRUs over time)."""
-    state, weights = Value((16, rows), "f32"), Value((rows, rows), "bf16")
-    said = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
-    multiply = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=said)
-    body = Graph(values=(state, weights, state), ops=(multiply,), arguments=(0, 1), results=(2, 1))
-    loop = Op(kind="while", operands=(0, 1), results=(2, 3), bodies=(body,), trips=100)
-    outer = Graph(values=(state, weights) * 2, ops=(loop,), arguments=(0, 1), results=(2, 3))
-    (alone,), (turn,) = price(fuse(body), chip("v5e")), price(fuse(outer), chip("v5e"))
-    assert turn.times == 100
-    assert alone.num_bytes
-    assert (turn.num_bytes == 0) == stays
-    assert (turn.seconds < 0.9 * alone.seconds) == stays
-
-
 def test_gathers_are_priced_by_their_bytes_and_marked() -> None:
     table, ids, rows = Value((32000, 1024), "f32"), Value((512, 1), "s32"), Value((512, 1024), "f32")
     (found,) = price(fuse(graph(("gather", (0, 1), rows, {}), arguments=(table, ids))), chip("v5e"))

@@ -177,6 +177,20 @@ def test_features_that_stay_apart_are_no_products(kind: str, cycles: int) -> Non
     assert found < 0.1 * 128 * seconds(grouped(128, 1), kind) * (chip(kind).clock_hz or 0)
 
 
+def test_groups_that_make_one_feature_of_several_are_products() -> None:
+    """Only where a feature is made of one alone nothing is multiplied by matrix units."""
+    values = (Value((32, 32, 32, 512), "bf16"), Value((3, 3, 128, 4), "bf16"), Value((32, 32, 32, 4), "bf16"))
+    said = grouped(512, 4).ops[0].attributes
+    graph = Graph(
+        values=values,
+        ops=(Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said),),
+        arguments=(0, 1),
+        results=(2,),
+    )
+    wider = replace(graph, values=(values[0], Value((3, 3, 128, 8), "bf16"), Value((32, 32, 32, 8), "bf16")))
+    assert seconds(graph, "v5e") > 0.9 * seconds(wider, "v5e")
+
+
 def test_small_groups_of_features_are_convolved_together() -> None:
     assert seconds(grouped(128, 32), "v3") == pytest.approx(seconds(grouped(128, 1), "v3"), rel=0.1)
 

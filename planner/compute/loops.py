@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..fusion.nature import VIEWS
-from ..graph import Graph
+from ..graph import Graph, Op
 from ..kernels import Kernel, Program
 from .work import padded_bytes
 
 STACKED = frozenset({"dynamic_slice", "dynamic_update_slice", "gather", "scatter"})
+
+
+def turns_of(op: Op) -> int:
+    """How often a loop turns, as far as is known; 0 for what is no loop to the compiler: branches, and one turn."""
+    turns = op.trips > 1 or op.attributes.get("trips_unknown", False)
+    return op.trips if op.kind == "while" and turns else 0
 
 
 def unchanged(body: Graph) -> frozenset[int]:
@@ -55,3 +61,10 @@ def staying(body: Program) -> Iterator[Staying]:
     for count, _, values in sorted(sized, key=lambda each: (-each[0], each[1])):
         if count:
             yield Staying(values, len(values) > 1)
+
+
+def renamed(stays: Iterable[Staying], numbers: Sequence[int]) -> tuple[Staying, ...]:
+    """What stays of a part that has these values, by their places there."""
+    place = {number: position for position, number in enumerate(numbers)}
+    found = (Staying(tuple(place[v] for v in values if v in place), changes) for values, changes in stays)
+    return tuple(each for each in found if each.values)

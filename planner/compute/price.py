@@ -13,7 +13,7 @@ from ..kinds import KINDS, TURNED_COPY
 from .calibration import Calibration
 from .convolved import Convolved
 from .cycles import cycles_of
-from .loops import is_hoisted, staying, unchanged
+from .loops import Staying, is_hoisted, staying, turns_of, unchanged
 from .residence import Residence
 from .rowwise import Rowwise
 from .speed import Speed, speed_of
@@ -55,13 +55,13 @@ class Apart:
     """What is known of a step where some of its kernels are priced apart from the others.
 
     ``given`` are the values that are its arguments, ``left`` those that are its results, ``stays`` those that vector
-    memory holds for good if they fit, and whether turns of a loop change them; ``images`` has shapes of what is
+    memory holds for good if they fit, as a loop's turns hand them on; ``images`` has shapes of what is
     convolved elsewhere. What products read is fetched while others run, and no gradient lies transposed.
     """
 
     given: Collection[int] = ()
     left: Collection[int] = ()
-    stays: Collection[tuple[int, bool]] = ()
+    stays: Sequence[Staying] = ()
     images: Mapping[Shape, Image] = field(default_factory=dict)
 
 
@@ -116,13 +116,16 @@ def price_at(
     given, known = step.given, step.images
     convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=known)
     results, fixed = frozenset(step.left), unchanged(graph) if trips else frozenset()
-    for values, changes in staying(program) if trips else (((value,), changes) for value, changes in step.stays):
-        residence.stays(values, padded_bytes(graph.values[values[0]]), changes=changes)
+    brought = dict[int, float]()
+    for values, changes in staying(program) if trips else step.stays:
+        num_bytes = padded_bytes(graph.values[values[0]])
+        if residence.stays(values, num_bytes, changes=changes) and trips and values[0] in graph.arguments:
+            brought[values[0]] = num_bytes * speed.coefficients.byte_cycles / trips
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
             for body in kernel.bodies:
-                yield from price_at(body, speed, times * op.trips, count, trips=op.trips)
+                yield from price_at(body, speed, times * op.trips, count, trips=turns_of(op))
         elif op.kind in KINDS:
             turned.copied(kernel)
             rowwise.extra_cycles(kernel)
@@ -133,6 +136,7 @@ def price_at(
             at_hand = _fits((graph.values[v] for v in (*kernel.reads, *kernel.writes)), speed)
             sides, moved = (1, set(copied).intersection(kernel.writes)) if at_hand else (2, copied)
             more = _copies_cycles((graph.values[v] for v in moved), sides, speed) + rowwise.extra_cycles(kernel)
+            more += sum(brought.pop(value, 0.0) for value in kernel.reads)
             more += convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel)
             work, here = convolved.counted(kernel, count(graph, kernel)), copied if at_hand else ()
             took = _price(kernel, work, residence, results, speed, times, more, here)

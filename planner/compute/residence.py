@@ -29,12 +29,14 @@ class Residence:
         """Says that the next kernel begins: what the last one worked on may go."""
         self._in_use_bytes = 0
 
-    def stays(self, values: Sequence[int], num_bytes: int, *, changes: bool) -> None:
-        """Keeps a value, and those that take its place if it ``changes``, for good, if there is room."""
+    def stays(self, values: Sequence[int], num_bytes: int, *, changes: bool) -> bool:
+        """Keeps a value, and those that take its place if it ``changes``, for good, if there is room: whether it is."""
         fits = self._fits(num_bytes) and not (changes and num_bytes > self._of.carried_bytes)
         if fits and self._held_bytes + num_bytes <= self._of.near_total_bytes:
             self._held_bytes += num_bytes
             self._staying.update(values)
+            return True
+        return False
 
     def begin(self, values: Sequence[int], num_bytes: Sequence[int]) -> None:
         """Fetches the largest of these that fits: the compiler has one argument at hand before a step begins."""

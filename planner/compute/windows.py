@@ -110,9 +110,12 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
 
 def is_depthwise(graph: Graph, op: Op) -> bool:
     """Whether each feature is convolved by itself: no products, but sums of shifted images."""
-    groups = _groups(op)
-    kernel = graph.shape(op.operands[1])
-    return groups > 1 and groups == kernel[op.attributes["kernel_output_feature_dimension"]]
+    groups, said = _groups(op), op.attributes
+    images, kernel = (graph.shape(value) for value in op.operands[:2])
+    by_batch = int(said.get("batch_group_count", 1)) > 1
+    entering = kernel[said["kernel_input_feature_dimension"]]
+    each = images[said["input_batch_dimension"]] // groups if by_batch else entering
+    return groups > 1 and each == 1 and groups == kernel[said["kernel_output_feature_dimension"]]
 
 
 def _apart(manner: Manner, positions: int, value: Value) -> Windows:

@@ -57,13 +57,15 @@ def advanced(program: Program, flow: Flow, order: Sequence[int]) -> list[int]:
     kinds = [{graph.ops[op].kind for op in kernel.ops} for kernel in program.kernels]
     if not any(ALL_GATHER in here for here in kinds):
         return list(order)
-    needed: list[frozenset[int]] = []
+    needed: list[frozenset[int] | None] = []  # by those alone that need nothing that comes later
     early = set[int]()
     for kernel, values in enumerate(flow.operands):
-        needed.append(frozenset({kernel}).union(*(needed[flow.maker[value]] for value in values)))
-        alone = all(kinds[each].isdisjoint(LATER) for each in needed[kernel])
-        if alone and _spreads_numbers(graph, program.kernels[kernel]):
-            early |= needed[kernel]
+        before = [needed[flow.maker[value]] for value in values]
+        alone = kinds[kernel].isdisjoint(LATER) and None not in before
+        mine = frozenset({kernel}).union(*(each for each in before if each is not None)) if alone else None
+        needed.append(mine)
+        if mine is not None and _spreads_numbers(graph, program.kernels[kernel]):
+            early |= mine
     return [*(k for k in order if k in early), *(k for k in order if k not in early)]
 
 

@@ -78,14 +78,14 @@ class Prices:
 
         Of the two, the one not taken is forgotten: ``best`` is what the writer has written.
         """
-        other, best = frozenset(tensor.path for tensor in writer.values), self.best
+        other, before = frozenset(tensor.path for tensor in writer.values), (self.best, self.least_s)
         found = self.of_plan(writer.draft_of(other), other)
-        self.best = best
+        self.best, self.least_s = before
         if found.rank > (0, self.promised_s * (1 + ALIKE)):
             now = self.of(self.everything)
             if found.rank[0] > now.rank[0] or found.rank[1] > now.rank[1] * (1 + CLOSE):
                 return False
-        self.writer, self.known, self.best = writer, {other: found}, found
+        self.writer, self.known, self.best, self.least_s = writer, {other: found}, found, _seconds_of(found)
         return True
 
     def of(self, values: Collection[str]) -> Priced:
@@ -104,8 +104,7 @@ class Prices:
             found = Priced(values=values, plan=plan, estimate=None, error=error)
         if self.best is None or found.rank < self.best.rank:
             self.best = found
-        if found.rank[0] == 0:
-            self.least_s = min(self.least_s, found.rank[1])
+        self.least_s = min(self.least_s, _seconds_of(found))
         return found
 
     def good(self, found: Priced) -> bool:
@@ -163,3 +162,8 @@ class Prices:
         over, seconds = self.best.rank
         most_s = max(seconds * (1 + tolerance), min(enough_s, seconds * (1 + ALIKE)))
         return found.rank[0] <= over and found.rank[1] <= most_s
+
+
+def _seconds_of(found: Priced) -> float:
+    """What a plan takes; infinite for one that does not fit."""
+    return found.rank[1] if found.rank[0] == 0 else math.inf

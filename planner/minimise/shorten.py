@@ -180,11 +180,11 @@ class _Shortener:
         """
         right = self.guide.unexplained(self._wrong(kept), lost, self._settled(kept))
         found = self._first(lost, kept)
-        if right and not self.is_large:
-            found += self.guide.causes(self._exactly_wrong(kept), right, self._settled([*kept, *found]))[: self.at_once]
         is_hopeless = sum(right.values()) > best.step_time_s
         if found and self.is_large and not is_hopeless:
             return found  # what is still lost then tells which products matter
+        if not found and right and not self.is_large:
+            found = self._exactly(right, kept)
         beside = self.guide.beside(right, self._settled([*kept, *found]), at_once=self.is_large)
         if beside:
             wrong = self._wrong([*kept, *found])
@@ -213,9 +213,10 @@ class _Shortener:
             self.looks -= 1
         return self._seen[paths]
 
-    def _exactly_wrong(self, kept: Sequence[Cause]) -> frozenset[str]:
-        """The same, as a price has them."""
-        return self.guide.exactly_wrong(self.prices.writer.draft_of(frozenset(_paths(kept))))
+    def _exactly(self, right: Mapping[Spot, float], kept: Sequence[Cause]) -> list[Cause]:
+        """Causes of what is blamed, as a price has them: what propagation alone tells explains nothing of it."""
+        wrong = self.guide.exactly_wrong(self.prices.writer.draft_of(frozenset(_paths(kept))))
+        return self.guide.causes(wrong, right, self._settled(kept))[: self.at_once]
 
     def _dropped(self, current: Priced, kept: Sequence[Cause]) -> Priced:
         """A good plan without what changes nothing of how values lie, and without what costs little."""

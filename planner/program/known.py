@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..compute.loops import staying
+from ..compute.loops import Staying, renamed, staying, turns_of
 from ..compute.speed import Speed
 from ..compute.turned import WIDE_EDGE, Turned
 from ..fusion import fuse
@@ -36,7 +36,7 @@ class Known:
     ``turned`` the values that some chips copy for a kernel, since a gradient lies transposed. ``least_s`` has what
     computing a step takes at least, by its operations' id and the number of devices. ``turning`` has of loops' bodies
     how often they turn, the operations that they add up (if over devices too, then once, behind the loop), and the
-    values that vector memory holds throughout, with whether turns change them.
+    values that vector memory holds throughout.
     ``convolving`` has of steps' arguments the first operation that convolves them, ``images`` what convolutions of a
     graph read and make.
     """
@@ -50,7 +50,7 @@ class Known:
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
     wholes: dict[tuple[int, int], Program] = field(default_factory=dict)
-    turning: dict[int, tuple[Graph, int, frozenset[int], Mapping[int, bool]]] = field(default_factory=dict)
+    turning: dict[int, tuple[Graph, int, frozenset[int], Sequence[Staying]]] = field(default_factory=dict)
     convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     images: dict[int, tuple[Graph, Mapping[Shape, Seen]]] = field(default_factory=dict)
     least_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Known:
             handed = tuple(place for place, number in enumerate(numbers) if number in kernel.reads and place in made)
             copied = self.turned.get(id(kernel), ())
             turned = tuple(place for place, number in enumerate(numbers) if number in copied)
-            _, turns, summed, held = self.turning.get(id(graph), (graph, 1, frozenset[int](), dict[int, bool]()))
+            _, turns, summed, held = self.turning.get(id(graph), (graph, 1, frozenset[int](), ()))
             behind = frozenset(place for place, number in enumerate(kernel.ops) if number in summed)
             turns, around = turns if behind else 1, self._around(graph, kernel, numbers, held)
             known = (tuple(inside.items()), handed, turned, behind, turns, around)
@@ -111,14 +111,14 @@ class Known:
         _, blueprint, numbers = self.places[id(kernel)]
         return blueprint, numbers
 
-    def _around(self, graph: Graph, kernel: Kernel, numbers: Sequence[int], held: Mapping[int, bool]) -> Around:
+    def _around(self, graph: Graph, kernel: Kernel, numbers: Sequence[int], held: Sequence[Staying]) -> Around:
         """What is known of the values of a kernel, which have these ``numbers`` in the graph."""
         _, first = self.convolving.get(id(graph), (graph, {}))
         places = list(enumerate(numbers))
         return Around(
             given=frozenset(place for place, number in places if first.get(number) in kernel.ops),
             left=frozenset(place for place, number in places if number in graph.results),
-            stays=frozenset((place, held[number]) for place, number in places if number in held),
+            stays=renamed(held, numbers),
             images=tuple(self._images(graph, numbers).items()),
         )
 
@@ -144,7 +144,7 @@ class Known:
             for body in kernel.bodies:
                 summed = {id(made) for made, _ in added_up(body.graph, len(op.results))} if op.kind == "while" else ()
                 numbers = frozenset(number for number, each in enumerate(body.graph.ops) if id(each) in summed)
-                held = {value: changes for values, changes in staying(body) for value in values}
+                held = tuple(staying(body)) if turns_of(op) else ()
                 self.turning[id(body.graph)] = body.graph, op.trips, numbers, held
                 self._turn(body)
 
