@@ -8,6 +8,7 @@ its path; a pattern that matches the path without it matches every turn.
 from __future__ import annotations
 
 import difflib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -91,11 +92,12 @@ def names_values(rules: Iterable[Rule]) -> bool:
 def named_values(rules: Iterable[Rule], values: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
     """Of a step's computed values, by path, those that rules match or follow; all where a rule finds none."""
     found: dict[str, Tensor] = {}
+    wholes = _by_whole(values)
     for rule in rules:
         patterns = [rule.pattern] if rule.pattern.startswith(OPS) else []
         patterns += [f"{target}/**"] if (target := _target(rule)).startswith(OPS) else []
         for text in patterns:
-            matched = _matched(text, values)
+            matched = _matched(text, values, wholes)
             if not matched:
                 return tuple(values.values())
             found |= matched
@@ -106,11 +108,26 @@ def _target(rule: Rule) -> str:
     return rule.assignment.target if isinstance(rule.assignment, Like) else ""
 
 
-def _matched(text: str, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _by_whole(values: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The values by their paths, by these less their turns."""
+    found: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    for path, tensor in values.items():
+        found[without_turn(path)][path] = tensor
+    return found
+
+
+def _matched(
+    text: str, values: Mapping[str, Tensor], wholes: Mapping[str, Mapping[str, Tensor]]
+) -> Mapping[str, Tensor]:
     if text in values:
         return {text: values[text]}
-    pattern = compile_pattern(text)
-    return {path: tensor for path, tensor in values.items() if matches_value(pattern, path)}
+    if literal(text) == text:
+        return wholes.get(text, {})
+    pattern, found = compile_pattern(text), set[str]()
+    for whole, turns in wholes.items():
+        is_met = pattern.matches(whole)
+        found.update(path for path in turns if is_met or (path != whole and pattern.matches(path)))
+    return {path: tensor for path, tensor in values.items() if path in found} if found else {}
 
 
 def matching_problems(matches: Matches, tensors: Sequence[Tensor]) -> Iterator[Problem]:
