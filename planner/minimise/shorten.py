@@ -183,7 +183,7 @@ class _Shortener:
         is_hopeless = sum(right.values()) > best.step_time_s
         if found and self.is_large and not is_hopeless:
             return found  # what is still lost then tells which products matter
-        if right and not self.is_large:
+        if right and not self.is_large and max(right.values()) >= max(lost.values()):
             found += self._exactly(right, [*kept, *found])
         beside = self.guide.beside(right, self._settled([*kept, *found]), at_once=self.is_large)
         if beside:
