@@ -18,7 +18,7 @@ from meshwright.planner.graph import Graph, Op, Origin, Sharding, Value
 from meshwright.planner.minimise import minimise
 from meshwright.planner.minimise.alike import alike
 from meshwright.planner.minimise.dims import Classes, logical_dims
-from meshwright.planner.minimise.prices import Prices
+from meshwright.planner.minimise.prices import Priced, Prices
 from meshwright.planner.minimise.rules import Writer
 
 MESH = Mesh(axes=(Axis(name="data", size=4), Axis(name="model", size=2)))
@@ -392,3 +392,20 @@ def test_the_best_plan_seen_is_one_that_the_writer_writes(is_taken):
     assert prices.best
     assert prices.best.plan == prices.writer.draft_of(prices.best.values)
     assert prices.writer is (other if is_taken else held)
+
+
+@pytest.mark.parametrize(("fewer_s", "is_worth_it"), [(1.02, True), (1.0202, True), (1.0211, False)])
+def test_lines_that_cost_nothing_go_where_more_than_they_are_worth_is_lost_already(fewer_s, is_worth_it):
+    tensors = [tensor("ops/f/a.0"), tensor("ops/f/b.0")]
+    chain = Chain(tensors, best={})
+    writer = Writer({t.path: WHOLE for t in tensors}, OPEN, tensors, logical_dims(chain.graph(OPEN)))
+    prices = Prices(chain, writer, trials=9, deadline=math.inf, promised_s=1.0)
+
+    def taking(seconds):
+        estimate = replace(small_estimate(), compute_s=seconds, comm_s=0.0)
+        return Priced(values=frozenset(), plan=OPEN, estimate=estimate)
+
+    prices.best, prices.least_s = taking(1.0), 1.0
+    assert prices.worth(taking(fewer_s), taking(1.02), 4) == is_worth_it
+    assert prices.worth(taking(1.0039), taking(1.0), 4)
+    assert not prices.worth(taking(1.0039), taking(1.0), 3)

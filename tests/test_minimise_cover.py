@@ -75,6 +75,17 @@ def test_words_are_put_together():
     assert len(rules) == 3
 
 
+def test_words_of_two_segments_are_put_together_where_most_of_what_that_says_is_meant():
+    def paths(*names):
+        return {f"ops/{name}": ["r"] for name in names}
+
+    five = paths("top/grad/mul.0", "top/grad/mul.1", "end/grad/mul.0", "end/grad/mul.1", "end/grad/mul.2")
+    others = {"ops/top/grad/add", "ops/end/grad/add"}
+    assert lines(five, others=others) == [("ops/{top,end}/grad/mul.[012]", "r")]
+    assert len(lines(five, others={*others, "ops/top/grad/mul.2"})) == 2
+    assert len(lines(paths("top/mul.0", "end/add.1"), others={"ops/top/sub", "ops/end/sub"})) == 2
+
+
 def test_like_arguments_share_lines():
     table = {f"{head}/{name}": ["x"] for head in ("params", "mu", "nu") for name in "abc"}
     assert lines(table) == [("{params,mu,nu}/**", "x")]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from itertools import combinations, product
 
 from .index import Index
 from .pattern_texts import DEEP, Segments, is_wild, merged, text_of
@@ -134,6 +135,11 @@ class _Ground:
             open_ &= ~piece.mask
         return not group & open_
 
+    def means_most(self, segments: Segments) -> bool:
+        """Whether most of the ways to read a pattern, one word a segment, are needed: else two are easier to read."""
+        ways = [tuple((word,) for word in words) for words in product(*segments)]
+        return 2 * sum(bool(self.index.matching(way) & self.need) for way in ways) > len(ways)
+
     @property
     def all(self) -> int:
         """Every path."""
@@ -228,14 +234,16 @@ def _labels(ground: _Ground, mask: int) -> list[tuple[Hashable, int]]:
 
 
 def _merged(ground: _Ground, pieces: list[Piece]) -> list[Piece]:
-    """The pieces with pairs of them put together, as long as that does no harm."""
+    """The pieces with pairs of them put together, as long as that does no harm: first those that differ least."""
     covered = ground.need & _union(pieces)
     current = pieces
-    while True:
-        found = next((p for p in _mergers(ground, current) if ground.holds(p, covered)), None)
-        if found is None:
-            return current
-        current = found
+    for differing in (1, 2):
+        while True:
+            found = next((p for p in _mergers(ground, current, differing) if ground.holds(p, covered)), None)
+            if found is None:
+                break
+            current = found
+    return current
 
 
 def _union(pieces: Sequence[Piece]) -> int:
@@ -245,24 +253,28 @@ def _union(pieces: Sequence[Piece]) -> int:
     return total
 
 
-def _mergers(ground: _Ground, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+def _mergers(ground: _Ground, pieces: Sequence[Piece], differing: int) -> Iterator[list[Piece]]:
     """The lists of pieces with two of one label put together, in the place of either."""
-    for i, j in _pairs(pieces):
+    for i, j in _pairs(pieces, differing):
         one, other = pieces[i], pieces[j]
         both = merged(one.segments, other.segments)
-        if both is None or (len(both[0]) > 1 and ground.apart & set(both[0])):
+        if both is None or (len(both[0]) > 1 and ground.apart & set(both[0])) or not ground.means_most(both):
             continue
         piece = Piece(segments=both, label=one.label, mask=ground.index.matching(both))
         yield [*pieces[:i], *pieces[i + 1 : j], piece, *pieces[j + 1 :]]
         yield [*pieces[:i], piece, *pieces[i + 1 : j], *pieces[j + 1 :]]
 
 
-def _pairs(pieces: Sequence[Piece]) -> Iterator[tuple[int, int]]:
-    """The pieces of one label that differ in one segment, by their numbers, in order."""
+def _pairs(pieces: Sequence[Piece], differing: int) -> Iterator[tuple[int, int]]:
+    """The pieces of one label that differ in no more segments than these, by their numbers, in order."""
     alike: dict[Hashable, list[int]] = {}
     others: list[list[list[int]]] = []
     for number, piece in enumerate(pieces):
-        rests = [(piece.label, i, piece.segments[:i], piece.segments[i + 1 :]) for i in range(len(piece.segments))]
+        places = range(len(piece.segments))
+        rests = [
+            (piece.label, *(() if i in open_ else words for i, words in enumerate(piece.segments)))
+            for open_ in combinations(places, min(differing, len(places)))
+        ]
         others.append([alike.setdefault(rest, []) for rest in rests])
         for numbers in others[-1]:
             numbers.append(number)

@@ -1,4 +1,4 @@
-"""Patterns as they are built up: one set of words a segment, ``*`` or ``**``; two that differ in one become one."""
+"""Patterns as they are built up: one set of words a segment, ``*`` or ``**``; two that are much alike become one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Segments = tuple[Words, ...]
 
 ANY: Words = ("\0",)  # no path has it: a segment may well be called "*"
 DEEP: Words = ("\0\0",)
-MAX_MERGED = 60  # characters of a pattern that is put together of several
+MAX_MERGED = 72  # characters of a pattern that is put together of several
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.~:<> ]+")
 
@@ -25,20 +25,19 @@ def is_wild(segment: Words) -> bool:
 
 @lru_cache(maxsize=2**16)
 def merged(one: Segments, other: Segments) -> Segments | None:
-    """The pattern that matches what ``one`` and ``other`` match, where they differ in the words of one segment."""
-    if len(one) != len(other):
+    """A pattern that matches what ``one`` and ``other`` match, where they differ in the words of one segment or two.
+
+    Of two it matches each word of the one with each of the other, so more than both.
+    """
+    if len(one) != len(other) or sum(a != b for a, b in zip(one, other, strict=True)) not in (1, 2):
         return None
-    differing = [i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
-    if len(differing) != 1:
+    found = tuple(a if a == b else tuple(dict.fromkeys([*a, *b])) for a, b in zip(one, other, strict=True))
+    changed = [words for words, before in zip(found, one, strict=True) if words != before]
+    if not all(_PLAIN.fullmatch(word) for words in changed for word in words):
         return None
-    at = differing[0]
-    words = tuple(dict.fromkeys([*one[at], *other[at]]))
-    plain = all(_PLAIN.fullmatch(word) for word in words)
-    if not plain or len(words) > MAX_ALTERNATIVES:
-        return None
-    found = (*one[:at], words, *one[at + 1 :])
-    braces = sum(len(segment) > 1 for segment in found)
-    return found if braces < 3 and len(text_of(found)) <= MAX_MERGED else None
+    several = [len(words) for words in found if len(words) > 1]
+    fits = len(several) < 3 and max(several) <= MAX_ALTERNATIVES and len(text_of(found)) <= MAX_MERGED
+    return found if fits else None
 
 
 def text_of(segments: Segments) -> str:

@@ -223,7 +223,7 @@ class _Shortener:
         if current.estimate is None or not kept or self.prices.late:
             return current
         watched = self.guide.heavy(current.estimate, self.blamed)
-        busy = self._without_idle(kept, watched)
+        busy = list(kept) if self.is_large else self._without_idle(kept, watched)
         left = list(kept)
         for fewer in ([cause for cause in busy if not cause.is_right or cause.group.is_operand], busy):
             trial = self.prices.of(_paths(fewer))
