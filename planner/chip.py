@@ -137,6 +137,7 @@ class Chip(Entry):
     tile: Tile | None = None
     vmem_mib: Count | None = None
     buffer_vmem_mib: Count | None = None
+    product_code_kib: Count = 350
     gathers_into_vmem: bool = True
     ici: Ici | None = None
     core_link: Switch | None = None

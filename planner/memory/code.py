@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
-from ..kernels import Program
+from ..chip import Chip
+from ..graph import Graph
+from ..kernels import Kernel, Program
 from ..kinds import KINDS
 
-MATRIX = frozenset({"dot_general", "convolution"})
+CONVOLUTION = "convolution"
 INDEXED = frozenset({"gather", "scatter", "sort"})
-BASE_BYTES = 900 << 10
-MATRIX_KERNEL_BYTES = 350 << 10
+REDUCTIONS = frozenset({"reduce", "reduce_window"})
+BASE_BYTES = 700 << 10
+PRODUCT_BYTES = 350 << 10
+CONVOLUTION_TO_PRODUCT = 1.5
 COLLECTIVE_BYTES = 20 << 10
-INDEXED_KERNEL_BYTES = 300 << 10
-LOOP_BYTES = 900 << 10
+INDEXED_KERNEL_BYTES = 400 << 10
+LOOP_BYTES = 500 << 10
+REDUCTION_BYTES = 50 << 10
 OTHER_KERNEL_BYTES = 15 << 10
+RESULT_BYTES = 30 << 10
+"""What each further result of a kernel adds."""
 
 
-def code_bytes(program: Program) -> int:
-    """A rough figure: so many bytes a kernel, more where it multiplies, looks up, communicates or turns."""
-    total = BASE_BYTES
-    for inner, kernel, _ in program.walk():
-        kinds = {inner.graph.ops[op].kind for op in kernel.ops}
-        if kinds & MATRIX:
-            total += MATRIX_KERNEL_BYTES
-        elif kernel.bodies:
-            total += LOOP_BYTES
-        elif kinds & INDEXED:
-            total += INDEXED_KERNEL_BYTES
-        elif kinds.intersection(KINDS):
-            total += COLLECTIVE_BYTES
-        else:
-            total += OTHER_KERNEL_BYTES
-    return total
+def code_bytes(program: Program, chip: Chip | None = None) -> int:
+    """A rough figure: so many bytes a kernel, more where it multiplies, looks up, adds up, communicates or turns.
+
+    How long the code of a product is depends on the chip's matrix units.
+    """
+    product = product_bytes(chip)
+    return BASE_BYTES + sum(_kernel_bytes(inner.graph, kernel, product) for inner, kernel, _ in program.walk())
 
 
-def least_code_bytes(products: int, loops: int) -> int:
+def product_bytes(chip: Chip | None) -> int:
+    """The code of a kernel that multiplies."""
+    return chip.product_code_kib << 10 if chip is not None else PRODUCT_BYTES
+
+
+def _kernel_bytes(graph: Graph, kernel: Kernel, product: int) -> int:
+    kinds = {graph.ops[op].kind for op in kernel.ops}
+    more = RESULT_BYTES * (len(kernel.writes) - 1)
+    if CONVOLUTION in kinds:
+        return more + int(CONVOLUTION_TO_PRODUCT * product)
+    if "dot_general" in kinds:
+        return more + product
+    if kernel.bodies:
+        return LOOP_BYTES
+    if kinds & INDEXED:
+        return more + INDEXED_KERNEL_BYTES
+    if kinds.intersection(KINDS):
+        return COLLECTIVE_BYTES
+    return more + (REDUCTION_BYTES if kinds & REDUCTIONS else OTHER_KERNEL_BYTES)
+
+
+def least_code_bytes(products: int, loops: int, chip: Chip | None = None) -> int:
     """What a program takes at least that has so many kernels that multiply, and so many loops."""
-    return BASE_BYTES + MATRIX_KERNEL_BYTES * products + LOOP_BYTES * loops
+    return BASE_BYTES + product_bytes(chip) * products + LOOP_BYTES * loops

@@ -65,7 +65,7 @@ def memory(program: Program | Scheduled, chip: Chip | None = None, *, argument_k
     argument_bytes = sum(sizes(graph.values[v]) for v in graph.arguments)
     output_bytes = sum(sizes(graph.values[v]) for v in graph.results)
     alias_bytes = sum(sizes(graph.values[graph.results[result]]) for result in graph.aliases)
-    code = code_bytes(program) if chip is None or chip.platform == "tpu" else 0
+    code = code_bytes(program, chip) if chip is None or chip.platform == "tpu" else 0
     placed = level(step, chip)
     temp_bytes = heap_bytes(placed)
     constant_bytes = argument_bytes + output_bytes - alias_bytes + code
