@@ -86,6 +86,14 @@ def test_few_images_are_cut_into_parts(kind: str, batch: int, is_cut: bool) -> N
     assert (counted(graph, kind).spill_bytes > work_of(graph, kernel).spill_bytes) == is_cut
 
 
+@pytest.mark.parametrize(("batch", "registers"), [(2, 4), (4, 2), (8, 1)])
+def test_few_images_leave_rows_of_registers_empty(batch: int, registers: int) -> None:
+    graph = net(batch, 32, 128)
+    (kernel,) = fuse(graph).kernels
+    plain = work_of(graph, kernel)
+    assert counted(graph, "v3").registers == registers * plain.registers > 0
+
+
 def test_an_argument_is_copied_before_it_is_convolved() -> None:
     """0.24 million cycles on v3, as the compiler counts."""
     graph = net(8, 128, 64)

@@ -159,3 +159,15 @@ def test_a_large_function_that_is_called_twice_stays_a_function():
     assert kinds(rewritten(lambda x: large(large(x)), normal(0, 4), large=False))["call"] == 2
     assert kinds(rewritten(lambda x: large(small(small(x))), normal(0, 4), large=False))["call"] == 0
     assert kinds(rewritten(lambda x: large(large(x)), normal(0, 4)))["call"] == 0
+
+
+def test_branches_that_a_constant_chooses_stand_in_the_place_of_the_conditional():
+    """``diagonal`` asks for the platform, one conditional for the index of another."""
+
+    def step(x):
+        return jax.grad(lambda x: (jnp.diagonal(x) ** 2).sum() + jax.lax.cond(x[0, 0] > 0, jnp.sum, jnp.max, x))(x)
+
+    x = normal(3, 5, 5)
+    module = rewritten(step, x)
+    assert kinds(module)["case"] == 2  # the one that hangs on data, and its gradient
+    np.testing.assert_allclose(run(module, x)[0], jax.jit(step)(x), rtol=1e-6)

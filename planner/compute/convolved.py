@@ -76,13 +76,14 @@ class Convolved:
         ops = [graph.ops[number] for number in kernel.ops if graph.ops[number].kind == CONVOLUTION]
         reads = tuple(int(size * self._growth(v)) for v, size in zip(kernel.reads, work.reads, strict=True))
         writes = tuple(int(size * self._growth(v)) for v, size in zip(kernel.writes, work.writes, strict=True))
-        growth = max((self._growth(v) for v in (*kernel.reads, *kernel.writes)), default=1.0)
+        around = (*kernel.reads, *kernel.writes)
+        growth, spread = max(map(self._growth, around), default=1.0), max(map(self._spread, around), default=1.0)
         return replace(
             work,
             reads=reads,
             writes=writes,
             spill_bytes=int(work.spill_bytes * growth) + sum(map(self._rearranged_bytes, ops)),
-            registers=work.registers * growth,
+            registers=work.registers * growth * spread,
             space_bytes=int(work.space_bytes * growth),
             products=tuple(self._product(op) for op in ops) if ops else work.products,
         )
@@ -127,6 +128,14 @@ class Convolved:
         if image is None or not whole.num_elements:
             return 1.0
         return max(1.0, self._laid(value, image) * whole.bits / 8 / padded_bytes(whole))
+
+    def _spread(self, value: int) -> float:
+        """How many more registers than its numbers fill an image takes: few images leave rows of each empty."""
+        whole = self._graph.values[value]
+        image = self._images.get(whole.shape)
+        if image is None or batch_on_lanes(whole.shape[image.features], whole.shape[image.batch], whole.bits):
+            return 1.0
+        return _emptied(whole.shape[image.batch], self._is_cut(whole.shape, image))
 
     def _laid(self, value: int, image: Image) -> int:
         whole = self._graph.values[value]

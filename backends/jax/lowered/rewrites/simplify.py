@@ -8,6 +8,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from . import algebra, scatters, whole_scatters
+from .branches import CASE, takes_known_branch
 from .common import without_repetition
 from .products import transpose
 from .reshapes import ELEMENTWISE, broadcast, reshape, sink
@@ -40,7 +41,10 @@ def simplify(module: Any, *, tpu: bool) -> None:
     with module.context, ir.Location.unknown():
         without_repetition(module)
         ruled = algebra.FOLDED.keys() | ALGEBRA.keys() | structure.keys()
-        for operation, name in list(_nested(module)):
+        nested = list(_nested(module))
+        while takes_known_branch(operation for operation, name in nested if name == CASE):
+            nested = list(_nested(module))
+        for operation, name in nested:
             if name in ruled:
                 _rewrite(operation, structure)
         without_repetition(module)
