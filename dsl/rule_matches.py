@@ -89,10 +89,15 @@ def names_values(rules: Iterable[Rule]) -> bool:
     return any(rule.pattern.startswith(OPS) or _target(rule).startswith(OPS) for rule in rules)
 
 
-def named_values(rules: Iterable[Rule], values: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    """Of a step's computed values, by path, those that rules match or follow; all where a rule finds none."""
+def named_values(
+    rules: Iterable[Rule], values: Mapping[str, Tensor], wholes: Mapping[str, Mapping[str, Tensor]] | None = None
+) -> tuple[Tensor, ...]:
+    """Of a step's computed values, by path, those that rules match or follow; all where a rule finds none.
+
+    ``wholes`` is ``by_whole`` of them, where that is known.
+    """
     found: dict[str, Tensor] = {}
-    wholes = _by_whole(values)
+    wholes = by_whole(values) if wholes is None else wholes
     for rule in rules:
         patterns = [rule.pattern] if rule.pattern.startswith(OPS) else []
         patterns += [f"{target}/**"] if (target := _target(rule)).startswith(OPS) else []
@@ -108,7 +113,7 @@ def _target(rule: Rule) -> str:
     return rule.assignment.target if isinstance(rule.assignment, Like) else ""
 
 
-def _by_whole(values: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+def by_whole(values: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
     """The values by their paths, by these less their turns."""
     found: dict[str, dict[str, Tensor]] = defaultdict(dict)
     for path, tensor in values.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,6 +29,8 @@ from .shardings import DeviceMesh, abstract_mesh
 from .trace import Traced, trace
 from .workload import PyTree, Step
 
+MAX_LAYOUTS = 8
+
 
 class StepDrafts:
     """What is known of one step with one form of arguments, and not held by the step itself: it is given each time."""
@@ -40,6 +43,7 @@ class StepDrafts:
         self._sketches: dict[Hashable, Sketch] = {}
         self._unlaid: dict[Hashable, Graph] = {}
         self._notes: dict[Hashable, tuple[str, ...]] = {}
+        self._known: deque[tuple[Plan, StepLayouts]] = deque(maxlen=MAX_LAYOUTS)
 
     def traced(self, step: Step, args: Sequence[PyTree], remat: Remat | None, *, noting: bool = False) -> Traced:
         """The step as traced for a remat policy, without the step; ``noting`` for ``marks_blocks`` to know at once."""
@@ -63,9 +67,18 @@ class StepDrafts:
             self._marks = marks
         return self._marks.seen
 
+    def layouts(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> StepLayouts:
+        """The layouts of a complete plan: of the last plans as they were found. Raises ``PlanError``."""
+        for known, found in self._known:
+            if known == plan:
+                return found
+        layouts = step_layouts(plan, self.traced(step, args, plan.remat))
+        self._known.append((plan, layouts))
+        return layouts
+
     def step_graph(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> StepGraph:
         """``lowered.step_graph``'s answer. Raises ``PlanError`` as that does."""
-        layouts = step_layouts(plan, self.traced(step, args, plan.remat))
+        layouts = self.layouts(plan, step, args)
         graph = self._from_draft(plan, layouts)
         if graph is None:
             return laid_out_graph(plan, layouts, self._donate_argnums)
@@ -127,7 +140,7 @@ class StepDrafts:
         self, plan: Plan, step: Step, args: Sequence[PyTree]
     ) -> tuple[Draft, Reading, StepLayouts, DeviceMesh] | None:
         """The draft with places for values and what a plan lays it out by; None where it cannot be laid out so."""
-        layouts = step_layouts(plan, self.traced(step, args, plan.remat))
+        layouts = self.layouts(plan, step, args)
         placed = abstract_mesh(plan, layouts.device_assignments)
         draft, reading = self._draft(plan, layouts.traced, placed, values=True)
         if not draft.is_layable or layouts.device_assignments or _is_reordered_or_padded(layouts, placed):

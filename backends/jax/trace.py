@@ -55,7 +55,9 @@ class Traced:
 
         All of ``values`` where a rule for them names none, so that the problem can say what there is.
         """
-        return self.tensors + (named_values(plan.rules, self.values.by_path) if names_values(plan.rules) else ())
+        if not names_values(plan.rules):
+            return self.tensors
+        return self.tensors + named_values(plan.rules, self.values.by_path, self.values.by_whole)
 
 
 def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None, marks: Marks | None = None) -> Traced:

@@ -159,7 +159,12 @@ class Draft:
         return self._prepared[key]
 
     def _with_places(self, numbers: AbstractSet[int]) -> Any:
-        """The module with no places but these and those that were asked for before: most are never laid out."""
+        """The module with no places but these and those that were asked for before: most are never laid out.
+
+        Where most are, for once, all are there.
+        """
+        if 2 * len(numbers) > len(self.places) and not numbers <= self._asked:
+            return self._module
         if not numbers <= self._asked:
             self._asked |= numbers
             self._fewer = self._module.clone()

@@ -93,15 +93,18 @@ def _as_declared(function: Any, number: int, operand: Any, call: Any) -> Any:
     """The operand, laid out as the function declares its argument where it does."""
     attributes = function.attributes
     declared = attributes["arg_attrs"][number] if "arg_attrs" in attributes else {}
-    if "sdy.sharding" not in declared or _axes(operand) == axes_by_dim(declared["sdy.sharding"]):
+    if "sdy.sharding" not in declared:
+        return operand
+    wanted, stated = declared["sdy.sharding"], sharding_of(operand)
+    alike = stated is not None and stated == wanted
+    if alike or _axes(operand, stated) == axes_by_dim(wanted):
         return operand
     with ir.InsertionPoint(call), call.location:
-        return sdy.ShardingConstraintOp(operand, declared["sdy.sharding"]).result
+        return sdy.ShardingConstraintOp(operand, wanted).result
 
 
-def _axes(value: Any) -> Sharding:
-    said = sharding_of(value)
-    return axes_by_dim(said) if said is not None else ((),) * len(value.type.shape)
+def _axes(value: Any, stated: Any) -> Sharding:
+    return axes_by_dim(stated) if stated is not None else ((),) * len(value.type.shape)
 
 
 def _operations(parent: Any) -> Iterator[Any]:

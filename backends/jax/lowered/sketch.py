@@ -41,6 +41,7 @@ class Sketch:
         self.draft = draft
         self._module = draft.unlaid(layouts, placed)
         self._makers: dict[str, list[Spot]] = defaultdict(list)
+        self._names: dict[Any, dict[int, str]] = {}
         with self._module.context:
             for at, operation in enumerate(operations(self._module)):
                 for number, path in value_names(operation.location).items():
@@ -62,9 +63,28 @@ class Sketch:
             self.draft.lay_edges(main_function(copy), layouts, placed)
             propagate_only(copy, has_loops=self.draft.has_loops)
             found: dict[str, Sharding] = {}
-            for path, axes in _lies(copy, reading):
+            for path, axes in self._lies(copy, reading):
                 found.setdefault(path, axes)  # constants are copied
             return found
+
+    def _lies(self, module: Any, reading: Reading) -> Iterator[tuple[str, Sharding]]:
+        """The named values of a propagated module."""
+        for operation in operations(module):
+            location = operation.location
+            key = location.attr
+            names = self._names.get(key)
+            if names is None:
+                names = self._names[key] = value_names(location)
+            if not names:
+                continue
+            found: tuple[Sharding, ...] = ()
+            if operation.name in RESHARDS:
+                found = (reading.sharding(operation.attributes["sharding"]),)
+            elif (said := operation.attributes.get("sdy.sharding")) is not None:
+                found = reading.per_value(said)
+            for number, path in names.items():
+                if number < len(operation.results):
+                    yield path, (found[number] if number < len(found) else None) or _whole(operation.results[number])
 
     def _constrain(self, made: list[Any], path: str, shape: tuple[int, ...], sharding: NamedSharding) -> None:
         """Puts constraints behind the operations that make a value."""
@@ -90,18 +110,5 @@ def _shape(value: Any) -> tuple[int, ...]:
     return tuple(value.type.shape)
 
 
-def _lies(module: Any, reading: Reading) -> Iterator[tuple[str, Sharding]]:
-    """The named values of a propagated module."""
-    for operation in operations(module):
-        names = value_names(operation.location)
-        if not names:
-            continue
-        found: tuple[Sharding, ...] = ()
-        if operation.name in RESHARDS:
-            found = (reading.sharding(operation.attributes["sharding"]),)
-        elif (said := operation.attributes.get("sdy.sharding")) is not None:
-            found = reading.per_value(said)
-        for number, path in names.items():
-            if number < len(operation.results):
-                whole = ((),) * len(operation.results[number].type.shape)
-                yield path, (found[number] if number < len(found) else None) or whole
+def _whole(value: Any) -> Sharding:
+    return ((),) * len(value.type.shape)
