@@ -128,6 +128,7 @@ def _known(
             graph=read.graph,
             kinds=argument_kinds(read.traced),
             returned={tensor.path: tensor.returns for tensor in read.traced.results if tensor.returns},
+            found=drafts.found,
             notes=(*read.notes, *drafts.notes(read.traced, plan.remat)),
             order=order if names_devices else None,
         )

@@ -12,6 +12,7 @@ from ...planner.compute import Calibration
 from ...planner.estimate.device_program import DeviceProgram, device_program
 from ...planner.estimate.device_work import DeviceWork, device_work
 from ...planner.graph import Graph
+from ...planner.partition import Found
 from ...planner.partition.target import Target, target
 from ...planner.topology import Machine
 
@@ -27,7 +28,7 @@ class Known:
     ``kinds`` says what each argument is for, by its path; ``returned`` which argument a result is the next
     value of; ``notes`` what was done to the step beyond what the plan
     says. ``order`` is the device order that explicit assignments were read for, None where no layout names devices:
-    then the same graph serves whatever the order.
+    then the same graph serves whatever the order. ``found`` is what partitioning found of the step before.
     """
 
     graph: Graph
@@ -35,6 +36,7 @@ class Known:
     returned: Mapping[str, str]
     notes: tuple[str, ...]
     order: bytes | None
+    found: Found = field(default_factory=Found)
     programs: dict[Target, DeviceProgram] = field(default_factory=dict)
     works: dict[tuple[Target, str, Calibration | None], DeviceWork] = field(default_factory=dict)
 
@@ -44,7 +46,7 @@ class Known:
         key = (aim, machine.topology.kind, calibration)
         if key not in self.works or self.works[key].chip != machine.chip:
             if aim not in self.programs:
-                self.programs[aim] = device_program(self.graph, machine)
+                self.programs[aim] = device_program(self.graph, machine, self.found)
             self.works[key] = device_work(
                 self.programs[aim], machine, kinds=self.kinds, returned=self.returned, calibration=calibration
             )

@@ -12,6 +12,7 @@ import jax
 from ...dsl.plan import Plan, Remat
 from ...dsl.rule_matches import names_values
 from ...planner.graph import Graph, Sharding
+from ...planner.partition import Found
 from .annotate import Marks
 from .axis_order import common_order, in_order
 from .convolutions import are_safe
@@ -33,9 +34,13 @@ MAX_LAYOUTS = 8
 
 
 class StepDrafts:
-    """What is known of one step with one form of arguments, and not held by the step itself: it is given each time."""
+    """What is known of one step with one form of arguments, and not held by the step itself: it is given each time.
+
+    ``found`` is what partitioning it found.
+    """
 
     def __init__(self, donate_argnums: int | Sequence[int] | None = None):
+        self.found = Found()
         self._donate_argnums = donate_argnums
         self._traced: dict[Hashable, Traced] = {}
         self._marks: Marks | None = None

@@ -8,7 +8,7 @@ from ..fusion import fuse
 from ..graph import Graph
 from ..kernels import Program
 from ..memory import Scheduled, put_in_order
-from ..partition import partition
+from ..partition import Found, partition
 from ..topology import Machine
 
 
@@ -26,8 +26,8 @@ class DeviceProgram:
         return self.order.program
 
 
-def device_program(graph: Graph, machine: Machine) -> DeviceProgram:
-    """What one device of a machine runs of a step whose values have their layouts."""
-    local = partition(graph, platform=machine.platform, machine=machine)
+def device_program(graph: Graph, machine: Machine, found: Found | None = None) -> DeviceProgram:
+    """What one device of a machine runs of a step whose values have their layouts; ``found`` is ``partition``'s."""
+    local = partition(graph, platform=machine.platform, machine=machine, found=found)
     program = fuse(local, near_bytes=machine.chip.buffer_vmem_bytes)
     return DeviceProgram(step=graph, local=local, order=put_in_order(program, machine.chip))

@@ -8,22 +8,24 @@ from typing import Any
 from ..graph import Graph, Op, Origin, Sharding, Value, plain_op
 from ..kinds import ALL_REDUCE, COLLECTIVE_PERMUTE
 from .layout import Mesh, local_shape, used, ways
-from .reshard import Step, reshard_steps
+from .reshard import reshard_steps
+from .reused import Reused
 
 
 class Builder:
     """Values and operations of one device, and the layouts in which values already stand."""
 
-    def __init__(self, mesh: Mesh):
+    def __init__(self, mesh: Mesh, reused: Reused | None = None):
         self.mesh = mesh
         self.is_body = False
         self.values: list[Value] = []
         self.ops: list[Op] = []
         self._made: dict[tuple[object, ...], int] = {}
         self._standing: dict[tuple[int, Sharding], int] = {}
-        self._steps: dict[tuple[Sharding, Sharding], tuple[Step, ...]] = {}
+        reused = reused or Reused()
+        self._steps = reused.steps
         self._uniform: dict[int, tuple[int, Mapping[str, Any], Origin]] = {}
-        self._known: dict[tuple[tuple[int, ...], str, Sharding], Value] = {}
+        self._known = reused.parts
 
     def part(self, shape: tuple[int, ...], dtype: str, layout: Sharding) -> Value:
         """What one device holds of a global value."""

@@ -16,6 +16,7 @@ from .passes.small_gathers import sum_small_gathers
 from .passes.sums_of_sums import reassociate
 from .passes.turned import turned
 from .reshard import SLICE
+from .reused import Found
 from .spread import spread
 from .target import target
 
@@ -23,16 +24,18 @@ _CHANGED = frozenset({*KINDS, SLICE})
 """What the compiler's passes begin with: without any of these, or loops, they change nothing."""
 
 
-def partition(graph: Graph, *, platform: str = "tpu", machine: Machine | None = None) -> Graph:
+def partition(
+    graph: Graph, *, platform: str = "tpu", machine: Machine | None = None, found: Found | None = None
+) -> Graph:
     """The graph of one device with its collectives, from a step's global tensors and their layouts.
 
     First every operation is split as XLA's partitioner splits it (``spread``), then what the TPU compiler's passes
     change of the collectives is done to them. ``machine`` tells which sums become reduce-scatters; without it those of
-    all devices do. A collective has ``axes``, the ``dimensions`` of the tensor that it changes, and the origin of the
-    operation that asked for it.
+    all devices do. ``found`` is what earlier graphs had in common with this one, and is added to. A collective has
+    ``axes``, the ``dimensions`` of the tensor that it changes, and the origin of the operation that asked for it.
     """
     goal = target(platform, machine, ways(graph.mesh, graph.mesh))
-    local = without_dead(spread(graph, graph.mesh, goal))
+    local = without_dead(spread(graph, graph.mesh, goal, (found or Found()).of(graph.mesh, goal)))
     if not goal.is_tpu or not any(op.bodies or op.kind in _CHANGED for op in local.ops):
         return local
     local = reassociate(without_dead(share_gathers(local)))

@@ -40,6 +40,9 @@ OF_FACTORS = frozenset({"reduce", "reshape"})
 one value is all that is read.
 """
 
+OF_VALUES = frozenset({"gather", "scatter"})
+"""Of these nothing counts but the loop nest, the layouts, the values and the sizes of slices."""
+
 
 def strategy(asked: Asked) -> Strategy:
     """How XLA's partitioner computes one operation whose tensors have these layouts."""

@@ -13,7 +13,8 @@ from .halos import exchanged
 from .layout import Mesh, stated, whole
 from .looped import in_loop, product_readers
 from .reshard import SLICE
-from .rules import OF_FACTORS, RULES, strategy
+from .reused import Reused
+from .rules import OF_FACTORS, OF_VALUES, RULES, strategy
 from .strategy import Asked, PartialSum, Strategy
 from .target import Target
 from .top_k import TOP_K, top_k_layout, top_of_parts
@@ -23,19 +24,22 @@ _STATED = {kind.replace("-", "_"): kind for kind in KINDS} | {kind: kind for kin
 _SAME_VALUE = ("reshard", "sharding_constraint", "propagation_barrier")
 
 
-def spread(graph: Graph, mesh: Mesh, target: Target) -> Graph:
-    """The graph of one device, its collectives as XLA's partitioner leaves them, before any later pass."""
-    writer = _Writer(graph, mesh, target, {})
+def spread(graph: Graph, mesh: Mesh, target: Target, reused: Reused | None = None) -> Graph:
+    """The graph of one device, its collectives as XLA's partitioner leaves them, before any later pass.
+
+    ``reused`` is what was found before over this mesh for this target, and is added to.
+    """
+    writer = _Writer(graph, mesh, target, reused or Reused())
     return writer.graph(tuple(writer.argument(number) for number in graph.arguments))
 
 
 class _Writer:
     """One graph, or the body of a loop in it, on its way to one device."""
 
-    def __init__(self, graph: Graph, mesh: Mesh, target: Target, strategies: dict[object, Strategy]):
+    def __init__(self, graph: Graph, mesh: Mesh, target: Target, reused: Reused):
         self.source = graph
         self.mesh = mesh
-        self.builder = Builder(mesh)
+        self.builder = Builder(mesh, reused)
         self.at: dict[int, int] = {}
         of_value = {id(v): stated(v.sharding, len(v.shape), mesh) for v in {id(v): v for v in graph.values}.values()}
         self.layouts = [of_value[id(v)] for v in graph.values]
@@ -44,9 +48,8 @@ class _Writer:
         self.alike = [kinds[id(v)] for v in graph.values]
         self.split = {number for layout, number in known.items() if any(layout)}
         self.target = target
-        self.strategies = strategies
+        self.reused = reused
         self.parts: dict[int, Value] = {}
-        self.in_step: dict[int, bool] = {}
         self.readers = product_readers(graph)
 
     def argument(self, number: int) -> int:
@@ -155,11 +158,12 @@ class _Writer:
         factors = op.factors
         if len(alike) > 1 or op.kind in RULES or factors is None:
             return False
-        in_step = self.in_step.get(id(factors))
-        if in_step is None:
+        even = self.reused.even.get(id(factors))
+        if even is None:
+            self.reused.factors[id(factors)] = factors
             apart = factors.replicated or factors.permutation or factors.reduction
-            in_step = self.in_step[id(factors)] = not apart and len({*factors.operands, *factors.results}) == 1
-        return in_step
+            even = self.reused.even[id(factors)] = not apart and len({*factors.operands, *factors.results}) == 1
+        return even
 
     def _complete(
         self,
@@ -188,15 +192,20 @@ class _Writer:
         key: object = None
         if op.kind == "dot_general":
             alike = [(self.readers[n] > 1, self.source.values[n].dtype) for n in op.operands]
-            key = (op.kind, op.factors, operands, results, *alike)
+            key = (op.kind, op.factors, operands, results, *alike, self.source.values[op.results[0]].dtype)
         elif op.factors is not None and (op.kind in OF_FACTORS or op.kind not in RULES):
             shapes = tuple([self.source.values[n].shape for n in (*op.operands, *op.results)])
             key = (op.kind, id(op.factors), operands, results, shapes, len({*op.operands}) > 1)
-        found = self.strategies.get(key) if key is not None else None
+        elif op.factors is not None and op.kind in OF_VALUES:
+            values = tuple([self.source.values[n] for n in (*op.operands, *op.results)])
+            key = (op.kind, id(op.factors), operands, results, values, op.attributes.get("slice_sizes"))
+        found = self.reused.strategies.get(key) if key is not None else None
         if found is None:
             found = strategy(self._asked(op, operands, results))
             if key is not None:
-                self.strategies[key] = found
+                self.reused.strategies[key] = found
+                if op.factors is not None:
+                    self.reused.factors[id(op.factors)] = op.factors
         return found
 
     def _asked(self, op: Op, operands: tuple[Sharding, ...], results: tuple[Sharding, ...]) -> Asked:
@@ -225,7 +234,7 @@ class _Writer:
         self.at.update(zip(op.results, made, strict=True))
 
     def _body(self, body: Graph, layouts: tuple[Sharding, ...]) -> Graph:
-        inner = _Writer(body, self.mesh, self.target, self.strategies)
+        inner = _Writer(body, self.mesh, self.target, self.reused)
         inner.builder.is_body = True
         return inner.graph(tuple(inner.argument(n) for n in body.arguments), layouts)
 
@@ -241,7 +250,7 @@ class _Writer:
         rows: Mapping[str, tuple[Sharding, ...]] = op.attributes
         operands = [self._laid(n, layout, op) for n, layout in zip(op.operands, rows["in_shardings"], strict=True)]
         (body,) = op.bodies
-        inner = _Writer(body, self.mesh, self.target, self.strategies)
+        inner = _Writer(body, self.mesh, self.target, self.reused)
         inner.builder.is_body = self.builder.is_body
         made = self.builder.inlined(inner.region(), operands)
         for number, value, layout in zip(op.results, made, rows["out_shardings"], strict=True):

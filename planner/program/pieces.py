@@ -9,7 +9,7 @@ from ..estimate.runs import kind_of
 from ..estimate.traffic import Tariff, axes_of, group_size, held_bytes
 from ..graph import Graph, Op, Sharding, Value
 from ..kinds import KINDS
-from ..partition import partition
+from ..partition import Found, partition
 from ..topology import Machine
 
 SLICES = frozenset({"slice", "dynamic_slice"})
@@ -30,12 +30,13 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """The pieces of one mesh of a machine; ``known`` are those worked out before."""
+    """The pieces of one mesh of a machine; ``known`` are those worked out before, ``found`` is ``partition``'s."""
 
     machine: Machine
     tariff: Tariff
     mesh: Mapping[str, int]
     known: dict[Hashable, Piece] = field(default_factory=dict)
+    found: Found = field(default_factory=Found)
 
     def of(self, alone: Graph, name: Hashable, layouts: Sequence[Sharding]) -> Piece:
         """The piece of a graph of one operation whose values are laid out so; ``name`` is that of the graph."""
@@ -44,7 +45,7 @@ class Pieces:
         if found is None:
             values = tuple(Value(v.shape, v.dtype, s) for v, s in zip(alone.values, layouts, strict=True))
             laid = replace(alone, values=values, mesh=self.mesh)
-            local = partition(laid, platform=self.machine.platform, machine=self.machine)
+            local = partition(laid, platform=self.machine.platform, machine=self.machine, found=self.found)
             found = self.known[key] = self._piece(alone.ops[0], local, key)
         return found
 
