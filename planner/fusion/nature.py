@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from ..graph import Graph, Op
 
@@ -66,14 +65,14 @@ def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
     """Whether ``consumer`` computes ``producer`` in passing as its operand at ``position``.
 
     What a broadcast spreads is computed before, and so is what a pad or an update in place moves and what a product
-    takes with two dims joined into one, but for making it wider; all else takes what comes before it. What is put
-    together of several stands alone, but for the rows of neighbours that a convolution's windows reach into.
+    takes with two dims joined into one, but for making it wider; all else takes what comes before it. Only products
+    put several arrays together as they read them.
     """
     kind = consumer.kind
     if kind not in _JOINED:
         return False
     if producer.kind == "concatenate":
-        return kind == "convolution" and producer.attributes["dimension"] in _along_windows(consumer, position)
+        return kind == "convolution" or (kind == "dot_general" and not _joins_rows(graph, consumer, position))
     if kind in ELEMENTWISE:
         return True
     if kind == UPDATE:
@@ -87,11 +86,29 @@ def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
     return True
 
 
-def _along_windows(convolution: Op, position: int) -> Sequence[int]:
-    """The dims of an operand along which a convolution's windows move."""
-    side = ("input", "kernel")[position]
-    found: Sequence[int] = convolution.attributes.get(f"{side}_spatial_dimensions", ())
-    return found
+def joins_windows(reader: Op, position: int, joined: Op) -> bool:
+    """Whether a convolution reads what is put together along its windows: rows of its own beside neighbours'."""
+    side = ("input", "kernel")[min(position, 1)]
+    along = reader.attributes.get(f"{side}_spatial_dimensions", ())
+    return reader.kind == "convolution" and joined.attributes["dimension"] in along
+
+
+def _joins_rows(graph: Graph, product: Op, position: int) -> bool:
+    """Whether a batch of products over two dims or more sees several dims of an operand as its rows."""
+    return batch_dims(graph, product) > 1 and free_dims(graph, product, position) > 1
+
+
+def batch_dims(graph: Graph, product: Op) -> int:
+    """The dims larger than one over which a product is a batch of products."""
+    dims = product.attributes.get("lhs_batching_dimensions", ())
+    return sum(graph.shape(product.operands[0])[dim] > 1 for dim in dims)
+
+
+def free_dims(graph: Graph, product: Op, position: int) -> int:
+    """The dims larger than one of an operand that a product neither sums nor is a batch over."""
+    side = ("lhs", "rhs")[position]
+    kept = {d for part in ("contracting", "batching") for d in product.attributes.get(f"{side}_{part}_dimensions", ())}
+    return sum(size > 1 and dim not in kept for dim, size in enumerate(graph.shape(product.operands[position])))
 
 
 def keeps_shape(graph: Graph, op: Op) -> bool:

@@ -6,7 +6,7 @@ import math
 
 from ..graph import Graph, Op
 from .narrow import NARROW, WIDE, is_default_precision
-from .nature import ELEMENTWISE, LANES, PRODUCTS, VIEWS, widens
+from .nature import ELEMENTWISE, LANES, PRODUCTS, VIEWS, batch_dims, widens
 from .uses import Uses
 
 MANY_PRODUCTS = 2
@@ -58,19 +58,6 @@ def _beyond_views(graph: Graph, uses: Uses, value: int) -> list[tuple[Op, int]]:
 def _rounds(reader: Op, dtype: str) -> bool:
     """Whether it is a product that reads a value of this dtype as bfloat16."""
     return reader.kind in PRODUCTS and (dtype == NARROW or is_default_precision(reader))
-
-
-def batch_dims(graph: Graph, product: Op) -> int:
-    """The dims larger than one over which a product is a batch of products."""
-    dims = product.attributes.get("lhs_batching_dimensions", ())
-    return sum(graph.shape(product.operands[0])[dim] > 1 for dim in dims)
-
-
-def free_dims(graph: Graph, product: Op, position: int) -> int:
-    """The dims larger than one of an operand that a product neither sums nor is a batch over."""
-    side = ("lhs", "rhs")[position]
-    kept = {d for part in ("contracting", "batching") for d in product.attributes.get(f"{side}_{part}_dimensions", ())}
-    return sum(size > 1 and dim not in kept for dim, size in enumerate(graph.shape(product.operands[position])))
 
 
 def _columns(graph: Graph, product: Op, position: int) -> int:

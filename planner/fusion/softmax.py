@@ -15,8 +15,17 @@ from typing import NamedTuple
 
 from ..graph import Graph, Op
 from ..kinds import ALL_REDUCE, REDUCE_SCATTER
-from .nature import BROADCAST, CONSTANT, ELEMENTWISE, PRODUCTS, REDUCE, VIEWS, widens
-from .operands import batch_dims, free_dims
+from .nature import (
+    BROADCAST,
+    CONSTANT,
+    ELEMENTWISE,
+    PRODUCTS,
+    REDUCE,
+    VIEWS,
+    batch_dims,
+    free_dims,
+    widens,
+)
 from .uses import Uses
 
 SPREADING = VIEWS | {BROADCAST}

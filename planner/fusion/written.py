@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
@@ -16,6 +16,7 @@ from .nature import (
     PRODUCTS,
     VIEWS,
     is_constant,
+    joins_windows,
     keeps_shape,
     stands_alone,
     takes,
@@ -48,6 +49,7 @@ def written_ops(graph: Graph, uses: Uses, masks: frozenset[int], *, near_bytes: 
     """
     written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number)} | masks
     written |= grouped(graph, uses)
+    written |= set(_put_together(graph, uses, written))
     found = list(softmaxes(graph, uses)) if near_bytes else []
     kept = {each.exponentials for each in found if each.lies}
     written |= kept
@@ -109,6 +111,16 @@ def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
             return True
     shared = is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op)
     return shared or is_shared_operand(graph, uses, op)
+
+
+def _put_together(graph: Graph, uses: Uses, written: set[int]) -> Iterator[int]:
+    """The parts of what products put together as they read it: these lie in memory, but for neighbours' rows."""
+    for number, op in enumerate(graph.ops):
+        if op.kind == "concatenate" and number not in written:
+            readers = uses.readers[op.results[0]]
+            if not all(joins_windows(graph.ops[reader], position, op) for reader, position in readers):
+                parts = (uses.makers[value] for value in op.operands if value in uses.makers)
+                yield from (part for part in parts if not is_constant(graph.ops[part]))
 
 
 def _is_shared_part(graph: Graph, uses: Uses, op: Op) -> bool:
