@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,14 +51,15 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     graph = _labelled(wiring, choices)
     laid = device_program(graph, machine)
     found = estimate(device_work(laid, machine), mesh, machine)
-    clusters = _Clusters(laid, wiring)
+    promised = list(_promised(wiring, choices))
+    clusters = _Clusters(laid, {node for node, seconds in promised if seconds})
     took: dict[int, float] = defaultdict(float)
     for kernel in found.kernels:
         if kernel.counted:
             took[clusters.of(kernel.origin)] += kernel.predicted_s * kernel.times
     for collective in found.collectives:
         took[clusters.of(collective.origin)] += collective.total_s
-    for node, seconds in _promised(wiring, choices):
+    for node, seconds in promised:
         took[clusters.root(node)] -= seconds
     nodes, read = clusters.members(), _read(wiring, choices, clusters)
     missed = (Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s) for root, s in took.items())
@@ -103,24 +105,27 @@ def _label(node: int, own: Origin) -> Origin:
 
 
 class _Clusters:
-    """Nodes whose operations are computed in one kernel. What is only computed in passing, maybe in several kernels,
-    joins none of these: it belongs to the cluster of each.
+    """Nodes that take something together: those that kernels are named after, each with those of whose operations it
+    has some and that something is ``promised`` of, but that no kernel is named after.
+
+    What else a kernel computes, in passing, belongs to its cluster, as it may to others, and joins none.
     """
 
-    def __init__(self, laid: DeviceProgram, wiring: Wiring):
+    def __init__(self, laid: DeviceProgram, promised: AbstractSet[int]):
         self._parent: dict[int, int] = {}
         self._passing: dict[int, set[int]] = defaultdict(set)
-        kernels = [_nodes(program, kernel) for program, kernel, _ in laid.program.walk()]
-        named = {_node(main_op(program, kernel).origin) for program, kernel, _ in laid.program.walk()}
-        soft = {number for number, node in enumerate(wiring.nodes) if node.in_passing} - named
-        for nodes in kernels:
-            firm = nodes - soft
-            for node in firm:
-                a, b = self.root(min(firm)), self.root(node)
+        kernels = [
+            (_node(main_op(program, kernel).origin), _nodes(program, kernel))
+            for program, kernel, _ in laid.program.walk()
+        ]
+        joining = promised - {named for named, _ in kernels}
+        for named, nodes in kernels:
+            for node in nodes & joining:
+                a, b = self.root(named), self.root(node)
                 self._parent[max(a, b)] = min(a, b)
-        for nodes in kernels:
-            for node in nodes & soft:
-                self._passing[node].update(map(self.root, nodes - soft))
+        for named, nodes in kernels:
+            for node in nodes - joining:
+                self._passing[node].add(self.root(named))
 
     def root(self, node: int) -> int:
         while self._parent.setdefault(node, node) != node:

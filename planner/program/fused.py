@@ -15,6 +15,7 @@ from ..kernels import Kernel, Program
 from .around import Around
 from .pieces import Piece
 
+MOVES = frozenset({"dynamic_slice", "dynamic_update_slice"})
 Part = Callable[[int, str], Value]  # what one device holds of a kernel's value, in a dtype
 
 
@@ -80,8 +81,9 @@ def fused(
         kernel = Kernel(ops=tuple(range(len(own.ops))), reads=own.arguments, writes=own.results)
         program = Program(graph=local, kernels=(kernel,))
     counted = (scaled(program.graph, k, lambda v: form_of.get(v, -1 - v)) for k in program.kernels)
-    # A single operation may be fused with what comes before it, which takes less for some.
-    works = {work.kernel.ops: replace(work, single=False) for work in counted}
+    # A single operation may be fused with what comes before it, which takes less for some; what only moves stays alone.
+    moves = {kernel.ops for kernel in program.kernels if not pieces and _moves(program.graph, kernel)}
+    works = {work.kernel.ops: replace(work, single=work.single and work.kernel.ops in moves) for work in counted}
     needed = frozenset[int]().union(*(work.values for work in works.values()))
     return Fused(
         program=program,
@@ -90,6 +92,12 @@ def fused(
         made=tuple(each for each in made if each[0] in needed),
         around=around,
     )
+
+
+def _moves(graph: Graph, kernel: Kernel) -> bool:
+    """Whether it takes or puts a part of a stack, or fills what it makes with a number."""
+    ops = [graph.ops[number] for number in kernel.ops]
+    return any(op.kind in MOVES for op in ops) or all(not graph.values[value].shape for value in kernel.reads)
 
 
 def _spliced(local: Graph, pieces: Mapping[int, Piece]) -> tuple[Graph, tuple[tuple[int, int, int], ...]]:

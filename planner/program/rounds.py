@@ -32,7 +32,7 @@ ROUNDS, LOOKING = (2, 10), 4_000
 WAYS, EVERY = 50_000, 2_500
 """Of no more ways to choose all are looked at, and all that may fit are priced if they have so few nodes together."""
 PROOFS, PROVING = (0, 12), 6_000
-"""How often it is tried to prove a solution, at least and at most, and so many choices in all."""
+"""How often it is tried to prove a solution, at least and at most, and so many choices in all, once it is ``CLOSE``."""
 EFFORT = 0.02
 """How hard (``solver.solve``): what is not proven then is hard to."""
 MENDING = (4, 24)
@@ -41,6 +41,7 @@ ENOUGH = 1e-3
 LEAST = 1e-5
 """What part of a step something that was missed has to be to be learnt exactly."""
 CLOSE = 0.01
+"""How far from the bound what is found may be: until then it is tried as often as may be. And limits, from each other."""
 NEAR = 1.05
 DOUBT = 1.05
 """How many times the temporaries that there are the program may count: its kernels are those of the whole step."""
@@ -153,8 +154,10 @@ class Rounds:
         """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt."""
         self.limit_bytes = self.program.limit_bytes if self.limit_bytes is not None else None
         size = sum(len(self.program.wiring.nodes[node].costs) for node in self.program.deciders)
-        for _ in range(_often(PROOFS, PROVING, size)):
-            if self._ended():
+        often = _often(PROOFS, PROVING, size)
+        for count in range(PROOFS[1]):
+            close = self.bound_s - self.credit_s >= min(best_s, self.cutoff_s) * (1 - CLOSE)
+            if self._ended() or (close and count >= often):
                 return
             solution = self._solved(guess=False)
             self.bound_s = max(self.bound_s, solution.bound / PER_S)
