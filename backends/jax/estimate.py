@@ -117,11 +117,12 @@ def _known(
     once: bool = False,
 ) -> Known:
     """The step's graph, read now or before. Raises ``PlanError`` with all that is wrong with the plan."""
-    key = _key(plan, machine, args, donate_argnums)
+    form = _form(args, donate_argnums)
+    key = form, _said(plan, machine)
     order = device_numbers(plan.mesh, machine).tobytes()
     known = _GRAPHS.get(step, key, order)
     if known is None:
-        drafts = drafts_of(step, args, donate_argnums)
+        drafts = _drafts(step, form, donate_argnums)
         read = drafts.lowered(plan, step, args) if once else drafts.step_graph(plan, step, args)
         names_devices = bool(read.layouts.device_assignments)
         known = Known(
@@ -138,11 +139,14 @@ def _known(
 
 def drafts_of(step: Step, args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None = None) -> StepDrafts:
     """The drafts of a step with arguments of this form, kept as long as the step lives."""
-    key = _form(args, donate_argnums)
-    known = _DRAFTS.find(step, key)
+    return _drafts(step, _form(args, donate_argnums), donate_argnums)
+
+
+def _drafts(step: Step, form: Hashable, donate_argnums: int | Sequence[int] | None) -> StepDrafts:
+    known = _DRAFTS.find(step, form)
     if known is None:
         known = StepDrafts(donate_argnums)
-        _DRAFTS.put(step, key, known)
+        _DRAFTS.put(step, form, known)
     return known
 
 
@@ -153,10 +157,9 @@ def argument_kinds(traced: Traced) -> dict[str, str]:
     return {path: Argument(path=path, num_bytes=0, returned=path in returned).kind for path in paths}
 
 
-def _key(plan: Plan, machine: Machine, args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None) -> Hashable:
-    """What a step's graph depends on: its arguments, and all that the plan says of tensors and axes."""
-    said = (tuple(plan.mesh.sizes.items()), plan.rules, plan.remat, machine.platform, repr(plan.result))
-    return _form(args, donate_argnums), said
+def _said(plan: Plan, machine: Machine) -> Hashable:
+    """What a step's graph depends on besides its arguments: all that the plan says of tensors and axes."""
+    return tuple(plan.mesh.sizes.items()), plan.rules, plan.remat, machine.platform, repr(plan.result)
 
 
 def _form(args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None) -> Hashable:

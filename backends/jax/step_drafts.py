@@ -165,7 +165,7 @@ class StepDrafts:
         propagate(module, has_loops=draft.has_loops)
         if draft.convolves and not are_safe(layouts_of_module(module), placed.mesh):
             return None
-        return read_graph(module, traced, reading.over(dict(placed.mesh.shape)))
+        return read_graph(module, traced, reading.over(dict(placed.mesh.shape)), draft.paths)
 
     def _draft(
         self, plan: Plan, traced: Traced, placed: DeviceMesh, *, values: bool, exact: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..chip import Chip
@@ -14,6 +14,7 @@ from .device_program import DeviceProgram
 from .figures import Bound, PredictedKernel, PredictedMemory, TensorLayout
 from .gradients import gradients
 from .held import held
+from .late import Late
 from .layouts import layouts
 from .roofline import bound
 from .runs import kernels
@@ -29,7 +30,7 @@ class DeviceWork:
     compute_source: str
     memory: PredictedMemory
     bound: Bound
-    tensors: tuple[TensorLayout, ...]
+    tensors: Sequence[TensorLayout]
     gradients: Mapping[int, tuple[str, ...]]
 
 
@@ -57,6 +58,6 @@ def device_work(
         compute_source=speed.source,
         memory=held(laid_out.order, machine, kinds),
         bound=bound(laid_out.step, laid_out.local, machine.chip),
-        tensors=tuple(layouts(laid_out.step)),
+        tensors=Late(lambda: tuple(layouts(laid_out.step))),
         gradients=gradients(program, weights),
     )

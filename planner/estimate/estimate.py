@@ -10,6 +10,7 @@ from ..network import Network
 from ..topology import Machine
 from .device_work import DeviceWork
 from .figures import AxisPlace, Estimate
+from .late import Late
 from .limit import memory_limit
 from .runs import collectives
 from .traffic import tariff
@@ -41,7 +42,7 @@ def estimate(
         kernels=work.kernels,
         memory=work.memory,
         bound=work.bound,
-        axes=tuple(_places(_sizes(mesh), prices.network)),
+        axes=Late(lambda: tuple(_places(_sizes(mesh), prices.network))),
         tensors=work.tensors,
         notes=tuple(notes),
     )

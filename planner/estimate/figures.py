@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,8 +117,8 @@ class PredictedMemory:
     """
 
     by_kind: Mapping[str, int]
-    tensors: tuple[LiveTensor, ...]
-    timeline: tuple[MemoryPoint, ...] = field(default=(), repr=False)
+    tensors: Sequence[LiveTensor]
+    timeline: Sequence[MemoryPoint] = field(default=(), repr=False)
     argument_bytes: int
     output_bytes: int
     alias_bytes: int
@@ -178,9 +178,9 @@ class Estimate:
     kernels: tuple[PredictedKernel, ...] = field(repr=False)
     memory: PredictedMemory = field(repr=False)
     bound: Bound
-    axes: tuple[AxisPlace, ...] = ()
+    axes: Sequence[AxisPlace] = ()
     parts: Mapping[str, int] = field(default_factory=dict)
-    tensors: tuple[TensorLayout, ...] = field(default=(), repr=False)
+    tensors: Sequence[TensorLayout] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
     compute_source: str = ""
     what: str = PREDICTED

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..chip import Chip
-from ..graph import Graph
 from ..kernels import Program
 from .code import code_bytes
-from .kinds import BATCH, CODE, GAPS, PADDING, RESULTS, WEIGHTS
+from .details import Details
+from .kinds import CODE, GAPS, PADDING, RESULTS, WEIGHTS
 from .level import Level, level
-from .points import LiveTensor, Point, live_tensors, points
+from .points import LiveTensor, Point
 from .replay import heap_bytes
 from .schedule import Scheduled, put_in_order
 from .tight import is_tight, lent
@@ -33,12 +33,35 @@ class Memory:
     alias_bytes: int
     temp_bytes: int
     code_bytes: int
-    bytes_by_kind: Mapping[str, int]
-    tensors: tuple[LiveTensor, ...]
-    points: tuple[Point, ...] = field(repr=False)
-    peak: Point | None = field(repr=False)
     program: Program = field(repr=False)
     level: Level = field(repr=False)
+    details: Details = field(repr=False, compare=False)
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """All points of the program in its order."""
+        return self.details.points
+
+    @property
+    def peak(self) -> Point | None:
+        """The point at which most temporaries are live."""
+        return self.details.peak
+
+    @property
+    def tensors(self) -> tuple[LiveTensor, ...]:
+        """What is live at the peak, the largest first, arguments too."""
+        return self.details.tensors
+
+    @property
+    def bytes_by_kind(self) -> dict[str, int]:
+        """What the bytes at the peak are for."""
+        by_kind = dict(self.details.bytes_by_kind)
+        by_kind[RESULTS] = self.output_bytes - self.alias_bytes
+        by_kind[CODE] = self.code_bytes
+        arguments = sum(tensor.num_bytes for tensor in self.details.held)
+        by_kind[PADDING] = by_kind.get(PADDING, 0) + self.argument_bytes - arguments
+        by_kind[GAPS] = self.peak_bytes - sum(by_kind.values())
+        return by_kind
 
     @property
     def peak_bytes(self) -> int:
@@ -73,50 +96,13 @@ def memory(program: Program | Scheduled, chip: Chip | None = None, *, argument_k
         borrowed = lent(placed)
         placed = replace(placed, spans={b: span for b, span in placed.spans.items() if b not in borrowed})
         temp_bytes = heap_bytes(placed)
-    weights = frozenset(graph.shape(v) for v, kind in zip(graph.arguments, kinds, strict=False) if kind == WEIGHTS)
-    all_points = points(placed, weights)
-    peak = max(all_points, key=lambda point: point.num_bytes, default=None)
-    held = _argument_tensors(graph, kinds)
-    by_kind = _by_kind(held, peak)
-    by_kind[RESULTS] = output_bytes - alias_bytes
-    by_kind[CODE] = code
-    by_kind[PADDING] = by_kind.get(PADDING, 0) + argument_bytes - sum(t.num_bytes for t in held)
-    by_kind[GAPS] = argument_bytes + output_bytes - alias_bytes + code + temp_bytes - sum(by_kind.values())
-    live = live_tensors(placed, peak.path, weights) if peak else []
     return Memory(
         argument_bytes=argument_bytes,
         output_bytes=output_bytes,
         alias_bytes=alias_bytes,
         temp_bytes=temp_bytes,
         code_bytes=code,
-        bytes_by_kind=by_kind,
-        tensors=tuple(sorted([*held, *live], key=lambda tensor: -tensor.num_bytes)),
-        points=tuple(all_points),
-        peak=peak,
         program=program,
         level=placed,
+        details=Details(placed, kinds),
     )
-
-
-def _argument_tensors(graph: Graph, kinds: Sequence[str]) -> list[LiveTensor]:
-    found = []
-    for position, value in enumerate(graph.arguments):
-        held = graph.values[value]
-        found.append(
-            LiveTensor(
-                name=graph.names[position] if position < len(graph.names) else f"argument {position}",
-                kind=kinds[position] if position < len(kinds) else BATCH,
-                num_bytes=held.num_bytes,
-                padding_bytes=0,
-                shape=held.shape,
-                dtype=held.dtype,
-            )
-        )
-    return found
-
-
-def _by_kind(held: Sequence[LiveTensor], peak: Point | None) -> dict[str, int]:
-    by_kind = dict(peak.bytes_by_kind) if peak else {}
-    for tensor in held:
-        by_kind[tensor.kind] = by_kind.get(tensor.kind, 0) + tensor.num_bytes
-    return by_kind

@@ -25,7 +25,7 @@ from ..shardings import DeviceMesh
 from ..trace import Traced, equations
 from .captures import WHILE
 from .donation import donations
-from .edges import integer, set_edges, sharding_attribute, update
+from .edges import integer, laid, set_edges, sharding_attribute, update
 from .inline import inline_calls
 from .places import Place, number_of, operations, places_of, resolve, with_places
 from .propagation import main_function, prepare
@@ -41,7 +41,8 @@ class Draft:
 
     ``donated`` are the numbers of the donated arguments, leaves of the pytrees. ``is_layable`` says whether the module
     can be laid out as a plan says: not where the step itself names a mesh, or orders effects, nor where it has none,
-    since no result comes of an argument; ``convolves`` whether it has convolutions, ``has_loops`` whether it has loops.
+    since no result comes of an argument; ``paths`` are those of the arguments that it keeps, ``convolves`` says whether
+    it has convolutions, ``has_loops`` whether it has loops.
     """
 
     def __init__(self, traced: Traced, donated: Sequence[int], placed: DeviceMesh, platform: str, *, values: bool):
@@ -58,12 +59,12 @@ class Draft:
         with self._module.context:
             self.has_loops = any(op.name == WHILE for op in operations(self._module))
             main = main_function(self._module)
-            paths = argument_paths(main.regions[0].blocks[0], traced)
-        self._positions = [_index(traced)[path] for path in paths if path in _index(traced)]
+            self.paths = argument_paths(main.regions[0].blocks[0], traced)
+        self._positions = [_index(traced)[path] for path in self.paths if path in _index(traced)]
         inside = list(equations(traced.jaxpr.jaxpr))
         self.convolves = any(map(is_convolution, inside))
         named = any(op.operation.name == "sdy.mesh" for op in self._module.regions[0].blocks[0].operations)
-        self.is_layable = named and len(self._positions) == len(paths) and not any(map(_lays_out, inside))
+        self.is_layable = named and len(self._positions) == len(self.paths) and not any(map(_lays_out, inside))
 
     def _lower(self, placed: DeviceMesh) -> Any:
         traced = self.traced
@@ -90,7 +91,8 @@ class Draft:
             self._over(copy, placed)
             main = main_function(copy)
             set_edges(main, "arg_attrs", [None] * len(self._positions))
-            self._donate(main, [NamedSharding(placed.mesh, PartitionSpec())] * len(self.traced.results), placed)
+            whole = [NamedSharding(placed.mesh, PartitionSpec())] * len(self.traced.results)
+            update(main, "arg_attrs", self._given(whole, placed))
             for operation in list(places_of(copy)):
                 place = self.places[number_of(operation)]
                 if place.path.startswith(OPS) and not place.is_operand:
@@ -185,17 +187,17 @@ class Draft:
         """Lays out the arguments and results of a module as a plan says."""
         arguments = self.traced.in_tree.flatten_up_to(argument_shardings(layouts, placed))  # modules hold None too
         results = edge_shardings(layouts, placed, self.traced.results)
-        set_edges(main, "arg_attrs", [arguments[i] for i in self._positions])
+        update(main, "arg_attrs", laid([arguments[i] for i in self._positions]) | self._given(results, placed))
         set_edges(main, "res_attrs", results)
-        self._donate(main, results, placed)
 
-    def _donate(self, main: Any, results: Sequence[NamedSharding | None], placed: DeviceMesh) -> None:
+    def _given(self, results: Sequence[NamedSharding | None], placed: DeviceMesh) -> dict[str, list[Any]]:
+        """What says of the arguments which are donated, and in whose place results are written."""
         donated = [i in self._donated for i in self._positions]
         avals = [self.traced.jaxpr.in_avals[i] for i in self._positions]
         aliased, given = donations(avals, self.traced.jaxpr.out_avals, donated, results, placed.mesh.size)
         outputs = [None if a is None else integer(a) for a in aliased]
         donors = [ir.BoolAttr.get(True) if g else None for g in given]
-        update(main, "arg_attrs", {"tf.aliasing_output": outputs, "jax.buffer_donor": donors})
+        return {"tf.aliasing_output": outputs, "jax.buffer_donor": donors}
 
 
 def _lays_out(equation: JaxprEqn) -> bool:

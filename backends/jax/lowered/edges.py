@@ -24,8 +24,13 @@ def integer(value: int) -> Any:
 
 def set_edges(main: Any, table: str, shardings: Sequence[NamedSharding | None]) -> None:
     """Lays out the arguments (``arg_attrs``) or the results (``res_attrs``) of a function; None leaves one open."""
+    update(main, table, laid(shardings))
+
+
+def laid(shardings: Sequence[NamedSharding | None]) -> dict[str, list[Any]]:
+    """The attribute that says of arguments or results how they lie, for ``update``."""
     known = {s: sharding_attribute(s) for s in set(shardings) if s is not None}
-    update(main, table, {"sdy.sharding": [None if s is None else known[s] for s in shardings]})
+    return {"sdy.sharding": [None if s is None else known[s] for s in shardings]}
 
 
 def update(main: Any, table: str, attributes: Mapping[str, Sequence[Any]]) -> None:

@@ -87,8 +87,8 @@ def graph_of(lowered: Any, found: Planned, *, tpu: bool) -> Graph:
     return read_graph(propagated(lowered, tpu=tpu), found.layouts.traced, Reading(dict(found.placed.mesh.shape)))
 
 
-def read_graph(module: Any, traced: Traced, reading: Reading) -> Graph:
-    """The graph of a step's module as propagation leaves it."""
+def read_graph(module: Any, traced: Traced, reading: Reading, names: tuple[str, ...] | None = None) -> Graph:
+    """The graph of a step's module as propagation leaves it; ``names`` are the paths of its arguments, where known."""
     mesh = dict(reading.mesh)
     with module.context:
         main = main_function(module)
@@ -99,8 +99,10 @@ def read_graph(module: Any, traced: Traced, reading: Reading) -> Graph:
         ]
         body = Body(reading).read(block, arguments)
         body.lay_out_results(_sharding(reading, said) for said in _edge(main, "res_attrs", len(traced.results)))
-        names = argument_paths(block, traced)
-        graph = body.graph(names=names, result_names=tuple(t.path for t in traced.results))
+        graph = body.graph(
+            names=argument_paths(block, traced) if names is None else names,
+            result_names=tuple(t.path for t in traced.results),
+        )
         results = [graph.values[number] for number in graph.results]
         graph = replace(graph, aliases=aliases(entering, arguments, results, mesh))
     return in_parts(graph, mesh)
