@@ -41,7 +41,7 @@ ENOUGH = 1e-3
 LEAST = 1e-5
 """What part of a step something that was missed has to be to be learnt exactly."""
 CLOSE = 0.01
-"""How far from the bound what is found may be: until then it is tried as often as may be. And limits, from each other."""
+"""How far from the bound what is found may be: until then it is tried as often as may be. So far go limits too."""
 NEAR = 1.05
 DOUBT = 1.05
 """How many times the temporaries that there are the program may count: its kernels are those of the whole step."""
