@@ -283,3 +283,24 @@ def test_pads_between_numbers_stand_alone() -> None:
         spread = g.op("pad", g.arg(256, 128), g.scalar(0.0), shape=(256, size), **said)
         program = fuse(g.graph(g.op("add", spread, g.arg(256, size))))
         assert len(program.kernels) == number
+
+
+def put_together(reader_batch: int, free: int) -> list[list[str]]:
+    """Two halves of keys, computed number by number, put together for a product of so many dims of a batch."""
+    w = Writer()
+    sizes = (2, 4)[:reader_batch] + (8,) * free
+    halves = [w.op("cosine", w.arg(*sizes, 32)) for _ in range(2)]
+    whole = w.op("concatenate", *halves, shape=(*sizes, 64), dimension=len(sizes))
+    other = w.arg(*sizes[:reader_batch], 16, 64)
+    batch, last = tuple(range(reader_batch)), (len(sizes),)
+    said = {f"{side}_batching_dimensions": batch for side in ("lhs", "rhs")}
+    said |= {"lhs_contracting_dimensions": last, "rhs_contracting_dimensions": (reader_batch + 1,)}
+    made = fuse(w.graph(w.op("dot_general", whole, other, shape=(*sizes, 16), **said)))
+    return [sorted(made.graph.ops[n].kind for n in kernel.ops) for kernel in made.kernels]
+
+
+def test_products_put_arrays_together_as_they_read_them() -> None:
+    """Their parts lie in memory; a batch over two dims reads what it sees several dims of as one, written whole."""
+    assert put_together(1, 1) == [["cosine"], ["cosine"], ["concatenate", "dot_general"]]
+    assert put_together(2, 1) == [["cosine"], ["cosine"], ["concatenate", "dot_general"]]
+    assert put_together(2, 2) == [["concatenate", "cosine", "cosine"], ["dot_general"]]

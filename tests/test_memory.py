@@ -176,7 +176,9 @@ def test_a_donated_argument_holds_the_result() -> None:
 
 
 def loop(trips: int, *, late: bool = False) -> Program:
-    """A loop that carries one tensor and makes two temporaries; ``late``: its carry is read while the new is made."""
+    """A loop that carries one tensor, makes two temporaries and multiplies by one that stays, of which a bfloat16 copy
+    is made before it; ``late``: its carry is read while the new is made.
+    """
     shape = Value((1024, 1024), "f32")
     body = Graph(
         values=(shape,) * 5,
@@ -199,7 +201,7 @@ def loop(trips: int, *, late: bool = False) -> Program:
 def test_a_loop_holds_what_is_outside_and_what_its_body_holds_whatever_its_turns() -> None:
     held = memory(loop(4))
     inside = [point for point in held.points if len(point.path) == 2]
-    assert max(point.num_bytes for point in inside) == 12 * MIB
+    assert max(point.num_bytes for point in inside) == 14 * MIB
     assert held.peak is not None
     assert held.peak.path[0] == 1
     assert held.peak_bytes == memory(loop(96)).peak_bytes
@@ -207,7 +209,7 @@ def test_a_loop_holds_what_is_outside_and_what_its_body_holds_whatever_its_turns
 
 def test_a_carry_that_is_still_read_when_its_new_value_is_written_needs_another_place() -> None:
     peaks = [max(point.num_bytes for point in memory(loop(4, late=late)).points) for late in (False, True)]
-    assert peaks == [12 * MIB, 16 * MIB]
+    assert peaks == [14 * MIB, 18 * MIB]
 
 
 def stacked(reader: str) -> Program:

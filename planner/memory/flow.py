@@ -51,8 +51,13 @@ class Flow:
     scalar: tuple[bool, ...]
 
 
-def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Program], int]) -> Flow:
-    """The buffers of a program; ``sizes`` has a value's bytes, ``inside`` the temporary bytes of a body."""
+def flow(
+    program: Program, sizes: Callable[[Value], int], inside: Callable[[Program], int], *, offloads: bool = False
+) -> Flow:
+    """The buffers of a program; ``sizes`` has a value's bytes, ``inside`` the temporary bytes of a body.
+
+    ``offloads`` if the chip has sums over devices made beside its own work (``offloaded``).
+    """
     buffer = buffers(program)
     graph, kernels = program.graph, program.kernels
     arguments = frozenset(graph.arguments)
@@ -75,7 +80,7 @@ def flow(program: Program, sizes: Callable[[Value], int], inside: Callable[[Prog
         results=tuple(dict.fromkeys(v for v in graph.results if v in maker)),
         reads=tuple(tuple(dict.fromkeys(own[v] for v in kernel.reads if v in own)) for kernel in kernels),
         writes=tuple(tuple(v for v in kernel.writes if own.get(v) == v) for kernel in kernels),
-        places=places(graph, kernels, own),
+        places=places(graph, kernels, own, offloads=offloads),
         inside=tuple(max(map(inside, kernel.bodies), default=0) for kernel in kernels),
         held=frozenset(own[v] for v in graph.results if v in own),
         buffer=buffer,

@@ -1,4 +1,4 @@
-"""What the compiler makes before a loop for all its turns: bfloat16 copies of stacked weights."""
+"""What the compiler makes before a loop for all its turns: bfloat16 copies of weights, stacked or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HANDED_ON = VIEWS | {"convert"} | SLICES
 
 
 def hoisted_copies(program: Program, buffer: dict[int, int]) -> dict[int, tuple[int, int]]:
-    """The float32 values of which loops read slices for products alone, and the first and last loop that do.
+    """The float32 values that loops read, or slices of them, for products alone, and the first and last loop that do.
 
     A loop over stacked layers would convert each layer's weights at each turn, forward and backward; the compiler
     converts the whole stack once, before the first loop, and keeps it until the last. What another loop saved for this
@@ -31,13 +31,16 @@ def hoisted_copies(program: Program, buffer: dict[int, int]) -> dict[int, tuple[
 
 
 def _narrowed(graph: Graph, loop: Op, body: Program) -> Iterator[int]:
-    """The loop's operands that its turns do not change and of which they only multiply slices."""
+    """The loop's operands that its turns do not change and only multiply, whole or in slices."""
     inner = body.graph
     readers = _readers(inner.ops[number] for kernel in body.kernels for number in kernel.ops)
+    goes_round = any(op.attributes.get("around") for op in inner.ops)  # a product in parts, which is given them narrow
+    given = () if goes_round else graph.arguments
     for position, (operand, argument) in enumerate(zip(loop.operands, inner.arguments, strict=False)):
         kept = position >= len(inner.results) or inner.results[position] == argument
         value = graph.values[operand]
-        if kept and value.dtype == "f32" and len(value.shape) > 2 and _only_multiplied(inner, readers, argument):
+        stacked = len(value.shape) > 2 or (operand in given and len(value.shape) > 1)
+        if kept and value.dtype == "f32" and stacked and _only_multiplied(inner, readers, argument):
             yield operand
 
 
@@ -51,11 +54,9 @@ def _readers(ops: Iterable[Op]) -> Mapping[int, list[Op]]:
 
 
 def _only_multiplied(graph: Graph, readers: Mapping[int, Sequence[Op]], argument: int) -> bool:
-    """Whether slices of a value reach nothing but products, whatever hands them on."""
+    """Whether a value reaches nothing but products, whatever hands it or its slices on."""
     reached = _reached(readers, argument)
-    if reached is None or not reached.isdisjoint(set(graph.results) - {argument}):
-        return False
-    return any(op.kind in SLICES for value in reached for op in readers.get(value, ()))
+    return bool(reached and readers.get(argument)) and reached.isdisjoint(set(graph.results) - {argument})
 
 
 def _reached(readers: Mapping[int, Sequence[Op]], value: int) -> set[int] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,10 +18,11 @@ from .flow import Flow
 from .hoisted import NARROW, hoisted_copies
 from .liveness import in_place, lifetimes
 from .looked_up import copied_tables, row_bytes, turned_back
+from .offloaded import sums_under_way
 from .places import takes_over
 from .schedule import Scheduled
 from .tiles import padded_bytes
-from .vmem import LARGEST_FETCHED, begins_s, longest_stay_s, near_buffers, residents
+from .vmem import LARGEST_FETCHED, near_buffers, staying_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,8 @@ class Level:
     bytes, ``heirs`` which of them take over another's place as that one ends. ``outputs`` are the buffers of a whole
     step's results that have memory of their own. ``copies`` are the values that a buffer holds in bfloat16: one of a
     number below zero is a copy for loops or convolutions, from the first to the last point of its span. ``relaid`` are
-    the values of which a buffer of a number below zero holds a copy in another layout. ``bodies`` are the bodies
+    the values of which a buffer of a number below zero holds a copy in another layout, ``incoming`` the sums over
+    devices of which it holds what has come from others. ``bodies`` are the bodies
     by the point at which they run, ``room_bytes`` what is left of the fast memory at each.
     """
 
@@ -44,35 +47,48 @@ class Level:
     outputs: frozenset[int] = frozenset()
     copies: Mapping[int, int] = field(default_factory=dict)
     relaid: Mapping[int, int] = field(default_factory=dict)
+    incoming: Mapping[int, int] = field(default_factory=dict)
     bodies: Mapping[int, tuple[Level, ...]] = field(default_factory=dict)
 
     def value(self, buffer: int) -> Value:
         """What lies in a buffer first."""
         values = self.program.graph.values
-        if buffer in self.relaid:
-            return values[self.relaid[buffer]]
+        if buffer in self.relaid or buffer in self.incoming:
+            return values[self.relaid.get(buffer, self.incoming.get(buffer, 0))]
         return replace(values[self.copies[buffer]], dtype=NARROW) if buffer in self.copies else values[buffer]
+
+
+class Where(NamedTuple):
+    """Where a step runs: the chip, and the sizes of the mesh's axes."""
+
+    chip: Chip | None
+    mesh: Mapping[str, int]
 
 
 def level(step: Scheduled, chip: Chip | None) -> Level:
     """The buffers of a whole step in its order, on a chip."""
     graph = step.program.graph
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
-    placed = _level(step, chip, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
+    where = Where(chip, graph.mesh)
+    placed = _level(step, where, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
     edge = chip.matrix_unit.edge if chip and chip.matrix_unit else 0
-    copied = _with_tables(_with_copies(placed, smallest_batch(chip)), chip)
+    copied = _with_tables(_with_copies(placed, chip), chip)
     return _with_turned(copied, edge, chip.buffer_vmem_bytes if chip else 0)
 
 
-def _with_copies(placed: Level, smallest: int) -> Level:
-    """With the narrow copies for loops and for convolutions."""
+def _with_copies(placed: Level, chip: Chip | None) -> Level:
+    """With the narrow copies for loops, which stay in fast memory where they find room, and for convolutions."""
     program, flow = placed.program, placed.flow
-    stacks, images = hoisted_copies(program, flow.buffer), copied_images(program, flow.touches, smallest)
+    images = copied_images(program, flow.touches, smallest_batch(chip))
+    stacks = hoisted_copies(program, flow.buffer)
     copies = {value if value in placed.num_bytes else -1 - value: value for value in stacks.keys() | images.keys()}
     spans = {b: images[value][0] if value in images else stacks[value] for b, value in copies.items() if b < 0}
     narrow = {b: padded_bytes(replace(program.graph.values[value], dtype=NARROW)) for b, value in copies.items()}
     narrow |= {-1 - value: num_bytes for value, (_, num_bytes) in images.items()}
     narrow |= dict(_stacks(placed, narrow))
+    for_loops = {b: span for b, span in spans.items() if copies[b] not in images}
+    for buffer in staying_copies(program, chip, for_loops, narrow, placed.room_bytes):
+        del copies[buffer], spans[buffer], narrow[buffer]
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **narrow}, copies=copies)
 
 
@@ -100,12 +116,10 @@ def _with_tables(placed: Level, chip: Chip | None) -> Level:
     for value, point in turned_back(placed.program).items():
         tables[-1 - value], spans[-1 - value] = value, (point, point)
         num_bytes[-1 - value] = padded_bytes(values[value])
-    if chip is not None and moves and spans:
-        begins, longest = begins_s(placed.program, chip), longest_stay_s(chip)
-        small = LARGEST_FETCHED * chip.buffer_vmem_bytes
-        near = {b: span for b, span in spans.items() if tables[b] in found or num_bytes[b] <= small}
-        for buffer in residents(near, num_bytes, begins, placed.room_bytes.copy(), longest):
-            del tables[buffer], spans[buffer], num_bytes[buffer]
+    small = LARGEST_FETCHED * chip.buffer_vmem_bytes if chip else 0
+    near = {b: span for b, span in spans.items() if tables[b] in found or num_bytes[b] <= small}
+    for buffer in staying_copies(placed.program, chip, near, num_bytes, placed.room_bytes):
+        del tables[buffer], spans[buffer], num_bytes[buffer]
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **num_bytes}, relaid=tables)
 
 
@@ -128,9 +142,13 @@ def _with_turned(placed: Level, edge: int, room_bytes: int) -> Level:
     return replace(placed, spans=spans, num_bytes={**sizes, **placed.num_bytes}, relaid=relaid)
 
 
-def _level(part: Scheduled, chip: Chip | None, room_bytes: int, elsewhere: set[int], outputs: frozenset[int]) -> Level:
-    program, found = part.program, part.flow
+def _level(part: Scheduled, where: Where, room_bytes: int, elsewhere: set[int], outputs: frozenset[int]) -> Level:
+    program, found, chip = part.program, part.flow, where.chip
     lives = _made_at_once(program, found, lifetimes(found, range(len(program.kernels))))
+    offloads = chip is not None and chip.offloads_collectives
+    sums = sums_under_way(program, found, lives, where.mesh) if offloads else []
+    for each in sums:
+        lives |= {b: (lives[b][0], max(lives[b][1], each.span[1])) for b in each.reads if b in lives}
     spans = {b: span for b, span in lives.items() if b not in elsewhere and b not in outputs and found.num_bytes[b]}
     room = np.full(len(program.kernels), room_bytes, np.int64)
     if chip is not None and room_bytes and len(room):
@@ -139,17 +157,19 @@ def _level(part: Scheduled, chip: Chip | None, room_bytes: int, elsewhere: set[i
     bodies = {}
     for point, inner in part.bodies.items():
         loop = program.graph.ops[program.kernels[point].ops[-1]].kind == "while"
-        bodies[point] = tuple(_body(body, loop, chip, int(room[point])) for body in inner)
+        bodies[point] = tuple(_body(body, loop, where, int(room[point])) for body in inner)
     heirs = {
         new: old
         for point, pairs in enumerate(found.places)
         for new, old in in_place(tuple(pair for pair in pairs if _hands_over(spans, *pair, point)))
     }
+    incoming = {-1 - len(program.graph.values) - each.value: each for each in sums if each.num_bytes}
     return Level(
         program=program,
         flow=found,
-        spans=spans,
-        num_bytes=found.num_bytes,
+        spans={**spans, **{buffer: each.span for buffer, each in incoming.items()}},
+        num_bytes={**found.num_bytes, **{buffer: each.num_bytes for buffer, each in incoming.items()}},
+        incoming={buffer: each.value for buffer, each in incoming.items()},
         heirs=heirs,
         room_bytes=room,
         outputs=outputs - elsewhere,
@@ -176,7 +196,7 @@ def _made_at_once(program: Program, found: Flow, lives: dict[int, tuple[int, int
     return lives
 
 
-def _body(body: Scheduled, loop: bool, chip: Chip | None, room_bytes: int) -> Level:
+def _body(body: Scheduled, loop: bool, where: Where, room_bytes: int) -> Level:
     """A body: what it returns lies where its caller has it, but for a carry that is written while still read."""
     graph, found = body.program.graph, body.flow
     homes = {found.buffer.get(v, -1) for v in graph.results}
@@ -185,7 +205,7 @@ def _body(body: Scheduled, loop: bool, chip: Chip | None, room_bytes: int) -> Le
             held = found.buffer.get(after, -1)
             if held in found.num_bytes and not _written_last(body.program, found, before, held):
                 homes.discard(held)
-    return _level(body, chip, room_bytes, homes, frozenset())
+    return _level(body, where, room_bytes, homes, frozenset())
 
 
 def _written_last(body: Program, found: Flow, before: int, held: int) -> bool:

@@ -15,20 +15,26 @@ NUMBER_BY_NUMBER = ELEMENTWISE | {ALL_REDUCE}
 Pairs = tuple[tuple[int, int], ...]
 
 
-def places(graph: Graph, kernels: Sequence[Kernel], buffer: Mapping[int, int]) -> tuple[Pairs, ...]:
+def places(
+    graph: Graph, kernels: Sequence[Kernel], buffer: Mapping[int, int], *, offloads: bool = False
+) -> tuple[Pairs, ...]:
     """Of each kernel the pairs (new, old) that the TPU compiler lets share memory once the old is not needed any more.
 
     Updates of slices, scatters and loops write into their operand. What comes from an operand number by number, the sum
     over devices of it too, may lie where that did (``HloDataflowAnalysis::CanShareOperandBufferWithUser``), and may
     have several to choose from. It does not where either is a buffer that is written into (``HeapSimulator`` shares
     none of several values), nor where the operand is read under another shape or is one of several results of a kernel,
-    which its readers take out of a tuple.
+    which its readers take out of a tuple, nor where a chip ``offloads`` the sum.
     """
     tied = [tuple(written_into(graph, kernel, buffer)) for kernel in kernels]
     written = {held for pairs in tied for pair in pairs for held in pair}
     several = {v for kernel in kernels if len(kernel.writes) > 1 for v in kernel.writes}
     near = {v: v for v, held in buffer.items() if v == held and v not in written}
-    shared = ((pair for pair in number_by_number(graph, kernel, near) if pair[1] not in several) for kernel in kernels)
+    apart = {kernel.writes[0] for kernel in kernels if offloads and graph.ops[kernel.ops[-1]].kind == ALL_REDUCE}
+    shared = (
+        (pair for pair in number_by_number(graph, kernel, near) if pair[1] not in several and pair[0] not in apart)
+        for kernel in kernels
+    )
     return tuple((*into, *pairs) for into, pairs in zip(tied, shared, strict=True))
 
 

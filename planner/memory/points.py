@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..kernels import Kernel, Program
-from .kinds import PADDING, TRANSIENTS, temporary_kinds
+from .kinds import COLLECTIVES, PADDING, TRANSIENTS, temporary_kinds
 from .level import Level
 
 
@@ -72,8 +72,8 @@ def _changes(level: Level, kinds: Mapping[int, str]) -> list[dict[str, int]]:
     inherited = set(level.heirs.values())
     for buffer, (first, last) in level.spans.items():
         end = last if buffer in inherited else last + 1
-        padding = level.num_bytes[buffer] - level.value(buffer).num_bytes
-        kind = kinds.get(buffer, TRANSIENTS)
+        padding = max(0, level.num_bytes[buffer] - level.value(buffer).num_bytes)
+        kind = _kind(level, buffer, kinds)
         for what, num_bytes in ((kind, level.num_bytes[buffer] - padding), (PADDING, padding)):
             change[first][what] = change[first].get(what, 0) + num_bytes
             change[end][what] = change[end].get(what, 0) - num_bytes
@@ -95,9 +95,9 @@ def live_tensors(level: Level, path: tuple[int, ...], weights: frozenset[tuple[i
             found.append(
                 LiveTensor(
                     name=scopes.get(buffer) or _copy_name(level, buffer, names),
-                    kind=kinds.get(buffer, TRANSIENTS),
+                    kind=_kind(level, buffer, kinds),
                     num_bytes=num_bytes,
-                    padding_bytes=num_bytes - value.num_bytes,
+                    padding_bytes=max(0, num_bytes - value.num_bytes),
                     shape=value.shape,
                     dtype=value.dtype,
                     source=sources.get(buffer),
@@ -110,7 +110,13 @@ def live_tensors(level: Level, path: tuple[int, ...], weights: frozenset[tuple[i
     return found
 
 
+def _kind(level: Level, buffer: int, kinds: Mapping[int, str]) -> str:
+    return COLLECTIVES if buffer in level.incoming else kinds.get(buffer, TRANSIENTS)
+
+
 def _copy_name(level: Level, buffer: int, names: Mapping[int | None, str]) -> str:
+    if buffer in level.incoming:
+        return "what a sum over devices receives"
     if buffer in level.relaid:
         return f"copy of {names.get(level.relaid[buffer], 'a result')} in another layout"
     return f"narrow copy of {names.get(level.copies.get(buffer), 'a weight')}"

@@ -12,6 +12,7 @@ from .combined import Members, combined, in_order, with_tuples
 from .deferred import advanced, deferred, defers
 from .flow import Flow, flow, regrouped
 from .liveness import scheduled_peak_bytes
+from .offloaded import awaited_last
 from .orders import depth_first_order, list_order, post_order
 from .temporaries import temporary_bytes
 
@@ -42,10 +43,15 @@ def schedule(program: Program) -> Program:
 
 def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     """A program in the compiler's order with what was learnt on the way."""
-    found = _scheduled(program, temporary_bytes(program, chip))
-    if not defers(chip):
+    offloads = chip is not None and chip.offloads_collectives
+    found = _scheduled(program, temporary_bytes(program, chip), offloads)
+    if defers(chip):
+        early = advanced(found.program, found.flow, range(len(found.program.kernels)))
+        order = deferred(found.program, found.flow, early)
+    elif offloads:
+        order = awaited_last(found.program, found.flow)
+    else:
         return found
-    order = deferred(found.program, found.flow, advanced(found.program, found.flow, range(len(found.program.kernels))))
     return replace(
         found,
         program=replace(found.program, kernels=tuple(found.program.kernels[k] for k in order)),
@@ -54,10 +60,10 @@ def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     )
 
 
-def _scheduled(program: Program, sizes: Callable[[Value], int]) -> Scheduled:
+def _scheduled(program: Program, sizes: Callable[[Value], int], offloads: bool) -> Scheduled:
     """A program, or the body of a loop in it, in order; ``sizes`` has the bytes of a temporary."""
     inner = {
-        number: tuple(_scheduled(body, sizes) for body in kernel.bodies)
+        number: tuple(_scheduled(body, sizes, offloads) for body in kernel.bodies)
         for number, kernel in enumerate(program.kernels)
         if kernel.bodies
     }
@@ -65,7 +71,7 @@ def _scheduled(program: Program, sizes: Callable[[Value], int]) -> Scheduled:
     kernels = list(program.kernels)
     for number, bodies in inner.items():
         kernels[number] = replace(kernels[number], bodies=tuple(body.program for body in bodies))
-    found = flow(replace(program, kernels=tuple(kernels)), sizes, lambda body: needs[id(body)])
+    found = flow(replace(program, kernels=tuple(kernels)), sizes, lambda body: needs[id(body)], offloads=offloads)
     groups = combined(program, found)
     found = with_tuples(found, groups)
     order, peak = _best(found, groups)

@@ -14,13 +14,14 @@ import numpy as np
 from ..chip import Chip
 from ..graph import Graph, Op
 from ..kernels import Program
-from ..kinds import COLLECTIVE_PERMUTE, KINDS
+from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from .flow import Flow
 from .tiles import padded_bytes
 
 LONGEST_STAY = 8.0
 LARGEST_SENT_BYTES = 32 << 20
 LARGEST_FETCHED = 0.25
+OFFLOADED = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER})
 NO_PEAK_FLOPS_PER_S = 1e30
 
 
@@ -38,6 +39,19 @@ def near_buffers(
     staying = residents(near, flow.num_bytes, begins, room_bytes.copy(), longest)
     room_bytes -= np.minimum(room_bytes, _fetched_bytes(program, flow, staying, chip.buffer_vmem_bytes))
     return residents(near, flow.num_bytes, begins, room_bytes, longest)
+
+
+def staying_copies(
+    program: Program,
+    chip: Chip | None,
+    spans: Mapping[int, tuple[int, int]],
+    num_bytes: Mapping[int, int],
+    room_bytes: np.ndarray,
+) -> frozenset[int]:
+    """The copies, by their numbers, that stay in what is left of fast memory; ``room_bytes`` is taken from."""
+    if chip is None or not chip.buffer_vmem_bytes or not spans:
+        return frozenset()
+    return residents(spans, num_bytes, begins_s(program, chip), room_bytes, longest_stay_s(chip))
 
 
 def _fetched_bytes(program: Program, flow: Flow, staying: frozenset[int], all_bytes: int) -> np.ndarray:
@@ -78,7 +92,7 @@ def residents(
 
 def sent_from_hbm(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
     """The buffers that collectives read or write in the large memory: those of more than 32 MiB, which hardly ever
-    stay, and on some chips all that they write, but for permutes.
+    stay, on some chips all that they write, but for permutes, and on chips that offload them all of both.
 
     Of 230 large all-reduces and all-gathers for v4, v5e and v6e, one in six had its result in fast memory; of smaller
     ones, more than half.
@@ -92,6 +106,8 @@ def sent_from_hbm(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
             found.update(b for b in buffers if flow.num_bytes[b] > LARGEST_SENT_BYTES)
             if not chip.gathers_into_vmem and COLLECTIVE_PERMUTE not in kinds:
                 found.update(flow.writes[point])
+            if chip.offloads_collectives and kinds & OFFLOADED:
+                found.update(buffers)
     return frozenset(found)
 
 
