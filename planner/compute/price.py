@@ -17,6 +17,7 @@ from .loops import Staying, is_hoisted, staying, turns_of, unchanged
 from .residence import Residence
 from .rowwise import Rowwise
 from .speed import Speed, speed_of
+from .strided import rows_cycles, strided, turned_stacks
 from .turned import WIDE_EDGE, Turned
 from .work import ALONE, FREE, PRODUCT, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes, work_of
 
@@ -102,13 +103,14 @@ def price_at(
     *,
     trips: int = 0,
     apart: Apart | None = None,
+    stacks: frozenset[int] = frozenset(),
 ) -> Iterator[KernelPrice]:
     """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand
     but what stays there for all turns.
 
     ``count`` counts the work of a kernel, for who has counted it before; ``apart`` says that these kernels are not all
     of a step. ``trips`` is how often a loop turns of which it is the body: what is done before it is spread over its
-    turns.
+    turns; ``stacks`` are what it reads a piece each turn of that does not lie by pieces.
     """
     graph, residence = program.graph, Residence(speed.coefficients, idle=apart is not None)
     turned, rowwise = Turned(graph, speed.edge if apart is None else 0), Rowwise(graph, speed.coefficients)
@@ -121,11 +123,13 @@ def price_at(
         num_bytes = padded_bytes(graph.values[values[0]])
         if residence.stays(values, num_bytes, changes=changes) and trips and values[0] in graph.arguments:
             brought[values[0]] = num_bytes * speed.coefficients.byte_cycles / trips
+    lying = strided(graph, given) if any(kernel.bodies for kernel in program.kernels) else frozenset[int]()
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
+            turned_in = turned_stacks(op, lying) if lying and turns_of(op) else frozenset[int]()
             for body in kernel.bodies:
-                yield from price_at(body, speed, times * op.trips, count, trips=turns_of(op))
+                yield from price_at(body, speed, times * op.trips, count, trips=turns_of(op), stacks=turned_in)
         elif op.kind in KINDS:
             turned.copied(kernel)
             rowwise.extra_cycles(kernel)
@@ -138,6 +142,7 @@ def price_at(
             more = _copies_cycles((graph.values[v] for v in moved), sides, speed) + rowwise.extra_cycles(kernel)
             more += sum(brought.pop(value, 0.0) for value in kernel.reads)
             more += convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel)
+            more += rows_cycles(graph, kernel, stacks)
             work, here = convolved.counted(kernel, count(graph, kernel)), copied if at_hand else ()
             took = _price(kernel, work, residence, results, speed, times, more, here)
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1

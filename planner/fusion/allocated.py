@@ -79,4 +79,18 @@ def _is_written_over(body: Graph, update: Op, position: int, trips: int) -> bool
         return False
     whole, piece = (body.values[value].shape for value in update.operands[:2])
     cut = [(size, part) for size, part in zip(whole, piece, strict=True) if size != part]
-    return cut == [(trips, 1)]
+    return cut == [(trips, 1)] and not _goes_back(body, update)
+
+
+def _goes_back(body: Graph, update: Op) -> bool:
+    """Whether a loop writes the last piece first, as that of a gradient does: the compiler then does not see that all
+    pieces are written.
+    """
+    makers = {op.results[0]: op for op in body.ops if op.results}
+    waiting = [value for value in update.operands[2:] if value in makers]
+    while waiting:
+        op = makers[waiting.pop()]
+        if op.kind == "subtract":
+            return True
+        waiting.extend(value for value in op.operands if value in makers)
+    return False

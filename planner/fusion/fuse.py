@@ -12,6 +12,7 @@ from operator import is_
 
 from ..graph import Graph, Op
 from ..kernels import Kernel, Program
+from .before_loops import with_roundings_before_loops
 from .group import Group, groups
 from .merge import Merging
 from .narrow import narrow
@@ -21,15 +22,19 @@ from .uses import read_uses
 from .written import NEAR_BYTES, IsMask, is_packed_mask, written_ops
 
 
-def fuse(graph: Graph, *, is_mask: IsMask = is_packed_mask, near_bytes: int = NEAR_BYTES) -> Program:
+def fuse(
+    graph: Graph, *, is_mask: IsMask = is_packed_mask, near_bytes: int = NEAR_BYTES, rounds_ahead: bool = True
+) -> Program:
     """The kernels in which a device computes a graph, its own shapes in it, and their order.
 
     The program's graph has the same values by the same numbers; operations that the compiler drops are gone from it,
     and what only products read is bfloat16. A kernel of nothing but reshapes and transposes costs nothing: what it
     writes is what it reads under another shape. ``is_mask`` says which operations leave masks of bits; ``near_bytes``
-    what a chip keeps in memory of its own (``Chip.buffer_vmem_bytes``).
+    what a chip keeps in memory of its own (``Chip.buffer_vmem_bytes``), ``rounds_ahead`` whether what loops only round
+    is rounded before them, by operations of its own.
     """
-    return _program(simplify(graph), is_mask, near_bytes)
+    simple = simplify(graph)
+    return _program(with_roundings_before_loops(simple) if rounds_ahead else simple, is_mask, near_bytes)
 
 
 def _program(graph: Graph, is_mask: IsMask, near_bytes: int) -> Program:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from ..graph import Graph, Op
@@ -18,7 +18,7 @@ WIDE, NARROW = "f32", "bf16"
 def narrow(graph: Graph, uses: Uses, masks: frozenset[int]) -> Graph:
     """The graph with the values in bfloat16 whose every reader rounds them to it: products at the default precision,
     and what merely picks and moves numbers for those. A batch of products that join two dims of an operand into one
-    write them apart again, and no narrower. What a windowed product holds still for its turns it is given narrow.
+    write them apart again, and no narrower. What a loop holds still for its turns it is given narrow.
     """
     narrowed = _narrowed(graph, uses, masks)
     if not narrowed:
@@ -30,28 +30,25 @@ def narrow(graph: Graph, uses: Uses, masks: frozenset[int]) -> Graph:
 
 def _narrowed(graph: Graph, uses: Uses, masks: frozenset[int]) -> set[int]:
     narrowed, apart = set[int](), _written_apart(graph)
-    inside = {n: _rounded_arguments(op) for n, op in enumerate(graph.ops) if op.kind == "while" and op.bodies}
+    inside = {n: rounded_arguments(op.bodies[0]) for n, op in enumerate(graph.ops) if op.kind == "while" and op.bodies}
     values = graph.values
     for number in range(len(graph.ops) - 1, -1, -1):
         if number in inside:
             continue
         for value in graph.ops[number].results:
             wide = values[value].dtype == WIDE and value not in apart
-            if wide and _is_rounded(graph, uses, value, narrowed, masks, inside):
+            if wide and is_rounded(graph, uses, value, narrowed, masks, inside):
                 narrowed.add(value)
     return narrowed
 
 
-def _rounded_arguments(loop: Op) -> frozenset[int]:
-    """The positions of the operands of a windowed product that do not go round and that every reader rounds."""
-    body = loop.bodies[0]
-    if not any(op.attributes.get("around") for op in body.ops):
-        return frozenset()
+def rounded_arguments(body: Graph) -> frozenset[int]:
+    """The positions of what a loop reads, but does not carry on, and every reader rounds."""
     uses = read_uses(body)
     narrowed = _narrowed(body, uses, frozenset())
     still = range(len(body.results), len(body.arguments))
     wide = (position for position in still if body.values[body.arguments[position]].dtype == WIDE)
-    return frozenset(p for p in wide if _is_rounded(body, uses, body.arguments[p], narrowed, frozenset(), {}))
+    return frozenset(p for p in wide if is_rounded(body, uses, body.arguments[p], narrowed, frozenset(), {}))
 
 
 def _given_narrow(loop: Op, narrowed: set[int]) -> Op:
@@ -74,14 +71,17 @@ def _written_apart(graph: Graph) -> set[int]:
     return found
 
 
-def _is_rounded(
+def is_rounded(
     graph: Graph,
     uses: Uses,
     value: int,
-    narrowed: set[int],
+    narrowed: Set[int],
     masks: frozenset[int],
     inside: Mapping[int, frozenset[int]],
 ) -> bool:
+    """Whether all that reads a value rounds it: products, what keeps numbers for those that are ``narrowed``, and loops
+    at the positions that ``inside`` has.
+    """
     if value in uses.results or not uses.readers[value]:
         return False
     for reader, position in uses.readers[value]:
@@ -92,7 +92,7 @@ def _is_rounded(
     return True
 
 
-def _rounds(graph: Graph, reader: Op, narrowed: set[int]) -> bool:
+def _rounds(graph: Graph, reader: Op, narrowed: Set[int]) -> bool:
     if reader.kind in KEEPING:
         (made,) = reader.results
         return made in narrowed or graph.values[made].dtype == NARROW

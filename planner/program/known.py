@@ -9,7 +9,7 @@ from ..compute.loops import Staying, renamed, staying, turns_of
 from ..compute.speed import Speed
 from ..compute.turned import WIDE_EDGE, Turned
 from ..fusion import fuse
-from ..fusion.narrow import narrow
+from ..fusion.narrow import NARROW, narrow, rounded_arguments
 from ..fusion.simplify import simplify
 from ..fusion.uses import Uses, read_uses
 from ..fusion.written import NEAR_BYTES, image_dims, is_mask_of_product
@@ -62,7 +62,7 @@ class Known:
         for ops, near, program, values in self.programs:
             if ops is graph.ops and near == near_bytes:
                 return program, values
-        fused = self._narrowed(schedule(fuse(graph, is_mask=_is_none, near_bytes=near_bytes)))
+        fused = self._narrowed(schedule(fuse(graph, is_mask=_is_none, near_bytes=near_bytes, rounds_ahead=False)))
         apart = with_passing_apart(with_turns_apart(fused, self.free), self.passing)
         program, values = with_ends_apart(apart, self.ended), simplify(graph).values
         self.programs.append((graph.ops, near_bytes, program, values))
@@ -133,7 +133,8 @@ class Known:
     def _narrowed(self, program: Program) -> Program:
         """The program with values as narrow as they are where masks are left as bits."""
         graph = narrow(program.graph, read_uses(program.graph), frozenset(self._masks(program.graph)))
-        kernels = (replace(each, bodies=tuple(map(self._narrowed, each.bodies))) for each in program.kernels)
+        bodies = (tuple(self._narrowed(_given_rounded(body)) for body in each.bodies) for each in program.kernels)
+        kernels = (replace(each, bodies=own) for each, own in zip(program.kernels, bodies, strict=True))
         return replace(program, graph=graph, kernels=tuple(kernels))
 
     def _turn(self, program: Program) -> None:
@@ -165,6 +166,16 @@ class Known:
             }
             self.masks[id(graph)] = (graph, found)
         return self.masks[id(graph)][1]
+
+
+def _given_rounded(body: Program) -> Program:
+    """A loop's body that is given narrow what it only rounds: it is converted before the loop."""
+    graph = body.graph
+    given = {graph.arguments[position] for position in rounded_arguments(graph)}
+    if not given:
+        return body
+    values = tuple(replace(v, dtype=NARROW) if number in given else v for number, v in enumerate(graph.values))
+    return replace(body, graph=replace(graph, values=values))
 
 
 def _first_convolved(program: Program) -> dict[int, int]:

@@ -1,0 +1,84 @@
+"""What loops are given and leave behind: rounded before them where turns multiply it, filled where they go back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from meshwright import loads
+from meshwright.backends.jax.lowered.step_graph import step_graph
+from meshwright.planner.compute import price
+from meshwright.planner.estimate.device_program import device_program
+from meshwright.planner.kernels import Kernel, Program
+from meshwright.planner.topology import physical
+
+PLAN = loads('meshwright: 1\ntopology: v3:1x1\nmesh: {a: 2}\ntensors:\n  "**": replicate\n')
+LAYERS, ROWS, WIDTH = 4, 256, 512
+STACK = (LAYERS, WIDTH, WIDTH)
+
+
+def program_of(step: Any, *shapes: tuple[int, ...]) -> Program:
+    args = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
+    return device_program(step_graph(PLAN, step, args).graph, physical(PLAN.topology)).program
+
+
+def layers(w: jax.Array, x: jax.Array) -> jax.Array:
+    return jnp.sum(jax.lax.scan(lambda x, w: (jax.nn.relu(x) @ w, None), x, w)[0] ** 2)
+
+
+def kernels(program: Program, kind: str, *, shape: tuple[int, ...]) -> list[Kernel]:
+    graph = program.graph
+    found = (k for k in program.kernels if graph.ops[k.ops[-1]].kind == kind)
+    return [k for k in found if graph.shape(k.writes[0]) == shape]
+
+
+def read_by_loops(program: Program, *, shape: tuple[int, ...]) -> list[str]:
+    graph = program.graph
+    return [graph.values[v].dtype for k in program.kernels if k.bodies for v in k.reads if graph.shape(v) == shape]
+
+
+def test_the_weights_of_all_layers_are_rounded_once_for_the_loops_forward_and_back() -> None:
+    program = program_of(lambda w, x: jax.grad(layers, 1)(w, x), STACK, (ROWS, WIDTH))
+    assert len(kernels(program, "convert", shape=STACK)) == 1
+    assert read_by_loops(program, shape=STACK) == ["bf16", "bf16"]
+
+
+def test_what_a_loop_also_reads_otherwise_stays_as_it_is() -> None:
+    def step(w: jax.Array, x: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda x, w: (jnp.tanh(x) @ w + w[0], None), x, w)[0]
+
+    program = program_of(step, STACK, (ROWS, WIDTH))
+    assert not kernels(program, "convert", shape=STACK)
+    assert read_by_loops(program, shape=STACK) == ["f32"]
+
+
+def test_what_a_loop_saves_for_products_alone_it_saves_rounded() -> None:
+    program = program_of(lambda w, x: jax.grad(layers)(w, x), STACK, (ROWS, WIDTH))
+    saved = [
+        v for k in program.kernels if k.bodies for v in k.writes if program.graph.shape(v) == (LAYERS, ROWS, WIDTH)
+    ]
+    assert "bf16" in {program.graph.values[v].dtype for v in saved}
+
+
+def test_gradients_of_layers_are_filled_before_they_are_written_from_the_last_one_on() -> None:
+    """All turns write over all of them; the compiler sees that only where the first turn writes the first piece."""
+    program = program_of(lambda w, x: jax.grad(layers)(w, x), STACK, (ROWS, WIDTH))
+    assert kernels(program, "broadcast_in_dim", shape=STACK)
+    assert not kernels(program, "broadcast_in_dim", shape=(LAYERS, ROWS, WIDTH))
+
+
+@pytest.mark.parametrize("batch", [64, 256])
+def test_pieces_of_what_lies_another_way_are_taken_row_by_row(batch: int) -> None:
+    """Of sequences as they come a scan over time takes a row of each register."""
+
+    def scanned(xs: jax.Array, w: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda h, x: (jnp.tanh(h + x @ w), None), jnp.zeros((batch, WIDTH)), xs)[0]
+
+    times = 32
+    by_time = program_of(scanned, (times, batch, WIDTH), (WIDTH, WIDTH))
+    by_sequence = program_of(lambda xs, w: scanned(xs.swapaxes(0, 1), w), (batch, times, WIDTH), (WIDTH, WIDTH))
+    chip = physical(PLAN.topology).chip
+    took = [sum(each.cycles * each.times for each in price(each, chip)) for each in (by_time, by_sequence)]
+    assert took[1] - took[0] == pytest.approx(times * 15 * batch * WIDTH / 128, rel=0.01)
