@@ -33,7 +33,7 @@ def _lower_place(_context: Any, x: Any, *, number: int) -> Any:
 
 place_p.def_impl(lambda x, **_: x)
 place_p.def_abstract_eval(lambda x, **_: x)
-mlir.register_lowering(place_p, _lower_place)
+mlir.register_lowering(place_p, _lower_place, cacheable=False)  # no two places are alike
 
 
 @dataclass(frozen=True, slots=True)
