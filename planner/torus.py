@@ -1,7 +1,9 @@
 """Collectives on a torus or mesh of links, and between the devices of one chip.
 
 V is what a member holds of the gathered array, n the positions of a group along a dim, w a link's bandwidth one way.
-Groups woven into one another (``Span.woven``) share each link, and so do the devices of one chip.
+Groups woven into one another (``Span.woven``) share each link, and so do the devices of one chip: what several of them
+need crosses a link once for each. (The TPU compiler, libtpu 0.0.51, gathers in one ring through all devices of a group,
+which on two dims of a v3 comes to the same; nothing that is published has a link carry it once for all.)
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def _gather_links(placed: Placement, num_bytes: float) -> Price:
     spans = placed.torus_spans
     if not spans:
         return free(CHIP)
-    link = _link(placed) * placed.cores
+    link = _link(placed)
     chips = math.prod(span.extent for span in spans)
     alone = [_steps(span) / span.extent * span.woven / link for span in spans]
     rate = sum(_ports(span) * link / span.woven for span in spans)

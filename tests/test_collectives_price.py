@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from meshwright.planner import collectives as prices
 from meshwright.planner.collectives import LINEAR, all_to_all_choices, price, ragged_all_to_all, remote_copies
@@ -205,7 +205,7 @@ def test_slices_reduce_inside_first() -> None:
 def test_cores_share_their_chips_links() -> None:
     alone = price(ALL_GATHER, 1e8, along("v3:4x4", a=4, b=8))
     together = price(ALL_GATHER, 1e8, along("v3:4x4", a=(8, "x core"), b=4))
-    assert alone.total_s == pytest.approx(2 * together.total_s)
+    assert alone.total_s == pytest.approx(together.total_s)  # what both need crosses a link for each
     assert price(ALL_GATHER, 1e8, along("v3:4x4", "c", a=16, c=(2, "core"))).bottleneck == "core"
 
 
@@ -269,6 +269,7 @@ def test_gathering_over_two_axes_at_once_is_no_slower_than_in_turn(
 ) -> None:
     topology, axes = case
     laid = net(topology, **axes)
+    assume(laid.placement("ab").cores == 1)  # what several devices of a chip need could cross its links once, in turn
     at_once = price(ALL_GATHER, num_bytes, laid.placement("ab")).total_s
     first = price(ALL_GATHER, num_bytes / axes["b"], laid.placement("a")).total_s
     second = price(ALL_GATHER, num_bytes, laid.placement("b")).total_s
