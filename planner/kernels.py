@@ -47,6 +47,8 @@ def repeats_of(graph: Graph, kernel: Kernel) -> int:
     """For how many kernels alike one stands: where its operations are of several layers as its first product does, or
     its last operation, so that each kernel is counted in one place.
     """
+    if len(kernel.ops) == 1:
+        return graph.ops[kernel.ops[0]].origin.repeats
     found = {graph.ops[number].origin.repeats for number in kernel.ops}
     if len(found) == 1:
         return found.pop()

@@ -95,5 +95,10 @@ def kind_of(op: Op) -> str:
 
 def main_op(program: Program, kernel: Kernel) -> Op:
     """The operation that a kernel is named after: its heaviest, or the last."""
-    ops = [program.graph.ops[number] for number in kernel.ops]
-    return min(reversed(ops), key=lambda op: _RANKS.get(op.kind, len(HEAVY)))
+    ops = program.graph.ops
+    found, least = ops[kernel.ops[-1]], len(HEAVY)
+    for number in reversed(kernel.ops):
+        rank = _RANKS.get(ops[number].kind, least)
+        if rank < least:
+            found, least = ops[number], rank
+    return found

@@ -7,7 +7,6 @@ from dataclasses import replace
 from ..graph import Graph, Op
 from .narrow import NARROW, WIDE, is_default_precision
 from .nature import IN_PASSING, PRODUCTS, takes
-from .uses import read_uses
 
 
 def with_roundings(graph: Graph) -> Graph:
@@ -34,19 +33,17 @@ def with_roundings(graph: Graph) -> Graph:
 
 def _rounded(graph: Graph) -> dict[int, int]:
     products = [op for op in graph.ops if _rounds(op)]
-    if not products:
-        return {}
-    uses = read_uses(graph)
+    makers = {value: op for op in graph.ops if op.kind in IN_PASSING for value in op.results} if products else {}
     found: dict[int, int] = {}
     for op in products:
         for position, value in enumerate(op.operands):
-            maker = graph.ops[uses.makers[value]] if value in uses.makers else None
-            if maker is None or maker.kind not in IN_PASSING or graph.values[value].dtype != WIDE:
-                continue
-            others = any(not _rounds(graph.ops[reader]) for reader in uses.next_ops(value))
-            if others and value not in uses.results and not takes(graph, op, position, maker):
+            is_made = value in makers and graph.values[value].dtype == WIDE
+            if is_made and not takes(graph, op, position, makers[value]):
                 found[value] = value
-    return found
+    if not found:
+        return {}
+    others = {value for op in graph.ops if not _rounds(op) for value in op.operands}.difference(graph.results)
+    return {value: value for value in found if value in others}
 
 
 def _rounds(op: Op) -> bool:

@@ -13,6 +13,7 @@ from .tiles import LANES, aligned, padded_bytes, round_up, tile_rows
 STATE_IN_ROWS = 1
 """How many arrays of state a table's update may have that lies row by row."""
 
+LOOK_UP = frozenset({"gather", "scatter"})
 IN_PASSING = frozenset({"add", "subtract", "multiply", "divide", "select", "compare", "maximum", "minimum"})
 
 
@@ -21,8 +22,12 @@ def looked_up_shapes(graph: Graph) -> frozenset[tuple[int, ...]]:
 
     The gradient of such a table, and what its optimiser works on, lies row by row as the table does.
     """
-    tables = (table for inner, op, _ in graph.walk() for table in _tables(inner, op))
-    return frozenset(table.shape for table in tables if row_bytes(table) > padded_bytes(table))
+    found = frozenset(table.shape for table in _tables_of(graph) if row_bytes(table) > padded_bytes(table))
+    return found.union(*(looked_up_shapes(body) for op in graph.ops if op.bodies for body in op.bodies))
+
+
+def _tables_of(graph: Graph) -> Iterator[Value]:
+    return (table for op in graph.ops if op.kind in LOOK_UP for table in _tables(graph, op))
 
 
 def _tables(graph: Graph, op: Op) -> Iterator[Value]:
