@@ -72,3 +72,25 @@ def test_what_a_loop_saves_for_products_alone_it_saves_narrow_whether_they_are_i
     assert ("bf16", (6, 4096, 4096)) in saved
     gathers = any(each.kind == "all-gather" for each in found.collectives)
     assert gathers == (topology == "v3:2x2")
+
+
+def written_in_pieces(pieces: int) -> Graph:
+    """A carry of which each turn writes so many rows, one after the other, each a product of its own."""
+    number, rows = Value((), "s32"), Value((8, 1024), "f32")
+    values, ops = [MASK, rows, Value((1024, 1024), "f32"), number], list[Op]()
+    held = 0
+    for _ in range(pieces):
+        values += [rows, MASK]
+        ops.append(Op(kind="dot_general", operands=(1, 2), results=(len(values) - 2,)))
+        ops.append(Op(kind="dynamic_update_slice", operands=(held, len(values) - 2, 3, 3), results=(len(values) - 1,)))
+        held = len(values) - 1
+    body = Graph(values=tuple(values), ops=tuple(ops), arguments=(0, 1, 2, 3), results=(held,))
+    begun = Op(kind="exponential", operands=(0,), results=(4,))
+    loop = Op(kind="while", operands=(4, 1, 2, 3), results=(5,), bodies=(body,), trips=8)
+    return Graph(values=(*values[:4], MASK, MASK), ops=(begun, loop), arguments=(0, 1, 2, 3), results=(5,))
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+def test_what_a_turn_writes_piece_by_piece_lies_in_the_carrys_place(pieces: int) -> None:
+    """As the halves of a product whose parts go round both ways."""
+    assert memory(fuse(written_in_pieces(pieces))).temp_bytes < 9 * MIB

@@ -19,7 +19,7 @@ from .hoisted import NARROW, hoisted_copies
 from .liveness import in_place, lifetimes
 from .looked_up import copied_tables, row_bytes, turned_back
 from .offloaded import sums_under_way
-from .places import takes_over
+from .places import takes_over, written_into
 from .schedule import Scheduled
 from .tiles import padded_bytes
 from .vmem import LARGEST_FETCHED, near_buffers, staying_copies
@@ -205,7 +205,20 @@ def _body(body: Scheduled, loop: bool, where: Where, room_bytes: int) -> Level:
             held = found.buffer.get(after, -1)
             if held in found.num_bytes and not _written_last(body.program, found, before, held):
                 homes.discard(held)
+        for held in [home for home in homes if home in found.num_bytes]:
+            homes.update(_before(body.program, found, held))
     return _level(body, where, room_bytes, homes, frozenset())
+
+
+def _before(body: Program, found: Flow, held: int) -> Iterator[int]:
+    """What lay in a carry's place before, as a turn writes it piece by piece: nothing reads that afterwards."""
+    last_reads = {buffer: point for point, buffers in enumerate(found.reads) for buffer in buffers}
+    while held in found.maker:
+        point = found.maker[held]
+        pairs = written_into(body.graph, body.kernels[point], found.buffer)
+        held = next((old for new, old in pairs if new == held and last_reads.get(old) == point), -1)
+        if held in found.num_bytes:
+            yield held
 
 
 def _written_last(body: Program, found: Flow, before: int, held: int) -> bool:
