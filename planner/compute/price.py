@@ -10,6 +10,7 @@ from ..graph import Graph, Op, Value
 from ..images import Image
 from ..kernels import Kernel, Program
 from ..kinds import KINDS, TURNED_COPY
+from .batched import grown, growth_of
 from .calibration import Calibration
 from .convolved import Convolved
 from .cycles import cycles_of
@@ -124,6 +125,7 @@ def price_at(
         if residence.stays(values, num_bytes, changes=changes) and trips and values[0] in graph.arguments:
             brought[values[0]] = num_bytes * speed.coefficients.byte_cycles / trips
     lying = strided(graph, given) if any(kernel.bodies for kernel in program.kernels) else frozenset[int]()
+    growth = growth_of(graph) if speed.edge > 1 else {}
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
@@ -144,6 +146,7 @@ def price_at(
             more += convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel)
             more += rows_cycles(graph, kernel, stacks)
             work, here = convolved.counted(kernel, count(graph, kernel)), copied if at_hand else ()
+            work = grown(graph, kernel, work, growth) if growth else work
             took = _price(kernel, work, residence, results, speed, times, more, here)
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else replace(took, cycles=took.cycles / spread, seconds=took.seconds / spread)

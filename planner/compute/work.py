@@ -100,25 +100,26 @@ def kind_of_cost(ops: Sequence[Op]) -> str:
 
 def padded_bytes(value: Value) -> int:
     """Bytes of a value in tiles, in the layout that wastes least: which dims are minor is the compiler's to choose."""
-    return -(-_padded_elements(value.shape) * value.bits // 8)
+    return -(-padded_elements(value.shape) * value.bits // 8)
 
 
 @lru_cache(maxsize=4096)
-def _padded_elements(shape: tuple[int, ...]) -> int:
+def padded_elements(shape: tuple[int, ...]) -> int:
     """Elements of a shape with one dim padded to whole lanes and another to whole sublanes."""
     large = sorted((size for size in shape if size > 1), reverse=True)
     if len(large) < 2:
-        return _up(large[0] if large else 1, LANES)
+        return round_up(large[0] if large else 1, LANES)
     count = math.prod(large)
     return min(
-        count // (lane * sublane) * _up(lane, LANES) * _up(sublane, SUBLANES)
+        count // (lane * sublane) * round_up(lane, LANES) * round_up(sublane, SUBLANES)
         for i, lane in enumerate(large)
         for j, sublane in enumerate(large)
         if i != j
     )
 
 
-def _up(size: int, to: int) -> int:
+def round_up(size: int, to: int) -> int:
+    """The least multiple of ``to`` that is no less."""
     return -(-size // to) * to
 
 
