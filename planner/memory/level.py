@@ -13,16 +13,16 @@ from ..compute.turned import Turned
 from ..fusion.nature import ALLOCATE
 from ..graph import Value
 from ..kernels import Program
+from .carried import homes
 from .convolved import copied_images, smallest_batch
 from .flow import Flow
 from .hoisted import NARROW, hoisted_copies
 from .liveness import in_place, lifetimes
 from .looked_up import copied_tables, row_bytes, turned_back
 from .offloaded import sums_under_way
-from .places import takes_over, written_into
 from .schedule import Scheduled
 from .tiles import padded_bytes
-from .vmem import LARGEST_FETCHED, near_buffers, staying_copies
+from .vmem import is_fetched, is_near, near_buffers, staying_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +71,7 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
     where = Where(chip, graph.mesh)
     placed = _level(step, where, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
-    edge = chip.matrix_unit.edge if chip and chip.matrix_unit else 0
-    copied = _with_tables(_with_copies(placed, chip), chip)
-    return _with_turned(copied, edge, chip.buffer_vmem_bytes if chip else 0)
+    return _with_turned(_with_tables(_with_copies(placed, chip), chip), chip)
 
 
 def _with_copies(placed: Level, chip: Chip | None) -> Level:
@@ -108,31 +106,30 @@ def _with_tables(placed: Level, chip: Chip | None) -> Level:
     They stay in fast memory where room is left for them, those of gradients if they are no large part of it.
     """
     values = placed.program.graph.values
-    moves = chip is None or chip.buffer_vmem_bytes > 0
-    found = copied_tables(placed.program, placed.flow.touches, at_start=moves)
+    found = copied_tables(placed.program, placed.flow.touches, at_start=chip is None or chip.buffer_vmem_bytes > 0)
     tables = {-1 - value: value for value in found if -1 - value not in placed.copies}
     spans = {buffer: found[value] for buffer, value in tables.items()}
     num_bytes = {buffer: row_bytes(values[value]) for buffer, value in tables.items()}
     for value, point in turned_back(placed.program).items():
         tables[-1 - value], spans[-1 - value] = value, (point, point)
         num_bytes[-1 - value] = padded_bytes(values[value])
-    small = LARGEST_FETCHED * chip.buffer_vmem_bytes if chip else 0
-    near = {b: span for b, span in spans.items() if tables[b] in found or num_bytes[b] <= small}
+    near = {b: span for b, span in spans.items() if tables[b] in found or is_fetched(num_bytes[b], chip)}
     for buffer in staying_copies(placed.program, chip, near, num_bytes, placed.room_bytes):
         del tables[buffer], spans[buffer], num_bytes[buffer]
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **num_bytes}, relaid=tables)
 
 
-def _with_turned(placed: Level, edge: int, room_bytes: int) -> Level:
+def _with_turned(placed: Level, chip: Chip | None) -> Level:
     """With the copies for updates whose gradient lies transposed: the results lie where those of arguments did.
 
     An update all of which fits into fast memory has its copies there.
     """
+    edge = chip.matrix_unit.edge if chip and chip.matrix_unit else 0
     graph, turned = placed.program.graph, Turned(placed.program.graph, edge)
     relaid, spans = dict(placed.relaid), dict(placed.spans)
     for point, kernel in enumerate(placed.program.kernels):
         copied = turned.copied(kernel)
-        if sum(padded_bytes(graph.values[value]) for value in (*kernel.reads, *kernel.writes)) <= room_bytes:
+        if is_near(graph, kernel, chip):
             continue
         taken = [value for value in copied if value in kernel.reads]
         for value in [*taken, *[v for v in copied if v in kernel.writes][len(taken) :]]:
@@ -197,33 +194,4 @@ def _made_at_once(program: Program, found: Flow, lives: dict[int, tuple[int, int
 
 
 def _body(body: Scheduled, loop: bool, where: Where, room_bytes: int) -> Level:
-    """A body: what it returns lies where its caller has it, but for a carry that is written while still read."""
-    graph, found = body.program.graph, body.flow
-    homes = {found.buffer.get(v, -1) for v in graph.results}
-    if loop:
-        for before, after in zip(graph.arguments, graph.results, strict=False):
-            held = found.buffer.get(after, -1)
-            if held in found.num_bytes and not _written_last(body.program, found, before, held):
-                homes.discard(held)
-        for held in [home for home in homes if home in found.num_bytes]:
-            homes.update(_before(body.program, found, held))
-    return _level(body, where, room_bytes, homes, frozenset())
-
-
-def _before(body: Program, found: Flow, held: int) -> Iterator[int]:
-    """What lay in a carry's place before, as a turn writes it piece by piece: nothing reads that afterwards."""
-    last_reads = {buffer: point for point, buffers in enumerate(found.reads) for buffer in buffers}
-    while held in found.maker:
-        point = found.maker[held]
-        pairs = written_into(body.graph, body.kernels[point], found.buffer)
-        held = next((old for new, old in pairs if new == held and last_reads.get(old) == point), -1)
-        if held in found.num_bytes:
-            yield held
-
-
-def _written_last(body: Program, found: Flow, before: int, held: int) -> bool:
-    """Whether nothing reads the carry's old value after, or while, its new one is written."""
-    point, reads = found.maker[held], found.touches.get(before, ())
-    if not reads or reads[-1] < point:
-        return True
-    return reads[-1] == point and takes_over(body.graph, body.kernels[point], before, held, found.buffer)
+    return _level(body, where, room_bytes, homes(body.program, body.flow, loop), frozenset())

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..chip import Chip
 from ..graph import Graph, Op
-from ..kernels import Program
+from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from .flow import Flow
 from .tiles import padded_bytes
@@ -37,7 +37,7 @@ def near_buffers(
     near = {buffer: span for buffer, span in spans.items() if buffer not in sent}
     begins, longest = begins_s(program, chip), longest_stay_s(chip)
     staying = residents(near, flow.num_bytes, begins, room_bytes.copy(), longest)
-    room_bytes -= np.minimum(room_bytes, _fetched_bytes(program, flow, staying, chip.buffer_vmem_bytes))
+    room_bytes -= np.minimum(room_bytes, _fetched_bytes(program, flow, staying, chip))
     return residents(near, flow.num_bytes, begins, room_bytes, longest)
 
 
@@ -54,15 +54,26 @@ def staying_copies(
     return residents(spans, num_bytes, begins_s(program, chip), room_bytes, longest_stay_s(chip))
 
 
-def _fetched_bytes(program: Program, flow: Flow, staying: frozenset[int], all_bytes: int) -> np.ndarray:
-    """What each kernel reads that does not stay and is no large part of the fast memory: more is read as it lies."""
-    values, most = program.graph.values, LARGEST_FETCHED * all_bytes
+def is_near(graph: Graph, kernel: Kernel, chip: Chip | None) -> bool:
+    """Whether all that a kernel reads and writes fits into fast memory together."""
+    room_bytes = chip.buffer_vmem_bytes if chip is not None else 0
+    return sum(padded_bytes(graph.values[value]) for value in (*kernel.reads, *kernel.writes)) <= room_bytes
+
+
+def is_fetched(num_bytes: int, chip: Chip | None) -> bool:
+    """Whether so much goes through fast memory as it is read: more is no small part of that, and read as it lies."""
+    return chip is not None and num_bytes <= LARGEST_FETCHED * chip.buffer_vmem_bytes
+
+
+def _fetched_bytes(program: Program, flow: Flow, staying: frozenset[int], chip: Chip) -> np.ndarray:
+    """What each kernel reads that does not stay and is no large part of the fast memory."""
+    values = program.graph.values
     fetched = np.zeros(len(program.kernels), np.int64)
     for point, kernel in enumerate(program.kernels):
         for value in kernel.reads if not kernel.bodies else ():
             buffer = flow.buffer.get(value, value)
             num_bytes = flow.num_bytes.get(buffer) or padded_bytes(values[value])
-            fetched[point] += num_bytes if buffer not in staying and num_bytes <= most else 0
+            fetched[point] += num_bytes if buffer not in staying and is_fetched(num_bytes, chip) else 0
     return fetched
 
 
