@@ -63,7 +63,8 @@ def estimate(
     with uncollected():
         known = _known(plan, machine, step, args, donate_argnums, once=once)
         work = known.work(machine, calibration)
-        return estimated(work, plan.mesh, machine, limit_bytes=plan.limits.hbm_bytes, notes=known.notes)
+        limit_bytes, notes = plan.limits.hbm_bytes, known.notes
+        return estimated(work, plan.mesh, machine, limit_bytes=limit_bytes, notes=notes, tariffs=known.tariffs)
 
 
 @contextmanager
@@ -130,6 +131,7 @@ def _known(
             kinds=argument_kinds(read.traced),
             returned={tensor.path: tensor.returns for tensor in read.traced.results if tensor.returns},
             found=drafts.found,
+            tariffs=drafts.tariffs,
             notes=(*read.notes, *drafts.notes(read.traced, plan.remat)),
             order=order if names_devices else None,
         )

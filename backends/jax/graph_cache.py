@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from ...planner.compute import Calibration
 from ...planner.estimate.device_program import DeviceProgram, device_program
 from ...planner.estimate.device_work import DeviceWork, device_work
+from ...planner.estimate.traffic import Tariffs
 from ...planner.graph import Graph
 from ...planner.partition import Found
 from ...planner.partition.target import Target, target
@@ -28,7 +29,8 @@ class Known:
     ``kinds`` says what each argument is for, by its path; ``returned`` which argument a result is the next
     value of; ``notes`` what was done to the step beyond what the plan
     says. ``order`` is the device order that explicit assignments were read for, None where no layout names devices:
-    then the same graph serves whatever the order. ``found`` is what partitioning found of the step before.
+    then the same graph serves whatever the order. ``found`` is what partitioning found of the step before,
+    ``tariffs`` what its collectives were priced by.
     """
 
     graph: Graph
@@ -37,6 +39,7 @@ class Known:
     notes: tuple[str, ...]
     order: bytes | None
     found: Found = field(default_factory=Found)
+    tariffs: Tariffs = field(default_factory=Tariffs)
     programs: dict[Target, DeviceProgram] = field(default_factory=dict)
     works: dict[tuple[Target, str, Calibration | None], DeviceWork] = field(default_factory=dict)
 

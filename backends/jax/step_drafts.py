@@ -11,6 +11,7 @@ import jax
 
 from ...dsl.plan import Plan, Remat
 from ...dsl.rule_matches import names_values
+from ...planner.estimate.traffic import Tariffs
 from ...planner.graph import Graph, Sharding
 from ...planner.partition import Found
 from .annotate import Marks
@@ -36,11 +37,11 @@ MAX_LAYOUTS = 8
 class StepDrafts:
     """What is known of one step with one form of arguments, and not held by the step itself: it is given each time.
 
-    ``found`` is what partitioning it found.
+    ``found`` is what partitioning it found, ``tariffs`` what its collectives are priced by.
     """
 
     def __init__(self, donate_argnums: int | Sequence[int] | None = None):
-        self.found = Found()
+        self.found, self.tariffs = Found(), Tariffs()
         self._donate_argnums = donate_argnums
         self._traced: dict[Hashable, Traced] = {}
         self._marks: Marks | None = None

@@ -13,19 +13,25 @@ from .figures import AxisPlace, Estimate
 from .late import Late
 from .limit import memory_limit
 from .runs import collectives
-from .traffic import tariff
+from .traffic import Tariffs
 
 
 def estimate(
-    work: DeviceWork, mesh: Mesh, machine: Machine, *, limit_bytes: int | None = None, notes: Sequence[str] = ()
+    work: DeviceWork,
+    mesh: Mesh,
+    machine: Machine,
+    *,
+    limit_bytes: int | None = None,
+    notes: Sequence[str] = (),
+    tariffs: Tariffs | None = None,
 ) -> Estimate:
     """What a step is predicted to take, from what one device does of it.
 
     ``mesh`` is the plan's, laid over ``machine``; ``limit_bytes`` the plan's own limit; ``notes`` are what a reader
-    must know besides. Raises ``PlanError`` if the mesh does not fit.
+    must know besides; ``tariffs`` are kept from price to price. Raises ``PlanError`` if the mesh does not fit.
     """
     parts = work.laid_out.step.mesh
-    prices = tariff(mesh, machine, parts)
+    prices = (tariffs or Tariffs()).of(mesh, machine, parts)
     priced = tuple(collectives(work.laid_out.program, prices, work.gradients))
     limit, limit_of = memory_limit(machine, limit_bytes)
     return Estimate(

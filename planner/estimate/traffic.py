@@ -77,6 +77,26 @@ class Tariff:
         return (pairs if op.attributes.get("around") else pairs[:, :-1]).reshape(-1, 2)
 
 
+MOST_TARIFFS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Tariffs:
+    """The last tariffs, by the machine and how a mesh lies over it."""
+
+    known: dict[tuple[object, ...], Tariff] = field(default_factory=dict)
+
+    def of(self, mesh: Mesh, machine: Machine, parts: Mapping[str, int]) -> Tariff:
+        """What ``tariff`` gives, with the prices that were asked for before."""
+        made = tariff(mesh, machine, parts)
+        key = machine, tuple(made.network.mesh.items()), made.network.numbers.tobytes()
+        if key not in self.known:
+            while len(self.known) >= MOST_TARIFFS:
+                del self.known[next(iter(self.known))]
+            self.known[key] = made
+        return self.known[key]
+
+
 def tariff(mesh: Mesh, machine: Machine, parts: Mapping[str, int]) -> Tariff:
     """The tariff of the plan's mesh over the machine; ``parts`` are its axes as a graph cuts them, major first.
 
