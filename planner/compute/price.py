@@ -58,13 +58,16 @@ class Apart:
 
     ``given`` are the values that are its arguments, ``left`` those that are its results, ``stays`` those that vector
     memory holds for good if they fit, as a loop's turns hand them on; ``images`` has shapes of what is
-    convolved elsewhere. What products read is fetched while others run, and no gradient lies transposed.
+    convolved elsewhere, ``tables`` the values that meet what is scattered into, and ``edge`` what of those is given or
+    left. What products read is fetched while others run, and no gradient lies transposed.
     """
 
     given: Collection[int] = ()
     left: Collection[int] = ()
     stays: Sequence[Staying] = ()
     images: Mapping[Shape, Image] = field(default_factory=dict)
+    tables: Collection[int] = ()
+    edge: Collection[int] = ()
 
 
 def price(program: Program, chip: Chip, calibration: Calibration | None = None) -> tuple[KernelPrice, ...]:
@@ -114,8 +117,9 @@ def price_at(
     turns; ``stacks`` are what it reads a piece each turn of that does not lie by pieces.
     """
     graph, residence = program.graph, Residence(speed.coefficients, idle=apart is not None)
-    turned, rowwise = Turned(graph, speed.edge if apart is None else 0), Rowwise(graph, speed.coefficients)
-    step = apart or Apart(given=graph.arguments, left=graph.results)
+    turned = Turned(graph, speed.edge if apart is None else 0)
+    step = apart or Apart(given=graph.arguments, left=graph.results, edge=(*graph.arguments, *graph.results))
+    rowwise = Rowwise(graph, speed.coefficients, step.tables, step.edge)
     given, known = step.given, step.images
     convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=known)
     results, fixed = frozenset(step.left), unchanged(graph) if trips else frozenset()

@@ -7,6 +7,8 @@ there are copied into that layout and back.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..graph import Graph
 from ..kernels import Kernel
 from ..kinds import KINDS
@@ -17,15 +19,20 @@ COPY_RATIO = 1.6
 """What such a copy takes against what its bytes do, seen on v5e: its windows are small."""
 
 
-class Rowwise:
-    """The values that lie so, as the kernels of a program are gone through."""
+def scattered(graph: Graph) -> set[int]:
+    """What a graph scatters into, and what becomes of that."""
+    return {value for op in graph.ops if op.kind == "scatter" for value in (op.operands[0], *op.results)}
 
-    def __init__(self, graph: Graph, of: Coefficients) -> None:
+
+class Rowwise:
+    """The values that lie so, as the kernels of a program are gone through: those that are known to be ``tables``, and
+    those that are scattered into. ``edge`` has what is given to the program's step and left by it.
+    """
+
+    def __init__(self, graph: Graph, of: Coefficients, tables: Collection[int], edge: Collection[int]) -> None:
         self._graph, self._of = graph, of
-        scattered = (op for op in graph.ops if op.kind == "scatter")
-        ends = (value for op in scattered for value in (op.operands[0], *op.results))
-        self._values = {value for value in ends if self._is_narrow(value)}
-        self._edge = frozenset((*graph.arguments, *graph.results))
+        self._values = {value for value in (*scattered(graph), *tables) if self._is_narrow(value)}
+        self._edge = frozenset(edge)
 
     def extra_cycles(self, kernel: Kernel) -> float:
         """What a kernel takes more because of it, copies included."""

@@ -12,24 +12,35 @@ from .seen import Seen, Shape, parts
 
 class Around(NamedTuple):
     """Values of a kernel by their numbers: those of the step's arguments that it is the first to convolve (``given``),
-    the step's results (``left``), what vector memory holds throughout a loop where it fits (``stays``), and what
-    convolutions elsewhere read and make (``images``).
+    the step's results (``left``), what vector memory holds throughout a loop where it fits (``stays``), what
+    convolutions elsewhere read and make (``images``), what meets tables that are scattered into (``tables``), and what
+    of that is given to the step or left by it (``edge``).
     """
 
     given: frozenset[int] = frozenset()
     left: frozenset[int] = frozenset()
     stays: tuple[Staying, ...] = ()
     images: tuple[tuple[int, Seen], ...] = ()
+    tables: frozenset[int] = frozenset()
+    edge: frozenset[int] = frozenset()
 
     def of_part(self, numbers: Sequence[int]) -> Around:
         """The same of a part of the kernel, of which nothing is the first to convolve; ``numbers`` has its values'."""
         images = dict(self.images)
+
+        def places(of: frozenset[int]) -> frozenset[int]:
+            return frozenset(place for place, number in enumerate(numbers) if number in of)
+
         return Around(
-            left=frozenset(place for place, number in enumerate(numbers) if number in self.left),
+            left=places(self.left),
             stays=renamed(self.stays, numbers),
             images=tuple((place, images[number]) for place, number in enumerate(numbers) if number in images),
+            tables=places(self.tables),
+            edge=places(self.edge),
         )
 
     def apart(self, shapes: Mapping[int, Shape]) -> Apart:
         """The same for devices that have parts of these shapes."""
-        return Apart(given=self.given, left=self.left, stays=self.stays, images=parts(dict(self.images), shapes))
+        images = parts(dict(self.images), shapes)
+        own = {"tables": self.tables, "edge": self.edge}
+        return Apart(given=self.given, left=self.left, stays=self.stays, images=images, **own)

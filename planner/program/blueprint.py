@@ -80,6 +80,19 @@ class Blueprint:
         """Its operations that are convolutions."""
         return tuple(op for op in self.own.ops if op.kind == "convolution")
 
+    @cached_property
+    def apart(self) -> Blueprint:
+        """The same where it meets no tables."""
+        if not self.around.tables:
+            return self
+        return replace(self, around=self.around._replace(tables=frozenset()), fused={}, parts={})
+
+    @cached_property
+    def table(self) -> int | None:
+        """What it reads of tables that are scattered into, if that is one value."""
+        found = [value for value in self.own.arguments if value in self.around.tables]
+        return found[0] if len(found) == 1 else None
+
     def effort(self, axes: int) -> int:
         """About how long its strategies take to work out on a mesh of so many axes."""
         return len(self.own.ops) * int(len(self.nest.sizes) ** axes)
@@ -143,9 +156,12 @@ def _alone(graph: Graph, number: int) -> tuple[Graph, tuple[int, ...]]:
     numbers = tuple(dict.fromkeys((*op.operands, *op.results)))
     place = {value: position for position, value in enumerate(numbers)}
     small = replace(op, operands=tuple(place[v] for v in op.operands), results=tuple(place[v] for v in op.results))
+    values = [graph.values[value] for value in numbers]
+    if op.kind == "gather":  # what it takes it adds up over devices as it is, and rounds it then
+        values[small.results[0]] = replace(values[small.results[0]], dtype=values[small.operands[0]].dtype)
     own = replace(
         graph,
-        values=tuple(graph.values[value] for value in numbers),
+        values=tuple(values),
         ops=(small,),
         arguments=tuple(dict.fromkeys(small.operands)),
         results=small.results,

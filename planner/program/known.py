@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..compute.loops import Staying, renamed, staying, turns_of
+from ..compute.rowwise import scattered
 from ..compute.speed import Speed
 from ..compute.turned import WIDE_EDGE, Turned
 from ..fusion import fuse
@@ -38,7 +39,7 @@ class Known:
     how often they turn, the operations that they add up (if over devices too, then once, behind the loop), and the
     values that vector memory holds throughout.
     ``convolving`` has of steps' arguments the first operation that convolves them, ``images`` what convolutions of a
-    graph read and make.
+    graph read and make, ``tables`` what meets tables of it that are scattered into.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -53,6 +54,7 @@ class Known:
     turning: dict[int, tuple[Graph, int, frozenset[int], Sequence[Staying]]] = field(default_factory=dict)
     convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     images: dict[int, tuple[Graph, Mapping[Shape, Seen]]] = field(default_factory=dict)
+    tables: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     least_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
 
     def program(self, graph: Graph, near_bytes: int = NEAR_BYTES) -> tuple[Program, tuple[Value, ...]]:
@@ -115,11 +117,16 @@ class Known:
         """What is known of the values of a kernel, which have these ``numbers`` in the graph."""
         _, first = self.convolving.get(id(graph), (graph, {}))
         places = list(enumerate(numbers))
+        _, known = self.tables.get(id(graph), (graph, frozenset[int]()))
+        tables = frozenset(place for place, number in places if number in known)
+        ends = {*graph.arguments, *graph.results} if tables else set[int]()
         return Around(
             given=frozenset(place for place, number in places if first.get(number) in kernel.ops),
             left=frozenset(place for place, number in places if number in graph.results),
             stays=renamed(held, numbers),
             images=tuple(self._images(graph, numbers).items()),
+            tables=tables,
+            edge=frozenset(place for place, number in places if number in ends),
         )
 
     def _images(self, graph: Graph, numbers: Sequence[int]) -> dict[int, Seen]:
@@ -139,6 +146,7 @@ class Known:
 
     def _turn(self, program: Program) -> None:
         turned = Turned(program.graph, WIDE_EDGE)
+        self.tables[id(program.graph)] = program.graph, _of_tables(program)
         for kernel in program.kernels:
             self.turned[id(kernel)] = turned.copied(kernel)
             op = program.graph.ops[kernel.ops[-1]]
@@ -176,6 +184,16 @@ def _given_rounded(body: Program) -> Program:
         return body
     values = tuple(replace(v, dtype=NARROW) if number in given else v for number, v in enumerate(graph.values))
     return replace(body, graph=replace(graph, values=values))
+
+
+def _of_tables(program: Program) -> frozenset[int]:
+    """What is scattered into, and what kernels make of that in its shape."""
+    graph = program.graph
+    found = scattered(graph)
+    for kernel in program.kernels if found else ():
+        met = {graph.shape(value) for value in (*kernel.reads, *kernel.writes) if value in found}
+        found.update(value for value in kernel.writes if graph.shape(value) in met)
+    return frozenset(found)
 
 
 def _first_convolved(program: Program) -> dict[int, int]:

@@ -27,8 +27,9 @@ class Options:
     """The strategies of a kernel: ``costs`` are seconds of one run under each, ``apart`` those more if one that is free
     has to run by itself, ``after`` if a product before it is to compute it, ``layouts`` those of its values.
 
-    ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing. Those of a
-    product that something ends are more by ``ended`` if that is computed with it, and by ``alone`` if not.
+    ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing; ``tables``
+    those more where it reads a value as it lies that was scattered into. Those of a product that something ends are
+    more by ``ended`` if that is computed with it, and by ``alone`` if not.
     """
 
     costs: Seconds
@@ -36,6 +37,7 @@ class Options:
     after: Seconds
     layouts: dict[int, list[Sharding]]
     savings: dict[int, Seconds]
+    tables: dict[int, Seconds] = field(default_factory=dict)
     chosen: tuple[Choice, ...] = ()
     ended: Seconds | None = None
     alone: Seconds | None = None
@@ -43,7 +45,8 @@ class Options:
     def renamed(self, numbers: Sequence[int]) -> Options:
         """The same of a kernel whose values have other numbers."""
         layouts = {numbers[place]: each for place, each in self.layouts.items()}
-        return replace(self, layouts=layouts, savings={numbers[place]: each for place, each in self.savings.items()})
+        savings, tables = ({numbers[v]: each for v, each in found.items()} for found in (self.savings, self.tables))
+        return replace(self, layouts=layouts, savings=savings, tables=tables)
 
 
 @dataclass(kw_only=True)
@@ -121,11 +124,11 @@ class Strategies:
             value for number in ops for op in (blueprint.own.ops[number],) for value in (*op.operands, *op.results)
         }
         layouts = {value: each for value, each in found.layouts.items() if value in inside}
-        return replace(found, costs=least, layouts=layouts, ended=found.costs - least, alone=alone - least)
+        return replace(found, costs=least, layouts=layouts, tables={}, ended=found.costs - least, alone=alone - least)
 
     def _work_out(self, blueprint: Blueprint) -> Options:
         nest = blueprint.nest
-        costs = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
+        costs = Costs(blueprint=blueprint.apart, pricing=self.pricing, pieces=self.pieces)
         best: dict[tuple[Sharding, ...], tuple[float, Choice]] = {}
         for choice in choices(nest, self.pricing.mesh):
             seen = tuple(choice.layouts[form] for form in blueprint.edge)
@@ -141,6 +144,7 @@ class Strategies:
             after=np.where([costs.leaves_bits(choice) for choice in chosen], apart, 0.0),
             layouts={value: by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))},
             savings=dict(self._savings(blueprint, costs, chosen)),
+            tables=self._tables(blueprint, costs, chosen),
             chosen=tuple(chosen),
         )
 
@@ -150,6 +154,12 @@ class Strategies:
             others = Costs(blueprint=rest, pricing=self.pricing, pieces=self.pieces)
             less = [costs.computing_s(each) - others.computing_s(_of_rest(each, forms, ops)) for each in chosen]
             yield value, np.maximum(less, 0.0)
+
+    def _tables(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> dict[int, Seconds]:
+        if blueprint.table is None or blueprint.is_free:
+            return {}
+        met = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
+        return {blueprint.table: np.array([met.computing_s(each) - costs.computing_s(each) for each in chosen])}
 
 
 def _of_rest(choice: Choice, forms: Sequence[int], ops: Sequence[int]) -> Choice:

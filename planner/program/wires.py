@@ -25,7 +25,8 @@ class Node:
     hands on or is handed is resharded, of a kernel that is free but for that.
 
     What is computed ``in_passing`` by those that it is handed to is ``apart`` only where what it hands on is not as
-    they have it, or takes what it does ``after`` a product; these then take less by ``savings``, by the value.
+    they have it, or takes what it does ``after`` a product; these then take less by ``savings``, by the value. What
+    reads a value as it lies that was scattered into takes more by ``tables``.
 
     ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
     kernel is called but for its turn (``ties``), None of a value. It is run ``times`` a step, those among them that it
@@ -39,6 +40,7 @@ class Node:
     after: Costs | None = None
     in_passing: bool = False
     savings: Mapping[int, Costs] = field(default_factory=dict)
+    tables: Mapping[int, Costs] = field(default_factory=dict)
     ended: Costs | None = None
     alone: Costs | None = None
     times: int = 1
@@ -95,9 +97,11 @@ class Wiring:
         in_order: bool = True,
         result: bool = False,
         rounded: bool = False,
+        table: Costs | None = None,
     ) -> None:
         """Adds what handing a value on takes; ``as_it_lies`` allows no other layout, ``in_order`` and ``result`` say
-        what it is for (``Reshards.table``). One that is ``rounded`` is written as bfloat16 before it is sent.
+        what it is for (``Reshards.table``). One that is ``rounded`` is written as bfloat16 before it is sent; one that
+        is a ``table`` takes so much more where it is read as it lies.
         """
         ours, theirs = _unique(source.layouts), _unique(target.layouts)
         seconds = times * self.reshards.table(value, ours, theirs, in_order=in_order, result=result)
@@ -114,6 +118,9 @@ class Wiring:
         columns = [theirs.index(layout) for layout in target.layouts]
         full = seconds[np.ix_(rows, columns)]
         full = np.where(full > 0, full + self._apart(source)[:, None] + self._apart(target)[None, :], full)
+        if table is not None:
+            same = np.array([[a == b for b in theirs] for a in ours])[np.ix_(rows, columns)]
+            full = np.where(same, full + table[None, :], full)
         self.hand_on(source, target, full)
 
     def hand_on(self, source: Port, target: Port, full: Costs) -> None:

@@ -117,6 +117,7 @@ def _level(
                 repeats=own,
                 in_passing=strategies.known.is_passing(kernel),
                 savings={value: each * often for value, each in options.savings.items()},
+                tables={value: each * often for value, each in options.tables.items()},
                 ended=None if options.ended is None else options.ended * often,
                 alone=None if options.alone is None else options.alone * often,
                 stems=stems(program.graph, kernel),
@@ -234,7 +235,9 @@ def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, na
         wiring.edge(source, shared, known, first.times, in_order=in_order, rounded=rounded)
         source = shared
     for port in ports:
-        wiring.edge(source, port, known, wiring.nodes[port.node].times, in_order=in_order, rounded=rounded)
+        reader = wiring.nodes[port.node]
+        table = reader.tables.get(value) if source is level.source[value] else None
+        wiring.edge(source, port, known, reader.times, in_order=in_order, rounded=rounded, table=table)
 
 
 def _read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
