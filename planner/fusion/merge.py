@@ -4,6 +4,8 @@ to the other.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..graph import Graph
 from .group import Group
 from .nature import ELEMENTWISE, REDUCE, UPDATE
@@ -27,11 +29,16 @@ class Merging:
         self.needs = {
             n: {self.maker[v] for v in (*g.reads, *g.waits) if v in self.maker} for n, g in self.groups.items()
         }
-        self.above: dict[int, int] = {}  # all that a group needs, directly or not: a bit for each
+        self.bits = {number: 1 << number for number in self.groups}  # of a group, and of those that became part of it
+        self.home = list(self.groups)  # the group that each is or became part of
+        self.above: dict[int, int] = dict.fromkeys(self.groups, 0)  # all that a group needs, directly or not: its bits
+        self.below: dict[int, int] = dict.fromkeys(self.groups, 0)  # all that need it
         for number, makers in self.needs.items():
-            self.above[number] = sum(1 << maker for maker in makers)
             for maker in makers:
-                self.above[number] |= self.above[maker]
+                self.above[number] |= self.above[maker] | 1 << maker
+        for number, makers in reversed(self.needs.items()):
+            for maker in makers:
+                self.below[maker] |= self.below[number] | 1 << number
 
     def run(self) -> list[Group]:
         """The groups after all merges."""
@@ -136,15 +143,31 @@ class Merging:
         self._rise(first, second)
 
     def _rise(self, first: int, second: int) -> None:
-        """What needs one of two groups that became one needs all that the other needs."""
-        both = 1 << first | 1 << second
-        self.above[first] = more = (self.above[first] | self.above.pop(second)) & ~both
-        for number, makers in self.above.items():
-            if makers & both:
-                self.above[number] = makers & ~both | more | 1 << first
+        """What needs one of two groups that became one needs all that the other needs.
+
+        Whatever needed both, or was needed by both, knows all that.
+        """
+        other = self.bits.pop(second)
+        self.bits[first] = both = self.bits[first] | other
+        for number in _numbers(other):
+            self.home[number] = first
+        above, below = (self.above[first], self.above.pop(second)), (self.below[first], self.below.pop(second))
+        self.above[first], self.below[first] = ((one | two) & ~both for one, two in (above, below))
+        for number in {self.home[n] for n in _numbers(self.below[first] & ~(below[0] & below[1]))}:
+            self.above[number] |= self.above[first] | both
+        for number in {self.home[n] for n in _numbers(self.above[first] & ~(above[0] & above[1]))}:
+            self.below[number] |= self.below[first] | both
 
     def _path(self, start: int, goal: int, skip_direct: bool = False) -> bool:
         """Whether ``start`` needs ``goal``, directly (unless that is skipped) or through others."""
         if not skip_direct or goal not in self.needs[start]:
-            return bool(self.above[start] >> goal & 1)
-        return any(self.above[maker] >> goal & 1 for maker in self.needs[start])
+            return bool(self.above[start] & self.bits[goal])
+        return any(self.above[maker] & self.bits[goal] for maker in self.needs[start])
+
+
+def _numbers(bits: int) -> Iterator[int]:
+    """The numbers of the bits that are set."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
