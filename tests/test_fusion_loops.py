@@ -11,8 +11,10 @@ from meshwright import loads
 from meshwright.backends.jax.lowered.step_graph import step_graph
 from meshwright.planner.compute import price
 from meshwright.planner.estimate.device_program import device_program
+from meshwright.planner.fusion import fuse
 from meshwright.planner.kernels import Kernel, Program
 from meshwright.planner.topology import physical
+from test_fusion import Writer
 
 PLAN = loads('meshwright: 1\ntopology: v3:1x1\nmesh: {a: 2}\ntensors:\n  "**": replicate\n')
 LAYERS, ROWS, WIDTH = 4, 256, 512
@@ -82,3 +84,21 @@ def test_pieces_of_what_lies_another_way_are_taken_row_by_row(batch: int) -> Non
     chip = physical(PLAN.topology).chip
     took = [sum(each.cycles * each.times for each in price(each, chip)) for each in (by_time, by_sequence)]
     assert took[1] - took[0] == pytest.approx(times * 15 * batch * WIDTH / 128, rel=0.01)
+
+
+@pytest.mark.parametrize("levels", [1, 3, 5])
+def test_each_level_of_an_associative_scan_is_written(levels: int) -> None:
+    """Each takes every second number of the last one twice: in passing the fifth would compute the first 32 times."""
+    g = Writer()
+    level = g.op("exponential", g.arg(4, 64, 128))
+    for number in range(levels):
+        size = 64 >> number
+        said = {"limit_indices": (4, size, 128), "strides": (1, 2, 1)}
+        even, odd = (
+            g.op("slice", level, shape=(4, size // 2, 128), start_indices=(0, first, 0), **said) for first in (0, 1)
+        )
+        level = g.op("multiply", even, odd)
+    program = fuse(g.graph(level))
+    assert [program.graph.shape(kernel.writes[0])[1] for kernel in program.kernels] == [
+        64 >> n for n in range(levels + 1)
+    ]

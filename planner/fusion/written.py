@@ -109,8 +109,21 @@ def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
     for reader, position in _readers(graph, uses, op):
         if not takes(graph, graph.ops[reader], position, op):
             return True
-    shared = is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op)
+    shared = is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op) or _is_taken_apart(graph, uses, op)
     return shared or is_shared_operand(graph, uses, op)
+
+
+def _is_taken_apart(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether several take every second of its numbers, as each level of an associative scan does of the last one's:
+    levels computed in passing would compute all before them twice.
+    """
+    if op.kind not in ELEMENTWISE:
+        return False
+    slices = (graph.ops[reader] for reader in uses.next_ops(op.results[0]))
+    apart = [
+        each for each in slices if each.kind == "slice" and max(each.attributes.get("strides", (1,)), default=1) > 1
+    ]
+    return len(apart) > 1
 
 
 def _put_together(graph: Graph, uses: Uses, written: set[int]) -> Iterator[int]:
