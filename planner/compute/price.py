@@ -123,19 +123,15 @@ def price_at(
     given, known = step.given, step.images
     convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=known)
     results, fixed = frozenset(step.left), unchanged(graph) if trips else frozenset()
-    brought = dict[int, float]()
-    for values, changes in staying(program) if trips else step.stays:
-        num_bytes = padded_bytes(graph.values[values[0]])
-        if residence.stays(values, num_bytes, changes=changes) and trips and values[0] in graph.arguments:
-            brought[values[0]] = num_bytes * speed.coefficients.byte_cycles / trips
+    brought = _brought(program, residence, step.stays, trips, speed.coefficients.byte_cycles)
     lying = strided(graph, given) if any(kernel.bodies for kernel in program.kernels) else frozenset[int]()
     growth = growth_of(graph) if speed.edge > 1 else {}
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
-            turned_in = turned_stacks(op, lying) if lying and turns_of(op) else frozenset[int]()
             for body in kernel.bodies:
-                yield from price_at(body, speed, times * op.trips, count, trips=turns_of(op), stacks=turned_in)
+                read = turned_stacks(op, lying) if turns_of(op) else frozenset[int]()
+                yield from price_at(body, speed, times * op.trips, count, trips=turns_of(op), stacks=read)
         elif op.kind in KINDS:
             turned.copied(kernel)
             rowwise.extra_cycles(kernel)
@@ -154,6 +150,18 @@ def price_at(
             took = _price(kernel, work, residence, results, speed, times, more, here)
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else replace(took, cycles=took.cycles / spread, seconds=took.seconds / spread)
+
+
+def _brought(
+    program: Program, residence: Residence, stays: Sequence[Staying], trips: int, byte_cycles: float
+) -> dict[int, float]:
+    """What of a program stays in vector memory, and the cycles a turn of bringing there what is not made there."""
+    graph, found = program.graph, dict[int, float]()
+    for values, changes in staying(program) if trips else stays:
+        num_bytes = padded_bytes(graph.values[values[0]])
+        if residence.stays(values, num_bytes, changes=changes) and trips and values[0] in graph.arguments:
+            found[values[0]] = num_bytes * byte_cycles / trips
+    return found
 
 
 def _price(
