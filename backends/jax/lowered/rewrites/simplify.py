@@ -12,7 +12,7 @@ from .branches import CASE, takes_known_branch
 from .common import without_repetition
 from .products import transpose
 from .reshapes import ELEMENTWISE, broadcast, reshape, sink
-from .rewriter import BROADCAST, RESHAPE, Rewriter
+from .rewriter import BROADCAST, CONSTANT, RESHAPE, Rewriter, made_by
 
 NESTING = ("func.func", "stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
 
@@ -33,6 +33,9 @@ STRUCTURE: Mapping[str, Callable[[Any, Rewriter], object]] = {
     "stablehlo.transpose": transpose,
     **dict.fromkeys(ELEMENTWISE, sink),
 }
+
+CHANGING = frozenset({CONSTANT, BROADCAST, RESHAPE, algebra.CONVERT, algebra.SCATTER, algebra.DIVIDE})
+"""Without any of these among what it reads no rule applies to an elementwise operation, a conversion aside."""
 
 
 def simplify(module: Any, *, tpu: bool) -> None:
@@ -56,12 +59,20 @@ def _rewrite(operation: Any, structure: Mapping[str, Callable[[Any, Rewriter], o
     while pending:
         current, rewriter = pending.pop(), Rewriter()
         name = current.name
+        if name in ELEMENTWISE and name != algebra.CONVERT and not _may_change(current):
+            continue
         done = (name in algebra.FOLDED and algebra.fold(current, rewriter)) or (
             name in ALGEBRA and ALGEBRA[name](current, rewriter)
         )
         if not done and name in structure:
             structure[name](current, rewriter)
         pending += reversed(rewriter.made)
+
+
+def _may_change(operation: Any) -> bool:
+    """Whether some rule may apply to an elementwise operation, by what makes its operands."""
+    makers = map(made_by, operation.operands)
+    return any(made is not None and made.name in CHANGING for made in makers)
 
 
 def _nested(parent: Any) -> Iterator[tuple[Any, str]]:
