@@ -56,7 +56,9 @@ def _readers(ops: Iterable[Op]) -> Mapping[int, list[Op]]:
 def _only_multiplied(graph: Graph, readers: Mapping[int, Sequence[Op]], argument: int) -> bool:
     """Whether a value reaches nothing but products, whatever hands it or its slices on."""
     reached = _reached(readers, argument)
-    return bool(reached and readers.get(argument)) and reached.isdisjoint(set(graph.results) - {argument})
+    if reached is None or not readers.get(argument):
+        return False
+    return reached.isdisjoint(set(graph.results) - {argument})
 
 
 def _reached(readers: Mapping[int, Sequence[Op]], value: int) -> set[int] | None:
