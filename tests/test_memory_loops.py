@@ -92,5 +92,5 @@ def written_in_pieces(pieces: int) -> Graph:
 
 @pytest.mark.parametrize("pieces", [1, 2, 3])
 def test_what_a_turn_writes_piece_by_piece_lies_in_the_carrys_place(pieces: int) -> None:
-    """As the halves of a product whose parts go round both ways."""
-    assert memory(fuse(written_in_pieces(pieces))).temp_bytes < 9 * MIB
+    """As the halves of a product whose parts go round both ways: a carry, and a copy of what is multiplied."""
+    assert memory(fuse(written_in_pieces(pieces))).temp_bytes < 11 * MIB
