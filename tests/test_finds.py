@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import pytest
 import small_steps
@@ -93,6 +94,21 @@ def test_a_gradient_that_lies_transposed_is_in_the_proof() -> None:
     """That of a first layer does where matrix units are wide, and its update copies, which other layouts share out."""
     found = planned(small_steps.mlp(256, 2048, 8192), topology="v6e:2x4", mesh={"x": 8})
     assert found.result.status == "optimal"
+
+
+def test_what_norms_are_made_of_is_said_where_the_layout_hangs_on_it() -> None:
+    """Rows' means are made whole before the rows are normed: of values between no path tells."""
+
+    def loss(weights: Any, x: Any) -> Any:
+        normed = x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * weights["scale"]
+        return jnp.mean((x + jax.nn.silu(normed @ weights["wi"]) @ weights["wo"]) ** 2)
+
+    weights = {"wi": (2048, 4096), "wo": (4096, 2048), "scale": (2048,)}
+    step = small_steps.trained(
+        loss, {name: small_steps.shape(*sizes) for name, sizes in weights.items()}, small_steps.shape(2048, 2048)
+    )
+    found = search(*step, topology="v3:2x2", mesh={"x": 2, "y": 4}, time_limit_s=60)
+    assert found.gap < 0.02
 
 
 def test_a_large_model_with_many_tokens_is_fully_sharded() -> None:

@@ -27,10 +27,14 @@ class Form:
 
 
 def layout_of(tensor: Tensor, sharding: Sharding, sizes: Mapping[str, int | None]) -> Layout:
-    """The layout that a sharding is, on a mesh with these sizes; a dim that does not divide is padded."""
-    parts = [math.prod(sizes[axis] or 1 for axis in axes) for axes in sharding]
+    """The layout that a sharding is, on a mesh with these sizes; a dim that does not divide is padded.
+
+    A dim of size 1 is whole: what is read of it all along a dim that is split has no part of it.
+    """
+    lies = tuple(axes if size > 1 else () for size, axes in zip(tensor.shape, sharding, strict=True))
+    parts = [math.prod(sizes[axis] or 1 for axis in axes) for axes in lies]
     uneven = frozenset(i for i, (size, n) in enumerate(zip(tensor.shape, parts, strict=True)) if size % n)
-    return Layout(axes=sharding, padded=uneven)
+    return Layout(axes=lies, padded=uneven)
 
 
 def forms(layout: Layout) -> list[Hashable]:

@@ -10,6 +10,9 @@ from ..operands import operand_path
 from .decode import LaidOut, ended, laid_out
 from .wires import Level, Wiring
 
+ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+"""Operations that stand for a place whole: others may be the last of several, whose operands are not the place's."""
+
 
 def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]:
     """The layouts of arguments and results, of every value that has a path, and of operands that are read otherwise.
@@ -45,17 +48,24 @@ def _beside(level: Level, solved: LaidOut) -> dict[str, Sharding]:
 
     A loop carries such values, among others. A constraint on what one operation reads would lay out the value itself,
     and with it all that reads it, unless another constraint says how it lies (Shardy's ``apply-sharding-constraints``).
+    And those of values without a path that arithmetic reads, made of what others without a path read otherwise.
     """
     graph, found = level.graph, dict[str, Sharding]()
     own = {value for op in graph.ops if op.origin.value is not None for value in op.results}
     own.update(() if level.number else graph.arguments)
-    asked = {value for _, value in solved.wanted} - own
+    asked, turned = {value for _, value in solved.wanted} - own, set[int]()
     for number, op in enumerate(graph.ops):
-        if op.origin.value is None or op.origin.exchanged is not None:
+        if op.origin.value is None:
+            is_turned = any((number, operand) in solved.wanted or operand in turned for operand in op.operands)
+            turned.update(op.results if is_turned else ())
+            continue
+        if op.origin.exchanged is not None:
             continue
         for place, operand in enumerate(op.operands):
-            if operand in asked and operand in solved.layouts and (number, operand) not in solved.wanted:
+            is_open = operand in asked or (operand in turned and op.kind in ARITHMETIC)
+            if is_open and operand in solved.layouts and (number, operand) not in solved.wanted:
                 asked.discard(operand)
+                turned.discard(operand)
                 found[operand_path(op.origin.value, _place(op, place))] = solved.layouts[operand]
     return found
 
