@@ -23,7 +23,7 @@ from .blueprint import Blueprint, kernel_graph, name_of
 from .least import least_seconds
 from .passing import with_ends_apart, with_passing_apart
 from .seen import Seen, Shape, seen
-from .turns import with_turns_apart
+from .turns import put_of, with_turns_apart
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,7 +39,8 @@ class Known:
     how often they turn, the operations that they add up (if over devices too, then once, behind the loop), and the
     values that vector memory holds throughout.
     ``convolving`` has of steps' arguments the first operation that convolves them, ``images`` what convolutions of a
-    graph read and make, ``tables`` what meets tables of it that are scattered into.
+    graph read and make, ``tables`` what meets tables of it that are scattered into, ``put`` what loops' turns put into
+    stacks.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class Known:
     convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     images: dict[int, tuple[Graph, Mapping[Shape, Seen]]] = field(default_factory=dict)
     tables: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
+    put: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     least_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
 
     def program(self, graph: Graph, near_bytes: int = NEAR_BYTES) -> tuple[Program, tuple[Value, ...]]:
@@ -117,12 +119,13 @@ class Known:
         """What is known of the values of a kernel, which have these ``numbers`` in the graph."""
         _, first = self.convolving.get(id(graph), (graph, {}))
         places = list(enumerate(numbers))
+        _, put = self.put.get(id(graph), (graph, frozenset[int]()))
         _, known = self.tables.get(id(graph), (graph, frozenset[int]()))
         tables = frozenset(place for place, number in places if number in known)
         ends = {*graph.arguments, *graph.results} if tables else set[int]()
         return Around(
             given=frozenset(place for place, number in places if first.get(number) in kernel.ops),
-            left=frozenset(place for place, number in places if number in graph.results),
+            left=frozenset(place for place, number in places if number in graph.results or number in put),
             stays=renamed(held, numbers),
             images=tuple(self._images(graph, numbers).items()),
             tables=tables,
@@ -147,6 +150,8 @@ class Known:
     def _turn(self, program: Program) -> None:
         turned = Turned(program.graph, WIDE_EDGE)
         self.tables[id(program.graph)] = program.graph, _of_tables(program)
+        putting = (put_of(program.graph, each) for each in program.kernels if id(each) in self.free)
+        self.put[id(program.graph)] = program.graph, frozenset(value for values in putting for value in values)
         for kernel in program.kernels:
             self.turned[id(kernel)] = turned.copied(kernel)
             op = program.graph.ops[kernel.ops[-1]]

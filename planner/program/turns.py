@@ -19,19 +19,28 @@ CUT, PUT = "dynamic_slice", "dynamic_update_slice"
 
 def with_turns_apart(program: Program, free: dict[int, Kernel], *, inside: bool = False) -> Program:
     """The program with cutting and putting apart from the other kernels of its loops; ``free`` gets these, by their
-    ids.
+    ids. What several kernels cut alike is cut once.
     """
     kernels: list[Kernel] = []
+    made: set[int] = set()
     for kernel in program.kernels:
         if kernel.bodies:
             loops = program.graph.ops[kernel.ops[-1]].kind == "while"
             bodies = tuple(with_turns_apart(body, free, inside=inside or loops) for body in kernel.bodies)
             kernels.append(replace(kernel, bodies=bodies))
         elif inside:
-            kernels += _apart(program.graph, kernel, free)
+            parts = _apart(program.graph, kernel, free)
+            kernels += (part for part in parts if id(part) not in free or not made.issuperset(part.writes))
+            made.update(value for part in parts for value in part.writes)
         else:
             kernels.append(kernel)
     return replace(program, kernels=tuple(kernels))
+
+
+def put_of(graph: Graph, kernel: Kernel) -> tuple[int, ...]:
+    """What a kernel puts into a stack."""
+    stacks = {graph.ops[number].operands[0] for number in kernel.ops if graph.ops[number].kind == PUT}
+    return tuple(value for value in kernel.reads if value not in stacks) if stacks else ()
 
 
 def _apart(graph: Graph, kernel: Kernel, free: dict[int, Kernel]) -> list[Kernel]:

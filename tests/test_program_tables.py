@@ -1,0 +1,77 @@
+"""Tables that are looked up, and stacks that several kernels of a turn take the same part of, in the program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from meshwright.backends.jax.drafts import Drafts
+from meshwright.dsl.machine import parse_topology
+from meshwright.dsl.reader import loads
+from meshwright.planner.program import Program, build
+from meshwright.planner.topology import physical
+from small_steps import Pair, shape, trained
+
+TOPOLOGY = "v5e:2x2"
+
+
+def program_of(pair: Pair, **options: Any) -> Program:
+    workload = Drafts(*pair)
+    plan = loads(f"meshwright: 1\ntopology: {TOPOLOGY}\nmesh: {{a: 4}}\n")
+    returned = {tensor.path: tensor.returns for tensor in workload.tensors if tensor.returns}
+    machine = physical(parse_topology(TOPOLOGY))
+    return build(workload.graph(plan), plan.mesh, machine, returned=returned, **options)
+
+
+def looked_up() -> Pair:
+    """Rows of a table, through a product."""
+
+    def loss(params: dict[str, jax.Array], ids: jax.Array) -> jax.Array:
+        return jnp.mean((params["table"][ids] @ params["w"]) ** 2)
+
+    own = {"table": shape(65536, 128), "w": shape(128, 512)}
+    return trained(loss, own, shape(2048, dtype=jnp.int32), momentum=True)
+
+
+def test_an_update_takes_more_with_part_of_the_lanes_of_a_table_that_is_scattered_into() -> None:
+    """It lies row by row then; with whole rows, and where no table is, it takes what its bytes do."""
+    wiring = program_of(looked_up()).wiring
+    (top,) = wiring.levels
+    nodes = (wiring.nodes[number] for number in top.kernels.values())
+    found = {value: (node, more) for node in nodes for value, more in node.tables.items() if more.any()}
+    ((value, (node, more)),) = found.items()
+    assert top.graph.shape(value) == (65536, 128)
+    assert any(not layout[1] for layout in node.layouts[value])
+    assert [seconds > 0 for seconds in more] == [bool(layout[1]) for layout in node.layouts[value]]
+
+
+def test_what_is_looked_up_is_added_up_unrounded() -> None:
+    """A product alone reads it, and rounds what it reads: after the sum over the devices with parts of the table."""
+    found = program_of(looked_up(), pins={"params/table": (("a",), ()), "mu/table": (("a",), ())}).solve()
+    assert found.layouts is not None
+    assert found.floor_s == pytest.approx(found.objective_s, rel=0.03)
+
+
+def cut_by_several() -> Pair:
+    """A loop that goes on with what it saved: several kernels of a turn back take the same part."""
+
+    def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        def turn(h: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+            gate = jax.nn.sigmoid(x @ params["a"] + h @ params["b"])
+            h = gate * h + (1 - gate) * jnp.tanh(x @ params["c"])
+            return h, h
+
+        return jnp.mean(jax.lax.scan(turn, jnp.zeros((256, 512)), x)[1] ** 2)
+
+    own = {name: shape(512, 512) for name in "abc"}
+    return trained(loss, own, shape(8, 256, 512))
+
+
+def test_what_several_kernels_of_a_turn_take_alike_is_taken_once() -> None:
+    levels = program_of(cut_by_several()).wiring.levels
+    assert len(levels) > 2
+    for level in levels:
+        made = [value for kernel in level.program.kernels for value in kernel.writes]
+        assert len(made) == len(set(made))
