@@ -40,3 +40,10 @@ def test_branches_and_single_turns_are_no_loops() -> None:
     weights_s = 2 * 2048**2 / CHIP.hbm_bytes_per_s
     assert once.seconds == branch.seconds
     assert 2 * twice.seconds > 2 * often.seconds + 0.9 * weights_s
+
+
+@pytest.mark.parametrize(("rows", "stays"), [(1024, True), (8192, False)])
+def test_what_every_turn_multiplies_by_stays_in_a_memory_that_cores_share(rows: int, stays: bool) -> None:
+    """v4's, which holds 64 MiB of them (LSTMs over time) and costs products nothing to read."""
+    (turn,) = price(fuse(multiplied(rows, kind="while", trips=100)), catalogue()["v4"])
+    assert (turn.num_bytes < 2 * rows**2) == stays

@@ -22,6 +22,7 @@ class Coefficients:
     ``start_bytes``: how much a kernel moves for which starting it takes all of ``start_cycles``; one that moves less
     is cut into fewer windows. ``fill_share``: what of a product's bytes comes before it multiplies where they are few.
     ``carried_bytes``: how large a value may be that stays in vector memory though each turn of a loop changes it.
+    ``shared_bytes``: how much of what all turns of a loop read alike stays in a memory beside it (v4's, of two cores).
     """
 
     byte_cycles: float
@@ -44,3 +45,4 @@ class Coefficients:
     start_bytes: float = 0.0
     fill_share: float = 1.0
     carried_bytes: float = 0.0
+    shared_bytes: float = 0.0

@@ -18,7 +18,7 @@ class Residence:
     def __init__(self, of: Coefficients, *, idle: bool = False) -> None:
         self._of, self._idle = of, idle
         self._held: OrderedDict[int, int] = OrderedDict()
-        self._held_bytes = 0
+        self._held_bytes = self._shared_bytes = 0
         self._staying: set[int] = set()
         self._fetched_at = 0.0
         self._begun = False
@@ -31,6 +31,10 @@ class Residence:
 
     def stays(self, values: Sequence[int], num_bytes: int, *, changes: bool) -> bool:
         """Keeps a value, and those that take its place if it ``changes``, for good, if there is room: whether it is."""
+        if not changes and self._shared_bytes + num_bytes <= self._of.shared_bytes:
+            self._shared_bytes += num_bytes
+            self._staying.update(values)
+            return True
         fits = self._fits(num_bytes) and not (changes and num_bytes > self._of.carried_bytes)
         if fits and self._held_bytes + num_bytes <= self._of.near_total_bytes:
             self._held_bytes += num_bytes
