@@ -47,6 +47,17 @@ def bytes_gathered(piece: Value, whole: Value) -> int:
     return aligned((round(math.prod(dims) * growth) * whole.bits + 7) // 8)
 
 
+@lru_cache(maxsize=4096)
+def batched_bytes(value: Value, batch: frozenset[int]) -> int:
+    """Bytes of a value of which no dim of a ``batch`` lies on the lanes or on the rows, if it has two others."""
+    dims, packed = value.shape, 32 // max(value.bits, 1)
+    others = [d for d, size in enumerate(dims) if size > 1 and d not in batch]
+    if len(others) < 2 or not math.prod(dims):
+        return padded_bytes(value)
+    growth = min(_growth(dims, pair, packed) for pair in permutations(others, 2))
+    return aligned((round(math.prod(dims) * growth) * value.bits + 7) // 8)
+
+
 def memoised(sizes: Callable[[Value], int]) -> Callable[[Value], int]:
     """The same sizes, each shape and dtype worked out once."""
     known: dict[tuple[tuple[int, ...], str], int] = {}

@@ -1,0 +1,32 @@
+"""What batches of products read and make lies with the batch outside, however much the other dims pad."""
+
+from __future__ import annotations
+
+import pytest
+from meshwright.planner.graph import Op, Value
+from meshwright.planner.memory.temporaries import temporary_bytes
+from meshwright.planner.memory.tiles import padded_bytes
+from programs import of_ops
+
+MIB = 2**20
+
+
+def batch_of(left: tuple[int, ...], right: tuple[int, ...], dims: int) -> tuple[Value, int]:
+    """What a batch of products over so many dims makes of two operands' last dims, and its bytes."""
+    made = Value((*left[:-1], right[-2]), "f32")
+    attributes = {f"{side}_batching_dimensions": tuple(range(dims)) for side in ("lhs", "rhs")}
+    attributes |= {"lhs_contracting_dimensions": (len(left) - 1,), "rhs_contracting_dimensions": (len(right) - 1,)}
+    op = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=attributes)
+    program = of_ops((Value(left, "f32"), Value(right, "f32"), made), (op,), (0, 1), (2,))
+    return made, temporary_bytes(program)(made)
+
+
+@pytest.mark.parametrize(("left", "right", "dims", "mib"), [
+    ((512, 6, 49, 32), (512, 6, 49, 32), 2, 84),  # v6e: f32[512,6,49,49]{2,3,1,0}, 49 to 128 and 49 to 56
+    ((4, 8, 640, 80), (4, 8, 640, 80), 2, 50),  # nothing to pad
+    ((4096, 1, 16), (4096, 200, 16), 1, None),  # one other dim: the batch lies wherever it pads least
+])  # fmt: skip
+def test_a_batch_lies_outside(left: tuple[int, ...], right: tuple[int, ...], dims: int, mib: int | None) -> None:
+    made, num_bytes = batch_of(left, right, dims)
+    assert num_bytes == (padded_bytes(made) if mib is None else mib * MIB)
+    assert num_bytes >= padded_bytes(made)
