@@ -14,6 +14,8 @@ from meshwright.dsl.writer import dumps
 from meshwright.planner.minimise import minimise
 from meshwright.planner.minimise.flow import Flow
 from meshwright.planner.minimise.guide import lies
+from meshwright.planner.program import build
+from meshwright.planner.topology import physical
 
 LAYERS, BATCH, WIDTH, HIDDEN = 3, 512, 1024, 4096
 
@@ -134,3 +136,20 @@ def test_what_an_operation_without_a_path_reads_is_known_at_its_place():
     read = set().union(*(paths for (_, scope), paths in flow.unnamed.items() if scope and scope.endswith("gather")))
     assert "ops/picking/exp.0" in read
     assert read - {"ops/picking/exp.0"}
+
+
+def looked_up(table, rows):
+    """What ``jnp.take`` finds, zeros where there is no such row: a gather and a choice, which are one place."""
+    return jnp.take(table, rows, axis=0, mode="fill", fill_value=0) * 2.0
+
+
+def test_how_a_lookup_reads_its_table_is_said_though_what_it_found_is_chosen_from():
+    given = jax.ShapeDtypeStruct((8192, 512), "float32"), jax.ShapeDtypeStruct((65536,), "int32")
+    workload = Drafts(looked_up, given)
+    plan = loads("meshwright: 1\ntopology: v3:2x2\nmesh: {data: 8}\n")
+    pins = {"table": (("data",), ()), "out": (("data",), ())}
+    program = build(workload.graph(plan), plan.mesh, physical(plan.topology), pins=pins)
+    found = program.solve(time_limit_s=60, seed=0)
+    assert found.layouts["ops/looked_up/gather.0.in0"] == ((), ())
+    short = minimise(found.layouts, plan, workload, deadline=time.monotonic() + 60, promised_s=found.objective_s)
+    assert short.estimate.step_time_s <= found.objective_s * 1.01

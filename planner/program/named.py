@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from ..graph import Op, Sharding
+from ..graph import Graph, Op, Sharding
 from ..operands import operand_path
 from .decode import LaidOut, ended, laid_out
 from .wires import Level, Wiring
@@ -34,16 +34,34 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
             if own is None or number not in solved.nodes:
                 continue
             found[own] = carried.get(op.results[0], solved.layouts[op.results[0]])
+        readers = _readers(graph)
+        for number, own in readers.items():
+            op = graph.ops[number]
             for place, operand in enumerate(op.operands):
                 if (number, operand) in solved.wanted:
                     product = op.origin.exchanged
                     path = operand_path(own, _place(op, place)) if product is None else operand_path(product, 1 - place)
                     found[path] = solved.wanted[number, operand]
-        found |= _beside(level, solved)
+        found |= _beside(level, solved, readers)
     return found
 
 
-def _beside(level: Level, solved: LaidOut) -> dict[str, Sharding]:
+def _readers(graph: Graph) -> dict[int, str]:
+    """The operations that read a place's own operands, with its path.
+
+    A place is one operation, or several of which the last has its path: a gather, and the choice of what it found or,
+    where it was asked for what there is not, of something else.
+    """
+    gathers = {op.results[0]: n for n, op in enumerate(graph.ops) if op.kind == "gather" and op.origin.value is None}
+    found: dict[int, str] = {}
+    for number, op in enumerate(graph.ops):
+        if op.origin.value is not None:
+            of = [gathers[operand] for operand in op.operands if operand in gathers] if op.kind == "select" else []
+            found[of[0] if of else number] = op.origin.value
+    return dict(sorted(found.items()))
+
+
+def _beside(level: Level, solved: LaidOut, readers: Mapping[int, str]) -> dict[str, Sharding]:
     """The layouts of values without a path that one operation reads otherwise, by the first operand that reads it so.
 
     A loop carries such values, among others. A constraint on what one operation reads would lay out the value itself,
@@ -58,15 +76,14 @@ def _beside(level: Level, solved: LaidOut) -> dict[str, Sharding]:
         if op.origin.value is None:
             is_turned = any((number, operand) in solved.wanted or operand in turned for operand in op.operands)
             turned.update(op.results if is_turned else ())
-            continue
-        if op.origin.exchanged is not None:
+        if number not in readers or op.origin.exchanged is not None:
             continue
         for place, operand in enumerate(op.operands):
             is_open = operand in asked or (operand in turned and op.kind in ARITHMETIC)
             if is_open and operand in solved.layouts and (number, operand) not in solved.wanted:
                 asked.discard(operand)
                 turned.discard(operand)
-                found[operand_path(op.origin.value, _place(op, place))] = solved.layouts[operand]
+                found[operand_path(readers[number], _place(op, place))] = solved.layouts[operand]
     return found
 
 
