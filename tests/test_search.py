@@ -66,6 +66,34 @@ def test_of_long_steps_the_best_is_written_while_others_are_solved(monkeypatch: 
     assert [plan.mesh.sizes for plan in ended] == [ahead.plan.mesh.sizes if ahead.plan else None]
 
 
+def flat(plan: Plan) -> tuple[float, int]:
+    """All alike."""
+    return 1.0, 0
+
+
+@pytest.mark.parametrize(("lines", "is_left"), [(200, True), (20, False)])
+def test_a_best_plan_that_nobody_can_read_is_left_for_one_that_takes_little_longer(
+    monkeypatch: pytest.MonkeyPatch, lines: int, is_left: bool
+) -> None:
+    monkeypatch.setattr("meshwright.planner.search.writing.LARGE", 0)
+    _, solver, _ = ask(prices=flat, solver=FakeSolver(flat, bound=0.5))
+    order = list(dict.fromkeys(tuple(task.mesh.sizes.values()) for task in solver.tasks))
+
+    def falling(plan: Plan) -> tuple[float, int]:
+        return 1 - 1e-3 * order.index(tuple(size or 1 for size in plan.mesh.sizes.values())), 0
+
+    def minimise(layouts: Any, plan: Plan, workload: Any, **options: Any) -> Any:
+        found = written(layouts, plan, workload, **options)
+        is_best = tuple(plan.mesh.sizes.values()) == order[-1]
+        more = tuple(Rule(pattern=f"x/{i}", assignment=Replicate()) for i in range(lines * is_best))
+        return SimpleNamespace(plan=replace(found.plan, rules=(*more, *found.plan.rules)), estimate=found.estimate)
+
+    result, _, _ = ask(prices=falling, solver=FakeSolver(falling, bound=0.5), minimise=minimise)
+    assert result.plan is not None
+    assert (len(result.plan.rules) == 1) == is_left
+    assert any(f"its plan has {lines + 1} lines" in row.why for row in result.candidates) == is_left
+
+
 def test_what_was_left_out_is_counted_and_not_proven() -> None:
     result, _, _ = ask(topology="v3:32x32")
     assert result.meshes.left_out > 0

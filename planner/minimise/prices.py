@@ -16,7 +16,7 @@ from .rules import Writer
 TOLERANCE = 2e-3  # prices that differ by less are the same
 CLOSE = 5e-3  # what fewer lines are worth
 A_LINE = 1e-3  # what one less is worth
-SAME = 2e-4  # what fewer lines may cost where more than they are worth is lost already
+SAME = 2e-4  # what one less may cost where more than lines are worth is lost already
 FAR = 2e-2
 LATE = 5e-2  # what a plan may take more that can be read, where the time is over
 ALIKE = 1e-2  # of the promised price: what like layouts of like tensors may take more
@@ -124,9 +124,9 @@ class Prices:
         """Whether a plan is better than another one for so many fewer things that it says.
 
         All that fewer lines cost is held against what was promised, or the least seen where that is not in reach.
-        Those that cost nothing are always worth it.
+        Those that cost next to nothing are always worth it.
         """
-        if found.estimate is not None and found.rank <= (current.rank[0], current.rank[1] * (1 + SAME)):
+        if found.estimate is not None and found.rank <= (current.rank[0], current.rank[1] * (1 + SAME * fewer)):
             return True
         in_reach = self.least_s <= self.promised_s * (1 + ALIKE)
         most_s = (self.promised_s if in_reach else self.least_s) * (1 + ALIKE)

@@ -38,6 +38,7 @@ SELDOM, IN_A_ROW = 12, 6
 before the same places once the first are annotated.
 """
 
+PARTS = 2, 4  # of causes that are tried without, those that matter least first: the larger part of a few may matter
 AT_ONCE = 2, 4  # causes annotated before propagation is asked again: where it is asked often, and seldom
 
 
@@ -231,8 +232,8 @@ class _Shortener:
                 current, left = trial, fewer
                 break
         left.sort(key=lambda cause: cause.seconds)
-        half = (len(left) + 1) // 2
-        for block in (left[:half], left[half:]):
+        size = max(-(-len(left) // PARTS[self.is_large]), 1)
+        for block in [left[i : i + size] for i in range(0, len(left), size)]:
             current, left = self._without(current, left, block)
         return current
 

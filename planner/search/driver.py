@@ -67,6 +67,7 @@ class Driver:
         board.forget()
         if not (board.ranked or board.bound_s == math.inf):
             self._writing.write_simple()
+        self._writing.prefer_readable()
         board.settle()
         for one in board.tried:
             if not one.why and one.priced is None:

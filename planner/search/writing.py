@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -25,6 +25,10 @@ FINISHING_S = 7e-4  # for each operation: what a plan takes that is written afte
 LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
 LARGE = 5000  # operations: to price a plan of a step with more takes seconds
 SEVERAL = 2  # candidates solved, before the best is written while others are
+READABLE = 3e-2
+"""What a plan of a long step may take more that has few lines: and what another has to take less for it to be left."""
+
+LONG, SHORTER = 60, 4  # lines that nobody reads, and how many times fewer are few
 BY_HAND = "laid out by hand: the batch split, the state with it or over an axis of its own, or nothing"
 
 
@@ -64,16 +68,16 @@ class Writing:
     ) -> None:
         self._board, self._settings, self._workload, self._minimise = board, settings, workload, minimise
         self._solving, self._clock, self._say = solving, clock, say
-        self._ahead: tuple[Mapping[str, Sharding], Written | None] | None = None  # what was written ahead of its turn
+        self._ahead: dict[int, tuple[Tried, Mapping[str, Sharding], Written | None]] = {}  # written ahead of their turn
 
     def write(self) -> None:
         """Writes and prices layouts as plans, the cheapest first, until the others cost more than the best plans."""
         left = [one for one in self._board.every if one.layouts and one.priced is None and not one.why]
-        for one in sorted(left, key=lambda one: (one.objective_s, one.candidate.index)):
+        late = self._late  # what is written already comes first then
+        for one in sorted(left, key=lambda one: (late > self._is_written(one), one.objective_s, one.candidate.index)):
             prices = [other.step_time_s for other in self._board.ranked[: self._settings.top_k]]
             enough = len(prices) >= self._settings.top_k and one.objective_s >= prices[-1]
-            late = self._clock.over or self._clock.left_s < self._board.writing_s
-            if enough or (late and prices):
+            if enough or (self._late and prices):
                 break
             self._say(f"writing the plan of {one.candidate}")
             self._write_one(one)
@@ -106,25 +110,56 @@ class Writing:
     def _write_ahead(self) -> bool:
         """Writes the best layouts so far, for when it is their turn; whether better ones came and it was left."""
         one = self._leader
-        if one is None or self._clock.stopped or (self._ahead is not None and self._ahead[0] is one.layouts):
+        if one is None or self._clock.stopped or self._is_written(one) or (self._ahead and self._late):
             return False
+        layouts, objective_s = one.layouts, one.objective_s
 
         def look() -> None:
             self._solving.tend()
-            if self._clock.stopped or self._leader is not one:
+            leader = self._leader
+            is_left = leader is None or one.layouts is not layouts
+            if self._clock.stopped or is_left or leader.objective_s < objective_s * (1 - READABLE):
                 raise _OvertakenError
 
         self._say(f"writing the plan of {one.candidate}")
         try:
-            self._ahead = one.layouts, self._written(one, before=look)
+            self._ahead[one.candidate.index] = one, layouts, self._written(one, before=look)
         except _OvertakenError:
             return True
         except PlanError:
-            self._ahead = one.layouts, None  # which it is told of when it is its turn
-        return False
+            self._ahead[one.candidate.index] = one, layouts, None  # which it is told of when it is its turn
+        return self._leader is not one
+
+    def _is_written(self, one: Tried) -> bool:
+        known = self._ahead.get(one.candidate.index)
+        return known is not None and known[1] is one.layouts
 
     def _written_ahead(self, one: Tried) -> Written | None:
-        return self._ahead[1] if self._ahead is not None and self._ahead[0] is one.layouts else None
+        return self._ahead[one.candidate.index][2] if self._is_written(one) else None
+
+    def prefer_readable(self) -> None:
+        """Gives up a best plan that nobody can read for one that takes little longer, where such a one was written."""
+        board, settings = self._board, self._settings
+        best = next(iter(board.ranked), None)
+        if best is None or best.priced is None or settings.exact or settings.top_k > 1:
+            return
+        took_s, lines = best.step_time_s, len(best.priced.plan.rules)
+        short = [
+            (priced.step_time_s, one.candidate.index, one, priced)
+            for one, priced in self._all_ahead()
+            if priced.step_time_s <= took_s * (1 + READABLE) and len(priced.plan.rules) * SHORTER <= lines
+        ]
+        if lines > LONG and short:
+            seconds, _, one, priced = min(short)
+            best.priced, best.why = None, f"its plan has {lines} lines, and takes {1 - took_s / seconds:.1%} less"
+            one.priced, one.why = priced, ""
+
+    def _all_ahead(self) -> Iterator[tuple[Tried, PricedPlan]]:
+        """The plans written ahead that fit."""
+        most_bytes = self._settings.limit_bytes or math.inf
+        for one, layouts, written in self._ahead.values():
+            if written is not None and one.layouts is layouts and written.estimate.peak_bytes <= most_bytes:
+                yield one, PricedPlan(plan=written.plan, estimate=written.estimate)
 
     @property
     def _leader(self) -> Tried | None:
@@ -186,6 +221,11 @@ class Writing:
         )
         self._board.writing_s = max(self._board.writing_s, self._clock.elapsed_s - begin_s)
         return written
+
+    @property
+    def _late(self) -> bool:
+        """Whether there is no time for another plan."""
+        return self._clock.over or self._clock.left_s < self._board.writing_s
 
     @property
     def _is_small(self) -> bool:
