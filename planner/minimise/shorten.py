@@ -39,7 +39,7 @@ before the same places once the first are annotated.
 """
 
 PARTS = 2, 4  # of causes that are tried without, those that matter least first: the larger part of a few may matter
-AT_ONCE = 2, 4  # causes annotated before propagation is asked again: where it is asked often, and seldom
+AT_ONCE = 2, 6  # causes annotated before propagation is asked again: where it is asked often, and seldom
 
 
 def shortened(prices: Prices, groups: Sequence[Group], guide: Guide, dropping: int) -> Priced:

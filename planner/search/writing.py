@@ -21,7 +21,7 @@ from .solving import Solving
 from .tried import Tried
 from .workload import Rematerialised, Workload
 
-FINISHING_S = 7e-4  # for each operation: what a plan takes that is written after its deadline
+FINISHING_S = 5.5e-4  # for each operation: what a plan takes that is written after its deadline
 LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
 LARGE = 5000  # operations: to price a plan of a step with more takes seconds
 SEVERAL = 2  # candidates solved, before the best is written while others are
@@ -117,8 +117,8 @@ class Writing:
         def look() -> None:
             self._solving.tend()
             leader = self._leader
-            is_left = leader is None or one.layouts is not layouts
-            if self._clock.stopped or is_left or leader.objective_s < objective_s * (1 - READABLE):
+            is_left = leader is None or leader.objective_s < objective_s * (1 - READABLE)
+            if self._clock.stopped or is_left or one.layouts is not layouts:
                 raise _OvertakenError
 
         self._say(f"writing the plan of {one.candidate}")
