@@ -105,6 +105,12 @@ class Op:
     trips: int = 1
     origin: Origin = Origin()
 
+    @property
+    def turns(self) -> int:
+        """How often a loop turns, as far as is known; 0 of what is no loop to the compiler: branches, and one turn."""
+        turns = self.trips > 1 or self.attributes.get("trips_unknown", False)
+        return self.trips if self.kind == "while" and turns else 0
+
     def moved(self, operands: tuple[int, ...], results: tuple[int, ...] | None = None) -> Op:
         """The same operation on other values: ``replace`` of these, in a fifth of its time, for every step of a price
         makes it of hundreds.

@@ -47,6 +47,28 @@ def test_the_weights_of_all_layers_are_rounded_once_for_the_loops_forward_and_ba
     assert read_by_loops(program, shape=STACK) == ["bf16", "bf16"]
 
 
+def test_one_turn_is_no_loop_and_nothing_is_rounded_before_it() -> None:
+    one = (1, WIDTH, WIDTH)
+    program = program_of(layers, one, (ROWS, WIDTH))
+    assert not kernels(program, "convert", shape=one)
+    assert set(read_by_loops(program, shape=one)) <= {"f32"}
+
+
+def test_pieces_written_at_places_that_are_much_computed_are_read_in_no_time() -> None:
+    """A value that is made of another one twice, and so on: there are 2^40 ways to the first."""
+
+    def step(x: jax.Array) -> jax.Array:
+        def turn(found: jax.Array, i: jax.Array) -> tuple[jax.Array, None]:
+            place = i
+            for _ in range(40):
+                place = (place ^ (place << 3)) + (place >> 2)
+            return jax.lax.dynamic_update_slice(found, x[None] * i, (place % LAYERS, 0, 0)), None
+
+        return jax.lax.scan(turn, jnp.zeros((LAYERS, *x.shape)), jnp.arange(LAYERS))[0]
+
+    assert kernels(program_of(step, (ROWS, WIDTH)), "while", shape=(LAYERS, ROWS, WIDTH))
+
+
 def test_what_a_loop_also_reads_otherwise_stays_as_it_is() -> None:
     def step(w: jax.Array, x: jax.Array) -> jax.Array:
         return jax.lax.scan(lambda x, w: (jnp.tanh(x) @ w + w[0], None), x, w)[0]

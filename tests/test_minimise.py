@@ -407,5 +407,8 @@ def test_lines_that_cost_nothing_go_where_more_than_they_are_worth_is_lost_alrea
 
     prices.best, prices.least_s = taking(1.0), 1.0
     assert prices.worth(taking(fewer_s), taking(1.02), 4) == is_worth_it
+    prices.whole_s = 1.015  # however it came to take more since
+    assert prices.worth(taking(1.02), taking(1.02), 1)
+    assert not prices.worth(taking(1.0202), taking(1.0202), 1)
     assert prices.worth(taking(1.0039), taking(1.0), 4)
     assert not prices.worth(taking(1.0039), taking(1.0), 3)

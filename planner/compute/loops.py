@@ -6,17 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..fusion.nature import VIEWS
-from ..graph import Graph, Op
+from ..graph import Graph
 from ..kernels import Kernel, Program
 from .work import padded_bytes
 
 STACKED = frozenset({"dynamic_slice", "dynamic_update_slice", "gather", "scatter"})
-
-
-def turns_of(op: Op) -> int:
-    """How often a loop turns, as far as is known; 0 for what is no loop to the compiler: branches, and one turn."""
-    turns = op.trips > 1 or op.attributes.get("trips_unknown", False)
-    return op.trips if op.kind == "while" and turns else 0
 
 
 def unchanged(body: Graph) -> frozenset[int]:

@@ -14,7 +14,7 @@ from .batched import grown, growth_of
 from .calibration import Calibration
 from .convolved import Convolved
 from .cycles import cycles_of
-from .loops import Staying, is_hoisted, staying, turns_of, unchanged
+from .loops import Staying, is_hoisted, staying, unchanged
 from .residence import Residence
 from .rowwise import Rowwise
 from .speed import Speed, speed_of
@@ -130,8 +130,8 @@ def price_at(
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
             for body in kernel.bodies:
-                read = turned_stacks(op, lying) if turns_of(op) else frozenset[int]()
-                yield from price_at(body, speed, times * op.trips, count, trips=turns_of(op), stacks=read)
+                read = turned_stacks(op, lying) if op.turns else frozenset[int]()
+                yield from price_at(body, speed, times * op.trips, count, trips=op.turns, stacks=read)
         elif op.kind in KINDS:
             turned.copied(kernel)
             rowwise.extra_cycles(kernel)

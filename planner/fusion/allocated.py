@@ -87,10 +87,14 @@ def _goes_back(body: Graph, update: Op) -> bool:
     pieces are written.
     """
     makers = {op.results[0]: op for op in body.ops if op.results}
-    waiting = [value for value in update.operands[2:] if value in makers]
+    waiting, seen = [*update.operands[2:]], set[int]()
     while waiting:
-        op = makers[waiting.pop()]
+        value = waiting.pop()
+        op = makers.get(value)
+        if op is None or value in seen:
+            continue
         if op.kind == "subtract":
             return True
-        waiting.extend(value for value in op.operands if value in makers)
+        seen.add(value)
+        waiting.extend(op.operands)
     return False

@@ -30,10 +30,10 @@ def narrow(graph: Graph, uses: Uses, masks: frozenset[int]) -> Graph:
 
 def _narrowed(graph: Graph, uses: Uses, masks: frozenset[int]) -> set[int]:
     narrowed, apart = set[int](), _written_apart(graph)
-    inside = {n: rounded_arguments(op.bodies[0]) for n, op in enumerate(graph.ops) if op.kind == "while" and op.bodies}
+    inside = {n: rounded_arguments(op.bodies[0]) for n, op in enumerate(graph.ops) if op.turns}
     values = graph.values
     for number in range(len(graph.ops) - 1, -1, -1):
-        if number in inside:
+        if graph.ops[number].kind == "while":
             continue
         for value in graph.ops[number].results:
             wide = values[value].dtype == WIDE and value not in apart

@@ -53,6 +53,7 @@ class Prices:
         self.reserved = 0
         self.best: Priced | None = None
         self.least_s = math.inf
+        self.whole_s = math.inf  # what the plan takes whose lines are dropped
         self.known: dict[frozenset[str], Priced] = {}
 
     @property
@@ -124,9 +125,10 @@ class Prices:
         """Whether a plan is better than another one for so many fewer things that it says.
 
         All that fewer lines cost is held against what was promised, or the least seen where that is not in reach.
-        Those that cost next to nothing are always worth it.
+        Those that cost next to nothing are worth it anyway, all together no more than ``CLOSE`` of ``whole_s``.
         """
-        if found.estimate is not None and found.rank <= (current.rank[0], current.rank[1] * (1 + SAME * fewer)):
+        next_to_nothing_s = min(current.rank[1] * (1 + SAME * fewer), self.whole_s * (1 + CLOSE))
+        if found.estimate is not None and found.rank[0] <= current.rank[0] and found.rank[1] <= next_to_nothing_s:
             return True
         in_reach = self.least_s <= self.promised_s * (1 + ALIKE)
         most_s = (self.promised_s if in_reach else self.least_s) * (1 + ALIKE)

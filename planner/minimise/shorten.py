@@ -223,6 +223,7 @@ class _Shortener:
         """A good plan without what changes nothing of how values lie, and without what costs little."""
         if current.estimate is None or not kept or self.prices.late:
             return current
+        self.prices.whole_s = current.rank[1]
         watched = self.guide.heavy(current.estimate, self.blamed)
         busy = list(kept) if self.is_large else self._without_idle(kept, watched)
         left = list(kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..compute.loops import Staying, renamed, staying, turns_of
+from ..compute.loops import Staying, renamed, staying
 from ..compute.rowwise import scattered
 from ..compute.speed import Speed
 from ..compute.turned import WIDE_EDGE, Turned
@@ -143,8 +143,11 @@ class Known:
     def _narrowed(self, program: Program) -> Program:
         """The program with values as narrow as they are where masks are left as bits."""
         graph = narrow(program.graph, read_uses(program.graph), frozenset(self._masks(program.graph)))
-        bodies = (tuple(self._narrowed(_given_rounded(body)) for body in each.bodies) for each in program.kernels)
-        kernels = (replace(each, bodies=own) for each, own in zip(program.kernels, bodies, strict=True))
+        kernels = []
+        for each in program.kernels:
+            turns = program.graph.ops[each.ops[-1]].turns if each.bodies else 0
+            bodies = (self._narrowed(_given_rounded(body) if turns else body) for body in each.bodies)
+            kernels.append(replace(each, bodies=tuple(bodies)))
         return replace(program, graph=graph, kernels=tuple(kernels))
 
     def _turn(self, program: Program) -> None:
@@ -158,7 +161,7 @@ class Known:
             for body in kernel.bodies:
                 summed = {id(made) for made, _ in added_up(body.graph, len(op.results))} if op.kind == "while" else ()
                 numbers = frozenset(number for number, each in enumerate(body.graph.ops) if id(each) in summed)
-                held = tuple(staying(body)) if turns_of(op) else ()
+                held = tuple(staying(body)) if op.turns else ()
                 self.turning[id(body.graph)] = body.graph, op.trips, numbers, held
                 self._turn(body)
 
