@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..chip import Chip
@@ -14,12 +14,13 @@ from .device_program import DeviceProgram
 from .figures import Bound, PredictedKernel, PredictedMemory, TensorLayout
 from .gradients import gradients
 from .held import held
-from .late import Late
+from .late import late, may_be_late
 from .layouts import layouts
 from .roofline import bound
 from .runs import kernels
 
 
+@may_be_late("tensors")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceWork:
     """A device's program, and what it takes on ``chip``; ``compute_source`` says where its seconds come from."""
@@ -30,7 +31,7 @@ class DeviceWork:
     compute_source: str
     memory: PredictedMemory
     bound: Bound
-    tensors: Sequence[TensorLayout]
+    tensors: tuple[TensorLayout, ...]
     gradients: Mapping[int, tuple[str, ...]]
 
 
@@ -58,6 +59,6 @@ def device_work(
         compute_source=speed.source,
         memory=held(laid_out.order, machine, kinds),
         bound=bound(laid_out.step, laid_out.local, machine.chip),
-        tensors=Late(lambda: tuple(layouts(laid_out.step))),
+        tensors=late(lambda: tuple(layouts(laid_out.step))),
         gradients=gradients(program, weights),
     )

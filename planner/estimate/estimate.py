@@ -10,7 +10,7 @@ from ..network import Network
 from ..topology import Machine
 from .device_work import DeviceWork
 from .figures import AxisPlace, Estimate
-from .late import Late
+from .late import late
 from .limit import memory_limit
 from .runs import collectives
 from .traffic import Tariffs
@@ -48,8 +48,8 @@ def estimate(
         kernels=work.kernels,
         memory=work.memory,
         bound=work.bound,
-        axes=Late(lambda: tuple(_places(_sizes(mesh), prices.network))),
-        tensors=work.tensors,
+        axes=late(lambda: tuple(_places(_sizes(mesh), prices.network))),
+        tensors=late(lambda: work.tensors),
         notes=tuple(notes),
     )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..graph import Axes, Origin, Sharding
 from ..memory import LiveTensor
 from ..placement import Span
+from .late import may_be_late
 
 PREDICTED = "predicted"
 
@@ -107,6 +108,7 @@ class MemoryPoint:
         return sum(self.by_kind.values())
 
 
+@may_be_late("by_kind", "tensors", "timeline")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedMemory:
     """A device's bytes: at the peak by kind and by tensor, the largest first; over the program, point by point.
@@ -117,8 +119,8 @@ class PredictedMemory:
     """
 
     by_kind: Mapping[str, int]
-    tensors: Sequence[LiveTensor]
-    timeline: Sequence[MemoryPoint] = field(default=(), repr=False)
+    tensors: tuple[LiveTensor, ...]
+    timeline: tuple[MemoryPoint, ...] = field(default=(), repr=False)
     argument_bytes: int
     output_bytes: int
     alias_bytes: int
@@ -155,6 +157,7 @@ class TensorLayout:
     device_bytes: int
 
 
+@may_be_late("axes", "tensors")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """What a step under a plan is predicted to take, without compiling anything.
@@ -178,9 +181,9 @@ class Estimate:
     kernels: tuple[PredictedKernel, ...] = field(repr=False)
     memory: PredictedMemory = field(repr=False)
     bound: Bound
-    axes: Sequence[AxisPlace] = ()
+    axes: tuple[AxisPlace, ...] = ()
     parts: Mapping[str, int] = field(default_factory=dict)
-    tensors: Sequence[TensorLayout] = field(default=(), repr=False)
+    tensors: tuple[TensorLayout, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
     compute_source: str = ""
     what: str = PREDICTED

@@ -9,7 +9,7 @@ from ..memory import Memory, Scheduled, memory
 from ..memory.kinds import WEIGHTS
 from ..topology import Machine
 from .figures import MemoryPoint, PredictedMemory
-from .late import Late, LateMapping
+from .late import late
 from .left_out import left_out_bytes
 from .runs import main_op
 
@@ -19,9 +19,9 @@ def held(step: Scheduled, machine: Machine, kinds: Mapping[str, str]) -> Predict
     said = [kinds.get(name, WEIGHTS) for name in step.program.graph.names]
     found = memory(step, machine.chip, argument_kinds=said)
     return PredictedMemory(
-        by_kind=LateMapping(lambda: found.bytes_by_kind),
-        tensors=Late(lambda: found.tensors),
-        timeline=Late(lambda: tuple(_timeline(found))),
+        by_kind=late(lambda: found.bytes_by_kind),
+        tensors=late(lambda: found.tensors),
+        timeline=late(lambda: tuple(_timeline(found))),
         argument_bytes=found.argument_bytes,
         output_bytes=found.output_bytes,
         alias_bytes=found.alias_bytes,

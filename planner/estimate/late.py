@@ -1,80 +1,56 @@
-"""What an estimate shows only to who asks: worked out when it is first looked at."""
+"""What an estimate shows only to who asks: worked out when it is first looked at, from then on a value like others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MemberDescriptorType
+from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
+C = TypeVar("C")
 
 
-class Late(Sequence[T]):
-    """The sequence that ``work_out`` gives, called once. Copied and pickled it is a tuple."""
+@dataclass(frozen=True, slots=True)
+class _Late(Generic[T]):
+    """What stands in a field's place until somebody looks at it."""
 
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, work_out: Callable[[], Sequence[T]]) -> None:
-        self._work_out: Callable[[], Sequence[T]] | None = work_out
-        self._known: Sequence[T] = ()
-
-    def _all(self) -> Sequence[T]:
-        if self._work_out is not None:
-            self._known, self._work_out = self._work_out(), None
-        return self._known
-
-    @overload
-    def __getitem__(self, at: int) -> T: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[T]: ...
-    def __getitem__(self, at: int | slice) -> T | Sequence[T]:
-        return self._all()[at]
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._all())
-
-    def __eq__(self, other: object) -> bool:
-        return tuple(self) == tuple(other) if isinstance(other, Sequence) else NotImplemented
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return tuple, (tuple(self),)
+    work_out: Callable[[], T]
 
 
-class LateMapping(Mapping[K, V]):
-    """The mapping that ``work_out`` gives, called once. Copied and pickled it is a dictionary."""
+def late(work_out: Callable[[], T]) -> T:
+    """The value that ``work_out`` gives, for a field that ``may_be_late``: nobody sees what stands for it till then."""
+    return cast(T, _Late(work_out))
 
-    __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, work_out: Callable[[], Mapping[K, V]]) -> None:
-        self._work_out: Callable[[], Mapping[K, V]] | None = work_out
-        self._known: Mapping[K, V] = {}
+def may_be_late(*names: str) -> Callable[[type[C]], type[C]]:
+    """Lets these fields of a dataclass with slots be given as ``late``; whoever reads them gets the value itself.
 
-    def _all(self) -> Mapping[K, V]:
-        if self._work_out is not None:
-            self._known, self._work_out = self._work_out(), None
-        return self._known
+    So do ``asdict``, ``replace``, comparisons, copies and pickles, which read fields as anybody does.
+    """
 
-    def __getitem__(self, key: K) -> V:
-        return self._all()[key]
+    def changed(cls: type[C]) -> type[C]:
+        for name in names:
+            setattr(cls, name, _LateField(cls.__dict__[name]))
+        return cls
 
-    def __len__(self) -> int:
-        return len(self._all())
+    return changed
 
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._all())
 
-    def __eq__(self, other: object) -> bool:
-        return dict(self) == dict(other) if isinstance(other, Mapping) else NotImplemented
+class _LateField:
+    """A slot that works out what is late when it is read, and keeps it."""
 
-    def __repr__(self) -> str:
-        return repr(dict(self))
+    def __init__(self, slot: MemberDescriptorType) -> None:
+        self._slot = slot
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)
+    def __get__(self, holder: object, owner: type[Any] | None = None) -> Any:
+        if holder is None:
+            return self
+        found = self._slot.__get__(holder, owner)
+        if isinstance(found, _Late):
+            found = found.work_out()
+            self._slot.__set__(holder, found)
+        return found
+
+    def __set__(self, holder: object, value: object) -> None:
+        self._slot.__set__(holder, value)
