@@ -55,16 +55,19 @@ class Solving:
             self._fill()
 
     def tend(self) -> None:
-        """Takes the answers that are there and gives the workers more, without waiting; ends them with their time."""
+        """Takes the answers that are there and gives the workers more, without waiting; ends them with their time.
+
+        All but one: who tends to them meanwhile needs a core as well.
+        """
         if self._part.over:
             self._pool.hurry()
         while self._flying and self._flying[0][1].done():
             self._land(*self._flying.popleft())
-            self._fill()
+            self._fill(max(self._pool.workers - 1, 1))
 
-    def _fill(self) -> None:
-        """Gives every worker a candidate, as long as there is time."""
-        while self._left and len(self._flying) < self._pool.workers:
+    def _fill(self, workers: int | None = None) -> None:
+        """Gives every worker a candidate, or so many of them, as long as there is time."""
+        while self._left and len(self._flying) < (self._pool.workers if workers is None else workers):
             one = min(self._left, key=self._turn)
             self._left.remove(one)
             begun = any(other.cutoff_s > -math.inf for other in self._board.tried)
