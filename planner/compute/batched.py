@@ -6,9 +6,10 @@ The compiler keeps the dims of a batch out of registers: 16384 products of 9 by 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ..fusion.nature import BARRIER, ELEMENTWISE, REDUCE
 from ..graph import Graph, Op
 from ..images import tile_rows
 from ..kernels import Kernel
@@ -18,24 +19,29 @@ PRODUCT = "dot_general"
 Shape = tuple[int, ...]
 
 
-def growth_of(graph: Graph) -> dict[Shape, float]:
-    """How much larger than where they pad least what batches of products read and make is, by shape, if at all."""
-    found: dict[Shape, float] = {}
-    for op in graph.ops:
-        if op.kind == PRODUCT and op.attributes.get("lhs_batching_dimensions"):
-            for shape, batch in _sides(graph, op):
-                least, one = padded_elements(shape), _tiles(shape[batch:])
-                if one * math.prod(shape[:batch]) > least:
-                    found[shape] = one * math.prod(shape[:batch]) / least
-    return found
+def growth_of(graph: Graph) -> dict[int, float]:
+    """How much larger than where they pad least values lie for batches of products, by their numbers, if at all.
+
+    Such a product's operands and result lie so, and all that operations number by number connect with them.
+    """
+    products = [op for op in graph.ops if op.kind == PRODUCT and op.attributes.get("lhs_batching_dimensions")]
+    found: dict[int, float] = {}
+    summed = _summed(graph, products) if products else frozenset[int]()
+    for op in products:
+        for value, batch in _sides(graph, op) if op.results[0] not in summed else ():
+            shape = graph.shape(value)
+            least, one = padded_elements(shape), _tiles(shape[batch:])
+            if one * math.prod(shape[:batch]) > least:
+                found[value] = max(one * math.prod(shape[:batch]) / least, found.get(value, 1.0))
+    return _followed(graph, found) if found else found
 
 
-def grown(graph: Graph, kernel: Kernel, work: Work, growth: Mapping[Shape, float]) -> Work:
+def grown(kernel: Kernel, work: Work, growth: Mapping[int, float]) -> Work:
     """The work of a kernel whose values lie so."""
     if work.kind == FREE:
         return work
-    reads = [int(size * growth.get(graph.shape(v), 1.0)) for v, size in zip(kernel.reads, work.reads, strict=True)]
-    writes = [int(size * growth.get(graph.shape(v), 1.0)) for v, size in zip(kernel.writes, work.writes, strict=True)]
+    reads = [int(size * growth.get(v, 1.0)) for v, size in zip(kernel.reads, work.reads, strict=True)]
+    writes = [int(size * growth.get(v, 1.0)) for v, size in zip(kernel.writes, work.writes, strict=True)]
     more = sum((*reads, *writes)) / max(sum((*work.reads, *work.writes)), 1)
     return replace(
         work,
@@ -47,14 +53,58 @@ def grown(graph: Graph, kernel: Kernel, work: Work, growth: Mapping[Shape, float
     )
 
 
-def _sides(graph: Graph, op: Op) -> Iterator[tuple[Shape, int]]:
-    """The shapes of operands and result, those with the batch's dims first, and how many these are."""
+def _summed(graph: Graph, products: Sequence[Op]) -> frozenset[int]:
+    """Which of these products only a sum over their batch reads: the compiler makes one product of each."""
+    batch = {op.results[0]: len(op.attributes["lhs_batching_dimensions"]) for op in products}
+    left = set(graph.results)
+    for op in graph.ops:
+        for value in op.operands:
+            if value in batch and not _sums(op, batch[value]):
+                left.add(value)
+    return frozenset(batch.keys() - left)
+
+
+def _sums(op: Op, batch: int) -> bool:
+    """Whether an operation adds up what it reads over all of so many dims, the first."""
+    added = op.kind == REDUCE and op.attributes.get("reducer") == "add"
+    return added and set(range(batch)).issubset(op.attributes["dimensions"])
+
+
+def _followed(graph: Graph, found: Mapping[int, float]) -> dict[int, float]:
+    """The same with all that operations number by number connect with these; each value is gone over once."""
+    beside: dict[int, list[int]] = {}
+    for op in graph.ops:
+        if op.kind in ELEMENTWISE or op.kind == BARRIER:
+            for made, value in _alike(graph, op):
+                beside.setdefault(made, []).append(value)
+                beside.setdefault(value, []).append(made)
+    followed: dict[int, float] = {}
+    for start in sorted(found, key=found.__getitem__, reverse=True):
+        waiting = [start]
+        while waiting:
+            value = waiting.pop()
+            if value not in followed:
+                followed[value] = found[start]
+                waiting += beside.get(value, ())
+    return followed
+
+
+def _alike(graph: Graph, op: Op) -> Iterator[tuple[int, int]]:
+    """What an operation makes, with what it reads to that end, of one shape."""
+    if op.kind == BARRIER:
+        yield from zip(op.results, op.operands, strict=False)
+    else:
+        yield from ((op.results[0], v) for v in op.operands if graph.shape(v) == graph.shape(op.results[0]))
+
+
+def _sides(graph: Graph, op: Op) -> Iterator[tuple[int, int]]:
+    """Operands and result, those with the batch's dims first, and how many these are."""
     said = op.attributes
     many = len(said["lhs_batching_dimensions"])
     for value, name in zip(op.operands, ("lhs", "rhs"), strict=False):
         if tuple(said[f"{name}_batching_dimensions"]) == tuple(range(many)):
-            yield graph.shape(value), many
-    yield graph.shape(op.results[0]), many
+            yield value, many
+    yield op.results[0], many
 
 
 def _tiles(shape: Shape) -> int:

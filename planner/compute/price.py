@@ -146,7 +146,7 @@ def price_at(
             more += convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel)
             more += rows_cycles(graph, kernel, stacks)
             work, here = convolved.counted(kernel, count(graph, kernel)), copied if at_hand else ()
-            work = grown(graph, kernel, work, growth) if growth else work
+            work = grown(kernel, work, growth) if growth else work
             took = _price(kernel, work, residence, results, speed, times, more, here)
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else replace(took, cycles=took.cycles / spread, seconds=took.seconds / spread)
