@@ -17,9 +17,7 @@ from meshwright.dsl.writer import dumps
 from meshwright.planner.graph import Graph, Op, Origin, Sharding, Value
 from meshwright.planner.minimise import minimise
 from meshwright.planner.minimise.alike import alike
-from meshwright.planner.minimise.dims import Classes, logical_dims
-from meshwright.planner.minimise.prices import Priced, Prices
-from meshwright.planner.minimise.rules import Writer
+from meshwright.planner.minimise.dims import Classes
 
 MESH = Mesh(axes=(Axis(name="data", size=4), Axis(name="model", size=2)))
 OPEN = Plan(mesh=MESH)
@@ -375,40 +373,3 @@ def test_small_data_lie_as_what_is_computed_along_their_dims():
         tensors = [*state, tensor("batch", (rows, 8)), *values]
         assert {found["batch"] for found in alike(layouts, tensors, sizes, dims)} == {wanted}
         assert next(alike(layouts, tensors, sizes, dims))["params/b"] == WHOLE
-
-
-@pytest.mark.parametrize("is_taken", [True, False])
-def test_the_best_plan_seen_is_one_that_the_writer_writes(is_taken):
-    tensors = [tensor("params/a"), tensor("ops/f/a.0"), tensor("ops/f/b.0")]
-    best = ROWS if is_taken else WHOLE
-    chain = Chain(tensors, best={"ops/f/a.0": best, "ops/f/b.0": best}, limit_bytes=0)
-    layouts = {"params/a": WHOLE, "ops/f/a.0": best, "ops/f/b.0": best}
-    fewer = {"params/a": WHOLE, "ops/f/a.0": ROWS}  # needs no more memory, so it ranks first
-    dims = logical_dims(chain.graph(OPEN))
-    held, other = (Writer(found, OPEN, tensors, dims) for found in (layouts, fewer))
-    prices = Prices(chain, held, trials=9, deadline=math.inf, promised_s=1.0)
-    prices.of(prices.everything)
-    assert prices.prefers(other) == is_taken
-    assert prices.best
-    assert prices.best.plan == prices.writer.draft_of(prices.best.values)
-    assert prices.writer is (other if is_taken else held)
-
-
-@pytest.mark.parametrize(("fewer_s", "is_worth_it"), [(1.02, True), (1.0202, True), (1.0211, False)])
-def test_lines_that_cost_nothing_go_where_more_than_they_are_worth_is_lost_already(fewer_s, is_worth_it):
-    tensors = [tensor("ops/f/a.0"), tensor("ops/f/b.0")]
-    chain = Chain(tensors, best={})
-    writer = Writer({t.path: WHOLE for t in tensors}, OPEN, tensors, logical_dims(chain.graph(OPEN)))
-    prices = Prices(chain, writer, trials=9, deadline=math.inf, promised_s=1.0)
-
-    def taking(seconds):
-        estimate = replace(small_estimate(), compute_s=seconds, comm_s=0.0)
-        return Priced(values=frozenset(), plan=OPEN, estimate=estimate)
-
-    prices.best, prices.least_s = taking(1.0), 1.0
-    assert prices.worth(taking(fewer_s), taking(1.02), 4) == is_worth_it
-    prices.whole_s = 1.015  # however it came to take more since
-    assert prices.worth(taking(1.02), taking(1.02), 1)
-    assert not prices.worth(taking(1.0202), taking(1.0202), 1)
-    assert prices.worth(taking(1.0039), taking(1.0), 4)
-    assert not prices.worth(taking(1.0039), taking(1.0), 3)
