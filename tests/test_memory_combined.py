@@ -57,10 +57,11 @@ def test_sums_of_one_kind_that_need_nothing_of_each_other_are_one_up_to_a_limit(
 def test_what_would_make_too_much_is_passed_over_for_what_does_not() -> None:
     sizes = (40, 90, 40, 10, 40, 30)
     shapes = [(1024, 1024)] * 2 + [(256 * size, 1024) for size in sizes for _ in range(3)]
+    firsts = range(2, len(shapes), 3)
     kernels = [
-        kernel
-        for v in range(2, len(shapes), 3)
-        for kernel in (("dot_general", (0, 1), (v,)), ("all-reduce", (v,), (v + 1,)), ("exponential", (v + 1,), (v + 2,)))
+        *(("dot_general", (0, 1), (v,)) for v in firsts),
+        *(("all-reduce", (v,), (v + 1,)) for v in firsts),
+        *(("exponential", (v + 1,), (v + 2,)) for v in firsts),
     ]
     made = with_axes(program(shapes, kernels, (0, 1), tuple(range(4, len(shapes), 3))), {})
     assert groups(made) == [{3 + 3 * n for n in (0, 2, 3, 5)}]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_GATHER, COLLECTIVE_PERMUTE
 from meshwright.planner.memory.flow import Flow, flow
-from meshwright.planner.memory.liveness import live_bytes
+from meshwright.planner.memory.liveness import lifetimes, live_bytes
 from meshwright.planner.memory.orders import list_order
 from meshwright.planner.memory.temporaries import temporary_bytes
-from meshwright.planner.memory.vmem import sent_from_hbm
+from meshwright.planner.memory.vmem import near_buffers, sent_from_hbm
 from programs import of_ops
 
 SMALL, LARGE = Value((1024, 1024), "f32"), Value((8192, 2048), "f32")
@@ -20,15 +22,29 @@ def buffers(program: Program) -> Flow:
     return flow(program, temporary_bytes(program), lambda body: 0)
 
 
-def sent(kind: str, size: Value, kind_of_chip: str) -> frozenset[int]:
-    """Which of a collective's operand (1) and result (2) lie in the large memory."""
+def around(kind: str, size: Value) -> Program:
+    """An operation of a kind whose operand is 1 and whose result is 2, which two others read one after the other."""
     ops = (
         Op(kind="tanh", operands=(0,), results=(1,)),
         Op(kind=kind, operands=(1,), results=(2,), attributes={"axes": ("x",)}),
         Op(kind="tanh", operands=(2,), results=(3,)),
+        Op(kind="add", operands=(2, 3), results=(4,)),
     )
-    made = of_ops((size,) * 4, ops, (0,), (3,))
+    return of_ops((size,) * 5, ops, (0,), (4,))
+
+
+def sent(kind: str, size: Value, kind_of_chip: str) -> frozenset[int]:
+    """Which of a collective's operand and result lie in the large memory."""
+    made = around(kind, size)
     return sent_from_hbm(made, buffers(made), catalogue()[kind_of_chip])
+
+
+def near_from(kind: str, kind_of_chip: str) -> int | None:
+    """From which point on the operation's small result lies in the fast memory."""
+    made, chip = around(kind, SMALL), catalogue()[kind_of_chip]
+    found = buffers(made)
+    room = np.full(len(made.kernels), chip.buffer_vmem_bytes, np.int64)
+    return near_buffers(made, found, lifetimes(found, range(len(made.kernels))), chip, room).get(2)
 
 
 def test_only_large_buffers_of_collectives_lie_in_the_large_memory() -> None:
@@ -36,9 +52,11 @@ def test_only_large_buffers_of_collectives_lie_in_the_large_memory() -> None:
     assert sent(ALL_GATHER, SMALL, "v5e") == set()
 
 
-def test_v5p_writes_what_it_gathers_into_the_large_memory() -> None:
-    assert sent(ALL_GATHER, SMALL, "v5p") == {2}
-    assert sent(COLLECTIVE_PERMUTE, SMALL, "v5p") == set()
+@pytest.mark.parametrize("kind", [ALL_GATHER, "dot_general"])
+def test_v5p_writes_what_it_gathers_and_multiplies_into_the_large_memory_and_fetches_it(kind: str) -> None:
+    assert near_from(kind, "v5e") == 1
+    assert near_from(kind, "v5p") == 2
+    assert near_from(COLLECTIVE_PERMUTE, "v5p") == 1
 
 
 def test_a_number_alone_comes_before_what_frees_memory() -> None:

@@ -149,8 +149,8 @@ def _level(part: Scheduled, where: Where, room_bytes: int, elsewhere: set[int], 
     spans = {b: span for b, span in lives.items() if b not in elsewhere and b not in outputs and found.num_bytes[b]}
     room = np.full(len(program.kernels), room_bytes, np.int64)
     if chip is not None and room_bytes and len(room):
-        staying = near_buffers(program, found, spans, chip, room)
-        spans = {b: span for b, span in spans.items() if b not in staying}
+        near = near_buffers(program, found, spans, chip, room)
+        spans = {b: (first, min(last, near.get(b, last))) for b, (first, last) in spans.items() if near.get(b) != first}
     bodies = {}
     for point, inner in part.bodies.items():
         loop = program.graph.ops[program.kernels[point].ops[-1]].kind == "while"

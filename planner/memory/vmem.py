@@ -21,24 +21,36 @@ from .tiles import padded_bytes
 LONGEST_STAY = 8.0
 LARGEST_SENT_BYTES = 32 << 20
 LARGEST_FETCHED = 0.25
+PRODUCTS = frozenset({"dot_general", "convolution"})
 OFFLOADED = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER})
 NO_PEAK_FLOPS_PER_S = 1e30
 
 
 def near_buffers(
     program: Program, flow: Flow, spans: Mapping[int, tuple[int, int]], chip: Chip, room_bytes: np.ndarray
-) -> frozenset[int]:
-    """The buffers of a program, of those with ``spans``, that stay in fast memory all their life; others never do here.
+) -> dict[int, int]:
+    """The buffers of a program, of those with ``spans``, that lie in fast memory, and from which point on to their end.
 
-    What kernels read from the large memory goes through the fast one, where it takes room from what stays: what does
-    is decided twice, first without. ``room_bytes``, what is free at each point, is taken from.
+    That is their first, or for what is written into the large memory the first that reads it: it is fetched for the
+    rest. What kernels read from the large memory goes through the fast one, where it takes room from what stays: what
+    does is decided twice, first without. ``room_bytes``, what is free at each point, is taken from.
     """
-    sent = sent_from_hbm(program, flow, chip)
-    near = {buffer: span for buffer, span in spans.items() if buffer not in sent}
+    sent, begun = sent_from_hbm(program, flow, chip), _first_reads(flow, written_to_hbm(program, flow, chip))
+    near = {b: (begun.get(b, first), last) for b, (first, last) in spans.items() if b not in sent}
+    near = {b: span for b, span in near.items() if b not in begun or span[0] < span[1]}
     begins, longest = begins_s(program, chip), longest_stay_s(chip)
     staying = residents(near, flow.num_bytes, begins, room_bytes.copy(), longest)
     room_bytes -= np.minimum(room_bytes, _fetched_bytes(program, flow, staying, chip))
-    return residents(near, flow.num_bytes, begins, room_bytes, longest)
+    return {b: near[b][0] for b in residents(near, flow.num_bytes, begins, room_bytes, longest)}
+
+
+def _first_reads(flow: Flow, wanted: frozenset[int]) -> dict[int, int]:
+    """The first point that reads each of these buffers."""
+    found: dict[int, int] = {}
+    for point, buffers in enumerate(flow.reads if wanted else ()):
+        for buffer in wanted.intersection(buffers):
+            found.setdefault(buffer, point)
+    return {buffer: found.get(buffer, len(flow.reads)) for buffer in wanted}
 
 
 def staying_copies(
@@ -103,7 +115,7 @@ def residents(
 
 def sent_from_hbm(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
     """The buffers that collectives read or write in the large memory: those of more than 32 MiB, which hardly ever
-    stay, on some chips all that they write, but for permutes, and on chips that offload them all of both.
+    stay, and on chips that offload collectives all of both.
 
     Of 230 large all-reduces and all-gathers for v4, v5e and v6e, one in six had its result in fast memory; of smaller
     ones, more than half.
@@ -115,10 +127,22 @@ def sent_from_hbm(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
         if kinds:
             buffers = (*flow.reads[point], *flow.writes[point])
             found.update(b for b in buffers if flow.num_bytes[b] > LARGEST_SENT_BYTES)
-            if not chip.gathers_into_vmem and COLLECTIVE_PERMUTE not in kinds:
-                found.update(flow.writes[point])
             if chip.offloads_collectives and kinds & OFFLOADED:
                 found.update(buffers)
+    return frozenset(found)
+
+
+def written_to_hbm(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
+    """The buffers that some chips write into the large memory, whatever room is near: what collectives make, but for
+    permutes, and what products and convolutions do.
+    """
+    graph = program.graph
+    found = set[int]()
+    for point, kernel in enumerate(program.kernels):
+        kinds = {graph.ops[op].kind for op in kernel.ops}
+        gathers = kinds.intersection(KINDS) and COLLECTIVE_PERMUTE not in kinds
+        if (gathers and not chip.gathers_into_vmem) or (kinds & PRODUCTS and not chip.products_into_vmem):
+            found.update(flow.writes[point])
     return frozenset(found)
 
 
