@@ -2,8 +2,8 @@
 
 V is what a member holds of the gathered array, n the positions of a group along a dim, w a link's bandwidth one way.
 Groups woven into one another (``Span.woven``) share each link, and so do the devices of one chip: what several of them
-need crosses a link once for each. (The TPU compiler, libtpu 0.0.51, gathers in one ring through all devices of a group,
-which on two dims of a v3 comes to the same; nothing that is published has a link carry it once for all.)
+need crosses a link once for each, unless their group is of whole chips: the TPU compiler (libtpu 0.0.51) then gathers
+in one ring through all of its devices, which on two dims of a v3 comes to the same and on one is twice as fast.
 """
 
 from __future__ import annotations
@@ -55,7 +55,18 @@ def _gather_links(placed: Placement, num_bytes: float) -> Price:
     alone = [_steps(span) / span.extent * span.woven / link for span in spans]
     rate = sum(_ports(span) * link / span.woven for span in spans)
     together = max(1 / sum(1 / each for each in alone), (chips - 1) / chips / rate)
+    if placed.cores == placed.links.cores:
+        together = min(together, _one_ring(placed, chips))
     return hidden(_name(spans), _latency(placed), num_bytes * together, spans[alone.index(max(alone))].dim)
+
+
+def _one_ring(placed: Placement, chips: int) -> float:
+    """Seconds a byte through all devices of a group of whole chips, one after the other: a link carries it once."""
+    torus, spans = placed.links.torus, placed.torus_spans
+    if torus is None:
+        return math.inf
+    steps = chips // 2 if len(spans) > 1 or spans[0].ring else chips - 1
+    return steps / chips * max(span.woven for span in spans) / torus.link_bytes_per_s
 
 
 def _within_chip(placed: Placement, num_bytes: float) -> Price:

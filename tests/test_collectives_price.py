@@ -203,9 +203,20 @@ def test_slices_reduce_inside_first() -> None:
 
 
 def test_cores_share_their_chips_links() -> None:
-    alone = price(ALL_GATHER, 1e8, along("v3:4x4", a=4, b=8))
-    together = price(ALL_GATHER, 1e8, along("v3:4x4", a=(8, "x core"), b=4))
-    assert alone.total_s == pytest.approx(together.total_s)  # what both need crosses a link for each
+    one = price(ALL_TO_ALL, 1e8, along("v3:4x4", a=4, b=8))
+    both = price(ALL_TO_ALL, 1e8, along("v3:4x4", a=(8, "x core"), b=4))
+    assert both.total_s == pytest.approx(one.total_s)  # each core's own bytes cross a link
+
+
+def test_one_ring_through_both_cores_of_chips() -> None:
+    """What both cores gather crosses a link once: 2 w a group, as a chip of one device has it."""
+    one, both = along("v3:4x4", a=4, b=8), along("v3:4x4", a=(8, "x core"), b=4)
+    assert price(ALL_GATHER, 1e8, one).total_s == pytest.approx(2 * price(ALL_GATHER, 1e8, both).total_s)
+    assert price(ALL_GATHER, 1e8, both).total_s == pytest.approx(1e8 / (2 * both.links.torus.link_bytes_per_s))
+    assert price(ALL_GATHER, 1e8, whole("v3:4x4")).total_s == pytest.approx(price(ALL_GATHER, 1e8, both).total_s)
+
+
+def test_the_other_core_is_reached_within_the_chip() -> None:
     assert price(ALL_GATHER, 1e8, along("v3:4x4", "c", a=16, c=(2, "core"))).bottleneck == "core"
 
 
