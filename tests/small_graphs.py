@@ -15,6 +15,7 @@ from meshwright.dsl.plan import Axis, Mesh
 from meshwright.planner.graph import Factors, Graph, Op, Origin, Sharding, Value
 from meshwright.planner.program import Program, build
 from meshwright.planner.program.exact import Exact, exact
+from meshwright.planner.program.learnt import Learnt
 from meshwright.planner.topology import physical
 
 
@@ -193,6 +194,11 @@ def promised_s(program: Program, choices: Sequence[int]) -> float:
     wiring = program.wiring
     alone = sum(node.costs[choice] for node, choice in zip(wiring.nodes, choices, strict=True))
     return float(alone + sum(table[choices[a], choices[b]] for (a, b), table in wiring.tables.items()))
+
+
+def nothing(program: Program) -> Learnt:
+    """Nothing learnt yet."""
+    return Learnt(leader=program.leader, guess_s=[np.zeros(len(node.costs)) for node in program.wiring.nodes])
 
 
 def exact_of(program: Program, choices: Sequence[int]) -> Exact:

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from meshwright.planner.graph import Factors, Graph, Origin, Sharding
+from meshwright.planner.graph import Graph, Origin, Sharding
 from meshwright.planner.program import Program, rounds
 from meshwright.planner.program.decode import laid_out_step
-from meshwright.planner.program.learnt import Learnt
 from meshwright.planner.program.rounds import PER_S
 from meshwright.planner.program.usage import Misfit, misfit_row
 from meshwright.planner.solver.rows_used import usage_of, used_by
@@ -20,6 +19,7 @@ from meshwright.planner.solver.solve import solve
 from small_graphs import (
     Drawing,
     exact_of,
+    nothing,
     program_of,
     promised_s,
     shardings,
@@ -39,11 +39,6 @@ LARGEST, LARGEST_PRICED = 4000, 150
 SOME = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 Step = tuple[Graph, dict[str, str]]
-
-
-def nothing(program: Program) -> Learnt:
-    """Nothing learnt yet."""
-    return Learnt(leader=program.leader, guess_s=[np.zeros(len(node.costs)) for node in program.wiring.nodes])
 
 
 def small(step: Step, where: tuple[str, dict[str, int]], largest: int = LARGEST, **options: Any) -> Program:
@@ -326,62 +321,3 @@ def test_no_strategy_is_below_the_bound(name: str) -> None:
     program = program_of(graph(), *where)
     best = min(exact_of(program, choices).estimate.step_time_s for choices in strategies(program))
     assert program.solve().bound_s <= best * (1 + 1e-6)
-
-
-def test_what_is_computed_in_passing_for_products_is_sent_rounded() -> None:
-    """A gradient's two readers want it whole: it is gathered as bfloat16, after what is computed of it in passing."""
-    drawing = Drawing()
-    x, w = drawing.arg(65536, 512), drawing.arg(512, 8192)
-    v, u = drawing.arg(65536, 8192), drawing.arg(65536, 8192)
-    made = drawing.dot(x, w)
-    passing = drawing.each("multiply", made, drawing.each("tanh", made))
-    graph = drawing.graph(drawing.dot(passing, v, 0, 0), drawing.dot(passing, u, 0, 0))
-    pins: dict[str, Sharding] = {"a0": (("x",), ()), "a1": ((), ()), "a2": ((), ("x",)), "a3": ((), ("x",))}
-    pins |= {"out/0": ((), ("x",)), "out/1": ((), ("x",))}
-    program = program_of(graph, "v3:2x2", {"x": 8}, pins=pins)
-    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
-    assert found.choices is not None
-    choices = program.choices(found.choices)
-    took = exact_of(program, choices).estimate
-    assert [each.num_bytes for each in took.collectives if each.kind == "all-gather"] == [65536 * 8192 * 2]
-    assert promised_s(program, choices) == pytest.approx(took.step_time_s, rel=0.02)
-
-
-@pytest.mark.parametrize(("batch", "kept"), [(64, True), (4, False)])
-def test_a_comparison_is_priced_as_bits_where_the_compiler_keeps_it_so(batch: int, kept: bool) -> None:
-    """Of the part that one device has, with the dims that it has there."""
-    drawing = Drawing()
-    x, w, dy = drawing.arg(batch, 512, 1024), drawing.arg(1024, 8192), drawing.arg(batch, 512, 8192)
-    factors = Factors(
-        sizes=(batch, 512, 8192, 1024),
-        operands=(((0,), (1,), (3,)), ((3,), (2,))),
-        results=(((0,), (1,), (2,)),),
-        reduction=(3,),
-    )
-    said = {"lhs_contracting_dimensions": (2,), "rhs_contracting_dimensions": (0,)}
-    made = drawing._op("dot_general", (x, w), (batch, 512, 8192), factors, said)
-    mask = drawing.each("compare", made, made)
-    graph = drawing.graph(drawing.each("select", mask, dy, dy), drawing.each("exponential", made))
-    pins: dict[str, Sharding] = dict.fromkeys(("a0", "a2", "out/0", "out/1"), (("x",), (), ()))
-    program = program_of(graph, "v3:2x1", {"x": 4}, pins=pins | {"a1": ((), ())})
-    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
-    assert found.choices is not None
-    choices = program.choices(found.choices)
-    took = exact_of(program, choices).estimate
-    assert any(kernel.label == "compare" for kernel in took.kernels) == kept
-    assert promised_s(program, choices) == pytest.approx(took.step_time_s, rel=0.05)
-
-
-def test_a_gradient_is_resharded_once_before_the_update_that_ends_it() -> None:
-    """The weight and what else is read of its size stay where they are: nothing but the product moves."""
-    drawing = Drawing()
-    w, x, dy = drawing.arg(4096, 4096), drawing.arg(16384, 4096), drawing.arg(16384, 4096)
-    graph = drawing.graph(drawing.each("subtract", w, drawing.each("multiply", w, drawing.dot(x, dy, 0, 0))))
-    pins: dict[str, Sharding] = {"a0": (("x",), ()), "a1": ((), ()), "a2": ((), ("x",)), "out/0": (("x",), ())}
-    program = program_of(graph, "v3:2x2", {"x": 8}, pins=pins)
-    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
-    assert found.choices is not None
-    choices = program.choices(found.choices)
-    took = exact_of(program, choices).estimate
-    assert [(each.kind, each.num_bytes) for each in took.collectives] == [("all-to-all", 4096 * 4096 * 4 // 8)]
-    assert promised_s(program, choices) == pytest.approx(took.step_time_s, rel=0.05)

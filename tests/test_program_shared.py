@@ -22,6 +22,12 @@ def program_of(pair: small_steps.Pair, topology: str, mesh: str) -> Program:
 @pytest.mark.parametrize(
     ("pair", "topology", "mesh"),
     [
+        pytest.param(
+            small_steps.mlp(tokens=4096, width=2048, hidden=8192, layers=1, momentum=True),
+            "v3:4x4",
+            "{a: 4, b: 8}",
+            id="what products write beside their own",
+        ),
         pytest.param(small_steps.experts(), "v5e:2x4", "{a: 2, b: 4}", id="masks that several products read"),
         pytest.param(small_steps.blocks(), "v5e:2x4", "{a: 2, b: 4}", id="weights that several gather"),
         pytest.param(

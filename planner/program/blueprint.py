@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from ..fusion.narrow import WIDE
 from ..graph import Graph, Op
 from ..kernels import Kernel
 from ..partition.passes.narrow import told_apart
@@ -42,8 +43,9 @@ class Blueprint:
     What one that ``is_free`` computes takes nothing: the kernels beside it do that in passing. ``masks`` are its
     operations that leave bits, in a kernel before, where a device's part of them has the shape for it, ``handed`` the
     values that it makes unless it is handed them, ``turned`` those that some chips copy transposed for it. What its
-    operations ``behind`` make is added up by a loop of so many ``turns``: over devices behind the loop. ``around`` is
-    what the step knows of its values.
+    operations ``behind`` make is added up by a loop of so many ``turns``: over devices behind the loop. What is in
+    ``rounded_sums`` products make in bfloat16 for what reads it, and add up over devices in float32. ``around`` is what
+    the step knows of its values.
     """
 
     own: Graph
@@ -53,6 +55,7 @@ class Blueprint:
     turned: tuple[int, ...] = ()
     behind: frozenset[int] = frozenset()
     turns: int = 1
+    rounded_sums: frozenset[int] = frozenset()
     around: Around = field(default_factory=Around)
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
@@ -100,7 +103,7 @@ class Blueprint:
     def alone(self, number: int) -> Alone:
         """One of its operations."""
         if number not in self.ops:
-            graph, values = _alone(self.own, number)
+            graph, values = _alone(self.own, number, self.rounded_sums)
             self.ops[number] = Alone(graph, name_of(graph), tuple(self.nest.form_of[v] for v in values))
         return self.ops[number]
 
@@ -121,7 +124,13 @@ class Blueprint:
         ops = own_ops(self.own, whole)
         own, numbers = kernel_graph(self.own, replace(whole, ops=ops))
         masks = {place: self.masks[number] for place, number in enumerate(ops) if number in self.masks}
-        rest = Blueprint(own=own, is_free=self.is_free, masks=masks, around=self.around.of_part(numbers))
+        rest = Blueprint(
+            own=own,
+            is_free=self.is_free,
+            masks=masks,
+            rounded_sums=frozenset(place for place, number in enumerate(numbers) if number in self.rounded_sums),
+            around=self.around.of_part(numbers),
+        )
         first = {form: place for place, form in reversed(rest.nest.form_of.items())}
         forms = tuple(self.nest.form_of[numbers[first[form]]] for form in range(len(rest.nest.forms)))
         return KernelPart(rest, ops, forms)
@@ -151,7 +160,7 @@ def name_of(own: Graph) -> Hashable:
     return (tuple(map(_signature, own.ops)), values, own.results)
 
 
-def _alone(graph: Graph, number: int) -> tuple[Graph, tuple[int, ...]]:
+def _alone(graph: Graph, number: int, rounded_sums: frozenset[int]) -> tuple[Graph, tuple[int, ...]]:
     op = graph.ops[number]
     numbers = tuple(dict.fromkeys((*op.operands, *op.results)))
     place = {value: position for position, value in enumerate(numbers)}
@@ -159,6 +168,8 @@ def _alone(graph: Graph, number: int) -> tuple[Graph, tuple[int, ...]]:
     values = [graph.values[value] for value in numbers]
     if op.kind == "gather":  # what it takes it adds up over devices as it is, and rounds it then
         values[small.results[0]] = replace(values[small.results[0]], dtype=values[small.operands[0]].dtype)
+    elif rounded_sums.intersection(op.results):
+        values[small.results[0]] = replace(values[small.results[0]], dtype=WIDE)
     own = replace(
         graph,
         values=tuple(values),

@@ -11,6 +11,7 @@ from ..compute.speed import Speed
 from ..compute.turned import WIDE_EDGE, Turned
 from ..fusion import fuse
 from ..fusion.narrow import NARROW, narrow, rounded_arguments
+from ..fusion.nature import PRODUCTS
 from ..fusion.simplify import simplify
 from ..fusion.uses import Uses, read_uses
 from ..fusion.written import NEAR_BYTES, image_dims, is_mask_of_product
@@ -40,7 +41,7 @@ class Known:
     values that vector memory holds throughout.
     ``convolving`` has of steps' arguments the first operation that convolves them, ``images`` what convolutions of a
     graph read and make, ``tables`` what meets tables of it that are scattered into, ``put`` what loops' turns put into
-    stacks.
+    stacks, ``rounded`` what products make narrower than the step has it.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class Known:
     images: dict[int, tuple[Graph, Mapping[Shape, Seen]]] = field(default_factory=dict)
     tables: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     put: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
+    rounded: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     least_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
 
     def program(self, graph: Graph, near_bytes: int = NEAR_BYTES) -> tuple[Program, tuple[Value, ...]]:
@@ -72,7 +74,7 @@ class Known:
         self.programs.append((graph.ops, near_bytes, program, values))
         self.wholes[id(graph.ops), near_bytes] = fused
         self.convolving[id(program.graph)] = program.graph, _first_convolved(program)
-        self._turn(program)
+        self._turn(program, values)
         return program, values
 
     def least_seconds(self, graph: Graph, speed: Speed, devices: int, near_bytes: int = NEAR_BYTES) -> float:
@@ -97,7 +99,9 @@ class Known:
             _, turns, summed, held = self.turning.get(id(graph), (graph, 1, frozenset[int](), ()))
             behind = frozenset(place for place, number in enumerate(kernel.ops) if number in summed)
             turns, around = turns if behind else 1, self._around(graph, kernel, numbers, held)
-            known = (tuple(inside.items()), handed, turned, behind, turns, around)
+            _, sums = self.rounded.get(id(graph), (graph, frozenset[int]()))
+            rounded = frozenset(place for place, number in enumerate(numbers) if number in sums)
+            known = (tuple(inside.items()), handed, turned, behind, turns, rounded, around)
             found = self.blueprints.setdefault(
                 (name_of(own), is_free, *known),
                 Blueprint(
@@ -108,6 +112,7 @@ class Known:
                     turned=turned,
                     behind=behind,
                     turns=turns,
+                    rounded_sums=rounded,
                     around=around,
                 ),
             )
@@ -150,7 +155,8 @@ class Known:
             kernels.append(replace(each, bodies=tuple(bodies)))
         return replace(program, graph=graph, kernels=tuple(kernels))
 
-    def _turn(self, program: Program) -> None:
+    def _turn(self, program: Program, values: Sequence[Value]) -> None:
+        self.rounded[id(program.graph)] = program.graph, _rounded_sums(program.graph, values)
         turned = Turned(program.graph, WIDE_EDGE)
         self.tables[id(program.graph)] = program.graph, _of_tables(program)
         putting = (put_of(program.graph, each) for each in program.kernels if id(each) in self.free)
@@ -158,12 +164,12 @@ class Known:
         for kernel in program.kernels:
             self.turned[id(kernel)] = turned.copied(kernel)
             op = program.graph.ops[kernel.ops[-1]]
-            for body in kernel.bodies:
+            for body, wide in zip(kernel.bodies, op.bodies if kernel.bodies else (), strict=True):
                 summed = {id(made) for made, _ in added_up(body.graph, len(op.results))} if op.kind == "while" else ()
                 numbers = frozenset(number for number, each in enumerate(body.graph.ops) if id(each) in summed)
                 held = tuple(staying(body)) if op.turns else ()
                 self.turning[id(body.graph)] = body.graph, op.trips, numbers, held
-                self._turn(body)
+                self._turn(body, wide.values)
 
     def is_passing(self, kernel: Kernel) -> bool:
         """Whether those that read what a kernel makes compute it in passing."""
@@ -182,6 +188,12 @@ class Known:
             }
             self.masks[id(graph)] = (graph, found)
         return self.masks[id(graph)][1]
+
+
+def _rounded_sums(graph: Graph, values: Sequence[Value]) -> frozenset[int]:
+    """What products make that is narrower than the step has it, whose ``values`` those are."""
+    made = (op.results[0] for op in graph.ops if op.kind in PRODUCTS)
+    return frozenset(value for value in made if graph.values[value].dtype != values[value].dtype)
 
 
 def _given_rounded(body: Program) -> Program:

@@ -189,8 +189,8 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
         if value in level.source and wiring.nodes[level.source[value].node].ended is not None:
             _read_end(wiring, level, value, ports[0])
         elif value in level.source and wiring.nodes[level.source[value].node].in_passing:
-            ends = _ends_product(level, kernels, level.source[value].node, readers)
-            _read_passing(wiring, level, value, ports, narrow=narrow, ends=ends)
+            part = _part_apart(level, kernels, level.source[value].node, readers)
+            _read_passing(wiring, level, value, ports, narrow=narrow, part=part)
         elif known.shape and value in level.source:
             _read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered)
     hand_on_inside(wiring, level)
@@ -251,21 +251,30 @@ def _read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
     reader.costs = np.zeros(len(reader.costs))
 
 
-def _ends_product(
+def _part_apart(
     level: Level, kernels: Mapping[int, Kernel], node: int, readers: Mapping[tuple[int, bool], Sequence[Port]]
-) -> bool:
-    """Whether what a node computes in passing is computed with a product, if it is written: nothing else reads that,
-    and nothing else that the node reads is made of it. ``kernels`` are those of the level by their nodes.
+) -> float:
+    """What part of running by itself it takes to write what a node computes in passing. ``kernels`` are those of the
+    level by their nodes.
+
+    All of it, unless a product before can compute it, whose value the node reads while nothing else that it reads is
+    made of that: then nothing where nothing else reads the product's value, else only what is written, beside that.
     """
-    made = level.graph.values[kernels[node].writes[0]]
-    for value in kernels[node].reads:
+    own = kernels[node]
+    made = level.graph.values[own.writes[0]]
+    for value in own.reads:
         maker = kernels.get(level.source[value].node) if value in level.source else None
-        alone = len(readers.get((value, False), ())) + len(readers.get((value, True), ())) == 1
         kinds = {level.graph.ops[number].kind for number in maker.ops} if maker is not None else set()
-        if level.graph.values[value].num_elements == made.num_elements and alone and kinds & PRODUCTS:
-            others = [other for other in kernels[node].reads if other != value]
-            return value not in level.graph.results and not _come_of(level, kernels, others, level.source[value].node)
-    return False
+        if level.graph.values[value].num_elements == made.num_elements and kinds & PRODUCTS:
+            others = [other for other in own.reads if other != value]
+            if _come_of(level, kernels, others, level.source[value].node):
+                return 1.0
+            alone = len(readers.get((value, False), ())) + len(readers.get((value, True), ())) == 1
+            if alone and value not in level.graph.results:
+                return 0.0
+            read = sum(level.graph.values[each].num_bytes for each in own.reads)
+            return made.num_bytes / max(made.num_bytes + read, 1)
+    return 1.0
 
 
 def _come_of(level: Level, kernels: Mapping[int, Kernel], values: Sequence[int], maker: int) -> bool:
@@ -282,16 +291,18 @@ def _come_of(level: Level, kernels: Mapping[int, Kernel], values: Sequence[int],
     return False
 
 
-def _read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, ends: bool) -> None:
-    """Those that compute a value in passing do so where they have it as it lies; else it is written, and they are
-    handed it. What it is brought into for several is either of these too. One that ``ends`` a product costs nothing but
-    for what leaves bits.
+def _read_passing(
+    wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, part: float
+) -> None:
+    """Those that compute a value in passing do so where they have it as it lies; else it is written, which takes this
+    ``part`` of running by itself and all of it for what leaves bits, and they are handed it. What it is brought into
+    for several is either of these too.
     """
     source, reshards = level.source[value], wiring.reshards
     made, known = wiring.nodes[source.node], level.graph.values[value]
     known = replace(known, dtype="bf16") if narrow else known
-    apart = made.after if ends else made.apart
-    alone = np.zeros(len(source.layouts)) if apart is None else apart
+    run, bits = (np.zeros(len(source.layouts)) if each is None else each for each in (made.apart, made.after))
+    alone = np.maximum(part * run, bits)
     passing = np.ones(len(source.layouts), bool)
     if len(ports) > 1:
         written = list(wiring.candidates[wiring.find((level.number, value))])
