@@ -202,7 +202,18 @@ def test_under_a_limit_the_best_that_fits_is_found_or_it_is_proven_that_nothing_
 @FEW
 @given(steps(6), st.sampled_from(MESHES))
 def test_no_strategy_takes_less_memory_than_its_rows_say(step: Step, where: tuple[str, dict[str, int]]) -> None:
-    program = small(step, where, LARGEST_PRICED)
+    check_rows(small(step, where, LARGEST_PRICED))
+
+
+def test_what_a_result_is_the_transpose_of_may_lie_where_that_does() -> None:
+    drawing = Drawing()
+    given = drawing.arg(64, 512)
+    made = drawing.dot(given, given, 0, 0)
+    graph = drawing.graph(drawing.dot(made, made, 0, 0), drawing.turn(made))
+    check_rows(program_of(graph, "v3:2x2", {"x": 8}))
+
+
+def check_rows(program: Program) -> None:
     for choices in possible(program):
         peak = exact_of(program, choices).estimate.peak_bytes
         rows = program.problem(peak, nothing(program), guess=False)

@@ -90,17 +90,27 @@ def _level_spans(
 
 
 def _elsewhere(level: Level, kept: set[int]) -> set[int]:
-    """What lies in the memory of arguments, of results but those ``kept``, or of whom a body is of."""
+    """What lies in the memory of arguments, of results but those ``kept``, or of whom a body is of; what results are
+    views of may lie where those do.
+    """
     graph = level.graph
-    found = {*graph.arguments, *graph.results} - kept
+    left = set(graph.results)
+    for kernel in reversed(level.program.kernels):
+        if _is_view(graph, kernel) and left.intersection(kernel.writes):
+            left.update(kernel.reads)
+    found = {*graph.arguments, *left} - kept
     for kernel in level.program.kernels:
-        if all(graph.ops[number].kind in VIEWS for number in kernel.ops) and found.intersection(kernel.reads):
+        if _is_view(graph, kernel) and found.intersection(kernel.reads):
             found.update(kernel.writes)
         elif kernel.bodies:
             loop, body = graph.ops[kernel.ops[-1]], kernel.bodies[0].graph
             turns = zip(loop.results, loop.operands, body.arguments, body.results, strict=False)
             found.update(made for made, given, before, after in turns if before == after and given in found)
     return found
+
+
+def _is_view(graph: Graph, kernel: Kernel) -> bool:
+    return all(graph.ops[number].kind in VIEWS for number in kernel.ops)
 
 
 def _carried(graph: Graph, kernel: Kernel) -> set[int]:
