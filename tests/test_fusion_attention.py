@@ -36,6 +36,25 @@ def test_so_do_batches_over_one_dim() -> None:
     assert not writes_probabilities(128, 2, heads=1)
 
 
+def writes_shares(*, of_rows: bool) -> bool:
+    """Whether what two products of keys that all heads share read is written, divided by a number a row or by one."""
+    g = Writer()
+    shape = (BATCH, HEADS, ROWS, ROWS)
+    scores = g.arg(*shape)
+    total = g.arg(BATCH, HEADS, ROWS) if of_rows else g.arg(1)
+    made = g.op("divide", scores, g.spread(total, *shape, dims=(0, 1, 2) if of_rows else (0,)))
+    said = {f"{side}_batching_dimensions": (0,) for side in ("lhs", "rhs")}
+    contracted = {"lhs_contracting_dimensions": (3,), "rhs_contracting_dimensions": (1,)}
+    values = [g.arg(BATCH, ROWS, 128) for _ in range(2)]
+    ends = [g.op("dot_general", made, v, shape=(BATCH, HEADS, ROWS, 128), **said, **contracted) for v in values]
+    return any(made in kernel.writes for kernel in fuse(g.graph(*ends)).kernels)
+
+
+def test_what_softmax_makes_for_keys_that_heads_share_is_written_for_two_products() -> None:
+    assert writes_shares(of_rows=True)
+    assert not writes_shares(of_rows=False)
+
+
 def attention(readers: int) -> tuple[Writer, int, int, list[int]]:
     """Scores, their exponentials and the ends of as many products of the softmax."""
     g = Writer()

@@ -6,14 +6,17 @@ import math
 
 from ..graph import Graph, Op
 from .narrow import NARROW, WIDE, is_default_precision
-from .nature import ELEMENTWISE, LANES, PRODUCTS, VIEWS, batch_dims, widens
+from .nature import BROADCAST, ELEMENTWISE, LANES, PRODUCTS, VIEWS, batch_dims, widens
 from .uses import Uses
 
 MANY_PRODUCTS = 2
+MATRIX_RANK = 2
+STEPS_BACK = 8
 
 
 def is_only_multiplied(graph: Graph, uses: Uses, value: int, keeps_near: bool, *, apart: bool = False) -> bool:
-    """Whether only products read it, each rounding it; batches over a single dim compute it in passing all the same.
+    """Whether only products read it, each rounding it; batches over a single dim compute it in passing all the same,
+    but for what softmax makes of each of its rows.
 
     So do batches over more dims if they are narrower than a register's lanes, and all but batches what is rounded
     already, which reads no more bytes where it is computed in passing. Chips that keep no arrays near (``keeps_near``)
@@ -25,13 +28,14 @@ def is_only_multiplied(graph: Graph, uses: Uses, value: int, keeps_near: bool, *
     lanes = 1 if apart or (dtype == NARROW and not keeps_near) else LANES
     for reader, position in readers:
         batch = batch_dims(graph, reader)
-        if batch == 1 or (batch == 0 and dtype == NARROW) or (batch and _columns(graph, reader, position) < lanes):
+        passing = batch == 1 and not _is_of_rows(graph, uses, value)
+        if passing or (batch == 0 and dtype == NARROW) or (batch and _columns(graph, reader, position) < lanes):
             return False
     return True
 
 
 def is_shared_operand(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether batches of products over two dims or more read it, and as little else.
+    """Whether batches of products over two dims or more read it, or over one what softmax makes, and as little else.
 
     Products as wide as a register's lanes compute it in passing if it is for one of them; for two it is written.
     """
@@ -41,9 +45,37 @@ def is_shared_operand(graph: Graph, uses: Uses, op: Op) -> bool:
     return (
         len(readers) >= MANY_PRODUCTS
         and dtype in (NARROW, WIDE)
-        and all(_rounds(reader, dtype) and batch_dims(graph, reader) > 1 for reader, _ in readers)
+        and all(_rounds(reader, dtype) for reader, _ in readers)
+        and min(batch_dims(graph, reader) for reader, _ in readers) > (not _is_of_rows(graph, uses, op.results[0]))
         and all(_columns(graph, reader, position) >= LANES for reader, position in readers)
     )
+
+
+def _is_of_rows(graph: Graph, uses: Uses, value: int) -> bool:
+    """Whether several rows of matrices meet a number of each row as it is computed, as softmax's do their sums.
+
+    Queries of several heads that share their keys are such: a batch over one dim, of four in all.
+    """
+    waiting, size = [(value, STEPS_BACK)], graph.values[value].num_elements
+    while waiting:
+        here, left = waiting.pop()
+        maker = uses.makers.get(here)
+        if maker is None or graph.values[here].num_elements != size:
+            continue
+        op = graph.ops[maker]
+        if op.kind == BROADCAST and _is_a_number_a_row(graph, op):
+            return True
+        if left and op.kind in ELEMENTWISE | VIEWS:
+            waiting += [(operand, left - 1) for operand in op.operands]
+    return False
+
+
+def _is_a_number_a_row(graph: Graph, op: Op) -> bool:
+    """Whether an array is spread along one of four dims or more."""
+    shape = graph.shape(op.results[0])
+    met = {*op.attributes.get("broadcast_dimensions", ())}
+    along = [size for dim, size in enumerate(shape) if size > 1 and dim not in met]
+    return sum(size > 1 for size in shape) > MATRIX_RANK + 1 and len(along) == 1
 
 
 def _beyond_views(graph: Graph, uses: Uses, value: int) -> list[tuple[Op, int]]:
