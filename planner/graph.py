@@ -56,7 +56,8 @@ def dtype_bits(dtype: str) -> int:
 class Origin:
     """Who asked for an operation: ``source`` is a line (``model.py:12``), ``scope`` JAX's name stack.
 
-    ``value`` is the path (``ops/...``) by which a plan names the operation's result, in a graph that is not laid out.
+    ``value`` is the path (``ops/...``) by which a plan names the operation's result, in a graph that is not laid out;
+    ``values`` has, of an operation of several results, the position and path of each that has one.
     ``exchanged`` is the path of the product that a product took the place of, with the operands the other way round.
     ``repeats`` is for how many operations alike one stands, in a step from which the others were left out.
     """
@@ -66,6 +67,7 @@ class Origin:
     value: str | None = None
     exchanged: str | None = None
     repeats: int = 1
+    values: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,13 @@ class Op:
         """How often a loop turns, as far as is known; 0 of what is no loop to the compiler: branches, and one turn."""
         turns = self.trips > 1 or self.attributes.get("trips_unknown", False)
         return self.trips if self.kind == "while" and turns else 0
+
+    @property
+    def named(self) -> tuple[tuple[int, str], ...]:
+        """The values that it makes which a plan can name, each with its path."""
+        if self.origin.value is not None and self.results:
+            return ((self.results[0], self.origin.value),)
+        return tuple((self.results[position], path) for position, path in self.origin.values)
 
     def moved(self, operands: tuple[int, ...], results: tuple[int, ...] | None = None) -> Op:
         """The same operation on other values: ``replace`` of these, in a fifth of its time, for every step of a price

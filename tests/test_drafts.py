@@ -157,7 +157,7 @@ def test_the_unlaid_graph_is_whole_and_names_its_values(name) -> None:
     shapes = {tensor.path: tensor.shape for tensor in drafts.tensors}
     found = [(inner, op) for inner, op, _ in graph.walk()]
     named = [(inner.shape(op.results[0]), op) for inner, op in found if op.origin.value]
-    assert all(shapes[op.origin.value] == shape for shape, op in named)
+    assert all(shapes.get(op.origin.value, ()) == shape for shape, op in named)  # of single numbers only operands are
     products = {"dot_general", "convolution"}
     assert all(op.origin.value for _, op in found if op.kind in products)
     assert max(Counter(op.origin.value for _, op in named).values()) == 1

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
 from ...dsl.errors import Problem, listing, problem, raise_errors
 from .axis_order import Order, at_its_own_place, in_order
+from .values import carries
 
 Chooser = Callable[[JaxprEqn], NamedSharding | None]
 Given = Callable[[JaxprEqn], Sequence[tuple[int, str, NamedSharding]]]
@@ -53,7 +54,8 @@ def _nothing(_: JaxprEqn) -> Sequence[tuple[int, JaxprEqn]]:
 def constrain(closed: ClosedJaxpr, choose: Chooser, results: Given, operands: Given, order: Order) -> ClosedJaxpr:
     """``closed`` with a sharding constraint in place of each equation for which ``choose`` gives a sharding.
 
-    Another follows each of the ``results`` that have one, and precedes each of the ``operands``.
+    Another follows each of the ``results`` that have one, and precedes each of the ``operands``. What a loop carries
+    has one on every turn too.
     ``order`` is the order of axes that the program keeps to between them (``axis_order.py``).
     Raises ``PlanError`` (MW316) where a value inside a manual region would be split over the region's own axes.
     """
@@ -80,7 +82,11 @@ def constrain(closed: ClosedJaxpr, choose: Chooser, results: Given, operands: Gi
         read = equation.invars
         return [(i, beside(equation, read[i], path, to, made)) for i, path, to in operands(equation)]
 
-    rewritten = rewrite(closed, replace, follow, precede)
+    def enter(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
+        inside, given = carries(equation), equation.outvars
+        return [(i, beside(equation, given[i], path, to, made)) for i, path, to in results(equation) if i in inside]
+
+    rewritten = rewrite(closed, replace, follow, precede, enter)
     raise_errors(problems.values())
     return rewritten
 
@@ -97,23 +103,29 @@ def _inside(sharding: NamedSharding, region: Region) -> NamedSharding:
 
 
 def rewrite(
-    closed: ClosedJaxpr, replace: Replace, follow: Beside = _nothing, precede: Beside = _nothing
+    closed: ClosedJaxpr,
+    replace: Replace,
+    follow: Beside = _nothing,
+    precede: Beside = _nothing,
+    enter: Beside = _nothing,
 ) -> ClosedJaxpr:
     """``closed`` with the equation that ``replace`` gives in place of each, also in jaxprs inside; None keeps it.
 
     What ``follow`` gives for an equation of ``closed`` stands after it, and its results are read in place of the
-    equation's own; what ``precede`` gives stands before it, and the equation reads its results.
+    equation's own; what ``precede`` gives stands before it, and the equation reads its results. What ``enter`` gives
+    for what a loop carries, by the number of the result that it ends as, begins each turn and ends it.
     """
-    return _Rewriter(replace, follow, precede).closed(closed)
+    return _Rewriter(replace, follow, precede, enter).closed(closed)
 
 
 class _Rewriter:
     """One pass over a jaxpr and those inside it; a jaxpr used twice is rewritten once and stays shared."""
 
-    def __init__(self, replace: Replace, follow: Beside, precede: Beside, region: Region | None = None):
+    def __init__(self, replace: Replace, follow: Beside, precede: Beside, enter: Beside, region: Region | None = None):
         self.replace = replace
         self.follow = follow
         self.precede = precede
+        self.enter = enter
         self.region = region
         self.done: dict[int, tuple[Any, Any]] = {}  # by id; the original is kept alive beside its rewriting
 
@@ -154,8 +166,12 @@ class _Rewriter:
         if equation.primitive.name == "shard_map":
             return self.manual(equation)
         params = {key: self.value(value) for key, value in equation.params.items()}
-        same = all(params[key] is value for key, value in equation.params.items())
-        return equation if same else equation.replace(params=params)
+        inside = carries(equation)
+        for number, same in self.enter(equation) if inside else ():
+            key, position = inside[number]
+            params[key] = _kept(params[key], position, number, same)
+        unchanged = all(params[key] is value for key, value in equation.params.items())
+        return equation if unchanged else equation.replace(params=params)
 
     def manual(self, equation: JaxprEqn) -> JaxprEqn:
         """A ``shard_map``, whose inside is a region of its own."""
@@ -163,7 +179,7 @@ class _Rewriter:
         abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
         types = dict.fromkeys(equation.params["newly_manual_axes"], AxisType.Manual)
         region = Region(mesh=abstract.update_axis_types(types))
-        inner = _Rewriter(self.replace, self.follow, self.precede, region).value(equation.params["jaxpr"])
+        inner = _Rewriter(self.replace, self.follow, self.precede, self.enter, region).value(equation.params["jaxpr"])
         return equation.replace(params=equation.params | {"jaxpr": inner})  # type: ignore[no-any-return]
 
     def value(self, value: Any) -> Any:
@@ -175,6 +191,20 @@ class _Rewriter:
             inner = [self.value(v) for v in value]
             return type(value)(*inner) if hasattr(value, "_fields") else type(value)(inner)
         return value
+
+
+def _kept(closed: ClosedJaxpr, position: int, number: int, same: JaxprEqn) -> ClosedJaxpr:
+    """A loop's body that begins with an equation on its argument of this position, and ends with it on the result of
+    this number.
+    """
+    arguments, results = list(closed.jaxpr.invars), list(closed.jaxpr.outvars)
+    known, arguments[position] = arguments[position], Var(arguments[position].aval)
+    equations = [same.replace(invars=[arguments[position]], outvars=[known]), *closed.jaxpr.eqns]
+    if not isinstance(results[number], Literal):
+        made, results[number] = results[number], Var(results[number].aval)
+        equations.append(same.replace(invars=[made], outvars=[results[number]]))
+    jaxpr = closed.jaxpr.replace(invars=arguments, outvars=results, eqns=equations)
+    return closed.replace(jaxpr=jaxpr)  # type: ignore[no-any-return]
 
 
 def _constraint(equation: JaxprEqn, sharding: NamedSharding, made: Constraints) -> JaxprEqn:

@@ -3,8 +3,10 @@
 ``ops/<function>/[grad/|remat/]<name>.<site>[/<turn>]``: the function of the model in which it is written, the primitive
 or the jitted function that makes it, which place in that function it is, in program order, one for each line that calls
 the function, and which repetition of that place (unrolled layers) where there are several. Of several results each has
-its number: ``ops/loss/scan.0.1``. What an equation reads, as it alone reads it, has its place:
-``ops/loss/dot_general.0.in1``. Nothing in a path depends on devices, nor on how long a loop runs.
+its number: ``ops/loss/scan.0.1``, of what a loop carries on every turn of it. What an equation reads, as it alone reads
+it, has its place: ``ops/loss/dot_general.0.in1``. Of what makes but one number only these have a name, with ``scalar/``
+before the equation's: ``ops/loss/scalar/dot_general.0.in1``. Nothing in a path depends on devices, nor on how long a
+loop runs.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ MATHEMATICS = frozenset(("numpy", "nn", "lax", "scipy"))
 """The folders of JAX's own code in which a line stands for what it computes."""
 
 INTERNAL = 2
+SCALAR = "scalar/"
 
 TRACER = str(PurePath(__file__).with_name("trace.py"))
 """What calls the user's step: who calls that in turn says nothing of it."""
@@ -112,7 +115,7 @@ class Values:
     @cached_property
     def by_path(self) -> Mapping[str, Tensor]:
         """The tensors by their paths."""
-        return {path: _tensor(path, found.aval) for path, found in self._paths}
+        return {path: _tensor(path, found.aval) for path, found in self._paths if found.aval.shape}
 
     @cached_property
     def by_whole(self) -> Mapping[str, Mapping[str, Tensor]]:
@@ -137,13 +140,19 @@ class Values:
 
     @cached_property
     def of_equation(self) -> Mapping[int, tuple[tuple[int, str], ...]]:
-        """By the ``id`` of an equation, the positions and paths of its results that have one."""
+        """By the ``id`` of an equation, the positions and paths of its results that have one, of single numbers too."""
         return self._by_equation(operands=False)
 
     @cached_property
     def read_by_equation(self) -> Mapping[int, tuple[tuple[int, str], ...]]:
         """By the ``id`` of an equation, the positions and paths of its operands that have one."""
         return self._by_equation(operands=True)
+
+    @cached_property
+    def carried(self) -> frozenset[str]:
+        """The paths of what loops carry."""
+        found = (f for f in self._paths if not f[1].is_operand)
+        return frozenset(path for path, each in found if each.position in carries(each.equation))
 
     def _by_equation(self, *, operands: bool) -> Mapping[int, tuple[tuple[int, str], ...]]:
         found: dict[int, tuple[tuple[int, str], ...]] = {}
@@ -201,7 +210,10 @@ class _Walk:
                     yield from self._in(inner, Around(site=key, direction=way, place=place, is_shared=is_shared))
 
     def _of(self, equation: JaxprEqn, stem: str, key: int, *, is_shared: bool) -> Iterator[_Found]:
-        named = [i for i, v in enumerate(equation.outvars) if _is_nameable(v)]
+        kept = carries(equation)
+        named = [i for i, v in enumerate(equation.outvars) if _is_nameable(v, is_carried=i in kept)]
+        if not named and _is_summed(equation):
+            named, stem = [0], f"{stem[: -len(_name(equation))]}{SCALAR}{_name(equation)}"
         if not named or equation.primitive.name in SAME:
             return
         known = self.sites.setdefault(stem, {})
@@ -275,11 +287,36 @@ def _inner(equation: JaxprEqn) -> Iterator[Jaxpr]:
                     yield each.jaxpr if isinstance(each, ClosedJaxpr) else each
 
 
-def _is_nameable(variable: Any) -> bool:
-    """Whether a result is used, and an array with dims."""
+def carries(equation: JaxprEqn) -> dict[int, tuple[str, int]]:
+    """What a loop carries: by the number of the result that it ends as, in which jaxpr it comes in, and as what."""
+    kind, params = equation.primitive.name, equation.params
+    if kind == "scan":
+        return {i: ("jaxpr", params["num_consts"] + i) for i in range(params["num_carry"])}
+    if kind == "while":
+        return {i: ("body_jaxpr", params["body_nconsts"] + i) for i in range(len(equation.outvars))}
+    return {}
+
+
+def _is_nameable(variable: Any, *, is_carried: bool = False) -> bool:
+    """Whether a result is used, if only on every turn of a loop, and an array with dims."""
     aval = variable.aval
     itemsize = getattr(getattr(aval, "dtype", None), "itemsize", None)
-    return not isinstance(variable, DropVar) and isinstance(itemsize, int) and bool(getattr(aval, "shape", ()))
+    is_used = is_carried or not isinstance(variable, DropVar)
+    return is_used and isinstance(itemsize, int) and bool(getattr(aval, "shape", ()))
+
+
+def _is_summed(equation: JaxprEqn) -> bool:
+    """Whether all that an equation makes is one number of arrays that it reads."""
+    made = [v for v in equation.outvars if not isinstance(v, DropVar)]
+    reads = any(not isinstance(v, Literal) and getattr(v.aval, "shape", ()) for v in equation.invars)
+    entered = equation.primitive.name in ENTERED
+    return (
+        len(equation.outvars) == 1
+        and bool(made)
+        and getattr(made[0].aval, "shape", None) == ()
+        and reads
+        and not entered
+    )
 
 
 def direction(stack: str) -> str:

@@ -53,9 +53,8 @@ def _pairs(graph: Graph, scope: Scope) -> Iterator[tuple[Hashable, ...]]:
         for path, number in zip(names, numbers, strict=False):
             yield from (((path, i), (scope, number, i)) for i in range(len(graph.shape(number))))
     for position, op in enumerate(graph.ops):
-        named: str | None = getattr(op.origin, "value", None)
-        if named and op.results:
-            yield from (((named, i), (scope, op.results[0], i)) for i in range(len(graph.shape(op.results[0]))))
+        for value, path in op.named:
+            yield from (((path, i), (scope, value, i)) for i in range(len(graph.shape(value))))
         yield from _by_factor(graph, op, scope)
         for number, body in enumerate(op.bodies):
             inner = (*scope, position, number)

@@ -49,23 +49,28 @@ class Flow:
             NOTHING.union(*(results[i] for results in inside if i < len(results))) if inside else before
             for i in range(len(op.results))
         ]
-        path = op.origin.value
-        if path is None:
+        named = dict(op.named)
+        if not named:
             self.unnamed[spot_of(op.origin)] |= before - GIVEN
-        if path is not None and op.results:
-            if path not in self.order:
-                self.order[path] = len(self.order)
-                made_of = found[0] if inside else before
-                self.parents[path] = made_of - GIVEN - {path}
-                if made_of <= self.constant:
-                    self.constant.add(path)
-                read = (operand_path(path, i) for i, number in enumerate(op.operands) if near[number] <= self.constant)
-                self.constant.update(read)
-                self.spots[path] = spot_of(op.origin)
-                if op.kind in PRODUCTS:
-                    self.products.add(path)
-            found[0] = frozenset((path,))
+        for place, value in enumerate(op.results):
+            path = named.get(value)
+            if path is not None:
+                self._name(path, op, found[place] if inside else before, operands)
+                found[place] = frozenset((path,))
         return found
+
+    def _name(self, path: str, op: Op, made_of: frozenset[str], operands: Sequence[frozenset[str]]) -> None:
+        """Notes what a named value is made of, the first time that it is."""
+        if path in self.order:
+            return
+        self.order[path] = len(self.order)
+        self.parents[path] = made_of - GIVEN - {path}
+        if made_of <= self.constant:
+            self.constant.add(path)
+        self.constant.update(operand_path(path, i) for i, paths in enumerate(operands) if paths <= self.constant)
+        self.spots[path] = spot_of(op.origin)
+        if op.kind in PRODUCTS:
+            self.products.add(path)
 
     @staticmethod
     def _entering(op: Op, operands: Sequence[frozenset[str]]) -> Sequence[frozenset[str]]:

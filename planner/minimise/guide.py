@@ -190,9 +190,10 @@ def lies(graph: Graph) -> dict[str, Sharding]:
     """How the values of a laid out graph that have a path lie, by path."""
     found: dict[str, Sharding] = {}
     for each, op, _ in graph.walk():
-        sharding = each.values[op.results[0]].sharding if op.origin.value and op.results else None
-        if op.origin.value and sharding is not None:
-            found[op.origin.value] = tuple(_whole(axes, graph.mesh) for axes in sharding)
+        for value, path in op.named:
+            sharding = each.values[value].sharding
+            if sharding is not None:
+                found[path] = tuple(_whole(axes, graph.mesh) for axes in sharding)
     return found
 
 

@@ -23,6 +23,7 @@ from .around import Around
 from .blueprint import Blueprint, kernel_graph, name_of
 from .least import least_seconds
 from .passing import with_ends_apart, with_passing_apart
+from .roles import with_roles_apart
 from .seen import Seen, Shape, seen
 from .turns import put_of, with_turns_apart
 
@@ -70,7 +71,7 @@ class Known:
                 return program, values
         fused = self._narrowed(schedule(fuse(graph, is_mask=_is_none, near_bytes=near_bytes, rounds_ahead=False)))
         apart = with_passing_apart(with_turns_apart(fused, self.free), self.passing)
-        program, values = with_ends_apart(apart, self.ended), simplify(graph).values
+        program, values = with_ends_apart(with_roles_apart(apart), self.ended), simplify(graph).values
         self.programs.append((graph.ops, near_bytes, program, values))
         self.wholes[id(graph.ops), near_bytes] = fused
         self.convolving[id(program.graph)] = program.graph, _first_convolved(program)

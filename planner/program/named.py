@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ..graph import Graph, Op, Sharding
 from ..operands import operand_path
@@ -21,6 +21,7 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
     """
     found: dict[str, Sharding] = {}
     every = [laid_out(wiring, level, choices) for level in wiring.levels]
+    opened = _opened(wiring)
     for level, solved in zip(wiring.levels, every, strict=True):
         graph, carried = level.graph, _carried(wiring, level, every)
         results = solved.layouts | (ended(wiring, choices) if not level.number else {})
@@ -30,10 +31,9 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
             if value in results:
                 found[path] = results[value]
         for number, op in enumerate(graph.ops):
-            own = op.origin.value
-            if own is None or number not in solved.nodes:
-                continue
-            found[own] = carried.get(op.results[0], solved.layouts[op.results[0]])
+            for value, own in op.named:
+                if graph.shape(value) and value in solved.layouts and (number in solved.nodes or op.bodies):
+                    found[own] = carried.get(value, solved.layouts[value])
         readers = _readers(graph)
         for number, own in readers.items():
             op = graph.ops[number]
@@ -42,7 +42,7 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
                     product = op.origin.exchanged
                     path = operand_path(own, _place(op, place)) if product is None else operand_path(product, 1 - place)
                     found[path] = solved.wanted[number, operand]
-        found |= _beside(level, solved, readers)
+        found |= _beside(level, solved, readers, opened.get(level.number, set()))
     return found
 
 
@@ -61,7 +61,18 @@ def _readers(graph: Graph) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
-def _beside(level: Level, solved: LaidOut, readers: Mapping[int, str]) -> dict[str, Sharding]:
+def _opened(wiring: Wiring) -> dict[int, set[int]]:
+    """The arguments of loops' bodies, by level, that may lie otherwise than outside, though they are only read."""
+    found: dict[int, set[int]] = {}
+    for level in wiring.levels:
+        for argument in level.graph.arguments:
+            port = level.source.get(argument)
+            if port is not None and port.node in wiring.opened:
+                found.setdefault(level.number, set()).add(argument)
+    return found
+
+
+def _beside(level: Level, solved: LaidOut, readers: Mapping[int, str], opened: Collection[int]) -> dict[str, Sharding]:
     """The layouts of values without a path that one operation reads otherwise, by the first operand that reads it so.
 
     A loop carries such values, among others. A constraint on what one operation reads would lay out the value itself,
@@ -69,9 +80,9 @@ def _beside(level: Level, solved: LaidOut, readers: Mapping[int, str]) -> dict[s
     And those of values without a path that arithmetic reads, made of what others without a path read otherwise.
     """
     graph, found = level.graph, dict[str, Sharding]()
-    own = {value for op in graph.ops if op.origin.value is not None for value in op.results}
+    own = {value for op in graph.ops for value, _ in op.named}
     own.update(() if level.number else graph.arguments)
-    asked, turned = {value for _, value in solved.wanted} - own, set[int]()
+    asked, turned = {value for _, value in solved.wanted}.union(opened) - own, set[int]()
     for number, op in enumerate(graph.ops):
         if op.origin.value is None:
             is_turned = any((number, operand) in solved.wanted or operand in turned for operand in op.operands)

@@ -186,9 +186,9 @@ def _of_written(program: Kernels, pins: Mapping[str, Sharding]) -> dict[str, Sha
     written, made = set[str](), set[str]()
     for each, kernel, _ in program.walk():
         for op in (each.graph.ops[number] for number in kernel.ops):
-            if op.origin.value is not None:
-                made.add(op.origin.value)
-                written.update({op.origin.value} if op.results[0] in kernel.writes else ())
+            for value, path in op.named:
+                made.add(path)
+                written.update({path} if value in kernel.writes else ())
     return {path: layout for path, layout in pins.items() if path in written or path not in made}
 
 

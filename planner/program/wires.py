@@ -64,7 +64,7 @@ class Wiring:
     what goes into loops and branches and comes out of them; ``candidates`` the layouts that a value may have, ``same``
     those that have the same ones; ``pins`` the layouts by path that are not to be chosen; ``ends`` how results of the
     step lie that have to lie otherwise than they are made; ``updates`` the step's arguments whose next value a node
-    makes, with that.
+    makes, with that; ``opened`` the nodes of arguments that loops only read, which are cut before a loop and not in it.
     """
 
     reshards: Reshards
@@ -80,6 +80,7 @@ class Wiring:
     updates: set[tuple[int, int]] = field(default_factory=set)
     candidates: dict[At, dict[Sharding, None]] = field(default_factory=dict)
     same: dict[At, At] = field(default_factory=dict)
+    opened: set[int] = field(default_factory=set)
 
     def node(self, node: Node) -> int:
         """Adds a node, and gives its number."""
@@ -113,7 +114,10 @@ class Wiring:
             others = np.array([[a != b for b in theirs] for a in ours])
             seconds = np.where(others & (seconds == 0), cut, seconds)
         if as_it_lies:
-            seconds = np.where([[a == b for b in theirs] for a in ours], 0.0, np.inf)
+            further = target.node in self.opened and np.array([[_extends(b, a) for b in theirs] for a in ours])
+            seconds = np.where([[a == b for b in theirs] for a in ours], 0.0, np.where(further, seconds, np.inf))
+        elif source.node in self.opened:
+            seconds = np.where([[a != b and _extends(b, a) for b in theirs] for a in ours], np.inf, seconds)
         rows = [ours.index(layout) for layout in source.layouts]
         columns = [theirs.index(layout) for layout in target.layouts]
         full = seconds[np.ix_(rows, columns)]
@@ -191,6 +195,11 @@ class Level:
     def graph(self) -> Graph:
         """The level's graph."""
         return self.program.graph
+
+
+def _extends(layout: Sharding, other: Sharding) -> bool:
+    """Whether a layout splits further what another splits."""
+    return all(own[: len(given)] == given for own, given in zip(layout, other, strict=True))
 
 
 def _unique(layouts: Sequence[Sharding]) -> list[Sharding]:

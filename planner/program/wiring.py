@@ -66,8 +66,8 @@ def wire(
 
 def _pinned(wiring: Wiring, level: Level) -> dict[int, Sharding]:
     """The layouts that are pinned of what the operations of a level make."""
-    named = ((op.origin.value, op.results) for op in level.graph.ops)
-    return {made[0]: wiring.pins[path] for path, made in named if path is not None and path in wiring.pins}
+    named = (each for op in level.graph.ops for each in op.named)
+    return {made: wiring.pins[path] for made, path in named if path in wiring.pins}
 
 
 def _without_others(wiring: Wiring, level: Level, kernel: Kernel, layouts: Mapping[int, Sequence[Sharding]]) -> Costs:
@@ -162,6 +162,7 @@ def _value_node(
 def _hand_on(wiring: Wiring, level: Level) -> None:
     """Connects every value of a level with what reads it, loops first laid out, then their insides."""
     loops = {p: _lay_out_loop(wiring, level, p, inner) for p, inner in level.inner.items()}
+    _open_parts(wiring, level)
     for value, layout in _pinned(wiring, level).items():
         made = level.source.get(value)
         if made is not None and not _is_made_so(wiring.nodes[made.node], made, layout):
@@ -336,7 +337,8 @@ def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[i
     """Nodes for what a loop carries and reads, or what a branch takes and gives: what each operand has to become.
 
     What a loop only reads comes in as it lies: no plan has a name for it in between, and a turn that wants it otherwise
-    reshards the part that it takes.
+    reshards the part that it takes. What of the step's arguments it reads is split further before it, and not in it:
+    propagation has that from what reads it.
     """
     op = level.graph.ops[level.program.kernels[position].ops[-1]]
     if op.kind == REGION:
@@ -351,6 +353,8 @@ def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[i
             wiring.carries.add(body.source[argument].node)
             kept = place >= changing or body.graph.results[place] == argument
             asked.append((operand, body.source[argument], kept and bool(body.graph.values[argument].shape)))
+            if place >= changing and not level.number and operand in level.graph.arguments:
+                wiring.opened.add(body.source[argument].node)
     first = wiring.levels[inner[0]]
     for place, made in enumerate(op.results):
         carried = op.kind == "while"
@@ -361,6 +365,14 @@ def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[i
         )
         wiring.carries.add(level.source[made].node)
     return asked
+
+
+def _open_parts(wiring: Wiring, level: Level) -> None:
+    """What is only cut out of what is opened is no more cut further in a loop than that is."""
+    for position, kernel in enumerate(level.program.kernels):
+        sources = [level.source[value].node for value in kernel.reads if value in level.source]
+        if not kernel.bodies and id(kernel) in wiring.strategies.known.free and not wiring.opened.isdisjoint(sources):
+            wiring.opened.add(level.kernels[position])
 
 
 def _lay_out_region(wiring: Wiring, level: Level, op: Op, body: Level) -> list[tuple[int, Port, bool]]:
@@ -381,8 +393,10 @@ def _lay_out_region(wiring: Wiring, level: Level, op: Op, body: Level) -> list[t
 
 def _close(wiring: Wiring, body: Level, op: Op, level: Level) -> None:
     """What a body makes is brought into the layout of what the loop carries, or of the branch's result."""
-    for result, made in zip(body.graph.results, op.results, strict=True):
-        _connect(wiring, body, result, level.source[made])
+    carried = [body.source[argument] for argument in body.graph.arguments] if op.kind == "while" else []
+    ends = carried or [level.source[made] for made in op.results]
+    for result, end in zip(body.graph.results, ends, strict=False):
+        _connect(wiring, body, result, end)
 
 
 def _connect(wiring: Wiring, level: Level, value: int, target: Port, *, result: bool = False) -> None:

@@ -13,8 +13,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from .shardings import sharding_of
+from .value_names import WHILE, value_names, with_names, without_names
 
-WHILE, RETURN, CONSTRAINT = "stablehlo.while", "stablehlo.return", "sdy.sharding_constraint"
+RETURN, CONSTRAINT = "stablehlo.return", "sdy.sharding_constraint"
 
 
 def take_from_outside(module: Any) -> None:
@@ -76,7 +77,7 @@ def _take(loop: Any, unchanged: Sequence[int]) -> None:
         operands=[loop.operands[position] for position in kept],
         attributes={each.name: each.attr for each in loop.attributes},
         regions=len(loop.regions),
-        loc=loop.location,
+        loc=_location(loop, kept),
         ip=ir.InsertionPoint(loop),
     )
     for region, new in zip(loop.regions, made.regions, strict=True):
@@ -88,6 +89,13 @@ def _take(loop: Any, unchanged: Sequence[int]) -> None:
     for position, result in zip(kept, made.results, strict=True):
         loop.results[position].replace_all_uses_with(result)
     loop.erase()
+
+
+def _location(loop: Any, kept: Sequence[int]) -> Any:
+    """A loop's location, with the names of the results that are left where these now stand."""
+    names = value_names(loop.location)
+    left = {now: names[before] for now, before in enumerate(kept) if before in names}
+    return with_names(without_names(loop.location), left)
 
 
 def _return_only(block: Any, kept: Sequence[int]) -> None:
@@ -129,7 +137,7 @@ def _open(loop: Any, value: Any, stated: Any) -> None:
         results=[value.type],
         operands=[value],
         attributes={"sharding": sdy.TensorShardingAttr.get(mesh, dims)},
-        loc=loop.location,
+        loc=without_names(loop.location),
         ip=ir.InsertionPoint(loop),
     )
     for use in list(value.uses):

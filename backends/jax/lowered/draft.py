@@ -23,14 +23,13 @@ from ..layouts import StepLayouts
 from ..planned import PLATFORMS, argument_shardings, edge_shardings
 from ..shardings import DeviceMesh
 from ..trace import Traced, equations
-from .captures import WHILE
 from .donation import donations
 from .edges import integer, laid, set_edges, sharding_attribute, update
 from .inline import inline_calls
 from .places import Place, number_of, operations, places_of, resolve, with_places
 from .propagation import main_function, prepare
 from .step_graph import argument_paths
-from .value_names import name_value, without_names
+from .value_names import WHILE, name_carried, name_value, without_names
 from .value_names import value_names as value_names_at
 
 MAX_PREPARED = 8
@@ -87,6 +86,7 @@ class Draft:
         Its operations have the names of computed values.
         """
         chosen, copy = self.chosen(layouts, placed), self._module.clone()
+        carried = self.traced.values.carried if self.values else frozenset[str]()
         with copy.context, ir.Location.unknown():
             self._over(copy, placed)
             main = main_function(copy)
@@ -95,7 +95,9 @@ class Draft:
             update(main, "arg_attrs", self._given(whole, placed))
             for operation in list(places_of(copy)):
                 place = self.places[number_of(operation)]
-                if place.path.startswith(OPS) and not place.is_operand:
+                if place.path in carried:
+                    name_carried(operation.operands[0], place.path)
+                elif place.path.startswith(OPS) and not place.is_operand:
                     name_value(operation.operands[0], place.path)
                 resolve(operation, chosen.get(number_of(operation)))
             prepare(copy, tpu=self.platform == "tpu")

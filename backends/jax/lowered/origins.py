@@ -22,13 +22,19 @@ class Origins:
         self._lines: dict[tuple[SourceLine, ...], str | None] = {}
 
     def of(self, location: Any, num_results: int = 1) -> Origin:
-        """The origin of an operation at this location; of several results none is the value that it names."""
+        """The origin of an operation at this location; of several results each may have a name of its own."""
         key = location.attr
         if key not in self._known:
             said, stack = self._parts(without_names(location))
             scope, repeats = repeats_of(said)
-            value = value_names(location).get(0) if num_results == 1 else None
-            self._known[key] = Origin(source=self._line(stack), scope=scope or None, value=value, repeats=repeats)
+            names = value_names(location)
+            self._known[key] = Origin(
+                source=self._line(stack),
+                scope=scope or None,
+                value=names.get(0) if num_results == 1 else None,
+                values=tuple(sorted(names.items())) if num_results > 1 else (),
+                repeats=repeats,
+            )
         return self._known[key]
 
     def _line(self, stack: tuple[SourceLine, ...]) -> str | None:

@@ -17,6 +17,7 @@ from ....dsl.plan import Assignment
 from ..annotate import mark_p
 from ..constrain import Region, rewrite
 from ..trace import Traced, value_names
+from ..values import carries
 from .edges import sharding_attribute
 
 PLACE = "meshwright.place"
@@ -82,7 +83,11 @@ def with_places(traced: Traced, *, values: bool) -> tuple[ClosedJaxpr, tuple[Pla
         places = [(i, Place(p, _shape(v), is_operand=True), v) for i, p, v in operands]
         return [(i, put(equation.replace(invars=[v], outvars=[v]), place)) for i, place, v in places]
 
-    beside = (computed, read) if values else ()
+    def entering(equation: JaxprEqn) -> list[tuple[int, JaxprEqn]]:
+        inside = carries(equation)
+        return [each for each in computed(equation) if each[0] in inside]
+
+    beside = (computed, read, entering) if values else ()
     jaxpr = rewrite(traced.jaxpr, named, *beside)
     return jaxpr, tuple(numbers)
 

@@ -25,7 +25,7 @@ from .places import operations
 from .propagation import main_function, propagate_only
 from .reading import Reading
 from .shardings import RESHARDS
-from .value_names import value_names
+from .value_names import WHILE, value_names
 
 OPERAND = re.compile(r"\.in(\d+)(?=$|/)")
 Spot = tuple[int, int]
@@ -91,9 +91,9 @@ class Sketch:
         for at, number in self._makers.get(path, ()):
             value = made[at].results[number]
             if _shape(value) == shape:
-                with ir.InsertionPoint.after(made[at]), made[at].location.child_loc:
-                    constraint = sdy.ShardingConstraintOp(value, sharding_attribute(sharding))
-                value.replace_all_uses_except(constraint.result, constraint.operation)
+                _constrain_at(ir.InsertionPoint.after(made[at]), made[at], value, sharding)
+                if path in self.draft.traced.values.carried and made[at].name == WHILE:
+                    _constrain_turns(made[at], number, sharding)
 
     def _constrain_operand(self, made: list[Any], path: str, shape: tuple[int, ...], sharding: NamedSharding) -> None:
         """Puts constraints before the operations that read an operand so."""
@@ -104,6 +104,23 @@ class Sketch:
                 with ir.InsertionPoint(operation), operation.location.child_loc:
                     constraint = sdy.ShardingConstraintOp(operation.operands[position], sharding_attribute(sharding))
                 operation.operands[position] = constraint.result
+
+
+def _constrain_at(point: ir.InsertionPoint, maker: Any, value: Any, sharding: NamedSharding) -> None:
+    """Puts a constraint on a value, which all that reads it reads from then on."""
+    with point, maker.location.child_loc:
+        constraint = sdy.ShardingConstraintOp(value, sharding_attribute(sharding))
+    value.replace_all_uses_except(constraint.result, constraint.operation)
+
+
+def _constrain_turns(loop: Any, number: int, sharding: NamedSharding) -> None:
+    """Puts constraints on what a loop carries where its turns begin and end."""
+    body = loop.regions[1].blocks[0]
+    *_, last = body.operations
+    with ir.InsertionPoint(last), loop.location.child_loc:
+        constraint = sdy.ShardingConstraintOp(last.operands[number], sharding_attribute(sharding))
+    last.operation.operands[number] = constraint.result
+    _constrain_at(ir.InsertionPoint.at_block_begin(body), loop, body.arguments[number], sharding)
 
 
 def _shape(value: Any) -> tuple[int, ...]:

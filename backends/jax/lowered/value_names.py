@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-PREFIX = "meshwright.value:"
+PREFIX, WHILE = "meshwright.value:", "stablehlo.while"
 NOTES, EXCHANGED = "mhlo.frontend_attributes", "meshwright.exchanged"
 """Where a product that took the place of its transpose has the path of that, whose operands it has exchanged."""
 
@@ -45,13 +45,22 @@ def with_names(location: Any, names: Mapping[int, str]) -> Any:
 
 def name_value(value: Any, path: str) -> None:
     """Writes a path on the operation that makes ``value``; the first one that it is given stays."""
+    if not isinstance(value.owner, ir.Block):
+        _name(value.owner.operation, value.result_number, path)
+
+
+def name_carried(value: Any, path: str) -> None:
+    """The same of what a loop carries, on the loop: where ``value`` is the argument of its body, or its result."""
     if isinstance(value.owner, ir.Block):
-        return
-    operation = value.owner.operation
+        _name(value.owner.owner.operation, value.arg_number, path)
+    elif value.owner.name == WHILE:
+        name_value(value, path)
+
+
+def _name(operation: Any, number: int, path: str) -> None:
     names = value_names(operation.location)
-    if value.result_number not in names:
-        names[value.result_number] = path
-        operation.location = with_names(without_names(operation.location), names)
+    if number not in names:
+        operation.location = with_names(without_names(operation.location), names | {number: path})
 
 
 def name_once(operations: Iterable[Any], shared: Container[str]) -> None:
