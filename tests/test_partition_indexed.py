@@ -49,6 +49,12 @@ def moved(op: Op, values: tuple[Value, ...], arguments: int) -> list[tuple[str, 
             ((), ("x",), ("y",)),  # the groups are parts of y
             [(COLLECTIVE_PERMUTE, 31.25), (ALL_REDUCE, 16), (COLLECTIVE_PERMUTE, 4)],
         ),
+        (
+            (("y",), ()),
+            (("x",), (), ()),
+            (("x",), (), ("y",)),  # the sums are of other parts than the devices have
+            [(ALL_TO_ALL, 32), (ALL_REDUCE, 32), (COLLECTIVE_PERMUTE, 4)],
+        ),
         (((), BOTH), ((), ("y",), ()), ((), (), BOTH), []),
     ],
 )

@@ -179,7 +179,10 @@ class _Writer:
         for sum_ in sums:
             if sum_.axes:
                 value = self.builder.sum(value, sum_.axes, str(op.attributes.get("reducer", "add")), op.origin)
-            if sum_.scattered is not None:
+            if sum_.scattered is not None and not sum_.axes:
+                value = self.builder.reshard(value, whole_value, layout, sum_.scattered, op.origin)
+                layout = sum_.scattered
+            elif sum_.scattered is not None:
                 part = self.builder.part(whole_value.shape, whole_value.dtype, sum_.scattered)
                 (value,) = self.builder.op(SLICE, (value,), (part,), {"axes": sum_.axes}, op.origin)
                 layout = sum_.scattered

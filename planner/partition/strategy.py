@@ -14,7 +14,10 @@ from .windows import Window
 
 @dataclass(frozen=True, slots=True)
 class PartialSum:
-    """Results that are sums over ``axes`` once reduced; each device then keeps its part of ``scattered``."""
+    """Results that are sums over ``axes`` once reduced; each device then keeps its part of ``scattered``.
+
+    Without axes they are laid out so before they are summed further.
+    """
 
     axes: Axes
     scattered: Sharding | None = None
