@@ -62,8 +62,35 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     for node, seconds in promised:
         took[clusters.root(node)] -= seconds
     nodes, read = clusters.members(), _read(wiring, choices, clusters)
-    missed = (Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s) for root, s in took.items())
-    return Exact(estimate=found, missed=tuple(missed), held_bytes=_held_bytes(found))
+    missed = [Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s) for root, s in took.items()]
+    return Exact(estimate=found, missed=tuple(netted(missed)), held_bytes=_held_bytes(found))
+
+
+def netted(missed: Sequence[Missed]) -> list[Missed]:
+    """Clusters of which some take less than their costs, each one with those that share nodes with it and take more, as
+    far as that makes up for it: what one kernel computes in passing is at home in one and may be counted in another.
+    """
+    left = sorted(missed, key=lambda each: (-each.seconds, each.nodes))
+    found = []
+    while left and left[-1].seconds < 0:
+        one = left.pop()
+        own = set(one.nodes)
+        for other in [each for each in left if each.seconds > 0 and not own.isdisjoint(each.nodes)]:
+            if one.seconds < 0:
+                left.remove(other)
+                one = _both(one, other)
+        found.append(one)
+    return left + found
+
+
+def _both(one: Missed, other: Missed) -> Missed:
+    read = {
+        node: one.read.get(node, other.read.get(node, frozenset()))
+        & other.read.get(node, one.read.get(node, frozenset()))
+        for node in {**one.read, **other.read}
+    }
+    nodes = tuple(sorted({*one.nodes, *other.nodes}))
+    return Missed(nodes=nodes, read=read, seconds=one.seconds + other.seconds)
 
 
 def _held_bytes(found: Estimate) -> dict[int, int]:

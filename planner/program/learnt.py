@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +22,14 @@ class Learnt:
     """``missed_s`` is what some choices take together beyond their costs, exactly, where it is more.
 
     ``guess_s`` has for each node the same shared out among its choices: a guess of what they take in other company.
+    ``known`` are the solutions so far, by the choice of each node, with what their clusters took more in all: none is
+    charged more than that, though what others taught may hold for it too.
     """
 
     leader: NDArray[np.int64]
     guess_s: list[NDArray[np.float64]]
     missed_s: dict[Together, float] = field(default_factory=dict)
+    known: list[tuple[Sequence[int], float]] = field(default_factory=list)
 
     def learn(
         self,
@@ -40,12 +44,20 @@ class Learnt:
             found[self._together(each, choices)] += each.seconds
             if each.seconds > 0:
                 self._guess(each.nodes, each.seconds, choices, costs)
+        self.known.append((choices, sum(max(missed_s, 0.0) for missed_s in found.values())))
         new = False
-        for together, missed_s in found.items():
+        for together, missed_s in sorted(found.items(), key=lambda each: -each[1]):
             if together and missed_s >= least_s and together not in self.missed_s:
-                self.missed_s[together] = missed_s
-                new = True
+                missed_s = min(missed_s, self._room_s(together))
+                if missed_s >= least_s:
+                    self.missed_s[together] = missed_s
+                    new = True
         return new
+
+    def _room_s(self, together: Together) -> float:
+        """What may be charged for some choices together without charging a known solution more than it took."""
+        holding = ((choices, more_s) for choices, more_s in self.known if _holds(together, choices))
+        return min((more_s - self.charged_s(choices) for choices, more_s in holding), default=math.inf)
 
     def _together(self, missed: Missed, choices: Sequence[int]) -> Together:
         allowed = {int(self.leader[node]): frozenset((choices[node],)) for node in missed.nodes}
@@ -63,11 +75,7 @@ class Learnt:
 
     def charged_s(self, choices: Sequence[int]) -> float:
         """What was learnt of a solution, given by the choice of each node, beyond its costs."""
-        return sum(
-            missed_s
-            for together, missed_s in self.missed_s.items()
-            if all(choices[node] in each for node, each in together)
-        )
+        return sum(missed_s for together, missed_s in self.missed_s.items() if _holds(together, choices))
 
     def alone(self) -> list[tuple[int, tuple[int, ...], float]]:
         """What choices of a node take beyond their cost, whatever the others choose: node, choices, seconds."""
@@ -76,6 +84,10 @@ class Learnt:
     def several(self) -> list[tuple[Together, float]]:
         """What several nodes take together."""
         return [(together, missed_s) for together, missed_s in self.missed_s.items() if len(together) > 1]
+
+
+def _holds(together: Together, choices: Sequence[int]) -> bool:
+    return all(choices[node] in each for node, each in together)
 
 
 def company(

@@ -1,0 +1,79 @@
+"""What exact prices teach a program: clusters that make up for each other; nothing is charged more than it took."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from meshwright.planner.program.exact import Missed, netted
+from meshwright.planner.program.learnt import Learnt
+
+NODES, CHOICES = 5, 3
+
+
+def missed(seconds: float, *nodes: int, read: dict[int, frozenset[int]] | None = None) -> Missed:
+    return Missed(nodes=nodes, read=read or {}, seconds=seconds)
+
+
+def test_clusters_that_share_a_node_make_up_for_each_other() -> None:
+    """What the first is said to take is counted in the second: together they take a little more than is said."""
+    first = missed(-3.0, 1, 2, read={0: frozenset({0, 1}), 4: frozenset({1})})
+    second, third = missed(4.0, 2, 3, read={0: frozenset({1, 2})}), missed(9.0, 5)
+    both = missed(1.0, 1, 2, 3, read={0: frozenset({1}), 4: frozenset({1})})
+    assert sorted(netted([first, second, third]), key=lambda each: each.seconds) == [both, third]
+
+
+def test_only_as_many_are_joined_as_it_takes() -> None:
+    found = netted([missed(-3.0, 1, 2), missed(4.0, 2, 3), missed(1.0, 2, 4)])
+    assert sorted((each.nodes, each.seconds) for each in found) == [((1, 2, 3), 1.0), ((2, 4), 1.0)]
+
+
+def test_what_nothing_makes_up_for_stays() -> None:
+    alone = [missed(-3.0, 1, 2), missed(4.0, 3)]
+    assert sorted(netted(alone), key=lambda each: each.seconds) == alone
+
+
+clusters = st.lists(
+    st.builds(
+        lambda nodes, seconds: missed(seconds, *sorted(nodes)),
+        st.sets(st.integers(0, NODES - 1), min_size=1),
+        st.floats(-1, 1, allow_nan=False),
+    ),
+    max_size=4,
+)
+solutions = st.lists(st.tuples(st.tuples(*[st.integers(0, CHOICES - 1)] * NODES), clusters), max_size=6)
+
+
+def learner() -> Learnt:
+    return Learnt(leader=np.arange(NODES), guess_s=[np.zeros(CHOICES) for _ in range(NODES)])
+
+
+@given(solutions)
+def test_netting_keeps_the_sum_and_nodes_are_lost_to_none(several: list[tuple[tuple[int, ...], list[Missed]]]) -> None:
+    for _, found in several:
+        after = netted(found)
+        assert math.fsum(each.seconds for each in after) == pytest.approx(math.fsum(each.seconds for each in found))
+        assert {n for each in after for n in each.nodes} == {n for each in found for n in each.nodes}
+
+
+@given(solutions)
+def test_what_is_learnt_charges_no_known_solution_more_than_it_took(
+    several: list[tuple[tuple[int, ...], list[Missed]]],
+) -> None:
+    learnt, before = learner(), []
+    for choices, found in several:
+        before.append(learnt.charged_s(choices))
+        learnt.learn(found, choices, [np.ones(CHOICES)] * NODES, 0.01)
+    for (choices, more_s), charged_s in zip(learnt.known, before, strict=True):
+        assert learnt.charged_s(choices) <= max(more_s, charged_s) + 1e-9
+
+
+def test_what_is_known_already_is_not_charged_again() -> None:
+    """The same second, taught by a cluster of fewer nodes: it holds for both solutions, and each took one."""
+    learnt, costs = learner(), [np.ones(CHOICES)] * NODES
+    assert learnt.learn([missed(1.0, 0, 1)], (0, 0, 0, 0, 0), costs, 0.01)
+    assert not learnt.learn([missed(1.0, 0)], (0, 0, 1, 0, 0), costs, 0.01)
+    assert learnt.learn([missed(1.0, 0)], (1, 0, 0, 0, 0), costs, 0.01)
