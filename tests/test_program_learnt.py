@@ -67,8 +67,8 @@ def test_what_is_learnt_charges_no_known_solution_more_than_it_took(
     for choices, found in several:
         before.append(learnt.charged_s(choices))
         learnt.learn(found, choices, [np.ones(CHOICES)] * NODES, 0.01)
-    for (choices, more_s), charged_s in zip(learnt.known, before, strict=True):
-        assert learnt.charged_s(choices) <= max(more_s, charged_s) + 1e-9
+    for (taken, more_s), charged_s in zip(learnt.known, before, strict=True):
+        assert learnt.charged_s(taken) <= max(more_s, charged_s) + 1e-9
 
 
 def test_what_is_known_already_is_not_charged_again() -> None:
