@@ -91,9 +91,9 @@ class Network:
         if axis in self.mesh:
             yield axis
             return
-        found = PART.match(axis)
-        name, low, size = (found[1], int(found[2]), int(found[3])) if found else (axis, 1, MOST)
         own = [(part, PART.match(part)) for part in self.mesh]
+        found = None if any(cut and cut[1] == axis for _, cut in own) else PART.match(axis)
+        name, low, size = (found[1], int(found[2]), int(found[3])) if found else (axis, 1, MOST)
         inside = [p for p, cut in own if cut and cut[1] == name and low <= int(cut[2]) < low * size]
         if not inside:
             _missing(axis, self.mesh)

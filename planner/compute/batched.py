@@ -1,6 +1,7 @@
 """How batches of small products lie: what each one reads and makes fills lanes and rows, however few numbers it has.
 
-The compiler keeps the dims of a batch out of registers: 16384 products of 9 by 32 numbers lie as 16 by 128 each.
+The compiler keeps the dims of a batch out of registers: 16384 products of 9 by 32 numbers lie as 16 by 128 each. So it
+does with a dim of which every other number is taken, as associative scans do.
 """
 
 from __future__ import annotations
@@ -8,24 +9,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
-from ..fusion.nature import BARRIER, ELEMENTWISE, REDUCE
+from ..fusion.nature import BARRIER, ELEMENTWISE, REDUCE, is_of_vector
 from ..graph import Graph, Op
 from ..images import tile_rows
 from ..kernels import Kernel
 from .work import FREE, LANES, Work, padded_elements, round_up
 
-PRODUCT = "dot_general"
+PRODUCT, SLICE, PAD = "dot_general", "slice", "pad"
+STEPS = MappingProxyType({SLICE: "strides", PAD: "interior_padding"})
 Shape = tuple[int, ...]
 
 
 def growth_of(graph: Graph) -> dict[int, float]:
     """How much larger than where they pad least values lie for batches of products, by their numbers, if at all.
 
-    Such a product's operands and result lie so, and all that operations number by number connect with them.
+    Such a product's operands and result lie so, but for one with a vector, and what is taken apart number by number
+    along a dim; and all that operations number by number connect with them.
     """
-    products = [op for op in graph.ops if op.kind == PRODUCT and op.attributes.get("lhs_batching_dimensions")]
-    found: dict[int, float] = {}
+    batches = [op for op in graph.ops if op.kind == PRODUCT and op.attributes.get("lhs_batching_dimensions")]
+    products = [op for op in batches if not is_of_vector(graph, op)]
+    found = dict(_scanned(graph))
     summed = _summed(graph, products) if products else frozenset[int]()
     for op in products:
         for value, batch in _sides(graph, op) if op.results[0] not in summed else ():
@@ -34,6 +39,21 @@ def growth_of(graph: Graph) -> dict[int, float]:
             if one * math.prod(shape[:batch]) > least:
                 found[value] = max(one * math.prod(shape[:batch]) / least, found.get(value, 1.0))
     return _followed(graph, found) if found else found
+
+
+def _scanned(graph: Graph) -> Iterator[tuple[int, float]]:
+    """The values of which every other number along a dim is taken, or between whose numbers others are put."""
+    for op in graph.ops:
+        if op.kind in (SLICE, PAD) and op.operands:
+            steps = op.attributes.get(STEPS[op.kind], ())
+            dims = [dim for dim, step in enumerate(steps) if step > (op.kind == SLICE)]
+            for value in (op.operands[0], op.results[0]) if dims else ():
+                shape = graph.shape(value)
+                one = _tiles(tuple(size for dim, size in enumerate(shape) if dim not in dims))
+                least = padded_elements(shape)
+                grown_to = one * math.prod([shape[dim] for dim in dims])
+                if grown_to > least > 0:
+                    yield value, grown_to / least
 
 
 def grown(kernel: Kernel, work: Work, growth: Mapping[int, float]) -> Work:

@@ -9,24 +9,27 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from ..fusion.grouped import parts_lanes
 from ..graph import Graph, Op, Value
 from ..images import CONVOLUTION, ROWS, Image, batch_on_lanes, images, images_of, is_gradient_of_kernel, laid_elements
 from ..kernels import Kernel
 from ..kinds import ALL_GATHER
 from .coefficients import Coefficients
 from .products import Product, product_of
+from .turning import turning_cycles
 from .windows import is_plain, manner_of, windows_of
-from .work import FREE, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes
+from .work import FREE, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes, padded_elements
 
-SLICE = "dynamic_slice"
+SLICE, RESHAPE = "dynamic_slice", "reshape"
 
+Shape = tuple[int, ...]
 PARTS, LARGE_IMAGE = ROWS, 2**19
 """Into how many parts an image is cut, and from how many numbers on."""
 
 SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
 """The smallest batch that is not cut, seen on v5e; and where no values are kept in vector memory, on v3."""
 
-REARRANGING = 6
+REARRANGING = 7
 """How often images that are cut are gone through besides, as they lie and again unpadded, seen on v3 and v5e."""
 
 TURNING_CYCLES = 10.0
@@ -56,6 +59,19 @@ class Convolved:
         self._smallest = 0 if in_loop else smallest
         self._given = set(given) if self._images and not in_loop else set[int]()
         self._turned: set[int] = set()
+        self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
+        self._convolved, self._regrouped = set[int](), set[int]()
+
+    def _parted_shapes(self) -> dict[Shape, Shape]:
+        """The shapes of images whose features are parted into groups, with those that they have whole."""
+        found: dict[Shape, Shape] = {}
+        for op in self._graph.ops:
+            if op.kind == RESHAPE:
+                before, after = self._graph.shape(op.operands[0]), self._graph.shape(op.results[0])
+                for whole, parted in ((before, after), (after, before)):
+                    if parts_lanes(whole, parted, self._images):
+                        found[parted] = whole
+        return found
 
     def gathered(self, op: Op) -> None:
         """Takes notice of a gather: what pieces with the batch on the lanes make is brought to lie as they do."""
@@ -77,7 +93,7 @@ class Convolved:
         reads = tuple(int(size * self._growth(v)) for v, size in zip(kernel.reads, work.reads, strict=True))
         writes = tuple(int(size * self._growth(v)) for v, size in zip(kernel.writes, work.writes, strict=True))
         around = (*kernel.reads, *kernel.writes)
-        growth, spread = max(map(self._growth, around), default=1.0), max(map(self._spread, around), default=1.0)
+        growth, spread = self._whole_growth(around), max(map(self._spread, around), default=1.0)
         return replace(
             work,
             reads=reads,
@@ -101,6 +117,31 @@ class Convolved:
                     self._given -= given
         return took
 
+    def grouped_cycles(self, kernel: Kernel) -> float:
+        """What copies take of images whose features are parted into groups: what convolutions make of them or read so,
+        and what they made that is parted where it is read.
+        """
+        if not self._parted:
+            return 0.0
+        graph, ops = self._graph, [self._graph.ops[number] for number in kernel.ops]
+        if any(op.kind == CONVOLUTION for op in ops):
+            self._convolved.update(kernel.writes)
+            found = [v for v in (*kernel.reads, *kernel.writes) if graph.shape(v) in self._parted]
+        else:
+            parts = {graph.shape(op.operands[0]) for op in ops if op.kind == RESHAPE and self._parts(op)}
+            found = [v for v in kernel.reads if v in self._convolved and graph.shape(v) in parts]
+        copied = [value for value in found if value not in self._regrouped]
+        self._regrouped.update(copied)
+        return sum(map(self._regrouped_cycles, copied))
+
+    def _parts(self, op: Op) -> bool:
+        return self._graph.shape(op.results[0]) in self._parted
+
+    def _regrouped_cycles(self, value: int) -> float:
+        held = self._graph.values[value]
+        whole = replace(held, shape=self._parted.get(held.shape, held.shape))
+        return self._turning(value, whole, self._images[whole.shape])
+
     def slices_cycles(self, kernel: Kernel) -> float:
         """What taking some features of images takes for a loop's turns: two parts, written on lanes of their own."""
         took = 0.0
@@ -118,8 +159,14 @@ class Convolved:
         laid, least = self._laid(value, image), padded_bytes(whole) * 8 // whole.bits
         if laid <= least and value not in self._turned:
             return 0.0
-        registers = laid / REGISTER_ELEMENTS * _emptied(whole.shape[image.batch], self._is_cut(whole.shape, image))
-        return (padded_bytes(whole) + 2 * laid) * self._of.byte_cycles + TURNING_CYCLES * registers
+        return self._turning(value, whole, image)
+
+    def _turning(self, value: int, whole: Value, image: Image) -> float:
+        """Cycles of a copy of an image between where it pads least and where convolutions want it."""
+        laid = self._laid_of(whole, image, turned=value in self._turned)
+        registers = laid * _emptied(whole.shape[image.batch], self._is_cut(whole.shape, image))
+        num_bytes = laid * whole.bits / 8 + padded_bytes(whole)
+        return turning_cycles((registers + padded_elements(whole.shape)) / REGISTER_ELEMENTS, num_bytes, self._of)
 
     def _growth(self, value: int) -> float:
         """How much larger than where it pads least a value is."""
@@ -128,6 +175,11 @@ class Convolved:
         if image is None or not whole.num_elements:
             return 1.0
         return max(1.0, self._laid(value, image) * whole.bits / 8 / padded_bytes(whole))
+
+    def _whole_growth(self, around: Sequence[int]) -> float:
+        """How much larger what a kernel reads and writes is all told: what it computes are numbers of all of these."""
+        sizes = [(padded_bytes(self._graph.values[value]), self._growth(value)) for value in around]
+        return sum(size * growth for size, growth in sizes) / max(sum(size for size, _ in sizes), 1)
 
     def _spread(self, value: int) -> float:
         """How many more registers than its numbers fill an image takes: few images leave rows of each empty."""
@@ -138,9 +190,11 @@ class Convolved:
         return _emptied(whole.shape[image.batch], self._is_cut(whole.shape, image))
 
     def _laid(self, value: int, image: Image) -> int:
-        whole = self._graph.values[value]
+        return self._laid_of(self._graph.values[value], image, turned=value in self._turned)
+
+    def _laid_of(self, whole: Value, image: Image, *, turned: bool) -> int:
         if not self._is_cut(whole.shape, image):
-            return laid_elements(whole, image, turned=value in self._turned)
+            return laid_elements(whole, image, turned=turned)
         shape = list(whole.shape)
         shape[image.batch] *= PARTS
         return laid_elements(replace(whole, shape=tuple(shape)), image) // PARTS

@@ -106,9 +106,10 @@ def _loop(work: Work, far_reads: int, far_writes: int, of: Coefficients) -> Cycl
 def _product(
     work: Work, streamed: float, far: int, far_writes: int, behind: int, edge: int, of: Coefficients
 ) -> Cycles:
-    matrix = sum(each.padded(edge) for each in work.products) * of.multiply_add_cycles
+    squares = sum(each.padded(edge) for each in work.products) * of.multiply_add_cycles
+    matrix = max(squares, sum(each.load_cycles for each in work.products))
     memory = (streamed + far_writes + work.spill_bytes - behind) * of.byte_cycles
-    apart = sum(each.windows.registers for each in work.products if each.windows is not None)
+    apart = sum(each.vector_operations(of) for each in work.products)
     vector = (work.registers + apart) * of.register_cycles
     moved = sum(work.reads) + sum(work.writes)
     share = far / moved if moved else 0.0

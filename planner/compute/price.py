@@ -10,16 +10,19 @@ from ..graph import Graph, Op, Value
 from ..images import Image
 from ..kernels import Kernel, Program
 from ..kinds import KINDS, TURNED_COPY
+from ..lookups import LOOK_UP, filled
 from .batched import grown, growth_of
 from .calibration import Calibration
 from .convolved import Convolved
 from .cycles import cycles_of
+from .joined import Joined
 from .loops import Staying, is_hoisted, staying, unchanged
 from .residence import Residence
 from .rowwise import Rowwise
 from .speed import Speed, speed_of
 from .strided import rows_cycles, strided, turned_stacks
 from .turned import WIDE_EDGE, Turned
+from .updated import Updated
 from .work import ALONE, FREE, PRODUCT, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes, work_of
 
 Counting = Callable[[Graph, Kernel], Work]
@@ -122,10 +125,13 @@ def price_at(
     rowwise = Rowwise(graph, speed.coefficients, step.tables, step.edge)
     given, known = step.given, step.images
     convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=known)
+    updated = Updated(graph, speed.coefficients, graph.arguments if graph.names and speed.edge > 1 else ())
     results, fixed = frozenset(step.left), unchanged(graph) if trips else frozenset()
     brought = _brought(program, residence, step.stays, trips, speed.coefficients.byte_cycles)
     lying = strided(graph, given) if any(kernel.bodies for kernel in program.kernels) else frozenset[int]()
     growth = growth_of(graph) if speed.edge > 1 else {}
+    joined = Joined(program, speed.coefficients) if speed.edge > 1 else None
+    inside = filled(graph) if speed.edge > 1 else frozenset[int]()
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
@@ -141,13 +147,18 @@ def price_at(
             copied = turned.copied(kernel)
             at_hand = _fits((graph.values[v] for v in (*kernel.reads, *kernel.writes)), speed)
             sides, moved = (1, set(copied).intersection(kernel.writes)) if at_hand else (2, copied)
-            more = _copies_cycles((graph.values[v] for v in moved), sides, speed) + rowwise.extra_cycles(kernel)
+            more, rows = _copies_cycles((graph.values[v] for v in moved), sides, speed), rowwise.extra_cycles(kernel)
             more += sum(brought.pop(value, 0.0) for value in kernel.reads)
-            more += convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel)
+            more += updated.copies_cycles(kernel) + convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel)
+            more += convolved.grouped_cycles(kernel)
             more += rows_cycles(graph, kernel, stacks)
             work, here = convolved.counted(kernel, count(graph, kernel)), copied if at_hand else ()
             work = grown(kernel, work, growth) if growth else work
-            took = _price(kernel, work, residence, results, speed, times, more, here)
+            work = Work(kind=FREE) if inside.issuperset(kernel.writes) else work
+            rows += joined.copies_cycles(op) if joined and op.kind in LOOK_UP else 0.0
+            is_looked_up = op.kind in LOOK_UP and rows > 0
+            took = _price(kernel, work, residence, results, speed, times, 0.0 if is_looked_up else more + rows, here)
+            took = _only(took, rows, speed) if is_looked_up else took
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else replace(took, cycles=took.cycles / spread, seconds=took.seconds / spread)
 
@@ -196,6 +207,11 @@ def _price(
         bound=took.bound,
         counted=work.kind not in (ALONE, FREE) or work.passes > 1,
     )
+
+
+def _only(took: KernelPrice, cycles: float, speed: Speed) -> KernelPrice:
+    """A lookup of which only the copies around it are counted."""
+    return replace(took, cycles=cycles, seconds=cycles / speed.clock_hz, counted=True)
 
 
 def _fits(around: Iterable[Value], speed: Speed) -> bool:

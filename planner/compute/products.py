@@ -6,17 +6,29 @@ import math
 from dataclasses import dataclass
 
 from ..fusion.narrow import is_default_precision
+from ..fusion.nature import is_of_vector
 from ..graph import Graph, Op
+from .coefficients import Coefficients
 from .windows import Windows, windows_of
 
 PRECISE_PASSES, HIGH_PASSES = 6, 3
+
+REGISTER_ELEMENTS, WORD_BITS = 1024, 32
+WIDE, NARROW, NARROW_LATER = 2.0, 26.0, 55.0
+"""Vector operations for 1024 numbers that a vector multiplies: of float32; of what is narrower, unpacked and rounded
+again, on v3, and as v5e and v6e count them, which do several at once.
+"""
+
+LOAD_CYCLES = 1.1
+"""What bringing a register of an image to the squares takes, seen on v5p and v6e: on v3 the squares take longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
     """``batch`` products of [rows, depth] with [depth, columns], ``passes`` times; ``dtype`` is that multiplied.
 
-    ``windows`` are of a convolution: what the squares really stream for it.
+    ``windows`` are of a convolution: what the squares really stream for it. ``vectors`` are the numbers that a vector
+    multiplies, for which no square is used, if it is one; ``narrow`` says that they have less than 32 bits.
     """
 
     batch: int
@@ -26,6 +38,20 @@ class Product:
     passes: int
     dtype: str
     windows: Windows | None = None
+    vectors: int = 0
+    narrow: bool = False
+
+    def vector_operations(self, of: Coefficients) -> float:
+        """The vector operations that take the place of squares, 1024 numbers each."""
+        if self.windows is not None:
+            return self.windows.registers
+        each = (NARROW_LATER if of.near_total_bytes else NARROW) if self.narrow else WIDE
+        return each * self.vectors / REGISTER_ELEMENTS
+
+    @property
+    def load_cycles(self) -> float:
+        """Cycles of bringing images to the squares, at each position of a window."""
+        return LOAD_CYCLES * self.windows.loads if self.windows is not None else 0.0
 
     @property
     def multiply_adds(self) -> int:
@@ -38,6 +64,8 @@ class Product:
         """
         if self.windows is not None:
             return self.passes * self.windows.rows(edge) * edge**2
+        if self.vectors:
+            return 0.0
         depth = -(-self.depth // edge) * edge
         one, other = (
             max(streamed, edge // 2) * -(-held // edge) * edge
@@ -64,6 +92,8 @@ def _dot(graph: Graph, op: Op) -> Product:
         depth=depth,
         passes=_passes(graph, op),
         dtype=left.dtype,
+        vectors=max(left.num_elements, right.num_elements) if is_of_vector(graph, op) else 0,
+        narrow=max(left.bits, right.bits) < WORD_BITS,
     )
 
 

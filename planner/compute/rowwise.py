@@ -1,57 +1,105 @@
-"""Tables that are scattered into lie row by row, however little of a row's lanes they fill.
+"""What is looked up and scattered into lies row by row, however little of a row's lanes it fills.
 
-Everything else may lie with whichever dim minor wastes least. What a scatter adds to may not: it, what is computed of
-it, and the optimiser's update with it are padded to whole rows of lanes, and the arguments and results that meet it
-there are copied into that layout and back.
+Everything else may lie with whichever dim minor wastes least. The tables and results of lookups of whole rows, and what
+a scatter adds to what, may not: they, and what is computed of them number by number, are padded to whole rows of lanes.
+What something else made is copied into that layout before, and what something else reads is copied back: seen so on v3,
+v5e and v5p for embeddings, messages along edges and heads of attention over them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
-from ..graph import Graph
+from ..fusion.nature import BROADCAST, CONSTANT, ELEMENTWISE, REDUCE
+from ..graph import Graph, Op
 from ..kernels import Kernel
-from ..kinds import KINDS
+from ..kinds import ALL_REDUCE, KINDS, TURNED_COPY
+from ..lookups import LOOK_UP, SCATTER, looks_up_rows, row_tiles
 from .coefficients import Coefficients
-from .work import LANES, padded_bytes
+from .turning import turning_cycles
+from .work import REGISTER_ELEMENTS, padded_bytes, padded_elements
 
 COPY_RATIO = 1.6
 """What such a copy takes against what its bytes do, seen on v5e: its windows are small."""
 
+_AS_THEY_LIE = ELEMENTWISE | {REDUCE, BROADCAST, CONSTANT, "iota", ALL_REDUCE}
+"""What takes numbers as they lie, and leaves those of the same shape so."""
+
 
 def scattered(graph: Graph) -> set[int]:
     """What a graph scatters into, and what becomes of that."""
-    return {value for op in graph.ops if op.kind == "scatter" for value in (op.operands[0], *op.results)}
+    return {value for op in graph.ops if op.kind == SCATTER for value in (op.operands[0], *op.results)}
 
 
 class Rowwise:
-    """The values that lie so, as the kernels of a program are gone through: those that are known to be ``tables``, and
-    those that are scattered into. ``edge`` has what is given to the program's step and left by it.
+    """The values that lie so, as the kernels of a program are gone through: those that are known to be ``tables``, what
+    is looked up, and what is scattered into. ``edge`` has what is given to the program's step and left by it.
     """
 
     def __init__(self, graph: Graph, of: Coefficients, tables: Collection[int], edge: Collection[int]) -> None:
         self._graph, self._of = graph, of
-        self._values = {value for value in (*scattered(graph), *tables) if self._is_narrow(value)}
+        found = {value for op in graph.ops if op.kind in LOOK_UP and looks_up_rows(graph, op) for value in op.results}
+        self._values = {value for value in (*scattered(graph), *tables, *found) if self._is_narrow(value)}
+        self._updated = {graph.shape(value) for value in scattered(graph) if self._is_narrow(value)}
         self._edge = frozenset(edge)
+        self._copied: set[int] = set()
+        self._turned = {value for op in graph.ops if op.kind == TURNED_COPY for value in (*op.operands, *op.results)}
 
     def extra_cycles(self, kernel: Kernel) -> float:
-        """What a kernel takes more because of it, copies included."""
-        if not self._values:
-            return 0.0
+        """What a kernel takes more because of it, copies included; of a lookup the copies are all that is counted."""
+        op = self._graph.ops[kernel.ops[-1]]
+        if op.kind in LOOK_UP:
+            return sum(map(self._copy_cycles, self._brought(op)))
+        read = [value for value in kernel.reads if value in self._values]
+        if read and op.kind != ALL_REDUCE and not self._takes_rows(kernel):
+            return 0.0 if op.kind in KINDS else sum(map(self._copy_cycles, self._new(read)))
+        return self._padding(kernel, is_sum=op.kind in KINDS) if self._values else 0.0
+
+    def _padding(self, kernel: Kernel, *, is_sum: bool) -> float:
+        """What a kernel takes more that goes through whole rows of lanes, and what it is given otherwise."""
         met = {self._graph.shape(v) for v in (*kernel.reads, *kernel.writes) if v in self._values}
         if not met:
             return 0.0
         whole = [v for v in (*kernel.reads, *kernel.writes) if self._graph.shape(v) in met]
         self._values.update(v for v in kernel.writes if self._graph.shape(v) in met)
-        if self._graph.ops[kernel.ops[-1]].kind in (*KINDS, "scatter"):
+        if is_sum:
             return 0.0
         more = sum(self._row_bytes(v) - padded_bytes(self._graph.values[v]) for v in whole)
         copied = sum(self._row_bytes(v) for v in whole if v in self._edge)
         return (more + COPY_RATIO * copied) * self._of.byte_cycles
 
+    def _brought(self, op: Op) -> Iterator[int]:
+        """What is copied for a lookup or a scatter: its table or what is added to that, if something else made it.
+
+        An argument that is scattered into is copied where it is updated.
+        """
+        if not looks_up_rows(self._graph, op):
+            return
+        for value in self._new((op.operands[0], *(op.operands[2:] if op.kind == SCATTER else ()))):
+            copied_later = value in self._edge and self._graph.shape(value) in self._updated
+            if value not in self._values and self._is_narrow(value) and not copied_later:
+                yield value
+
+    def _takes_rows(self, kernel: Kernel) -> bool:
+        return all(self._graph.ops[number].kind in _AS_THEY_LIE for number in kernel.ops)
+
+    def _new(self, values: Collection[int]) -> list[int]:
+        """Those of these values that were not copied before."""
+        found = [value for value in dict.fromkeys(values) if value not in self._copied]
+        self._copied.update(found)
+        return found
+
+    def _copy_cycles(self, value: int) -> float:
+        held = self._graph.values[value]
+        least = padded_elements(held.shape) / REGISTER_ELEMENTS
+        num_bytes = self._row_bytes(value) + padded_bytes(held)
+        took = turning_cycles(least + row_tiles(held), num_bytes, self._of)
+        return max(0.0, took - 2 * padded_bytes(held) * self._of.byte_cycles) if value in self._turned else took
+
     def _is_narrow(self, value: int) -> bool:
-        shape = self._graph.shape(value)
-        return len(shape) == 2 and shape[1] < LANES
+        held = self._graph.values[value]
+        return len(held.shape) > 1 and self._row_bytes(value) > padded_bytes(held)
 
     def _row_bytes(self, value: int) -> int:
-        return self._graph.values[value].num_bytes // self._graph.shape(value)[1] * LANES
+        held = self._graph.values[value]
+        return row_tiles(held) * REGISTER_ELEMENTS * held.bits // 8

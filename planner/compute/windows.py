@@ -30,7 +30,8 @@ class Manner(NamedTuple):
     """How a chip's compiler convolves: ``few_rows`` are those that a register of few images takes at least, and
     ``packs_turned`` if positions share a depth also where what leaves has the batch on the lanes. ``loading`` are the
     rows that bringing a row of ``columns`` of a kernel into a square takes where an image has gaps, ``tap_operations``
-    the vector operations for each position of a window whose features stay apart.
+    the vector operations for each position of a window whose features stay apart. ``picture_rows`` are those that a
+    register of images of so few features as pictures have takes for each position of a window.
     """
 
     few_rows: float
@@ -38,10 +39,15 @@ class Manner(NamedTuple):
     loading: float
     columns: int
     tap_operations: float
+    picture_rows: float
 
 
-FIRST, SECOND, LATER = Manner(3.2, False, 0.245, 128, 5), Manner(3.2, False, 0.12, 64, 5), Manner(8, True, 0.1, 64, 7.5)
-"""As seen on v3, on v4, and on v5e."""
+FIRST, SECOND, LATER = (
+    Manner(3.2, False, 0.245, 128, 5, 2),
+    Manner(3.2, False, 0.12, 64, 5, 2),
+    Manner(8, True, 0.1, 64, 7.5, 1),
+)
+"""As seen on v3, on v4, and on v5e and v6e."""
 
 
 def manner_of(of: Coefficients) -> Manner:
@@ -53,7 +59,8 @@ def manner_of(of: Coefficients) -> Manner:
 class Windows:
     """``taps`` are the places times the positions of the window: at each ``streamed`` rows for a depth of ``entering``
     and ``leaving`` columns, and no fewer than ``least`` all told. Several positions share a depth if each takes only
-    so much ``room`` of it; they do not if that is None. ``registers`` are vector operations instead of squares.
+    so much ``room`` of it; they do not if that is None. ``registers`` are vector operations instead of squares, and
+    ``loads`` how often a register of an image is brought to the squares.
     """
 
     taps: int
@@ -63,6 +70,7 @@ class Windows:
     room: int | None = None
     least: float = 0.0
     registers: float = 0.0
+    loads: int = 0
 
     def rows(self, edge: int) -> float:
         """Rows streamed through squares of this edge."""
@@ -92,6 +100,10 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
         registers = -(-batch // (LANES if turned else ROWS))
         least = TURNED_ROWS * registers
         return Windows(taps=taps, streamed=batch, entering=features, leaving=leaving, room=FEW, least=least)
+    gaps = math.prod(said.get("lhs_dilation", ()))
+    if features < ROWS and gaps == 1 and batch < LANES and math.prod(result if is_gradient else window) > 1:
+        least = manner.picture_rows * -(-batch // ROWS)
+        return Windows(taps=taps, streamed=batch, entering=features, leaving=leaving, room=FEW, least=least)
     if turned:
         rows = _up(features, ROWS)
         return Windows(taps=taps, streamed=rows, entering=batch, leaving=leaving, room=_up(batch, LANES))
@@ -101,11 +113,11 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
     shares = is_plain(said) and few and (turns_over or _leaves_on_lanes(graph, op, is_gradient))
     room = _up(features, NARROWEST) if shares else None
     least = manner.few_rows * -(-features // LANES) if batch < ROWS and not is_gradient else 0.0
-    gaps = math.prod(said.get("lhs_dilation", ()))
     if gaps > 1:
         least = max(least, manner.loading * features * -(-leaving // manner.columns))
         rows = -(-rows // gaps)
-    return Windows(taps=taps, streamed=rows, entering=features, leaving=leaving, room=room, least=least)
+    loads = taps * -(-features // LANES) * -(-batch // ROWS) if gaps == 1 else 0
+    return Windows(taps=taps, streamed=rows, entering=features, leaving=leaving, room=room, least=least, loads=loads)
 
 
 def is_depthwise(graph: Graph, op: Op) -> bool:
@@ -138,7 +150,7 @@ def _groups_apart(graph: Graph, op: Op) -> int:
 def _is_patched(said: Mapping[str, Any], window: Sequence[int], is_gradient: bool) -> bool:
     """Whether images are cut into patches: whether windows lie side by side."""
     steps = said.get("rhs_dilation" if is_gradient else "window_strides", ())
-    return bool(window) and list(window) == list(steps)
+    return math.prod(window) > 1 and list(window) == list(steps)
 
 
 def is_plain(said: Mapping[str, Any]) -> bool:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..graph import Graph, Op
-from ..images import CONVOLUTION, images
+from ..images import CONVOLUTION, Image, images
 from .nature import ELEMENTWISE, LANES, REDUCE
 from .uses import Uses
+
+Shape = tuple[int, ...]
 
 
 def grouped(graph: Graph, uses: Uses) -> set[int]:
@@ -17,13 +21,16 @@ def grouped(graph: Graph, uses: Uses) -> set[int]:
     return {
         number
         for number, op in enumerate(graph.ops)
-        if op.kind == "reshape" and graph.shape(op.operands[0]) in lie
-        if _parts_lanes(graph, op, lie[graph.shape(op.operands[0])].features) and _is_reduced(graph, uses, op)
+        if op.kind == "reshape"
+        if parts_lanes(graph.shape(op.operands[0]), graph.shape(op.results[0]), lie) and _is_reduced(graph, uses, op)
     }
 
 
-def _parts_lanes(graph: Graph, reshape: Op, features: int) -> bool:
-    whole, parted = graph.shape(reshape.operands[0]), graph.shape(reshape.results[0])
+def parts_lanes(whole: Shape, parted: Shape, lie: Mapping[Shape, Image]) -> bool:
+    """Whether one shape is that of an image of these whose features the other parts, no whole register's lanes each."""
+    if whole not in lie or len(parted) <= len(whole):
+        return False
+    features = lie[whole].features
     last = len(parted) - (len(whole) - features)
     kept = parted[:features] == whole[:features] and parted[last + 1 :] == whole[features + 1 :]
     return kept and last == features + 1 and parted[last] > 1 and parted[last] % LANES > 0

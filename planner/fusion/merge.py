@@ -69,21 +69,36 @@ class Merging:
         numbers = [number for number in numbers if self._goes_through(value, self.groups[number])]
         for position, first in enumerate(numbers):
             for second in numbers[position + 1 :]:
-                if first in self.groups and second in self.groups and self._read_alike(first, second):
+                if first in self.groups and second in self.groups and self._read_alike(value, first, second):
                     self._merge(first, second)
 
     def _goes_through(self, value: int, group: Group) -> bool:
-        return group.open and not group.products and self._is_whole(value, group)
+        """Whether a group goes through all of a value, or takes a slice of it into a stack that it updates in place."""
+        if not group.open or group.products:
+            return False
+        return self._is_whole(value, group) or (bool(self._stacks(group)) and self._is_sliced(value, group))
 
-    def _read_alike(self, first: int, second: int) -> bool:
+    def _stacks(self, group: Group) -> set[int]:
+        """What a group updates in place."""
+        updates = (self.graph.ops[root] for root in group.roots)
+        return {op.operands[0] for op in updates if op.kind == UPDATE}
+
+    def _is_sliced(self, value: int, group: Group) -> bool:
+        kinds = {self.graph.ops[reader].kind for reader, _ in self.uses.readers[value] if reader in group.ops}
+        return kinds == {"slice"}
+
+    def _read_alike(self, value: int, first: int, second: int) -> bool:
         """Whether two groups reduce, or one reads nothing that the other does not read, single numbers aside.
 
-        What one reads from behind a barrier is not what the other reads before it.
+        What one reads from behind a barrier is not what the other reads before it, and stacks into which slices of a
+        value are put are not read.
         """
         one, other = self.groups[first], self.groups[second]
         if one.waits != other.waits:
             return False
-        apart = (one.reads - other.reads, other.reads - one.reads)
+        sliced = not (self._is_whole(value, one) or self._is_whole(value, other))
+        stacks = self._stacks(one) | self._stacks(other) if sliced else set[int]()
+        apart = (one.reads - other.reads - stacks, other.reads - one.reads - stacks)
         return (one.reduces and other.reduces) or any(map(self._are_single, apart))
 
     def _are_single(self, values: set[int]) -> bool:

@@ -15,7 +15,7 @@ from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER
 from .convolved import turned_bytes
-from .looked_up import rewritten_tables, scatters_begin_with
+from .looked_up import rewritten_tables, rows_bytes, scatters_begin_with
 from .places import Pairs, places
 from .tiles import bytes_gathered
 
@@ -72,6 +72,9 @@ def flow(
     for image, size in turned_bytes(graph).items():
         if num_bytes.get(buffer.get(image, image)):
             num_bytes[buffer[image]] = max(num_bytes[buffer[image]], size)
+    for row, size in rows_bytes(graph).items():
+        if num_bytes.get(buffer.get(row, row)):
+            num_bytes[buffer[row]] = max(num_bytes[buffer[row]], size)
     return Flow(
         num_bytes=num_bytes,
         operands=tuple(tuple(dict.fromkeys(v for v in (*k.reads, *k.waits) if v in maker)) for k in kernels),

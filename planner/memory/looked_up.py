@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from ..graph import Graph, Op, Value
 from ..kernels import Program
+from ..lookups import GATHER, LOOK_UP, looks_up_rows
 from .tiles import LANES, aligned, padded_bytes, round_up, tile_rows
 
 STATE_IN_ROWS = 1
 """How many arrays of state a table's update may have that lies row by row."""
 
-LOOK_UP = frozenset({"gather", "scatter"})
 IN_PASSING = frozenset({"add", "subtract", "multiply", "divide", "select", "compare", "maximum", "minimum"})
 
 
@@ -24,6 +24,20 @@ def looked_up_shapes(graph: Graph) -> frozenset[tuple[int, ...]]:
     """
     found = frozenset(table.shape for table in _tables_of(graph) if row_bytes(table) > padded_bytes(table))
     return found.union(*(looked_up_shapes(body) for op in graph.ops if op.bodies for body in op.bodies))
+
+
+def rows_bytes(graph: Graph) -> dict[int, int]:
+    """The bytes of what is looked up of tables or added to them, by the number of the value, where it lies row by row
+    though that pads more.
+    """
+    found = (
+        value
+        for op in graph.ops
+        if op.kind in LOOK_UP and looks_up_rows(graph, op)
+        for value in (op.results if op.kind == GATHER else op.operands[2:])
+    )
+    sizes = {value: row_bytes(graph.values[value]) for value in found if min(graph.shape(value)[-2:]) > 1}
+    return {value: size for value, size in sizes.items() if size > padded_bytes(graph.values[value])}
 
 
 def _tables_of(graph: Graph) -> Iterator[Value]:

@@ -1,0 +1,43 @@
+"""What is updated in place though the step was only lent it: a copy of all of it first.
+
+A cache that a step takes, puts a piece into and returns, and that is not donated, is copied whole. Seen on v3, where
+such a copy is counted as if of float32 whatever its dtype, as it goes register by register; later chips move most of
+them while they compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from ..fusion.nature import UPDATE
+from ..graph import Graph, Value
+from ..kernels import Kernel
+from .coefficients import Coefficients
+from .work import padded_bytes
+
+HIDDEN_LATER = 0.75
+"""What of such copies runs beside the kernels, seen on v5e and v6e: six of eight, and all that pass vector memory."""
+
+
+class Updated:
+    """The arguments of a step that are copied where they are first updated."""
+
+    def __init__(self, graph: Graph, of: Coefficients, given: Collection[int]) -> None:
+        donated = {graph.arguments[argument] for argument in graph.aliases.values()}
+        self._graph, self._of, self._lent = graph, of, set(given) - donated
+
+    def copies_cycles(self, kernel: Kernel) -> float:
+        """What copying takes that a kernel is the first to update."""
+        took = 0.0
+        for op in (self._graph.ops[number] for number in kernel.ops) if self._lent else ():
+            if op.kind == UPDATE and op.operands[0] in self._lent:
+                self._lent.discard(op.operands[0])
+                took += self._copy_cycles(self._graph.values[op.operands[0]])
+        return took
+
+    def _copy_cycles(self, value: Value) -> float:
+        if 2 * padded_bytes(value) <= self._of.near_total_bytes:
+            return 0.0
+        took = 2 * padded_bytes(replace(value, dtype="f32")) * self._of.byte_cycles
+        return took * (1 - HIDDEN_LATER) if self._of.near_total_bytes else took

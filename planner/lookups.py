@@ -1,0 +1,57 @@
+"""Lookups of whole rows of a table, and what is added to these: what of them the compiler wants row by row."""
+
+from __future__ import annotations
+
+import math
+
+from .graph import Graph, Op, Value
+
+GATHER, SCATTER = "gather", "scatter"
+LOOK_UP = frozenset({GATHER, SCATTER})
+FILL = "broadcast_in_dim"
+LANES, ROWS = 128, 8
+
+FEW_ROWS = 0.03
+"""The share of a table's rows from which on a scatter fills the table itself: not with 2 % on v3, with 6 % on v6e."""
+
+
+def looks_up_rows(graph: Graph, op: Op) -> bool:
+    """Whether a gather or a scatter takes or adds to all of a table's last dims, found by its first ones."""
+    table, said = graph.shape(op.operands[0]), op.attributes
+    found_by = said.get("collapsed_slice_dims" if op.kind == GATHER else "inserted_window_dims", ())
+    batch = said.get("operand_batching_dims", ()) or said.get("input_batching_dims", ())
+    if batch or not found_by or tuple(found_by) != tuple(range(len(found_by))) or len(found_by) == len(table):
+        return False
+    return op.kind == SCATTER or said.get("slice_sizes", table)[-1] > 1 or table[-1] == 1
+
+
+def row_tiles(value: Value) -> int:
+    """The registers that a value fills that lies row by row: its last dim on the lanes, the one before on the rows.
+
+    Dims of one number count for nothing.
+    """
+    large = [size for size in value.shape if size != 1]
+    if len(large) < 2:
+        return -(-math.prod(large) // (ROWS * LANES))
+    *more, rows, lanes = large
+    return math.prod(more) * -(-rows // ROWS) * -(-lanes // LANES)
+
+
+def filled(graph: Graph) -> frozenset[int]:
+    """The values of one number everywhere that are nothing but what scatters add rows to: the scatter fills them.
+
+    So it is where it takes more than a few of a table's rows (``FEW_ROWS``); with fewer they are written first.
+    """
+    scatters = [op for op in graph.ops if op.kind == SCATTER]
+    if not scatters:
+        return frozenset()
+    made = {op.results[0] for op in graph.ops if op.kind == FILL and graph.values[op.operands[0]].num_elements == 1}
+    begun = {op.operands[0] for op in scatters if looks_up_rows(graph, op) and _takes_many(graph, op)}
+    others = {v for op in graph.ops for v in op.operands[op.kind == SCATTER :]}.union(graph.results)
+    few = {op.operands[0] for op in scatters} - begun
+    return frozenset(made & begun - others - few)
+
+
+def _takes_many(graph: Graph, op: Op) -> bool:
+    table, added = (graph.values[value] for value in (op.operands[0], op.operands[2]))
+    return len(table.shape) == 2 and added.num_elements >= FEW_ROWS * table.num_elements

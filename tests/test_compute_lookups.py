@@ -1,0 +1,139 @@
+"""Copies that lookups ask for: rows one by one, arrays put together for a product, caches that a step is only lent."""
+
+from __future__ import annotations
+
+import pytest
+from meshwright.planner.catalogue import catalogue
+from meshwright.planner.chip import Chip
+from meshwright.planner.compute import price
+from meshwright.planner.compute.batched import growth_of
+from meshwright.planner.fusion import fuse
+from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.lookups import filled, row_tiles
+
+EDGES, NODES = 262144, 32768
+ROWS = {"collapsed_slice_dims": (0,), "offset_dims": (1,)}
+
+
+def chip(name: str) -> Chip:
+    return catalogue()[name]
+
+
+def cycles(graph: Graph, name: str) -> float:
+    """What the compiler would count of a graph."""
+    return sum(each.cycles for each in price(fuse(graph), chip(name)) if each.counted)
+
+
+def added(columns: int) -> Graph:
+    """Messages of so many columns, which a product makes, added to nodes."""
+    shapes = ((EDGES, 16), (16, columns), (EDGES, columns), (NODES, columns), (EDGES, 1), (NODES, columns))
+    product = Op(
+        kind="dot_general",
+        operands=(0, 1),
+        results=(2,),
+        attributes={"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)},
+    )
+    said = {"inserted_window_dims": (0,), "update_window_dims": (1,)}
+    scatter = Op(kind="scatter", operands=(3, 4, 2), results=(5,), attributes=said)
+    values = tuple(Value(shape, "s32" if number == 4 else "f32") for number, shape in enumerate(shapes))
+    return Graph(values=values, ops=(product, scatter), arguments=(0, 1, 3, 4), results=(5,))
+
+
+def test_messages_of_few_columns_are_copied_to_lie_row_by_row() -> None:
+    """f32[262144,8] compiled for v3: 339950 cycles for the copy; of 128 columns none is made."""
+    narrow, wide = ([each for each in price(fuse(added(columns)), chip("v3")) if each.counted] for columns in (8, 128))
+    assert narrow[-1].cycles == pytest.approx(339950, rel=0.05)
+    assert len(wide) == len(narrow) - 1
+
+
+def test_a_row_that_nothing_pads_takes_no_more_registers() -> None:
+    assert row_tiles(Value((1024, 256), "f32")) == 1024 * 256 // 1024
+    assert row_tiles(Value((262144, 8), "f32")) == 16 * 262144 * 8 // 1024
+    assert row_tiles(Value((4096, 1, 32), "f32")) == row_tiles(Value((4096, 32), "f32"))
+
+
+def zeros(rows: int, scattered: int) -> Graph:
+    shapes = ((), (rows, 64), (scattered, 1), (scattered, 64), (rows, 64))
+    fill = Op(kind="broadcast_in_dim", operands=(0,), results=(1,))
+    said = {"inserted_window_dims": (0,), "update_window_dims": (1,)}
+    scatter = Op(kind="scatter", operands=(1, 2, 3), results=(4,), attributes=said)
+    values = tuple(Value(shape, "f32") for shape in shapes)
+    return Graph(values=values, ops=(fill, scatter), arguments=(0, 2, 3), results=(4,))
+
+
+def test_a_scatter_of_many_rows_fills_what_it_adds_to() -> None:
+    assert filled(zeros(8192, 2048)) == {1}
+    assert not filled(zeros(100000, 2048))
+
+
+def cache(*, donated: bool) -> Graph:
+    """A decoder's cache into which a step puts one position."""
+    whole, new = Value((32, 1024, 16, 64), "bf16"), Value((32, 1, 16, 64), "bf16")
+    at = Value((), "s32")
+    put = Op(kind="dynamic_update_slice", operands=(0, 1, 2, 2, 2, 2), results=(3,))
+    return Graph(
+        values=(whole, new, at, whole),
+        ops=(put,),
+        arguments=(0, 1, 2),
+        results=(3,),
+        names=("cache", "new", "at"),
+        result_names=("0",),
+        aliases={0: 0} if donated else {},
+    )
+
+
+def test_a_cache_that_is_not_donated_is_copied_whole() -> None:
+    """598272 cycles compiled for v3, as if it were of float32."""
+    assert cycles(cache(donated=False), "v3") == pytest.approx(598272, rel=0.1)
+    assert cycles(cache(donated=True), "v3") < 0.01 * 598272
+
+
+@pytest.mark.parametrize(("name", "counted"), [("v3", 451936), ("v5e", 469500), ("v6e", 284000)])
+def test_one_query_is_multiplied_number_by_number(name: str, counted: int) -> None:
+    """A query of each of 16 heads with 1024 keys, in bfloat16: no square is used."""
+    query, keys, scores = Value((32, 16, 64), "bf16"), Value((32, 1024, 16, 64), "bf16"), Value((32, 16, 1024), "f32")
+    said = {
+        "lhs_batching_dimensions": (0, 1),
+        "rhs_batching_dimensions": (0, 2),
+        "lhs_contracting_dimensions": (2,),
+        "rhs_contracting_dimensions": (3,),
+    }
+    op = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=said)
+    graph = Graph(values=(query, keys, scores), ops=(op,), arguments=(0, 1), results=(2,))
+    assert cycles(graph, name) == pytest.approx(counted, rel=0.25)
+
+
+def test_what_is_taken_apart_along_a_dim_has_others_on_the_lanes() -> None:
+    """Every other one of 1024 steps, of 32 features by 8 states: no step is a lane, so that features fill a quarter."""
+    whole, half = Value((8, 1024, 32, 8), "f32"), Value((8, 512, 32, 8), "f32")
+    said = {"strides": (1, 2, 1, 1), "start_indices": (0, 0, 0, 0), "limit_indices": (8, 1024, 32, 8)}
+    op = Op(kind="slice", operands=(0,), results=(1,), attributes=said)
+    graph = Graph(values=(whole, half), ops=(op,), arguments=(0,), results=(1,))
+    assert growth_of(graph) == {0: 4.0, 1: 4.0}
+
+
+def joined(*, looked_up: bool) -> Graph:
+    """What nodes know, and what came to them, put together for a product."""
+    nodes, both = Value((NODES, 256), "f32"), Value((NODES, 512), "f32")
+    values = (nodes, Value((EDGES, 1), "s32"), Value((EDGES, 256), "f32"), nodes, nodes, both, Value((512, 256), "f32"))
+    said = {"inserted_window_dims": (0,), "update_window_dims": (1,)}
+    came = (
+        Op(kind="scatter", operands=(0, 1, 2), results=(3,), attributes=said)
+        if looked_up
+        else Op(kind="add", operands=(0, 0), results=(3,))
+    )
+    join = Op(kind="concatenate", operands=(4, 3), results=(5,), attributes={"dimension": 1})
+    product = Op(
+        kind="dot_general",
+        operands=(5, 6),
+        results=(7,),
+        attributes={"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)},
+    )
+    return Graph(values=(*values, nodes), ops=(came, join, product), arguments=(0, 1, 2, 4, 6), results=(7,))
+
+
+def test_what_a_product_puts_together_is_copied_from_what_was_added_up() -> None:
+    """f32[32768,256] compiled for v3: 167206 cycles."""
+    found = {each.kernel.ops: each for each in price(fuse(joined(looked_up=True)), chip("v3"))}
+    assert found[0,].counted
+    assert found[0,].cycles == pytest.approx(167206, rel=0.05)
