@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from meshwright.planner.partition.layout import named
 from meshwright.planner.placement import Span, place
 from networks import net, rewired
 
@@ -121,3 +122,11 @@ def test_the_largest_machine_is_placed_at_once() -> None:
     for axes in ("a", "b", "c", "ab", "bc", "abc"):
         laid.placement(axes)
     assert time.perf_counter() - begin_s < 1
+
+
+def test_a_part_of_a_part_is_found_where_the_mesh_is_cut_again() -> None:
+    """A mesh whose axes a graph has cut, cut once more for a permute: the parts of a part stand for it."""
+    cut = net("v3:4x4", x=4, y=8).in_parts(("y:(1)4",))
+    again = cut.in_parts(("y:(1)4:(1)2",))
+    assert again.parts(("y:(1)4",)) == ("y:(1)4:(1)2", "y:(1)4:(2)2")
+    assert named(("y:(1)4:(1)2",), cut.mesh) == ("y:(1)4",)

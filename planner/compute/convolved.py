@@ -130,9 +130,16 @@ class Convolved:
         else:
             parts = {graph.shape(op.operands[0]) for op in ops if op.kind == RESHAPE and self._parts(op)}
             found = [v for v in kernel.reads if v in self._convolved and graph.shape(v) in parts]
-        copied = [value for value in found if value not in self._regrouped]
+        copied = [value for value in found if value not in self._regrouped and self._leaves_rows(value)]
         self._regrouped.update(copied)
         return sum(map(self._regrouped_cycles, copied))
+
+    def _leaves_rows(self, value: int) -> bool:
+        """Whether images are so few that rows stay empty, or lie on the lanes: else they are reduced as they lie."""
+        shape = self._graph.shape(value)
+        whole = self._parted.get(shape, shape)
+        image = self._images[whole]
+        return whole[image.batch] < ROWS or batch_on_lanes(whole[image.features], whole[image.batch])
 
     def _parts(self, op: Op) -> bool:
         return self._graph.shape(op.results[0]) in self._parted

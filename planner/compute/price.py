@@ -151,7 +151,7 @@ def price_at(
             more += sum(brought.pop(value, 0.0) for value in kernel.reads)
             more += updated.copies_cycles(kernel) + convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel)
             more += convolved.grouped_cycles(kernel)
-            more += rows_cycles(graph, kernel, stacks)
+            more += rows_cycles(graph, kernel, stacks, speed.edge)
             work, here = convolved.counted(kernel, count(graph, kernel)), copied if at_hand else ()
             work = grown(kernel, work, growth) if growth else work
             work = Work(kind=FREE) if inside.issuperset(kernel.writes) else work

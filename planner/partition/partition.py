@@ -8,6 +8,7 @@ from ..topology import Machine
 from .layout import ways
 from .passes.accumulated import sum_behind_loops
 from .passes.dead import without_dead
+from .passes.kept_once import keep_once
 from .passes.narrow import narrow
 from .passes.same_gathers import share_gathers
 from .passes.scatters import scatter
@@ -39,5 +40,5 @@ def partition(
     if not goal.is_tpu or not any(op.bodies or op.kind in _CHANGED for op in local.ops):
         return local
     local = reassociate(without_dead(share_gathers(local)))
-    local = sum_small_gathers(local)
+    local = keep_once(sum_small_gathers(local))
     return turned(narrow(sum_behind_loops(scatter(slice_sums(local), goal, graph.mesh))))

@@ -1,0 +1,41 @@
+"""What scatters add to where devices add parts of it: the first one keeps it, all others begin with zeros.
+
+Each device of a group makes a result of its own slices, which are added up. So XLA's partitioner selects the operand on
+the first device of a group and zeros on the others, but where it is zeros anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ...graph import Graph, Op
+from ...kinds import ALL_REDUCE, REDUCE_SCATTER
+
+SCATTER, SELECT = "scatter", "select"
+
+
+def keep_once(graph: Graph) -> Graph:
+    """The graph with a selection of the operand before each scatter whose results are added up, in loops too."""
+    if not any(op.bodies or op.kind == SCATTER for op in graph.ops):
+        return graph
+    values = list(graph.values)
+    summed = {v for op in graph.ops if op.kind in (ALL_REDUCE, REDUCE_SCATTER) for v in op.operands}
+    uniform = {op.results[0] for op in graph.ops if _is_uniform(graph, op)}
+
+    def rewritten(op: Op) -> Iterator[Op]:
+        if op.bodies:
+            op = replace(op, bodies=tuple(map(keep_once, op.bodies)))
+        if op.kind == SCATTER and op.results[0] in summed and op.operands[0] not in uniform:
+            values.append(values[op.operands[0]])
+            ends = (op.operands[0],) * 3  # zeros and whether to take them are made in passing: they are not read
+            yield replace(op, kind=SELECT, operands=ends, results=(len(values) - 1,), attributes={}, factors=None)
+            op = op.moved((len(values) - 1, *op.operands[1:]))
+        yield op
+
+    ops = tuple(made for op in graph.ops for made in rewritten(op))
+    return replace(graph, values=tuple(values), ops=ops)
+
+
+def _is_uniform(graph: Graph, op: Op) -> bool:
+    return op.kind == "broadcast_in_dim" and graph.values[op.operands[0]].num_elements == 1
