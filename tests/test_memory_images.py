@@ -19,6 +19,8 @@ ROLES = {
     f"{side}_{role}_dimension": dim for side in ("input", "output") for role, dim in (("batch", 0), ("feature", 3))
 } | {"kernel_output_feature_dimension": 3}
 
+MIB = 2**20
+
 
 def patches(colours: int) -> int:
     """The temporary bytes of an image convolved patch by patch."""
@@ -60,13 +62,18 @@ def test_two_images_are_left_whole_by_chips_without_near_buffers(topology: str, 
     """f32[2,256,256,64] takes 64 MiB compiled for v3; for v5e it is cut into eight, and the parts lie there twice."""
     chip = physical(mw.loads(f"meshwright: 1\ntopology: {topology}\n").topology).chip
     whole, weights = Value((2, 256, 256, 64), "f32"), Value((3, 3, 64, 64), "bf16")
+    narrow = replace(whole, dtype="bf16")
     ops = (
         Op(kind="convolution", operands=(0, 1), results=(2,), attributes=ROLES),
-        Op(kind="sort", operands=(2,), results=(3,)),
+        Op(kind="tanh", operands=(2,), results=(3,)),
+        Op(kind="convolution", operands=(3, 1), results=(4,), attributes=ROLES),
+        Op(kind="convolution", operands=(4, 1), results=(5,), attributes=ROLES),
     )
-    sizes = temporary_bytes(of_ops((whole, weights, whole, whole), ops, (0, 1), (3,)), chip)
-    assert sizes(whole) == copies * 64 * 2**20
-    assert sizes(replace(whole, dtype="bf16")) == 64 * 2**20
+    program = of_ops((whole, weights, whole, whole, narrow, whole), ops, (0, 1), (5,))
+    sizes = temporary_bytes(program, chip)
+    assert [sizes(program.graph, v) for v in (2, 3)] == [copies * 64 * MIB] * 2  # what tanh reads is read through it
+    assert sizes(program.graph, 4) == 64 * MIB
+    assert sizes(program.graph, 5) == 64 * MIB  # no convolution reads it
 
 
 def test_what_is_added_up_into_few_features_lies_as_they_do() -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 from ..chip import Chip
+from ..fusion.nature import BROADCAST, ELEMENTWISE
 from ..graph import Graph, Value
 from ..images import CONVOLUTION, Image, batch_on_lanes, images, images_of, laid_elements
 from ..kernels import Program
 from ..kinds import ALL_GATHER, REDUCE_SCATTER
-from .tiles import ROWS, aligned, padded_bytes, round_up, tile_rows
+from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
 SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
 CUT_COPIES = 2
@@ -23,21 +23,50 @@ def smallest_batch(chip: Chip | None) -> int:
     return SMALLEST_WITHOUT_VMEM if chip is not None and not chip.buffer_vmem_bytes else SMALLEST_BATCH
 
 
-def convolved_bytes(program: Program, smallest: int) -> Callable[[Value], int]:
+def convolved_bytes(program: Program, smallest: int) -> Sizes:
     """The bytes of a program's temporaries: those of ``padded_bytes``, but for what convolutions read and make.
 
     A convolution wants its features on the lanes and its batch on the rows, or the other way round if that pads less (a
     batch of whole lanes does), and all tensors of that shape are laid out alike. A batch below ``smallest`` is made
-    larger by cutting the image into parts (XLA's space-to-batch): no row is padded then, but the parts lie there twice
-    more in bfloat16, one with the margins that the next convolution reads and one for the gradient of its filter.
+    larger by cutting the image into parts (XLA's space-to-batch): no row is padded then. But the parts of what a
+    convolution reads lie there twice more in bfloat16, one with the margins that it reads and one for the gradient of
+    its filter.
     """
     wanted = _wanted(program.graph)
+    read = _read_by_convolutions(program.graph) if wanted else frozenset[int]()
 
-    def num_bytes(value: Value) -> int:
+    def num_bytes(graph: Graph, number: int) -> int:
+        value = graph.values[number]
         dims = wanted.get(value.shape)
-        return padded_bytes(value) if dims is None else _bytes_beside(value, *dims, smallest)
+        if dims is None or not math.prod(value.shape):
+            return padded_bytes(value)
+        copied = dims[1] and value.shape[dims[0].batch] < smallest and (graph is not program.graph or number in read)
+        return _laid_bytes(value, dims[0], smallest) * (CUT_COPIES if copied else 1)
 
     return num_bytes
+
+
+def _read_by_convolutions(graph: Graph) -> frozenset[int]:
+    """What convolutions read, and what that is made of number by number, if of one array and what is spread over it."""
+    sources = _sources(graph)
+    found = set[int]()
+    for op in graph.ops:
+        for number in op.operands if op.kind == CONVOLUTION else ():
+            found.update((number, sources.get(number, number)))
+    return frozenset(found)
+
+
+def _sources(graph: Graph) -> dict[int, int]:
+    """The one array of its shape that each value is computed of number by number, where that is one."""
+    spread = {op.results[0] for op in graph.ops if op.kind == BROADCAST}
+    sources: dict[int, int] = {}
+    for op in graph.ops:
+        if op.kind in ELEMENTWISE:
+            shape = graph.shape(op.results[0])
+            of = {sources.get(v, v) for v in op.operands if v not in spread and graph.shape(v) == shape}
+            if len(of) == 1:
+                sources[op.results[0]] = of.pop()
+    return sources
 
 
 def _wanted(graph: Graph) -> dict[tuple[int, ...], tuple[Image, bool]]:
@@ -51,13 +80,6 @@ def _wanted(graph: Graph) -> dict[tuple[int, ...], tuple[Image, bool]]:
             for value, image in images_of(inner, op):
                 wanted.setdefault(inner.shape(value), (image, inner is graph))
     return wanted
-
-
-def _bytes_beside(value: Value, image: Image, may_cut: bool, smallest: int) -> int:
-    if not math.prod(value.shape):
-        return padded_bytes(value)
-    cut = may_cut and value.shape[image.batch] < smallest
-    return _laid_bytes(value, image, smallest) * (CUT_COPIES if cut else 1)
 
 
 def _laid_bytes(value: Value, image: Image, smallest: int) -> int:

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TypeVar
 
-from ..graph import Graph, Op, Value
+from ..graph import Graph, Op
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER
 from .convolved import turned_bytes
 from .looked_up import rewritten_tables, rows_bytes, scatters_begin_with
 from .places import Pairs, places
-from .tiles import bytes_gathered
+from .tiles import Sizes, bytes_gathered
 
 T = TypeVar("T")
 
@@ -51,9 +51,7 @@ class Flow:
     scalar: tuple[bool, ...]
 
 
-def flow(
-    program: Program, sizes: Callable[[Value], int], inside: Callable[[Program], int], *, offloads: bool = False
-) -> Flow:
+def flow(program: Program, sizes: Sizes, inside: Callable[[Program], int], *, offloads: bool = False) -> Flow:
     """The buffers of a program; ``sizes`` has a value's bytes, ``inside`` the temporary bytes of a body.
 
     ``offloads`` if the chip has sums over devices made beside its own work (``offloaded``).
@@ -65,7 +63,7 @@ def flow(
     own = {v: held for v, held in buffer.items() if held not in elsewhere}
     maker = {v: position for position, kernel in enumerate(kernels) for v in kernel.writes}
     rewritten = rewritten_tables(graph)
-    num_bytes = {v: 0 if v in rewritten else sizes(graph.values[v]) for v, held in own.items() if v == held}
+    num_bytes = {v: 0 if v in rewritten else sizes(graph, v) for v, held in own.items() if v == held}
     for piece, whole in _gathered(graph, kernels):
         if num_bytes.get(whole):
             num_bytes[whole] = max(num_bytes[whole], bytes_gathered(graph.values[piece], graph.values[whole]))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..chip import Chip
-from ..graph import Value
 from ..kernels import Program
 from .combined import Members, combined, in_order, with_tuples
 from .deferred import advanced, deferred, defers
@@ -15,6 +14,7 @@ from .liveness import scheduled_peak_bytes
 from .offloaded import awaited_last
 from .orders import depth_first_order, list_order, post_order
 from .temporaries import temporary_bytes
+from .tiles import Sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     )
 
 
-def _scheduled(program: Program, sizes: Callable[[Value], int], offloads: bool) -> Scheduled:
+def _scheduled(program: Program, sizes: Sizes, offloads: bool) -> Scheduled:
     """A program, or the body of a loop in it, in order; ``sizes`` has the bytes of a temporary."""
     inner = {
         number: tuple(_scheduled(body, sizes, offloads) for body in kernel.bodies)
@@ -75,7 +75,7 @@ def _scheduled(program: Program, sizes: Callable[[Value], int], offloads: bool) 
     groups = combined(program, found)
     found = with_tuples(found, groups)
     order, peak = _best(found, groups)
-    given = sum(sizes(program.graph.values[v]) for v in program.graph.arguments)
+    given = sum(sizes(program.graph, v) for v in program.graph.arguments)
     return Scheduled(
         program=replace(program, kernels=tuple(kernels[number] for number in order)),
         flow=regrouped(found, [(number,) for number in order]),

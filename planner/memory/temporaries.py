@@ -2,48 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ..chip import Chip
-from ..graph import Graph, Op, Value
+from ..fusion.nature import BARRIER, ELEMENTWISE
+from ..graph import Graph, Op
 from ..kernels import Program
 from .convolved import convolved_bytes, smallest_batch
 from .looked_up import looked_up_shapes, row_bytes
-from .tiles import batched_bytes, memoised, padded_bytes
+from .tiles import Sizes, batched_bytes, padded_bytes
 
-Shape = tuple[int, ...]
+Batches = dict[int, frozenset[int]]
 
 
-def temporary_bytes(program: Program, chip: Chip | None = None) -> Callable[[Value], int]:
+def temporary_bytes(program: Program, chip: Chip | None = None) -> Sizes:
     """The bytes of a program's temporaries, as the operations want them that read and make them.
 
     A batch of products wants its batch outside: what it reads and makes has other dims on the lanes and on the rows.
     """
     tables, images = looked_up_shapes(program.graph), convolved_bytes(program, smallest_batch(chip))
-    batches = _batches(program.graph)
+    known: dict[int, tuple[Graph, Batches]] = {}
 
-    def num_bytes(value: Value) -> int:
+    def num_bytes(graph: Graph, number: int) -> int:
+        value = graph.values[number]
         if value.shape in tables:
             return row_bytes(value)
-        usual = images(value)
-        batch = batches.get(value.shape)
+        usual = images(graph, number)
+        if id(graph) not in known:
+            known[id(graph)] = graph, batches(graph)
+        batch = known[id(graph)][1].get(number)
         return batched_bytes(value, batch) if batch and usual == padded_bytes(value) else usual
 
-    return memoised(num_bytes)
+    return num_bytes
 
 
-def _batches(graph: Graph) -> dict[Shape, frozenset[int]]:
-    """The dims over which tensors of a shape are batches in all products that read or make them."""
-    found: dict[Shape, frozenset[int]] = {}
-    for inner, op, _ in graph.walk():
+def batches(graph: Graph) -> Batches:
+    """The dims over which values are batches in all products that read or make them.
+
+    What operations compute number by number of such values, or they of it, lies as they do.
+    """
+    found: Batches = {}
+    for op in graph.ops:
         if op.kind == "dot_general" and op.attributes.get("lhs_batching_dimensions"):
-            for shape, batch in _batched(inner, op):
-                found[shape] = found.get(shape, batch) & batch
-    return found
+            for number, batch in _batched(graph, op):
+                found[number] = found.get(number, batch) & batch
+    return _followed(graph, found) if found else found
 
 
-def _batched(graph: Graph, product: Op) -> Iterator[tuple[Shape, frozenset[int]]]:
+def _batched(graph: Graph, product: Op) -> Iterator[tuple[int, frozenset[int]]]:
     said = product.attributes
-    for side, value in zip(("lhs", "rhs"), product.operands, strict=False):
-        yield graph.shape(value), frozenset(said.get(f"{side}_batching_dimensions", ()))
-    yield graph.shape(product.results[0]), frozenset(range(len(said["lhs_batching_dimensions"])))
+    for side, number in zip(("lhs", "rhs"), product.operands, strict=False):
+        yield number, frozenset(said.get(f"{side}_batching_dimensions", ()))
+    yield product.results[0], frozenset(range(len(said["lhs_batching_dimensions"])))
+
+
+def _followed(graph: Graph, found: Batches) -> Batches:
+    """The same with all that operations number by number connect with these, what is nearest first."""
+    beside: dict[int, list[int]] = {}
+    for op in graph.ops:
+        if op.kind in ELEMENTWISE or op.kind == BARRIER:
+            for made, read in _alike(graph, op):
+                beside.setdefault(made, []).append(read)
+                beside.setdefault(read, []).append(made)
+    followed = dict(found)
+    waiting = list(found)
+    for number in waiting:
+        for other in beside.get(number, ()):
+            if other not in followed:
+                followed[other] = followed[number]
+                waiting.append(other)
+    return followed
+
+
+def _alike(graph: Graph, op: Op) -> Iterator[tuple[int, int]]:
+    """What an operation makes, with what it reads to that end, of one shape."""
+    if op.kind == BARRIER:
+        yield from zip(op.results, op.operands, strict=False)
+    else:
+        made = op.results[0]
+        yield from ((made, read) for read in op.operands if graph.shape(read) == graph.shape(made))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import permutations
 
-from ..graph import Value
+from ..graph import Graph, Value
 
 LANES = 128
 ROWS = 8
@@ -56,6 +56,15 @@ def batched_bytes(value: Value, batch: frozenset[int]) -> int:
         return padded_bytes(value)
     growth = min(_growth(dims, pair, packed) for pair in permutations(others, 2))
     return aligned((round(math.prod(dims) * growth) * value.bits + 7) // 8)
+
+
+Sizes = Callable[[Graph, int], int]
+"""The bytes of a graph's value, by its number."""
+
+
+def by_form(sizes: Callable[[Value], int]) -> Sizes:
+    """Bytes that shape and dtype alone decide."""
+    return lambda graph, number: sizes(graph.values[number])
 
 
 def memoised(sizes: Callable[[Value], int]) -> Callable[[Value], int]:
