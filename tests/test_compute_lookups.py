@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.chip import Chip
-from meshwright.planner.compute import price
+from meshwright.planner.compute import price, speed_of
 from meshwright.planner.compute.batched import growth_of
+from meshwright.planner.compute.cycles import cycles_of
+from meshwright.planner.compute.work import work_of
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.lookups import filled, row_tiles
@@ -137,3 +139,21 @@ def test_what_a_product_puts_together_is_copied_from_what_was_added_up() -> None
     found = {each.kernel.ops: each for each in price(fuse(joined(looked_up=True)), chip("v3"))}
     assert found[0,].counted
     assert found[0,].cycles == pytest.approx(167206, rel=0.05)
+
+
+def test_a_step_of_a_recurrent_net_multiplies_what_is_at_hand() -> None:
+    """f32[16,2048] = bf16[16,512] by bf16[512,2048] in vector memory: 1536 cycles compiled for v6e."""
+    said = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    shapes = ((16, 512), (512, 2048), (16, 2048))
+    widths = [Value(shape, "bf16") for shape in shapes]
+    product = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=said)
+    more = Op(kind="dot_general", operands=(2, 3), results=(4,), attributes=said | {"rhs_contracting_dimensions": (1,)})
+    graph = Graph(
+        values=(*widths, Value((512, 2048), "bf16"), Value((16, 512), "f32")),
+        ops=(product, more),
+        arguments=(0, 1, 3),
+        results=(4,),
+    )
+    first, *_ = price(fuse(graph), chip("v6e"))
+    near = cycles_of(work_of(graph, first.kernel), [True, True], [True], 256, speed_of(chip("v6e")).coefficients).total
+    assert near == pytest.approx(1536, rel=0.25)

@@ -206,3 +206,9 @@ def test_a_large_text_is_read_in_linear_time() -> None:
     begin = time.process_time()
     assert len(parse(text).computations) == 10_002
     assert time.process_time() - begin < 5
+
+
+def test_the_largest_number_there_is_is_no_estimate() -> None:
+    """Of a fused softmax compiled for v5p: cycles that overflowed."""
+    text = PROGRAM.replace('"estimated_cycles":"70"', f'"estimated_cycles":"{2**63 - 1}"')
+    assert parse(text).computations["body"].instructions["y"].estimated_cycles is None

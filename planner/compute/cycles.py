@@ -23,6 +23,9 @@ LEAST_START = 200.0
 HIDDEN = 0.15
 """What of an update that takes longer than the product before it goes on meanwhile, seen on v3 and v5e."""
 
+NEAR_START = 0.45
+"""What of a kernel's start a product takes that reads and leaves all in vector memory, seen on v6e."""
+
 UNHIDDEN, UNHIDDEN_LATER = 0.55, 0.2
 """What of the vector units' work goes on while no product does, seen on v3, and on v5e: where both take long."""
 
@@ -121,7 +124,8 @@ def _product(
     after = behind * of.byte_cycles
     hidden = HIDDEN * max(0.0, after - slowest)
     units = max(slowest, _unhidden(work, matrix, vector, behind, of))
-    total = units + after - hidden + fill + steps + _start(moved, of)
+    start = _start(moved, of) * (1.0 if far else NEAR_START)
+    total = units + after - hidden + fill + steps + start
     return Cycles(total=total, bound=MEMORY if after > slowest else bound, far_bytes=far)
 
 

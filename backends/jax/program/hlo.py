@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from .hlo_source import SourceTable, read_source_table
 
+_UNKNOWN_CYCLES = 2**62
 _BITS = {"pred": 8, "token": 0, "opaque": 0, "c64": 64, "c128": 128}
 _SHAPE = re.compile(r"\b([a-z]\w*)\[([\d,<=? ]*)\]")
 _HEADER = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
@@ -73,8 +74,9 @@ class Instruction:
 
     @property
     def estimated_cycles(self) -> int | None:
-        """The TPU compiler's estimate; None where it gives none."""
-        return self._number(r'"estimated_cycles":"(\d+)"')
+        """The TPU compiler's estimate; None where it gives none, or the largest number there is instead of one."""
+        said = self._number(r'"estimated_cycles":"(\d+)"')
+        return None if said is not None and said >= _UNKNOWN_CYCLES else said
 
     @property
     def known_trip_count(self) -> int | None:
