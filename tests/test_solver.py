@@ -99,6 +99,20 @@ def test_the_whole_solver_gives_the_least_cost_or_proves_that_there_is_none(prob
     assert solution.gap == 0.0
 
 
+@MANY
+@given(problems(), st.integers(-2, 3))
+def test_what_is_not_below_a_cost_is_not_looked_for(problem: Problem, above: int) -> None:
+    best = least_cost(problem)
+    below = best + above if np.isfinite(best) else 100.0
+    solution = solve(problem, time_limit_s=600, below=below)
+    if best < below:
+        assert solution.cost == best
+        assert solution.status == "optimal"
+    else:
+        assert solution.choices is None
+        assert below <= solution.bound <= best
+
+
 @settings(max_examples=40, deadline=None)
 @given(problems())
 def test_what_large_problems_are_solved_by_gives_the_least_cost_too(problem: Problem) -> None:

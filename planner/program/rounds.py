@@ -33,6 +33,10 @@ WAYS, EVERY = 50_000, 2_500
 """Of no more ways to choose all are looked at, and all that may fit are priced if they have so few nodes together."""
 PROOFS, PROVING = (0, 12), 6_000
 """How often it is tried to prove a solution, at least and at most, and so many choices in all, once it is ``CLOSE``."""
+STALLED = (2, 12)
+"""How many proofs one after the other that neither raise the bound nor find anything better end it, at least and at
+most, of twice the choices in all.
+"""
 EFFORT = 0.02
 """How hard (``solver.solve``): what is not proven then is hard to."""
 MENDING = (4, 24)
@@ -154,26 +158,30 @@ class Rounds:
         """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt."""
         self.limit_bytes = self.program.limit_bytes if self.limit_bytes is not None else None
         size = sum(len(self.program.wiring.nodes[node].costs) for node in self.program.deciders)
-        often = _often(PROOFS, PROVING, size)
+        often, patience = _often(PROOFS, PROVING, size), _often(STALLED, 2 * PROVING, size)
+        stalled = 0
         for count in range(PROOFS[1]):
-            close = self.bound_s - self.credit_s >= min(best_s, self.cutoff_s) * (1 - CLOSE)
-            if self._ended() or (close and count >= often):
+            before_s = self.bound_s - self.credit_s
+            close = before_s >= min(best_s, self.cutoff_s) * (1 - CLOSE)
+            if self._ended() or (close and count >= often) or stalled >= patience:
                 return
-            solution = self._solved(guess=False)
+            solution = self._solved(guess=False, below_s=best_s + self.credit_s)
             self.bound_s = max(self.bound_s, solution.bound / PER_S)
             if solution.choices is None or self.bound_s - self.credit_s >= best_s * (1 - ENOUGH):
                 return
-            known = len(self.learnt.missed_s)
+            raised_s, known = self.bound_s - self.credit_s - before_s, len(self.learnt.missed_s)
             took = self._priced(solution.choices)
-            best_s = min(best_s, took.estimate.step_time_s if self._is_within(took) else math.inf)
+            found_s = took.estimate.step_time_s if self._is_within(took) else math.inf
+            stalled = stalled + 1 if count and max(raised_s, best_s - found_s) < ENOUGH * best_s else 0
+            best_s = min(best_s, found_s)
             if len(self.learnt.missed_s) == known:
                 return
 
-    def _solved(self, *, guess: bool, rows: Sequence[Row] = ()) -> Solution:
+    def _solved(self, *, guess: bool, rows: Sequence[Row] = (), below_s: float = math.inf) -> Solution:
         left = max(self.deadline - time.monotonic(), 0.1)
         problem = self.program.problem(self.limit_bytes, self.learnt, guess=guess, doubt=self.doubt, rows=rows)
         effort = None if guess and not rows else EFFORT
-        found = solve(problem, time_limit_s=left, seed=self.seed, stop=self.stop, effort=effort)
+        found = solve(problem, time_limit_s=left, seed=self.seed, stop=self.stop, effort=effort, below=below_s * PER_S)
         self.count += 1
         if (
             not rows

@@ -18,11 +18,17 @@ RELATIVE_STEP = 1e-9
 
 
 class Incumbent:
-    """Holds what is known of a problem while it is solved; choices are those of the reduced problem (the core)."""
+    """Holds what is known of a problem while it is solved; choices are those of the reduced problem (the core).
 
-    def __init__(self, *, problem: Problem, clock: Clock, on_stage: Callable[[Stage], None] | None) -> None:
+    Solutions are looked for ``below`` a cost alone.
+    """
+
+    def __init__(
+        self, *, problem: Problem, clock: Clock, on_stage: Callable[[Stage], None] | None, below: float = np.inf
+    ) -> None:
         self.problem = problem
         self.clock = clock
+        self.below = below
         self.cost = np.inf
         self.bound = -np.inf
         self.core_choices: Ints = np.zeros(0, np.int64)
@@ -39,9 +45,14 @@ class Incumbent:
         return 1.0 if self._whole else RELATIVE_STEP * self._scale
 
     @property
+    def ceiling(self) -> float:
+        """What a solution has to cost less than to be of use."""
+        return min(self.cost, self.below)
+
+    @property
     def closed(self) -> bool:
         """Whether no better solution can exist."""
-        return self.is_enough(self.cost) or self.bound >= self.cost
+        return self.is_enough(self.ceiling) or self.bound >= self.ceiling
 
     def is_enough(self, cost: float) -> bool:
         """Whether nothing better than this cost can exist."""
@@ -69,7 +80,7 @@ class Incumbent:
 
     def offer(self, choices: Ints | None, cost: float) -> None:
         """Takes a solution if it is the best."""
-        if choices is not None and cost < self.cost:
+        if choices is not None and cost < self.ceiling:
             self.core_choices, self.cost = choices, cost
 
     def raise_bound(self, bound: float) -> None:

@@ -39,17 +39,19 @@ def solve(
     seed: int = 0,
     bound_only: bool = False,
     effort: float | None = None,
+    below: float = np.inf,
     on_stage: Callable[[Stage], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Solution:
     """The cheapest choices within the limits that are found in the time, and a bound on the cheapest there are.
 
+    Only what costs less than ``below`` is looked for: where nothing does, there are no choices and the bound says so.
     With an ``effort`` the search ends after that part of a first round, proven or not. ``stop`` is asked some times a
     second whether to end early. What is found is the same for the same seed as far as the search got: all work is
     counted, the clock only ends it.
     """
     with Clock(time_limit_s, stop) as clock:
-        state = Incumbent(problem=problem, clock=clock, on_stage=on_stage)
+        state = Incumbent(problem=problem, clock=clock, on_stage=on_stage, below=below)
         reduction = reduce(problem, halt=clock.halt)
         if reduction.problem is None:
             return state.infeasible()
@@ -62,7 +64,7 @@ def solve(
 def _solve_core(state: Incumbent, core: Problem, *, seed: int, effort: float | None, bound_only: bool) -> None:
     """Climbs, then searches."""
     large = core.nodes > LARGE
-    dual = climb_dual(core, halt=state.clock.halt, sweeps=LARGE_SWEEPS if large else FIRST_SWEEPS)
+    dual = climb_dual(core, halt=state.clock.halt, target=state.below, sweeps=LARGE_SWEEPS if large else FIRST_SWEEPS)
     state.learn(dual)
     if large and not bound_only and effort is None:
         _search_large(state, dual, seed)
@@ -94,7 +96,7 @@ def _climb_on(state: Incumbent, dual: Dual, sweeps: int = MORE_SWEEPS, part: flo
         halt=state.clock.halt,
         prices=dual.prices,
         messages=dual.messages,
-        target=state.cost,
+        target=state.ceiling,
         sweeps=sweeps,
         part=part,
     )
@@ -157,13 +159,13 @@ def _hunt(state: Incumbent, dual: Dual, work: float) -> None:
     base = dual.bound
     ledger = Ledger(halt=state.clock.halt, step=state.step, left=work * HUNT_WORK)
     for part in CUTOFFS:
-        cutoff = min(base + part * max(abs(base), 1.0), state.cost - state.step)
+        cutoff = min(base + part * max(abs(base), 1.0), state.ceiling - state.step)
         if cutoff < state.bound:
             continue
         found = hunt(dual.fixed(cutoff), cutoff, ledger, dual.prices)
         state.offer(found.choices, found.cost)
         if found.closed:
-            state.raise_bound(min(cutoff + state.step, state.cost))
+            state.raise_bound(min(cutoff + state.step, state.ceiling))
         if state.ended() or not found.closed:
             break
     state.end_stage("hunt", dual.problem)
