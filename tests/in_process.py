@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 from unittest import mock
 
 import meshwright as mw
 from meshwright.planner.search.pool import Here
 from meshwright.planner.search.result import SearchResult
-from meshwright.planner.search.search import search as searched
-
-
-def search(*args: Any, **options: Any) -> SearchResult:
-    """``mw.search``'s answer."""
-    here = partial(searched, pool=lambda: Here(lambda: False))
-    with mock.patch("meshwright.backends.jax.search.searched", here):
-        return mw.search(*args, **options)
 
 
 class _Held(Here):
@@ -30,6 +21,12 @@ class _Held(Here):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def search(*args: Any, **options: Any) -> SearchResult:
+    """``mw.search``'s answer."""
+    with mock.patch("meshwright.backends.jax.search.Processes", _Held):
+        return mw.search(*args, **options)
 
 
 def search_plan(*args: Any, **options: Any) -> SearchResult:
