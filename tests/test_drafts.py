@@ -217,3 +217,15 @@ def test_donations_are_paired_as_jax_pairs_them(known, donated) -> None:
     if not all(known):
         given = [g or unpaired for g, unpaired in zip(given, left, strict=True)]
     assert donations(arguments, results, donated, said, 8) == (aliased, given)
+
+
+def test_a_scatter_that_takes_in_a_sum_goes_by_the_name_of_the_sum():
+    """A tied table's gradient: annotated by the name of the scatter, that would stay one by itself."""
+
+    def loss(table, rows):
+        return ((jnp.tanh(table[rows]) @ table.T) ** 2).sum()
+
+    args = (jax.ShapeDtypeStruct((64, 16), jnp.float32), jax.ShapeDtypeStruct((32,), jnp.int32))
+    graph = Drafts(jax.grad(loss), args).graph(loads("meshwright: 1\ntopology: v3:2x2\nmesh: {x: 8}\n"))
+    (scatter,) = [op for op in graph.ops if op.kind == "scatter"]
+    assert scatter.origin.value.startswith("ops/loss/grad/add_any")

@@ -46,3 +46,21 @@ def test_lines_that_cost_nothing_go_where_more_than_they_are_worth_is_lost_alrea
     assert not prices.worth(taking(1.0202), taking(1.0202), 1)
     assert prices.worth(taking(1.0039), taking(1.0), 4)
     assert not prices.worth(taking(1.0039), taking(1.0), 3)
+
+
+@pytest.mark.parametrize(
+    ("least_s", "now_s", "fewer_s", "is_worth_it"),
+    [(1.0, 1.007, 1.008, True), (1.0, 1.007, 1.0085, False), (1.009, 1.009, 1.0091, False), (1.02, 1.02, 1.0205, True)],
+)
+def test_fewer_lines_cost_no_more_than_leaves_a_plan_near_what_was_promised(least_s, now_s, fewer_s, is_worth_it):
+    """Not where all plans take far more than was promised: then lines count as they do without a promise."""
+    tensors = [tensor("ops/f/a.0")]
+    chain = Chain(tensors, best={})
+    writer = Writer({t.path: WHOLE for t in tensors}, OPEN, tensors, logical_dims(chain.graph(OPEN)))
+    prices = Prices(chain, writer, trials=9, deadline=math.inf, promised_s=1.0)
+    least, now, fewer = (
+        Priced(values=frozenset(), plan=OPEN, estimate=replace(small_estimate(), compute_s=seconds, comm_s=0.0))
+        for seconds in (least_s, now_s, fewer_s)
+    )
+    prices.best, prices.least_s = least, least_s
+    assert prices.worth(fewer, now, 9) == is_worth_it

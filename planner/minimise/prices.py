@@ -20,6 +20,7 @@ SAME = 2e-4  # what one less may cost where more than lines are worth is lost al
 FAR = 2e-2
 LATE = 5e-2  # what a plan may take more that can be read, where the time is over
 ALIKE = 1e-2  # of the promised price: what like layouts of like tensors may take more
+KEPT = 8e-3  # of the promised price: what a plan may take more for fewer lines, where that is in reach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +116,15 @@ class Prices:
 
     def close(self, found: Priced) -> bool:
         """Whether nothing seen so far is much better, or it is what was promised: what is lost is worth fewer lines."""
-        return self._within(found, CLOSE, self.promised_s)
+        return self._within(found, CLOSE, self.promised_s) and found.rank[1] <= self._kept_s
+
+    @property
+    def _kept_s(self) -> float:
+        """What a plan may take for fewer lines, so that it is within a hundredth of what is proven; infinite where what
+        was promised is not in reach.
+        """
+        in_reach = self.least_s <= self.promised_s * (1 + ALIKE)
+        return max(self.least_s, self.promised_s * (1 + KEPT)) if in_reach else math.inf
 
     def keeps_promise(self, found: Priced) -> bool:
         """Whether a plan takes about what the layouts were said to take, if that was said."""
@@ -128,10 +137,11 @@ class Prices:
         Those that cost next to nothing are worth it anyway, all together no more than ``CLOSE`` of ``whole_s``.
         """
         next_to_nothing_s = min(current.rank[1] * (1 + SAME * fewer), self.whole_s * (1 + CLOSE))
+        if current.rank[1] <= self._kept_s:
+            next_to_nothing_s = min(next_to_nothing_s, self._kept_s)
         if found.estimate is not None and found.rank[0] <= current.rank[0] and found.rank[1] <= next_to_nothing_s:
             return True
-        in_reach = self.least_s <= self.promised_s * (1 + ALIKE)
-        most_s = (self.promised_s if in_reach else self.least_s) * (1 + ALIKE)
+        most_s = min(self.least_s * (1 + ALIKE), self._kept_s)
         least = self._within(found, ALIKE) and found.rank <= (current.rank[0], most_s)
         return least and found.rank[1] <= current.rank[1] * (1 + A_LINE * fewer)
 

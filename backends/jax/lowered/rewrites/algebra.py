@@ -10,6 +10,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from ..attributes import plain
+from ..value_names import without_names
 from .rewriter import Number, Rewriter, is_floating, is_used_once, maker, shape_of, splat_of
 
 ADD, MULTIPLY, NEGATE = "stablehlo.add", "stablehlo.multiply", "stablehlo.negate"
@@ -76,7 +77,10 @@ def _choose(op: Any, rewriter: Rewriter) -> bool:
 
 
 def _add_to_scatter(op: Any, rewriter: Rewriter) -> bool:
-    """What is added to a scatter into zeros is what it scatters into; two scatters are left as they are."""
+    """What is added to a scatter into zeros is what it scatters into; two scatters are left as they are.
+
+    What that makes is the sum, by its name: annotated as what it was, the scatter would stay one by itself.
+    """
     if all(maker(value, SCATTER) is not None for value in op.operands):
         return False
     for value, other in (tuple(op.operands), tuple(op.operands)[::-1]):
@@ -84,6 +88,7 @@ def _add_to_scatter(op: Any, rewriter: Rewriter) -> bool:
         if scatter is not None and splat_of(scatter.operands[0]) == 0 and is_used_once(value) and is_sum(scatter):
             inner = scatter.clone(ip=ir.InsertionPoint(op))
             inner.operands[0] = other
+            inner.location = without_names(inner.location)
             rewriter.replace(op, inner.results[0])
             return True
     return False
