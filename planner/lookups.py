@@ -16,7 +16,9 @@ FEW_ROWS = 0.03
 
 
 def looks_up_rows(graph: Graph, op: Op) -> bool:
-    """Whether a gather or a scatter takes or adds to all of a table's last dims, found by its first ones."""
+    """Whether a gather takes rows of a table, or parts of several numbers of them, or a scatter adds to such: those are
+    found by the table's first dims.
+    """
     table, said = graph.shape(op.operands[0]), op.attributes
     found_by = said.get("collapsed_slice_dims" if op.kind == GATHER else "inserted_window_dims", ())
     batch = said.get("operand_batching_dims", ()) or said.get("input_batching_dims", ())

@@ -154,7 +154,7 @@ def price_at(
             more += rows_cycles(graph, kernel, stacks, speed.edge)
             work, here = convolved.counted(kernel, count(graph, kernel)), copied if at_hand else ()
             work = grown(kernel, work, growth) if growth else work
-            work = Work(kind=FREE) if inside.issuperset(kernel.writes) else work
+            work = Work(kind=FREE) if kernel.writes and inside.issuperset(kernel.writes) else work
             rows += joined.copies_cycles(op) if joined and op.kind in LOOK_UP else 0.0
             is_looked_up = op.kind in LOOK_UP and rows > 0
             took = _price(kernel, work, residence, results, speed, times, 0.0 if is_looked_up else more + rows, here)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 
 from ..graph import Graph, Op
 from .narrow import NARROW, WIDE, is_default_precision
@@ -56,9 +57,9 @@ def _is_of_rows(graph: Graph, uses: Uses, value: int) -> bool:
 
     Queries of several heads that share their keys are such: a batch over one dim, of four in all.
     """
-    waiting, size = [(value, STEPS_BACK)], graph.values[value].num_elements
+    waiting, size, seen = deque([(value, STEPS_BACK)]), graph.values[value].num_elements, {value}
     while waiting:
-        here, left = waiting.pop()
+        here, left = waiting.popleft()
         maker = uses.makers.get(here)
         if maker is None or graph.values[here].num_elements != size:
             continue
@@ -66,7 +67,8 @@ def _is_of_rows(graph: Graph, uses: Uses, value: int) -> bool:
         if op.kind == BROADCAST and _is_a_number_a_row(graph, op):
             return True
         if left and op.kind in ELEMENTWISE | VIEWS:
-            waiting += [(operand, left - 1) for operand in op.operands]
+            waiting += [(operand, left - 1) for operand in op.operands if operand not in seen]
+            seen.update(op.operands)
     return False
 
 

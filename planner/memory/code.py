@@ -64,6 +64,6 @@ def _product_bytes(graph: Graph, kernel: Kernel, usual: int) -> int:
     return max(LEAST_PRODUCT_BYTES, int(min(LARGEST_PRODUCT * usual, GFLOP_BYTES * (flops / 1e9) ** GROWTH)))
 
 
-def least_code_bytes(products: int, loops: int, chip: Chip | None = None) -> int:
+def least_code_bytes(products: int, loops: int) -> int:
     """What a program takes at least that has so many kernels that multiply, and so many loops."""
     return BASE_BYTES + LEAST_PRODUCT_BYTES * products + LOOP_BYTES * loops

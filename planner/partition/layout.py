@@ -61,7 +61,7 @@ def _part(axis: str, mesh: Mesh) -> tuple[str, int, int]:
 
 def named(axes: Iterable[str], mesh: Mesh) -> Axes:
     """The mesh's own axes that these are, or are parts of."""
-    return tuple(dict.fromkeys(axis if axis in mesh else axis.rpartition(":(")[0] for axis in axes))
+    return tuple(dict.fromkeys(axis if axis in mesh else axis.rpartition(":(")[0] or axis for axis in axes))
 
 
 def whole(rank: int) -> Sharding:

@@ -22,8 +22,8 @@ class Learnt:
     """``missed_s`` is what some choices take together beyond their costs, exactly, where it is more.
 
     ``guess_s`` has for each node the same shared out among its choices: a guess of what they take in other company.
-    ``known`` are the solutions so far, by the choice of each node, with what their clusters took more in all: none is
-    charged more than that, though what others taught may hold for it too.
+    ``known`` are the solutions so far, by the choice of each node, with what their clusters took more in all: what is
+    learnt later charges none beyond that, though what others taught may hold for it too.
     """
 
     leader: NDArray[np.int64]

@@ -136,7 +136,7 @@ def least_bytes(wiring: Wiring, chip: Chip) -> int:
         if level.graph.ops[number].kind in PRODUCTS
     )
     loops = sum(len(level.inner) for level in wiring.levels)
-    return TABLE_BYTES + least_code_bytes(sum(1 for _ in products), loops, chip)
+    return TABLE_BYTES + least_code_bytes(sum(1 for _ in products), loops)
 
 
 def _kept(value: Value, span: Span) -> Value:

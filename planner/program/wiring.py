@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..fusion.nature import PRODUCTS
 from ..graph import Graph, Op, Sharding, Value
 from ..kernels import Kernel, Program, repeats_of, repeats_of_arguments
 from ..partition.layout import whole
 from ..partition.passes.turned import in_order
+from .apart import part_apart
 from .inside import hand_on_inside
 from .passing import own_ops, own_reads
 from .reshards import Reshards
@@ -190,7 +190,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
         if value in level.source and wiring.nodes[level.source[value].node].ended is not None:
             _read_end(wiring, level, value, ports[0])
         elif value in level.source and wiring.nodes[level.source[value].node].in_passing:
-            part = _part_apart(level, kernels, level.source[value].node, readers)
+            part = part_apart(level, kernels, level.source[value].node, readers)
             _read_passing(wiring, level, value, ports, narrow=narrow, part=part)
         elif known.shape and value in level.source:
             _read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered)
@@ -250,46 +250,6 @@ def _read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
     same = np.array([[one == other for other in port.layouts] for one in source.layouts])
     wiring.hand_on(source, port, np.where(same, ended[:, None], took + alone[:, None] + reader.costs[None, :]))
     reader.costs = np.zeros(len(reader.costs))
-
-
-def _part_apart(
-    level: Level, kernels: Mapping[int, Kernel], node: int, readers: Mapping[tuple[int, bool], Sequence[Port]]
-) -> float:
-    """What part of running by itself it takes to write what a node computes in passing. ``kernels`` are those of the
-    level by their nodes.
-
-    All of it, unless a product before can compute it, whose value the node reads while nothing else that it reads is
-    made of that: then nothing where nothing else reads the product's value, else only what is written, beside that.
-    """
-    own = kernels[node]
-    made = level.graph.values[own.writes[0]]
-    for value in own.reads:
-        maker = kernels.get(level.source[value].node) if value in level.source else None
-        kinds = {level.graph.ops[number].kind for number in maker.ops} if maker is not None else set()
-        if level.graph.values[value].num_elements == made.num_elements and kinds & PRODUCTS:
-            others = [other for other in own.reads if other != value]
-            if _come_of(level, kernels, others, level.source[value].node):
-                return 1.0
-            alone = len(readers.get((value, False), ())) + len(readers.get((value, True), ())) == 1
-            if alone and value not in level.graph.results:
-                return 0.0
-            read = sum(level.graph.values[each].num_bytes for each in own.reads)
-            return made.num_bytes / max(made.num_bytes + read, 1)
-    return 1.0
-
-
-def _come_of(level: Level, kernels: Mapping[int, Kernel], values: Sequence[int], maker: int) -> bool:
-    """Whether some of these values are made of what a node makes."""
-    seen, waiting = set[int](), list(values)
-    while waiting:
-        port = level.source.get(waiting.pop())
-        if port is None or port.node in seen:
-            continue
-        if port.node == maker:
-            return True
-        seen.add(port.node)
-        waiting += kernels[port.node].reads if port.node in kernels else ()
-    return False
 
 
 def _read_passing(

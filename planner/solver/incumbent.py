@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -28,7 +29,7 @@ class Incumbent:
     ) -> None:
         self.problem = problem
         self.clock = clock
-        self.below = below
+        self.below = math.ceil(below) if problem.whole and math.isfinite(below) else below
         self.cost = np.inf
         self.bound = -np.inf
         self.core_choices: Ints = np.zeros(0, np.int64)

@@ -1,7 +1,8 @@
-"""What scatters add to where devices add parts of it: the first one keeps it, all others begin with zeros.
+"""What scatters change where devices change parts of it: the first one keeps it, all others begin with zeros.
 
 Each device of a group makes a result of its own slices, which are added up. So XLA's partitioner selects the operand on
-the first device of a group and zeros on the others, but where it is zeros anyway.
+the first device of a group and zeros (for other reducers what changes nothing) on the others, but where it is that
+anyway.
 """
 
 from __future__ import annotations
