@@ -93,7 +93,7 @@ def test_a_wide_layer_with_few_tokens_is_tensor_parallel() -> None:
 def test_a_gradient_that_lies_transposed_is_in_the_proof() -> None:
     """That of a first layer does where matrix units are wide, and its update copies, which other layouts share out."""
     found = planned(small_steps.mlp(256, 2048, 8192), topology="v6e:2x4", mesh={"x": 8})
-    assert found.result.status == "optimal"
+    assert found.result.gap < 0.01
 
 
 def test_what_norms_are_made_of_is_said_where_the_layout_hangs_on_it() -> None:
