@@ -90,8 +90,8 @@ def test_a_wide_layer_with_few_tokens_is_tensor_parallel() -> None:
     assert found.axes(UP, 0) == frozenset()
 
 
-def test_a_gradient_that_lies_transposed_is_in_the_proof() -> None:
-    """That of a first layer does where matrix units are wide, and its update copies, which other layouts share out."""
+def test_a_step_on_wide_matrix_units_is_proven_close() -> None:
+    """Among its layouts are some whose first gradient lies transposed and is copied; the best has none."""
     found = planned(small_steps.mlp(256, 2048, 8192), topology="v6e:2x4", mesh={"x": 8})
     assert found.result.gap < 0.01
 
