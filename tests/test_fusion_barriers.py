@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshwright.planner.fusion import fuse
+from meshwright.planner.fusion.behind import behind
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Kernel, Program
 from meshwright.planner.memory import memory, schedule
@@ -63,6 +64,18 @@ def test_nothing_is_merged_with_what_it_waits_for() -> None:
     kernels: list[Kernel] = [program.kernels[position(program, value)] for value in (one, two)]
     assert kernels[0] is not kernels[1]
     assert kernels[1].waits == (one,)
+
+
+def test_what_reads_behind_a_barrier_is_known_once_it_is_gone() -> None:
+    w = Writer()
+    x = w.arg(256, 256)
+    one = w.op("exponential", x)
+    other, _ = barrier(w, x, one)
+    again, _ = barrier(w, other, x)
+    two = w.op("exponential", other)
+    three = w.op("add", again, x)
+    assert behind(w.graph(one, two, three)).reads == {(two, x): (x, one), (three, x): (x, one)}
+    assert not behind(w.graph(one)).bodies
 
 
 def test_one_block_is_computed_anew_at_a_time() -> None:

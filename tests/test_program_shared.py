@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import meshwright as mw
 import pytest
 import small_steps
 from meshwright.backends.jax.drafts import Drafts
+from meshwright.planner.estimate.figures import Estimate
 from meshwright.planner.program import Program, build
+from meshwright.planner.solver.solve import solve
 from meshwright.planner.topology import physical
+from small_graphs import exact_of, nothing
 
 CLOSE = 0.01
+HEAD = "meshwright: 1\ntopology: v5e:2x4\nmesh: {a: 2, b: 4}\n"
 
 
 def program_of(pair: small_steps.Pair, topology: str, mesh: str) -> Program:
@@ -17,6 +23,37 @@ def program_of(pair: small_steps.Pair, topology: str, mesh: str) -> Program:
     plan = mw.loads(f"meshwright: 1\ntopology: {topology}\nmesh: {mesh}\n")
     returned = {tensor.path: tensor.returns for tensor in drafts.tensors if tensor.returns}
     return build(drafts.graph(plan), plan.mesh, physical(plan.topology), returned=returned)
+
+
+def computed_anew(layers: int = 2, rows: int = 4096, width: int = 2048) -> small_steps.Pair:
+    """Gradients of layers, each of which is computed again behind a barrier when its gradient comes."""
+
+    @jax.checkpoint
+    def layer(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jnp.tanh(jnp.tanh(x @ w) @ w.T)
+
+    def loss(weights: list[jax.Array], x: jax.Array) -> jax.Array:
+        for w in weights:
+            x = layer(x, w)
+        return jnp.mean(x**2)
+
+    weights = [jax.ShapeDtypeStruct((width, width), jnp.float32)] * layers
+    return jax.value_and_grad(loss), (weights, jax.ShapeDtypeStruct((rows, width), jnp.float32))
+
+
+def test_what_is_computed_anew_is_priced_so() -> None:
+    pair = computed_anew()
+    program = program_of(pair, "v5e:2x4", "{a: 2, b: 4}")
+    solved = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
+    assert solved.choices is not None
+    took = exact_of(program, program.choices(solved.choices)).estimate
+    by_hand = mw.estimate(mw.loads(f"{HEAD}tensors: {{'**': replicate}}\n"), *pair)
+    assert _products_anew(took) >= _products_anew(by_hand) > 0
+
+
+def _products_anew(found: Estimate) -> int:
+    scopes = [kernel.origin.scope or "" for kernel in found.kernels]
+    return sum("rematted" in scope and "dot_general" in scope for scope in scopes)
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ def simplify(graph: Graph) -> Graph:
 
     The roundings that it adds for products have new numbers.
     """
-    whole = _without_barriers(replace(graph, **_merged(graph)))
+    whole = _without_barriers(replace(graph, **merged(graph)))
     kept = with_roundings(_living(with_allocations(with_own_fills(with_broadcasts_in_loops(whole)))))
     return replace(kept, ops=tuple(_inside(op) for op in kept.ops))
 
 
-def _merged(graph: Graph) -> dict[str, Any]:
+def merged(graph: Graph) -> dict[str, Any]:
     """Each computation once; what changes nothing is what it reads."""
     same: dict[int, int] = {}
     alone: dict[tuple[str, tuple[int, ...]], Op] = {}  # the first of a kind with these operands: most have no other

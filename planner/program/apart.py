@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from ..fusion.nature import PRODUCTS
 from ..kernels import Kernel
-from .wires import Level, Port
+from .wires import Level
 
 
-def part_apart(
-    level: Level, kernels: Mapping[int, Kernel], node: int, readers: Mapping[tuple[int, bool], Sequence[Port]]
-) -> float:
+def part_apart(level: Level, kernels: Mapping[int, Kernel], node: int, readers: Mapping[int, int]) -> float:
     """What part of running by itself it takes to write what a node computes in passing. ``kernels`` are those of the
-    level by their nodes.
+    level by their nodes, ``readers`` says how many read each value.
 
     All of it, unless a product before can compute it, whose value the node reads while nothing else that it reads is
     made of that: then nothing where nothing else reads the product's value, else only what is written, beside that.
@@ -27,8 +25,7 @@ def part_apart(
             others = [other for other in own.reads if other != value]
             if _come_of(level, kernels, others, level.source[value].node):
                 return 1.0
-            alone = len(readers.get((value, False), ())) + len(readers.get((value, True), ())) == 1
-            if alone and value not in level.graph.results:
+            if readers.get(value, 0) == 1 and value not in level.graph.results:
                 return 0.0
             read = sum(level.graph.values[each].num_bytes for each in own.reads)
             return made.num_bytes / max(made.num_bytes + read, 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..fusion.behind import Waits
+from ..fusion.nature import BARRIER
 from ..graph import Graph, Op, Origin, Sharding, Value
 from ..partition.layout import whole
 from .passing import own_ops
@@ -18,13 +20,13 @@ class LaidOut:
     """A solution on one level. ``layouts`` has that of each value, ``wanted`` those that operations read otherwise.
 
     ``wanted`` is by operation and value; ``nodes`` has the first node that computes each operation, ``asking`` that
-    which is told to ask for what several share, by value and layout; ``LOOPS`` for what loops carry.
+    which is told to ask for what several share, by value, layout and what it waits for; ``LOOPS`` for what loops carry.
     """
 
     layouts: dict[int, Sharding]
     wanted: dict[tuple[int, int], Sharding]
     nodes: dict[int, int]
-    asking: dict[tuple[int, Sharding], int]
+    asking: dict[tuple[int, Sharding, Waits], int]
 
 
 def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
@@ -46,12 +48,14 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
     return LaidOut(layouts=found, wanted=wanted, nodes=nodes, asking=_asking(wiring, level, choices))
 
 
-def _asking(wiring: Wiring, level: Level, choices: Sequence[int]) -> dict[tuple[int, Sharding], int]:
-    found: dict[tuple[int, Sharding], int] = {}
+def _asking(wiring: Wiring, level: Level, choices: Sequence[int]) -> dict[tuple[int, Sharding, Waits], int]:
+    found: dict[tuple[int, Sharding, Waits], int] = {}
+    kernels = {node: level.program.kernels[position] for position, node in level.kernels.items()}
     for shared, reader in wiring.shared.items():
         node = wiring.nodes[shared]
         for value, layouts in node.layouts.items() if node.level == level.number else ():
-            found[value, layouts[choices[shared]]] = LOOPS if reader in wiring.carries else reader
+            waits = level.waits(kernels[reader], value) if reader in kernels else ()
+            found[value, layouts[choices[shared]], waits] = LOOPS if reader in wiring.carries else reader
     return found
 
 
@@ -69,7 +73,8 @@ def laid_out_step(wiring: Wiring, choices: Sequence[int], label: Label, level: L
     }
     ends = ended(wiring, choices) if not level.number else {}
     graph = replace(level.graph, values=level.values)
-    return _Writer(graph, laid_out(wiring, level, choices), label, wiring.reshards.mesh).graph(bodies, ends)
+    found = laid_out(wiring, level, choices)
+    return _Writer(graph, found, label, wiring.reshards.mesh, level.behind).graph(bodies, ends)
 
 
 def ended(wiring: Wiring, choices: Sequence[int]) -> dict[int, Sharding]:
@@ -83,9 +88,12 @@ class _Writer:
     found: LaidOut
     label: Label
     mesh: Mapping[str, int]
+    behind: Mapping[tuple[int, int], Waits]
     values: list[Value] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
-    made: dict[tuple[int, Sharding], int] = field(default_factory=dict)
+    made: dict[tuple[int, Sharding, Waits], int] = field(default_factory=dict)
+    kept: dict[tuple[int, Waits], int] = field(default_factory=dict)
+    known: set[int] = field(default_factory=set)
 
     def graph(self, bodies: dict[int, tuple[Graph, ...]], ends: Mapping[int, Sharding]) -> Graph:
         """The graph, with these bodies for its loops; ``ends`` says how results lie."""
@@ -96,6 +104,7 @@ class _Writer:
                 op = replace(op, origin=self.label(self.found.nodes[number], op.origin))
             operands = tuple(self._read(number, op, value) for value in op.operands)
             self.ops.append(replace(op, operands=operands, bodies=bodies.get(number, op.bodies)))
+            self.known.update(op.results)
         results = tuple(
             self._laid(value, ends[value], self._maker(value)) if value in ends else value
             for value in self.source.results
@@ -106,17 +115,31 @@ class _Writer:
         return next((op.origin for op in reversed(self.ops) if value in op.results), Origin())
 
     def _read(self, number: int, op: Op, value: int) -> int:
-        return self._laid(value, self.found.wanted.get((number, value)), op.origin)
+        waits = self.behind.get((op.results[0], value), ()) if self.behind and op.results else ()
+        return self._laid(value, self.found.wanted.get((number, value)), op.origin, waits)
 
-    def _laid(self, value: int, want: Sharding | None, origin: Origin) -> int:
+    def _laid(self, value: int, want: Sharding | None, origin: Origin, waits: Waits = ()) -> int:
+        lies = self._behind(value, waits, origin) if waits else value
         if want is None or want == self.values[value].sharding:
-            return value
-        if (value, want) not in self.made:
-            asker = self.found.asking.get((value, want))
+            return lies
+        if (value, want, waits) not in self.made:
+            asker = self.found.asking.get((value, want, waits))
             if asker is not None:
                 origin = replace(origin, source=None) if asker == LOOPS else self.label(asker, origin)
-            self.made[value, want] = len(self.values)
+            self.made[value, want, waits] = len(self.values)
             self.values.append(replace(self.source.values[value], sharding=want))
-            same = Op(kind="reshard", operands=(value,), results=(self.made[value, want],), origin=origin)
+            same = Op(kind="reshard", operands=(lies,), results=(self.made[value, want, waits],), origin=origin)
             self.ops.append(same)
-        return self.made[value, want]
+        return self.made[value, want, waits]
+
+    def _behind(self, value: int, waits: Waits, origin: Origin) -> int:
+        """A value behind a barrier: what reads it there is not the same as what reads it before."""
+        if (value, waits) not in self.kept:
+            taken = (value, *(each for each in waits if each in self.known and each != value))
+            first = len(self.values)
+            self.values += [self.values[each] for each in taken]
+            self.ops.append(
+                Op(kind=BARRIER, operands=taken, results=tuple(range(first, first + len(taken))), origin=origin)
+            )
+            self.kept[value, waits] = first
+        return self.kept[value, waits]

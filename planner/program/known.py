@@ -10,6 +10,7 @@ from ..compute.rowwise import scattered
 from ..compute.speed import Speed
 from ..compute.turned import WIDE_EDGE, Turned
 from ..fusion import fuse
+from ..fusion.behind import At, Behind, Waits, behind
 from ..fusion.narrow import NARROW, narrow, rounded_arguments
 from ..fusion.nature import PRODUCTS
 from ..fusion.simplify import simplify
@@ -41,8 +42,9 @@ class Known:
     how often they turn, the operations that they add up (if over devices too, then once, behind the loop), and the
     values that vector memory holds throughout.
     ``convolving`` has of steps' arguments the first operation that convolves them, ``images`` what convolutions of a
-    graph read and make, ``tables`` what meets tables of it that are scattered into, ``put`` what loops' turns put into
-    stacks, ``rounded`` what products make narrower than the step has it.
+    graph read and make, ``behind`` what operations of it read behind barriers, ``tables`` what meets tables of it that
+    are scattered into, ``put`` what loops' turns put into stacks, ``rounded`` what products make narrower than the step
+    has it.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -57,6 +59,7 @@ class Known:
     turning: dict[int, tuple[Graph, int, frozenset[int], Sequence[Staying]]] = field(default_factory=dict)
     convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     images: dict[int, tuple[Graph, Mapping[Shape, Seen]]] = field(default_factory=dict)
+    behind: dict[int, tuple[Graph, Mapping[At, Waits]]] = field(default_factory=dict)
     tables: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     put: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     rounded: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
@@ -76,6 +79,7 @@ class Known:
         self.wholes[id(graph.ops), near_bytes] = fused
         self.convolving[id(program.graph)] = program.graph, _first_convolved(program)
         self._turn(program, values)
+        self._note_barriers(program, behind(graph))
         return program, values
 
     def least_seconds(self, graph: Graph, speed: Speed, devices: int, near_bytes: int = NEAR_BYTES) -> float:
@@ -171,6 +175,19 @@ class Known:
                 held = tuple(staying(body)) if op.turns else ()
                 self.turning[id(body.graph)] = body.graph, op.trips, numbers, held
                 self._turn(body, wide.values)
+
+    def _note_barriers(self, program: Program, found: Behind) -> None:
+        self.behind[id(program.graph)] = program.graph, found.reads
+        for kernel in program.kernels:
+            made = program.graph.ops[kernel.ops[-1]].results
+            for place, body in enumerate(kernel.bodies):
+                inside = found.bodies.get((made[0], place)) if made else None
+                if inside is not None:
+                    self._note_barriers(body, inside)
+
+    def read_behind(self, graph: Graph) -> Mapping[At, Waits]:
+        """What operations of a program's graph read behind barriers, with what they wait for."""
+        return self.behind[id(graph)][1] if id(graph) in self.behind else {}
 
     def is_passing(self, kernel: Kernel) -> bool:
         """Whether those that read what a kernel makes compute it in passing."""

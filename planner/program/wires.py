@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..fusion.behind import At as ReadAt
+from ..fusion.behind import Waits
 from ..graph import Graph, Sharding, Value
-from ..kernels import Program
+from ..kernels import Kernel, Program
 from .reshards import Reshards
 from .strategies import Strategies
 
@@ -179,7 +181,8 @@ class Level:
     ``repeats`` that the loop stands for.
 
     ``kernels`` has the node of each plain kernel; ``inner`` the levels of the bodies of each loop. ``values`` are as
-    the step has them: the program's are as narrow as what reads them allows.
+    the step has them: the program's are as narrow as what reads them allows. ``behind`` says what operations read
+    behind barriers.
     """
 
     number: int
@@ -190,11 +193,22 @@ class Level:
     kernels: dict[int, int] = field(default_factory=dict)
     inner: dict[int, list[int]] = field(default_factory=dict)
     source: dict[int, Port] = field(default_factory=dict)
+    behind: Mapping[ReadAt, Waits] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
         """The level's graph."""
         return self.program.graph
+
+    def waits(self, kernel: Kernel, value: int) -> Waits:
+        """What a kernel waits for before it reads a value: that is another one to the compiler than before a barrier,
+        and resharded by itself.
+        """
+        if not self.behind:
+            return ()
+        ops = (self.graph.ops[number] for number in kernel.ops)
+        found = (self.behind.get((op.results[0], value)) for op in ops if op.results)
+        return next((waits for waits in found if waits), ())
 
 
 def _extends(layout: Sharding, other: Sharding) -> bool:

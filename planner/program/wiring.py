@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from ..fusion.behind import Waits
 from ..graph import Graph, Op, Sharding, Value
 from ..kernels import Kernel, Program, repeats_of, repeats_of_arguments
 from ..partition.layout import whole
@@ -92,7 +94,14 @@ def _level(
 ) -> int:
     """Adds a level with the nodes of its kernels, and those of the loops in it."""
     strategies = strategies or wiring.strategies
-    level = Level(number=len(wiring.levels), program=program, values=values, times=times, repeats=repeats)
+    level = Level(
+        number=len(wiring.levels),
+        program=program,
+        values=values,
+        times=times,
+        repeats=repeats,
+        behind=strategies.known.read_behind(program.graph),
+    )
     wiring.levels.append(level)
     for position, kernel in enumerate(program.kernels):
         if kernel.bodies:
@@ -168,29 +177,30 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
         if made is not None and not _is_made_so(wiring.nodes[made.node], made, layout):
             level.source[value] = _value_node(wiring, level, value, [layout], wiring.nodes[made.node].repeats)
             wiring.edge(made, level.source[value], level.graph.values[value], wiring.nodes[made.node].times)
-    readers: dict[tuple[int, bool], list[Port]] = {}
+    _lay_out_before_barriers(wiring, level)
+    readers: dict[tuple[int, bool, Waits], list[Port]] = {}
     for position, kernel in enumerate(level.program.kernels):
         if kernel.bodies:
             for operand, port, as_it_lies in loops[position]:
                 if as_it_lies and operand in level.source:
-                    known = level.graph.values[operand]
-                    wiring.edge(level.source[operand], port, known, level.times, as_it_lies=True)
+                    wiring.edge(level.source[operand], port, level.graph.values[operand], level.times, as_it_lies=True)
                 else:
-                    readers.setdefault((operand, False), []).append(port)
+                    readers.setdefault((operand, False, ()), []).append(port)
             continue
         node = wiring.nodes[level.kernels[position]]
         rounded = _rounded(wiring, level.graph, kernel)
         for value in own_reads(level.graph, kernel):
             port = Port(level.kernels[position], tuple(node.layouts[value]))
-            readers.setdefault((value, value in rounded), []).append(port)
+            readers.setdefault((value, value in rounded, level.waits(kernel, value)), []).append(port)
     ordered = in_order(level.graph)
     kernels = {number: level.program.kernels[position] for position, number in level.kernels.items()}
-    for (value, narrow), ports in readers.items():
+    count = Counter(value for (value, _, _), ports in readers.items() for _ in ports)
+    for (value, narrow, _), ports in readers.items():
         known = level.graph.values[value]
         if value in level.source and wiring.nodes[level.source[value].node].ended is not None:
             _read_end(wiring, level, value, ports[0])
         elif value in level.source and wiring.nodes[level.source[value].node].in_passing:
-            part = part_apart(level, kernels, level.source[value].node, readers)
+            part = part_apart(level, kernels, level.source[value].node, count)
             _read_passing(wiring, level, value, ports, narrow=narrow, part=part)
         elif known.shape and value in level.source:
             _read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered)
@@ -201,6 +211,18 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             _hand_on(wiring, wiring.levels[number])
             if op.kind != REGION:
                 _close(wiring, wiring.levels[number], op, level)
+
+
+def _lay_out_before_barriers(wiring: Wiring, level: Level) -> None:
+    """What is read before and behind barriers may be brought into another layout once, where it is made."""
+    for value in dict.fromkeys(value for _, value in level.behind):
+        made = level.source.get(value)
+        if made is None or value in level.graph.arguments or made.node in wiring.carries:
+            continue
+        maker = wiring.nodes[made.node]
+        if maker.stems is not None and maker.ended is None and not maker.in_passing:
+            level.source[value] = _value_node(wiring, level, value, repeats=maker.repeats)
+            wiring.edge(made, level.source[value], level.graph.values[value], maker.times)
 
 
 def _is_made_so(node: Node, made: Port, layout: Sharding) -> bool:
