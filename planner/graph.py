@@ -110,8 +110,9 @@ class Op:
     @property
     def turns(self) -> int:
         """How often a loop turns, as far as is known; 0 of what is no loop to the compiler: branches, and one turn."""
-        turns = self.trips > 1 or self.attributes.get("trips_unknown", False)
-        return self.trips if self.kind == "while" and turns else 0
+        if self.kind != "while":
+            return 0
+        return self.trips if self.trips > 1 or self.attributes.get("trips_unknown", False) else 0
 
     @property
     def named(self) -> tuple[tuple[int, str], ...]:

@@ -132,6 +132,7 @@ def _known(
             returned={tensor.path: tensor.returns for tensor in read.traced.results if tensor.returns},
             found=drafts.found,
             tariffs=drafts.tariffs,
+            counted=drafts.counted,
             notes=(*read.notes, *drafts.notes(read.traced, plan.remat)),
             order=order if names_devices else None,
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from ...planner.compute import Calibration
+from ...planner.compute.counted import Counted
 from ...planner.estimate.device_program import DeviceProgram, device_program
 from ...planner.estimate.device_work import DeviceWork, device_work
 from ...planner.estimate.traffic import Tariffs
@@ -30,7 +31,7 @@ class Known:
     value of; ``notes`` what was done to the step beyond what the plan
     says. ``order`` is the device order that explicit assignments were read for, None where no layout names devices:
     then the same graph serves whatever the order. ``found`` is what partitioning found of the step before,
-    ``tariffs`` what its collectives were priced by.
+    ``tariffs`` what its collectives were priced by, ``counted`` has the work of its kernels.
     """
 
     graph: Graph
@@ -40,6 +41,7 @@ class Known:
     order: bytes | None
     found: Found = field(default_factory=Found)
     tariffs: Tariffs = field(default_factory=Tariffs)
+    counted: Counted = field(default_factory=Counted)
     programs: dict[Target, DeviceProgram] = field(default_factory=dict)
     works: dict[tuple[Target, str, Calibration | None], DeviceWork] = field(default_factory=dict)
 
@@ -51,7 +53,12 @@ class Known:
             if aim not in self.programs:
                 self.programs[aim] = device_program(self.graph, machine, self.found)
             self.works[key] = device_work(
-                self.programs[aim], machine, kinds=self.kinds, returned=self.returned, calibration=calibration
+                self.programs[aim],
+                machine,
+                kinds=self.kinds,
+                returned=self.returned,
+                calibration=calibration,
+                counted=self.counted,
             )
         return self.works[key]
 

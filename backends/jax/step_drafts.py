@@ -11,6 +11,7 @@ import jax
 
 from ...dsl.plan import Plan, Remat
 from ...dsl.rule_matches import names_values
+from ...planner.compute.counted import Counted
 from ...planner.estimate.traffic import Tariffs
 from ...planner.graph import Graph, Sharding
 from ...planner.partition import Found
@@ -37,11 +38,12 @@ MAX_LAYOUTS = 8
 class StepDrafts:
     """What is known of one step with one form of arguments, and not held by the step itself: it is given each time.
 
-    ``found`` is what partitioning it found, ``tariffs`` what its collectives are priced by.
+    ``found`` is what partitioning it found, ``tariffs`` what its collectives are priced by, ``counted`` has the work of
+    its kernels.
     """
 
     def __init__(self, donate_argnums: int | Sequence[int] | None = None):
-        self.found, self.tariffs = Found(), Tariffs()
+        self.found, self.tariffs, self.counted = Found(), Tariffs(), Counted()
         self._donate_argnums = donate_argnums
         self._traced: dict[Hashable, Traced] = {}
         self._marks: Marks | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .coefficients import Coefficients
 from .sides import LEFT, ONCE, RIGHT
@@ -30,8 +30,7 @@ UNHIDDEN, UNHIDDEN_LATER = 0.55, 0.2
 """What of the vector units' work goes on while no product does, seen on v3, and on v5e: where both take long."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cycles:
+class Cycles(NamedTuple):
     """What a kernel takes, in cycles, and which unit it waits for longest. ``far_bytes`` cross to or from memory."""
 
     total: float

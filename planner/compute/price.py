@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ..chip import Chip
 from ..graph import Graph, Op, Value
@@ -35,8 +36,7 @@ TURNING_CYCLES = 12.0
 """What transposing 1024 numbers takes, seen on v6e and tpu7x."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelPrice:
+class KernelPrice(NamedTuple):
     """What one run of a kernel takes; ``times`` is how often a step runs it.
 
     ``cycles`` are of the clock that the compiler counts in, ``bound`` is the unit that it waits for (``matrix``,
@@ -160,7 +160,7 @@ def price_at(
             took = _price(kernel, work, residence, results, speed, times, 0.0 if is_looked_up else more + rows, here)
             took = _only(took, rows, speed) if is_looked_up else took
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
-            yield took if spread == 1 else replace(took, cycles=took.cycles / spread, seconds=took.seconds / spread)
+            yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
 
 
 def _brought(
@@ -211,7 +211,7 @@ def _price(
 
 def _only(took: KernelPrice, cycles: float, speed: Speed) -> KernelPrice:
     """A lookup of which only the copies around it are counted."""
-    return replace(took, cycles=cycles, seconds=cycles / speed.clock_hz, counted=True)
+    return took._replace(cycles=cycles, seconds=cycles / speed.clock_hz, counted=True)
 
 
 def _fits(around: Iterable[Value], speed: Speed) -> bool:

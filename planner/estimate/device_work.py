@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..chip import Chip
 from ..compute import Calibration, speed_of
+from ..compute.counted import Counted
 from ..compute.price import price_at
 from ..memory.kinds import WEIGHTS
 from ..topology import Machine
@@ -17,17 +18,22 @@ from .held import held
 from .late import late, may_be_late
 from .layouts import layouts
 from .roofline import bound
-from .runs import kernels
+from .runs import Sending, kernels, runs_of
 
 
-@may_be_late("tensors")
+@may_be_late("kernels", "bound", "tensors", "gradients")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceWork:
-    """A device's program, and what it takes on ``chip``; ``compute_source`` says where its seconds come from."""
+    """A device's program, and what it takes on ``chip``; ``compute_source`` says where its seconds come from.
+
+    ``compute_s`` are those of the kernels that count, ``sending`` the collectives.
+    """
 
     laid_out: DeviceProgram
     chip: Chip
+    compute_s: float
     kernels: tuple[PredictedKernel, ...]
+    sending: tuple[Sending, ...]
     compute_source: str
     memory: PredictedMemory
     bound: Bound
@@ -42,23 +48,27 @@ def device_work(
     kinds: Mapping[str, str] | None = None,
     returned: Mapping[str, str] | None = None,
     calibration: Calibration | None = None,
+    counted: Counted | None = None,
 ) -> DeviceWork:
     """What a device of this machine does.
 
     ``kinds`` is what each argument is for, by its path; ``returned`` the path of the argument that a result is the next
-    value of, by the result's; ``calibration`` prices kernels in place of the table that ships for the chip.
+    value of, by the result's; ``calibration`` prices kernels in place of the table that ships for the chip;
+    ``counted`` has the work of kernels from price to price.
     """
     kinds = kinds or {}
     weights = {path: name for path, name in (returned or {}).items() if kinds.get(name) == WEIGHTS}
     program, speed = laid_out.program, speed_of(machine.chip, calibration)
-    found = kernels(program, price_at(program, speed), counts_all=machine.platform != "tpu")
+    runs = runs_of(program, price_at(program, speed, count=counted or Counted()), counts_all=machine.platform != "tpu")
     return DeviceWork(
         laid_out=laid_out,
         chip=machine.chip,
-        kernels=tuple(found),
+        compute_s=sum(run.total_s for run in runs.computing if run.counted),
+        kernels=late(lambda: tuple(kernels(runs.computing))),
+        sending=runs.sending,
         compute_source=speed.source,
         memory=held(laid_out.order, machine, kinds),
-        bound=bound(laid_out.step, laid_out.local, machine.chip),
+        bound=late(lambda: bound(laid_out.step, laid_out.local, machine.chip)),
         tensors=late(lambda: tuple(layouts(laid_out.step))),
-        gradients=gradients(program, weights),
+        gradients=late(lambda: gradients(program, weights)),
     )

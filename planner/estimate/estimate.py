@@ -12,7 +12,7 @@ from .device_work import DeviceWork
 from .figures import AxisPlace, Estimate
 from .late import late
 from .limit import memory_limit
-from .runs import collectives
+from .runs import collectives, priced
 from .traffic import Tariffs
 
 
@@ -32,22 +32,22 @@ def estimate(
     """
     parts = work.laid_out.step.mesh
     prices = (tariffs or Tariffs()).of(mesh, machine, parts)
-    priced = tuple(collectives(work.laid_out.program, prices, work.gradients))
+    sent = tuple(priced(work.sending, prices))
     limit, limit_of = memory_limit(machine, limit_bytes)
     return Estimate(
         topology=str(machine.topology),
         mesh=_sizes(mesh),
         parts=dict(parts),
-        compute_s=sum(kernel.total_s for kernel in work.kernels if kernel.counted),
+        compute_s=work.compute_s,
         compute_source=work.compute_source,
-        comm_s=sum(collective.total_s for collective in priced),
+        comm_s=sum(collective.total_s for collective in sent),
         peak_bytes=work.memory.peak_bytes,
         limit_bytes=limit,
         limit_of=limit_of,
-        collectives=priced,
-        kernels=work.kernels,
+        collectives=late(lambda: tuple(collectives(sent, prices, work.gradients))),
+        kernels=late(lambda: work.kernels),
         memory=work.memory,
-        bound=work.bound,
+        bound=late(lambda: work.bound),
         axes=late(lambda: tuple(_places(_sizes(mesh), prices.network))),
         tensors=late(lambda: work.tensors),
         notes=tuple(notes),

@@ -157,7 +157,7 @@ class TensorLayout:
     device_bytes: int
 
 
-@may_be_late("axes", "tensors")
+@may_be_late("collectives", "kernels", "bound", "axes", "tensors")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """What a step under a plan is predicted to take, without compiling anything.

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from ..compute import KernelPrice
 from ..graph import Op
 from ..kernels import Kernel, Program
 from ..kinds import COLLECTIVE_PERMUTE, KINDS
+from ..price import Price
 from .figures import PredictedCollective, PredictedKernel
 from .scope import layer_of, phase_of
 from .traffic import Tariff, axes_of, group_size, held_bytes
@@ -22,70 +23,118 @@ HEAVY = ("convolution", "dot_general", "custom_call", "sort", "scatter", "gather
 _RANKS = MappingProxyType({kind: rank for rank, kind in enumerate(HEAVY)})
 
 
-def kernels(program: Program, prices: Iterable[KernelPrice], *, counts_all: bool) -> Iterator[PredictedKernel]:
-    """The kernels that compute, with their ``prices`` in the same order.
+class Run(NamedTuple):
+    """A kernel that computes: where it stands among all that a step runs, how often it runs, what it takes."""
+
+    position: int
+    program: Program
+    kernel: Kernel
+    times: int
+    price: KernelPrice
+    counted: bool
+
+    @property
+    def total_s(self) -> float:
+        """Seconds over a whole step."""
+        return self.price.seconds * self.times
+
+
+class Sending(NamedTuple):
+    """A collective: where it stands among all that a step runs, how often it runs."""
+
+    position: int
+    program: Program
+    op: Op
+    times: int
+
+
+class Runs(NamedTuple):
+    """What a step runs: kernels that compute, and collectives, each in order."""
+
+    computing: tuple[Run, ...]
+    sending: tuple[Sending, ...]
+
+
+def runs_of(program: Program, prices: Iterable[KernelPrice], *, counts_all: bool) -> Runs:
+    """What a program runs; ``prices`` are those of the kernels that compute, in order.
 
     ``counts_all`` says that no kernel's time is left out, as on machines whose compiler counts none of them.
     """
-    left = iter(prices)
+    computing, sending, left = list[Run](), list[Sending](), iter(prices)
     for position, (inner, kernel, times) in enumerate(program.walk()):
-        if kernel.bodies or _collective(inner, kernel):
-            continue
-        price, main = next(left), main_op(inner, kernel)
+        op = inner.graph.ops[kernel.ops[-1]]
+        if kind_of(op) in KINDS:
+            sending.append(Sending(position, inner, op, times))
+        elif not kernel.bodies:
+            price = next(left)
+            computing.append(Run(position, inner, kernel, times, price, price.counted or counts_all))
+    return Runs(tuple(computing), tuple(sending))
+
+
+def kernels(runs: Iterable[Run]) -> Iterator[PredictedKernel]:
+    """The kernels that compute, as an estimate shows them."""
+    for run in runs:
+        price, main = run.price, main_op(run.program, run.kernel)
         yield PredictedKernel(
             label=main.kind,
             unit=price.bound,
             flops=price.flops,
             num_bytes=price.num_bytes,
             predicted_s=price.seconds,
-            counted=price.counted or counts_all,
-            times=times,
+            counted=run.counted,
+            times=run.times,
             origin=main.origin,
             layer=layer_of(main.origin),
             phase=phase_of(main.origin),
-            position=position,
+            position=run.position,
         )
 
 
+class Priced(NamedTuple):
+    """A collective and what it takes; ``num_bytes`` are what one device holds of it."""
+
+    sending: Sending
+    num_bytes: int
+    price: Price
+
+    @property
+    def total_s(self) -> float:
+        """Seconds over a whole step."""
+        return self.price.total_s * self.sending.times
+
+
+def priced(sending: Iterable[Sending], tariff: Tariff) -> Iterator[Priced]:
+    """The collectives, with the prices of a tariff; those that join one device alone are left out."""
+    for each in sending:
+        if group_size(tariff.network.mesh, axes_of(each.op)) > 1:
+            num_bytes = held_bytes(each.program.graph, each.op)
+            yield Priced(each, num_bytes, tariff.price(each.op, kind_of(each.op), num_bytes))
+
+
 def collectives(
-    program: Program, tariff: Tariff, gradients: Mapping[int, tuple[str, ...]]
+    found: Iterable[Priced], tariff: Tariff, gradients: Mapping[int, tuple[str, ...]]
 ) -> Iterator[PredictedCollective]:
-    """The collectives, with the prices of a tariff; those that join one device alone are left out.
-
-    ``gradients`` are the weights whose gradients each adds up, by ``id`` of its op.
+    """The collectives as an estimate shows them; ``gradients`` are the weights whose gradients each adds up, by ``id``
+    of its op.
     """
-    for position, (inner, kernel, times) in enumerate(program.walk()):
-        op = _collective(inner, kernel)
-        if op is not None and group_size(tariff.network.mesh, axes_of(op)) > 1:
-            priced = _priced(inner, op, times, position, tariff)
-            yield replace(priced, gradient_of=gradients[id(op)]) if id(op) in gradients else priced
-
-
-def _priced(program: Program, op: Op, times: int, position: int, tariff: Tariff) -> PredictedCollective:
-    axes, kind = axes_of(op), kind_of(op)
-    num_bytes = held_bytes(program.graph, op)
-    price = tariff.price(op, kind, num_bytes)
-    return PredictedCollective(
-        kind=kind,
-        axes=axes,
-        dims=tuple(op.attributes.get("dimensions", ())),
-        dtype=program.graph.values[op.results[0]].dtype,
-        num_bytes=num_bytes,
-        times=times,
-        group_size=2 if kind == COLLECTIVE_PERMUTE else group_size(tariff.network.mesh, axes),
-        across_slices=tariff.crosses_slices(axes),
-        predicted_s=price.total_s,
-        algorithm=price.algorithm,
-        bottleneck=price.bottleneck,
-        origin=op.origin,
-        position=position,
-    )
-
-
-def _collective(program: Program, kernel: Kernel) -> Op | None:
-    """The collective that a kernel is; None for all others."""
-    op = program.graph.ops[kernel.ops[-1]]
-    return op if kind_of(op) in KINDS else None
+    for (position, program, op, times), num_bytes, price in found:
+        axes, kind = axes_of(op), kind_of(op)
+        yield PredictedCollective(
+            kind=kind,
+            axes=axes,
+            dims=tuple(op.attributes.get("dimensions", ())),
+            dtype=program.graph.values[op.results[0]].dtype,
+            num_bytes=num_bytes,
+            times=times,
+            group_size=2 if kind == COLLECTIVE_PERMUTE else group_size(tariff.network.mesh, axes),
+            across_slices=tariff.crosses_slices(axes),
+            predicted_s=price.total_s,
+            algorithm=price.algorithm,
+            bottleneck=price.bottleneck,
+            gradient_of=gradients.get(id(op), ()),
+            origin=op.origin,
+            position=position,
+        )
 
 
 def kind_of(op: Op) -> str:

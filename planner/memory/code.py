@@ -34,12 +34,17 @@ def code_bytes(program: Program, chip: Chip | None = None) -> int:
     How long the code of a product is depends on the chip's matrix units.
     """
     product = product_bytes(chip)
-    return BASE_BYTES + sum(_kernel_bytes(inner.graph, kernel, product) for inner, kernel, _ in program.walk())
+    return BASE_BYTES + _kernels_bytes(program, product)
 
 
 def product_bytes(chip: Chip | None) -> int:
     """The code of a kernel that multiplies."""
     return chip.product_code_kib << 10 if chip is not None else PRODUCT_BYTES
+
+
+def _kernels_bytes(program: Program, product: int) -> int:
+    found = sum([_kernel_bytes(program.graph, kernel, product) for kernel in program.kernels])
+    return found + sum(_kernels_bytes(body, product) for kernel in program.kernels for body in kernel.bodies)
 
 
 def _kernel_bytes(graph: Graph, kernel: Kernel, product: int) -> int:

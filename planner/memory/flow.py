@@ -100,8 +100,11 @@ def _gathered(graph: Graph, kernels: Sequence[Kernel]) -> Iterator[tuple[int, in
 def regrouped(flow: Flow, groups: Sequence[tuple[int, ...]]) -> Flow:
     """The same buffers with the kernels in another order, those of a group as one kernel."""
     at = {kernel: point for point, group in enumerate(groups) for kernel in group}
+    is_alone = len(at) == len(groups)
 
     def united(of_kernels: Sequence[tuple[T, ...]]) -> tuple[tuple[T, ...], ...]:
+        if is_alone:
+            return tuple([of_kernels[kernel] for (kernel,) in groups])
         return tuple(
             of_kernels[group[0]] if len(group) == 1 else tuple(dict.fromkeys(chain(*(of_kernels[k] for k in group))))
             for group in groups

@@ -51,11 +51,22 @@ class Builder:
         trips: int = 1,
     ) -> tuple[int, ...]:
         """Writes an operation down and returns its results."""
-        numbers = tuple(range(len(self.values), len(self.values) + len(results)))
+        first = len(self.values)
         self.values.extend(results)
+        numbers = tuple(range(first, len(self.values)))
         self.ops.append(plain_op(kind, tuple(operands), numbers, attributes, origin, None, bodies, trips))
         if kind == "broadcast_in_dim" and not self.values[operands[0]].shape:
-            self._uniform[numbers[0]] = (operands[0], attributes, origin)
+            self._uniform[first] = (operands[0], attributes, origin)
+        return numbers
+
+    def same(self, op: Op, operands: tuple[int, ...], results: Sequence[Value]) -> tuple[int, ...]:
+        """Writes an operation down as it is, on a device's parts, and returns its results."""
+        first = len(self.values)
+        self.values += results
+        numbers = (first,) if len(results) == 1 else tuple(range(first, len(self.values)))
+        self.ops.append(plain_op(op.kind, operands, numbers, op.attributes, op.origin))
+        if op.kind == "broadcast_in_dim" and not self.values[operands[0]].shape:
+            self._uniform[first] = (operands[0], op.attributes, op.origin)
         return numbers
 
     def inlined(self, graph: Graph, operands: Sequence[int]) -> tuple[int, ...]:

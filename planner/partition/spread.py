@@ -95,8 +95,9 @@ class _Writer:
             self._stated(op, _STATED[op.kind])
             return
         if self._lies_right(op):
-            parts = [self._part(n) for n in op.results]
-            made = self.builder.op(op.kind, [self.at[n] for n in op.operands], parts, op.attributes, op.origin)
+            made = self.builder.same(
+                op, tuple(map(self.at.__getitem__, op.operands)), list(map(self._part, op.results))
+            )
             self.at.update(zip(op.results, made, strict=True))
             return
         if op.kind == TOP_K and self.target.is_tpu and self._ranked(op):

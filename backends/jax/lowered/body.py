@@ -10,7 +10,7 @@ from jaxlib.mlir import ir
 
 from ....planner.graph import Graph, Op, Sharding, Value, plain_op
 from .loops import CONSTANTS
-from .reading import Reading
+from .reading import Form, Reading, items_of
 from .regions import BUILDERS, operation_parts
 
 
@@ -34,9 +34,14 @@ class Body:
         """Adds a block: its arguments, which are these values, and its operations up to the one that returns."""
         self._arguments = [self._add(v, value) for v, value in zip(block.arguments, arguments, strict=True)]
         *operations, ret = [op.operation for op in block.operations]
+        forms = self.reading.forms
         for operation in operations:
-            if operation.name not in CONSTANTS:
-                self._operation(operation)
+            name = operation.name
+            if name in CONSTANTS:
+                continue
+            made = list(operation.results)
+            form = forms.get((name, len(made), items_of(operation.attributes)))
+            self._operation(operation, made, form or self.reading.form(operation, len(made)))
         self._results = [self.number(value) for value in ret.operands]
         return self
 
@@ -66,11 +71,11 @@ class Body:
 
     def operands(self, operation: Any) -> tuple[int, ...]:
         """The numbers of what an operation reads."""
-        values = list(operation.operands)
-        found = [self._numbers.get(value) for value in values]
-        if None in found:
-            return tuple([self.number(value) for value in values])
-        return tuple(found)  # type: ignore[arg-type]
+        values = tuple(operation.operands)
+        try:
+            return tuple(map(self._numbers.__getitem__, values))
+        except KeyError:
+            return tuple(map(self.number, values))
 
     def value(self, value: Any) -> Value:
         """What is known of a value that stands in this graph, or is brought into it from outside."""
@@ -104,13 +109,30 @@ class Body:
         number = self._add(value, made)
         self._ops.append(Op(kind="constant", results=(number,), attributes=self.reading.constant(operation)))
 
-    def _operation(self, operation: Any) -> None:
-        made = list(operation.results)
-        form = self.reading.form(operation, len(made))
-        parts = BUILDERS.get(form.name, operation_parts)(self, operation, form)
-        known = zip(made, self.reading.results(made, form), strict=True)
-        results = tuple([self._add(result, value) for result, value in known])
+    def _operation(self, operation: Any, made: Sequence[Any], form: Form) -> None:
+        if form.name in BUILDERS or len(operation.regions):
+            said = BUILDERS.get(form.name, operation_parts)(self, operation, form)
+            kind, operands, attributes = said.get("kind", form.kind), said["operands"], said.get("attributes", {})
+            inside = said.get("bodies", ()), said.get("trips", 1)
+        else:
+            kind, operands, attributes, inside = form.kind, self.operands(operation), form.plain, ((), 1)
+        results = self._made(made, form)
         origin = self.reading.origins.of(operation.location, len(results))
         origin = origin if form.exchanged is None else replace(origin, exchanged=form.exchanged)
-        said = parts.get("attributes", {}), origin, form.factors, parts.get("bodies", ()), parts.get("trips", 1)
-        self._ops.append(plain_op(parts.get("kind", form.kind), parts["operands"], results, *said))
+        self._ops.append(plain_op(kind, operands, results, attributes, origin, form.factors, *inside))
+
+    def _made(self, made: Sequence[Any], form: Form) -> tuple[int, ...]:
+        """The numbers of what an operation of this form makes."""
+        first = len(self._values)
+        if len(made) != 1:
+            self._values += self.reading.results(made, form)
+        else:
+            kind = made[0].type
+            known = form.made.get(kind)
+            if known is None:
+                (known,) = self.reading.results(made, form)
+                form.made[kind] = known
+            self._values.append(known)
+        numbers = tuple(range(first, len(self._values)))
+        self._numbers.update(zip(made, numbers, strict=True))
+        return numbers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -34,6 +34,17 @@ class Form:
     factors: Factors | None
     exchanged: str | None
     names_devices: bool
+    made: dict[Any, Value] = field(default_factory=dict)
+    """What is known of the only value that such an operation makes, by its MLIR type, as far as it was asked for."""
+    reducing: dict[Any, Mapping[str, Any]] = field(default_factory=dict)
+    """``plain`` with what the regions of such an operation do, as far as it was asked for."""
+
+    def with_reducers(self, reducers: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The plain values with what an operation's regions do: one mapping for all alike."""
+        key = tuple(reducers.items())
+        if key not in self.reducing:
+            self.reducing[key] = {**self.plain, **reducers}
+        return self.reducing[key]
 
 
 class Reading:
@@ -48,14 +59,21 @@ class Reading:
         self._shardings: dict[Any, Sharding] = {}
         self._per_value: dict[Any, tuple[Sharding, ...]] = {}
         self._types: dict[Any, tuple[tuple[int, ...], str]] = {}
+        self._edges: dict[Any, Mapping[str, Any]] = {}
         self._values: dict[tuple[Any, Sharding | None], Value] = {}
-        self._forms: dict[tuple[Any, ...], Form] = {}
+        self._plains: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+        self.forms: dict[tuple[Any, ...], Form] = {}
+        """What was read of operations, by name, number of results and attributes."""
 
     def over(self, mesh: Mapping[str, int]) -> Reading:
         """The same, for a module of the same context over another mesh: what is read of either is known to both."""
         other = copy(self)
         other.mesh = mesh
         return other
+
+    def edge(self, attributes: Any) -> Mapping[str, Any]:
+        """The attributes of an argument or a result, by name."""
+        return _once(self._edges, attributes, lambda said: {each.name: each.attr for each in said})  # type: ignore[no-any-return]
 
     def value(self, kind: Any, sharding: Sharding | None) -> Value:
         """A value of this MLIR type; without a sharding it is whole everywhere."""
@@ -77,26 +95,27 @@ class Reading:
 
     def form(self, operation: Any, results: int | None = None) -> Form:
         """What an operation of so many results says of itself; read once for all that say the same."""
-        items = _items(operation.attributes)
+        items = items_of(operation.attributes)
         name, count = operation.name, len(operation.results) if results is None else results
         key = name, count, items
-        found = self._forms.get(key)
+        found = self.forms.get(key)
         if found is None:
             found = self._form(operation, name, dict(items))
             if not found.names_devices:
-                self._forms[key] = found
+                self.forms[key] = found
         return found
 
     def _form(self, operation: Any, name: str, attributes: Mapping[str, Any]) -> Form:
+        names_devices = "replica_groups" in attributes or "source_target_pairs" in attributes
         return Form(
             name=name,
             kind=name.partition(".")[2],
             attributes=attributes,
-            plain=self._plain(attributes),
+            plain=self._plain(attributes) if names_devices else self._plain_once(attributes),
             shardings=self._stated(operation, attributes),
             factors=self._rule(attributes),
             exchanged=exchanged(attributes),
-            names_devices="replica_groups" in attributes or "source_target_pairs" in attributes,
+            names_devices=names_devices,
         )
 
     def results(self, made: Iterable[Any], form: Form) -> list[Value]:
@@ -119,6 +138,13 @@ class Reading:
         """The loop nest of an operation with these attributes; None where Shardy has no rule for it."""
         rule = attributes.get("sdy.sharding_rule")
         return None if rule is None else _once(self._factors, rule, factors)
+
+    def _plain_once(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The same for operations that differ in their layouts alone, one mapping for all."""
+        said = tuple((name, attribute) for name, attribute in attributes.items() if name not in LEFT_OUT)
+        if said not in self._plains:
+            self._plains[said] = self._plain(dict(said))
+        return self._plains[said]
 
     def _plain(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """An operation's attributes as plain values."""
@@ -166,7 +192,7 @@ def hlo_dtype(name: str) -> str:
     return name.lower()
 
 
-def _items(attributes: Any) -> tuple[tuple[str, Any], ...]:
+def items_of(attributes: Any) -> tuple[tuple[str, Any], ...]:
     """An operation's attributes; of a constant of complex numbers, which the bindings cannot read, its sharding."""
     try:
         return tuple(attributes.items())

@@ -22,9 +22,7 @@ Parts = dict[str, Any]
 
 def operation_parts(body: Body, operation: Any, form: Form) -> Parts:
     """Operands and attributes of any operation; a region of scalars is named by what it does."""
-    found = form.plain
-    if len(operation.regions):
-        found = {**found, **reducer(operation.regions)}
+    found = form.with_reducers(reducer(operation.regions)) if len(operation.regions) else form.plain
     return {"operands": body.operands(operation), "attributes": found}
 
 

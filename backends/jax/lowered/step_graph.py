@@ -93,12 +93,14 @@ def read_graph(module: Any, traced: Traced, reading: Reading, names: tuple[str, 
     with module.context:
         main = main_function(module)
         block = main.regions[0].blocks[0]
-        entering = _edge(main, "arg_attrs", len(block.arguments))
+        entering = _edge(main, "arg_attrs", len(block.arguments), reading)
         arguments = [
             reading.value(v.type, _sharding(reading, said)) for v, said in zip(block.arguments, entering, strict=True)
         ]
         body = Body(reading).read(block, arguments)
-        body.lay_out_results(_sharding(reading, said) for said in _edge(main, "res_attrs", len(traced.results)))
+        body.lay_out_results(
+            _sharding(reading, said) for said in _edge(main, "res_attrs", len(traced.results), reading)
+        )
         graph = body.graph(
             names=argument_paths(block, traced) if names is None else names,
             result_names=tuple(t.path for t in traced.results),
@@ -108,11 +110,11 @@ def read_graph(module: Any, traced: Traced, reading: Reading, names: tuple[str, 
     return in_parts(graph, mesh)
 
 
-def _edge(main: Any, table: str, count: int) -> list[Mapping[str, Any]]:
+def _edge(main: Any, table: str, count: int, reading: Reading) -> list[Mapping[str, Any]]:
     """The attributes of the arguments (``arg_attrs``) or of the results (``res_attrs``) of a function."""
     if table not in main.attributes:
         return [{}] * count
-    return [{each.name: each.attr for each in attributes} for attributes in main.attributes[table]]
+    return list(map(reading.edge, main.attributes[table]))
 
 
 def _sharding(reading: Reading, said: Mapping[str, Any]) -> Sharding | None:

@@ -72,7 +72,7 @@ def _near(op: Op, first: Op, heights: dict[int, int], lowest: dict[int, int]) ->
 
 
 def _renamed(op: Op, renamed: dict[int, int]) -> Op:
-    if not renamed or not any(value in renamed for value in op.operands):
+    if renamed.keys().isdisjoint(op.operands):
         return op
     return op.moved(tuple([renamed.get(value, value) for value in op.operands]))
 
@@ -81,11 +81,12 @@ def _heights(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
     """How many operations follow each value on the longest way to a result, and that of its lowest reader."""
     heights: dict[int, int] = dict.fromkeys(graph.results, 1)
     lowest: dict[int, int] = dict.fromkeys(graph.results, 0)
+    height_of, lowest_of = heights.get, lowest.get
     for op in reversed(graph.ops):
-        height = max((heights.get(value, 0) for value in op.results), default=0)
+        height = max([height_of(value, 0) for value in op.results], default=0)
         for value in op.operands:
-            if heights.get(value, 0) <= height:
+            if height_of(value, 0) <= height:
                 heights[value] = height + 1
-            if lowest.get(value, height) >= height:
+            if lowest_of(value, height) >= height:
                 lowest[value] = height
     return heights, lowest

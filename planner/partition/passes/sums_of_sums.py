@@ -48,9 +48,7 @@ def reassociate(graph: Graph) -> Graph:
 
 
 def _note(op: Op, reduced: dict[int, _Reduced], place: int, readers: Counter[int]) -> None:
-    if len(op.results) != 1:
-        return
-    if op.kind == ALL_REDUCE:
+    if op.kind == ALL_REDUCE and len(op.results) == 1:
         reduced[op.results[0]] = _Reduced(op, (), (place,))
     elif op.kind in _MOVES and len(op.operands) == 1 and op.operands[0] in reduced and readers[op.operands[0]] <= 1:
         before = reduced[op.operands[0]]
