@@ -27,6 +27,16 @@ def looks_up_rows(graph: Graph, op: Op) -> bool:
     return op.kind == SCATTER or said.get("slice_sizes", table)[-1] > 1 or table[-1] == 1
 
 
+def tables_of(op: Op) -> tuple[int, ...]:
+    """What a lookup finds rows in: one array of a gather, of a scatter as many as it gives back."""
+    return op.operands[: len(op.results)] if op.kind == SCATTER else op.operands[:1]
+
+
+def added_by(op: Op) -> tuple[int, ...]:
+    """What a scatter adds to its tables, one array for each; a gather adds nothing."""
+    return op.operands[len(op.results) + 1 :] if op.kind == SCATTER else ()
+
+
 def row_tiles(value: Value) -> int:
     """The registers that a value fills that lies row by row: its last dim on the lanes, the one before on the rows.
 
@@ -48,12 +58,16 @@ def filled(graph: Graph) -> frozenset[int]:
     if not scatters:
         return frozenset()
     made = {op.results[0] for op in graph.ops if op.kind == FILL and graph.values[op.operands[0]].num_elements == 1}
-    begun = {op.operands[0] for op in scatters if looks_up_rows(graph, op) and _takes_many(graph, op)}
-    others = {v for op in graph.ops for v in op.operands[op.kind == SCATTER :]}.union(graph.results)
-    few = {op.operands[0] for op in scatters} - begun
+    begun = {v for op in scatters if looks_up_rows(graph, op) and _takes_many(graph, op) for v in tables_of(op)}
+    others = {v for op in graph.ops for v in op.operands[_num_tables(op) :]}.union(graph.results)
+    few = {v for op in scatters for v in tables_of(op)} - begun
     return frozenset(made & begun - others - few)
 
 
 def _takes_many(graph: Graph, op: Op) -> bool:
-    table, added = (graph.values[value] for value in (op.operands[0], op.operands[2]))
+    table, added = (graph.values[values[0]] for values in (tables_of(op), added_by(op)))
     return len(table.shape) == 2 and added.num_elements >= FEW_ROWS * table.num_elements
+
+
+def _num_tables(op: Op) -> int:
+    return len(op.results) if op.kind == SCATTER else 0

@@ -8,10 +8,12 @@ from meshwright.planner.chip import Chip
 from meshwright.planner.compute import price, speed_of
 from meshwright.planner.compute.batched import growth_of
 from meshwright.planner.compute.cycles import cycles_of
+from meshwright.planner.compute.price import price_at
 from meshwright.planner.compute.work import work_of
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
-from meshwright.planner.lookups import filled, row_tiles
+from meshwright.planner.kernels import Kernel, Program
+from meshwright.planner.lookups import added_by, filled, row_tiles, tables_of
 
 EDGES, NODES = 262144, 32768
 ROWS = {"collapsed_slice_dims": (0,), "offset_dims": (1,)}
@@ -157,3 +159,57 @@ def test_a_step_of_a_recurrent_net_multiplies_what_is_at_hand() -> None:
     first, *_ = price(fuse(graph), chip("v6e"))
     near = cycles_of(work_of(graph, first.kernel), [True, True], [True], 256, speed_of(chip("v6e")).coefficients).total
     assert near == pytest.approx(1536, rel=0.25)
+
+
+def summed_and_counted() -> Graph:
+    """Messages of 8 columns and weights of 16, which products make, added to two tables at once."""
+    shapes = ((EDGES, 16), (16, 8), (EDGES, 8), (16, 16), (EDGES, 16), (NODES, 8), (NODES, 16), (EDGES, 1))
+    said = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    messages = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=said)
+    weights = Op(kind="dot_general", operands=(0, 3), results=(4,), attributes=said)
+    said = {"inserted_window_dims": (0,), "update_window_dims": (1,)}
+    scatter = Op(kind="scatter", operands=(5, 6, 7, 2, 4), results=(8, 9), attributes=said)
+    values = tuple(
+        Value(shape, "s32" if n == 7 else "f32") for n, shape in enumerate((*shapes, (NODES, 8), (NODES, 16)))
+    )
+    return Graph(values=values, ops=(messages, weights, scatter), arguments=(0, 1, 3, 5, 6, 7), results=(8, 9))
+
+
+def test_all_that_a_scatter_of_several_arrays_adds_is_copied() -> None:
+    graph = summed_and_counted()
+    scatter = graph.ops[-1]
+    assert (tables_of(scatter), added_by(scatter)) == ((5, 6), (2, 4))
+    one = next(each.cycles for each in price(fuse(added(8)), chip("v3")) if each.kernel.ops == (1,))
+    both = next(each.cycles for each in price(fuse(graph), chip("v3")) if each.kernel.ops == (2,))
+    assert both > 1.5 * one
+
+
+def test_a_scatter_computes_what_it_adds_number_by_number() -> None:
+    """Messages masked before they are added up, compiled for v3: the choice is made in the scatter's own kernel."""
+    shapes = ((EDGES, 128), (EDGES, 128), (NODES, 128), (EDGES, 1), (EDGES, 128), (NODES, 128))
+    choose = Op(kind="select", operands=(6, 0, 1), results=(4,))
+    said = {"inserted_window_dims": (0,), "update_window_dims": (1,)}
+    scatter = Op(kind="scatter", operands=(2, 3, 4), results=(5,), attributes=said)
+    values = (
+        *(Value(shape, "s32" if n == 3 else "f32") for n, shape in enumerate(shapes)),
+        Value((EDGES, 128), "pred"),
+    )
+    graph = Graph(values=values, ops=(choose, scatter), arguments=(0, 1, 2, 3, 6), results=(5,))
+    assert [kernel.ops for kernel in fuse(graph).kernels] == [(0, 1)]
+
+
+def test_what_a_lookup_takes_besides_its_copies_counts() -> None:
+    """A table that each turn of a loop cuts out of a stack that lies another way, and looks rows up in."""
+    shapes = ((4, NODES, 8), (1, NODES, 8), (NODES, 8), (EDGES, 1), (EDGES, 8), ())
+    values = tuple(Value(shape, "f32" if len(shape) > 1 and n != 3 else "s32") for n, shape in enumerate(shapes))
+    cut = Op(kind="dynamic_slice", operands=(0, 5), results=(1,), attributes={"slice_sizes": shapes[1]})
+    flat = Op(kind="reshape", operands=(1,), results=(2,))
+    look = Op(kind="gather", operands=(2, 3), results=(4,), attributes=ROWS | {"slice_sizes": (1, 8)})
+    graph = Graph(values=values, ops=(cut, flat, look), arguments=(0, 3, 5), results=(4,))
+    program = Program(graph=graph, kernels=(Kernel(ops=(0, 1, 2), reads=(0, 3, 5), writes=(4,)),))
+    plain, lying = (
+        sum(each.cycles for each in price_at(program, speed_of(chip("v3")), stacks=stacks))
+        for stacks in (frozenset[int](), frozenset({0}))
+    )
+    assert plain > 0
+    assert lying == pytest.approx(plain + 15 * NODES * 8 / 128)

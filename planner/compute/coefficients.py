@@ -23,6 +23,8 @@ class Coefficients:
     is cut into fewer windows. ``fill_share``: what of a product's bytes comes before it multiplies where they are few.
     ``carried_bytes``: how large a value may be that stays in vector memory though each turn of a loop changes it.
     ``shared_bytes``: how much of what all turns of a loop read alike stays in a memory beside it (v4's, of two cores).
+    ``scoped_bytes``: the windows of one kernel, of two at a time of each; none where products are not seen to be cut by
+    them (``windowed``). ``wait_cycles``: what each such window waits for memory.
     """
 
     byte_cycles: float
@@ -46,3 +48,5 @@ class Coefficients:
     fill_share: float = 1.0
     carried_bytes: float = 0.0
     shared_bytes: float = 0.0
+    scoped_bytes: float = 0.0
+    wait_cycles: float = 0.0

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from .coefficients import Coefficients
 from .sides import LEFT, ONCE, RIGHT
+from .windowed import windowed_cycles
 from .work import ALONE, FREE, PRODUCT, Work
 
 MATRIX, VECTOR, MEMORY = "matrix", "vector", "memory"
@@ -25,6 +26,9 @@ HIDDEN = 0.15
 
 NEAR_START = 0.45
 """What of a kernel's start a product takes that reads and leaves all in vector memory, seen on v6e."""
+
+UNITED = 0.15
+"""What of the shorter one of computing and waiting for memory comes on top of the longer one, seen on v4 and later."""
 
 UNHIDDEN, UNHIDDEN_LATER = 0.55, 0.2
 """What of the vector units' work goes on while no product does, seen on v3, and on v5e: where both take long."""
@@ -49,7 +53,12 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         return Cycles(total=total, bound=MEMORY, far_bytes=far_reads + far_writes)
     if work.kind == PRODUCT:
         behind = _behind(work, near, near_writes)
-        return _product(work, _streamed(work, near, of), far_reads + far_writes, far_writes, behind, edge, of)
+        if of.scoped_bytes and not _batch(work) and all(each.windows is None for each in work.products):
+            waits, is_cut = windowed_cycles(work, near, near_writes, behind, of), True
+        else:
+            moved, is_cut = _streamed(work, near, of) + far_writes + work.spill_bytes - behind, False
+            waits = moved * of.byte_cycles
+        return _product(work, waits, far_reads + far_writes, behind, edge, of, is_cut=is_cut)
     return _loop(work, far_reads, far_writes, of)
 
 
@@ -105,16 +114,14 @@ def _loop(work: Work, far_reads: int, far_writes: int, of: Coefficients) -> Cycl
     return Cycles(total=total, bound=VECTOR if vector > memory else MEMORY, far_bytes=far_reads + far_writes)
 
 
-def _product(
-    work: Work, streamed: float, far: int, far_writes: int, behind: int, edge: int, of: Coefficients
-) -> Cycles:
+def _product(work: Work, memory: float, far: int, behind: int, edge: int, of: Coefficients, *, is_cut: bool) -> Cycles:
+    """A product that waits so many cycles for ``memory``, those for its windows included if it ``is_cut`` by them."""
     squares = sum(each.padded(edge) for each in work.products) * of.multiply_add_cycles
     matrix = max(squares, sum(each.load_cycles for each in work.products))
-    memory = (streamed + far_writes + work.spill_bytes - behind) * of.byte_cycles
     apart = sum(each.vector_operations(of) for each in work.products)
     vector = (work.registers + apart) * of.register_cycles
     moved = sum(work.reads) + sum(work.writes)
-    share = far / moved if moved else 0.0
+    share = far / moved if moved and not is_cut else 0.0
     steps = math.ceil(moved / of.product_window_bytes) * (of.near_step_cycles + share * of.step_cycles)
     slowest = max(matrix, memory, vector)
     filled = of.batch_fills * _batch(work) * of.fill_bytes * of.byte_cycles
@@ -123,6 +130,7 @@ def _product(
     after = behind * of.byte_cycles
     hidden = HIDDEN * max(0.0, after - slowest)
     units = max(slowest, _unhidden(work, matrix, vector, behind, of))
+    units += UNITED * min(max(matrix, vector), memory) if is_cut else 0.0
     start = _start(moved, of) * (1.0 if far else NEAR_START)
     total = units + after - hidden + fill + steps + start
     return Cycles(total=total, bound=MEMORY if after > slowest else bound, far_bytes=far)

@@ -12,7 +12,7 @@ from ..fusion.nature import BARRIER, ELEMENTWISE, PRODUCTS
 from ..graph import Graph, Op
 from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
-from ..lookups import LOOK_UP, looks_up_rows
+from ..lookups import LOOK_UP, looks_up_rows, tables_of
 from .coefficients import Coefficients
 from .turning import turning_cycles
 from .work import REGISTER_ELEMENTS, padded_bytes, padded_elements
@@ -35,7 +35,7 @@ class Joined:
         """What the copies take between a lookup and what lies across."""
         if not self._across or not looks_up_rows(self._graph, op):
             return 0.0
-        met = {value for value in (op.operands[0], *op.results) if value in self._across} - self._copied
+        met = {value for value in (*tables_of(op), *op.results) if value in self._across} - self._copied
         self._copied |= met
         return sum(map(self._copy_cycles, met))
 

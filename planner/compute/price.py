@@ -156,9 +156,10 @@ def price_at(
             work = grown(kernel, work, growth) if growth else work
             work = Work(kind=FREE) if kernel.writes and inside.issuperset(kernel.writes) else work
             rows += joined.copies_cycles(op) if joined and op.kind in LOOK_UP else 0.0
-            is_looked_up = op.kind in LOOK_UP and rows > 0
-            took = _price(kernel, work, residence, results, speed, times, 0.0 if is_looked_up else more + rows, here)
-            took = _only(took, rows, speed) if is_looked_up else took
+            more += rows
+            is_looked_up = op.kind in LOOK_UP and more > 0
+            took = _price(kernel, work, residence, results, speed, times, 0.0 if is_looked_up else more, here)
+            took = _only(took, more, speed) if is_looked_up else took
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
 

@@ -14,7 +14,7 @@ from ..fusion.nature import BROADCAST, CONSTANT, ELEMENTWISE, REDUCE
 from ..graph import Graph, Op
 from ..kernels import Kernel
 from ..kinds import ALL_REDUCE, KINDS, TURNED_COPY
-from ..lookups import LOOK_UP, SCATTER, looks_up_rows, row_tiles
+from ..lookups import LOOK_UP, SCATTER, added_by, looks_up_rows, row_tiles, tables_of
 from .coefficients import Coefficients
 from .turning import turning_cycles
 from .work import REGISTER_ELEMENTS, padded_bytes, padded_elements
@@ -28,7 +28,7 @@ _AS_THEY_LIE = ELEMENTWISE | {REDUCE, BROADCAST, CONSTANT, "iota", ALL_REDUCE}
 
 def scattered(graph: Graph) -> set[int]:
     """What a graph scatters into, and what becomes of that."""
-    return {value for op in graph.ops if op.kind == SCATTER for value in (op.operands[0], *op.results)}
+    return {value for op in graph.ops if op.kind == SCATTER for value in (*tables_of(op), *op.results)}
 
 
 class Rowwise:
@@ -75,7 +75,7 @@ class Rowwise:
         """
         if not looks_up_rows(self._graph, op):
             return
-        for value in self._new((op.operands[0], *(op.operands[2:] if op.kind == SCATTER else ()))):
+        for value in self._new((*tables_of(op), *added_by(op))):
             copied_later = value in self._edge and self._graph.shape(value) in self._updated
             if value not in self._values and self._is_narrow(value) and not copied_later:
                 yield value

@@ -11,7 +11,17 @@ CLOCK_HZ = 1e9
 
 HBM_BYTES_PER_S, FLOPS_PER_S = 5e11, 1e14
 SMALL_VMEM_BYTES = 32 * MIB
-SEEN = ("near_read_share", "whole_bytes", "batch_fills", "start_bytes", "fill_share", "carried_bytes", "shared_bytes")
+SEEN = (
+    "near_read_share",
+    "whole_bytes",
+    "batch_fills",
+    "start_bytes",
+    "fill_share",
+    "carried_bytes",
+    "shared_bytes",
+    "scoped_bytes",
+    "wait_cycles",
+)
 """What no fit of small programs moves."""
 
 FLEETING_SHARE = 0.25

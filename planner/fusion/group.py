@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..graph import Graph, Op
+from ..lookups import LOOK_UP, tables_of
 from .nature import (
     AFTER,
     BROADCAST,
@@ -22,7 +23,6 @@ from .nature import (
 from .shifted import is_made_wider_again
 from .uses import Uses
 
-INDEXED = frozenset({"gather", "scatter"})
 WHOLE_NUMBERS = frozenset("su")
 
 
@@ -151,7 +151,14 @@ def _is_thin(graph: Graph, op: Op) -> bool:
 def _is_index(uses: Uses, graph: Graph, op: Op) -> bool:
     """Whether it only brings indices into the shape in which rows are looked up."""
     readers = uses.readers[op.results[0]]
-    return op.kind in VIEWS and any(graph.ops[n].kind in INDEXED and position == 1 for n, position in readers)
+    return op.kind in VIEWS and any(
+        graph.ops[n].kind in LOOK_UP and position == _index_at(graph.ops[n]) for n, position in readers
+    )
+
+
+def _index_at(lookup: Op) -> int:
+    """At which position a lookup is given its indices: behind its tables."""
+    return len(tables_of(lookup))
 
 
 def _is_of_one(graph: Graph, uses: Uses, made: Group) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ..graph import Graph, Op, Value
 from ..kernels import Program
-from ..lookups import GATHER, LOOK_UP, looks_up_rows
+from ..lookups import GATHER, LOOK_UP, added_by, looks_up_rows, tables_of
 from .tiles import LANES, aligned, padded_bytes, round_up, tile_rows
 
 STATE_IN_ROWS = 1
@@ -34,7 +34,7 @@ def rows_bytes(graph: Graph) -> dict[int, int]:
         value
         for op in graph.ops
         if op.kind in LOOK_UP and looks_up_rows(graph, op)
-        for value in (op.results if op.kind == GATHER else op.operands[2:])
+        for value in (op.results if op.kind == GATHER else added_by(op))
     )
     sizes = {value: row_bytes(graph.values[value]) for value in found if min(graph.shape(value)[-2:]) > 1}
     return {value: size for value, size in sizes.items() if size > padded_bytes(graph.values[value])}
@@ -51,9 +51,9 @@ def _tables(graph: Graph, op: Op) -> Iterator[Value]:
         windows, last = graph.shape(op.operands[0]), op.attributes.get("inserted_window_dims", ())
     else:
         return
-    table = graph.values[op.operands[0]]
-    if len(table.shape) == 2 and tuple(last) == (0,) and tuple(windows)[-1:] == table.shape[-1:]:
-        yield table
+    for table in (graph.values[value] for value in tables_of(op)):
+        if len(table.shape) == 2 and tuple(last) == (0,) and tuple(windows)[-1:] == table.shape[-1:]:
+            yield table
 
 
 def row_bytes(value: Value) -> int:
@@ -119,11 +119,14 @@ def scatters_begin_with(graph: Graph) -> frozenset[int]:
 
     Where it is computed with, it is made in passing.
     """
-    scattered = {op.operands[0] for op in graph.ops if op.kind == "scatter"}
+    scatters = [op for op in graph.ops if op.kind == "scatter"]
+    scattered = {value for op in scatters for value in tables_of(op)}
     if not scattered:
         return frozenset()
     rest = (op for op in graph.ops if op.kind not in IN_PASSING)
-    others = {v for op in rest for v in op.operands[op.kind == "scatter" :]}.union(graph.results)
+    others = {v for op in rest for v in op.operands[len(tables_of(op)) if op.kind == "scatter" else 0 :]}.union(
+        graph.results
+    )
     filled = {op.results[0] for op in graph.ops if op.kind == "broadcast_in_dim" and _is_uniform(graph, op)}
     return frozenset(filled & scattered - others)
 

@@ -9,6 +9,7 @@ from .layout import ways
 from .passes.accumulated import sum_behind_loops
 from .passes.dead import without_dead
 from .passes.kept_once import keep_once
+from .passes.masked import mask_lookups
 from .passes.narrow import narrow
 from .passes.same_gathers import share_gathers
 from .passes.scatters import scatter
@@ -41,4 +42,4 @@ def partition(
         return local
     local = reassociate(without_dead(share_gathers(local)))
     local = keep_once(sum_small_gathers(local))
-    return turned(narrow(sum_behind_loops(scatter(slice_sums(local), goal, graph.mesh))))
+    return mask_lookups(turned(narrow(sum_behind_loops(scatter(slice_sums(local), goal, graph.mesh)))))

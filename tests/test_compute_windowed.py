@@ -1,0 +1,59 @@
+"""Products that pass vector memory in windows, beside the TPU compiler's cycles of the same products alone."""
+
+from __future__ import annotations
+
+import pytest
+from meshwright.planner.catalogue import catalogue
+from meshwright.planner.compute import speed_of
+from meshwright.planner.compute.cycles import cycles_of
+from meshwright.planner.compute.products import Product
+from meshwright.planner.compute.sides import LEFT, RIGHT
+from meshwright.planner.compute.work import Work
+
+SIZES = {"f32": 4, "bf16": 2}
+
+
+def cycles(name: str, shape: tuple[int, int, int], left: str, right: str, near: tuple[bool, bool]) -> float:
+    """Cycles of a float32 result of rows by depth by columns whose operands have these dtypes."""
+    rows, depth, columns = shape
+    product = Product(batch=1, rows=rows, columns=columns, depth=depth, passes=1, dtype="bf16")
+    work = Work(
+        kind="product",
+        products=(product,),
+        reads=(SIZES[left] * rows * depth, SIZES[right] * depth * columns),
+        writes=(4 * rows * columns,),
+        sides=(LEFT, RIGHT),
+        result_bytes=4.0 * rows * columns,
+    )
+    speed = speed_of(catalogue()[name])
+    return cycles_of(work, near, (False,), speed.edge, speed.coefficients).total
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "left", "right", "near", "counted"),
+    [
+        ("v5p", (4096, 3072, 4096), "f32", "f32", (False, False), 643_000),
+        ("v5p", (4096, 3072, 4096), "f32", "bf16", (False, False), 536_000),
+        ("v5p", (4096, 3072, 4096), "bf16", "bf16", (False, False), 473_000),
+        ("v5p", (8192, 8192, 1024), "f32", "f32", (False, False), 814_000),
+        ("v5p", (4096, 3072, 4096), "f32", "bf16", (False, True), 425_000),
+        ("v6e", (4096, 3072, 4096), "f32", "f32", (False, False), 534_000),
+        ("v6e", (4096, 3072, 4096), "bf16", "f32", (False, False), 405_000),
+        ("v6e", (8192, 8192, 1024), "f32", "f32", (False, False), 636_000),
+        ("v6e", (4096, 4096, 3072), "bf16", "bf16", (False, True), 224_000),
+        ("v5e", (4096, 3072, 4096), "f32", "f32", (False, False), 1_452_000),
+        ("v5e", (4096, 4096, 3072), "f32", "f32", (False, True), 829_000),
+        ("v4", (8192, 8192, 1024), "f32", "bf16", (False, False), 1_173_000),
+    ],
+)
+def test_operands_are_read_anew_for_each_piece_and_each_window_waits(
+    name: str, shape: tuple[int, int, int], left: str, right: str, near: tuple[bool, bool], counted: int
+) -> None:
+    assert cycles(name, shape, left, right, near) == pytest.approx(counted, rel=0.12)
+
+
+@pytest.mark.parametrize("name", ["v4", "v5e", "v5p", "v6e"])
+def test_what_lies_in_vector_memory_never_makes_a_product_slower(name: str) -> None:
+    shape = (2048, 2048, 4096)
+    far, one, both = (cycles(name, shape, "f32", "f32", near) for near in ((False, False), (True, False), (True, True)))
+    assert both <= one <= far
