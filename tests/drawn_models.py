@@ -63,7 +63,9 @@ LAYERS: dict[str, Layer] = {
 
 @dataclass(frozen=True)
 class Model:
-    """The layers' names, sizes, and whether layers of one name share their weights."""
+    """The layers' names, sizes, whether layers of one name share their weights, and whether each position foretells the
+    next.
+    """
 
     layers: tuple[str, ...]
     batch: int
@@ -71,6 +73,7 @@ class Model:
     hidden: int
     shared: bool
     momentum: bool
+    foretells: bool = False
 
     def init(self, seed: int) -> tuple[Any, ...]:
         """Concrete arguments of the step."""
@@ -96,6 +99,8 @@ class Model:
         x = batch["x"]
         for i, name in enumerate(self.layers):
             x = LAYERS[name](params[self._place(i)], x)
+        if self.foretells:
+            return jnp.mean((x[:, :-1] - batch["y"][:, 1:]) ** 2)
         return jnp.mean((x - batch["y"]) ** 2)
 
     def _place(self, index: int) -> str:
@@ -129,8 +134,9 @@ def models(draw: st.DrawFn) -> Model:
     return Model(
         layers=tuple(draw(st.lists(st.sampled_from(sorted(LAYERS)), min_size=1, max_size=3))),
         batch=draw(st.sampled_from([8, 16, 6, 1])),
-        length=draw(st.sampled_from([8, 4, 5])),
-        hidden=draw(st.sampled_from([32, 64, 12])),
+        length=draw(st.sampled_from([8, 4, 5, 9])),
+        hidden=draw(st.sampled_from([32, 64, 12, 33])),
         shared=draw(st.booleans()),
         momentum=draw(st.booleans()),
+        foretells=draw(st.booleans()),
     )

@@ -83,6 +83,15 @@ class Drawing:
         factors = Factors(sizes=tuple(sizes), operands=(operand,), results=(result,))
         return self._op("reshape", (value,), shape, factors)
 
+    def cut(self, value: int, dim: int, size: int) -> int:
+        """The first so many of a dim."""
+        whole = self.values[value].shape
+        shape = tuple(size if d == dim else own for d, own in enumerate(whole))
+        dims = tuple((d,) for d in range(len(whole)))
+        factors = Factors(sizes=whole, operands=(dims,), results=(dims,), permutation=(dim,))
+        said = {"start_indices": (0,) * len(whole), "limit_indices": shape, "strides": (1,) * len(whole)}
+        return self._op("slice", (value,), shape, factors, said)
+
     def graph(self, *results: int, mesh: Mapping[str, int] | None = None) -> Graph:
         return Graph(
             values=tuple(self.values),
@@ -206,13 +215,15 @@ def exact_of(program: Program, choices: Sequence[int]) -> Exact:
     return exact(program.wiring, choices, program.mesh, program.machine)
 
 
-def shardings(shape: Sequence[int], mesh: Mapping[str, int]) -> Iterator[Sharding]:
-    """Every way to split dims of these sizes evenly, each dim over axes in the mesh's order."""
+def shardings(shape: Sequence[int], mesh: Mapping[str, int], *, padded: bool = False) -> Iterator[Sharding]:
+    """Every way to split dims of these sizes evenly, or ``padded`` into no more parts than they are long, each dim over
+    axes in the mesh's order.
+    """
     homes = [None, *range(len(shape))]
     for places in itertools.product(homes, repeat=len(mesh)):
         own = [tuple(axis for axis, home in zip(mesh, places, strict=True) if home == dim) for dim in range(len(shape))]
         ways = [int(np.prod([mesh[axis] for axis in axes], dtype=int)) for axes in own]
-        if all(size % count == 0 for size, count in zip(shape, ways, strict=True)):
+        if all(size % count == 0 or (padded and size > count) for size, count in zip(shape, ways, strict=True)):
             yield tuple(own)
 
 

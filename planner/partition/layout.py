@@ -88,6 +88,11 @@ def local_shape(shape: Sequence[int], sharding: Sharding, mesh: Mesh) -> tuple[i
     return tuple(-(-size // ways(axes, mesh)) if axes else size for size, axes in zip(shape, sharding, strict=True))
 
 
+def is_even(shape: Sequence[int], sharding: Sharding, mesh: Mesh) -> bool:
+    """Whether each dim divides into its parts."""
+    return all(size % ways(axes, mesh) == 0 for size, axes in zip(shape, sharding, strict=True))
+
+
 def without(sharding: Sharding, gone: Iterable[str]) -> Sharding:
     """The layout with these axes splitting nothing."""
     drop = frozenset(gone)

@@ -52,6 +52,13 @@ def unify(left: Sequence[Atom], right: Sequence[Atom]) -> None:
             return
 
 
+def overlay(left: Atom, right: Atom) -> None:
+    """Makes two loops one where one goes through most of the other: what is cut off lies with the rest."""
+    if left is not right:
+        left.size = max(left.size, right.size)
+        _become(right, left)
+
+
 def _become(gone: Atom, kept: Atom) -> None:
     kept.blocked |= gone.blocked
     gone.parts = (kept,)

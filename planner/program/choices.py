@@ -50,7 +50,7 @@ def choices(nest: Nest, mesh: Mapping[str, int]) -> Iterator[Choice]:
 def _splits(nest: Nest, size: int) -> Iterator[Split]:
     """What an axis of this size may split."""
     yield Split()
-    loops = [n for n, own in enumerate(nest.sizes) if not nest.blocked[n] and own % size == 0]
+    loops = [n for n in range(len(nest.sizes)) if not nest.blocked[n] and _has_parts(nest, n, size)]
     for loop in loops:
         yield Split(loop)
         for then in loops if loop in nest.sums else ():
@@ -88,13 +88,21 @@ def _asks(nest: Nest, meeting: Meeting, uses: Uses) -> bool:
     return any(loop in nest.forms[form].loops and uses[form] != loop for loop in split for form in meeting.forms)
 
 
+def _has_parts(nest: Nest, loop: int, count: int) -> bool:
+    """Whether a loop has so many parts: it is divided by them, or the last ones are padded, which is where a loop makes
+    a dim by itself (the compiler pads no dim that it goes through as several).
+    """
+    size = nest.sizes[loop]
+    return size % count == 0 or (size > count and loop in nest.alone)
+
+
 def _divide(nest: Nest, picked: Sequence[Split], sizes: Sequence[int]) -> bool:
-    """Whether every loop is divided by the axes that split it, before and after sums alike."""
+    """Whether every loop has as many parts as the axes that split it ask for, before and after sums alike."""
     ways: dict[int | None, int] = {}
     for split, size in zip(picked, sizes, strict=True):
         for loop in (split.loop, split.then):
             ways[loop] = ways.get(loop, 1) * size
-    return all(loop is None or nest.sizes[loop] % count == 0 for loop, count in ways.items())
+    return all(loop is None or _has_parts(nest, loop, count) for loop, count in ways.items())
 
 
 class _Layouts:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ..graph import Graph, Op
-from .atoms import Atom, leaves, unify
+from .atoms import Atom, leaves, overlay, unify
 
 SAME = frozenset({"propagation_barrier", "optimization_barrier", "sharding_constraint", "reshard", "copy"})
 FREE = frozenset({"constant", "iota"})
+CUTS = frozenset({"slice", "pad"})
 
 
 Dims = tuple[tuple[int, ...], ...]  # the loops of each dim
@@ -43,12 +45,13 @@ class Meeting:
 
 @dataclass(frozen=True, kw_only=True)
 class Nest:
-    """Loops by number. ``sizes`` and ``blocked`` are theirs; ``dims`` has the loops of each dim of each value.
+    """Loops by number. ``sizes`` and ``blocked`` are theirs; ``dims`` has the loops of each dim of each value. A dim
+    that another is cut out of has the same loop, of the larger one's size.
 
     ``sums`` has, for each loop that some operation adds up, the values that lie after such an operation: where they do
     not have the loop themselves they may be split otherwise than what comes before. ``needs`` has for each operation
     the loops that it adds up or of which devices need their neighbours' parts, ``tensors`` the values that it reads
-    and makes.
+    and makes; ``windows`` are the loops that something slides along, or sorts.
     """
 
     sizes: tuple[int, ...]
@@ -57,6 +60,16 @@ class Nest:
     sums: dict[int, frozenset[int]]
     needs: tuple[frozenset[int], ...]
     tensors: tuple[tuple[int, ...], ...]
+    windows: frozenset[int] = frozenset()
+
+    @cached_property
+    def alone(self) -> frozenset[int]:
+        """The loops that make dims by themselves, and of which devices need their neighbours' parts only to cut."""
+        return (
+            frozenset(range(len(self.sizes)))
+            - {loop for dims in self.dims.values() for dim in dims if len(dim) > 1 for loop in dim}
+            - self.windows
+        )
 
     @cached_property
     def form_of(self) -> dict[int, int]:
@@ -103,26 +116,25 @@ def _join(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> list[Atom
         own[factor].blocked = True
     rules = (*zip(op.operands, op.factors.operands, strict=False), *zip(op.results, op.factors.results, strict=False))
     for value, rule in rules:
-        for dim, factors in zip(atoms[value], rule, strict=True):
+        for size, dim, factors in zip(graph.values[value].shape, atoms[value], rule, strict=True):
             if factors:
-                _match(dim, [own[f] for f in factors])
+                ways = math.prod(op.factors.sizes[f] for f in factors)
+                is_same = size == ways or (op.kind in CUTS and max(size, ways) < 2 * min(size, ways))
+                _match(dim, [own[f] for f in factors], is_same=is_same)
     return own
 
 
-def _match(dim: Sequence[Atom], factors: Sequence[Atom]) -> None:
-    """A dim and its factors are one, if they go through as many elements: a window's dim may be larger."""
-    if _product(dim) == _product(factors):
+def _match(dim: Sequence[Atom], factors: Sequence[Atom], *, is_same: bool) -> None:
+    """A dim and its factors are one, if they go through as many elements (a window's dim may be larger), or most of one
+    is cut out of the other.
+    """
+    if is_same and math.prod(atom.size for atom in dim) == math.prod(atom.size for atom in factors):
         unify(dim, factors)
+    elif is_same and len(leaves(dim)) == len(leaves(factors)) == 1:
+        overlay(*leaves(dim), *leaves(factors))
     else:
         for atom in (*leaves(dim), *leaves(factors)):
             atom.blocked = True
-
-
-def _product(atoms: Iterable[Atom]) -> int:
-    count = 1
-    for atom in atoms:
-        count *= atom.size
-    return count
 
 
 def _join_without_factors(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> None:
@@ -156,12 +168,16 @@ def _numbered(
         dims[value] = tuple(rows)
     sums: dict[int, set[int]] = {}
     needs = []
+    windows: set[int] = set()
     for op, own in factors:
         summed = _loops(number, own, op.factors.reduction) if op.factors else frozenset()
         after = _after(ops, op) if summed else frozenset()
         for loop in summed:
             sums.setdefault(loop, set()).update(after)
-        needs.append(summed | _loops(number, own, op.factors.permutation) if op.factors else summed)
+        moved = _loops(number, own, op.factors.permutation) if op.factors else frozenset()
+        needs.append(summed | moved)
+        if op.kind not in CUTS:
+            windows |= moved
     return Nest(
         sizes=tuple(atom.size for atom in found),
         blocked=tuple(atom.blocked for atom in found),
@@ -169,6 +185,7 @@ def _numbered(
         sums={loop: frozenset(values) for loop, values in sums.items()},
         needs=tuple(needs),
         tensors=tuple((*op.operands, *op.results) for op in ops),
+        windows=frozenset(windows),
     )
 
 
