@@ -13,10 +13,12 @@ import meshwright as mw
 import pytest
 from meshwright.backends.jax.shardings import default_devices
 from meshwright.dsl.plan import Plan
+from meshwright.planner.catalogue import catalogue
+from meshwright.planner.compute.price import turn_seconds
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.estimate.traffic import tariff
 from meshwright.planner.graph import Value
-from meshwright.planner.kinds import ALL_GATHER
+from meshwright.planner.kinds import ALL_GATHER, ALL_TO_ALL
 from meshwright.planner.partition.passes.turned import turns
 from meshwright.planner.program.reshards import Reshards
 from meshwright.planner.topology import physical
@@ -106,6 +108,24 @@ def test_a_resharding_costs_its_copies_too(before: int, after: int, copies: int)
     copy_s = max(priced.copies.values())
     (exchange_s,) = (price.total_s for price in priced.tariff.prices.values())
     assert took_s == pytest.approx(exchange_s + copies * copy_s)
+
+
+@pytest.mark.parametrize(
+    ("shape", "cut", "cycles"),
+    [((16, 16, 1024), 2, 20092), ((16, 16, 512), 2, 20092), ((16, 16, 8192), 2, 39220), ((2, 512, 1024), 2, 20092)],
+)
+def test_a_copy_goes_over_its_pieces_in_tiles(shape: tuple[int, ...], cut: int, cycles: int) -> None:
+    """The compiler's cycles on v3, of bfloat16 in 32 pieces: without the tiles 0.16 and 0.3 of them."""
+    of = speed_of(catalogue()["v3"])
+    took = turn_seconds(Value(shape, "bf16"), (cut, 32), of) * of.clock_hz
+    assert took == pytest.approx(cycles, rel=0.1)
+
+
+def test_pieces_without_whole_lanes_are_put_into_tiles_once_more() -> None:
+    narrow, wide = (24, 16, 512), (24, 16, 8192)
+    assert turns(ALL_TO_ALL, (1, 2), narrow, (24, 512, 16), in_order=True) == (1, 2)
+    assert turns(ALL_TO_ALL, (1, 2), wide, (24, 512, 256), in_order=True) == (1, 1)
+    assert turns(ALL_TO_ALL, (1, 2), narrow, (24, 512, 16), in_order=False) == (1, 0)
 
 
 def test_what_is_gathered_for_a_result_is_copied_there() -> None:

@@ -78,9 +78,9 @@ def price(program: Program, chip: Chip, calibration: Calibration | None = None) 
     return tuple(price_at(program, speed_of(chip, calibration)))
 
 
-def turn_seconds(value: Value, speed: Speed) -> float:
-    """Seconds of a copy of a value with its numbers in another order."""
-    return _seconds_alone(TURNED_COPY, value, value, speed)
+def turn_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
+    """Seconds of a copy of a value with its numbers in another order, in ``pieces`` of a dim if it says so many."""
+    return _seconds_alone(TURNED_COPY, value, value, speed, **({"pieces": pieces} if pieces else {}))
 
 
 def copies_seconds(copied: Iterable[Value], around: Iterable[Value], speed: Speed) -> float:
@@ -95,8 +95,8 @@ def convert_seconds(value: Value, dtype: str, speed: Speed) -> float:
     return _seconds_alone("convert", value, replace(value, dtype=dtype), speed)
 
 
-def _seconds_alone(kind: str, value: Value, result: Value, speed: Speed) -> float:
-    op = Op(kind=kind, operands=(0,), results=(1,))
+def _seconds_alone(kind: str, value: Value, result: Value, speed: Speed, **said: object) -> float:
+    op = Op(kind=kind, operands=(0,), results=(1,), attributes=said)
     graph = Graph(values=(value, result), ops=(op,), arguments=(0,), results=())
     kernel = Kernel(ops=(0,), reads=(0,), writes=(1,))
     return sum(each.seconds for each in price_at(Program(graph=graph, kernels=(kernel,)), speed))

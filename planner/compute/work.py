@@ -66,13 +66,14 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
     need = demanded(graph, ops, kernel.writes)
     products = tuple(product_of(graph, op) for op in real if op.kind in PRODUCTS)
     space = max(_gone_through(op, need) for op in real)
+    growth = _growth(graph, real[0]) if len(real) == 1 else 1.0
     return Work(
         kind=kind_of_cost(real),
         products=products,
-        reads=tuple(_part(graph.values[v], need.get(v, 0)) for v in kernel.reads),
-        writes=tuple(padded_bytes(value) for value in written(graph, kernel, real)),
+        reads=tuple(int(_part(graph.values[v], need.get(v, 0)) * growth) for v in kernel.reads),
+        writes=tuple(int(padded_bytes(value) * growth) for value in written(graph, kernel, real)),
         sides=sides_of(graph, ops, kernel.reads) if products else (),
-        spill_bytes=spilled(written(graph, kernel, real), space, bool(products)),
+        spill_bytes=int(spilled(written(graph, kernel, real), space, bool(products)) * growth),
         registers=sum(_registers(op, need) for op in real),
         space_bytes=space * WORD_BYTES,
         single=len(real) == 1 and not products,
@@ -80,6 +81,16 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
         passes=passes_of(graph, real),
     )
+
+
+def _growth(graph: Graph, op: Op) -> float:
+    """How many times the bytes of a value its pieces have, where those are copied."""
+    if "pieces" not in op.attributes:
+        return 1.0
+    dim, count = op.attributes["pieces"]
+    shape = graph.shape(op.operands[0])
+    piece = (*shape[:dim], -(-shape[dim] // count), *shape[dim + 1 :])
+    return count * padded_elements(piece) / padded_elements(shape)
 
 
 def passes_of(graph: Graph, ops: Sequence[Op]) -> float:

@@ -15,7 +15,7 @@ from ..estimate.traffic import Tariff
 from ..graph import Op, Sharding, Value
 from ..kinds import COLLECTIVE_PERMUTE, KINDS
 from ..partition.layout import local_shape
-from ..partition.passes.turned import COPIED, turns
+from ..partition.passes.turned import COPIED, pieces, turns
 from ..partition.reshard import Step, reshard_steps
 
 Table = NDArray[np.float64]
@@ -32,7 +32,7 @@ class Reshards:
     speed: Speed
     steps: dict[tuple[Sharding, Sharding], tuple[Step, ...]] = field(default_factory=dict)
     tables: dict[object, Table] = field(default_factory=dict)
-    copies: dict[Value, float] = field(default_factory=dict)
+    copies: dict[tuple[Value, tuple[int, ...]], float] = field(default_factory=dict)
     sent: dict[tuple[object, ...], float] = field(default_factory=dict)
     parts: dict[tuple[tuple[int, ...], Sharding], tuple[int, ...]] = field(default_factory=dict)
 
@@ -76,9 +76,10 @@ class Reshards:
         """The copies before and after an exchange."""
         before, after = self._part(value, now), self._part(value, step.layout)
         first, last = turns(step.kind, step.dims, before, after, in_order=in_order)
-        took = first * self._copy(before, value) if first else 0.0
+        cut, joined = pieces(step.kind, step.dims, before, after)
+        took = first * self._copy(before, value, cut) if first else 0.0
         last = max(last, 1) if result else last
-        return took + last * self._copy(after, value) if last else took
+        return took + last * self._copy(after, value, joined) if last else took
 
     def cutting(self, value: Value, layout: Sharding) -> float:
         """Seconds of writing what one device keeps of a value that it holds more of."""
@@ -90,11 +91,11 @@ class Reshards:
         part = Value(local_shape(value.shape, layout, self.mesh), "f32")
         return convert_seconds(part, "bf16", self.speed)
 
-    def _copy(self, shape: tuple[int, ...], value: Value) -> float:
-        part = Value(shape, value.dtype)
-        if part not in self.copies:
-            self.copies[part] = turn_seconds(part, self.speed)
-        return self.copies[part]
+    def _copy(self, shape: tuple[int, ...], value: Value, cut: tuple[int, ...]) -> float:
+        key = (Value(shape, value.dtype), cut)
+        if key not in self.copies:
+            self.copies[key] = turn_seconds(*key, self.speed)
+        return self.copies[key]
 
     def _part(self, value: Value, layout: Sharding) -> tuple[int, ...]:
         """The shape of what one device holds."""
