@@ -90,7 +90,7 @@ def _growth(graph: Graph, op: Op) -> float:
     dim, count = op.attributes["pieces"]
     shape = graph.shape(op.operands[0])
     piece = (*shape[:dim], -(-shape[dim] // count), *shape[dim + 1 :])
-    return count * padded_elements(piece) / padded_elements(shape)
+    return float(count * padded_elements(piece) / padded_elements(shape))
 
 
 def passes_of(graph: Graph, ops: Sequence[Op]) -> float:
