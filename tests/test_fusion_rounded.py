@@ -119,3 +119,20 @@ def test_a_batch_of_masks_is_kept_as_bits_along_its_third_dim_from_the_end() -> 
     assert is_packed((1, 32, 64, 8192))
     assert not is_packed((2, 8, 64, 8192))
     assert not is_packed((32, 32, 64, 512))
+
+
+def test_gates_of_two_products_are_computed_anew_by_each_product_that_reads_them() -> None:
+    """Gated layers on every chip keep what their two products make, in float32, and not what the gate makes of it."""
+    rows, width = 256, 512
+
+    def program(*, gated: bool) -> Program:
+        g = Writer()
+        batch = g.arg(rows, width)
+        up = g.dot(batch, g.arg(width, width))
+        gate = g.dot(batch, g.arg(width, width)) if gated else g.arg(rows, width)
+        both = g.op("multiply", g.op("tanh", gate), up)
+        more = [g.op("exponential", up), g.op("exponential", gate)] if gated else []
+        return fuse(g.graph(g.dot(both, g.arg(width, width)), g.dot(g.arg(rows, width), both, 0, 0), *more))
+
+    shared = [written(found, found.kernels).count(("bf16", 2)) for found in (program(gated=True), program(gated=False))]
+    assert shared == [0, 1]

@@ -32,6 +32,7 @@ def kinds(program: Program) -> list[str]:
 
 @pytest.mark.parametrize(("chip", "sent", "waits"), [
     ("v5e", ALL_GATHER, True), ("v6e", ALL_GATHER, True), ("v5e", ALL_REDUCE, False), ("v3", ALL_GATHER, False),
+    ("v4", ALL_GATHER, False), ("tpu7x", ALL_REDUCE, True),
 ])  # fmt: skip
 def test_a_gradient_waits_for_the_loop_where_more_than_sums_are_sent_after_it(
     chip: str, sent: str, waits: bool
@@ -59,3 +60,17 @@ def test_what_labels_alone_decide_comes_first_where_something_is_gathered(chip: 
     program = of_ops((rows, labels, thin, rows, thin, rows, thin), ops, (0, 1, 2), (6,))
     order = kinds(put_in_order(program, catalogue()[chip]).program)
     assert (order[0] == "compare") == first
+
+
+@pytest.mark.parametrize(("chip", "waits"), [("v5e", False), ("tpu7x", True)])
+def test_where_sums_run_beside_all_that_the_loop_does_not_need_waits_for_it(chip: str, waits: bool) -> None:
+    """The loss of shifted logits, f32[16,1023,6288], stands behind the backward loop in tpu7x's programs."""
+    body = Graph(values=(SIZE, SIZE), ops=(Op(kind="tanh", operands=(0,), results=(1,)),), arguments=(0,), results=(1,))
+    ops = (
+        Op(kind="sort", operands=(0,), results=(1,)),
+        Op(kind="reverse", operands=(1,), results=(2,)),
+        Op(kind="while", operands=(1,), results=(3,), bodies=(body,)),
+        Op(kind=ALL_GATHER, operands=(3,), results=(4,), attributes={"axes": ("x",)}),
+    )
+    order = kinds(put_in_order(of_ops((SIZE,) * 5, ops, (0,), (2, 4)), catalogue()[chip]).program)
+    assert (order.index("reverse") > order.index("while")) == waits

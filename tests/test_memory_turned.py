@@ -15,6 +15,7 @@ def first_layer(size: int) -> Program:
     weight, rows = Value((size, size), "f32"), Value((64, size), "f32")
     product = {"lhs_contracting_dimensions": (0,), "rhs_contracting_dimensions": (0,)}
     ops = (
+        Op(kind="dot_general", operands=(0, 2), results=(7,)),
         Op(
             kind="dot_general",
             operands=(0, 1),
@@ -25,7 +26,7 @@ def first_layer(size: int) -> Program:
         Op(kind="add", operands=(3, 4), results=(5,)),
         Op(kind="subtract", operands=(2, 5), results=(6,)),
     )
-    return of_ops((rows, rows, weight, weight, weight, weight, weight), ops, (0, 1, 2, 3), (5, 6))
+    return of_ops((rows, rows, weight, weight, weight, weight, weight, rows), ops, (0, 1, 2, 3), (5, 6, 7))
 
 
 @pytest.mark.parametrize(("chip", "copies"), [("v5e", 0), ("v6e", 1)])
@@ -37,3 +38,23 @@ def test_wide_matrix_units_leave_the_gradient_transposed_and_its_update_copies(c
 
 def test_a_small_update_has_its_copies_in_fast_memory() -> None:
     assert memory(first_layer(1024), catalogue()["v6e"]).temp_bytes < 2**20
+
+
+def test_the_state_of_all_such_updates_is_copied_before_the_first() -> None:
+    """v6e's programs copy every layer's momentum and then update the first; what products read too waits its turn."""
+    weight, rows = Value((8192, 8192), "f32"), Value((64, 8192), "f32")
+    product = {"lhs_contracting_dimensions": (0,), "rhs_contracting_dimensions": (0,)}
+    origin = Origin(scope="jit(step)/transpose(jvp())/dot_general")
+    ops = tuple(
+        op
+        for n in range(2)
+        for op in (
+            Op(kind="dot_general", operands=(0, 1), results=(4 + 2 * n,), attributes=product, origin=origin),
+            Op(kind="add", operands=(2 + n, 4 + 2 * n), results=(5 + 2 * n,)),
+        )
+    )
+    program = of_ops((rows, rows, *(weight,) * 6), ops, (0, 1, 2, 3), (5, 7))
+    placed = memory(program, catalogue()["v6e"]).level
+    spans = sorted(placed.spans[-1 - state] for state in (2, 3))
+    assert [first for first, _ in spans] == [spans[0][0]] * 2
+    assert spans[0][1] < spans[1][1]

@@ -15,6 +15,7 @@ from .nature import (
     IN_PASSING,
     PRODUCTS,
     VIEWS,
+    batch_dims,
     is_constant,
     joins_windows,
     keeps_shape,
@@ -27,6 +28,7 @@ from .shifted import is_shared_shift
 from .softmax import softmaxes, write_exponentials
 from .uses import Uses
 
+PRODUCT = "dot_general"
 PACKED_RANK = 3
 PACKED_BITS = 32
 PACKED_BATCH = 2
@@ -180,10 +182,40 @@ def _combined(graph: Graph, uses: Uses, written: set[int], kept: frozenset[int],
             narrow = result not in padded and is_only_multiplied(
                 graph, uses, result, keeps_near, apart=not kept.isdisjoint(here)
             )
+            narrow = narrow and not _is_gate(graph, uses, number, here)
             if narrow or reads[result] >= MANY_READERS:
                 found.add(number)
                 del sources[result]
     return found
+
+
+def _is_gate(graph: Graph, uses: Uses, number: int, sources: set[int]) -> bool:
+    """Whether it brings together what several products made for others too, as gated units do: each product that reads
+    it computes it in passing, wide as it is.
+    """
+    (result,) = graph.ops[number].results
+    made = [uses.makers[value] for value in sources if value in uses.makers]
+    products = [graph.ops[n].kind == PRODUCT and batch_dims(graph, graph.ops[n]) == 0 for n in made]
+    alone = all(graph.ops[reader].kind == PRODUCT for reader in uses.next_ops(result))
+    gates = alone and len(made) == len(sources) and all(products)
+    return gates and not _is_behind_product(graph, uses, number)
+
+
+def _is_behind_product(graph: Graph, uses: Uses, number: int) -> bool:
+    """Whether it is computed of a product that is read for nothing else: it is written where that would be."""
+    inside, waiting = {number}, [number]
+    while waiting:
+        here = waiting.pop()
+        for value in graph.ops[here].operands:
+            maker = uses.makers.get(value)
+            if maker is None or maker in inside or not inside.issuperset(uses.next_ops(value)):
+                continue
+            if graph.ops[maker].kind in PRODUCTS:
+                return True
+            if graph.ops[maker].kind in _STEPWISE:
+                inside.add(maker)
+                waiting.append(maker)
+    return False
 
 
 def _reads(graph: Graph, uses: Uses, written: set[int]) -> dict[int, int]:

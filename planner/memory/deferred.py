@@ -22,27 +22,30 @@ LATER = PRODUCTS.union(KINDS, {"while"})
 
 
 def defers(chip: Chip | None) -> bool:
-    """Whether a chip keeps such products for the end: of those seen, the two with most memory near."""
-    return chip is not None and chip.buffer_vmem_bytes > LEAST_NEAR_BYTES
+    """Whether a chip keeps such products for the end: of those seen, the two with most memory near, and that whose sums
+    other cores make.
+    """
+    return chip is not None and (chip.offloads_collectives or chip.buffer_vmem_bytes > LEAST_NEAR_BYTES)
 
 
-def deferred(program: Program, flow: Flow, order: Sequence[int]) -> list[int]:
+def deferred(program: Program, flow: Flow, order: Sequence[int], *, beside_sums: bool = False) -> list[int]:
     """The order with the products behind the last loop that only what comes after it needs, and what needs those.
 
-    Unless sums over all devices are all that is sent after the loop, which run alone.
+    Unless sums over all devices are all that is sent after the loop, which run alone: ``beside_sums`` says that they do
+    not, and then whatever the loop does not need waits for it.
     """
     kinds = [{program.graph.ops[op].kind for op in kernel.ops} for kernel in program.kernels]
     last = max((p for p, k in enumerate(order) if _is_loop(program, program.kernels[k])), default=None)
     if last is None:
         return list(order)
     sent = {kind for k in order[last + 1 :] for kind in kinds[k]}.intersection(KINDS)
-    if sent == {ALL_REDUCE}:
+    if sent == {ALL_REDUCE} and not beside_sums:
         return list(order)
     free = set(_free(program, flow, order, last))
     late = set[int]()
     for k in order[:last]:
-        multiplies = program.kernels[k].bodies or kinds[k] & PRODUCTS
-        if k in free and (multiplies or any(flow.maker[value] in late for value in flow.operands[k])):
+        waits = beside_sums or program.kernels[k].bodies or kinds[k] & PRODUCTS
+        if k in free and (waits or any(flow.maker[value] in late for value in flow.operands[k])):
             late.add(k)
     kept = [k for k in order[: last + 1] if k not in late]
     return [*kept, *(k for k in order[:last] if k in late), *order[last + 1 :]]

@@ -122,19 +122,22 @@ def _with_tables(placed: Level, chip: Chip | None) -> Level:
 def _with_turned(placed: Level, chip: Chip | None) -> Level:
     """With the copies for updates whose gradient lies transposed: the results lie where those of arguments did.
 
-    An update all of which fits into fast memory has its copies there.
+    An update all of which fits into fast memory has its copies there. What updates alone read, an optimiser's state, is
+    copied for all of them before the first.
     """
     edge = chip.matrix_unit.edge if chip and chip.matrix_unit else 0
     graph, turned = placed.program.graph, Turned(placed.program.graph, edge)
     relaid, spans = dict(placed.relaid), dict(placed.spans)
+    first = len(placed.program.kernels)
     for point, kernel in enumerate(placed.program.kernels):
         copied = turned.copied(kernel)
         if is_near(graph, kernel, chip):
             continue
         taken = [value for value in copied if value in kernel.reads]
+        first = min(first, point) if taken else first
         for value in [*taken, *[v for v in copied if v in kernel.writes][len(taken) :]]:
             relaid[-1 - value] = value
-            spans[-1 - value] = (point, point)
+            spans[-1 - value] = (first if placed.flow.touches.get(value) == (point,) else point, point)
     sizes = {buffer: padded_bytes(graph.values[value]) for buffer, value in relaid.items()}
     return replace(placed, spans=spans, num_bytes={**sizes, **placed.num_bytes}, relaid=relaid)
 

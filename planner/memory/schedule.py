@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..chip import Chip
@@ -47,11 +47,11 @@ def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     found = _scheduled(program, temporary_bytes(program, chip), offloads)
     if defers(chip):
         early = advanced(found.program, found.flow, range(len(found.program.kernels)))
-        order = deferred(found.program, found.flow, early)
-    elif offloads:
-        order = awaited_last(found.program, found.flow)
-    else:
-        return found
+        found = _reordered(found, deferred(found.program, found.flow, early, beside_sums=offloads))
+    return _reordered(found, awaited_last(found.program, found.flow)) if offloads else found
+
+
+def _reordered(found: Scheduled, order: Sequence[int]) -> Scheduled:
     return replace(
         found,
         program=replace(found.program, kernels=tuple(found.program.kernels[k] for k in order)),
