@@ -9,30 +9,36 @@ class Heap:
     """A best-fit heap: a buffer takes the smallest gap that holds it, else the heap grows at its end.
 
     So the TPU compiler lays out a program's temporaries; replaying the buffers of compiled programs gave their sizes to
-    the alignment. ``top_bytes`` is how far it has grown.
+    the alignment. What other cores write (TPU7x) grows from the other side: it lies ``below`` all else, in gaps there,
+    but not in the one before the end, however large that is.
     """
 
     def __init__(self) -> None:
-        self.top_bytes = 0
-        self._end = 0
+        self._begin, self._end = 0, 0
         self._sizes: list[tuple[int, int]] = []
         self._starts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
 
-    def take(self, num_bytes: int) -> int:
+    @property
+    def size_bytes(self) -> int:
+        """How far it has grown."""
+        return self._end - self._begin
+
+    def take(self, num_bytes: int, *, below: bool = False) -> int:
         """Takes a place for a buffer and says at which offset it starts."""
-        index = self._fitting(num_bytes)
+        index = self._fitting(num_bytes, before_end=below)
         if index is not None:
             size, start = self._sizes[index]
             self._forget(start, size)
             if size > num_bytes:
                 self._remember(start + num_bytes, size - num_bytes)
             return start
+        if below:
+            return self._grow_below(num_bytes)
         start = self._ends.get(self._end, self._end)
         if start < self._end:
             self._forget(start, self._end - start)
         self._end = start + num_bytes
-        self.top_bytes = max(self.top_bytes, self._end)
         return start
 
     def give(self, start: int, num_bytes: int) -> None:
@@ -49,8 +55,19 @@ class Heap:
             end += after
         self._remember(start, end - start)
 
-    def _fitting(self, num_bytes: int) -> int | None:
-        index = bisect_left(self._sizes, (num_bytes, -1))
+    def _grow_below(self, num_bytes: int) -> int:
+        free = self._starts.get(self._begin, 0)
+        free = 0 if self._begin + free == self._end else free
+        if free:
+            self._forget(self._begin, free)
+        self._begin -= num_bytes - free
+        return self._begin
+
+    def _fitting(self, num_bytes: int, *, before_end: bool) -> int | None:
+        """The smallest gap that holds so much; ``before_end`` if not the one that reaches the heap's end."""
+        index = bisect_left(self._sizes, (num_bytes,))
+        if before_end and index < len(self._sizes) and sum(self._sizes[index]) == self._end:
+            index += 1
         return index if index < len(self._sizes) else None
 
     def _remember(self, start: int, size: int) -> None:

@@ -14,7 +14,7 @@ def heap_bytes(level: Level) -> int:
     """How large the heap of a step's temporaries grows, loops' bodies in the same heap as what is around them."""
     heap = Heap()
     _run(level, heap)
-    return heap.top_bytes + TABLE_BYTES * (1 + _tables(level))
+    return heap.size_bytes + TABLE_BYTES * (1 + _tables(level))
 
 
 def _run(level: Level, heap: Heap) -> None:
@@ -26,7 +26,7 @@ def _run(level: Level, heap: Heap) -> None:
             old = level.heirs.get(buffer)  # which may itself lie outside, where a result will
             num_bytes = level.num_bytes[buffer]
             known = places.get(old) if old is not None else None
-            places[buffer] = known or (heap.take(num_bytes), num_bytes)
+            places[buffer] = known or (heap.take(num_bytes, below=buffer in level.incoming), num_bytes)
         for body in level.bodies.get(point, ()):
             _run(body, heap)
         for buffer in ends[point]:
