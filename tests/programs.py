@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Kernel, Program
+from meshwright.planner.memory.tiles import padded_bytes
 
 
 def program(
@@ -40,3 +41,8 @@ def of_ops(
         for number, op in enumerate(ops)
     )
     return Program(graph=made, kernels=kernels)
+
+
+def form_bytes(graph: Graph, number: int) -> int:
+    """Bytes of a value that its shape and dtype alone decide."""
+    return padded_bytes(graph.values[number])

@@ -17,8 +17,8 @@ from meshwright.planner.memory.flow import flow
 from meshwright.planner.memory.kinds import BATCH, GRADIENTS, SAVED, TRANSIENTS, WEIGHTS, argument_kind
 from meshwright.planner.memory.liveness import lifetimes, live_bytes, scheduled_peak_bytes
 from meshwright.planner.memory.orders import depth_first_order, list_order, post_order
-from meshwright.planner.memory.tiles import by_form, bytes_gathered, padded_bytes
-from programs import of_ops, program
+from meshwright.planner.memory.tiles import bytes_gathered, padded_bytes
+from programs import form_bytes, of_ops, program
 
 MIB = 2**20
 
@@ -53,7 +53,7 @@ def directly_live(flowing: object, order: list[int], point: int) -> int:
 
 @given(random_programs())
 def test_live_bytes_are_those_of_every_buffer_counted_alone(made: Program) -> None:
-    found = flow(made, by_form(padded_bytes), lambda _: 0)
+    found = flow(made, form_bytes, lambda _: 0)
     found = replace(found, places=((),) * len(made.kernels))
     for order in (list_order(found), depth_first_order(found), post_order(found)):
         expected = [directly_live(found, order, point) for point in range(len(order))]
@@ -62,7 +62,7 @@ def test_live_bytes_are_those_of_every_buffer_counted_alone(made: Program) -> No
 
 @given(random_programs())
 def test_every_order_runs_each_kernel_once_after_what_it_reads(made: Program) -> None:
-    found = flow(made, by_form(padded_bytes), lambda _: 0)
+    found = flow(made, form_bytes, lambda _: 0)
     for order in (list_order(found), depth_first_order(found), post_order(found)):
         assert sorted(order) == list(range(len(made.kernels)))
         at = {kernel: point for point, kernel in enumerate(order)}
@@ -72,10 +72,10 @@ def test_every_order_runs_each_kernel_once_after_what_it_reads(made: Program) ->
 @given(random_programs())
 def test_the_schedule_is_the_best_of_the_three_orders(made: Program) -> None:
     """Where no sums over devices are made one (``test_memory_combined`` has those)."""
-    found = flow(made, by_form(padded_bytes), lambda _: 0)
+    found = flow(made, form_bytes, lambda _: 0)
     assume(not combined(made, found))
     orders = (list_order(found), depth_first_order(found), post_order(found))
-    scheduled = flow(schedule(made), by_form(padded_bytes), lambda _: 0)
+    scheduled = flow(schedule(made), form_bytes, lambda _: 0)
     peak = scheduled_peak_bytes(scheduled, range(len(made.kernels)))
     assert peak == min(scheduled_peak_bytes(found, order) for order in orders)
 
@@ -114,7 +114,7 @@ def test_a_reshape_takes_no_memory_and_keeps_what_it_views_alive() -> None:
         arguments=(0,),
         results=(3, 4),
     )
-    found = flow(made, by_form(padded_bytes), lambda _: 0)
+    found = flow(made, form_bytes, lambda _: 0)
     assert set(found.num_bytes) == {1, 3, 4}
     assert lifetimes(found, range(4))[1] == (0, 3)
 

@@ -12,8 +12,7 @@ from meshwright.planner.memory import memory, schedule
 from meshwright.planner.memory.combined import LIMIT_BYTES, combined, in_order
 from meshwright.planner.memory.flow import flow, regrouped
 from meshwright.planner.memory.orders import post_order
-from meshwright.planner.memory.tiles import by_form, padded_bytes
-from programs import program
+from programs import form_bytes, program
 
 MIB = 2**20
 
@@ -43,7 +42,7 @@ def gradients(number: int, rows: int) -> Program:
 
 
 def groups(made: Program) -> list[set[int]]:
-    found = flow(made, by_form(padded_bytes), lambda _: 0)
+    found = flow(made, form_bytes, lambda _: 0)
     return [{value for kernel in group for value in found.made[kernel]} for group in combined(made, found)]
 
 
@@ -90,7 +89,7 @@ def test_a_joined_flow_has_the_same_kernels_in_an_order_that_they_can_run_in(
     number: int, rows: int, axes: list[str]
 ) -> None:
     made = with_axes(gradients(number, rows), {3 * n + 3: (axis,) for n, axis in enumerate(axes)})
-    found = flow(made, by_form(padded_bytes), lambda _: 0)
+    found = flow(made, form_bytes, lambda _: 0)
     members = in_order(found, combined(made, found))
     joint = regrouped(found, members)
     assert sorted(kernel for group in members for kernel in group) == list(range(len(found.made)))

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from ..fusion.nature import BARRIER, ELEMENTWISE, REDUCE, is_of_vector
+from ..fusion.beside import beside
+from ..fusion.nature import REDUCE, is_of_vector
 from ..graph import Graph, Op
 from ..images import tile_rows
 from ..kernels import Kernel
@@ -92,12 +93,7 @@ def _sums(op: Op, batch: int) -> bool:
 
 def _followed(graph: Graph, found: Mapping[int, float]) -> dict[int, float]:
     """The same with all that operations number by number connect with these; each value is gone over once."""
-    beside: dict[int, list[int]] = {}
-    for op in graph.ops:
-        if op.kind in ELEMENTWISE or op.kind == BARRIER:
-            for made, value in _alike(graph, op):
-                beside.setdefault(made, []).append(value)
-                beside.setdefault(value, []).append(made)
+    near = beside(graph)
     followed: dict[int, float] = {}
     for start in sorted(found, key=found.__getitem__, reverse=True):
         waiting = [start]
@@ -105,16 +101,8 @@ def _followed(graph: Graph, found: Mapping[int, float]) -> dict[int, float]:
             value = waiting.pop()
             if value not in followed:
                 followed[value] = found[start]
-                waiting += beside.get(value, ())
+                waiting += near.get(value, ())
     return followed
-
-
-def _alike(graph: Graph, op: Op) -> Iterator[tuple[int, int]]:
-    """What an operation makes, with what it reads to that end, of one shape."""
-    if op.kind == BARRIER:
-        yield from zip(op.results, op.operands, strict=False)
-    else:
-        yield from ((op.results[0], v) for v in op.operands if graph.shape(v) == graph.shape(op.results[0]))
 
 
 def _sides(graph: Graph, op: Op) -> Iterator[tuple[int, int]]:

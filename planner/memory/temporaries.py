@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..chip import Chip
-from ..fusion.nature import BARRIER, ELEMENTWISE
+from ..fusion.beside import beside
 from ..graph import Graph, Op
 from ..kernels import Program
 from .convolved import convolved_bytes, smallest_batch
@@ -58,26 +58,12 @@ def _batched(graph: Graph, product: Op) -> Iterator[tuple[int, frozenset[int]]]:
 
 def _followed(graph: Graph, found: Batches) -> Batches:
     """The same with all that operations number by number connect with these, what is nearest first."""
-    beside: dict[int, list[int]] = {}
-    for op in graph.ops:
-        if op.kind in ELEMENTWISE or op.kind == BARRIER:
-            for made, read in _alike(graph, op):
-                beside.setdefault(made, []).append(read)
-                beside.setdefault(read, []).append(made)
+    near = beside(graph)
     followed = dict(found)
     waiting = list(found)
     for number in waiting:
-        for other in beside.get(number, ()):
+        for other in near.get(number, ()):
             if other not in followed:
                 followed[other] = followed[number]
                 waiting.append(other)
     return followed
-
-
-def _alike(graph: Graph, op: Op) -> Iterator[tuple[int, int]]:
-    """What an operation makes, with what it reads to that end, of one shape."""
-    if op.kind == BARRIER:
-        yield from zip(op.results, op.operands, strict=False)
-    else:
-        made = op.results[0]
-        yield from ((made, read) for read in op.operands if graph.shape(read) == graph.shape(made))

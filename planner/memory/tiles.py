@@ -62,11 +62,6 @@ Sizes = Callable[[Graph, int], int]
 """The bytes of a graph's value, by its number."""
 
 
-def by_form(sizes: Callable[[Value], int]) -> Sizes:
-    """Bytes that shape and dtype alone decide."""
-    return lambda graph, number: sizes(graph.values[number])
-
-
 def memoised(sizes: Callable[[Value], int]) -> Callable[[Value], int]:
     """The same sizes, each shape and dtype worked out once."""
     known: dict[tuple[tuple[int, ...], str], int] = {}
