@@ -29,8 +29,10 @@ PARTS, LARGE_IMAGE = ROWS, 2**19
 SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
 """The smallest batch that is not cut, seen on v5e; and where no values are kept in vector memory, on v3."""
 
-REARRANGING = 7
-"""How often images that are cut are gone through besides, as they lie and again unpadded, seen on v3 and v5e."""
+REARRANGING, REARRANGING_NARROW = 7, 10
+"""How often images that are cut are gone through besides, as they lie and again unpadded, seen on v3 and v5e; and those
+of 16 bits, whose rows share registers, seen on v5e.
+"""
 
 TURNING_CYCLES = 10.0
 """What bringing 1024 numbers into another layout takes besides their bytes, seen on v3 and v5e."""
@@ -93,12 +95,13 @@ class Convolved:
         reads = tuple(int(size * self._growth(v)) for v, size in zip(kernel.reads, work.reads, strict=True))
         writes = tuple(int(size * self._growth(v)) for v, size in zip(kernel.writes, work.writes, strict=True))
         around = (*kernel.reads, *kernel.writes)
+        width = max((graph.values[v].bits for v in around if graph.shape(v) in self._images), default=0) / 8
         growth, spread = self._whole_growth(around), max(map(self._spread, around), default=1.0)
         return replace(
             work,
             reads=reads,
             writes=writes,
-            spill_bytes=int(work.spill_bytes * growth) + sum(map(self._rearranged_bytes, ops)),
+            spill_bytes=int(work.spill_bytes * growth) + sum(self._rearranged_bytes(op, width) for op in ops),
             registers=work.registers * growth * spread,
             space_bytes=int(work.space_bytes * growth),
             products=tuple(self._product(op) for op in ops) if ops else work.products,
@@ -221,15 +224,17 @@ class Convolved:
         manner = manner_of(self._of)
         return replace(product_of(self._graph, op), windows=windows_of(self._graph, op, manner, parts, turned=turned))
 
-    def _rearranged_bytes(self, op: Op) -> int:
-        """What passes of images that are cut and put together again."""
+    def _rearranged_bytes(self, op: Op, width_bytes: float) -> int:
+        """What passes of images of such numbers that are cut and put together again."""
         if not self._cuts(op):
             return 0
         graph = self._graph
         value = op.operands[1] if is_gradient_of_kernel(graph, op) else op.results[0]
         laid = self._laid(value, self._images[graph.shape(value)]) + graph.values[value].num_elements
-        read_share = self._of.near_read_share if laid * WORD_BYTES <= self._of.near_total_bytes else 1.0
-        return int(REARRANGING * laid * WORD_BYTES * (1 + read_share) / 2)
+        num_bytes = laid * width_bytes
+        read_share = self._of.near_read_share if num_bytes <= self._of.near_total_bytes else 1.0
+        times = REARRANGING if width_bytes >= WORD_BYTES else REARRANGING_NARROW
+        return int(times * num_bytes * (1 + read_share) / 2)
 
 
 def _halved(value: Value, dim: int) -> Value:

@@ -56,8 +56,10 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         if of.scoped_bytes and not _batch(work) and all(each.windows is None for each in work.products):
             waits, is_cut = windowed_cycles(work, near, near_writes, behind, of), True
         else:
-            moved, is_cut = _streamed(work, near, of) + far_writes + work.spill_bytes - behind, False
-            waits = moved * of.byte_cycles
+            is_cut = bool(of.scoped_bytes) and not _batch(work)
+            moved = _streamed(work, near, of) + far_writes - behind
+            waits = (moved + work.spill_bytes) * of.byte_cycles
+            waits += of.wait_cycles * moved / of.scoped_bytes if is_cut else 0.0
         return _product(work, waits, far_reads + far_writes, behind, edge, of, is_cut=is_cut)
     return _loop(work, far_reads, far_writes, of)
 

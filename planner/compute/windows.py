@@ -74,7 +74,8 @@ class Windows:
 
     def rows(self, edge: int) -> float:
         """Rows streamed through squares of this edge."""
-        share = 1.0 if self.room is None else min(1.0, self.room / edge)
+        room = _up(self.entering, LANES) if self.room is None else self.room
+        share = min(1.0, room / edge)
         squares = share * -(-self.entering // edge) * -(-self.leaving // edge)
         return self.taps * max(self.streamed * squares, self.least)
 
@@ -116,7 +117,7 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
     if gaps > 1:
         least = max(least, manner.loading * features * -(-leaving // manner.columns))
         rows = -(-rows // gaps)
-    loads = taps * -(-features // LANES) * -(-batch // ROWS) if gaps == 1 else 0
+    loads = taps * -(-features // LANES) * -(-batch // (2 * ROWS)) if gaps == 1 else 0
     return Windows(taps=taps, streamed=rows, entering=features, leaving=leaving, room=room, least=least, loads=loads)
 
 
