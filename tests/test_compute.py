@@ -135,7 +135,7 @@ def test_sixteen_images_of_a_register_are_brought_to_the_squares_at_once() -> No
 
 
 def test_images_that_are_cut_are_gone_through_by_their_own_bytes() -> None:
-    """Two images of 128 by 128 with 128 features in a device: bfloat16 ones share registers, which takes passes more."""
+    """Two images of 128 by 128 with 128 features: bfloat16 ones share registers, which takes passes more."""
     wide = convolved((2, 128, 128, 128), (3, 3, 128, 128), (2, 128, 128, 128), gradient=False)
     narrow = replace(wide, values=tuple(replace(value, dtype="bf16") for value in wide.values))
     of_wide, of_narrow = (sum(each.cycles for each in price(fuse(each), chip("v5e"))) for each in (wide, narrow))
