@@ -63,8 +63,20 @@ class ShortDrafts(Drafts):
             read = self._steps.step_graph(plan, self.step, self.args)
             returned = {tensor.path: tensor.returns for tensor in read.traced.results if tensor.returns}
             kinds = argument_kinds(read.traced)
-            known = Known(graph=inherited(read.graph), kinds=kinds, returned=returned, notes=read.notes, order=None)
-            return estimated(known.work(machine), plan.mesh, machine, limit_bytes=plan.limits.hbm_bytes)
+            known = Known(
+                graph=inherited(read.graph),
+                kinds=kinds,
+                returned=returned,
+                notes=read.notes,
+                order=None,
+                found=self._steps.found,
+                tariffs=self._steps.tariffs,
+                counted=self._steps.counted,
+            )
+            limit_bytes = plan.limits.hbm_bytes
+            return estimated(
+                known.work(machine), plan.mesh, machine, limit_bytes=limit_bytes, tariffs=self._steps.tariffs
+            )
 
     def lays_all(self, plan: Plan) -> bool:
         """Whether a plan lays out each argument and result of the whole step as what stands for it.

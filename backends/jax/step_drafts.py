@@ -126,7 +126,7 @@ class StepDrafts:
         if known is None:
             return None
         draft, reading, layouts, placed = known
-        module = draft.named(layouts, placed)
+        module = draft.laid_out(layouts, placed, named=True)
         propagate(module, has_loops=draft.has_loops)
         return _named_graph(module, layouts.traced, reading)
 
@@ -168,7 +168,7 @@ class StepDrafts:
         propagate(module, has_loops=draft.has_loops)
         if draft.convolves and not are_safe(layouts_of_module(module), placed.mesh):
             return None
-        return read_graph(module, traced, reading.over(dict(placed.mesh.shape)), draft.paths)
+        return read_graph(module, traced, reading.over(dict(placed.mesh.shape), named=False), draft.paths)
 
     def _draft(
         self, plan: Plan, traced: Traced, placed: DeviceMesh, *, values: bool, exact: bool = False

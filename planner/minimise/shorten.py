@@ -94,6 +94,7 @@ class _Shortener:
         self.blamed: dict[Spot, float] = {}
         self.given_up: list[Cause] = []
         self._seen: dict[frozenset[str], frozenset[str]] = {}
+        self._known: dict[frozenset[str], frozenset[str]] = {}
 
     def begun(self, everything: Priced) -> list[Cause]:
         """First causes of what takes long with everything annotated, as far as propagation alone tells them."""
@@ -216,8 +217,10 @@ class _Shortener:
 
     def _exactly(self, right: Mapping[Spot, float], kept: Sequence[Cause]) -> list[Cause]:
         """Causes of what is blamed, as a price has them: what propagation alone tells explains nothing of it."""
-        wrong = self.guide.exactly_wrong(self.prices.writer.draft_of(frozenset(_paths(kept))))
-        return self.guide.causes(wrong, right, self._settled(kept))[: self.at_once]
+        paths = frozenset(_paths(kept))
+        if paths not in self._known:
+            self._known[paths] = self.guide.exactly_wrong(self.prices.writer.draft_of(paths))
+        return self.guide.causes(self._known[paths], right, self._settled(kept))[: self.at_once]
 
     def _dropped(self, current: Priced, kept: Sequence[Cause]) -> Priced:
         """A good plan without what changes nothing of how values lie, and without what costs little."""

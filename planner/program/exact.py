@@ -49,8 +49,8 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     what the program says of its nodes.
     """
     graph = _labelled(wiring, choices)
-    laid = device_program(graph, machine)
-    found = estimate(device_work(laid, machine), mesh, machine)
+    laid = device_program(graph, machine, wiring.partitioned)
+    found = estimate(device_work(laid, machine, counted=wiring.counted), mesh, machine)
     promised = list(_promised(wiring, choices))
     clusters = _Clusters(laid, {node for node, seconds in promised if seconds})
     took: dict[int, float] = defaultdict(float)

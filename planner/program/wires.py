@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..compute.counted import Counted
 from ..fusion.behind import At as ReadAt
 from ..fusion.behind import Waits
 from ..graph import Graph, Sharding, Value
 from ..kernels import Kernel, Program
+from ..partition import Found
 from .reshards import Reshards
 from .strategies import Strategies
 
@@ -67,6 +69,7 @@ class Wiring:
     those that have the same ones; ``pins`` the layouts by path that are not to be chosen; ``ends`` how results of the
     step lie that have to lie otherwise than they are made; ``updates`` the step's arguments whose next value a node
     makes, with that; ``opened`` the nodes of arguments that loops only read, which are cut before a loop and not in it.
+    ``partitioned`` and ``counted`` are what whole prices of solutions have in common.
     """
 
     reshards: Reshards
@@ -83,6 +86,8 @@ class Wiring:
     candidates: dict[At, dict[Sharding, None]] = field(default_factory=dict)
     same: dict[At, At] = field(default_factory=dict)
     opened: set[int] = field(default_factory=set)
+    partitioned: Found = field(default_factory=Found)
+    counted: Counted = field(default_factory=Counted)
 
     def node(self, node: Node) -> int:
         """Adds a node, and gives its number."""

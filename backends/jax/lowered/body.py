@@ -118,7 +118,8 @@ class Body:
             kind, operands, attributes, inside = form.kind, self.operands(operation), form.plain, ((), 1)
         results = self._made(made, form)
         origin = self.reading.origins.of(operation.location, len(results))
-        origin = origin if form.exchanged is None else replace(origin, exchanged=form.exchanged)
+        if form.exchanged is not None and self.reading.is_named:
+            origin = replace(origin, exchanged=form.exchanged)
         self._ops.append(plain_op(kind, operands, results, attributes, origin, form.factors, *inside))
 
     def _made(self, made: Sequence[Any], form: Form) -> tuple[int, ...]:

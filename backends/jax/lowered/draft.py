@@ -29,10 +29,13 @@ from .inline import inline_calls
 from .places import Place, number_of, operations, places_of, resolve, with_places
 from .propagation import main_function, prepare
 from .step_graph import argument_paths
-from .value_names import WHILE, name_carried, name_value, without_names
+from .value_names import WHILE, name_carried, name_value, with_names, without_names
 from .value_names import value_names as value_names_at
 
 MAX_PREPARED = 8
+CONSTRAINT = "sdy.sharding_constraint"
+AND = "&"
+"""Between the number of a constraint and the path of the value that it makes."""
 
 
 class Draft:
@@ -51,6 +54,7 @@ class Draft:
         self.places: tuple[Place, ...] = ()
         self._prepared: OrderedDict[Hashable, Any] = OrderedDict()
         self._asked: set[int] = set()
+        self._is_named = False
         self._donated = frozenset(donated)
         self._module = self._lower(placed).compiler_ir("stablehlo").operation.clone()
         inline_calls(self._module, large=False)
@@ -86,7 +90,6 @@ class Draft:
         Its operations have the names of computed values.
         """
         chosen, copy = self.chosen(layouts, placed), self._module.clone()
-        carried = self.traced.values.carried if self.values else frozenset[str]()
         with copy.context, ir.Location.unknown():
             self._over(copy, placed)
             main = main_function(copy)
@@ -94,39 +97,47 @@ class Draft:
             whole = [NamedSharding(placed.mesh, PartitionSpec())] * len(self.traced.results)
             update(main, "arg_attrs", self._given(whole, placed))
             for operation in list(places_of(copy)):
-                place = self.places[number_of(operation)]
-                if place.path in carried:
-                    name_carried(operation.operands[0], place.path)
-                elif place.path.startswith(OPS) and not place.is_operand:
-                    name_value(operation.operands[0], place.path)
+                self._name(operation)
                 resolve(operation, chosen.get(number_of(operation)))
             prepare(copy, tpu=self.platform == "tpu")
         return copy
 
-    def laid_out(self, layouts: StepLayouts, placed: DeviceMesh) -> Any:
+    def laid_out(self, layouts: StepLayouts, placed: DeviceMesh, *, named: bool = False) -> Any:
         """The module as lowering under a plan would give it, prepared for propagation.
 
         Nothing may be laid out with other axes than the mesh's, in another order than ``placed``'s, or padded at the
-        edges of the step.
+        edges of the step. Its operations have the names of computed values if they are asked to be ``named``, or once
+        were: what is prepared then serves either way.
         """
+        self._is_named |= named
         chosen = self.chosen(layouts, placed)
         copy = self._with_constraints(chosen, placed).clone()
         with copy.context, ir.Location.unknown():
             self._over(copy, placed)
             for operation in operations(copy) if chosen else ():
-                if operation.name == "sdy.sharding_constraint":
+                if operation.name == CONSTRAINT:
                     (mark,) = value_names_at(operation.location).values()
-                    operation.attributes["sharding"] = sharding_attribute(chosen[int(mark)])
-                    operation.location = without_names(operation.location)
+                    number, _, path = mark.partition(AND)
+                    operation.attributes["sharding"] = sharding_attribute(chosen[int(number)])
+                    operation.location = with_names(without_names(operation.location), {0: path} if path else {})
             self.lay_edges(main_function(copy), layouts, placed)
         return copy
 
-    def named(self, layouts: StepLayouts, placed: DeviceMesh) -> Any:
-        """The module of ``laid_out``, whose operations have the names of computed values besides."""
-        module = self.unlaid(layouts, placed)
-        with module.context, ir.Location.unknown():
-            self.lay_edges(main_function(module), layouts, placed)
-        return module
+    def _name(self, operation: Any) -> None:
+        """Names what makes the value that has a place, as what a plan may name it by."""
+        place, value = self.places[number_of(operation)], operation.operands[0]
+        if self._is_carried(place):
+            name_carried(value, place.path)
+        elif place.path.startswith(OPS) and not place.is_operand:
+            name_value(value, place.path)
+
+    def _said_of_constraint(self, place: Place) -> str:
+        """What the name of a constraint says besides its number, where what it makes has this place."""
+        is_its_own = place.path.startswith(OPS) and not place.is_operand and not self._is_carried(place)
+        return AND + place.path if is_its_own else ""
+
+    def _is_carried(self, place: Place) -> bool:
+        return self.values and place.path in self.traced.values.carried
 
     def chosen(self, layouts: StepLayouts, placed: DeviceMesh) -> dict[int, NamedSharding]:
         """The shardings that a plan gives to places, by their numbers."""
@@ -144,23 +155,35 @@ class Draft:
     def _with_constraints(self, chosen: Mapping[int, NamedSharding], placed: DeviceMesh) -> Any:
         """The module prepared with constraints in these places; kept, for any shardings as equal to one another."""
         alike: dict[NamedSharding, int] = {}
-        key = tuple((number, alike.setdefault(sharding, len(alike))) for number, sharding in chosen.items())
+        pattern = tuple((number, alike.setdefault(sharding, len(alike))) for number, sharding in chosen.items())
+        key = self._is_named, pattern
         if key not in self._prepared:
-            copy = self._with_places(chosen.keys()).clone()
+            copy = (self._module if self._is_named else self._with_places(chosen.keys())).clone()
             with copy.context, ir.Location.unknown():
                 self._over(copy, placed)
                 set_edges(main_function(copy), "arg_attrs", [None] * len(self._positions))
-                for operation in list(places_of(copy)):
-                    number = number_of(operation)
-                    value = resolve(operation, chosen.get(number))
-                    if number in chosen:
-                        name_value(value, str(number))  # by which the constraint is found again
+                self._constrain(copy, chosen)
                 prepare(copy, tpu=self.platform == "tpu")
             self._prepared[key] = copy
         self._prepared.move_to_end(key)
         if len(self._prepared) > MAX_PREPARED:
             self._prepared.popitem(last=False)
         return self._prepared[key]
+
+    def _constrain(self, module: Any, chosen: Mapping[int, NamedSharding]) -> None:
+        """Puts constraints in these places, each with its number in its name, by which it is found again."""
+        marked: dict[Any, str] = {}
+        for operation in list(places_of(module)):
+            number, value = number_of(operation), operation.operands[0]
+            if self._is_named and value not in marked:
+                self._name(operation)
+            elif self._is_named and AND not in marked[value]:
+                marked[value] += self._said_of_constraint(self.places[number])
+            made = resolve(operation, chosen.get(number))
+            if number in chosen:
+                marked[made] = str(number)
+        for value, mark in marked.items():
+            name_value(value, mark)
 
     def _with_places(self, numbers: AbstractSet[int]) -> Any:
         """The module with no places but these and those that were asked for before: most are never laid out.

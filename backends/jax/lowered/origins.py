@@ -13,9 +13,13 @@ from .value_names import value_names, without_names
 
 
 class Origins:
-    """Reads locations; equal ones once. MLIR's bindings tell them apart by their attributes only."""
+    """Reads locations; equal ones once. MLIR's bindings tell them apart by their attributes only.
 
-    def __init__(self) -> None:
+    Unless ``named``, the names of values that stand on them are left out.
+    """
+
+    def __init__(self, *, named: bool = True) -> None:
+        self._named = named
         self._known: dict[Any, Origin] = {}
         self._read: dict[Any, tuple[str, tuple[SourceLine, ...]]] = {}
         self._stacks: dict[Any, tuple[SourceLine, ...]] = {}
@@ -27,7 +31,7 @@ class Origins:
         if key not in self._known:
             said, stack = self._parts(without_names(location))
             scope, repeats = repeats_of(said)
-            names = value_names(location)
+            names = value_names(location) if self._named else {}
             self._known[key] = Origin(
                 source=self._line(stack),
                 scope=scope or None,

@@ -52,7 +52,9 @@ class Reading:
 
     def __init__(self, mesh: Mapping[str, int]):
         self.mesh = mesh
+        self.is_named = True
         self.origins = Origins()
+        self._nameless = Origins(named=False)
         self._attributes: dict[tuple[str, Any], Mapping[str, Any]] = {}
         self._constants: dict[Any, Mapping[str, Any]] = {}
         self._factors: dict[Any, Factors] = {}
@@ -65,10 +67,15 @@ class Reading:
         self.forms: dict[tuple[Any, ...], Form] = {}
         """What was read of operations, by name, number of results and attributes."""
 
-    def over(self, mesh: Mapping[str, int]) -> Reading:
-        """The same, for a module of the same context over another mesh: what is read of either is known to both."""
+    def over(self, mesh: Mapping[str, int], *, named: bool = True) -> Reading:
+        """The same, for a module of the same context over another mesh: what is read of either is known to both.
+
+        Unless ``named``, no operation has the names of the values that it makes.
+        """
         other = copy(self)
         other.mesh = mesh
+        other.is_named = named
+        other.origins = self.origins if named else self._nameless
         return other
 
     def edge(self, attributes: Any) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..attributes import value_of
-from ..value_names import pass_names
+from ..value_names import EXCHANGED, NOTES, pass_names
 from .rewriter import CONSTANT
 
 KEPT = ("stablehlo.custom_call", "stablehlo.rng", "stablehlo.rng_bit_generator", "stablehlo.iota", "func.call")
@@ -46,9 +46,12 @@ def _without_repetition(block: Any) -> None:
 
 
 def _form(operation: Any) -> Any:
-    """What an operation computes of its operands; itself where its attributes cannot be read, as complex constants'."""
+    """What an operation computes of its operands, whatever it is named; itself where its attributes cannot be read, as
+    complex constants'.
+    """
     types = tuple(result.type for result in operation.results)
     try:
-        return types, tuple(operation.attributes.items())
+        said = operation.attributes.items()
+        return types, tuple((name, each) for name, each in said if name != NOTES or EXCHANGED not in each)
     except TypeError:
         return operation

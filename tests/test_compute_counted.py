@@ -1,0 +1,37 @@
+"""The work of kernels, counted once for all that are alike."""
+
+from __future__ import annotations
+
+import meshwright.planner.compute.counted as counted_module
+from meshwright.backends.jax.estimate import graph_of
+from meshwright.dsl.reader import loads
+from meshwright.planner.compute.counted import Counted
+from meshwright.planner.compute.work import work_of
+from meshwright.planner.fusion import fuse
+from meshwright.planner.kinds import KINDS
+from meshwright.planner.partition import partition
+from small_steps import mlp
+
+PLAN = "meshwright: 1\ntopology: v5e:2x4\nmesh: {{x: 2, y: 4}}\ntensors: {{params/**: {}, '**': infer}}\n"
+
+
+def programs(step, args):
+    for lies in ("_ _@y", "_@x _@y", "_@y _"):
+        yield fuse(partition(graph_of(loads(PLAN.format(lies)), step, args)))
+
+
+def test_work_is_that_of_each_kernel_and_counted_once_for_layers_alike(monkeypatch) -> None:
+    asked, worked_out = [], []
+
+    def noting(graph, kernel):
+        worked_out.append(kernel)
+        return work_of(graph, kernel)
+
+    monkeypatch.setattr(counted_module, "work_of", noting)
+    counted = Counted()
+    for program in programs(*mlp(layers=4, width=256, hidden=512, tokens=512)):
+        for kernel in program.kernels:
+            if program.graph.ops[kernel.ops[-1]].kind not in KINDS:
+                assert counted(program.graph, kernel) == work_of(program.graph, kernel)
+                asked.append(kernel)
+    assert 3 * len(worked_out) < 2 * len(asked)
