@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -307,6 +308,34 @@ def test_nothing_above_the_cutoff_is_worth_finding(cutoff: float) -> None:
     found = program_of(graph, "v5e:2x2", {"x": 4}).solve(cutoff_s=cutoff * best.objective_s)
     assert found.bound_s <= best.objective_s * (1 + 1e-9)
     assert cutoff < 1 or math.isclose(found.objective_s, best.objective_s)
+
+
+def first_gradient() -> Graph:
+    """``w - x.T @ g``, which differentiating writes: the gradient of what multiplies an argument of the step."""
+    drawing = Drawing()
+    w, x = drawing.arg(2048, 4096), drawing.arg(256, 2048)
+    graph = drawing.graph(drawing.each("subtract", w, drawing.dot(x, drawing.arg(256, 4096), 0, 0)))
+    ops = [replace(op, origin=replace(op.origin, scope="transpose(jvp())")) for op in graph.ops]
+    return replace(graph, ops=tuple(ops))
+
+
+def without_scopes(graph: Graph) -> Graph:
+    return replace(graph, ops=tuple(replace(op, origin=replace(op.origin, scope=None)) for op in graph.ops))
+
+
+@pytest.mark.parametrize(("topology", "is_copied"), [("v6e:2x2", True), ("v5e:2x2", False)])
+def test_an_update_by_a_gradient_that_lies_transposed_takes_copies(topology: str, is_copied: bool) -> None:
+    """Where matrix units are wide, and where it is a kernel of its own: the gradient lies otherwise than the weight."""
+    graph = first_gradient()
+    one, other = (program_of(each, topology, {"x": 4}).wiring for each in (graph, without_scopes(graph)))
+    product, update = (number for number, node in enumerate(one.nodes) if node.stems is not None)
+    known, plain = (wiring.tables[product, update] for wiring in (one, other))
+    (made,) = set(one.nodes[product].layouts) & set(one.nodes[update].layouts)
+    layouts = [one.nodes[number].layouts[made] for number in (product, update)]
+    apart = np.array([[a != b for b in layouts[1]] for a in layouts[0]])
+    assert apart.any()
+    assert ((known > plain)[apart]).all() == is_copied
+    assert (known == plain)[~apart].all()
 
 
 def one_operation() -> Graph:
