@@ -161,7 +161,7 @@ class Dear(Chain):
 @pytest.mark.parametrize("deadline", [math.inf, 0.0])
 def test_of_a_long_step_what_propagation_alone_tells_is_not_priced(monkeypatch, deadline):
     """So that there is a short plan even where the time is over."""
-    monkeypatch.setattr("meshwright.planner.minimise.shorten.LOOKS", 100)
+    monkeypatch.setattr("meshwright.planner.minimise.looks.LOOKS", 100)
     paths = [f"ops/f/{name}.0/{turn}" for name in ("add", "sub", "mul", "div") for turn in range(5)]
     best = {"x": ROWS} | {path: [ROWS, COLUMNS, BOTH, WHOLE][i // 5] for i, path in enumerate(paths)}
     workload = Dear([tensor(path) for path in best], best)

@@ -27,6 +27,8 @@ class Flow:
         self.unnamed: dict[Spot, set[str]] = defaultdict(set)
         """By place, what operations there whose results have no path are made of."""
         self.products: set[str] = set()
+        self.exchanged: dict[str, str] = {}
+        """By the path of a product that another makes with its operands exchanged, transposed, that one."""
         self.constant: set[str] = set()
         """The values, and operands as they are read, that nothing given to the step decides."""
         self._run(graph, [GIVEN] * len(graph.arguments))
@@ -69,6 +71,8 @@ class Flow:
             self.constant.add(path)
         self.constant.update(operand_path(path, i) for i, paths in enumerate(operands) if paths <= self.constant)
         self.spots[path] = spot_of(op.origin)
+        if op.origin.exchanged is not None:
+            self.exchanged[op.origin.exchanged] = path
         if op.kind in PRODUCTS:
             self.products.add(path)
 

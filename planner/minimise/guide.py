@@ -47,7 +47,7 @@ class Guide:
         for group in sorted(groups, key=lambda group: not group.is_tag):
             for maker in group.makers:
                 if group.is_operand:
-                    self._operands[maker].append(group)
+                    self._operands[flow.exchanged.get(maker, maker)].append(group)
                 else:
                     self._group.setdefault(maker, group)
                     self._wanted.setdefault(maker, group.layout.axes)
@@ -162,6 +162,32 @@ class Guide:
             seen.update(before)
             stack += before
         return first
+
+    def at(self, places: Mapping[Spot, float]) -> list[Cause]:
+        """All that can be said of values that are made at places, and of operands as they are read there."""
+        found: dict[Group, Cause] = {}
+        for spot, took_s in places.items():
+            for path in self._at.get(spot, ()):
+                own = [self._group[path]] if path in self._group else []
+                for group in (*own, *self._operands.get(path, ())):
+                    found.setdefault(group, Cause(group=group, seconds=took_s, is_right=True))
+        return list(found.values())
+
+    def deciding(self, places: Mapping[Spot, float], estimate: Estimate) -> dict[Spot, float]:
+        """Those of these places that multiply, or where something is sent."""
+        sent = {spot_of(each.origin) for each in estimate.collectives}
+        multiplied = {self.flow.spots[path] for path in self.flow.products}
+        return {spot: took_s for spot, took_s in places.items() if spot in sent or spot in multiplied}
+
+    def first(self, wrong: Collection[str], places: Mapping[Spot, float], kept: Collection[Group]) -> list[Cause]:
+        """The groups that lie wrongly first in the program before these places, all of them."""
+        open_ = self._open(wrong, kept)
+        found: dict[Group, float] = defaultdict(float)
+        for spot, took_s in places.items():
+            root = self._first(spot, open_)
+            if root is not None:
+                found[self._group[root]] += took_s
+        return [Cause(group=group, seconds=took_s) for group, took_s in found.items()]
 
     def heavy(self, estimate: Estimate, blamed: Collection[Spot]) -> frozenset[str]:
         """The values of the places that take long, or were blamed for something, and what they are made of."""

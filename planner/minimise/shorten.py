@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..estimate.figures import Estimate
+from .bundles import Bundles
 from .flow import Spot
 from .groups import Group
 from .guide import Cause, Guide, blame, seconds
+from .looks import FEWEST_LOOKS, Looks, groups_of, paths_of
 from .prices import Priced, Prices
 
 MOST_ROUNDS = 16
@@ -21,16 +23,17 @@ PRECISE = 5  # rounds with one cause each; two at once where these were not enou
 FEW_LINES = 15
 """Of a plan of a step that takes long to price: one with no more is short enough."""
 
+READABLE = 28
+"""Of a plan of any other step, less than which nothing else is tried."""
+
 MOST_LINES = 12
 """For computed values: a plan with no more is preferred to a shorter one that takes longer."""
 
 BLAME = 4e-4  # of a step: what a place has to take longer for to be looked at
-LOOKS, FEWEST_LOOKS = 100_000, 16
-"""How many values propagation is asked for, all in all, and how often at the least."""
-
 MENDED = 5  # causes tried one by one to come nearer to what was promised, beside all other trials
 BEGUN = 0.02  # of a step: where its heavy places lie right but for as much, its plan is priced
 HASTY_LOOKS = 3  # of these at least, for a plan that is only some way right and can be read
+GROWING = 0.5  # of the trials, before all that decides is said at once
 PATIENCE = 2  # rounds without a better plan, where each takes long
 ASTRAY = 3  # such rounds elsewhere, before what they annotated is given up
 SELDOM, IN_A_ROW = 12, 6
@@ -47,14 +50,24 @@ def shortened(prices: Prices, groups: Sequence[Group], guide: Guide, dropping: i
     shortener = _Shortener(prices, guide, dropping)
     seldom = shortener.is_large or prices.trials <= SELDOM
     begun = shortener.begun(_legal(prices, list(groups))) if seldom else []
-    current = prices.of(_paths(begun))
+    current = prices.of(paths_of(begun))
     if current.estimate is None:
         begun, current = [], prices.of(())
     everything = _legal(prices, list(groups))
+
+    def lines_of(found: Priced) -> int:
+        return len(prices.writer.plan_of(found.values).rules)
+
     if not everything.values or (prices.good(current) and not begun):
         return _best(prices, current)
     wanted = prices.best
+    trials = prices.trials
     short = shortener.run(current, begun)
+    if not shortener.is_large and (short is None or lines_of(short) > READABLE):
+        prices.trials = trials
+        said = Bundles(prices, guide, shortener.looks).run(everything)
+        if said is not None and (short is None or prices.worth(said, short, lines_of(short) - lines_of(said))):
+            return said
     if short is None:
         return _best(prices, _halved(prices, everything))
     if wanted is None or prices.spent or shortener.is_large or prices.within(short, wanted):
@@ -80,27 +93,23 @@ def _legal(prices: Prices, groups: list[Group]) -> Priced:
 
 
 class _Shortener:
-    """Adds causes, then drops what is not needed. ``looks`` is how often propagation may still be asked.
-
-    A step that ``is_large`` takes long to price.
-    """
+    """Adds causes, then drops what is not needed. A step that ``is_large`` takes long to price."""
 
     def __init__(self, prices: Prices, guide: Guide, dropping: int):
         self.prices, self.guide, self.dropping = prices, guide, dropping
-        self.looks = max(LOOKS // max(len(guide.flow.order), 1), FEWEST_LOOKS)
-        self.is_large = self.looks < 2 * FEWEST_LOOKS
+        self.looks = Looks(prices, guide)
+        self.is_large = self.looks.left < 2 * FEWEST_LOOKS
         self.at_once = AT_ONCE[self.is_large]
         self.in_a_row = IN_A_ROW if prices.trials <= SELDOM and not self.is_large else 1
         self.blamed: dict[Spot, float] = {}
         self.given_up: list[Cause] = []
-        self._seen: dict[frozenset[str], frozenset[str]] = {}
         self._known: dict[frozenset[str], frozenset[str]] = {}
 
     def begun(self, everything: Priced) -> list[Cause]:
         """First causes of what takes long with everything annotated, as far as propagation alone tells them."""
         kept: list[Cause] = []
         took = seconds(everything.estimate) if everything.estimate is not None else {}
-        for number in range(self.looks):
+        for number in range(self.looks.left):
             found = self._first(took, kept) if number < HASTY_LOOKS or not self.prices.spent else []
             if sum(cause.seconds for cause in found) <= BEGUN * sum(took.values()):
                 break
@@ -110,10 +119,11 @@ class _Shortener:
     def run(self, current: Priced, kept: list[Cause]) -> Priced | None:
         """The best short plan, where one is about as good as the best plan seen; ``current`` annotates ``kept``."""
         short, rounds_since = (current, kept), 0
+        most = self.prices.trials if self.is_large else self.prices.count + int(self.prices.trials * GROWING)
         for number in range(MOST_ROUNDS):
             self.at_once += number == PRECISE
             best = self.prices.best
-            if self.prices.close(current) or self.prices.spent or best is None:
+            if self.prices.close(current) or self.prices.spent or self.prices.count >= most or best is None:
                 break
             if best.estimate is None or current.estimate is None:
                 break
@@ -123,7 +133,7 @@ class _Shortener:
             if not found:
                 break
             kept = [*kept, *found]
-            current = self.prices.of(_paths(kept))
+            current = self.prices.of(paths_of(kept))
             is_worse = not self.is_large and short[0].rank < current.rank
             if is_worse or self.prices.worth(short[0], current, len(kept) - len(short[1])):
                 rounds_since += 1
@@ -153,13 +163,13 @@ class _Shortener:
         for _ in range(MENDED):
             if current.estimate is None or everything is None or self.prices.keeps_promise(current) or self.prices.late:
                 break
-            wrong, settled = self._wrong(kept), _groups([*kept, *tried])
+            wrong, settled = self.looks.wrong(kept), groups_of([*kept, *tried])
             first = self.guide.causes(wrong, blame(current.estimate, everything, BLAME), settled)[:1]
             if not first:
                 break
             found = [*first, *self.guide.heirs(first[0], wrong, settled)]
             tried += found
-            trial = self.prices.of(_paths([*kept, *found]))
+            trial = self.prices.of(paths_of([*kept, *found]))
             if trial.rank < current.rank and not self.prices.worth(current, trial, 1):
                 current, kept = trial, [*kept, *found]
         return current, kept
@@ -168,7 +178,7 @@ class _Shortener:
         """Causes, those that are left once the first are annotated too."""
         found: list[Cause] = []
         for _ in range(self.in_a_row):
-            known = _groups(found)
+            known = groups_of(found)
             more = [cause for cause in self._causes(lost, [*kept, *found], best) if cause.group not in known]
             if not more:
                 break
@@ -180,7 +190,7 @@ class _Shortener:
 
         Where it does already, what is said of operands there, and of the values that this makes lie wrongly.
         """
-        right = self.guide.unexplained(self._wrong(kept), lost, self._settled(kept))
+        right = self.guide.unexplained(self.looks.wrong(kept), lost, self._settled(kept))
         found = self._first(lost, kept)
         is_hopeless = sum(right.values()) > best.step_time_s
         if found and self.is_large and not is_hopeless:
@@ -189,7 +199,7 @@ class _Shortener:
             found += self._exactly(right, [*kept, *found])
         beside = self.guide.beside(right, self._settled([*kept, *found]), at_once=self.is_large)
         if beside:
-            wrong = self._wrong([*kept, *found])
+            wrong = self.looks.wrong([*kept, *found])
             found += beside
             heavy = {spot: took_s for spot, took_s in seconds(best).items() if took_s > BLAME * best.step_time_s}
             found += self._first(heavy, [*kept, *found], known=wrong)
@@ -199,25 +209,17 @@ class _Shortener:
         self, lost: Mapping[Spot, float], kept: Sequence[Cause], known: frozenset[str] = frozenset()
     ) -> list[Cause]:
         """First causes of what is blamed. That ``known`` values lie wrongly is not new."""
-        if self.looks <= 0:
+        if self.looks.left <= 0:
             return []
-        return self.guide.causes(self._wrong(kept) - known, lost, self._settled(kept))[: self.at_once]
+        return self.guide.causes(self.looks.wrong(kept) - known, lost, self._settled(kept))[: self.at_once]
 
     def _settled(self, kept: Sequence[Cause]) -> list[Group]:
         """What is annotated, and what is not to be."""
-        return _groups([*kept, *self.given_up])
-
-    def _wrong(self, kept: Sequence[Cause]) -> frozenset[str]:
-        """The values that lie wrongly where these are annotated."""
-        paths = frozenset(_paths(kept))
-        if paths not in self._seen:
-            self._seen[paths] = self.guide.wrong(self.prices.writer.draft_of(paths))
-            self.looks -= 1
-        return self._seen[paths]
+        return groups_of([*kept, *self.given_up])
 
     def _exactly(self, right: Mapping[Spot, float], kept: Sequence[Cause]) -> list[Cause]:
         """Causes of what is blamed, as a price has them: what propagation alone tells explains nothing of it."""
-        paths = frozenset(_paths(kept))
+        paths = frozenset(paths_of(kept))
         if paths not in self._known:
             self._known[paths] = self.guide.exactly_wrong(self.prices.writer.draft_of(paths))
         return self.guide.causes(self._known[paths], right, self._settled(kept))[: self.at_once]
@@ -231,7 +233,7 @@ class _Shortener:
         busy = list(kept) if self.is_large else self._without_idle(kept, watched)
         left = list(kept)
         for fewer in ([cause for cause in busy if not cause.is_right or cause.group.is_operand], busy):
-            trial = self.prices.of(_paths(fewer))
+            trial = self.prices.of(paths_of(fewer))
             if self.prices.close(trial):
                 current, left = trial, fewer
                 break
@@ -244,10 +246,10 @@ class _Shortener:
     def _without_idle(self, kept: Sequence[Cause], watched: frozenset[str]) -> list[Cause]:
         """Those without which some watched value lies wrongly that lies as it is to with all."""
         left = list(kept)
-        wrong = self._wrong(left) & watched
+        wrong = self.looks.wrong(left) & watched
         for cause in kept:
             fewer = [each for each in left if each is not cause]
-            if not cause.is_right and self.looks > 0 and self._wrong(fewer) & watched <= wrong:
+            if not cause.is_right and self.looks.left > 0 and self.looks.wrong(fewer) & watched <= wrong:
                 left = fewer
         return left
 
@@ -256,7 +258,7 @@ class _Shortener:
         if not block or self.prices.spent or self._is_short(left):
             return current, left
         fewer = [each for each in left if each not in block]
-        trial = self.prices.of(_paths(fewer))
+        trial = self.prices.of(paths_of(fewer))
         if self.prices.worth(trial, current, len(block)):
             return trial, fewer
         if len(block) > 1:
@@ -267,15 +269,7 @@ class _Shortener:
 
     def _is_short(self, left: Sequence[Cause]) -> bool:
         """Whether a plan that takes long to price is short enough."""
-        return self.is_large and len(self.prices.writer.plan_of(_paths(left)).rules) <= FEW_LINES
-
-
-def _groups(kept: Sequence[Cause]) -> list[Group]:
-    return [cause.group for cause in kept]
-
-
-def _paths(kept: Sequence[Cause]) -> set[str]:
-    return {path for cause in kept for path in cause.group.paths}
+        return self.is_large and len(self.prices.writer.plan_of(paths_of(left)).rules) <= FEW_LINES
 
 
 def _halved(prices: Prices, current: Priced) -> Priced:
