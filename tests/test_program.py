@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from meshwright.planner.graph import Graph, Origin, Sharding
 from meshwright.planner.program import Program, rounds
-from meshwright.planner.program.decode import laid_out_step
+from meshwright.planner.program.decode import laid_out, laid_out_step
+from meshwright.planner.program.named import named_layouts
 from meshwright.planner.program.rounds import PER_S
 from meshwright.planner.program.usage import Misfit, misfit_row
 from meshwright.planner.solver.rows_used import usage_of, used_by
@@ -361,3 +362,21 @@ def test_no_strategy_is_below_the_bound(name: str) -> None:
     program = program_of(graph(), *where)
     best = min(exact_of(program, choices).estimate.step_time_s for choices in strategies(program))
     assert program.solve().bound_s <= best * (1 + 1e-6)
+
+
+def test_what_is_only_rounded_for_a_reader_lies_under_its_path_as_it_is_made() -> None:
+    """The rounding has the path of what it rounds; a plan that names that lays out what is rounded."""
+    drawing = Drawing()
+    made = drawing.dot(drawing.arg(4, 4), drawing.arg(4, 4))
+    drawing.dtype = "bf16"
+    rounded = drawing.each("convert", made)
+    drawing.ops[-1] = replace(drawing.ops[-1], origin=drawing.ops[-2].origin)
+    graph = drawing.graph(drawing.turn(made), drawing.dot(rounded, drawing.arg(4, 4)))
+    program = program_of(graph, "v3:1x1", {"x": 2})
+    (level,), differ = program.wiring.levels, 0
+    first, again = (value for op in level.graph.ops for value, path in op.named if path == "ops/dot_general.0")
+    for choices in strategies(program):
+        layouts = laid_out(program.wiring, level, choices).layouts
+        assert named_layouts(program.wiring, choices)["ops/dot_general.0"] == layouts[first]
+        differ += layouts[first] != layouts[again]
+    assert differ

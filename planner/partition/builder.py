@@ -111,10 +111,12 @@ class Builder:
         steps = self._steps.get((source, target))
         if steps is None:
             steps = self._steps[source, target] = reshard_steps(source, target, self.mesh)
+        now = source
         for step in steps:
             attributes: dict[str, Any] = {"axes": step.axes, "dimensions": step.dims}
             if step.kind == COLLECTIVE_PERMUTE:
-                attributes |= {"source": source, "target": step.layout}
+                attributes |= {"source": now, "target": step.layout}
+            now = step.layout
             part = self.part(whole.shape, whole.dtype, step.layout)
             (value,) = self.op(step.kind, (value,), (part,), attributes, origin)
         return value

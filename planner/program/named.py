@@ -30,11 +30,13 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
         for path, value in _named(graph.result_names, graph.results):
             if value in results:
                 found[path] = results[value]
+        again = _again(graph)
         for number, op in enumerate(graph.ops):
             for value, own in op.named:
-                if graph.shape(value) and value in solved.layouts and (number in solved.nodes or op.bodies):
+                is_laid = value in solved.layouts and (number in solved.nodes or bool(op.bodies))
+                if graph.shape(value) and is_laid and number not in again:
                     found[own] = carried.get(value, solved.layouts[value])
-        readers = _readers(graph)
+        readers = {number: own for number, own in _readers(graph).items() if number not in again}
         for number, own in readers.items():
             op = graph.ops[number]
             for place, operand in enumerate(op.operands):
@@ -44,6 +46,16 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
                     found[path] = solved.wanted[number, operand]
         found |= _beside(level, solved, readers, opened.get(level.number, set()))
     return found
+
+
+def _again(graph: Graph) -> set[int]:
+    """The operations that only round what has a path, for what reads it so: they have its path, and are not its place."""
+    paths = {value: op.origin.value for op in graph.ops for value in op.results if op.origin.value is not None}
+    return {
+        number
+        for number, op in enumerate(graph.ops)
+        if op.kind == "convert" and op.origin.value is not None and paths.get(op.operands[0]) == op.origin.value
+    }
 
 
 def _readers(graph: Graph) -> dict[int, str]:

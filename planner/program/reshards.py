@@ -65,7 +65,7 @@ class Reshards:
             self.steps[source, target] = reshard_steps(source, target, self.mesh)
         took, now = 0.0, source
         for step in self.steps[source, target]:
-            took += self._step(value, now, step, source)
+            took += self._step(value, now, step)
             last = step.layout == target
             if step.kind in COPIED:
                 took += self._copies(value, now, step, in_order=in_order or not last, result=result and last)
@@ -104,11 +104,11 @@ class Reshards:
             self.parts[key] = local_shape(value.shape, layout, self.mesh)
         return self.parts[key]
 
-    def _step(self, value: Value, now: Sharding, step: Step, source: Sharding) -> float:
+    def _step(self, value: Value, now: Sharding, step: Step) -> float:
         if step.kind not in KINDS:
             return 0.0
         held = max(math.prod(self._part(value, now)), math.prod(self._part(value, step.layout)))
-        way = {"source": source, "target": step.layout} if step.kind == COLLECTIVE_PERMUTE else {}
+        way = {"source": now, "target": step.layout} if step.kind == COLLECTIVE_PERMUTE else {}
         num_bytes = (held * value.bits + 7) // 8
         key = (step.kind, step.axes, num_bytes, *way.values())
         if key not in self.sent:
