@@ -113,7 +113,8 @@ def test_what_norms_are_made_of_is_said_where_the_layout_hangs_on_it() -> None:
 
 def test_a_large_model_with_many_tokens_is_fully_sharded() -> None:
     """Tokens over all devices; weights and momentum too, which would not fit whole, each gathered where it is used."""
-    found = planned(small_steps.mlp(65536, 2048, 8192, 4, momentum=True), limits={"hbm": "3 GiB"})
+    step = small_steps.mlp(65536, 2048, 8192, 4, momentum=True)
+    found = planned(step, mesh={"a": 2, "b": 4}, limits={"hbm": "3 GiB"})
     assert found.result.estimate is not None
     assert found.result.estimate.peak_bytes <= 3 * 2**30
     weights = [path for path in found.arguments if path.startswith(("params/", "mu/"))]
@@ -125,8 +126,9 @@ def test_a_large_model_with_many_tokens_is_fully_sharded() -> None:
 def test_a_convolution_over_few_large_images_is_split_in_space() -> None:
     found = planned(small_steps.convolved(batch=2, size=1024, channels=64))
     made = "ops/loss/conv_general_dilated.0/0"
-    assert found.axes(made, 0) == {"b"}
-    assert found.axes(made, 1) | found.axes(made, 2) == {"a"}
+    assert found.axes(made, 0) <= {"b"}
+    assert {"a"} <= found.axes(made, 1) | found.axes(made, 2)
+    assert found.axes(made, 0) | found.axes(made, 1) | found.axes(made, 2) == ALL
 
 
 def balance_tokens(topology: str, rings: bool) -> float:

@@ -14,11 +14,11 @@ from .guide import HEAVY, Cause, Guide, blame, seconds
 from .looks import Looks, groups_of, paths_of
 from .prices import Priced, Prices
 
-WAVES = 12  # of values that lie wrongly once those before them are annotated
+WAVES = 8  # of values that lie wrongly once those before them are annotated
 ROUNDS = 3  # of places that still take longer
 HALVINGS = 4  # of what else is said, for the part that matters
 LOST = 4e-4  # of a step: what a place has to take longer for to be looked at
-SIFTING, PART = 40, 4  # looks for lines that change nothing, and no more than so large a part of all
+SIFTING, PART = 16, 4  # looks for lines that change nothing, and no more than so large a part of all
 BLOCKS = 4  # of lines that are tried without
 
 
