@@ -49,7 +49,7 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
 
 
 def _again(graph: Graph) -> set[int]:
-    """The operations that only round what has a path, for what reads it so: they have its path, and are not its place."""
+    """The operations that only round what has a path, for what reads it so: with its path, though not its place."""
     paths = {value: op.origin.value for op in graph.ops for value in op.results if op.origin.value is not None}
     return {
         number
