@@ -11,9 +11,10 @@ import numpy as np
 from ..fusion.behind import Waits
 from ..graph import Graph, Op, Sharding, Value
 from ..kernels import Kernel, Program, repeats_of, repeats_of_arguments
-from ..partition.layout import is_even, whole
+from ..partition.layout import whole
 from ..partition.passes.turned import in_order
 from .apart import part_apart
+from .ends import ending, even_layouts
 from .inside import hand_on_inside
 from .passing import own_ops, own_reads
 from .reshards import Reshards
@@ -52,38 +53,18 @@ def wire(
         _join_loops(wiring, level)
     repeats = repeats_of_arguments(top.graph)
     for value in top.graph.arguments:
-        given = [arguments[value]] if value in arguments else _even(wiring, top, value)
+        given = [arguments[value]] if value in arguments else even_layouts(wiring, top, value)
         top.source[value] = _value_node(wiring, top, value, given, repeats.get(value, 1))
     wiring.updates = {(given, top.source[made].node) for made, given in returned.items() if made in top.source}
     _hand_on(wiring, top)
     for result, argument in returned.items():
         wiring.ends[result] = top.source[argument]
-    for result, layouts in _ending(wiring, top, results).items():
+    for result, layouts in ending(wiring, top, results).items():
         made = top.source.get(result)
         wiring.ends[result] = _value_node(wiring, top, result, layouts, wiring.nodes[made.node].repeats if made else 1)
     for result, port in wiring.ends.items():
         _connect(wiring, top, result, port, result=True)
     return wiring
-
-
-def _even(wiring: Wiring, level: Level, value: int) -> list[Sharding]:
-    """The layouts that a value may have between steps: no dim is padded there."""
-    shape = level.graph.values[value].shape
-    found = wiring.candidates.get(wiring.find((level.number, value)), ())
-    return [layout for layout in found if is_even(shape, layout, wiring.reshards.mesh)]
-
-
-def _ending(wiring: Wiring, top: Level, pinned: Mapping[int, Sharding]) -> dict[int, list[Sharding]]:
-    """The results that have to lie otherwise than they may be made, with how: as they are pinned, or no dim padded."""
-    found = {result: [layout] for result, layout in pinned.items()}
-    for result in top.graph.results:
-        made = top.source.get(result)
-        if made is None or result in found or result in wiring.ends:
-            continue
-        shape = top.graph.values[result].shape
-        if not all(is_even(shape, layout, wiring.reshards.mesh) for layout in made.layouts):
-            found[result] = _even(wiring, top, result)
-    return found
 
 
 def _pinned(wiring: Wiring, level: Level) -> dict[int, Sharding]:
