@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -201,6 +202,24 @@ def test_what_less_than_most_is_cut_out_of_is_whole() -> None:
     a = drawing.arg(2, 8)
     _, nest = one_op(drawing, b := drawing.cut(a, 1, 4))
     assert laid(nest, {"x": 4}, a, b) == {(((), ()), ((), ()))}
+
+
+def test_a_loop_that_is_cut_makes_up_no_dim_with_others() -> None:
+    """A device's rows of the whole are not those of the rest."""
+    drawing = Drawing()
+    a = drawing.arg(36)
+    b = drawing.reshape(a, (9, 4), ((0, 1),), ((0,), (1,)))
+    _, nest = one_op(drawing, c := drawing.cut(b, 0, 8))
+    assert {layouts[0] for layouts in laid(nest, {"x": 3}, a, b, c)} == {((),)}
+
+
+def test_what_is_left_out_between_is_no_cut() -> None:
+    drawing = Drawing()
+    a = drawing.arg(5, 4)
+    drawing.cut(a, 0, 3)
+    drawing.ops[-1] = replace(drawing.ops[-1], attributes={**drawing.ops[-1].attributes, "strides": (2, 1)})
+    _, nest = one_op(drawing, b := drawing.ops[-1].results[0])
+    assert {layouts[0] for layouts in laid(nest, {"x": 2}, a, b)} == {((), ()), ((), ("x",))}
 
 
 def test_dims_that_several_loops_make_up_are_never_padded() -> None:

@@ -26,7 +26,7 @@ class Counted:
         said, wires, numbers = list[Hashable](), list[int](), dict[int, int]()
         for number in kernel.ops:
             op = graph.ops[number]
-            said += (op.kind, len(op.operands), id(op.attributes) if op.attributes else 0)
+            said += (op.kind, len(op.operands), len(op.results), id(op.attributes) if op.attributes else 0)
             wires += op.operands
             wires += op.results
         for value in wires:

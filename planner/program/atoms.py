@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 class Atom:
     """A loop that tensors share. Once it turned out to be another one, or a product of smaller ones, ``parts`` says so.
 
-    ``blocked`` loops must not be split: some operation needs all of it on each device.
+    ``blocked`` loops must not be split: some operation needs all of it on each device. Of ``overlaid`` ones some dims
+    have a part only: they cannot make up a dim with others.
     """
 
     size: int
     blocked: bool = False
+    overlaid: bool = False
     parts: tuple[Atom, ...] = field(default=())
 
     def leaves(self) -> list[Atom]:
@@ -56,14 +58,17 @@ def overlay(left: Atom, right: Atom) -> None:
     """Makes two loops one where one goes through most of the other: what is cut off lies with the rest."""
     if left is not right:
         left.size = max(left.size, right.size)
+        left.overlaid = True
         _become(right, left)
 
 
 def _become(gone: Atom, kept: Atom) -> None:
     kept.blocked |= gone.blocked
+    kept.overlaid |= gone.overlaid
     gone.parts = (kept,)
 
 
 def _cut(atom: Atom, major: int) -> tuple[Atom, Atom]:
-    atom.parts = (Atom(major, atom.blocked), Atom(atom.size // major, atom.blocked))
+    is_blocked = atom.blocked or atom.overlaid
+    atom.parts = (Atom(major, is_blocked), Atom(atom.size // major, is_blocked))
     return atom.parts

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..graph import Sharding
-from ..partition.layout import is_even
+from ..partition.layout import is_even, whole
 from .wires import Level, Wiring
 
 
 def even_layouts(wiring: Wiring, level: Level, value: int) -> list[Sharding]:
-    """The layouts that a value may have between steps: no dim is padded there."""
+    """The layouts that a value may have between steps, where no dim is padded: whole if there is no other."""
     shape = level.graph.values[value].shape
     found = wiring.candidates.get(wiring.find((level.number, value)), ())
-    return [layout for layout in found if is_even(shape, layout, wiring.reshards.mesh)]
+    return [layout for layout in found if is_even(shape, layout, wiring.reshards.mesh)] or [whole(len(shape))]
 
 
 def ending(wiring: Wiring, top: Level, pinned: Mapping[int, Sharding]) -> dict[int, list[Sharding]]:

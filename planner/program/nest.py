@@ -119,9 +119,15 @@ def _join(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> list[Atom
         for size, dim, factors in zip(graph.values[value].shape, atoms[value], rule, strict=True):
             if factors:
                 ways = math.prod(op.factors.sizes[f] for f in factors)
-                is_same = size == ways or (op.kind in CUTS and max(size, ways) < 2 * min(size, ways))
+                is_same = size == ways or (_cuts_off(op) and max(size, ways) < 2 * min(size, ways))
                 _match(dim, [own[f] for f in factors], is_same=is_same)
     return own
+
+
+def _cuts_off(op: Op) -> bool:
+    """Whether an operation takes away or adds what lies at the ends of dims, and leaves nothing out between."""
+    strides, gaps = (op.attributes.get(name, ()) for name in ("strides", "interior_padding"))
+    return op.kind in CUTS and all(each == 1 for each in strides) and not any(gaps)
 
 
 def _match(dim: Sequence[Atom], factors: Sequence[Atom], *, is_same: bool) -> None:
@@ -178,9 +184,10 @@ def _numbered(
         needs.append(summed | moved)
         if op.kind not in CUTS:
             windows |= moved
+    shared = {loop for each in dims.values() for row in each if len(row) > 1 for loop in row}
     return Nest(
         sizes=tuple(atom.size for atom in found),
-        blocked=tuple(atom.blocked for atom in found),
+        blocked=tuple(atom.blocked or (atom.overlaid and n in shared) for n, atom in enumerate(found)),
         dims=dims,
         sums={loop: frozenset(values) for loop, values in sums.items()},
         needs=tuple(needs),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...graph import Graph, Op, Value
@@ -24,11 +25,18 @@ def mask_lookups(graph: Graph) -> Graph:
     readers = {value: op for op in graph.ops for value in op.operands if reads[value] == 1}
     ops: list[Op] = []
     for op in graph.ops:
-        if op.kind == GATHER and _is_summed(op, readers):
+        if op.kind == GATHER and _is_summed(op, readers) and _asks_by_one_number(op, values):
             ops += _masked(op, values)
         else:
             ops.append(replace(op, bodies=tuple(map(mask_lookups, op.bodies))) if op.bodies else op)
     return replace(graph, values=tuple(values), ops=tuple(ops))
+
+
+def _asks_by_one_number(op: Op, values: Sequence[Value]) -> bool:
+    """Whether each row that a gather takes is said by a single index."""
+    made, offsets = values[op.results[0]], op.attributes.get("offset_dims", ())
+    rows = math.prod(size for dim, size in enumerate(made.shape) if dim not in offsets)
+    return values[op.operands[1]].num_elements == rows
 
 
 def _is_summed(op: Op, readers: dict[int, Op]) -> bool:
@@ -53,13 +61,13 @@ def _masked(op: Op, values: list[Value]) -> Iterator[Op]:
         Value(made.shape, made.dtype),
     ]
     rows, inside, each, mask, zero, zeros = range(first, len(values))
-    index = op.operands[1]
+    index, origin = op.operands[1], replace(op.origin, value=None)
     yield replace(op, results=(rows,))
-    yield Op(kind="compare", operands=(index, index), results=(inside,), origin=op.origin)
-    yield Op(kind="reshape", operands=(inside,), results=(each,), origin=op.origin)
+    yield Op(kind="compare", operands=(index, index), results=(inside,), origin=origin)
+    yield Op(kind="reshape", operands=(inside,), results=(each,), origin=origin)
     said = {"broadcast_dimensions": batch}
-    yield Op(kind="broadcast_in_dim", operands=(each,), results=(mask,), attributes=said, origin=op.origin)
-    yield Op(kind="constant", operands=(), results=(zero,), attributes={"splat": 0.0}, origin=op.origin)
+    yield Op(kind="broadcast_in_dim", operands=(each,), results=(mask,), attributes=said, origin=origin)
+    yield Op(kind="constant", operands=(), results=(zero,), attributes={"splat": 0.0}, origin=origin)
     said = {"broadcast_dimensions": ()}
-    yield Op(kind="broadcast_in_dim", operands=(zero,), results=(zeros,), attributes=said, origin=op.origin)
+    yield Op(kind="broadcast_in_dim", operands=(zero,), results=(zeros,), attributes=said, origin=origin)
     yield Op(kind="select", operands=(mask, rows, zeros), results=op.results, origin=op.origin)

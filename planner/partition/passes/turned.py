@@ -59,14 +59,14 @@ def pieces(kind: str, dims: Sequence[int], before: Shape, after: Shape) -> tuple
     if kind != ALL_TO_ALL or len(dims) != 2:
         return (), ()
     joined, split = dims
-    count = max(before[split] // max(after[split], 1), 1)
+    count = max(-(-before[split] // max(after[split], 1)), 1)
     return (split, count), (joined, count)
 
 
 def _is_narrow(shape: Shape, cut: Pieces) -> bool:
     """Whether pieces have no dim of whole lanes: they are sent as they lie one after the other, and put into tiles."""
     dim, count = cut
-    return all(size < LANES for size in (*shape[:dim], shape[dim] // count, *shape[dim + 1 :]))
+    return all(size < LANES for size in (*shape[:dim], -(-shape[dim] // count), *shape[dim + 1 :]))
 
 
 def in_order(graph: Graph) -> set[int]:
