@@ -75,12 +75,7 @@ class Guide:
 
         None where all that is blamed comes from values that lie as they are to.
         """
-        open_ = self._open(wrong, kept)
-        explained: dict[Group, float] = defaultdict(float)
-        for spot, seconds in blame.items():
-            root = self._first(spot, open_)
-            if root is not None:
-                explained[self._group[root]] += seconds
+        explained = self._explained(self._open(wrong, kept), blame)
         ranked = sorted(explained, key=lambda group: -explained[group])
         least = MOST_OF * explained[ranked[0]] if ranked else 0.0
         return [Cause(group=group, seconds=explained[group]) for group in ranked if explained[group] >= least]
@@ -126,6 +121,15 @@ class Guide:
         """The values that lie wrongly and are not annotated yet."""
         settled = {maker for group in kept for maker in group.makers if not group.is_operand}
         return frozenset(path for path in wrong if path in self._group and path not in settled)
+
+    def _explained(self, open_: Collection[str], places: Mapping[Spot, float]) -> dict[Group, float]:
+        """The groups that lie wrongly first before places, each with the seconds of those."""
+        found: dict[Group, float] = defaultdict(float)
+        for spot, seconds in places.items():
+            root = self._first(spot, open_)
+            if root is not None:
+                found[self._group[root]] += seconds
+        return found
 
     def _first(self, spot: Spot, open_: Collection[str]) -> str | None:
         """The first value of the program that lies wrongly and of which a place makes something.
@@ -181,12 +185,7 @@ class Guide:
 
     def first(self, wrong: Collection[str], places: Mapping[Spot, float], kept: Collection[Group]) -> list[Cause]:
         """The groups that lie wrongly first in the program before these places, all of them."""
-        open_ = self._open(wrong, kept)
-        found: dict[Group, float] = defaultdict(float)
-        for spot, took_s in places.items():
-            root = self._first(spot, open_)
-            if root is not None:
-                found[self._group[root]] += took_s
+        found = self._explained(self._open(wrong, kept), places)
         return [Cause(group=group, seconds=took_s) for group, took_s in found.items()]
 
     def heavy(self, estimate: Estimate, blamed: Collection[Spot]) -> frozenset[str]:
