@@ -380,3 +380,23 @@ def test_what_is_only_rounded_for_a_reader_lies_under_its_path_as_it_is_made() -
         assert named_layouts(program.wiring, choices)["ops/dot_general.0"] == layouts[first]
         differ += layouts[first] != layouts[again]
     assert differ
+
+
+def test_what_blocks_share_a_path_for_is_named_as_most_of_them_have_it() -> None:
+    """Blocks computed anew share their values' paths; one of several stands for more of them."""
+    drawing = Drawing()
+    x, often = drawing.arg(4, 4), (1, 3, 1)
+    for repeats in often:
+        x = drawing.dot(x, drawing.arg(4, 4))
+        drawing.ops[-1] = replace(drawing.ops[-1], origin=Origin(value="ops/dot_general.0", repeats=repeats))
+    program = program_of(drawing.graph(x), "v3:1x1", {"x": 2})
+    (level,), drawn, read = program.wiring.levels, np.random.default_rng(0), set[bool]()
+    for _ in range(50):
+        choices = [int(drawn.integers(len(node.costs))) for node in program.wiring.nodes]
+        solved, named = laid_out(program.wiring, level, choices), named_layouts(program.wiring, choices)
+        most = next(number for number, op in enumerate(level.graph.ops) if op.origin.repeats == max(often))
+        op = level.graph.ops[most]
+        assert named["ops/dot_general.0"] == solved.layouts[op.results[0]]
+        assert named.get("ops/dot_general.0.in0") == solved.wanted.get((most, op.operands[0]))
+        read.add((most, op.operands[0]) in solved.wanted)
+    assert len(read) > 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
 
 from ..graph import Graph, Op, Sharding
 from ..operands import operand_path
@@ -17,35 +17,53 @@ ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]:
     """The layouts of arguments and results, of every value that has a path, and of operands that are read otherwise.
 
-    What only a loop begins with lies as the loop carries it, of which no path tells.
+    What only a loop begins with lies as the loop carries it, of which no path tells. Blocks that repeat may share their
+    paths: then it is as most of them have it.
     """
-    found: dict[str, Sharding] = {}
+    said = _Said()
     every = [laid_out(wiring, level, choices) for level in wiring.levels]
     opened = _opened(wiring)
     for level, solved in zip(wiring.levels, every, strict=True):
         graph, carried = level.graph, _carried(wiring, level, every)
         results = solved.layouts | (ended(wiring, choices) if not level.number else {})
         for path, value in _named(graph.names, graph.arguments):
-            found[path] = solved.layouts[value]
+            said.say(path, solved.layouts[value])
         for path, value in _named(graph.result_names, graph.results):
             if value in results:
-                found[path] = results[value]
+                said.say(path, results[value])
         again = _again(graph)
         for number, op in enumerate(graph.ops):
             for value, own in op.named:
                 is_laid = value in solved.layouts and (number in solved.nodes or bool(op.bodies))
                 if graph.shape(value) and is_laid and number not in again:
-                    found[own] = carried.get(value, solved.layouts[value])
+                    said.say(own, carried.get(value, solved.layouts[value]), op.origin.repeats)
         readers = {number: own for number, own in _readers(graph).items() if number not in again}
+        beside = _beside(level, solved, readers, opened.get(level.number, set()))
         for number, own in readers.items():
             op = graph.ops[number]
             for place, operand in enumerate(op.operands):
-                if (number, operand) in solved.wanted:
-                    product = op.origin.exchanged
-                    path = operand_path(own, _place(op, place)) if product is None else operand_path(product, 1 - place)
-                    found[path] = solved.wanted[number, operand]
-        found |= _beside(level, solved, readers, opened.get(level.number, set()))
-    return found
+                product = op.origin.exchanged
+                path = operand_path(own, _place(op, place)) if product is None else operand_path(product, 1 - place)
+                layout = solved.wanted.get((number, operand), beside.get((number, place)))
+                said.say(path, layout, op.origin.repeats)
+    return said.layouts
+
+
+class _Said:
+    """What is said of paths, and for how many operations; None says nothing."""
+
+    def __init__(self) -> None:
+        self._by_path: defaultdict[str, Counter[Sharding | None]] = defaultdict(Counter)
+
+    def say(self, path: str, layout: Sharding | None, repeats: int = 1) -> None:
+        """Says a layout for what so many operations have under a path."""
+        self._by_path[path][layout] += repeats
+
+    @property
+    def layouts(self) -> dict[str, Sharding]:
+        """By path, what is said for most."""
+        most = {path: found.most_common(1)[0][0] for path, found in self._by_path.items()}
+        return {path: layout for path, layout in most.items() if layout is not None}
 
 
 def _again(graph: Graph) -> set[int]:
@@ -84,14 +102,17 @@ def _opened(wiring: Wiring) -> dict[int, set[int]]:
     return found
 
 
-def _beside(level: Level, solved: LaidOut, readers: Mapping[int, str], opened: Collection[int]) -> dict[str, Sharding]:
-    """The layouts of values without a path that one operation reads otherwise, by the first operand that reads it so.
+def _beside(
+    level: Level, solved: LaidOut, readers: Collection[int], opened: Collection[int]
+) -> dict[tuple[int, int], Sharding]:
+    """The layouts of values without a path that one operation reads otherwise, by the first operand that reads it so:
+    an operation and the place of what it reads.
 
     A loop carries such values, among others. A constraint on what one operation reads would lay out the value itself,
     and with it all that reads it, unless another constraint says how it lies (Shardy's ``apply-sharding-constraints``).
     And those of values without a path that arithmetic reads, made of what others without a path read otherwise.
     """
-    graph, found = level.graph, dict[str, Sharding]()
+    graph, found = level.graph, dict[tuple[int, int], Sharding]()
     own = {value for op in graph.ops for value, _ in op.named}
     own.update(() if level.number else graph.arguments)
     asked, turned = {value for _, value in solved.wanted}.union(opened) - own, set[int]()
@@ -106,7 +127,7 @@ def _beside(level: Level, solved: LaidOut, readers: Mapping[int, str], opened: C
             if is_open and operand in solved.layouts and (number, operand) not in solved.wanted:
                 asked.discard(operand)
                 turned.discard(operand)
-                found[operand_path(readers[number], _place(op, place))] = solved.layouts[operand]
+                found[number, place] = solved.layouts[operand]
     return found
 
 
