@@ -24,10 +24,15 @@ _CLASS = re.compile(r"\[[!^]?\]?[^\]/]*\]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """A compiled pattern. Matching takes time linear in the path, times the pattern's length at worst."""
+    """A compiled pattern. Matching takes time linear in the path, times the pattern's length at worst.
+
+    ``words`` are what the last segments of the paths that it matches can begin with before a dot (``dot_general`` of
+    ``dot_general.2.in1``); None where that is open.
+    """
 
     text: str
     regex: re.Pattern[str] = field(compare=False, repr=False)
+    words: frozenset[str] | None = field(compare=False, repr=False)
 
     def matches(self, path: str) -> bool:
         """Whether the pattern stands for ``path``, the whole of it."""
@@ -38,8 +43,16 @@ class Pattern:
 def compile_pattern(text: str) -> Pattern:
     """The compiled pattern. Raises ``FlawError`` where ``text`` is none."""
     check_pattern(text)
-    branches = (_path_regex(branch) for branch in _alternatives(text))
-    return Pattern(text=text, regex=re.compile("|".join(branches), re.DOTALL))
+    branches = _alternatives(text)
+    regex = re.compile("|".join(map(_path_regex, branches)), re.DOTALL)
+    words = frozenset(map(_last_word, branches))
+    return Pattern(text=text, regex=regex, words=None if "" in words else words)
+
+
+def _last_word(branch: str) -> str:
+    """What stands before the first dot of a pattern's last segment; nothing where that is open."""
+    word, dot, _ = branch.rpartition("/")[2].partition(".")
+    return word if dot and not re.search(r"[*?\[]", word) else ""
 
 
 def literal_prefix(text: str) -> list[str]:

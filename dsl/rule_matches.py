@@ -89,50 +89,54 @@ def names_values(rules: Iterable[Rule]) -> bool:
     return any(rule.pattern.startswith(OPS) or _target(rule).startswith(OPS) for rule in rules)
 
 
-def named_values(
-    rules: Iterable[Rule], values: Mapping[str, Tensor], wholes: Mapping[str, Mapping[str, Tensor]] | None = None
-) -> tuple[Tensor, ...]:
-    """Of a step's computed values, by path, those that rules match or follow; all where a rule finds none.
+class ValuePaths:
+    """A step's computed values by path, kept so that a pattern is tried with few of them."""
 
-    ``wholes`` is ``by_whole`` of them, where that is known.
-    """
+    def __init__(self, values: Mapping[str, Tensor]):
+        self.values = values
+        self._turns: dict[str, list[str]] = defaultdict(list)
+        self._at = {path: number for number, path in enumerate(values)}
+        self._by_word: dict[str, list[str]] = defaultdict(list)
+        for path in values:
+            self._turns[without_turn(path)].append(path)
+        for whole in self._turns:
+            self._by_word[whole.rpartition("/")[2].partition(".")[0]].append(whole)
+
+    def matched(self, text: str) -> Sequence[str]:
+        """The paths that a pattern matches, or without their turns, in the order of the values."""
+        if text in self.values:
+            return (text,)
+        if literal(text) == text:
+            return self._turns.get(text, ())
+        pattern, found = compile_pattern(text), list[str]()
+        for whole in self._candidates(pattern):
+            turns = self._turns[whole]
+            found += turns if pattern.matches(whole) else [p for p in turns if p != whole and pattern.matches(p)]
+        return sorted(found, key=self._at.__getitem__)
+
+    def _candidates(self, pattern: Pattern) -> Iterable[str]:
+        """The paths less their turns that may match."""
+        if pattern.words is None:
+            return self._turns
+        return (whole for word in pattern.words for whole in self._by_word.get(word, ()))
+
+
+def named_values(rules: Iterable[Rule], paths: ValuePaths) -> tuple[Tensor, ...]:
+    """Of a step's computed values those that rules match or follow; all where a rule finds none."""
     found: dict[str, Tensor] = {}
-    wholes = by_whole(values) if wholes is None else wholes
     for rule in rules:
         patterns = [rule.pattern] if rule.pattern.startswith(OPS) else []
         patterns += [f"{target}/**"] if (target := _target(rule)).startswith(OPS) else []
         for text in patterns:
-            matched = _matched(text, values, wholes)
+            matched = paths.matched(text)
             if not matched:
-                return tuple(values.values())
-            found |= matched
+                return tuple(paths.values.values())
+            found |= {path: paths.values[path] for path in matched}
     return tuple(found.values())
 
 
 def _target(rule: Rule) -> str:
     return rule.assignment.target if isinstance(rule.assignment, Like) else ""
-
-
-def by_whole(values: Mapping[str, Tensor]) -> Mapping[str, Mapping[str, Tensor]]:
-    """The values by their paths, by these less their turns."""
-    found: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    for path, tensor in values.items():
-        found[without_turn(path)][path] = tensor
-    return found
-
-
-def _matched(
-    text: str, values: Mapping[str, Tensor], wholes: Mapping[str, Mapping[str, Tensor]]
-) -> Mapping[str, Tensor]:
-    if text in values:
-        return {text: values[text]}
-    if literal(text) == text:
-        return wholes.get(text, {})
-    pattern, found = compile_pattern(text), set[str]()
-    for whole, turns in wholes.items():
-        is_met = pattern.matches(whole)
-        found.update(path for path in turns if is_met or (path != whole and pattern.matches(path)))
-    return {path: tensor for path, tensor in values.items() if path in found} if found else {}
 
 
 def matching_problems(matches: Matches, tensors: Sequence[Tensor]) -> Iterator[Problem]:

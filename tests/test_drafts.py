@@ -49,6 +49,22 @@ def convolved():
     return step, (jax.ShapeDtypeStruct((3, 3, 8, 8), jnp.float32), jax.ShapeDtypeStruct((16, 8, 8, 8), jnp.float32))
 
 
+def called():
+    """A function large enough for XLA to leave it one, of which two calls read what lies differently."""
+
+    @jax.jit
+    def deep(w, x, unused, bias):
+        for _ in range(10):
+            x = jnp.tanh(x @ w) + 1
+        return jax.lax.scan(lambda x, w: (jnp.sin(x * w), None), x + bias, w)[0]
+
+    def step(w, x):
+        once = deep(w, mw.split(x, 0, "x"), 2.0, 3.0)
+        return w - once.T @ deep(w, once, 3.0, 4.0), once.mean()
+
+    return step, (jax.ShapeDtypeStruct((32, 32), jnp.float32), *arguments()[1:])
+
+
 STEPS = {"unrolled": lambda: (step, arguments()), "looped": looped, "convolved": convolved}
 
 
@@ -78,10 +94,10 @@ def said(graph) -> str:
     return re.sub(r"source=('[^']*'|None)", "", repr(graph))
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", [*STEPS, "called"])
 @pytest.mark.parametrize("remat", ["", "remat: full\n"])
 def test_a_draft_gives_the_graph_of_the_whole_way(name, remat) -> None:
-    workload, args = STEPS[name]()
+    workload, args = (STEPS | {"called": called})[name]()
     if remat and name != "unrolled":
         pytest.skip("marks no blocks")
     traced = trace(workload, args, Remat(policy="full") if remat else None)

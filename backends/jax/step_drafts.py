@@ -22,7 +22,7 @@ from .layouts import StepLayouts, step_layouts, unlaid
 from .lowered.convolution_layouts import layouts_of_module
 from .lowered.draft import Draft
 from .lowered.places import operations
-from .lowered.propagation import propagate, split_constants
+from .lowered.propagation import propagate_split, split_constants
 from .lowered.reading import Reading
 from .lowered.sketch import Sketch
 from .lowered.step_graph import StepGraph, laid_out_graph, lowering, platform_of, read_graph
@@ -127,7 +127,7 @@ class StepDrafts:
             return None
         draft, reading, layouts, placed = known
         module = draft.laid_out(layouts, placed, named=True)
-        propagate(module, has_loops=draft.has_loops)
+        propagate_split(module, has_loops=draft.has_loops, inlines=True)
         return _named_graph(module, layouts.traced, reading)
 
     def lies(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> Mapping[str, Sharding] | None:
@@ -165,7 +165,7 @@ class StepDrafts:
         if not draft.is_layable or (draft.convolves and draft.platform != "tpu"):
             return None
         module = draft.laid_out(layouts, placed)
-        propagate(module, has_loops=draft.has_loops)
+        propagate_split(module, has_loops=draft.has_loops)
         if draft.convolves and not are_safe(layouts_of_module(module), placed.mesh):
             return None
         return read_graph(module, traced, reading.over(dict(placed.mesh.shape), named=False), draft.paths)

@@ -57,7 +57,7 @@ class Traced:
         """
         if not names_values(plan.rules):
             return self.tensors
-        return self.tensors + named_values(plan.rules, self.values.by_path, self.values.by_whole)
+        return self.tensors + named_values(plan.rules, self.values.paths)
 
 
 def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None, marks: Marks | None = None) -> Traced:

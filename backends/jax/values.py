@@ -25,7 +25,7 @@ from jax._src.core import DropVar
 from jax._src.lib import xla_client  # type: ignore[attr-defined]
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
-from ...dsl.rule_matches import OPS, by_whole
+from ...dsl.rule_matches import OPS, ValuePaths
 from ...dsl.tensors import Tensor
 from .annotate import barrier_p, mark_p
 from .program.hlo_source import is_internal, is_own
@@ -118,9 +118,9 @@ class Values:
         return {path: _tensor(path, found.aval) for path, found in self._paths if found.aval.shape}
 
     @cached_property
-    def by_whole(self) -> Mapping[str, Mapping[str, Tensor]]:
-        """The same by their paths less their turns."""
-        return by_whole(self.by_path)
+    def paths(self) -> ValuePaths:
+        """The same, for patterns to be matched with."""
+        return ValuePaths(self.by_path)
 
     @cached_property
     def stems(self) -> frozenset[str]:

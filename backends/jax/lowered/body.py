@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,17 +12,25 @@ from ....planner.graph import Graph, Op, Sharding, Value, plain_op
 from .loops import CONSTANTS
 from .reading import Form, Reading, items_of
 from .regions import BUILDERS, operation_parts
+from .value_names import without_names
+
+CALL = "func.call"
 
 
 class Body:
     """The graph of one block so far: its values, its operations, and what it reads from outside.
 
-    Constants are put where they are first read, so that no loop takes one from outside.
+    Constants are put where they are first read, so that no loop takes one from outside. What a call calls, of
+    ``functions`` by name, is read in its place.
     """
 
-    def __init__(self, reading: Reading, parent: Body | None = None):
+    def __init__(self, reading: Reading, parent: Body | None = None, functions: Mapping[str, Any] | None = None):
         self.reading = reading
         self.captured: dict[Any, int] = {}
+        self._functions: Mapping[str, Any] = functions or (parent._functions if parent else {})
+        self._given: dict[Any, Any] = parent._given if parent else {}  # what calls give for arguments
+        self._called: list[Any] = []
+        self._caller: Any = parent._caller if parent else None
         self._parent = parent
         self._values: list[Value] = []
         self._ops: list[Op] = []
@@ -33,17 +41,47 @@ class Body:
     def read(self, block: Any, arguments: Iterable[Value]) -> Body:
         """Adds a block: its arguments, which are these values, and its operations up to the one that returns."""
         self._arguments = [self._add(v, value) for v, value in zip(block.arguments, arguments, strict=True)]
+        self._results = [self.number(value) for value in self._operations(block)]
+        return self
+
+    def _operations(self, block: Any) -> Sequence[Any]:
+        """Adds the operations of a block; the values that it returns."""
         *operations, ret = [op.operation for op in block.operations]
         forms = self.reading.forms
         for operation in operations:
             name = operation.name
             if name in CONSTANTS:
                 continue
+            if name == CALL:
+                self._call(operation)
+                continue
             made = list(operation.results)
             form = forms.get((name, len(made), items_of(operation.attributes)))
             self._operation(operation, made, form or self.reading.form(operation, len(made)))
-        self._results = [self.number(value) for value in ret.operands]
-        return self
+        return tuple(ret.operands)
+
+    def _call(self, call: Any) -> None:
+        """Reads what a call calls. Its arguments are what the call gives: propagation lays that out before it."""
+        block = self._functions[call.attributes["callee"].value].regions[0].blocks[0]
+        if block in self._called:
+            self._forget(block)
+        self._called.append(block)
+        self._given.update(zip(block.arguments, call.operands, strict=True))
+        caller, self._caller = self._caller, self._location(call)
+        returned = [self.number(value) for value in self._operations(block)]
+        self._caller = caller
+        self._numbers.update(zip(call.results, returned, strict=True))
+
+    def _forget(self, block: Any) -> None:
+        """Forgets the values of a function that is called again."""
+        for value in (*block.arguments, *(made for op in block.operations for made in op.operation.results)):
+            self._numbers.pop(value, None)
+
+    def _location(self, operation: Any) -> Any:
+        """Where an operation was written, and who called what it stands in."""
+        if self._caller is None:
+            return operation.location
+        return ir.Location.callsite(without_names(operation.location), [without_names(self._caller)])
 
     def lay_out_results(self, shardings: Iterable[Sharding | None]) -> None:
         """Reshards each result that is to leave otherwise than it is laid out; None leaves it."""
@@ -60,6 +98,8 @@ class Body:
     def number(self, value: Any) -> int:
         """The number of a value that stands in this graph, or is brought into it from outside."""
         found = self._numbers.get(value)
+        if found is None and value in self._given:
+            found = self._numbers[value] = self.number(self._given[value])
         if found is None:
             owner = value.owner
             if not isinstance(owner, ir.Block) and owner.name in CONSTANTS:
@@ -117,7 +157,7 @@ class Body:
         else:
             kind, operands, attributes, inside = form.kind, self.operands(operation), form.plain, ((), 1)
         results = self._made(made, form)
-        origin = self.reading.origins.of(operation.location, len(results))
+        origin = self.reading.origins.of(self._location(operation), len(results))
         if form.exchanged is not None and self.reading.is_named:
             origin = replace(origin, exchanged=form.exchanged)
         self._ops.append(plain_op(kind, operands, results, attributes, origin, form.factors, *inside))

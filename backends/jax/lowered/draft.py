@@ -27,7 +27,7 @@ from .donation import donations
 from .edges import integer, laid, set_edges, sharding_attribute, update
 from .inline import inline_calls
 from .places import Place, number_of, operations, places_of, resolve, with_places
-from .propagation import main_function, prepare
+from .propagation import main_function, prepare, split
 from .step_graph import argument_paths
 from .value_names import WHILE, name_carried, name_value, with_names, without_names
 from .value_names import value_names as value_names_at
@@ -103,7 +103,7 @@ class Draft:
         return copy
 
     def laid_out(self, layouts: StepLayouts, placed: DeviceMesh, *, named: bool = False) -> Any:
-        """The module as lowering under a plan would give it, prepared for propagation.
+        """The module as lowering under a plan would give it, prepared for propagation and split.
 
         Nothing may be laid out with other axes than the mesh's, in another order than ``placed``'s, or padded at the
         edges of the step. Its operations have the names of computed values if they are asked to be ``named``, or once
@@ -164,6 +164,7 @@ class Draft:
                 set_edges(main_function(copy), "arg_attrs", [None] * len(self._positions))
                 self._constrain(copy, chosen)
                 prepare(copy, tpu=self.platform == "tpu")
+                split(copy)
             self._prepared[key] = copy
         self._prepared.move_to_end(key)
         if len(self._prepared) > MAX_PREPARED:

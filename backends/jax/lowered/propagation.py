@@ -19,6 +19,25 @@ CONSTANTS = (
 
 RULES = "func.func(sdy-populate-op-sharding-rules)"
 
+SPLIT = f"symbol-dce,sdy-constant-or-scalar-splitter,symbol-dce,{RULES}"
+"""What of the propagation is the same whatever the layouts: each that reads a constant has one of its own."""
+
+SPREAD = (
+    "sdy-lift-inlined-meshes,sdy-remove-size-one-axes,sdy-propagate-sharding-from-func-to-call,sdy-manual-axes-cleanup,"
+    "sdy-add-data-flow-edges,sdy-flatten-call-graph,"
+    "sdy-import-func-calls{add-data-flow-edges-on-named-computations=true},symbol-dce,"
+    "sdy-apply-sharding-constraints,sdy-sharding-group-import,sdy-pre-order-funcs,"
+    "sdy-user-priority-propagate{keep-sharding-rules=true propagation-strategy=aggressive "
+    "run-op-priority-propagation=true},"
+    "sdy-export-named-computations,sdy-propagate-to-func-results,sdy-unflatten-call-graph{dedup-functions-fully=false},"
+    "symbol-dce,sdy-insert-func-call-reshards,func.func(sdy-constant-or-scalar-merger,sdy-sink-data-flow-edges),"
+    "sdy-remove-sharding-groups,func.func(sdy-sharding-constraint-to-reshard),"
+    "sdy-update-non-divisible-input-output-shardings,sdy-remove-sub-axes-in-input-output-shardings,sdy-close-shardings,"
+    "func.func(sdy-insert-explicit-reshards{enable-full-version=false}),"
+    "canonicalize{region-simplify=aggressive top-down=false enable-patterns=sdy-collective}"
+)
+"""The rest of ``PROPAGATION``, pass by pass as it prints them: what a module that is split goes through for a plan."""
+
 
 def propagated(lowered: Any, *, tpu: bool = True) -> Any:
     """A copy of a lowered step's module (``jax.stages.Lowered``) as it stands after Shardy's propagation.
@@ -46,13 +65,30 @@ def prepare(module: Any, *, tpu: bool) -> None:
             raise ValueError("The rewritten module is not valid.")
 
 
-def propagate(module: Any, *, has_loops: bool = True) -> None:
-    """Propagates layouts over a prepared module, in place, then inlines the calls that were left until then.
+def split(module: Any) -> None:
+    """Does to a prepared module, in place, what propagation begins with whatever the layouts."""
+    with module.context:
+        run_passes(SPLIT, module)
 
-    ``has_loops`` says whether there may be loops in it: they are looked for.
+
+def propagate_split(module: Any, *, has_loops: bool = True, inlines: bool = False) -> None:
+    """Propagates layouts over a prepared and ``split`` module, in place.
+
+    ``has_loops`` says whether there may be loops in it: they are looked for. Calls that were left until then stay,
+    unless it ``inlines`` them, whose operations then have names of their own.
     """
     if has_loops:
         open_for_loops(module)
+    if inlines:
+        _finish(module, SPREAD)
+    else:
+        with module.context:
+            run_passes(f"{SPREAD},{RULES}", module)
+
+
+def propagate(module: Any) -> None:
+    """Propagates layouts over a prepared module, in place, then inlines the calls that were left until then."""
+    open_for_loops(module)
     _finish(module, PROPAGATION)
 
 
@@ -76,10 +112,12 @@ def _finish(module: Any, passes: str) -> None:
         run_passes(RULES, module)
 
 
+def functions(module: Any) -> dict[str, Any]:
+    """The functions of a module by name."""
+    operations = (op.operation for op in module.regions[0].blocks[0].operations)
+    return {op.attributes["sym_name"].value: op for op in operations if op.name == "func.func"}
+
+
 def main_function(module: Any) -> Any:
     """The function that a module starts with."""
-    return next(op.operation for op in module.regions[0].blocks[0].operations if _is_main(op.operation))
-
-
-def _is_main(operation: Any) -> bool:
-    return bool(operation.name == "func.func" and operation.attributes["sym_name"].value == "main")
+    return functions(module)["main"]

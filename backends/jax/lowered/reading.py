@@ -13,7 +13,7 @@ from ....planner.graph import Factors, Sharding, Value
 from .attributes import LEFT_OUT, splat, spread, value_of
 from .device_groups import axes_of_groups, axes_of_pairs
 from .origins import Origins
-from .shardings import RESHARDS, axes_by_dim, each_sharding, factors
+from .shardings import RESHARD, RESHARDS, axes_by_dim, each_sharding, factors
 from .value_names import exchanged
 
 
@@ -120,7 +120,7 @@ class Reading:
             attributes=attributes,
             plain=self._plain(attributes) if names_devices else self._plain_once(attributes),
             shardings=self._stated(operation, attributes),
-            factors=self._rule(attributes),
+            factors=None if name == RESHARD else self._rule(attributes),
             exchanged=exchanged(attributes),
             names_devices=names_devices,
         )

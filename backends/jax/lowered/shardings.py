@@ -10,7 +10,10 @@ from jaxlib.mlir.dialects import sdy
 
 from ....planner.graph import Axes, Factors, Sharding
 
-RESHARDS = ("sdy.reshard", "sdy.sharding_constraint")
+RESHARD = "sdy.reshard"
+"""It has no loop nest, though the constraint has one in whose place propagation puts it."""
+
+RESHARDS = (RESHARD, "sdy.sharding_constraint")
 """The operations whose own attribute lays out their result."""
 
 

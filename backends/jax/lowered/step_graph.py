@@ -22,7 +22,7 @@ from ..trace import Traced, trace
 from ..workload import PyTree, Step
 from .aliases import aliases
 from .body import Body
-from .propagation import main_function, propagated
+from .propagation import functions, main_function, propagated
 from .reading import Reading
 from .sub_axes import in_parts
 
@@ -97,7 +97,7 @@ def read_graph(module: Any, traced: Traced, reading: Reading, names: tuple[str, 
         arguments = [
             reading.value(v.type, _sharding(reading, said)) for v, said in zip(block.arguments, entering, strict=True)
         ]
-        body = Body(reading).read(block, arguments)
+        body = Body(reading, functions=functions(module)).read(block, arguments)
         body.lay_out_results(
             _sharding(reading, said) for said in _edge(main, "res_attrs", len(traced.results), reading)
         )
