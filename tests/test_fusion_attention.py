@@ -55,8 +55,8 @@ def test_what_softmax_makes_for_keys_that_heads_share_is_written_for_two_product
     assert not writes_shares(of_rows=False)
 
 
-def attention(readers: int) -> tuple[Writer, int, int, list[int]]:
-    """Scores, their exponentials and the ends of as many products of the softmax."""
+def attention(readers: int, dtype: str = "bf16") -> tuple[Writer, int, int, list[int]]:
+    """Scores of this dtype, their exponentials and the ends of as many products of the softmax."""
     g = Writer()
     said = {f"{side}_batching_dimensions": (0, 1) for side in ("lhs", "rhs")}
     shape = (BATCH, HEADS, ROWS, ROWS)
@@ -65,19 +65,22 @@ def attention(readers: int) -> tuple[Writer, int, int, list[int]]:
         contracted = {"lhs_contracting_dimensions": dims[:1], "rhs_contracting_dimensions": dims[1:]}
         return g.op("dot_general", left, right, shape=(BATCH, HEADS, ROWS, columns), **said, **contracted)
 
-    queries, keys, *values = (g.arg(BATCH, HEADS, ROWS, 64, dtype="bf16") for _ in range(2 + readers))
+    queries, keys, *values = (g.arg(BATCH, HEADS, ROWS, 64, dtype=dtype) for _ in range(2 + readers))
     raw = product(queries, keys, ROWS, (3, 3))
-    scores = g.op("multiply", g.op("convert", raw, dtype="f32"), g.spread(g.scalar(0.125), *shape))
+    scores = g.op(
+        "multiply", g.op("convert", raw, dtype="f32") if dtype != "f32" else raw, g.spread(g.scalar(0.125), *shape)
+    )
     most = g.spread(g.total(scores, 3, reducer="maximum"), *shape, dims=(0, 1, 2))
     made = g.op("exponential", g.op("subtract", scores, most))
     total = g.spread(g.total(made, 3), *shape, dims=(0, 1, 2))
-    share = g.op("convert", g.op("divide", made, total), dtype="bf16")
+    share = g.op("divide", made, total)
+    share = g.op("convert", share, dtype=dtype) if dtype != "f32" else share
     return g, scores, made, [product(share, each, 64, (3, 2)) for each in values]
 
 
-def written(readers: int, near_bytes: int) -> tuple[bool, bool, bool]:
+def written(readers: int, near_bytes: int, dtype: str = "bf16") -> tuple[bool, bool, bool]:
     """Whether the scores, their exponentials, and anything of their size besides are written."""
-    g, scores, made, ends = attention(readers)
+    g, scores, made, ends = attention(readers, dtype)
     program = fuse(g.graph(*ends), near_bytes=near_bytes)
     size = program.graph.values[made].num_elements
     wide = {v for k in program.kernels for v in k.writes if program.graph.values[v].num_elements == size}
@@ -99,3 +102,43 @@ def test_a_softmax_of_narrow_scores_is_kept_as_wide_exponentials() -> None:
 
 def test_chips_that_keep_nothing_near_write_what_the_product_makes() -> None:
     assert written(1, 0) == (False, False, True)
+
+
+def test_scores_as_wide_as_they_are_computed_with_stay_scores() -> None:
+    """Of a forward pass for one product: what v4's and v5e's compilers make of float32 scores of 512 rows."""
+    assert written(1, 96 << 20, "f32") == (True, False, False)
+
+
+def backward(*, is_again: bool) -> tuple[bool, bool]:
+    """Whether a backward pass writes the softmax of float32 scores, and their gradient, each for two wide products.
+
+    Of the forward pass that the gradient comes from, or computed again beside it.
+    """
+    g = Writer()
+    said = {f"{side}_batching_dimensions": (0, 1) for side in ("lhs", "rhs")}
+    shape, narrow = (BATCH, HEADS, ROWS, ROWS), (BATCH, HEADS, ROWS, 128)
+
+    def product(left: int, right: int, of: tuple[int, ...], dims: tuple[int, int]) -> int:
+        contracted = {"lhs_contracting_dimensions": dims[:1], "rhs_contracting_dimensions": dims[1:]}
+        return g.op("dot_general", left, right, shape=of, **said, **contracted)
+
+    queries, keys, values, after = (g.arg(*narrow) for _ in range(4))
+    scores = product(queries, keys, shape, (3, 3))
+    most = g.spread(g.total(scores, 3, reducer="maximum"), *shape, dims=(0, 1, 2))
+    made = g.op("exponential", g.op("subtract", scores, most))
+    share = g.op("divide", made, g.spread(g.total(made, 3), *shape, dims=(0, 1, 2)))
+    out = product(share, values, narrow, (3, 2))
+    back = after if is_again else g.op("multiply", out, after)
+    of_values = product(share, back, narrow, (2, 2))
+    of_share = product(back, values, shape, (3, 3))
+    mean = g.spread(g.total(g.op("multiply", of_share, made), 3), *shape, dims=(0, 1, 2))
+    gradient = g.op("multiply", g.op("subtract", of_share, mean), made)
+    ends = [product(gradient, keys, narrow, (3, 2)), product(gradient, queries, narrow, (2, 2))]
+    wrote = {v for kernel in fuse(g.graph(out, of_values, *ends)).kernels for v in kernel.writes}
+    return share in wrote, gradient in wrote
+
+
+def test_the_gradient_of_scores_that_are_computed_again_is_computed_by_each_product() -> None:
+    """As v3's and v5e's programs do where a remat policy keeps products only."""
+    assert backward(is_again=True) == (True, False)
+    assert backward(is_again=False) == (True, True)

@@ -154,3 +154,21 @@ def test_a_kernel_waits_for_what_is_read_to_compute_labels_that_it_waits_for() -
     end = w.op("sort", behind)
     program = fuse(w.graph(hot, end))
     assert program.kernels[position(program, end)].waits == (first,)
+
+
+def test_what_a_barrier_takes_of_a_stack_is_written() -> None:
+    """What a turn of a loop is given of what another kept for its gradient."""
+
+    def is_written(*, kept: bool) -> bool:
+        w = Writer()
+        piece = w.op(
+            "dynamic_slice", w.arg(4, 256, 256), w.arg(dtype="s32"), shape=(1, 256, 256), slice_sizes=(1, 256, 256)
+        )
+        row = w.op("reshape", piece, shape=(256, 256))
+        read, other = barrier(w, row, w.arg(256, 256)) if kept else (row, w.arg(256, 256))
+        program = fuse(w.graph(w.dot(read, other)))
+        assert not any(op.attributes.get("apart") for op in program.graph.ops)
+        return any(piece in kernel.writes for kernel in program.kernels)
+
+    assert is_written(kept=True)
+    assert not is_written(kept=False)

@@ -16,7 +16,7 @@ from .before_loops import with_roundings_before_loops
 from .group import Group, groups
 from .merge import Merging
 from .narrow import narrow
-from .nature import AFTER
+from .nature import AFTER, APART
 from .simplify import simplify
 from .uses import read_uses
 from .written import NEAR_BYTES, IsMask, is_packed_mask, written_ops
@@ -69,12 +69,12 @@ def _without_waits(graph: Graph) -> Graph:
 
     def bare(op: Op) -> Op:
         bodies = tuple(map(_without_waits, op.bodies))
-        if AFTER in op.attributes:
-            said = {name: given for name, given in op.attributes.items() if name != AFTER}
+        if AFTER in op.attributes or APART in op.attributes:
+            said = {name: given for name, given in op.attributes.items() if name not in (AFTER, APART)}
             return replace(op, bodies=bodies, attributes=said)
         return op if all(map(is_, bodies, op.bodies)) else replace(op, bodies=bodies)
 
-    ops = tuple([bare(op) if op.bodies or AFTER in op.attributes else op for op in graph.ops])
+    ops = tuple([bare(op) if op.bodies or op.attributes else op for op in graph.ops])
     return graph if all(map(is_, ops, graph.ops)) else replace(graph, ops=ops)
 
 

@@ -26,6 +26,10 @@ class Merging:
         for number, group in self.groups.items():
             for value in group.reads:
                 self.readers.setdefault(value, set()).add(number)
+        self.waiting: dict[int, set[int]] = {}  # the groups that wait for each value without reading it
+        for number, group in self.groups.items():
+            for value in group.waits:
+                self.waiting.setdefault(value, set()).add(number)
         self.needs = {
             n: {self.maker[v] for v in (*g.reads, *g.waits) if v in self.maker} for n, g in self.groups.items()
         }
@@ -143,11 +147,14 @@ class Merging:
             self.readers[value].discard(second)
             self.readers[value].add(first)
         one.reads |= other.reads
+        for value in other.waits:
+            self.waiting[value].discard(second)
+            self.waiting[value].add(first)
         one.waits |= other.waits
         for root in other.roots:
             for value in self.graph.ops[root].results:
                 self.maker[value] = first
-                for reader in self.readers.get(value, ()):
+                for reader in self.readers.get(value, set()) | self.waiting.get(value, set()):
                     self.needs[reader].discard(second)
                     self.needs[reader].add(first)
         for root in one.roots:

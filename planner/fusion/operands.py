@@ -23,7 +23,7 @@ def is_only_multiplied(graph: Graph, uses: Uses, value: int, keeps_near: bool, *
     already, which reads no more bytes where it is computed in passing. Chips that keep no arrays near (``keeps_near``)
     write that for narrow batches too, and all do where it is made ``apart``.
     """
-    readers, dtype = _beyond_views(graph, uses, value), graph.values[value].dtype
+    readers, dtype = beyond_views(graph, uses, value), graph.values[value].dtype
     if dtype not in (NARROW, WIDE) or not all(_rounds(reader, dtype) for reader, _ in readers):
         return False
     lanes = 1 if apart or (dtype == NARROW and not keeps_near) else LANES
@@ -42,7 +42,7 @@ def is_shared_operand(graph: Graph, uses: Uses, op: Op) -> bool:
     """
     if op.kind not in ELEMENTWISE or widens(graph, op):
         return False
-    readers, dtype = _beyond_views(graph, uses, op.results[0]), graph.values[op.results[0]].dtype
+    readers, dtype = beyond_views(graph, uses, op.results[0]), graph.values[op.results[0]].dtype
     return (
         len(readers) >= MANY_PRODUCTS
         and dtype in (NARROW, WIDE)
@@ -80,12 +80,12 @@ def _is_a_number_a_row(graph: Graph, op: Op) -> bool:
     return sum(size > 1 for size in shape) > MATRIX_RANK + 1 and len(along) == 1
 
 
-def _beyond_views(graph: Graph, uses: Uses, value: int) -> list[tuple[Op, int]]:
+def beyond_views(graph: Graph, uses: Uses, value: int) -> list[tuple[Op, int]]:
     """What reads a value, under whatever shape, and as which operand."""
     found = []
     for number, position in uses.readers[value]:
         reader = graph.ops[number]
-        found += _beyond_views(graph, uses, reader.results[0]) if reader.kind in VIEWS else [(reader, position)]
+        found += beyond_views(graph, uses, reader.results[0]) if reader.kind in VIEWS else [(reader, position)]
     return found
 
 

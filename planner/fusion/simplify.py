@@ -8,7 +8,7 @@ from typing import Any
 
 from ..graph import Graph, Op
 from .allocated import with_allocations, with_own_fills
-from .nature import AFTER, BARRIER, CONSTANT, IN_PASSING, PRODUCTS, REDUCE
+from .nature import AFTER, APART, BARRIER, CONSTANT, IN_PASSING, PRODUCTS, REDUCE, SLICE, VIEWS
 from .rounded import with_roundings
 from .sunk import with_broadcasts_in_loops
 
@@ -59,14 +59,18 @@ def _without_barriers(graph: Graph) -> Graph:
     """What a barrier gives is what it takes: it only kept alike computations apart until here.
 
     What reads it waits for all that it took, which stands in its attributes as ``AFTER``: the compiler puts its program
-    in order with the barriers still in it, so that nothing is computed anew before the gradient that asks for it.
+    in order with the barriers still in it, so that nothing is computed anew before the gradient that asks for it. What
+    a barrier takes of a stack, as a turn of a loop does of what is kept for its gradient, is written (``APART``).
     """
     if not any(op.kind == BARRIER for op in graph.ops):
         return graph
     same: dict[int, int] = {}
     after: dict[int, frozenset[int]] = {}
+    pieces = _pieces(graph)
     ops = []
     for op in graph.ops:
+        if op.kind == SLICE and not pieces.isdisjoint(op.results):
+            op = replace(op, attributes={**op.attributes, APART: True})
         waits = frozenset[int]().union(*(after[value] for value in op.operands if value in after))
         op = _reading(op, same)
         if op.kind == BARRIER:
@@ -76,6 +80,18 @@ def _without_barriers(graph: Graph) -> Graph:
             waits = waits.difference(op.operands, graph.arguments)
             ops.append(replace(op, attributes={**op.attributes, AFTER: tuple(sorted(waits))}) if waits else op)
     return replace(graph, ops=tuple(ops), results=tuple(same.get(value, value) for value in graph.results))
+
+
+def _pieces(graph: Graph) -> frozenset[int]:
+    """What is sliced, whatever its shape then, for barriers."""
+    makers = {value: op for op in graph.ops if op.kind == SLICE or op.kind in VIEWS for value in op.results}
+    found = set[int]()
+    for taken in (value for op in graph.ops if op.kind == BARRIER for value in op.operands):
+        while taken in makers and makers[taken].kind in VIEWS:
+            taken = makers[taken].operands[0]
+        if taken in makers:
+            found.add(taken)
+    return frozenset(found)
 
 
 def _changes_nothing(graph: Graph, op: Op) -> bool:

@@ -1,11 +1,10 @@
 """Softmax whose maximum is found where it is subtracted, as a window over the row, and what is written of it.
 
-The TPU compiler does so where nothing but its product is left of it: forward passes whose backward pass computes them
-again. It writes the exponentials instead of the scores: in float32, with their sum, out of the kernel of the product
-that makes the scores. Where less memory is near, the scores are written too, as wide, and the exponentials made from
-those. It does so too where the maximum cannot be found with the product, as the scores lie in memory in another form:
-narrower than they are computed with, or before they are added up over devices. Those are then kept for the backward
-pass as exponentials.
+The TPU compiler does so with scores that a product makes narrower than they are computed with, where nothing but its
+product is left of it: forward passes whose backward pass computes them again. It writes the exponentials instead of the
+scores: in float32, with their sum, out of the kernel of the product that makes the scores. Where less memory is near,
+the scores are written too, as wide, and the exponentials made from those. It does so too where such scores are kept for
+the backward pass. What a backward pass computes again, and what is added up over devices first, stays as it lies.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from .nature import (
     free_dims,
     widens,
 )
+from .recomputed import recomputed
 from .uses import Uses
 
 SPREADING = VIEWS | {BROADCAST}
@@ -35,32 +35,50 @@ SPREAD = frozenset({BROADCAST, CONSTANT, "iota"})
 class Softmax(NamedTuple):
     """The operations that make the scores, the maximum of each row and the exponentials.
 
-    ``lies`` if the scores lie in memory, in another form, whatever else is written.
+    ``source`` is what these are computed from number by number, narrow if it ``is_narrow``; it ``lies`` in memory, in
+    another form, whatever else is written. ``is_again`` if a backward pass computes it again, ``is_for_one`` if it is
+    for one product alone.
     """
 
     scores: int
     maximum: int
     exponentials: int
+    source: int
+    is_narrow: bool
     lies: bool
+    is_again: bool
+    is_for_one: bool
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is kept for the backward pass as exponentials."""
+        return self.lies and self.is_narrow and not (self.is_again or self.is_for_one)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether what is computed of it for several products is written, however narrow these are."""
+        return self.lies and (self.is_narrow or not self.is_again) and not self.is_for_one
 
 
 def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
-    """Each such softmax of a batch over two dims or more."""
-    for number, op in enumerate(graph.ops):
-        rows = _rows(graph, uses, op) if op.kind == "exponential" else None
-        if rows is not None:
-            if _is_for_one_product(graph, uses, op):
-                yield Softmax(*rows, number, False)
-            elif _lies(graph, uses, rows[0]):
-                yield Softmax(*rows, number, True)
+    """Each softmax whose scores and maximum nothing else reads."""
+    found = {n: _rows(graph, uses, op) for n, op in enumerate(graph.ops) if op.kind == "exponential"}
+    rows = {number: pair for number, pair in found.items() if pair is not None}
+    again = recomputed(graph, uses, rows) if rows else frozenset()
+    for number, (scores, maximum) in rows.items():
+        source, is_narrow = _source(graph, uses, scores)
+        alone = _is_for_one_product(graph, uses, graph.ops[number])
+        lies = _lies(graph, source, is_narrow)
+        yield Softmax(scores, maximum, number, source, is_narrow, lies, number in again, alone)
 
 
 def write_exponentials(graph: Graph, uses: Uses, written: set[int], found: Iterable[Softmax], near: bool) -> None:
     """Writes what softmaxes make of their scores instead of these; both for one product where little memory is near."""
     for each in found:
-        if each.lies:
+        if each.is_kept:
             written.add(each.exponentials)
             written.discard(each.maximum)
+        if not (each.is_for_one and each.is_narrow):
             continue
         before = each.scores if each.scores in written else _behind(graph, uses, each.scores, written)
         if before is None:
@@ -107,10 +125,8 @@ def _rows(graph: Graph, uses: Uses, op: Op) -> tuple[int, int] | None:
     return (scores, above) if alone and scores is not None else None
 
 
-def _lies(graph: Graph, uses: Uses, scores: int) -> bool:
-    """Whether scores are computed, number by number, from what lies in memory: sums over devices, or a product's narrow
-    result whose rows are one dim.
-    """
+def _source(graph: Graph, uses: Uses, scores: int) -> tuple[int, bool]:
+    """What makes what scores are computed from number by number, as far as that is one array; and if it is narrower."""
     size = graph.values[graph.ops[scores].results[0]].num_elements
     number, wider = scores, False
     while graph.ops[number].kind in ELEMENTWISE | VIEWS:
@@ -118,11 +134,16 @@ def _lies(graph: Graph, uses: Uses, scores: int) -> bool:
         near = {uses.makers.get(v) for v in graph.ops[number].operands if graph.values[v].num_elements == size}
         wide = [n for n in near if n is not None and graph.ops[n].kind not in SPREAD]
         if len(wide) != 1:
-            return False
+            break
         (number,) = wide
-    op = graph.ops[number]
+    return number, wider
+
+
+def _lies(graph: Graph, source: int, is_narrow: bool) -> bool:
+    """Whether it lies in memory: sums over devices, or a product's narrow result whose rows are one dim."""
+    op = graph.ops[source]
     if op.kind == "dot_general":
-        return wider and batch_dims(graph, op) > 1 and all(free_dims(graph, op, side) < 2 for side in (0, 1))
+        return is_narrow and batch_dims(graph, op) > 1 and all(free_dims(graph, op, side) < 2 for side in (0, 1))
     return op.kind in (ALL_REDUCE, REDUCE_SCATTER)
 
 

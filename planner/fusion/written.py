@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
 from .grouped import grouped
 from .nature import (
+    APART,
     BROADCAST,
     CONSTANT,
     ELEMENTWISE,
@@ -23,7 +24,7 @@ from .nature import (
     takes,
     widens,
 )
-from .operands import MANY_PRODUCTS, is_only_multiplied, is_shared_operand
+from .operands import MANY_PRODUCTS, MATRIX_RANK, beyond_views, is_only_multiplied, is_shared_operand
 from .shifted import is_shared_shift
 from .softmax import softmaxes, write_exponentials
 from .uses import Uses
@@ -49,19 +50,25 @@ def written_ops(graph: Graph, uses: Uses, masks: frozenset[int], *, near_bytes: 
     and what combines several arrays and is read by three or more. What follows a product and is its only reader is
     computed with it, and written instead of it.
     """
-    written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number)} | masks
+    found = list(softmaxes(graph, uses))
+    again = _made(graph, {each.source for each in found if each.is_again})
+    written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number, again)} | masks
     written |= grouped(graph, uses)
     written |= set(_put_together(graph, uses, written))
-    found = list(softmaxes(graph, uses)) if near_bytes else []
-    kept = {each.exponentials for each in found if each.lies}
+    near = found if near_bytes else []
+    kept = {each.exponentials for each in near if each.is_kept}
     written |= kept
-    exponentials = frozenset(graph.ops[number].results[0] for number in kept)
-    written |= _combined(graph, uses, written, exponentials, near_bytes > 0)
+    apart = _made(graph, kept | {each.source for each in near if each.is_apart})
+    written |= _combined(graph, uses, written, apart, again - apart, near_bytes > 0)
     taken: set[int] = set()
     for number in sorted((n for n in written if graph.ops[n].kind in PRODUCTS), reverse=True):
         _move_behind(graph, uses, number, written, taken)
-    write_exponentials(graph, uses, written, found, near_bytes >= NEAR_BYTES)
+    write_exponentials(graph, uses, written, near, near_bytes >= NEAR_BYTES)
     return written
+
+
+def _made(graph: Graph, numbers: Collection[int]) -> frozenset[int]:
+    return frozenset(graph.ops[number].results[0] for number in numbers)
 
 
 def is_packed_mask(graph: Graph, uses: Uses, op: Op) -> bool:
@@ -102,17 +109,42 @@ def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
     return any(each.kind in PRODUCTS and len(uses.next_ops(each.results[0])) > 1 for each in compared)
 
 
-def _is_written(graph: Graph, uses: Uses, number: int) -> bool:
+def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int]) -> bool:
     op = graph.ops[number]
     if op.kind == CONSTANT:
         return False
     if op.kind not in IN_PASSING or stands_alone(op) or not uses.results.isdisjoint(op.results):
         return True
+    if APART in op.attributes:
+        return True
     for reader, position in _readers(graph, uses, op):
         if not takes(graph, graph.ops[reader], position, op):
             return True
     shared = is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op) or _is_taken_apart(graph, uses, op)
-    return shared or is_shared_operand(graph, uses, op)
+    return shared or (is_shared_operand(graph, uses, op) and not _joins(graph, uses, number, again))
+
+
+def _joins(graph: Graph, uses: Uses, number: int, scores: frozenset[int]) -> bool:
+    """Whether an operation brings one of these scores together with another array of its size, number by number, for
+    products of batches over two dims or more.
+    """
+    if not scores or any(
+        batch_dims(graph, op) < MATRIX_RANK for op, _ in beyond_views(graph, uses, graph.ops[number].results[0])
+    ):
+        return False
+    size = graph.values[graph.ops[number].results[0]].num_elements
+    waiting, seen, ends = [number], {number}, set[int]()
+    while waiting:
+        for value in graph.ops[waiting.pop()].operands:
+            maker = uses.makers.get(value)
+            if graph.values[value].num_elements != size or maker in seen:
+                continue
+            if maker is None or graph.ops[maker].kind not in _STEPWISE | SPREAD:
+                ends.add(value)
+            elif graph.ops[maker].kind in _STEPWISE:
+                seen.add(maker)
+                waiting.append(maker)
+    return len(ends) > 1 and not ends.isdisjoint(scores)
 
 
 def _is_taken_apart(graph: Graph, uses: Uses, op: Op) -> bool:
@@ -154,12 +186,14 @@ def _readers(graph: Graph, uses: Uses, op: Op) -> Sequence[tuple[int, int]]:
     return [*readers, *(read for wider in more for read in wider if graph.ops[read[0]].kind in PRODUCTS)]
 
 
-def _combined(graph: Graph, uses: Uses, written: set[int], kept: frozenset[int], keeps_near: bool) -> set[int]:
+def _combined(
+    graph: Graph, uses: Uses, written: set[int], apart: frozenset[int], again: frozenset[int], keeps_near: bool
+) -> set[int]:
     """Operations that bring together several arrays of their own size from memory, for ``MANY_READERS`` or more.
 
     Whatever is computed of them alone in passing reads them, several times if it is read so. Two products, which read
-    half the bytes, are enough for what nothing pads, and any two where exponentials ``kept`` for the gradient are read.
-    What is only made wider is written as it was.
+    half the bytes, are enough for what nothing pads, and any two where what lies ``apart`` is read, but not where that is
+    what a gradient computes ``again``. What is only made wider is written as it was.
     """
     sources: dict[int, set[int]] = {}
     reads, values = _reads(graph, uses, written), graph.values
@@ -180,9 +214,9 @@ def _combined(graph: Graph, uses: Uses, written: set[int], kept: frozenset[int],
         sources[result] = here
         if len(here) > 1 and op.kind in ELEMENTWISE and reads[result] >= MANY_PRODUCTS and not widens(graph, op):
             narrow = result not in padded and is_only_multiplied(
-                graph, uses, result, keeps_near, apart=not kept.isdisjoint(here)
+                graph, uses, result, keeps_near, apart=not apart.isdisjoint(here)
             )
-            narrow = narrow and not _is_gate(graph, uses, number, here)
+            narrow = narrow and again.isdisjoint(here) and not _is_gate(graph, uses, number, here)
             if narrow or reads[result] >= MANY_READERS:
                 found.add(number)
                 del sources[result]
