@@ -192,8 +192,8 @@ def _combined(
     """Operations that bring together several arrays of their own size from memory, for ``MANY_READERS`` or more.
 
     Whatever is computed of them alone in passing reads them, several times if it is read so. Two products, which read
-    half the bytes, are enough for what nothing pads, and any two where what lies ``apart`` is read, but not where that is
-    what a gradient computes ``again``. What is only made wider is written as it was.
+    half the bytes, are enough for what nothing pads, and any two where what lies ``apart`` is read, but not where
+    that is what a gradient computes ``again``. What is only made wider is written as it was.
     """
     sources: dict[int, set[int]] = {}
     reads, values = _reads(graph, uses, written), graph.values
