@@ -58,6 +58,7 @@ class Origin:
 
     ``value`` is the path (``ops/...``) by which a plan names the operation's result, in a graph that is not laid out;
     ``values`` has, of an operation of several results, the position and path of each that has one.
+    ``also`` are the paths of other values that are computed as this one, and once with it.
     ``exchanged`` is the path of the product that a product took the place of, with the operands the other way round.
     ``repeats`` is for how many operations alike one stands, in a step from which the others were left out.
     """
@@ -65,6 +66,7 @@ class Origin:
     source: str | None = None
     scope: str | None = None
     value: str | None = None
+    also: tuple[str, ...] = ()
     exchanged: str | None = None
     repeats: int = 1
     values: tuple[tuple[int, str], ...] = ()
@@ -116,9 +118,9 @@ class Op:
 
     @property
     def named(self) -> tuple[tuple[int, str], ...]:
-        """The values that it makes which a plan can name, each with its path."""
+        """The values that it makes which a plan can name, each with its path; of one with several, its own last."""
         if self.origin.value is not None and self.results:
-            return ((self.results[0], self.origin.value),)
+            return tuple((self.results[0], path) for path in (*self.origin.also, self.origin.value))
         return tuple((self.results[position], path) for position, path in self.origin.values)
 
     def moved(self, operands: tuple[int, ...], results: tuple[int, ...] | None = None) -> Op:

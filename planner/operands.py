@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+
+from .graph import Graph, Op
 
 TURN = re.compile(r"(.*)/(\d+)$")
 
@@ -11,3 +14,31 @@ def operand_path(path: str, position: int) -> str:
     """The path of an operand of the operation that makes the value at ``path``, as it reads it."""
     turn = TURN.match(path)
     return f"{path}.in{position}" if turn is None else f"{turn[1]}.in{position}/{turn[2]}"
+
+
+def operand_paths(op: Op, place: int, paths: Sequence[str]) -> tuple[str, ...]:
+    """The paths of an operand of an operation with these."""
+    product = op.origin.exchanged
+    if product is not None:
+        return (operand_path(product, 1 - place),)
+    return tuple(operand_path(path, _place(op, place)) for path in paths)
+
+
+def readers_of(graph: Graph) -> dict[int, tuple[str, ...]]:
+    """The operations that read a place's own operands, with its path and those of others that they compute too.
+
+    A place is one operation, or several of which the last has its path: a gather, and the choice of what it found or,
+    where it was asked for what there is not, of something else.
+    """
+    gathers = {op.results[0]: n for n, op in enumerate(graph.ops) if op.kind == "gather" and op.origin.value is None}
+    found: dict[int, tuple[str, ...]] = {}
+    for number, op in enumerate(graph.ops):
+        if op.origin.value is not None:
+            of = [gathers[operand] for operand in op.operands if operand in gathers] if op.kind == "select" else []
+            found[of[0] if of else number] = (op.origin.value, *op.origin.also)
+    return dict(sorted(found.items()))
+
+
+def _place(op: Op, place: int) -> int:
+    """Where a step says an operand: it selects by a number, so what an operation takes if true comes last."""
+    return 3 - place if op.kind == "select" and place else place

@@ -67,6 +67,27 @@ def test_another_process_finds_the_same_paths() -> None:
     assert there.stdout.split() == here == paths()
 
 
+def spread(x, y):
+    return x.var(-1) + y.var(-1)
+
+
+def test_each_call_of_a_library_s_function_has_paths_of_its_own() -> None:
+    """JAX traces ``jnp.var`` once for both."""
+    values = trace(spread, (np.ones((8, 16)), np.ones((8, 16)))).values
+    assert {"ops/spread/_var.sub.0", "ops/spread/_var.sub.1", "ops/spread/_var.square.1.in0"} <= set(values.by_path)
+    assert not values.shared
+
+
+def test_one_call_of_a_library_s_function_is_laid_out_and_the_other_not() -> None:
+    x = np.arange(128.0, dtype=np.float32).reshape(8, 16)
+    told = plan("ops/spread/_var.square.0: _@x _@y")
+    applied = mw.apply(told, spread, (x, x))
+    np.testing.assert_allclose(applied(x, 2 * x), spread(x, 2 * x), rtol=1e-6)
+    text = applied.lower(x, x).compile().as_text()
+    assert "f32[4,4]" in text
+    assert "f32[8,16]" in text
+
+
 def test_nothing_is_looked_at_before_a_plan_names_something() -> None:
     traced = trace(step, ARGS)
     assert traced.named_by(plan()) == traced.tensors

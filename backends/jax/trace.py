@@ -16,8 +16,10 @@ from ...dsl.tensors import Tensor
 from .annotate import Marks, mark_p, remat_context
 from .paths import argument_names, leaf_paths
 from .state import returned_state
-from .values import Values, word
+from .unshared import unshared
+from .values import Values
 from .workload import PyTree, Step
+from .written import word
 
 RESERVED = ("out", "acts", "ops")
 IN_PLACE = "acts/<in place>"
@@ -80,10 +82,11 @@ def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None, marks:
     infos = traced.args_info[0]
     arguments = _tensors([p for n, a in zip(names, args, strict=True) for p in leaf_paths(n, a)], traced.jaxpr.in_avals)
     results = returned_state(traced.out_info, names, args, _results(traced.out_info, traced.jaxpr.out_avals))
-    tagged, in_place, num_remat_blocks = tagged_in(traced.jaxpr.jaxpr)
+    jaxpr = unshared(traced.jaxpr)
+    tagged, in_place, num_remat_blocks = tagged_in(jaxpr.jaxpr)
     return Traced(
         step=step,
-        jaxpr=traced.jaxpr,
+        jaxpr=jaxpr,
         in_tree=jax.tree.structure(args),
         out_tree=jax.tree.structure(traced.out_info),
         names=names,
@@ -92,7 +95,7 @@ def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None, marks:
         tagged=tagged,
         in_place=in_place,
         donated=tuple(i for i, info in enumerate(infos) if _donated(info)),
-        values=Values(traced.jaxpr, word(getattr(step, "__name__", "step"))),
+        values=Values(jaxpr, word(getattr(step, "__name__", "step"))),
         num_remat_blocks=num_remat_blocks,
     )
 

@@ -3,7 +3,8 @@
 ``ops/<function>/[grad/|remat/]<name>.<site>[/<turn>]``: the function of the model in which it is written, the primitive
 or the jitted function that makes it, which place in that function it is, in program order, one for each line that calls
 the function, and which repetition of that place (unrolled layers) where there are several. Of several results each has
-its number: ``ops/loss/scan.0.1``, of what a loop carries on every turn of it. What an equation reads, as it alone reads
+its number: ``ops/loss/scan.0.1``, of what a loop carries on every turn of it. What a library's jitted function computes
+has that one's name before its own: ``ops/norm/_var.sub.0``. What an equation reads, as it alone reads
 it, has its place: ``ops/loss/dot_general.0.in1``. Of what makes but one number only these have a name, with ``scalar/``
 before the equation's: ``ops/loss/scalar/dot_general.0.in1``. Nothing in a path depends on devices, nor on how long a
 loop runs.
@@ -12,25 +13,23 @@ loop runs.
 from __future__ import annotations
 
 import enum
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 from jax._src.core import DropVar
-from jax._src.lib import xla_client  # type: ignore[attr-defined]
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from ...dsl.rule_matches import OPS, ValuePaths
 from ...dsl.tensors import Tensor
 from .annotate import barrier_p, mark_p
-from .program.hlo_source import is_internal, is_own
+from .written import Place, Written, word
 
 CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat2", "custom_jvp_call", "custom_vjp_call")
+JITTED = ("jit", "pjit")
 LOOPS = ("scan", "while", "cond")
 ENTERED = {*CALLS, *LOOPS}
 """The equations whose jaxprs compute values of the step; those of others, as of a kernel or a sum, do not."""
@@ -39,46 +38,21 @@ LEFT_OUT = ("cond_jaxpr", "fwd_jaxpr_thunk", "jvp_jaxpr_fun")
 SAME = {mark_p.name, barrier_p.name, "name", "sharding_constraint"}
 """The equations whose result is their operand."""
 
-MATHEMATICS = frozenset(("numpy", "nn", "lax", "scipy"))
-"""The folders of JAX's own code in which a line stands for what it computes."""
-
-INTERNAL = 2
 SCALAR = "scalar/"
-
-TRACER = str(PurePath(__file__).with_name("trace.py"))
-"""What calls the user's step: who calls that in turn says nothing of it."""
 
 PLAIN = (int, float, str, bool, type(None), np.dtype, enum.Enum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where equations are written: the user's function; its line and column, the libraries' lines that it calls, and
-    the user's own lines that call it.
-    """
-
-    function: str
-    frames: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    """Whose a file is: ``rank`` 0 the user's own, 1 another library's, ``INTERNAL`` of JAX and this package.
-
-    ``tells`` is whether its lines say what is computed. Those of JAX's machinery do not: its caches make them differ.
-    """
-
-    rank: int
-    tells: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What an inner jaxpr's equations have of the one that it belongs to: the number of its site, direction, place."""
+    """What an inner jaxpr's equations have of the one that it belongs to: the number of its site, direction, place, and
+    ``call``, the library's jitted functions that it is called in, for equations without a place of their own.
+    """
 
     site: int
     direction: str
     place: Place
+    call: str = ""
     is_shared: bool = False
 
 
@@ -183,9 +157,7 @@ class _Walk:
         self.keys: dict[Any, int] = {}
         self.sites: dict[str, dict[int, int]] = {}
         self.turns: Counter[str] = Counter()
-        self.places: dict[Any, Place | None] = {}
-        self.files: dict[str, _File] = {}
-        self.lines: dict[Any, tuple[int, int]] = {}
+        self.written = Written()
 
     def run(self, step_name: str) -> Iterator[_Found]:
         """The values with their stems and turns."""
@@ -193,7 +165,7 @@ class _Walk:
 
     def _in(self, jaxpr: Jaxpr, around: Around) -> Iterator[_Found]:
         for number, equation in enumerate(jaxpr.eqns):
-            own = self._place(equation)
+            own = self.written.place(equation)
             place = own or around.place
             way = direction(str(equation.source_info.name_stack)) or around.direction
             name = _name(equation)
@@ -201,13 +173,20 @@ class _Walk:
             key = self.keys.setdefault((around.site, way, name, place, form), len(self.keys))
             if id(equation) not in self.entered and (own or not around.is_shared):
                 self.entered.add(id(equation))
-                stem = f"{OPS}{place.function}/{way}{name}"
+                stem = f"{OPS}{place.function}/{way}{'' if own else around.call}{name}"
                 yield from self._of(equation, stem, key, is_shared=around.is_shared or self.uses[id(equation)] > 1)
             for inner in _inner(equation):
                 is_shared = around.is_shared or self.uses[id(inner)] > 1
                 if id(inner) not in self.entered:
                     self.entered.add(id(inner))
-                    yield from self._in(inner, Around(site=key, direction=way, place=place, is_shared=is_shared))
+                    call = around.call + self._call(equation, inner)
+                    within = Around(site=key, direction=way, place=place, call=call, is_shared=is_shared)
+                    yield from self._in(inner, within)
+
+    def _call(self, equation: JaxprEqn, inner: Jaxpr) -> str:
+        """What the paths of what a library's jitted function computes begin with."""
+        is_library = equation.primitive.name in JITTED and self.written.is_library(inner)
+        return f"{_name(equation)}." if is_library else ""
 
     def _of(self, equation: JaxprEqn, stem: str, key: int, *, is_shared: bool) -> Iterator[_Found]:
         kept = carries(equation)
@@ -228,41 +207,6 @@ class _Walk:
             if not isinstance(variable, Literal) and variable.aval.shape:
                 own = f"{stem}.in{i}"
                 yield _Found(equation=equation, position=i, stem=own, turn=turn, is_operand=True, is_shared=is_shared)
-
-    def _place(self, equation: JaxprEqn) -> Place | None:
-        """Where an equation is written; None where nothing but JAX's own code is known of it."""
-        traceback: Any = equation.source_info.traceback
-        if traceback is None:
-            return None
-        if traceback not in self.places:
-            self.places[traceback] = self._read(traceback)
-        return self.places[traceback]
-
-    def _read(self, traceback: Any) -> Place | None:
-        codes, at = traceback.raw_frames()
-        files = [self._file(code.co_filename) for code in codes]
-        last = min(range(len(codes)), key=lambda i: (files[i].rank, i), default=0)
-        if not codes or files[last].rank == INTERNAL:
-            return None
-        telling = [i for i in range(last) if files[i].tells]
-        lines = [(codes[i].co_qualname, self._at(codes[i], at[i])[0]) for i in telling]
-        outside = next((i for i, code in enumerate(codes) if code.co_filename == TRACER), len(codes))
-        callers = [self._at(codes[i], at[i]) for i in range(last + 1, outside) if not files[i].rank]
-        return Place(function=word(codes[last].co_name), frames=(*lines, self._at(codes[last], at[last]), *callers))
-
-    def _at(self, code: Any, instruction: int) -> tuple[int, int]:
-        """Line and column of an instruction."""
-        key = code, instruction
-        if key not in self.lines:
-            self.lines[key] = xla_client.Traceback.code_addr2location(code, instruction)[:2]
-        return self.lines[key]
-
-    def _file(self, file: str) -> _File:
-        if file not in self.files:
-            internal = is_internal(file)
-            tells = not internal or not MATHEMATICS.isdisjoint(PurePath(file).parts)
-            self.files[file] = _File(rank=0 if is_own(file) else INTERNAL if internal else 1, tells=tells)
-        return self.files[file]
 
 
 def each_jaxpr(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
@@ -329,11 +273,6 @@ def direction(stack: str) -> str:
 def _name(equation: JaxprEqn) -> str:
     called = equation.params.get("name") if equation.primitive.name in CALLS else None
     return word(str(called or equation.primitive.name))
-
-
-def word(text: str) -> str:
-    """The text as part of a path: letters, digits, underscores and dashes."""
-    return re.sub(r"[^A-Za-z0-9_-]", "", text) or "value"
 
 
 def _form(equation: JaxprEqn) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ def merged(graph: Graph) -> dict[str, Any]:
     same: dict[int, int] = {}
     alone: dict[tuple[str, tuple[int, ...]], Op] = {}  # the first of a kind with these operands: most have no other
     known: dict[Hashable, Op] = {}
+    also: dict[int, list[str]] = {}
     ops = []
     for op in graph.ops:
         op = _reading(op, same)
@@ -45,7 +46,16 @@ def merged(graph: Graph) -> dict[str, Any]:
             ops.append(op)
         else:
             same.update(zip(op.results, first.results, strict=True))
+            if op.origin.value is not None:
+                also.setdefault(first.results[0], []).append(op.origin.value)
+    ops = [_named(op, also[op.results[0]]) if op.results and op.results[0] in also else op for op in ops]
     return {"ops": tuple(ops), "results": tuple(same.get(value, value) for value in graph.results)}
+
+
+def _named(op: Op, also: Sequence[str]) -> Op:
+    """An operation that is called what those that computed the same were called, too."""
+    value, *others = (*op.origin.also, *also) if op.origin.value is None else (op.origin.value, *op.origin.also, *also)
+    return replace(op, origin=replace(op.origin, value=value, also=tuple(dict.fromkeys(others))))
 
 
 def _reading(op: Op, same: Mapping[int, int]) -> Op:

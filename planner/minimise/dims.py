@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from ..graph import Graph, Op
+from ..operands import operand_paths, readers_of
 
 Scope = tuple[int, ...]  # the way to a graph inside another: positions of operations and of their bodies
 
@@ -52,8 +53,9 @@ def _pairs(graph: Graph, scope: Scope) -> Iterator[tuple[Hashable, ...]]:
     for names, numbers in ((graph.names, graph.arguments), (graph.result_names, graph.results)):
         for path, number in zip(names, numbers, strict=False):
             yield from (((path, i), (scope, number, i)) for i in range(len(graph.shape(number))))
+    readers = readers_of(graph)
     for position, op in enumerate(graph.ops):
-        for value, path in op.named:
+        for value, path in (*op.named, *_read(op, readers.get(position, ()))):
             yield from (((path, i), (scope, value, i)) for i in range(len(graph.shape(value))))
         yield from _by_factor(graph, op, scope)
         for number, body in enumerate(op.bodies):
@@ -63,6 +65,12 @@ def _pairs(graph: Graph, scope: Scope) -> Iterator[tuple[Hashable, ...]]:
             yield from _through(graph, scope, op.results, body, inner, body.results)
             if op.kind == "while":
                 yield from _through(graph, scope, op.results, body, inner, body.arguments)
+
+
+def _read(op: Op, paths: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """What an operation reads, by the paths that this has as it alone reads it."""
+    for place, value in enumerate(op.operands):
+        yield from ((value, path) for path in operand_paths(op, place, paths))
 
 
 def _by_factor(graph: Graph, op: Op, scope: Scope) -> Iterator[tuple[Hashable, ...]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
-from ..graph import Graph, Op, Sharding
-from ..operands import operand_path
+from ..graph import Graph, Sharding
+from ..operands import operand_paths, readers_of
 from .decode import LaidOut, ended, laid_out
 from .wires import Level, Wiring
 
@@ -37,15 +37,14 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
                 is_laid = value in solved.layouts and (number in solved.nodes or bool(op.bodies))
                 if graph.shape(value) and is_laid and number not in again:
                     said.say(own, carried.get(value, solved.layouts[value]), op.origin.repeats)
-        readers = {number: own for number, own in _readers(graph).items() if number not in again}
+        readers = {number: paths for number, paths in readers_of(graph).items() if number not in again}
         beside = _beside(level, solved, readers, opened.get(level.number, set()))
-        for number, own in readers.items():
+        for number, paths in readers.items():
             op = graph.ops[number]
             for place, operand in enumerate(op.operands):
-                product = op.origin.exchanged
-                path = operand_path(own, _place(op, place)) if product is None else operand_path(product, 1 - place)
                 layout = solved.wanted.get((number, operand), beside.get((number, place)))
-                said.say(path, layout, op.origin.repeats)
+                for path in operand_paths(op, place, paths):
+                    said.say(path, layout, op.origin.repeats)
     return said.layouts
 
 
@@ -74,21 +73,6 @@ def _again(graph: Graph) -> set[int]:
         for number, op in enumerate(graph.ops)
         if op.kind == "convert" and op.origin.value is not None and paths.get(op.operands[0]) == op.origin.value
     }
-
-
-def _readers(graph: Graph) -> dict[int, str]:
-    """The operations that read a place's own operands, with its path.
-
-    A place is one operation, or several of which the last has its path: a gather, and the choice of what it found or,
-    where it was asked for what there is not, of something else.
-    """
-    gathers = {op.results[0]: n for n, op in enumerate(graph.ops) if op.kind == "gather" and op.origin.value is None}
-    found: dict[int, str] = {}
-    for number, op in enumerate(graph.ops):
-        if op.origin.value is not None:
-            of = [gathers[operand] for operand in op.operands if operand in gathers] if op.kind == "select" else []
-            found[of[0] if of else number] = op.origin.value
-    return dict(sorted(found.items()))
 
 
 def _opened(wiring: Wiring) -> dict[int, set[int]]:
@@ -143,11 +127,6 @@ def _carried(wiring: Wiring, level: Level, every: Sequence[LaidOut]) -> dict[int
                 if uses[operand] == 1 and argument in every[number].layouts:
                     found[operand] = every[number].layouts[argument]
     return found
-
-
-def _place(op: Op, place: int) -> int:
-    """Where a step says an operand: it selects by a number, so what an operation takes if true comes last."""
-    return 3 - place if op.kind == "select" and place else place
 
 
 def _named(names: Sequence[str], values: Sequence[int]) -> Iterator[tuple[str, int]]:

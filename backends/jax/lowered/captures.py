@@ -13,7 +13,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from .shardings import sharding_of
-from .value_names import WHILE, value_names, with_names, without_names
+from .value_names import WHILE, all_names, with_names, without_names
 
 RETURN, CONSTRAINT = "stablehlo.return", "sdy.sharding_constraint"
 
@@ -93,8 +93,9 @@ def _take(loop: Any, unchanged: Sequence[int]) -> None:
 
 def _location(loop: Any, kept: Sequence[int]) -> Any:
     """A loop's location, with the names of the results that are left where these now stand."""
-    names = value_names(loop.location)
-    left = {now: names[before] for now, before in enumerate(kept) if before in names}
+    left = [
+        (now, path) for now, before in enumerate(kept) for number, path in all_names(loop.location) if number == before
+    ]
     return with_names(without_names(loop.location), left)
 
 

@@ -119,7 +119,7 @@ class Draft:
                     (mark,) = value_names_at(operation.location).values()
                     number, _, path = mark.partition(AND)
                     operation.attributes["sharding"] = sharding_attribute(chosen[int(number)])
-                    operation.location = with_names(without_names(operation.location), {0: path} if path else {})
+                    operation.location = with_names(without_names(operation.location), [(0, path)] if path else [])
             self.lay_edges(main_function(copy), layouts, placed)
         return copy
 

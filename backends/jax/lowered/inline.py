@@ -12,7 +12,7 @@ from jaxlib.mlir.dialects import sdy
 from ....planner.graph import Sharding
 from .passes import run_passes
 from .shardings import axes_by_dim, sharding_of
-from .value_names import pass_names, value_names, with_names, without_names
+from .value_names import all_names, pass_names, with_names, without_names
 
 LARGE = 20
 """The instructions, arguments among them, from which on XLA leaves a function that several calls share as it is."""
@@ -79,7 +79,7 @@ def _put(function: Any, call: Any) -> None:
     caller = without_names(call.location)
     for op in body:
         for each in (op, *_nested(op)):
-            names = value_names(each.location)
+            names = all_names(each.location)
             each.location = with_names(ir.Location.callsite(without_names(each.location), [caller]), names)
         op.move_before(call)
     pass_names(call, ret.operands)

@@ -9,7 +9,7 @@ from jaxlib.mlir import ir
 from ....planner.graph import Origin
 from ..program.hlo_source import SourceLine, user_line
 from ..repeats.scope import repeats_of
-from .value_names import value_names, without_names
+from .value_names import all_names, value_names, without_names
 
 
 class Origins:
@@ -31,12 +31,14 @@ class Origins:
         if key not in self._known:
             said, stack = self._parts(without_names(location))
             scope, repeats = repeats_of(said)
+            every = all_names(location) if self._named else ()
             names = value_names(location) if self._named else {}
             self._known[key] = Origin(
                 source=self._line(stack),
                 scope=scope or None,
                 value=names.get(0) if num_results == 1 else None,
                 values=tuple(sorted(names.items())) if num_results > 1 else (),
+                also=tuple(path for number, path in every if path != names[number]) if num_results == 1 else (),
                 repeats=repeats,
             )
         return self._known[key]

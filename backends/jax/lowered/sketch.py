@@ -25,7 +25,7 @@ from .places import operations
 from .propagation import main_function, propagate_only
 from .reading import Reading
 from .shardings import RESHARDS
-from .value_names import WHILE, value_names
+from .value_names import WHILE, all_names
 
 OPERAND = re.compile(r"\.in(\d+)(?=$|/)")
 Spot = tuple[int, int]
@@ -41,10 +41,10 @@ class Sketch:
         self.draft = draft
         self._module = draft.unlaid(layouts, placed)
         self._makers: dict[str, list[Spot]] = defaultdict(list)
-        self._names: dict[Any, dict[int, str]] = {}
+        self._names: dict[Any, tuple[tuple[int, str], ...]] = {}
         with self._module.context:
             for at, operation in enumerate(operations(self._module)):
-                for number, path in value_names(operation.location).items():
+                for number, path in all_names(operation.location):
                     self._makers[path].append((at, number))
         for tag, paths in tag_values(draft.traced).items():
             self._makers[tag] = [spot for path in paths for spot in self._makers.get(path, ())]
@@ -74,7 +74,7 @@ class Sketch:
             key = location.attr
             names = self._names.get(key)
             if names is None:
-                names = self._names[key] = value_names(location)
+                names = self._names[key] = all_names(location)
             if not names:
                 continue
             found: tuple[Sharding, ...] = ()
@@ -82,7 +82,7 @@ class Sketch:
                 found = (reading.sharding(operation.attributes["sharding"]),)
             elif (said := operation.attributes.get("sdy.sharding")) is not None:
                 found = reading.per_value(said)
-            for number, path in names.items():
+            for number, path in names:
                 if number < len(operation.results):
                     yield path, (found[number] if number < len(found) else None) or _whole(operation.results[number])
 

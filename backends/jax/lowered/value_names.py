@@ -1,12 +1,12 @@
 """Which of a step's computed values an operation makes: written on the operation's location, around all else.
 
 So it changes nothing of the program, and goes where the operation goes. An operation of several results may make
-several named values.
+several named values, and one that stands for others that computed the same makes theirs too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -16,12 +16,17 @@ NOTES, EXCHANGED = "mhlo.frontend_attributes", "meshwright.exchanged"
 """Where a product that took the place of its transpose has the path of that, whose operands it has exchanged."""
 
 
+def all_names(location: Any) -> tuple[tuple[int, str], ...]:
+    """The numbers of the results that an operation at this location makes with the paths of each, its own first."""
+    if not isinstance(location, ir.NameLoc) or not location.name_str.startswith(PREFIX):
+        return ()
+    said = (each.partition("=") for each in location.name_str.removeprefix(PREFIX).split(" "))
+    return tuple((int(number), path) for number, _, path in said)
+
+
 def value_names(location: Any) -> dict[int, str]:
     """The paths of the values that an operation at this location makes, by the number of its result."""
-    if not isinstance(location, ir.NameLoc) or not location.name_str.startswith(PREFIX):
-        return {}
-    said = (each.partition("=") for each in location.name_str.removeprefix(PREFIX).split(" "))
-    return {int(number): path for number, _, path in said}
+    return dict(reversed(all_names(location)))
 
 
 def exchanged(attributes: Mapping[str, Any]) -> str | None:
@@ -32,14 +37,14 @@ def exchanged(attributes: Mapping[str, Any]) -> str | None:
 
 def without_names(location: Any) -> Any:
     """The location less the names of values."""
-    return location.child_loc if value_names(location) else location
+    return location.child_loc if all_names(location) else location
 
 
-def with_names(location: Any, names: Mapping[int, str]) -> Any:
-    """The location, without names before, with these."""
+def with_names(location: Any, names: Collection[tuple[int, str]]) -> Any:
+    """The location, without names before, with these: numbers of results and paths."""
     if not names:
         return location
-    text = " ".join(f"{number}={path}" for number, path in names.items())
+    text = " ".join(f"{number}={path}" for number, path in names)
     return ir.Location.name(PREFIX + text, location)
 
 
@@ -57,25 +62,31 @@ def name_carried(value: Any, path: str) -> None:
         name_value(value, path)
 
 
-def _name(operation: Any, number: int, path: str) -> None:
-    names = value_names(operation.location)
-    if number not in names:
-        operation.location = with_names(without_names(operation.location), names | {number: path})
+def _name(operation: Any, number: int, path: str, *, beside: bool = False) -> None:
+    names = all_names(operation.location)
+    if (number, path) not in names if beside else number not in dict(names):
+        operation.location = with_names(without_names(operation.location), (*names, (number, path)))
 
 
 def name_once(operations: Iterable[Any], shared: Container[str]) -> None:
     """Leaves each path, but for ``shared`` ones, to the first operation that has it: constants are copied."""
     seen: set[str] = set()
     for operation in operations:
-        names = value_names(operation.location)
-        kept = {number: path for number, path in names.items() if path in shared or path not in seen}
+        names = all_names(operation.location)
+        kept = [(number, path) for number, path in names if path in shared or path not in seen]
         if len(kept) < len(names):
             operation.location = with_names(without_names(operation.location), kept)
-        seen.update(kept.values())
+        seen.update(path for _, path in kept)
 
 
 def pass_names(operation: Any, values: Any) -> None:
     """Names ``values``, which take the place of an operation's results, as those are."""
-    for number, path in value_names(operation.location).items():
+    for number, path in all_names(operation.location):
         if operation.results[number].type == values[number].type:
             name_value(values[number], path)
+
+
+def join_names(operation: Any, same: Any) -> None:
+    """Gives an operation the names of another that computes the same of the same operands, beside its own."""
+    for number, path in all_names(operation.location):
+        _name(same, number, path, beside=True)

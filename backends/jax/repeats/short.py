@@ -12,7 +12,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from ....dsl.tensors import Tensor
 from ..trace import Traced, tagged_in
-from ..values import Values, word
+from ..values import Values
+from ..written import word
 from .alike import Likeness, Run
 from .calls import without_calls
 from .layers import Family, families

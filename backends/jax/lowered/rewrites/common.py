@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..attributes import value_of
-from ..value_names import EXCHANGED, NOTES, pass_names
+from ..value_names import EXCHANGED, NOTES, join_names
 from .rewriter import CONSTANT
 
 KEPT = ("stablehlo.custom_call", "stablehlo.rng", "stablehlo.rng_bit_generator", "stablehlo.iota", "func.call")
@@ -38,7 +38,7 @@ def _without_repetition(block: Any) -> None:
             alike[_form(first)] = first
         same = alike.setdefault(_form(operation), operation)
         if same is not operation:
-            pass_names(operation, same.results)
+            join_names(operation, same)
             for old, new in zip(operation.results, same.results, strict=True):
                 old.replace_all_uses_with(new)
     if len(last.regions):
