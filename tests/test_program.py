@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from meshwright.planner.graph import Graph, Origin, Sharding
+from meshwright.planner.graph import Graph, Op, Origin, Sharding, Value
+from meshwright.planner.kernels import Kernel
 from meshwright.planner.program import Program, rounds
+from meshwright.planner.program.blueprint import in_order_of_use, kernel_graph, name_of
 from meshwright.planner.program.decode import laid_out, laid_out_step
 from meshwright.planner.program.named import named_layouts
 from meshwright.planner.program.rounds import PER_S
+from meshwright.planner.program.ties import FEWEST
 from meshwright.planner.program.usage import Misfit, misfit_row
 from meshwright.planner.solver.rows_used import usage_of, used_by
 from meshwright.planner.solver.solve import solve
@@ -252,8 +255,8 @@ def blocks(count: int, scale: int = 1) -> Graph:
 
 
 def test_repeated_blocks_share_one_decision_and_are_all_counted() -> None:
-    program = program_of(blocks(6), "v5e:2x2", {"x": 2, "y": 2})
-    shared = [number for number in program.deciders if np.count_nonzero(program.leader == number) >= 4]
+    program = program_of(blocks(8), "v5e:2x2", {"x": 2, "y": 2})
+    shared = [number for number in program.deciders if np.count_nonzero(program.leader == number) >= FEWEST]
     assert shared
     found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
     assert found.choices is not None
@@ -265,7 +268,8 @@ def test_repeated_blocks_share_one_decision_and_are_all_counted() -> None:
 
 def test_sharing_decisions_costs_next_to_nothing() -> None:
     """What is shared is at most as good as what is free, and with blocks alike no worse."""
-    program = program_of(blocks(5), "v5e:2x2", {"x": 2, "y": 2})
+    program = program_of(blocks(7), "v5e:2x2", {"x": 2, "y": 2})
+    assert list(program.leader) != list(range(len(program.leader)))
     shared = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
     program.leader = np.arange(len(program.leader))
     free = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
@@ -273,7 +277,7 @@ def test_sharing_decisions_costs_next_to_nothing() -> None:
 
 
 def test_few_repetitions_are_decided_one_by_one() -> None:
-    program = program_of(blocks(2), "v5e:2x2", {"x": 4})
+    program = program_of(blocks(FEWEST - 1), "v5e:2x2", {"x": 4})
     assert list(program.leader) == list(range(len(program.leader)))
 
 
@@ -400,3 +404,28 @@ def test_what_blocks_share_a_path_for_is_named_as_most_of_them_have_it() -> None
         assert named.get("ops/dot_general.0.in0") == solved.wanted.get((most, op.operands[0]))
         read.add((most, op.operands[0]) in solved.wanted)
     assert len(read) > 1
+
+
+def test_alike_kernels_are_worked_out_once_whichever_reads_first_what_is_filled() -> None:
+    """The first of several kernels that read what is filled with a number may read something else before."""
+    half, ops = Value((), "f32"), list[Op]()
+    matrix = Value((64, 64), "f32")
+
+    def say(kind: str, operands: tuple[int, ...], result: int) -> None:
+        ops.append(Op(kind=kind, operands=operands, results=(result,)))
+
+    say("multiply", (0, 0), 3)
+    say("broadcast_in_dim", (2,), 4)
+    say("add", (3, 4), 5)
+    say("multiply", (1, 1), 6)
+    say("add", (6, 4), 7)
+    values = tuple(half if number == 2 else matrix for number in range(8))
+    graph = Graph(values=values, ops=tuple(ops), arguments=(0, 1, 2), results=(5, 7))
+    first = Kernel(ops=(0, 1, 2), reads=(0, 2), writes=(5,))
+    other = Kernel(ops=(1, 3, 4), reads=(1, 2), writes=(7,))
+    names = set()
+    for kernel in (first, other):
+        ordered = in_order_of_use(graph, kernel.ops)
+        assert sorted(ordered) == sorted(kernel.ops)
+        names.add(name_of(kernel_graph(graph, replace(kernel, ops=ordered))[0]))
+    assert len(names) == 1

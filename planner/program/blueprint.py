@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..fusion.narrow import WIDE
+from ..fusion.nature import BROADCAST
 from ..graph import Graph, Op
 from ..kernels import Kernel
 from ..partition.passes.narrow import told_apart
@@ -134,6 +135,21 @@ class Blueprint:
         first = {form: place for place, form in reversed(rest.nest.form_of.items())}
         forms = tuple(self.nest.form_of[numbers[first[form]]] for form in range(len(rest.nest.forms)))
         return KernelPart(rest, ops, forms)
+
+
+def in_order_of_use(graph: Graph, ops: Sequence[int]) -> tuple[int, ...]:
+    """Operations of a kernel, first what is filled with a number, in the order in which the others read it.
+
+    Where that stands else hangs on which kernel of several is the first to read it: then alike ones would differ.
+    """
+    fills = {graph.ops[number].results[0]: number for number in ops if _is_fill(graph, graph.ops[number])}
+    others = [number for number in ops if graph.ops[number].results[0] not in fills]
+    read = dict.fromkeys(fills[v] for number in others for v in graph.ops[number].operands if v in fills)
+    return (*dict.fromkeys((*read, *fills.values())), *others)
+
+
+def _is_fill(graph: Graph, op: Op) -> bool:
+    return op.kind == BROADCAST and not graph.shape(op.operands[0])
 
 
 def kernel_graph(graph: Graph, kernel: Kernel) -> tuple[Graph, tuple[int, ...]]:

@@ -21,7 +21,7 @@ from ..kernels import Kernel, Program
 from ..memory import schedule
 from ..partition.passes.accumulated import added_up
 from .around import Around
-from .blueprint import Blueprint, kernel_graph, name_of
+from .blueprint import Blueprint, in_order_of_use, kernel_graph, name_of
 from .least import least_seconds
 from .passing import with_ends_apart, with_passing_apart
 from .roles import with_roles_apart
@@ -93,16 +93,17 @@ class Known:
     def blueprint(self, graph: Graph, kernel: Kernel) -> tuple[Blueprint, tuple[int, ...]]:
         """A kernel's blueprint, and the numbers that its values have in the whole; alike kernels share one."""
         if id(kernel) not in self.places:
-            own, numbers = kernel_graph(graph, kernel)
+            ops = in_order_of_use(graph, kernel.ops)
+            own, numbers = kernel_graph(graph, replace(kernel, ops=ops))
             is_free = id(kernel) in self.free or self.is_passing(kernel)
             masks = self._masks(graph)
-            inside = {place: masks[number] for place, number in enumerate(kernel.ops) if number in masks}
+            inside = {place: masks[number] for place, number in enumerate(ops) if number in masks}
             made = {value for op in own.ops for value in op.results}
             handed = tuple(place for place, number in enumerate(numbers) if number in kernel.reads and place in made)
             copied = self.turned.get(id(kernel), ())
             turned = tuple(place for place, number in enumerate(numbers) if number in copied)
             _, turns, summed, held = self.turning.get(id(graph), (graph, 1, frozenset[int](), ()))
-            behind = frozenset(place for place, number in enumerate(kernel.ops) if number in summed)
+            behind = frozenset(place for place, number in enumerate(ops) if number in summed)
             turns, around = turns if behind else 1, self._around(graph, kernel, numbers, held)
             _, sums = self.rounded.get(id(graph), (graph, frozenset[int]()))
             rounded = frozenset(place for place, number in enumerate(numbers) if number in sums)

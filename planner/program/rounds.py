@@ -33,7 +33,7 @@ WAYS, EVERY = 50_000, 2_500
 """Of no more ways to choose all are looked at, and all that may fit are priced if they have so few nodes together."""
 PROOFS, PROVING = (0, 12), 6_000
 """How often it is tried to prove a solution, at least and at most, and so many choices in all, once it is ``CLOSE``."""
-STALLED = (2, 12)
+STALLED = (1, 12)
 """How many proofs one after the other that neither raise the bound nor find anything better end it, at least and at
 most, of twice the choices in all.
 """

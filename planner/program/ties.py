@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from .wires import Wiring
 
-FEWEST = 4
-"""From how many repetitions on they share decisions; fewer are decided one by one. One may stand for several."""
+FEWEST = 6
+"""From how many repetitions on they share decisions; fewer are decided one by one, as the norms of two layers. One may
+stand for several.
+"""
 
 Numbers = NDArray[np.int64]
 
