@@ -56,6 +56,17 @@ def is_gradient_of_kernel(graph: Graph, op: Op) -> bool:
     return written < read
 
 
+def shifts_of(graph: Graph, op: Op) -> int:
+    """The places of a kernel along the dim that few images are cut along, the last, for its gradient; else none.
+
+    Nor for that of one that moves on by more than a place.
+    """
+    along, steps = (op.attributes.get(name, ()) for name in ("output_spatial_dimensions", "rhs_dilation"))
+    if not along or any(step > 1 for step in steps) or not is_gradient_of_kernel(graph, op):
+        return 0
+    return graph.shape(op.results[0])[int(along[-1])]
+
+
 def batch_on_lanes(features: int, batch: int, bits: int = 32) -> bool:
     """Whether a tensor of so many features and images is padded less with its images on the lanes."""
     packed = 32 // max(bits, 1)

@@ -76,6 +76,22 @@ def test_two_images_are_left_whole_by_chips_without_near_buffers(topology: str, 
     assert sizes(program.graph, 5) == 64 * MIB  # no convolution reads it
 
 
+@pytest.mark.parametrize(("places", "copies"), [(3, 2), (5, 1 + 5 / 2)])
+def test_what_is_cut_lies_once_more_for_each_place_of_a_wide_kernel(places: int, copies: float) -> None:
+    """As compiled for v5e and v5p: bf16[224,32,29,64,5] behind a kernel of five places, of which few stay near."""
+    chip = physical(mw.loads("meshwright: 1\ntopology: v5e:2x4\n").topology).chip
+    image, kernel = Value((2, 256, 256, 64), "f32"), Value((places, places, 64, 64), "f32")
+    said = ROLES | {"kernel_input_feature_dimension": 2, "output_spatial_dimensions": (1, 2)}
+    back = said | {"input_batch_dimension": 3, "input_feature_dimension": 0, "kernel_input_feature_dimension": 0}
+    back |= {"kernel_spatial_dimensions": (1, 2), "output_batch_dimension": 2, "output_spatial_dimensions": (0, 1)}
+    ops = (
+        Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said),
+        Op(kind="convolution", operands=(2, 0), results=(3,), attributes=back),
+    )
+    program = of_ops((image, kernel, image, kernel), ops, (0, 1), (3,))
+    assert temporary_bytes(program, chip)(program.graph, 2) == copies * 64 * MIB
+
+
 def test_what_is_added_up_into_few_features_lies_as_they_do() -> None:
     """On v3 the compiler has f32[32,256,256,64] twice as large where a reduce-scatter leaves eight features of it."""
     whole, piece = Value((32, 256, 256, 64), "f32"), Value((32, 256, 256, 8), "f32")

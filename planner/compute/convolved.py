@@ -11,7 +11,17 @@ from dataclasses import replace
 
 from ..fusion.grouped import parts_lanes
 from ..graph import Graph, Op, Value
-from ..images import CONVOLUTION, ROWS, Image, batch_on_lanes, images, images_of, is_gradient_of_kernel, laid_elements
+from ..images import (
+    CONVOLUTION,
+    ROWS,
+    Image,
+    batch_on_lanes,
+    images,
+    images_of,
+    is_gradient_of_kernel,
+    laid_elements,
+    shifts_of,
+)
 from ..kernels import Kernel
 from ..kinds import ALL_GATHER
 from .coefficients import Coefficients
@@ -32,6 +42,11 @@ SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
 REARRANGING, REARRANGING_NARROW = 7, 10
 """How often images that are cut are gone through besides, as they lie and again unpadded, seen on v3 and v5e; and those
 of 16 bits, whose rows share registers, seen on v5e.
+"""
+
+NEAREST, SHIFTING_BYTES = 3, 34
+"""Of what is cut, shifts are made for the gradient of a kernel, so many from the parts themselves. Each further one takes
+so many bytes a number: it is cut out, put together with the next part's edge, laid behind others. Seen on v5e and v5p.
 """
 
 TURNING_CYCLES = 10.0
@@ -234,7 +249,14 @@ class Convolved:
         num_bytes = laid * width_bytes
         read_share = self._of.near_read_share if num_bytes <= self._of.near_total_bytes else 1.0
         times = REARRANGING if width_bytes >= WORD_BYTES else REARRANGING_NARROW
-        return int(times * num_bytes * (1 + read_share) / 2)
+        return int(times * num_bytes * (1 + read_share) / 2) + self._shifted_bytes(op)
+
+    def _shifted_bytes(self, op: Op) -> int:
+        """What passes of shifts of what is cut, but for an argument, which is not."""
+        further, image = shifts_of(self._graph, op) - NEAREST, op.operands[0]
+        if further <= 0 or image in self._graph.arguments:
+            return 0
+        return further * SHIFTING_BYTES * self._laid(image, self._images[self._graph.shape(image)])
 
 
 def _halved(value: Value, dim: int) -> Value:

@@ -8,14 +8,14 @@ from dataclasses import replace
 from ..chip import Chip
 from ..fusion.nature import BROADCAST, ELEMENTWISE
 from ..graph import Graph, Value
-from ..images import CONVOLUTION, Image, batch_on_lanes, images, images_of, laid_elements
+from ..images import CONVOLUTION, Image, batch_on_lanes, images, images_of, laid_elements, shifts_of
 from ..kernels import Program
 from ..kinds import ALL_GATHER, REDUCE_SCATTER
 from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
 SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
-CUT_COPIES = 2
-FEW_FEATURES = ROWS
+CUT_COPIES, NEAREST = 2, 3
+FEW_FEATURES, NARROW_BITS = ROWS, 16
 
 
 def smallest_batch(chip: Chip | None) -> int:
@@ -30,30 +30,38 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
     batch of whole lanes does), and all tensors of that shape are laid out alike. A batch below ``smallest`` is made
     larger by cutting the image into parts (XLA's space-to-batch): no row is padded then. But the parts of what a
     convolution reads lie there twice more in bfloat16, one with the margins that it reads and one for the gradient of
-    its filter.
+    its filter; for that of a filter of more than ``NEAREST`` places beside each other once for each of these.
     """
     wanted = _wanted(program.graph)
-    read = _read_by_convolutions(program.graph) if wanted else frozenset[int]()
+    read = _read_by_convolutions(program.graph) if wanted else dict[int, int]()
 
     def num_bytes(graph: Graph, number: int) -> int:
         value = graph.values[number]
         dims = wanted.get(value.shape)
         if dims is None or not math.prod(value.shape):
             return padded_bytes(value)
-        copied = dims[1] and value.shape[dims[0].batch] < smallest and (graph is not program.graph or number in read)
-        return _laid_bytes(value, dims[0], smallest) * (CUT_COPIES if copied else 1)
+        laid = _laid_bytes(value, dims[0], smallest)
+        if not dims[1] or value.shape[dims[0].batch] >= smallest or (graph is program.graph and number not in read):
+            return laid
+        shifts = read.get(number, 0) if graph is program.graph else 0
+        return laid + (shifts * laid * NARROW_BITS // value.bits if shifts > NEAREST else (CUT_COPIES - 1) * laid)
 
     return num_bytes
 
 
-def _read_by_convolutions(graph: Graph) -> frozenset[int]:
-    """What convolutions read, and what that is made of number by number, if of one array and what is spread over it."""
+def _read_by_convolutions(graph: Graph) -> dict[int, int]:
+    """What convolutions read, and what that is made of number by number, if of one array and what is spread over it.
+
+    With the places of the filter whose gradient reads it, along the dim that images are cut along.
+    """
     sources = _sources(graph)
-    found = set[int]()
+    found: dict[int, int] = {}
     for op in graph.ops:
-        for number in op.operands if op.kind == CONVOLUTION else ():
-            found.update((number, sources.get(number, number)))
-    return frozenset(found)
+        shifts = shifts_of(graph, op) if op.kind == CONVOLUTION else 0
+        for place, number in enumerate(op.operands if op.kind == CONVOLUTION else ()):
+            for value in (number, sources.get(number, number)):
+                found[value] = max(found.get(value, 0), 0 if place else shifts)
+    return found
 
 
 def _sources(graph: Graph) -> dict[int, int]:
