@@ -45,8 +45,9 @@ of 16 bits, whose rows share registers, seen on v5e.
 """
 
 NEAREST, SHIFTING_BYTES = 3, 34
-"""Of what is cut, shifts are made for the gradient of a kernel, so many from the parts themselves. Each further one takes
-so many bytes a number: it is cut out, put together with the next part's edge, laid behind others. Seen on v5e and v5p.
+"""Of what is cut, shifts are made for the gradient of a kernel, so many from the parts themselves. Each further one
+takes so many bytes a number: it is cut out, put together with the next part's edge, laid behind others. Seen on v5e
+and v5p.
 """
 
 TURNING_CYCLES = 10.0
