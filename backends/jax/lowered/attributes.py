@@ -6,7 +6,7 @@ combines two numbers becomes ``reducer``: the operation in it, or all of them in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,9 @@ PLAIN: Mapping[type, Callable[[Any], Any]] = {
     ir.ArrayAttr: lambda a: tuple(plain(element) for element in a),
     ir.DictAttr: lambda a: {each.name: plain(each.attr) for each in a},
 }
+
+REDUCERS = "meshwright.reducers"
+"""The kinds of the operations in each region of an operation on which they are noted."""
 
 LEFT_OUT = (
     "sdy.sharding",
@@ -104,9 +107,23 @@ def splat(constant: Any) -> dict[str, Any]:
 
 def reducer(regions: Any) -> dict[str, Any]:
     """``reducer`` of the operations in a region of scalars: one kind, or a tuple of several."""
-    kinds = [tuple(_kind(op) for op in block.operations)[:-1] for region in regions for block in region.blocks]
+    return reducers_of(_kinds(regions))
+
+
+def note_reducers(operation: Any) -> None:
+    """Writes on an operation what its regions of scalars do, so that it is read with all else that it says."""
+    kinds = ([ir.StringAttr.get(kind) for kind in each] for each in _kinds(operation.regions))
+    operation.attributes[REDUCERS] = ir.ArrayAttr.get([ir.ArrayAttr.get(each) for each in kinds])
+
+
+def reducers_of(kinds: Iterable[tuple[str, ...]]) -> dict[str, Any]:
+    """``reducer`` of the kinds of operations in each region."""
     named = [k[0] if len(k) == 1 else k for k in kinds]
     return dict(zip(("reducer", "second_reducer"), named, strict=False))
+
+
+def _kinds(regions: Any) -> list[tuple[str, ...]]:
+    return [tuple(_kind(op) for op in block.operations)[:-1] for region in regions for block in region.blocks]
 
 
 def _kind(op: Any) -> str:

@@ -57,7 +57,11 @@ class Body:
                 continue
             made = list(operation.results)
             form = forms.get((name, len(made), items_of(operation.attributes)))
-            self._operation(operation, made, form or self.reading.form(operation, len(made)))
+            form = form or self.reading.form(operation, len(made))
+            if form.is_plain:
+                self._plain(operation, made[0], form)
+            else:
+                self._operation(operation, made, form)
         return tuple(ret.operands)
 
     def _call(self, call: Any) -> None:
@@ -149,31 +153,26 @@ class Body:
         number = self._add(value, made)
         self._ops.append(Op(kind="constant", results=(number,), attributes=self.reading.constant(operation)))
 
+    def _plain(self, operation: Any, made: Any, form: Form) -> None:
+        """Adds an operation of one result of which the form says all: most are such."""
+        operands, kind = self.operands(operation), made.type
+        value = form.made.get(kind)
+        if value is None:
+            (value,) = self.reading.results((made,), form)
+            form.made[kind] = value
+        number = self._add(made, value)
+        origin = self.reading.origins.of(operation.location if self._caller is None else self._location(operation))
+        self._ops.append(plain_op(form.kind, operands, (number,), form.plain, origin, form.factors))
+
     def _operation(self, operation: Any, made: Sequence[Any], form: Form) -> None:
-        if form.name in BUILDERS or len(operation.regions):
-            said = BUILDERS.get(form.name, operation_parts)(self, operation, form)
-            kind, operands, attributes = said.get("kind", form.kind), said["operands"], said.get("attributes", {})
-            inside = said.get("bodies", ()), said.get("trips", 1)
-        else:
-            kind, operands, attributes, inside = form.kind, self.operands(operation), form.plain, ((), 1)
-        results = self._made(made, form)
+        said = BUILDERS.get(form.name, operation_parts)(self, operation, form)
+        operands, inside = said["operands"], (said.get("bodies", ()), said.get("trips", 1))
+        first = len(self._values)
+        self._values += self.reading.results(made, form)
+        results = tuple(range(first, len(self._values)))
+        self._numbers.update(zip(made, results, strict=True))
         origin = self.reading.origins.of(self._location(operation), len(results))
         if form.exchanged is not None and self.reading.is_named:
             origin = replace(origin, exchanged=form.exchanged)
+        kind, attributes = said.get("kind", form.kind), said.get("attributes", {})
         self._ops.append(plain_op(kind, operands, results, attributes, origin, form.factors, *inside))
-
-    def _made(self, made: Sequence[Any], form: Form) -> tuple[int, ...]:
-        """The numbers of what an operation of this form makes."""
-        first = len(self._values)
-        if len(made) != 1:
-            self._values += self.reading.results(made, form)
-        else:
-            kind = made[0].type
-            known = form.made.get(kind)
-            if known is None:
-                (known,) = self.reading.results(made, form)
-                form.made[kind] = known
-            self._values.append(known)
-        numbers = tuple(range(first, len(self._values)))
-        self._numbers.update(zip(made, numbers, strict=True))
-        return numbers

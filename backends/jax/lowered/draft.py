@@ -24,7 +24,7 @@ from ..planned import PLATFORMS, argument_shardings, edge_shardings
 from ..shardings import DeviceMesh
 from ..trace import Traced, equations
 from .donation import donations
-from .edges import integer, laid, set_edges, sharding_attribute, update
+from .edges import integer, laid, set_edges, sharding_attributes, update
 from .inline import inline_calls
 from .places import Place, number_of, operations, places_of, resolve, with_places
 from .propagation import main_function, prepare, split
@@ -92,13 +92,13 @@ class Draft:
         chosen, copy = self.chosen(layouts, placed), self._module.clone()
         with copy.context, ir.Location.unknown():
             self._over(copy, placed)
-            main = main_function(copy)
+            main, attributes = main_function(copy), sharding_attributes(chosen)
             set_edges(main, "arg_attrs", [None] * len(self._positions))
             whole = [NamedSharding(placed.mesh, PartitionSpec())] * len(self.traced.results)
             update(main, "arg_attrs", self._given(whole, placed))
             for operation in list(places_of(copy)):
                 self._name(operation)
-                resolve(operation, chosen.get(number_of(operation)))
+                resolve(operation, attributes.get(number_of(operation)))
             prepare(copy, tpu=self.platform == "tpu")
         return copy
 
@@ -114,11 +114,12 @@ class Draft:
         copy = self._with_constraints(chosen, placed).clone()
         with copy.context, ir.Location.unknown():
             self._over(copy, placed)
+            attributes = sharding_attributes(chosen)
             for operation in operations(copy) if chosen else ():
                 if operation.name == CONSTRAINT:
                     (mark,) = value_names_at(operation.location).values()
                     number, _, path = mark.partition(AND)
-                    operation.attributes["sharding"] = sharding_attribute(chosen[int(number)])
+                    operation.attributes["sharding"] = attributes[int(number)]
                     operation.location = with_names(without_names(operation.location), [(0, path)] if path else [])
             self.lay_edges(main_function(copy), layouts, placed)
         return copy
@@ -174,13 +175,14 @@ class Draft:
     def _constrain(self, module: Any, chosen: Mapping[int, NamedSharding]) -> None:
         """Puts constraints in these places, each with its number in its name, by which it is found again."""
         marked: dict[Any, str] = {}
+        attributes = sharding_attributes(chosen)
         for operation in list(places_of(module)):
             number, value = number_of(operation), operation.operands[0]
             if self._is_named and value not in marked:
                 self._name(operation)
             elif self._is_named and AND not in marked[value]:
                 marked[value] += self._said_of_constraint(self.places[number])
-            made = resolve(operation, chosen.get(number))
+            made = resolve(operation, attributes.get(number))
             if number in chosen:
                 marked[made] = str(number)
         for value, mark in marked.items():

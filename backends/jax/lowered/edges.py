@@ -17,6 +17,12 @@ def sharding_attribute(sharding: NamedSharding) -> Any:
     return sdy.TensorShardingAttr.get("mesh", dims)
 
 
+def sharding_attributes(shardings: Mapping[int, NamedSharding]) -> dict[int, Any]:
+    """The same of many by their numbers; equal ones, as most are, made once."""
+    known = {sharding: sharding_attribute(sharding) for sharding in set(shardings.values())}
+    return {number: known[sharding] for number, sharding in shardings.items()}
+
+
 def integer(value: int) -> Any:
     """A number as an attribute."""
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(32), value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 
@@ -18,16 +18,16 @@ def in_order_of_use(module: Any) -> None:
 
 def _sort(block: Any) -> None:
     operations = [op.operation for op in block.operations]
-    *_, last = operations
+    last = len(operations) - 1
     at = {result: number for number, op in enumerate(operations) for result in op.results}
     needs = [[at[value] for value in _read(op) if value in at] for op in operations]
     seen: set[int] = set()
-    ends = [number for number, op in enumerate(operations) if op == last or _has_effect(op)]
+    ends = [*(number for number, op in enumerate(operations[:last]) if _has_effect(op)), last]
     order = [number for end in ends for number in _needed(end, needs, seen)]
     standing = next((n for n, number in enumerate(order) if n != number), len(order))
     for number in order[standing:]:
-        if operations[number] != last:
-            operations[number].move_before(last)
+        if number != last:
+            operations[number].move_before(operations[last])
     for number in range(len(operations) - 1, -1, -1):
         if number not in seen:
             operations[number].erase()
@@ -50,12 +50,12 @@ def _needed(root: int, needs: Sequence[Sequence[int]], seen: set[int]) -> Iterat
             yield operation
 
 
-def _read(operation: Any) -> Iterator[Any]:
-    yield from operation.operands
-    if len(operation.regions):
-        for block in _own_blocks(operation):
-            for inner in block.operations:
-                yield from _read(inner.operation)
+def _read(operation: Any) -> Iterable[Any]:
+    """What an operation reads, and those inside of it."""
+    if not len(operation.regions):
+        return operation.operands  # type: ignore[no-any-return]
+    inner = (each.operation for block in _own_blocks(operation) for each in block.operations)
+    return [*operation.operands, *(value for each in inner for value in _read(each))]
 
 
 def _has_effect(operation: Any) -> bool:

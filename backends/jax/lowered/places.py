@@ -9,7 +9,6 @@ from typing import Any
 from jax._src.core import no_effects
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Primitive
 from jax.interpreters import mlir
-from jax.sharding import NamedSharding
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy, stablehlo
 
@@ -18,7 +17,6 @@ from ..annotate import mark_p
 from ..constrain import Region, rewrite
 from ..trace import Traced, value_names
 from ..values import carries
-from .edges import sharding_attribute
 
 PLACE = "meshwright.place"
 
@@ -117,12 +115,12 @@ def number_of(operation: Any) -> int:
     return int(operation.attributes[PLACE].value)
 
 
-def resolve(operation: Any, sharding: NamedSharding | None) -> Any:
-    """Puts a sharding constraint where an operation is, or else what it is given; and gives that."""
+def resolve(operation: Any, attribute: Any) -> Any:
+    """Puts a constraint of this ``sdy.sharding`` where an operation is, or what it is given (None); and gives that."""
     value = operation.operands[0]
-    if sharding is not None:
+    if attribute is not None:
         with ir.InsertionPoint(operation), operation.location:
-            value = sdy.ShardingConstraintOp(value, sharding_attribute(sharding)).result
+            value = sdy.ShardingConstraintOp(value, attribute).result
     operation.results[0].replace_all_uses_with(value)
     operation.erase()
     return value

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from .attributes import note_reducers
 from .captures import open_for_loops, take_from_outside
 from .inline import inline_calls
 from .order import in_order_of_use
 from .passes import run_passes
-from .rewrites.simplify import simplify
+from .rewrites.simplify import NESTING, nested, simplify
 
 PROPAGATION = "sdy-propagation-pipeline"
 CONSTANTS = (
@@ -66,9 +67,14 @@ def prepare(module: Any, *, tpu: bool) -> None:
 
 
 def split(module: Any) -> None:
-    """Does to a prepared module, in place, what propagation begins with whatever the layouts."""
+    """Does to a prepared module, in place, what propagation begins with whatever the layouts, and notes what regions
+    do that no layouts reach.
+    """
     with module.context:
         run_passes(SPLIT, module)
+        for operation, name in nested(module):
+            if len(operation.regions) and name not in NESTING:
+                note_reducers(operation)
 
 
 def propagate_split(module: Any, *, has_loops: bool = True, inlines: bool = False) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from ....planner.graph import Factors, Sharding, Value
-from .attributes import LEFT_OUT, splat, spread, value_of
+from .attributes import LEFT_OUT, REDUCERS, plain, reducers_of, splat, spread, value_of
 from .device_groups import axes_of_groups, axes_of_pairs
 from .origins import Origins
+from .regions import BUILDERS
 from .shardings import RESHARD, RESHARDS, axes_by_dim, each_sharding, factors
 from .value_names import exchanged
 
@@ -23,7 +24,8 @@ class Form:
     values, and what else they say.
 
     ``shardings`` are those of its results, ``exchanged`` the path of the product whose operands it has exchanged.
-    ``names_devices`` says that ``plain`` hangs on the mesh.
+    ``names_devices`` says that ``plain`` hangs on the mesh, ``is_plain`` that there is one result, and nothing else to
+    be read of such an operation, its regions included.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Form:
     factors: Factors | None
     exchanged: str | None
     names_devices: bool
+    is_plain: bool
     made: dict[Any, Value] = field(default_factory=dict)
     """What is known of the only value that such an operation makes, by its MLIR type, as far as it was asked for."""
     reducing: dict[Any, Mapping[str, Any]] = field(default_factory=dict)
@@ -123,7 +126,14 @@ class Reading:
             factors=None if name == RESHARD else self._rule(attributes),
             exchanged=exchanged(attributes),
             names_devices=names_devices,
+            is_plain=self._is_plain(operation, name, attributes),
         )
+
+    @staticmethod
+    def _is_plain(operation: Any, name: str, attributes: Mapping[str, Any]) -> bool:
+        has_more = name in BUILDERS or exchanged(attributes) is not None
+        is_told = not len(operation.regions) or REDUCERS in attributes
+        return is_told and not has_more and len(operation.results) == 1
 
     def results(self, made: Iterable[Any], form: Form) -> list[Value]:
         """What is known of the values that an operation makes, by MLIR's own."""
@@ -157,7 +167,7 @@ class Reading:
         """An operation's attributes as plain values."""
         found: dict[str, Any] = {}
         for name, attribute in attributes.items():
-            if name in LEFT_OUT:
+            if name in LEFT_OUT or name == REDUCERS:
                 continue
             key = name, attribute
             if key not in self._attributes:
@@ -167,6 +177,8 @@ class Reading:
             found |= axes_of_groups(attributes["replica_groups"], self.mesh)
         if "source_target_pairs" in found:
             found["axes"] = axes_of_pairs(found["source_target_pairs"], self.mesh)
+        if REDUCERS in attributes:
+            found |= reducers_of(plain(attributes[REDUCERS]))
         return found
 
     def constant(self, operation: Any) -> Mapping[str, Any]:

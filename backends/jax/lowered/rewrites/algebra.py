@@ -140,9 +140,14 @@ def select(op: Any, rewriter: Rewriter) -> bool:
 
 def fold(op: Any, rewriter: Rewriter) -> bool:
     """What is computed of constants that are the same number everywhere is one."""
-    numbers = [number for operand in op.operands if (number := splat_of(operand)) is not None]
+    numbers: list[Number] = []
+    for operand in op.operands:
+        known = splat_of(operand)
+        if known is None:
+            return False
+        numbers.append(known)
     dtype = op.results[0].type.element_type
-    if len(numbers) < len(op.operands) or not isinstance(dtype, (ir.FloatType, ir.IntegerType)):
+    if not isinstance(dtype, (ir.FloatType, ir.IntegerType)):
         return False
     if op.name == DIVIDE and (not is_floating(dtype) or not numbers[1]):
         return False

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..attributes import value_of
 from ..value_names import EXCHANGED, NOTES, join_names
-from .rewriter import CONSTANT
+from .rewriter import BROADCAST, CONSTANT, maker
 
 KEPT = ("stablehlo.custom_call", "stablehlo.rng", "stablehlo.rng_bit_generator", "stablehlo.iota", "func.call")
 
 
 def without_repetition(module: Any) -> None:
-    """Replaces, in place, every operation by an equal one before it in its block; what then has no use stays."""
+    """Replaces, in place, every operation by an equal one before it in its block; what then has no use stays, but for
+    constants and broadcasts of them, of which nothing asks how often what they read is read.
+    """
     for region in module.regions:
         for block in region.blocks:
             _without_repetition(block)
@@ -31,7 +32,7 @@ def _without_repetition(block: Any) -> None:
             continue
         reads = (name, *operation.operands)
         first = alone.setdefault(reads, operation)
-        if first is operation or (name == CONSTANT and value_of(operation) is None) or not len(operation.results):
+        if first is operation or not len(operation.results):
             continue
         alike = known.setdefault(reads, {})
         if not alike:
@@ -41,6 +42,8 @@ def _without_repetition(block: Any) -> None:
             join_names(operation, same)
             for old, new in zip(operation.results, same.results, strict=True):
                 old.replace_all_uses_with(new)
+            if name == CONSTANT or (name == BROADCAST and maker(operation.operands[0], CONSTANT) is not None):
+                operation.erase()
     if len(last.regions):
         without_repetition(last)
 

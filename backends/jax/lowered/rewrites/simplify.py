@@ -44,10 +44,10 @@ def simplify(module: Any, *, tpu: bool) -> None:
     with module.context, ir.Location.unknown():
         without_repetition(module)
         ruled = algebra.FOLDED.keys() | ALGEBRA.keys() | structure.keys()
-        nested = list(_nested(module))
-        while takes_known_branch(operation for operation, name in nested if name == CASE):
-            nested = list(_nested(module))
-        for operation, name in nested:
+        found = list(nested(module))
+        while takes_known_branch(operation for operation, name in found if name == CASE):
+            found = list(nested(module))
+        for operation, name in found:
             if name in ruled:
                 _rewrite(operation, structure)
         without_repetition(module)
@@ -75,7 +75,7 @@ def _may_change(operation: Any) -> bool:
     return any(made is not None and made.name in CHANGING for made in makers)
 
 
-def _nested(parent: Any) -> Iterator[tuple[Any, str]]:
+def nested(parent: Any) -> Iterator[tuple[Any, str]]:
     """The operations of functions, loops, branches and manual regions, each with its name; not those that reductions
     are made of.
     """
@@ -86,4 +86,4 @@ def _nested(parent: Any) -> Iterator[tuple[Any, str]]:
                 name = operation.name
                 yield operation, name
                 if name in NESTING:
-                    yield from _nested(operation)
+                    yield from nested(operation)
