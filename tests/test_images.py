@@ -78,7 +78,9 @@ def test_a_batch_of_eight_with_64_features_fills_half_of_the_lanes() -> None:
     assert counted(graph, "v3").writes == (2 * graph.values[0].num_bytes,)
 
 
-@pytest.mark.parametrize(("kind", "batch", "is_cut"), [("v3", 1, True), ("v3", 2, False), ("v5e", 4, True)])
+@pytest.mark.parametrize(
+    ("kind", "batch", "is_cut"), [("v3", 1, True), ("v3", 2, False), ("v4", 4, True), ("v5e", 4, True)]
+)
 def test_few_images_are_cut_into_parts(kind: str, batch: int, is_cut: bool) -> None:
     """v3 cuts one image alone, chips with more vector memory any batch below eight."""
     graph = net(batch, 256, 64)

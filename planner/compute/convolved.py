@@ -37,7 +37,7 @@ PARTS, LARGE_IMAGE = ROWS, 2**19
 """Into how many parts an image is cut, and from how many numbers on."""
 
 SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
-"""The smallest batch that is not cut, seen on v5e; and where no values are kept in vector memory, on v3."""
+"""The smallest batch that is not cut, seen on v4 and v5e; and where no values are kept near, on v3."""
 
 REARRANGING, REARRANGING_NARROW = 7, 10
 """How often images that are cut are gone through besides, as they lie and again unpadded, seen on v3 and v5e; and those
@@ -73,7 +73,7 @@ class Convolved:
     ) -> None:
         self._graph, self._of = graph, of
         self._images = {**(known or {}), **images(graph)} if edge > 1 else {}
-        smallest = SMALLEST if of.near_total_bytes else SMALLEST_WITHOUT_VMEM
+        smallest = SMALLEST if of.near_total_bytes or of.whole_bytes else SMALLEST_WITHOUT_VMEM
         self._smallest = 0 if in_loop else smallest
         self._given = set(given) if self._images and not in_loop else set[int]()
         self._turned: set[int] = set()
