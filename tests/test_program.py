@@ -17,6 +17,7 @@ from meshwright.planner.program.blueprint import in_order_of_use, kernel_graph, 
 from meshwright.planner.program.decode import laid_out, laid_out_step
 from meshwright.planner.program.named import named_layouts
 from meshwright.planner.program.rounds import PER_S
+from meshwright.planner.program.stems import stems
 from meshwright.planner.program.ties import FEWEST
 from meshwright.planner.program.usage import Misfit, misfit_row
 from meshwright.planner.solver.rows_used import usage_of, used_by
@@ -411,14 +412,14 @@ def test_alike_kernels_are_worked_out_once_whichever_reads_first_what_is_filled(
     half, ops = Value((), "f32"), list[Op]()
     matrix = Value((64, 64), "f32")
 
-    def say(kind: str, operands: tuple[int, ...], result: int) -> None:
-        ops.append(Op(kind=kind, operands=operands, results=(result,)))
+    def say(kind: str, operands: tuple[int, ...], result: int, turn: str = "") -> None:
+        ops.append(Op(kind=kind, operands=operands, results=(result,), origin=Origin(value=f"ops/{kind}.0{turn}")))
 
-    say("multiply", (0, 0), 3)
+    say("multiply", (0, 0), 3, "/0")
     say("broadcast_in_dim", (2,), 4)
-    say("add", (3, 4), 5)
-    say("multiply", (1, 1), 6)
-    say("add", (6, 4), 7)
+    say("add", (3, 4), 5, "/0")
+    say("multiply", (1, 1), 6, "/1")
+    say("add", (6, 4), 7, "/1")
     values = tuple(half if number == 2 else matrix for number in range(8))
     graph = Graph(values=values, ops=tuple(ops), arguments=(0, 1, 2), results=(5, 7))
     first = Kernel(ops=(0, 1, 2), reads=(0, 2), writes=(5,))
@@ -429,3 +430,4 @@ def test_alike_kernels_are_worked_out_once_whichever_reads_first_what_is_filled(
         assert sorted(ordered) == sorted(kernel.ops)
         names.add(name_of(kernel_graph(graph, replace(kernel, ops=ordered))[0]))
     assert len(names) == 1
+    assert stems(graph, first) == stems(graph, other)

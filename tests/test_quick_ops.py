@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from meshwright.backends.jax.estimate import uncollected
+from meshwright.backends.jax.uncollected import uncollected
 from meshwright.planner.graph import Factors, Graph, Op, Origin, Value, plain_op
 from meshwright.planner.partition import partition
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 
 import jax
 import numpy as np
@@ -24,6 +22,7 @@ from .graph_cache import GraphCache, Known, StepCache
 from .layouts import step_layouts
 from .step_drafts import StepDrafts
 from .trace import Traced, trace
+from .uncollected import uncollected
 from .workload import PyTree, Step
 
 MAX_DRAFTS = 4
@@ -65,23 +64,6 @@ def estimate(
         work = known.work(machine, calibration)
         limit_bytes, notes = plan.limits.hbm_bytes, known.notes
         return estimated(work, plan.mesh, machine, limit_bytes=limit_bytes, notes=notes, tariffs=known.tariffs)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Without Python's search for cycles: a price leaves none, and makes so much that all of JAX's objects would be
-    looked through several times. What it made counts as old afterwards, or all of it were looked through at once.
-    """
-    searches = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if searches:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
 
 
 def graph_of(

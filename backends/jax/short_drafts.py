@@ -13,12 +13,13 @@ from ...planner.estimate.figures import Estimate
 from ...planner.search.workload import decided_remat
 from ...planner.topology import physical
 from .drafts import Drafts
-from .estimate import argument_kinds, uncollected
+from .estimate import argument_kinds
 from .graph_cache import Known
 from .layouts import step_layouts
 from .repeats import Short, inherited, shortened
 from .step_drafts import StepDrafts
 from .trace import Traced
+from .uncollected import uncollected
 from .workload import PyTree, Step
 
 
@@ -98,6 +99,7 @@ class _ShortSteps(StepDrafts):
         self._whole = whole
         self._short: dict[Remat | None, Short | None] = {}
 
+    @uncollected()
     def short(self, remat: Remat | None) -> Short | None:
         """The shorter step under a remat policy; None where it is the whole one."""
         if remat not in self._short:

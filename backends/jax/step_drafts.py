@@ -30,6 +30,7 @@ from .lowered.value_names import name_once
 from .opaque import notes_on_kernels
 from .shardings import DeviceMesh, abstract_mesh
 from .trace import Traced, trace
+from .uncollected import uncollected
 from .workload import PyTree, Step
 
 MAX_LAYOUTS = 8
@@ -53,6 +54,7 @@ class StepDrafts:
         self._notes: dict[Hashable, tuple[str, ...]] = {}
         self._known: deque[tuple[Plan, StepLayouts]] = deque(maxlen=MAX_LAYOUTS)
 
+    @uncollected()
     def traced(self, step: Step, args: Sequence[PyTree], remat: Remat | None, *, noting: bool = False) -> Traced:
         """The step as traced for a remat policy, without the step; ``noting`` for ``marks_blocks`` to know at once."""
         if remat not in self._traced:
@@ -96,6 +98,7 @@ class StepDrafts:
         """The same without a draft: sooner where no other plan follows."""
         return laid_out_graph(plan, step_layouts(plan, self.traced(step, args, plan.remat)), self._donate_argnums)
 
+    @uncollected()
     def unlaid(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> Graph:
         """The graph before a plan lays it out: every value whole, and named by its path where it has one.
 
@@ -170,6 +173,7 @@ class StepDrafts:
             return None
         return read_graph(module, traced, reading.over(dict(placed.mesh.shape), named=False), draft.paths)
 
+    @uncollected()
     def _draft(
         self, plan: Plan, traced: Traced, placed: DeviceMesh, *, values: bool, exact: bool = False
     ) -> tuple[Draft, Reading]:

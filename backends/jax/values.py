@@ -16,7 +16,7 @@ import enum
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -277,9 +277,14 @@ def _name(equation: JaxprEqn) -> str:
 
 def _form(equation: JaxprEqn) -> tuple[Any, ...]:
     """What tells apart the equations of one place: shapes, dtypes and plain parameters."""
-    avals = tuple(str(v.aval) for v in (*equation.invars, *equation.outvars))
+    avals = tuple([_text(v.aval) for v in (*equation.invars, *equation.outvars)])
     plain = tuple((name, value) for name, value in sorted(equation.params.items()) if _is_plain(value))
     return avals, plain
+
+
+@lru_cache(maxsize=4096)
+def _text(aval: Any) -> str:
+    return str(aval)
 
 
 def _is_plain(value: Any) -> bool:

@@ -48,7 +48,7 @@ AT_ONCE = 2, 6  # causes annotated before propagation is asked again: where it i
 def shortened(prices: Prices, groups: Sequence[Group], guide: Guide, dropping: int) -> Priced:
     """The best plan seen, with as few lines as the trials allow, ``dropping`` of them without what may be needless."""
     shortener = _Shortener(prices, guide, dropping)
-    seldom = shortener.is_large or prices.trials <= SELDOM
+    seldom = bool(groups) and (shortener.is_large or prices.trials <= SELDOM)
     begun = shortener.begun(_legal(prices, list(groups))) if seldom else []
     current = prices.of(paths_of(begun))
     if current.estimate is None:

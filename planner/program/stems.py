@@ -7,11 +7,12 @@ from collections.abc import Hashable
 
 from ..graph import Graph
 from ..kernels import Kernel
+from .blueprint import in_order_of_use
 
 TURN = re.compile(r"/\d+$")
 
 
 def stems(graph: Graph, kernel: Kernel) -> Hashable:
     """What a kernel is called but for its turn: the paths of what it computes."""
-    paths = (graph.ops[number].origin.value for number in kernel.ops)
+    paths = (graph.ops[number].origin.value for number in in_order_of_use(graph, kernel.ops))
     return tuple(TURN.sub("", path) for path in paths if path is not None)
