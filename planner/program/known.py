@@ -35,12 +35,12 @@ class Known:
 
     ``programs`` holds the steps' fused programs by their operations and what a chip keeps near, ``places`` which
     blueprint is a kernel's and the numbers that its values have in the whole. ``free`` are the kernels that only cut
-    and put parts of stacks, ``passing`` those that kernels of products compute in passing, by their ids, ``masks``
-    the operations that leave bits where a device's part of them has the shape for it, by the graph's operations,
-    ``turned`` the values that some chips copy for a kernel, since a gradient lies transposed. ``least_s`` has what
-    computing a step takes at least, by its operations' id and the number of devices. ``turning`` has of loops' bodies
-    how often they turn, the operations that they add up (if over devices too, then once, behind the loop), and the
-    values that vector memory holds throughout.
+    and put parts of stacks, ``passing`` those that kernels of products compute in passing, by their ids, ``within``
+    products that are apart from what is computed after them along other loops, ``masks`` the operations that leave bits
+    where a device's part of them has the shape for it, by the graph's operations, ``turned`` the values that some chips
+    copy for a kernel, since a gradient lies transposed. ``least_s`` has what computing a step takes at least, by its
+    operations' id and the number of devices. ``turning`` has of loops' bodies how often they turn, the operations that
+    they add up (if over devices too, then once, behind the loop), and the values that vector memory holds throughout.
     ``convolving`` has of steps' arguments the first operation that convolves them, ``images`` what convolutions of a
     graph read and make, ``behind`` what operations of it read behind barriers, ``tables`` what meets tables of it that
     are scattered into, ``put`` what loops' turns put into stacks, ``rounded`` what products make narrower than the step
@@ -52,6 +52,7 @@ class Known:
     free: dict[int, Kernel] = field(default_factory=dict)
     passing: dict[int, Kernel] = field(default_factory=dict)
     ended: dict[int, tuple[Kernel, Kernel]] = field(default_factory=dict)
+    within: dict[int, Kernel] = field(default_factory=dict)
     masks: dict[int, tuple[Graph, Mapping[int, tuple[int, ...]]]] = field(default_factory=dict)
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class Known:
                 return program, values
         fused = self._narrowed(schedule(fuse(graph, is_mask=_is_none, near_bytes=near_bytes, rounds_ahead=False)))
         apart = with_passing_apart(with_turns_apart(fused, self.free), self.passing)
-        program, values = with_ends_apart(with_roles_apart(apart), self.ended), simplify(graph).values
+        program, values = with_ends_apart(with_roles_apart(apart, self.within), self.ended), simplify(graph).values
         self.programs.append((graph.ops, near_bytes, program, values))
         self.wholes[id(graph.ops), near_bytes] = fused
         self.convolving[id(program.graph)] = program.graph, _first_convolved(program)

@@ -61,7 +61,7 @@ def _level_spans(
     point, end = begins[level.number]
     kept = {left for position, left in enumerate(graph.results) if with_results and position not in graph.aliases}
     elsewhere = _elsewhere(level, kept)
-    free = wiring.strategies.known.free
+    free, within = wiring.strategies.known.free, wiring.strategies.known.within
     put = {value for kernel in kernels if id(kernel) in free for value in kernel.reads}
     made: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -73,10 +73,11 @@ def _level_spans(
         if id(kernel) in free:
             point = until
             continue
+        left = () if id(kernel) in within else kernel.writes
         carried = _carried(graph, kernel)
         for value in own_reads(graph, kernel) if not kernel.bodies else kernel.reads:
             last[value] = point if value in carried else until
-        for value in kernel.writes:
+        for value in left:
             in_place = not kernel.bodies and _lies_in_place(graph, kernel, value)
             made[value] = until if in_place else point
             last[value] = made[value] if value in put else until

@@ -15,12 +15,15 @@ from .nest import Nest, nest_of
 from .passing import own_ops, own_reads
 
 
-def with_roles_apart(program: Program) -> Program:
-    """The program with each such product as a kernel of its own, which writes what it makes."""
+def with_roles_apart(program: Program, within: dict[int, Kernel]) -> Program:
+    """The program with each such product as a kernel of its own, which writes what it makes. ``within`` gets these, by
+    their ids, where what they make stays inside of what is computed after them, unless it lies otherwise there.
+    """
     kernels: list[Kernel] = []
     for kernel in program.kernels:
-        bodies = tuple(with_roles_apart(body) for body in kernel.bodies)
+        bodies = tuple(with_roles_apart(body, within) for body in kernel.bodies)
         parts = () if bodies else _parts(program.graph, kernel)
+        within.update({id(each): each for each in parts[:1] if not set(each.writes) & set(kernel.writes)})
         kernels += parts or (replace(kernel, bodies=bodies) if bodies else kernel,)
     return replace(program, kernels=tuple(kernels))
 
