@@ -219,6 +219,15 @@ def test_what_a_result_is_the_transpose_of_may_lie_where_that_does() -> None:
     check_rows(program_of(graph, "v3:2x2", {"x": 8}))
 
 
+def test_a_product_that_is_added_to_what_it_multiplies_takes_no_memory_of_its_own() -> None:
+    """It is a kernel of its own in the program alone, which may lay it out otherwise than what follows."""
+    drawing = Drawing()
+    given = drawing.arg(64, 64)
+    made = drawing.dot(given, given, 0, 0)
+    graph = drawing.graph(drawing.each("add", drawing.each("tanh", drawing.each("negate", given)), made))
+    check_rows(program_of(graph, "cpu:2", {"x": 2}))
+
+
 def check_rows(program: Program) -> None:
     for choices in possible(program):
         peak = exact_of(program, choices).estimate.peak_bytes
