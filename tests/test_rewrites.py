@@ -119,6 +119,12 @@ def test_a_mean_is_taken_without_the_dim_that_it_sums_over():
     assert kinds(module)["multiply"] == 1
 
 
+def test_what_is_computed_of_dims_put_together_is_computed_of_these():
+    module = rewritten(lambda x: jnp.sin(jnp.tanh(x).reshape(4, 48) + 1.0), normal(0, 4, 6, 8))
+    (sine,) = (line for line in str(module).splitlines() if "stablehlo.sine " in line)
+    assert "tensor<4x48xf32>" in sine
+
+
 def test_the_gradient_of_picking_one_of_a_row_needs_no_scatter_on_tpus():
     module = rewritten(jax.grad(picked), normal(0, 4, 6, 8), INDICES)
     assert kinds(module)["scatter"] == 0

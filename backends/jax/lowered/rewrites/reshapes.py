@@ -55,13 +55,15 @@ def reshape(op: Any, rewriter: Rewriter) -> None:
 
 
 def sink(op: Any, rewriter: Rewriter) -> None:
-    """An elementwise operation on reshaped operands is the reshape of it on what they were."""
+    """An elementwise operation on operands that only got or lost dims of size one is computed without these."""
     makers = [made_by(operand) for operand in op.operands]
     reshapes = [each for each in makers if each is not None and each.name == RESHAPE]
     if not reshapes or not all(map(_may_move, reshapes)):
         return
     shape = shape_of(reshapes[0].operands[0])
     if any(shape_of(each.operands[0]) != shape for each in reshapes):
+        return
+    if _proper(shape) != _proper(shape_of(op.results[0])):
         return
     if any(each is None or not (each.name == RESHAPE or _is_scalar(each)) for each in makers):
         return
