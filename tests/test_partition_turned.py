@@ -18,8 +18,10 @@ from meshwright.planner.compute.price import turn_seconds
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.estimate.traffic import tariff
 from meshwright.planner.graph import Value
-from meshwright.planner.kinds import ALL_GATHER, ALL_TO_ALL
+from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 from meshwright.planner.partition.passes.turned import turns
+from meshwright.planner.partition.target import target
+from meshwright.planner.program.costs import Sum
 from meshwright.planner.program.reshards import Reshards
 from meshwright.planner.topology import physical
 
@@ -98,16 +100,49 @@ def test_exchanges_take_about_the_copies_that_the_compiler_makes() -> None:
     assert all(abs(made.count(case) - copies) <= 1 for case, copies in ours.items())
 
 
-@pytest.mark.parametrize(("before", "after", "copies"), [(0, 1, 1), (1, 0, 1), (1, 2, 2), (0, 2, 1)])
-def test_a_resharding_costs_its_copies_too(before: int, after: int, copies: int) -> None:
+def resharding() -> Reshards:
+    """What resharding takes, x=2 and y=4."""
     plan, _, _ = exchanging(TURNS[:1])
     machine = physical(plan.topology)
-    source, target = (tuple(("y",) if dim == split else () for dim in range(3)) for split in (before, after))
-    priced = Reshards(mesh={"x": 2, "y": 4}, tariff=tariff(plan.mesh, machine, {}), speed=speed_of(machine.chip))
-    took_s = priced.seconds(Value((64, 512, 512), "bf16"), source, target)
+    return Reshards(
+        mesh={"x": 2, "y": 4},
+        tariff=tariff(plan.mesh, machine, {}),
+        speed=speed_of(machine.chip),
+        target=target(machine.platform, machine, 8),
+    )
+
+
+@pytest.mark.parametrize(("before", "after", "copies"), [(0, 1, 1), (1, 0, 1), (1, 2, 2), (0, 2, 1)])
+def test_a_resharding_costs_its_copies_too(before: int, after: int, copies: int) -> None:
+    priced = resharding()
+    source, after_it = (tuple(("y",) if dim == split else () for dim in range(3)) for split in (before, after))
+    took_s = priced.seconds(Value((64, 512, 512), "bf16"), source, after_it)
     copy_s = max(priced.copies.values())
     (exchange_s,) = (price.total_s for price in priced.tariff.prices.values())
     assert took_s == pytest.approx(exchange_s + copies * copy_s)
+
+
+@pytest.mark.parametrize(
+    ("source", "after_it", "is_spared"),
+    [
+        (("x", "", ""), ("x", "y", ""), True),
+        (("x", "", ""), ("", "y", "x"), True),  # cut, and then exchanged
+        (("", "x", ""), ("", "", "y"), False),  # gathered first
+        (("", "x", ""), ("", "", "x"), False),
+        (("", "", ""), ("x", "", ""), False),
+        (("x", "", ""), ("x", "", ""), False),
+    ],
+)
+def test_a_sum_of_which_each_device_keeps_a_part_takes_less(
+    source: tuple[str, ...], after_it: tuple[str, ...], is_spared: bool
+) -> None:
+    """Of what is added up along ``y``: where the first that is done to it is to cut one dim along ``y``."""
+    priced, num_bytes = resharding(), 1 << 24
+    before, after = (tuple((axis,) if axis else () for axis in layout) for layout in (source, after_it))
+    ((less_s,),) = priced.spared([Sum(("y",), num_bytes)], [before], [after])
+    took_s = {key[0]: each for key, each in priced.sent.items()}
+    assert (less_s > 0) == is_spared
+    assert not is_spared or less_s == took_s[ALL_REDUCE] - took_s[REDUCE_SCATTER]
 
 
 @pytest.mark.parametrize(

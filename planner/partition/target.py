@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from ..links import CORE, OUTER
 from ..topology import Machine
+from .layout import Mesh, ways
 
 WINDOW_FLOPS_PER_BYTE: Mapping[str, float] = MappingProxyType(
     {"v4": 1520.0, "v5e": 2130.0, "v5p": 2130.0, "v6e": 4800.0, "tpu7x": 4800.0}
@@ -44,6 +45,10 @@ class Target:
     window_flops_per_byte: float | None = None
     fewest_parts: int = FEWEST_PARTS
     ring_bytes: int = RING_BYTES
+
+    def may_scatter(self, axes: Iterable[str], mesh: Mesh) -> bool:
+        """Whether a sum along these axes of which each device keeps a part becomes a reduce-scatter."""
+        return self.is_tpu and (self.scatters_whole or ways(axes, mesh) < self.devices)
 
 
 def target(platform: str, machine: Machine | None, devices: int) -> Target:

@@ -85,6 +85,12 @@ class Blueprint:
         return tuple(op for op in self.own.ops if op.kind == "convolution")
 
     @cached_property
+    def summed(self) -> dict[int, int]:
+        """What it adds up, but for what is added up over devices behind a loop, with the operation of each."""
+        ops = ((number, op) for number, op in enumerate(self.own.ops) if op.factors and op.factors.reduction)
+        return {op.results[0]: number for number, op in ops if number not in self.behind}
+
+    @cached_property
     def apart(self) -> Blueprint:
         """The same where it meets no tables."""
         if not self.around.tables:

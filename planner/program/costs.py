@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..compute.price import copies_seconds
 from ..compute.speed import Speed
 from ..convolution_layout import convolution_layout, turns
-from ..estimate.traffic import Tariff
+from ..estimate.traffic import Tariff, axes_of, held_bytes
 from ..fusion.written import is_packed
 from ..graph import Sharding, Value
 from ..kinds import ALL_REDUCE
@@ -32,6 +33,13 @@ class Pricing:
     def pieces(self) -> Pieces:
         """Where the pieces of this mesh are kept."""
         return Pieces(machine=self.machine, tariff=self.tariff, mesh=self.mesh)
+
+
+class Sum(NamedTuple):
+    """What devices along ``axes`` add up, so many bytes on each, for all of them to have it."""
+
+    axes: tuple[str, ...]
+    num_bytes: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,6 +74,13 @@ class Costs:
     def computing_s(self, choice: Choice) -> float:
         """What computing takes, be the kernel free or not."""
         return self._computing(choice, self._pieces(choice))
+
+    def sum_of(self, number: int, choice: Choice) -> Sum | None:
+        """What an operation leaves on all devices of what these add up, if that is the last that it does."""
+        graph = self._piece(number, choice).graph if number in choice.asking else None
+        if graph is None or graph.ops[-1].kind != ALL_REDUCE:
+            return None
+        return Sum(axes_of(graph.ops[-1]), held_bytes(graph, graph.ops[-1]))
 
     def leaves_bits(self, choice: Choice) -> bool:
         """Whether it leaves a mask as bits, which is written before what reads it."""

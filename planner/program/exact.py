@@ -53,6 +53,10 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     found = estimate(device_work(laid, machine, counted=wiring.counted), mesh, machine)
     promised = list(_promised(wiring, choices))
     clusters = _Clusters(laid, {node for node, seconds in promised if seconds})
+    for ends, less in wiring.spared.items():
+        if less[choices[ends[0]], choices[ends[1]]]:
+            clusters.join(*ends)
+            clusters.join(ends[0], wiring.reader(ends))
     took: dict[int, float] = defaultdict(float)
     for kernel in found.kernels:
         if kernel.counted:
@@ -148,11 +152,15 @@ class _Clusters:
         joining = promised - {named for named, _ in kernels}
         for named, nodes in kernels:
             for node in nodes & joining:
-                a, b = self.root(named), self.root(node)
-                self._parent[max(a, b)] = min(a, b)
+                self.join(named, node)
         for named, nodes in kernels:
             for node in nodes - joining:
                 self._passing[node].add(self.root(named))
+
+    def join(self, one: int, other: int) -> None:
+        """Two nodes take something together."""
+        a, b = self.root(one), self.root(other)
+        self._parent[max(a, b)] = min(a, b)
 
     def root(self, node: int) -> int:
         while self._parent.setdefault(node, node) != node:

@@ -21,6 +21,7 @@ from ..estimate.limit import memory_limit
 from ..estimate.traffic import tariff
 from ..graph import Graph, Sharding
 from ..kernels import Program as Kernels
+from ..partition.target import target
 from ..solver.arrays import starts
 from ..solver.problem import Problem, assemble
 from ..topology import Machine
@@ -172,7 +173,12 @@ def build(
         program,
         values,
         strategies,
-        Reshards(mesh=sizes, tariff=prices, speed=pricing.speed),
+        Reshards(
+            mesh=sizes,
+            tariff=prices,
+            speed=pricing.speed,
+            target=target(machine.platform, machine, math.prod(sizes.values())),
+        ),
         pins=_of_written(program, pins or {}) if loose else pins or {},
         returned={results[r]: numbers[a] for r, a in (returned or {}).items() if r in results and a in numbers},
     )

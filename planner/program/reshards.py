@@ -13,10 +13,12 @@ from ..compute.price import convert_seconds, turn_seconds
 from ..compute.speed import Speed
 from ..estimate.traffic import Tariff
 from ..graph import Op, Sharding, Value
-from ..kinds import COLLECTIVE_PERMUTE, KINDS
+from ..kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from ..partition.layout import local_shape
 from ..partition.passes.turned import COPIED, pieces, turns
-from ..partition.reshard import Step, reshard_steps
+from ..partition.reshard import SLICE, Step, reshard_steps
+from ..partition.target import Target
+from .costs import Sum
 
 Table = NDArray[np.float64]
 
@@ -30,6 +32,7 @@ class Reshards:
     mesh: Mapping[str, int]
     tariff: Tariff
     speed: Speed
+    target: Target
     steps: dict[tuple[Sharding, Sharding], tuple[Step, ...]] = field(default_factory=dict)
     tables: dict[object, Table] = field(default_factory=dict)
     copies: dict[tuple[Value, tuple[int, ...]], float] = field(default_factory=dict)
@@ -61,16 +64,19 @@ class Reshards:
         """Seconds from one layout to another; nothing where they agree."""
         if source == target:
             return 0.0
-        if (source, target) not in self.steps:
-            self.steps[source, target] = reshard_steps(source, target, self.mesh)
         took, now = 0.0, source
-        for step in self.steps[source, target]:
+        for step in self._steps(source, target):
             took += self._step(value, now, step)
             last = step.layout == target
             if step.kind in COPIED:
                 took += self._copies(value, now, step, in_order=in_order or not last, result=result and last)
             now = step.layout
         return took
+
+    def _steps(self, source: Sharding, target: Sharding) -> tuple[Step, ...]:
+        if (source, target) not in self.steps:
+            self.steps[source, target] = reshard_steps(source, target, self.mesh)
+        return self.steps[source, target]
 
     def _copies(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: bool) -> float:
         """The copies before and after an exchange."""
@@ -80,6 +86,34 @@ class Reshards:
         took = first * self._copy(before, value, cut) if first else 0.0
         last = max(last, 1) if result else last
         return took + last * self._copy(after, value, joined) if last else took
+
+    def spared(self, sums: Sequence[Sum | None], sources: Sequence[Sharding], targets: Sequence[Sharding]) -> Table:
+        """Seconds that sums take less where they are scattered, (sources, targets): where the first that is done to
+        one on its way is to cut one dim along all axes that are added up (``partition/passes/scatters``).
+        """
+        found = np.zeros((len(sources), len(targets)))
+        for i, (each, source) in enumerate(zip(sums, sources, strict=True)):
+            if each is not None:
+                found[i] = [self._spared(each, source, target) for target in targets]
+        return found
+
+    def _spared(self, each: Sum, source: Sharding, target: Sharding) -> float:
+        first = next(iter(self._steps(source, target)), None)
+        if first is None or first.kind != SLICE or len(first.dims) != 1:
+            return 0.0
+        (dim,) = first.dims
+        further = first.layout[dim][len(source[dim]) :]
+        if set(further) != set(each.axes) or not self.target.may_scatter(each.axes, self.mesh):
+            return 0.0
+        took, whole = (self._summing(kind, each.axes, each.num_bytes) for kind in (REDUCE_SCATTER, ALL_REDUCE))
+        return max(0.0, whole - took)
+
+    def _summing(self, kind: str, axes: tuple[str, ...], num_bytes: int) -> float:
+        key = (kind, axes, num_bytes)
+        if key not in self.sent:
+            op = Op(kind=kind, attributes={"axes": axes, "dimensions": (0,), "reducer": "add"})
+            self.sent[key] = self.tariff.price(op, kind, num_bytes).total_s
+        return self.sent[key]
 
     def cutting(self, value: Value, layout: Sharding) -> float:
         """Seconds of writing what one device keeps of a value that it holds more of."""

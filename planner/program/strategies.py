@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from ..kernels import Kernel, Program
 from .beside import shared
 from .blueprint import Blueprint
 from .choices import Choice, choices
-from .costs import Costs, Pricing
+from .costs import Costs, Pricing, Sum
 from .known import Known
 from .pieces import Pieces
 
@@ -29,7 +29,8 @@ class Options:
 
     ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing; ``tables``
     those more where it reads a value as it lies that was scattered into. Those of a product that something ends are
-    more by ``ended`` if that is computed with it, and by ``alone`` if not.
+    more by ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has what is added up over devices
+    as it is written, by the value.
     """
 
     costs: Seconds
@@ -41,12 +42,14 @@ class Options:
     chosen: tuple[Choice, ...] = ()
     ended: Seconds | None = None
     alone: Seconds | None = None
+    sums: dict[int, list[Sum | None]] = field(default_factory=dict)
 
     def renamed(self, numbers: Sequence[int]) -> Options:
         """The same of a kernel whose values have other numbers."""
         layouts = {numbers[place]: each for place, each in self.layouts.items()}
         savings, tables = ({numbers[v]: each for v, each in found.items()} for found in (self.savings, self.tables))
-        return replace(self, layouts=layouts, savings=savings, tables=tables)
+        sums = {numbers[value]: each for value, each in self.sums.items()}
+        return replace(self, layouts=layouts, savings=savings, tables=tables, sums=sums)
 
 
 @dataclass(kw_only=True)
@@ -124,7 +127,10 @@ class Strategies:
             value for number in ops for op in (blueprint.own.ops[number],) for value in (*op.operands, *op.results)
         }
         layouts = {value: each for value, each in found.layouts.items() if value in inside}
-        return replace(found, costs=least, layouts=layouts, tables={}, ended=found.costs - least, alone=alone - least)
+        whole = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
+        sums = _sums(blueprint, whole, found.chosen, (made,))
+        ended, alone = found.costs - least, alone - least
+        return replace(found, costs=least, layouts=layouts, tables={}, sums=sums, ended=ended, alone=alone)
 
     def _work_out(self, blueprint: Blueprint) -> Options:
         nest = blueprint.nest
@@ -146,6 +152,7 @@ class Strategies:
             savings=dict(self._savings(blueprint, costs, chosen)),
             tables=self._tables(blueprint, costs, chosen),
             chosen=tuple(chosen),
+            sums=_sums(blueprint, costs, chosen, blueprint.own.results),
         )
 
     def _savings(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Iterator[tuple[int, Seconds]]:
@@ -160,6 +167,14 @@ class Strategies:
             return {}
         met = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
         return {blueprint.table: np.array([met.computing_s(each) - costs.computing_s(each) for each in chosen])}
+
+
+def _sums(
+    blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice], values: Iterable[int]
+) -> dict[int, list[Sum | None]]:
+    """What of these values is added up over devices as it is written."""
+    summed = {value: blueprint.summed[value] for value in values if value in blueprint.summed}
+    return {value: [costs.sum_of(number, each) for each in chosen] for value, number in summed.items()}
 
 
 def _of_rest(choice: Choice, forms: Sequence[int], ops: Sequence[int]) -> Choice:

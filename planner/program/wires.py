@@ -14,6 +14,7 @@ from ..fusion.behind import Waits
 from ..graph import Graph, Sharding, Value
 from ..kernels import Kernel, Program
 from ..partition import Found
+from .costs import Sum
 from .reshards import Reshards
 from .strategies import Strategies
 
@@ -47,6 +48,7 @@ class Node:
     tables: Mapping[int, Costs] = field(default_factory=dict)
     ended: Costs | None = None
     alone: Costs | None = None
+    sums: Mapping[int, Sequence[Sum | None]] = field(default_factory=dict)
     times: int = 1
     repeats: int = 1
     stems: Hashable = None
@@ -68,7 +70,9 @@ class Wiring:
     what goes into loops and branches and comes out of them; ``candidates`` the layouts that a value may have, ``same``
     those that have the same ones; ``pins`` the layouts by path that are not to be chosen; ``ends`` how results of the
     step lie that have to lie otherwise than they are made; ``updates`` the step's arguments whose next value a node
-    makes, with that; ``opened`` the nodes of arguments that loops only read, which are cut before a loop and not in it.
+    makes, with that; ``opened`` the nodes of arguments that loops only read, which are cut before a loop and not in it;
+    ``spared`` has what of an edge's table sums take less that are cut as they are handed on (``spare``), ``scattered``
+    the nodes that make these and the values.
     ``partitioned`` and ``counted`` are what whole prices of solutions have in common.
     """
 
@@ -86,6 +90,8 @@ class Wiring:
     candidates: dict[At, dict[Sharding, None]] = field(default_factory=dict)
     same: dict[At, At] = field(default_factory=dict)
     opened: set[int] = field(default_factory=set)
+    spared: dict[tuple[int, int], Costs] = field(default_factory=dict)
+    scattered: set[tuple[int, int]] = field(default_factory=set)
     partitioned: Found = field(default_factory=Found)
     counted: Counted = field(default_factory=Counted)
 
@@ -144,6 +150,22 @@ class Wiring:
         if key[0] > key[1]:
             key, full = (key[1], key[0]), full.T
         self.tables[key] = self.tables[key] + full if key in self.tables else full
+
+    def spare(self, source: Port, target: Port, value: int, times: int) -> None:
+        """What is cut of a sum, and read by nobody else, no device needs whole: a reduce-scatter takes less.
+
+        Where several read it, as it is or rounded, the first of them speaks for all.
+        """
+        sums = self.nodes[source.node].sums.get(value)
+        if sums is None or source.node == target.node or not any(sums) or (source.node, value) in self.scattered:
+            return
+        less = times * self.reshards.spared(sums, source.layouts, target.layouts)
+        if less.any():
+            self.scattered.add((source.node, value))
+            self.hand_on(source, target, -less)
+            key = (min(source.node, target.node), max(source.node, target.node))
+            less = less if source.node == key[0] else less.T
+            self.spared[key] = self.spared.get(key, 0.0) + less
 
     def _apart(self, port: Port) -> Costs:
         node = self.nodes[port.node]

@@ -73,7 +73,7 @@ class _Scattering:
             return False
         if kept.results[0] in self.trimmed:
             return False
-        if not target.is_tpu or not (target.scatters_whole or ways(axes, self.mesh) < target.devices):
+        if not target.may_scatter(axes, self.mesh):
             return False
         whole, part = self.values[kept.operands[0]], self.values[kept.results[0]]
         if ways(axes, self.mesh) * part.num_elements >= 2 * whole.num_elements:
