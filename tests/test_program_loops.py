@@ -102,3 +102,26 @@ def test_longer_loops_cost_more_and_are_laid_out_alike() -> None:
         prices.append((len(program.wiring.nodes), program.solve().objective_s))
     assert prices[0][0] == prices[1][0]
     assert 2 < prices[1][1] / prices[0][1] < 8
+
+
+def summed_before() -> Pair:
+    """A product, over dims that may be split, with which a loop begins."""
+
+    def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        def turn(state: jax.Array, _: None) -> tuple[jax.Array, None]:
+            return jnp.tanh(state @ params["w"]), None
+
+        return jnp.mean(jax.lax.scan(turn, x @ params["first"], None, length=12)[0] ** 2)
+
+    return trained(loss, {"first": shape(2048, 1024), "w": shape(1024, 1024)}, shape(4096, 2048))
+
+
+def test_no_sum_that_is_cut_for_a_loop_takes_less_than_nothing() -> None:
+    """It is added up once, however often the loop turns."""
+    workload = Drafts(*summed_before())
+    plan = loads(f"meshwright: 1\ntopology: {TOPOLOGY}\nmesh: {{a: 2, b: 2}}\n")
+    wiring = build(workload.graph(plan), plan.mesh, physical(parse_topology(TOPOLOGY))).wiring
+    assert wiring.spared
+    for node, value in wiring.scattered:
+        (sums,) = (each for ends, each in wiring.spared.items() if node in ends and value in wiring.nodes[node].sums)
+        assert sums.max() <= wiring.nodes[node].costs.max()

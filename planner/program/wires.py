@@ -151,7 +151,7 @@ class Wiring:
             key, full = (key[1], key[0]), full.T
         self.tables[key] = self.tables[key] + full if key in self.tables else full
 
-    def spare(self, source: Port, target: Port, value: int, times: int) -> None:
+    def spare(self, source: Port, target: Port, value: int) -> None:
         """What is cut of a sum, and read by nobody else, no device needs whole: a reduce-scatter takes less.
 
         Where several read it, as it is or rounded, the first of them speaks for all.
@@ -159,7 +159,7 @@ class Wiring:
         sums = self.nodes[source.node].sums.get(value)
         if sums is None or source.node == target.node or not any(sums) or (source.node, value) in self.scattered:
             return
-        less = times * self.reshards.spared(sums, source.layouts, target.layouts)
+        less = self.nodes[source.node].times * self.reshards.spared(sums, source.layouts, target.layouts)
         if less.any():
             self.scattered.add((source.node, value))
             self.hand_on(source, target, -less)

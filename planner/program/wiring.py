@@ -258,14 +258,14 @@ def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, na
         shared = _value_node(wiring, level, value, repeats=first.repeats)
         wiring.shared[shared.node] = ports[0].node
         wiring.edge(source, shared, known, first.times, in_order=in_order, rounded=rounded)
-        wiring.spare(source, shared, value, first.times)
+        wiring.spare(source, shared, value)
         source = shared
     for port in ports:
         reader = wiring.nodes[port.node]
         table = reader.tables.get(value) if source is level.source[value] else None
         wiring.edge(source, port, known, reader.times, in_order=in_order, rounded=rounded, table=table)
         if len(ports) == 1:
-            wiring.spare(source, port, value, reader.times)
+            wiring.spare(source, port, value)
 
 
 def _read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
@@ -276,7 +276,7 @@ def _read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
     took = reader.times * wiring.reshards.table(level.graph.values[value], source.layouts, port.layouts)
     same = np.array([[one == other for other in port.layouts] for one in source.layouts])
     wiring.hand_on(source, port, np.where(same, ended[:, None], took + alone[:, None] + reader.costs[None, :]))
-    wiring.spare(source, port, value, reader.times)
+    wiring.spare(source, port, value)
     reader.costs = np.zeros(len(reader.costs))
 
 
