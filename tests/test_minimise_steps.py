@@ -11,6 +11,7 @@ from meshwright.dsl.plan import Like, Plan
 from meshwright.dsl.reader import loads
 from meshwright.dsl.resolve import key_of, resolve
 from meshwright.dsl.writer import dumps
+from meshwright.planner.graph import Graph, Op, Origin, Value
 from meshwright.planner.minimise import minimise
 from meshwright.planner.minimise.dims import logical_dims
 from meshwright.planner.minimise.flow import Flow
@@ -172,3 +173,12 @@ def test_what_is_computed_once_for_several_is_laid_out_for_each():
     assert short.estimate.step_time_s <= found.objective_s * 1.01
     dims = logical_dims(workload.graph(plan))
     assert all(dims.find((path, 0)) == dims.find(("x", 0)) != dims.find((path, 1)) for path in rows)
+
+
+def test_every_name_of_a_constant_is_known_as_one():
+    made = Op(
+        kind="exponential", operands=(0,), results=(1,), origin=Origin(value="ops/f/exp.0", also=("ops/g/exp.0",))
+    )
+    given = Op(kind="constant", results=(0,), attributes={"splat": 1.0})
+    flow = Flow(Graph(arguments=(), values=(Value((8, 8), "f32"),) * 2, ops=(given, made), results=(1,)))
+    assert {"ops/f/exp.0", "ops/g/exp.0", "ops/f/exp.0.in0", "ops/g/exp.0.in0"} <= flow.constant

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import meshwright as mw
 import numpy as np
 import pytest
@@ -76,6 +77,13 @@ def test_each_call_of_a_library_s_function_has_paths_of_its_own() -> None:
     values = trace(spread, (np.ones((8, 16)), np.ones((8, 16)))).values
     assert {"ops/spread/_var.sub.0", "ops/spread/_var.sub.1", "ops/spread/_var.square.1.in0"} <= set(values.by_path)
     assert not values.shared
+
+
+def test_large_functions_of_a_library_stay_shared() -> None:
+    """However few equations the outermost has: each call would be lowered anew."""
+    traced = trace(lambda x, y: jnp.median(x) + jnp.median(y), (np.ones(9), np.ones(9)))
+    first, second = (e.params["jaxpr"] for e in traced.jaxpr.jaxpr.eqns if e.params.get("name") == "median")
+    assert first is second
 
 
 def test_one_call_of_a_library_s_function_is_laid_out_and_the_other_not() -> None:

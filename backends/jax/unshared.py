@@ -1,8 +1,8 @@
 """Calls of a library's small jitted functions, such as ``jnp.var``, each with a jaxpr of its own.
 
 JAX traces such a function once for all that call it alike. What it computes could have no path then: a plan would lay
-it out in all calls or in none. Nothing changes for the compiler, which puts functions this small in place of their
-calls before it partitions them.
+it out in all calls or in none. What is computed stays the same: the compiler puts every function in place of its calls,
+small ones before it partitions them, and so those that are called once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .constrain import rewrite
 from .values import ENTERED, JITTED, each_jaxpr
 from .written import Written
 
-MOST = 32
-"""A function of more equations stays shared, as one that calls others that are entered."""
+MOST = 20
+"""A function of more equations, those of what it calls among them, stays shared."""
 
 
 def unshared(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -28,7 +28,7 @@ def unshared(closed: ClosedJaxpr) -> ClosedJaxpr:
     written = Written()
 
     def is_copied(called: ClosedJaxpr) -> bool:
-        return uses[id(called.jaxpr)] > 1 and len(called.jaxpr.eqns) <= MOST and _is_plain(called.jaxpr, written)
+        return uses[id(called.jaxpr)] > 1 and _size(called.jaxpr) <= MOST and _is_plain(called.jaxpr, written)
 
     def replace(equation: JaxprEqn, _: Any) -> JaxprEqn | None:
         called = _called(equation)
@@ -42,6 +42,11 @@ def unshared(closed: ClosedJaxpr) -> ClosedJaxpr:
 def _called(equation: JaxprEqn) -> ClosedJaxpr | None:
     called = equation.params.get("jaxpr") if equation.primitive.name in JITTED else None
     return called if isinstance(called, ClosedJaxpr) else None
+
+
+def _size(jaxpr: Jaxpr) -> int:
+    """The equations of a function and of those that it calls."""
+    return len(jaxpr.eqns) + sum(_size(each.jaxpr) for each in map(_called, jaxpr.eqns) if each is not None)
 
 
 def _is_plain(jaxpr: Jaxpr, written: Written) -> bool:

@@ -4,10 +4,10 @@
 or the jitted function that makes it, which place in that function it is, in program order, one for each line that calls
 the function, and which repetition of that place (unrolled layers) where there are several. Of several results each has
 its number: ``ops/loss/scan.0.1``, of what a loop carries on every turn of it. What a library's jitted function computes
-has that one's name before its own: ``ops/norm/_var.sub.0``. What an equation reads, as it alone reads
-it, has its place: ``ops/loss/dot_general.0.in1``. Of what makes but one number only these have a name, with ``scalar/``
-before the equation's: ``ops/loss/scalar/dot_general.0.in1``. Nothing in a path depends on devices, nor on how long a
-loop runs.
+has that one's name before its own: ``ops/norm/_var.sub.0``; it has no path inside a jitted function of the user's that
+is called several times. What an equation reads, as it alone reads it, has its place: ``ops/loss/dot_general.0.in1``. Of
+what makes but one number only these have a name, with ``scalar/`` before the equation's:
+``ops/loss/scalar/dot_general.0.in1``. Nothing in a path depends on devices, nor on how long a loop runs.
 """
 
 from __future__ import annotations

@@ -67,9 +67,10 @@ class Flow:
             return
         self.order[path] = len(self.order)
         self.parents[path] = made_of - GIVEN - {path}
-        if made_of <= self.constant:
-            self.constant.add(path)
-        self.constant.update(operand_path(path, i) for i, paths in enumerate(operands) if paths <= self.constant)
+        for own in (path, *op.origin.also):
+            if made_of <= self.constant:
+                self.constant.add(own)
+            self.constant.update(operand_path(own, i) for i, paths in enumerate(operands) if paths <= self.constant)
         self.spots[path] = spot_of(op.origin)
         if op.origin.exchanged is not None:
             self.exchanged[op.origin.exchanged] = path

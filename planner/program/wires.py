@@ -152,9 +152,9 @@ class Wiring:
         self.tables[key] = self.tables[key] + full if key in self.tables else full
 
     def spare(self, source: Port, target: Port, value: int) -> None:
-        """What is cut of a sum, and read by nobody else, no device needs whole: a reduce-scatter takes less.
+        """What is cut of a sum by all that read it no device needs whole: a reduce-scatter takes less.
 
-        Where several read it, as it is or rounded, the first of them speaks for all.
+        Where several read it, as it is and rounded, the first is taken to speak for all: the others may need it whole.
         """
         sums = self.nodes[source.node].sums.get(value)
         if sums is None or source.node == target.node or not any(sums) or (source.node, value) in self.scattered:

@@ -1,7 +1,7 @@
 """Which of a step's computed values an operation makes: written on the operation's location, around all else.
 
 So it changes nothing of the program, and goes where the operation goes. An operation of several results may make
-several named values, and one that stands for others that computed the same makes theirs too.
+several named values, and one of one result that stands for others that computed the same makes theirs too.
 """
 
 from __future__ import annotations
@@ -80,10 +80,14 @@ def name_once(operations: Iterable[Any], shared: Container[str]) -> None:
 
 
 def pass_names(operation: Any, values: Any) -> None:
-    """Names ``values``, which take the place of an operation's results, as those are."""
-    for number, path in all_names(operation.location):
-        if operation.results[number].type == values[number].type:
-            name_value(values[number], path)
+    """Names ``values``, which take the place of an operation's results, as those are, if they have no names."""
+    names = all_names(operation.location)
+    if not names:
+        return
+    bare = [not isinstance(v.owner, ir.Block) and v.result_number not in value_names(v.owner.location) for v in values]
+    for number, path in names:
+        if bare[number] and operation.results[number].type == values[number].type:
+            _name(values[number].owner.operation, values[number].result_number, path, beside=True)
 
 
 def join_names(operation: Any, same: Any) -> None:
