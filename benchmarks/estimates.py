@@ -68,8 +68,12 @@ def rows(steps: list[str], topologies: dict[str, dict[str, int]], console: Conso
 
 
 def measured(step: str, made: Case, layout: str, topology: str, mesh: dict[str, int], console: Console) -> Row | None:
-    """Predicted and compiled figures; None, said aloud, where the compiler finds that the plan does not fit."""
-    proof = mw.verify(plan(made.layouts[layout], topology, mesh), made.step, made.args)
+    """Predicted and compiled figures; None, said aloud, where the layout is none of this mesh or does not fit."""
+    try:
+        proof = mw.verify(plan(made.layouts[layout], topology, mesh), made.step, made.args)
+    except mw.PlanError as error:
+        console.print(f"{step} {layout} {topology}: {error.problems[0].code}, left out", highlight=False)
+        return None
     compiled, predicted = proof.compiled, proof.predicted
     if compiled.compute_s is None or predicted is None:
         console.print(f"{step} {layout} {topology}: {compiled.reason or 'no cycles'}; predicted {predicted}")
