@@ -13,6 +13,7 @@ import meshwright as mw
 import pytest
 import toy
 from fake_search import GRAPH
+from in_process import search
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.plan import Limits, Mesh
 from meshwright.dsl.writer import dumps
@@ -108,11 +109,49 @@ def test_workers_solve_tasks_and_say_why_they_fail() -> None:
         (lambda: jnp.ones((8, 8)), ()),
         (lambda a, b: (a @ b).sum(), ((8, 16), (0, 8))[::-1]),
         (lambda *many: [jnp.tanh(each) @ each for each in many], ((3, 3),) * 35),
+        (lambda a: (jnp.tanh(a), True, 2.5), ((8, 8),)),
     ],
-    ids=["numbers", "nothing made", "nothing read", "nothing given", "nothing in it", "nothing divides"],
+    ids=["numbers", "nothing made", "nothing read", "nothing given", "nothing in it", "nothing divides", "constants"],
 )
 def test_odd_steps_have_plans(step: Callable[..., Any], args: tuple[tuple[int, ...], ...]) -> None:
     given = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in args)
     result = mw.search(step, given, topology="v5e:2x2", mesh={"a": 4}, time_limit_s=60)
     assert result.status == "optimal"
     assert mw.estimate(result.plan, step, given).step_time_s == pytest.approx(result.step_time_s)
+
+
+@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.parametrize("exact", [True, False])
+def test_steps_draw_with_keys_that_come_back(typed: bool, exact: bool) -> None:
+    """What is drawn for a product is computed with it, from numbers that are computed there too."""
+
+    def step(w: Any, key: Any, x: Any) -> Any:
+        def loss(w: Any) -> Any:
+            kept = jax.random.bernoulli(key, 0.9, (256, 2048))
+            return jnp.mean((jnp.where(kept, x @ w["i"], 0) @ w["o"] - x) ** 2)
+
+        value, gradient = jax.value_and_grad(loss)(w)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, w, gradient), jax.random.split(key)[1], value
+
+    shape = jax.ShapeDtypeStruct
+    w = {"i": shape((512, 2048), jnp.float32), "o": shape((2048, 512), jnp.float32)}
+    key = jax.eval_shape(lambda: jax.random.key(0) if typed else jax.random.PRNGKey(0))
+    args = (w, key, shape((256, 512), jnp.float32))
+    result = search(step, args, topology="v5e:2x4", mesh={"a": 2, "b": 4}, exact=exact, time_limit_s=60)
+    assert result.plan is not None
+    assert mw.estimate(result.plan, step, args).step_time_s == pytest.approx(result.step_time_s)
+    assert result.gap < 0.05
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_results_that_are_keys_or_constants_come_back_as_they_are(typed: bool) -> None:
+    def step(key: Any, x: Any) -> Any:
+        return jax.random.split(key)[0], x + jax.random.normal(key, x.shape), True, 2.5
+
+    args = (jax.random.key(0) if typed else jax.random.PRNGKey(0), jnp.ones((8, 8)))
+    result = search(step, jax.eval_shape(lambda: args), topology="cpu:8", mesh={"a": 8}, time_limit_s=60)
+    assert result.plan is not None
+    (key, noise, *constants), (same_key, same_noise, *same) = mw.apply(result.plan, step, args)(*args), step(*args)
+    assert jax.random.key_data(key).tolist() == jax.random.key_data(same_key).tolist()
+    assert noise == pytest.approx(same_noise)
+    assert constants == same

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
@@ -135,9 +136,10 @@ def _inside(leaves: Sequence[Any], layouts: StepLayouts, placed: DeviceMesh, ten
 
 
 def _one_inside(leaf: Any, layout: Layout, placed: DeviceMesh) -> Any:
-    sharding = placed.sharding(layout, leaf.shape)
+    shape = np.shape(leaf)  # a result may be a number of Python's
+    sharding = placed.sharding(layout, shape)
     ordered = sharding and in_order(sharding, placed.order)
-    if ordered or placed.is_padded(layout, leaf.shape):
+    if ordered or placed.is_padded(layout, shape):
         return jax.lax.with_sharding_constraint(leaf, ordered or sharding)
     return leaf
 

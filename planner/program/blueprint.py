@@ -146,9 +146,12 @@ class Blueprint:
 def in_order_of_use(graph: Graph, ops: Sequence[int]) -> tuple[int, ...]:
     """Operations of a kernel, first what is filled with a number, in the order in which the others read it.
 
-    Where that stands else hangs on which kernel of several is the first to read it: then alike ones would differ.
+    Where that stands else hangs on which kernel of several is the first to read it: then alike ones would differ. What
+    is filled with a number that the kernel itself computes stays behind that.
     """
-    fills = {graph.ops[number].results[0]: number for number in ops if _is_fill(graph, graph.ops[number])}
+    made = {value for number in ops for value in graph.ops[number].results}
+    filled = (number for number in ops if _is_fill(graph, graph.ops[number]))
+    fills = {graph.ops[n].results[0]: n for n in filled if made.isdisjoint(graph.ops[n].operands)}
     others = [number for number in ops if graph.ops[number].results[0] not in fills]
     read = dict.fromkeys(fills[v] for number in others for v in graph.ops[number].operands if v in fills)
     return (*dict.fromkeys((*read, *fills.values())), *others)

@@ -24,7 +24,7 @@ from ..planned import PLATFORMS, argument_shardings, edge_shardings
 from ..shardings import DeviceMesh
 from ..trace import Traced, equations
 from .donation import donations
-from .edges import integer, laid, set_edges, sharding_attributes, update
+from .edges import integer, laid, ranked, set_edges, sharding_attributes, update
 from .inline import inline_calls
 from .places import Place, number_of, operations, places_of, resolve, with_places
 from .propagation import main_function, prepare, split
@@ -116,10 +116,9 @@ class Draft:
             self._over(copy, placed)
             attributes = sharding_attributes(chosen)
             for operation in operations(copy) if chosen else ():
-                if operation.name == CONSTRAINT:
-                    (mark,) = value_names_at(operation.location).values()
-                    number, _, path = mark.partition(AND)
-                    operation.attributes["sharding"] = attributes[int(number)]
+                number, _, path = _mark(operation).partition(AND)
+                if number.isdigit():
+                    operation.attributes["sharding"] = ranked(attributes[int(number)], operation.results[0].type)
                     operation.location = with_names(without_names(operation.location), [(0, path)] if path else [])
             self.lay_edges(main_function(copy), layouts, placed)
         return copy
@@ -215,7 +214,8 @@ class Draft:
         """Lays out the arguments and results of a module as a plan says."""
         arguments = self.traced.in_tree.flatten_up_to(argument_shardings(layouts, placed))  # modules hold None too
         results = edge_shardings(layouts, placed, self.traced.results)
-        update(main, "arg_attrs", laid([arguments[i] for i in self._positions]) | self._given(results, placed))
+        edges = laid(main, "arg_attrs", [arguments[i] for i in self._positions])
+        update(main, "arg_attrs", edges | self._given(results, placed))
         set_edges(main, "res_attrs", results)
 
     def _given(self, results: Sequence[NamedSharding | None], placed: DeviceMesh) -> dict[str, list[Any]]:
@@ -226,6 +226,12 @@ class Draft:
         outputs = [None if a is None else integer(a) for a in aliased]
         donors = [ir.BoolAttr.get(True) if g else None for g in given]
         return {"tf.aliasing_output": outputs, "jax.buffer_donor": donors}
+
+
+def _mark(operation: Any) -> str:
+    """What a constraint's name says of it; nothing of other operations, or where it is JAX's own, as those of keys."""
+    names = value_names_at(operation.location).values() if operation.name == CONSTRAINT else ()
+    return next(iter(names), "")
 
 
 def _lays_out(equation: JaxprEqn) -> bool:

@@ -23,6 +23,15 @@ def sharding_attributes(shardings: Mapping[int, NamedSharding]) -> dict[int, Any
     return {number: known[sharding] for number, sharding in shardings.items()}
 
 
+def ranked(attribute: Any, made: Any) -> Any:
+    """A sharding's attribute for a value of the type ``made``: what one element of a random key is made of is whole."""
+    missing = ir.RankedTensorType(made).rank - len(attribute.dimension_shardings)
+    if missing <= 0:
+        return attribute
+    whole = [sdy.DimensionShardingAttr.get([], is_closed=True)] * missing
+    return sdy.TensorShardingAttr.get("mesh", [*attribute.dimension_shardings, *whole])
+
+
 def integer(value: int) -> Any:
     """A number as an attribute."""
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(32), value)
@@ -30,13 +39,15 @@ def integer(value: int) -> Any:
 
 def set_edges(main: Any, table: str, shardings: Sequence[NamedSharding | None]) -> None:
     """Lays out the arguments (``arg_attrs``) or the results (``res_attrs``) of a function; None leaves one open."""
-    update(main, table, laid(shardings))
+    update(main, table, laid(main, table, shardings))
 
 
-def laid(shardings: Sequence[NamedSharding | None]) -> dict[str, list[Any]]:
-    """The attribute that says of arguments or results how they lie, for ``update``."""
+def laid(main: Any, table: str, shardings: Sequence[NamedSharding | None]) -> dict[str, list[Any]]:
+    """The attribute that says of a function's arguments or results how they lie, for ``update``."""
     known = {s: sharding_attribute(s) for s in set(shardings) if s is not None}
-    return {"sdy.sharding": [None if s is None else known[s] for s in shardings]}
+    made = ir.FunctionType(main.attributes["function_type"].value)
+    types = made.inputs if table == "arg_attrs" else made.results
+    return {"sdy.sharding": [s and ranked(known[s], t) for s, t in zip(shardings, types, strict=True)]}
 
 
 def update(main: Any, table: str, attributes: Mapping[str, Sequence[Any]]) -> None:

@@ -17,6 +17,7 @@ from ..annotate import mark_p
 from ..constrain import Region, rewrite
 from ..trace import Traced, value_names
 from ..values import carries
+from .edges import ranked
 
 PLACE = "meshwright.place"
 
@@ -120,7 +121,7 @@ def resolve(operation: Any, attribute: Any) -> Any:
     value = operation.operands[0]
     if attribute is not None:
         with ir.InsertionPoint(operation), operation.location:
-            value = sdy.ShardingConstraintOp(value, attribute).result
+            value = sdy.ShardingConstraintOp(value, ranked(attribute, value.type)).result
     operation.results[0].replace_all_uses_with(value)
     operation.erase()
     return value
