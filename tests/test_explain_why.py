@@ -109,6 +109,20 @@ def test_reasons_are_prices_of_the_changed_plans() -> None:
     assert {row[1] for row in rows} >= {"left to propagation", "replicated", "data parallelism by hand"}
 
 
+def test_on_several_axes_the_state_over_one_of_them_is_a_way_by_hand_too() -> None:
+    several = mw.loads(
+        "meshwright: 1\ntopology: v5e:2x2\nmesh: {data: 2, model: 2}\ntensors: {params: replicate, batch: B@data K}\n"
+    )
+    whole = reasons(several, step, ARGS)[-1]
+    assert [other.what for other in whole.alternatives] == [
+        "data parallelism by hand",
+        "FSDP by hand",
+        "data and tensor parallelism by hand",
+        "all replicated",
+    ]
+    assert all(other.estimate for other in whole.alternatives)
+
+
 def test_what_fits_only_so_is_said_so() -> None:
     own = mw.estimate(plan(), step, ARGS)
     tight = plan(more=f"limits: {{hbm: {own.peak_bytes}}}\n")

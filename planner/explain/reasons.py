@@ -20,7 +20,6 @@ from ..search.workload import Workload
 
 PROPAGATION, REPLICATED, SPLIT = "left to propagation", "replicated", "split over the largest axis"
 WHOLE_PLAN = "the whole plan"
-BY_HAND = ("data parallelism by hand", "FSDP by hand", "all replicated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +150,7 @@ def without_idle(plan: Plan, tensors: Sequence[Tensor]) -> Plan:
 
 def _by_hand(plan: Plan, tensors: Sequence[Tensor]) -> _Question:
     sizes = {name: size or 1 for name, size in plan.mesh.sizes.items()}
-    every = zip(BY_HAND, simple_layouts(tensors, {}, sizes), strict=True)
+    every = simple_layouts(tensors, {}, sizes)
     plans = ((what, replace(plan, rules=tuple(rules_of(layouts, tensors)))) for what, layouts in every)
     return _Question(choice=WHOLE_PLAN, pin="", plans=plans)
 

@@ -11,17 +11,19 @@ from ..graph import Axes, Sharding
 
 def simple_layouts(
     tensors: Sequence[Tensor], pins: Mapping[str, Sharding], sizes: Mapping[str, int]
-) -> Iterator[dict[str, Sharding]]:
-    """Layouts of a step's arguments and results: data parallel, with the state split as well (FSDP), the state over
-    one axis and the batch over the others (tensor parallel), all replicated.
+) -> Iterator[tuple[str, dict[str, Sharding]]]:
+    """Layouts of a step's arguments and results, by what teams call them: data parallel, with the state split as well
+    (FSDP), the state over one axis and the batch over the others (tensor parallel), all replicated.
 
     The last argument, the batch, is split along its first dim that the axes divide, the state along its largest. A pin
     stays; a result that is an argument's next value lies as that does.
     """
     axes: Axes = tuple(name for name, size in sizes.items() if size > 1)
-    ways = [(axes, ()), (axes, axes), *([(axes[:-1], axes[-1:])] if len(axes) > 1 else []), ((), ())]
+    ways = {"data parallelism by hand": (axes, ()), "FSDP by hand": (axes, axes)}
+    ways |= {"data and tensor parallelism by hand": (axes[:-1], axes[-1:])} if len(axes) > 1 else {}
+    ways |= {"all replicated": ((), ())}
     last = next((t.path.split("/")[0] for t in reversed(tensors) if t.role == "argument"), "")
-    for of_batch, of_state in ways:
+    for name, (of_batch, of_state) in ways.items():
         found: dict[str, Sharding] = {}
         for tensor in tensors:
             if tensor.role not in ("argument", "result"):
@@ -31,7 +33,7 @@ def simple_layouts(
             split = of_batch if is_batch else of_state if tensor.role == "argument" else ()
             own = _over(split, tensor, dims, sizes)
             found[tensor.path] = pins.get(tensor.path) or found.get(tensor.returns or "") or own
-        yield found
+        yield name, found
 
 
 def argument_bytes(tensors: Sequence[Tensor], layouts: Mapping[str, Sharding], sizes: Mapping[str, int]) -> int:

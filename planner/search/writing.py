@@ -186,7 +186,7 @@ class Writing:
             tensors = self._workload.tensors_under(one.plan.remat)
             sizes = {name: size or 1 for name, size in one.plan.mesh.sizes.items()}
             limit = self._settings.limit_bytes
-            for layouts in simple_layouts(tensors, one.pins, sizes):
+            for _, layouts in simple_layouts(tensors, one.pins, sizes):
                 alone_s = 0.0 if any(map(any, layouts.values())) else one.floor_s * math.prod(sizes.values())
                 if alone_s < board.best_s and (limit is None or argument_bytes(tensors, layouts, sizes) <= limit):
                     board.by_hand.append(self._simple_plan(one, layouts))
