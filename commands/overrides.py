@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..dsl.errors import PlanError, problem, raise_errors, shorten
+from ..dsl.errors import PlanError, Problem, problem, raise_errors, shorten
 
 if TYPE_CHECKING:
-    from ..dsl.plan import Limits, Mesh, Plan
+    from ..dsl.plan import Limits, Mesh, Plan, Topology
 
 AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<size>[1-9][0-9]{0,6}|auto)")
 SETTING = re.compile(r"[A-Za-z_]\w*=.+")
@@ -25,19 +25,32 @@ def set_option(parser: argparse.ArgumentParser) -> None:
 
 
 def overridden(plan: Plan, arguments: argparse.Namespace) -> Plan:
-    """The plan with what the options say in the place of its own. Raises ``PlanError`` for what is written wrong."""
-    from ..dsl.machine import parse_topology
+    """The plan with what the options say in its own place. Raises ``PlanError`` for all that is written wrong."""
+    read: dict[str, tuple[str, Callable[[Any], Any]]] = {
+        "settings": ("settings", lambda texts: {**plan.settings, **settings_of(texts)}),
+        "topology": ("topology", _topology),
+        "mesh": ("mesh", mesh_of),
+        "limit": ("limits", _limits),
+    }
+    said: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for option, (key, reader) in read.items():
+        try:
+            if given := getattr(arguments, option, None):
+                said[key] = reader(given)
+        except PlanError as error:
+            problems += error.problems
+    raise_errors(problems)
+    return replace(plan, **said)
 
-    options = vars(arguments)
-    if options.get("settings"):
-        plan = replace(plan, settings={**plan.settings, **settings_of(arguments.settings)})
-    if options.get("topology"):
-        plan = replace(plan, topology=parse_topology(arguments.topology))
-    if options.get("mesh"):
-        plan = replace(plan, mesh=mesh_of(arguments.mesh))
-    if options.get("limit"):
-        plan = replace(plan, limits=_limits(arguments.limit))
-    return plan
+
+def _topology(text: str) -> Topology:
+    from ..dsl.machine import parse_topology
+    from ..planner.topology import physical
+
+    found = parse_topology(text)
+    physical(found)
+    return found
 
 
 def settings_of(texts: Sequence[str]) -> dict[str, Any]:

@@ -8,9 +8,10 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..dsl.errors import PlanError, problem
+from ..dsl.errors import PlanError, Problem, problem, raise_errors
 from .command import INFEASIBLE, INTERRUPTED, NOTHING_FOUND, YES, Command, json_option
 from .overrides import overridden, set_option
 from .plan_file import load, prepare_devices
@@ -65,15 +66,25 @@ def _search(
 def _asked(arguments: argparse.Namespace) -> Plan:
     """The partial plan that the command line asks to complete. Raises ``PlanError`` with all that is wrong."""
     from ..dsl.plan import Mesh, Plan
+    from ..planner.search.options import option_problems
 
-    if _is_model(arguments.subject):
-        plan = Plan(model=arguments.subject, mesh=Mesh(axes=None))
-    else:
-        plan = load(arguments.subject)
-    plan = overridden(plan, arguments)
-    if plan.topology is None:
-        raise PlanError([problem("MW550", plan.mesh.place)])
+    plan, problems = Plan(mesh=Mesh(axes=None)), list[Problem]()
+    for part in (_given, overridden):
+        try:
+            plan = part(plan, arguments)
+        except PlanError as error:
+            problems += error.problems
+    problems += option_problems(arguments.time_limit, arguments.seed, arguments.top_k)
+    if plan.topology is None and not problems:
+        problems.append(problem("MW550", plan.mesh.place))
+    raise_errors(problems)
     return plan
+
+
+def _given(plan: Plan, arguments: argparse.Namespace) -> Plan:
+    if _is_model(arguments.subject):
+        return replace(plan, model=arguments.subject)
+    return load(arguments.subject)
 
 
 def _is_model(subject: str) -> bool:

@@ -103,6 +103,16 @@ def test_wrong_arguments_are_2(arguments: list[str], code: str, capsys: pytest.C
     assert code in capsys.readouterr().err
 
 
+def test_all_wrong_arguments_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("meshwright: 1\nmodle: toy:workload\n")
+    wrong = "--topology v9:2x2 --mesh a=2,b=x --limit 12foo --set layers --time-limit -3 --top-k 0 --seed -1"
+    assert search(plan, *wrong.split()) == 2
+    said = capsys.readouterr().err
+    codes = sorted(line.split("MW")[1][:3] for line in said.splitlines() if "MW" in line)
+    assert codes == ["011", "025", "202", "553", "553", "553", "554", "556"]
+
+
 def test_help_brings_no_jax() -> None:
     code = "import sys; from meshwright import cli\ntry: cli.main(['search', '--help'])\nexcept SystemExit: pass\n"
     check = "assert not {'jax', 'numba', 'numpy'} & set(sys.modules)"

@@ -89,7 +89,7 @@ class ModelSteps:
         tensors = drafts.tensors_under(plan.remat)
         sizes = {name: size or 1 for name, size in plan.mesh.sizes.items()}
         limit, _ = memory_limit(self._machine, own.limits.hbm_bytes)
-        layouts = list(simple_layouts(tensors, {}, sizes))
+        layouts = [each for _, each in simple_layouts(tensors, {}, sizes)]
         fitting = (each for each in layouts if limit is None or argument_bytes(tensors, each, sizes) <= limit)
         decided = tuple(rule for rule in own.rules if not isinstance(rule.assignment, Auto))
         said = replace(plan, rules=(*decided, *rules_of(next(fitting, layouts[0]), tensors)))

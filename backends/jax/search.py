@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import jax
@@ -22,6 +21,7 @@ from ...dsl.rule_checks import unknown_saved
 from ...dsl.units import parse_bytes
 from ...planner.minimise import minimise
 from ...planner.search.candidates import NO_REMAT
+from ...planner.search.options import option_problems
 from ...planner.search.pins import named_axes
 from ...planner.search.pool import Processes
 from ...planner.search.progress import Progress
@@ -38,9 +38,6 @@ from .layouts import check
 from .short_drafts import ShortDrafts
 from .short_search import searched_short
 from .workload import PyTree, Step
-
-LONGEST_S = 10**7
-MOST_PLANS = 100
 
 
 def search(
@@ -191,16 +188,7 @@ def _limits(given: Mapping[str, int | str]) -> Limits:
 
 def check_options(time_limit_s: float, seed: int, top_k: int) -> None:
     """Raises ``PlanError`` with every option of a search that is out of its range (MW553)."""
-    raise_errors(_option_problems(time_limit_s, seed, top_k))
-
-
-def _option_problems(time_limit_s: float, seed: int, top_k: int) -> Iterator[Problem]:
-    if not (math.isfinite(time_limit_s) and 0 < time_limit_s <= LONGEST_S):
-        yield problem("MW553", option="The time limit", value=time_limit_s, expected=f"seconds, at most {LONGEST_S}")
-    if not 0 <= seed < 2**32:
-        yield problem("MW553", option="The seed", value=seed, expected="a whole number from 0 to 4294967295")
-    if not 1 <= top_k <= MOST_PLANS:
-        yield problem("MW553", option="top_k", value=top_k, expected=f"a whole number from 1 to {MOST_PLANS}")
+    raise_errors(option_problems(time_limit_s, seed, top_k))
 
 
 def _plan_problems(plan: Plan, workload: Drafts) -> list[Problem]:
