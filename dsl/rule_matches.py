@@ -21,6 +21,7 @@ OPS = "ops/"
 """How the paths of computed values begin, and the patterns that reach them."""
 
 _MOST_COMPARED = 2000
+_MOST_KNOWN = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +98,7 @@ class ValuePaths:
         self._turns: dict[str, list[str]] = defaultdict(list)
         self._at = {path: number for number, path in enumerate(values)}
         self._by_word: dict[str, list[str]] = defaultdict(list)
+        self._matched: dict[str, Sequence[str]] = {}
         for path in values:
             self._turns[without_turn(path)].append(path)
         for whole in self._turns:
@@ -106,8 +108,13 @@ class ValuePaths:
         """The paths that a pattern matches, or without their turns, in the order of the values."""
         if text in self.values:
             return (text,)
-        if literal(text) == text:
-            return self._turns.get(text, ())
+        if text not in self._matched:
+            if len(self._matched) >= _MOST_KNOWN:
+                self._matched.clear()
+            self._matched[text] = self._turns.get(text, ()) if literal(text) == text else self._tried(text)
+        return self._matched[text]
+
+    def _tried(self, text: str) -> Sequence[str]:
         pattern, found = compile_pattern(text), list[str]()
         for whole in self._candidates(pattern):
             turns = self._turns[whole]

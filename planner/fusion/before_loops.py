@@ -25,7 +25,7 @@ def with_roundings_before_loops(graph: Graph) -> Graph:
     inside = {
         number: rounded_arguments(op.bodies[0])
         for number, op in enumerate(graph.ops)
-        if op.turns and not any(each.attributes.get("around") for each in op.bodies[0].ops)
+        if op.bodies and op.turns and not any(each.attributes.get("around") for each in op.bodies[0].ops)
     }
     if not any(inside.values()):
         return graph

@@ -79,10 +79,11 @@ def _group(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], root: i
         made = stored[maker]
         return made is None or not _is_made_anew(graph, uses, made, maker, (reader, position), root)
 
+    makers = uses.makers
     while waiting:
         reader = waiting.pop()
         for position, value in enumerate(graph.ops[reader].operands):
-            maker = uses.makers.get(value)
+            maker = makers.get(value)
             if maker is None or (maker in stored and kept(maker, reader, position)):
                 reads.add(value)
             elif maker not in ops:

@@ -46,8 +46,9 @@ class Merging:
 
     def run(self) -> list[Group]:
         """The groups after all merges."""
-        for number in list(self.groups):
-            self._hand_on(number)
+        for number, group in list(self.groups.items()):
+            if group.open:
+                self._hand_on(number)
         for value in list(self.readers):
             self._share(value)
         return list(self.groups.values())
@@ -67,10 +68,10 @@ class Merging:
 
     def _share(self, value: int) -> None:
         """Merges what goes through a value side by side: reductions of it, and chains that read nothing else."""
-        numbers = sorted(self.readers.get(value, ()))
-        if len(numbers) < 2 or len(numbers) > READERS:
+        found = self.readers.get(value, ())
+        if len(found) < 2 or len(found) > READERS:
             return
-        numbers = [number for number in numbers if self._goes_through(value, self.groups[number])]
+        numbers = [number for number in sorted(found) if self._goes_through(value, self.groups[number])]
         for position, first in enumerate(numbers):
             for second in numbers[position + 1 :]:
                 if first in self.groups and second in self.groups and self._read_alike(value, first, second):

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from ..graph import Graph, Op
 from ..kinds import TURNED_COPY
-from .nature import PRODUCTS, VIEWS, is_of_vector, joins_lanes
+from .nature import CONVERT, PRODUCTS, VIEWS, is_of_vector, joins_lanes
 from .uses import Uses, read_uses
 
 _MOVES = {"slice", "pad", "concatenate", "dynamic_slice", "reverse", "copy", TURNED_COPY}
 KEEPING = VIEWS | {"select", "maximum", "minimum"} | _MOVES
 WIDE, NARROW = "f32", "bf16"
+_ROUNDING = KEEPING | PRODUCTS | {CONVERT}
 
 
 def narrow(graph: Graph, uses: Uses, masks: frozenset[int]) -> Graph:
@@ -30,14 +31,17 @@ def narrow(graph: Graph, uses: Uses, masks: frozenset[int]) -> Graph:
 
 def _narrowed(graph: Graph, uses: Uses, masks: frozenset[int]) -> set[int]:
     narrowed, apart = set[int](), _written_apart(graph)
-    inside = {n: rounded_arguments(op.bodies[0]) for n, op in enumerate(graph.ops) if op.turns}
-    values = graph.values
-    for number in range(len(graph.ops) - 1, -1, -1):
-        if graph.ops[number].kind == "while":
+    inside = {n: rounded_arguments(op.bodies[0]) for n, op in enumerate(graph.ops) if op.bodies and op.turns}
+    values, ops, readers = graph.values, graph.ops, uses.readers
+    for op in reversed(ops):
+        if op.kind == "while":
             continue
-        for value in graph.ops[number].results:
-            wide = values[value].dtype == WIDE and value not in apart
-            if wide and is_rounded(graph, uses, value, narrowed, masks, inside):
+        for value in op.results:
+            if values[value].dtype != WIDE or not readers[value] or value in apart:
+                continue
+            first = readers[value][0][0]
+            may = ops[first].kind in _ROUNDING or first in masks or first in inside
+            if may and is_rounded(graph, uses, value, narrowed, masks, inside):
                 narrowed.add(value)
     return narrowed
 
@@ -98,7 +102,7 @@ def _rounds(graph: Graph, reader: Op, narrowed: Set[int]) -> bool:
         return made in narrowed or graph.values[made].dtype == NARROW
     if reader.kind in PRODUCTS:
         return is_default_precision(reader) and not is_of_vector(graph, reader)
-    return reader.kind == "convert" and graph.values[reader.results[0]].dtype == NARROW
+    return reader.kind == CONVERT and graph.values[reader.results[0]].dtype == NARROW
 
 
 def is_default_precision(op: Op) -> bool:

@@ -15,6 +15,7 @@ polygamma popcnt power real reduce_precision remainder round_nearest_afz round_n
 shift_right_arithmetic shift_right_logical sign sine cosine sinh sqrt square subtract tan tanh xor zeta
 """
 CONSTANT = "constant"
+CONVERT = "convert"
 LANES = 128
 REDUCE = "reduce"
 UPDATE = "dynamic_update_slice"
@@ -123,7 +124,7 @@ def keeps_shape(graph: Graph, op: Op) -> bool:
 
 def widens(graph: Graph, op: Op) -> bool:
     """Whether it only makes numbers wider: that is done where they are read."""
-    if op.kind != "convert":
+    if op.kind != CONVERT:
         return False
     before, after = graph.values[op.operands[0]], graph.values[op.results[0]]
     return after.bits > before.bits

@@ -32,7 +32,7 @@ def with_roundings(graph: Graph) -> Graph:
 
 
 def _rounded(graph: Graph) -> dict[int, int]:
-    products = [op for op in graph.ops if _rounds(op)]
+    products = [op for op in graph.ops if op.kind in PRODUCTS and is_default_precision(op)]
     makers = {value: op for op in graph.ops if op.kind in IN_PASSING for value in op.results} if products else {}
     found: dict[int, int] = {}
     for op in products:
@@ -42,7 +42,8 @@ def _rounded(graph: Graph) -> dict[int, int]:
                 found[value] = value
     if not found:
         return {}
-    others = {value for op in graph.ops if not _rounds(op) for value in op.operands}.difference(graph.results)
+    rounding = set(map(id, products))
+    others = {v for op in graph.ops if id(op) not in rounding for v in op.operands}.difference(graph.results)
     return {value: value for value in found if value in others}
 
 

@@ -32,16 +32,17 @@ def merged(graph: Graph) -> dict[str, Any]:
     alone: dict[tuple[str, tuple[int, ...]], Op] = {}  # the first of a kind with these operands: most have no other
     known: dict[Hashable, Op] = {}
     also: dict[int, list[str]] = {}
+    said: dict[int, str] = {}
     ops = []
     for op in graph.ops:
-        op = _reading(op, same)
-        if _changes_nothing(graph, op):
+        op = _reading(op, same) if same else op
+        if op.kind in UNCHANGED and _changes_nothing(graph, op):
             same[op.results[0]] = op.operands[0]
             continue
         first = alone.setdefault((op.kind, op.operands), op) if _is_made_once(op) else op
         if first is not op:
-            known.setdefault(_key(graph, first), first)
-            first = known.setdefault(_key(graph, op), op)
+            known.setdefault(_key(graph, first, said), first)
+            first = known.setdefault(_key(graph, op, said), op)
         if first is op:
             ops.append(op)
         else:
@@ -105,7 +106,7 @@ def _pieces(graph: Graph) -> frozenset[int]:
 
 
 def _changes_nothing(graph: Graph, op: Op) -> bool:
-    if op.kind not in UNCHANGED or not op.operands:
+    if not op.operands:
         return False
     before, after = graph.values[op.operands[0]], graph.values[op.results[0]]
     if before.shape != after.shape or before.dtype != after.dtype:
@@ -119,10 +120,15 @@ def _is_made_once(op: Op) -> bool:
     return op.kind in ONCE and (op.kind != CONSTANT or "splat" in op.attributes)
 
 
-def _key(graph: Graph, op: Op) -> Hashable:
-    """What two computations have in common that give the same."""
-    made = tuple((graph.values[value].shape, graph.values[value].dtype) for value in op.results)
-    return (op.kind, op.operands, made, repr(sorted(op.attributes.items())))
+def _key(graph: Graph, op: Op, said: dict[int, str]) -> Hashable:
+    """What two computations have in common that give the same; ``said`` has the attributes written before, by ``id``,
+    of operations that are still there.
+    """
+    made = tuple([(graph.values[value].shape, graph.values[value].dtype) for value in op.results])
+    attributes = said.get(id(op.attributes))
+    if attributes is None:
+        attributes = said[id(op.attributes)] = repr(sorted(op.attributes.items()))
+    return (op.kind, op.operands, made, attributes)
 
 
 def _living(graph: Graph) -> Graph:

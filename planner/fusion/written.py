@@ -12,6 +12,7 @@ from .nature import (
     APART,
     BROADCAST,
     CONSTANT,
+    CONVERT,
     ELEMENTWISE,
     IN_PASSING,
     PRODUCTS,
@@ -120,6 +121,9 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int]) ->
     for reader, position in _readers(graph, uses, op):
         if not takes(graph, graph.ops[reader], position, op):
             return True
+    readers = uses.readers[op.results[0]]
+    if len(readers) == 1 and graph.ops[readers[0][0]].kind not in VIEWS:
+        return False  # nothing shares it
     shared = is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op) or _is_taken_apart(graph, uses, op)
     return shared or (is_shared_operand(graph, uses, op) and not _joins(graph, uses, number, again))
 
@@ -180,7 +184,7 @@ def _is_shared_part(graph: Graph, uses: Uses, op: Op) -> bool:
 def _readers(graph: Graph, uses: Uses, op: Op) -> Sequence[tuple[int, int]]:
     """What reads an operation's result as it is, and the products that read it made wider."""
     readers = uses.readers[op.results[0]]
-    if op.kind in VIEWS:
+    if op.kind in VIEWS or CONVERT not in {graph.ops[n].kind for n, _ in readers}:
         return readers
     more = [uses.readers[graph.ops[n].results[0]] for n, _ in readers if widens(graph, graph.ops[n])]
     return [*readers, *(read for wider in more for read in wider if graph.ops[read[0]].kind in PRODUCTS)]

@@ -20,7 +20,8 @@ def product_readers(graph: Graph) -> Counter[int]:
     readers: Counter[int] = Counter()
     for op in reversed(graph.ops):
         if op.kind in PRODUCTS:
-            readers.update(op.operands)
+            for value in op.operands:
+                readers[value] += 1
         elif op.kind == "transpose":
             readers[op.operands[0]] += readers[op.results[0]]
     return readers

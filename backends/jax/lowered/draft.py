@@ -7,8 +7,9 @@ go: what is left is the module that lowering the step under that plan would give
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -17,7 +18,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from ....dsl.plan import Assignment
 from ....dsl.rule_matches import OPS
+from ....dsl.tensors import Layout
 from ..convolutions import is_convolution
 from ..layouts import StepLayouts
 from ..planned import PLATFORMS, argument_shardings, edge_shardings
@@ -38,6 +41,15 @@ AND = "&"
 """Between the number of a constraint and the path of the value that it makes."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A module prepared with constraints, which have the layouts that they were last given: each with its number."""
+
+    module: Any
+    main: Any
+    constraints: tuple[tuple[int, Any], ...]
+
+
 class Draft:
     """A step's module with its places. ``values`` is whether computed values (``ops/``) have places too.
 
@@ -52,11 +64,12 @@ class Draft:
         self.values = values
         self.platform = platform
         self.places: tuple[Place, ...] = ()
-        self._prepared: OrderedDict[Hashable, Any] = OrderedDict()
+        self._prepared: OrderedDict[Hashable, Prepared] = OrderedDict()
         self._asked: set[int] = set()
         self._is_named = False
         self._donated = frozenset(donated)
         self._module = self._lower(placed).compiler_ir("stablehlo").operation.clone()
+        self._numbers = _numbers(self.places)
         inline_calls(self._module, large=False)
         self._fewer = self._module
         with self._module.context:
@@ -111,17 +124,14 @@ class Draft:
         """
         self._is_named |= named
         chosen = self.chosen(layouts, placed)
-        copy = self._with_constraints(chosen, placed).clone()
-        with copy.context, ir.Location.unknown():
-            self._over(copy, placed)
+        prepared = self._with_constraints(chosen, placed)
+        with prepared.module.context, ir.Location.unknown():
+            self._over(prepared.module, placed)
             attributes = sharding_attributes(chosen)
-            for operation in operations(copy) if chosen else ():
-                number, _, path = _mark(operation).partition(AND)
-                if number.isdigit():
-                    operation.attributes["sharding"] = ranked(attributes[int(number)], operation.results[0].type)
-                    operation.location = with_names(without_names(operation.location), [(0, path)] if path else [])
-            self.lay_edges(main_function(copy), layouts, placed)
-        return copy
+            for number, operation in prepared.constraints:
+                operation.attributes["sharding"] = ranked(attributes[number], operation.results[0].type)
+            self.lay_edges(prepared.main, layouts, placed)
+            return prepared.module.clone()
 
     def _name(self, operation: Any) -> None:
         """Names what makes the value that has a place, as what a plan may name it by."""
@@ -140,19 +150,16 @@ class Draft:
         return self.values and place.path in self.traced.values.carried
 
     def chosen(self, layouts: StepLayouts, placed: DeviceMesh) -> dict[int, NamedSharding]:
-        """The shardings that a plan gives to places, by their numbers."""
-        found = {}
-        for number, place in enumerate(self.places):
-            if place.assignment is not None:
-                layout = layouts.in_place.get((place.shape, place.assignment))
-            else:
-                layout = layouts.resolution.layouts.get((place.path, place.shape))
-            sharding = placed.sharding(layout, place.shape) if layout is not None else None
-            if sharding is not None:
-                found[number] = sharding
-        return found
+        """The shardings that a plan gives to places, by their numbers, in order."""
+        found: dict[int, NamedSharding] = {}
+        for (has, shape), layout in (*layouts.resolution.layouts.items(), *_given_in_place(layouts)):
+            numbers = self._numbers.get((has, shape))
+            sharding = placed.sharding(layout, shape) if numbers else None
+            if numbers and sharding is not None:
+                found.update(dict.fromkeys(numbers, sharding))
+        return dict(sorted(found.items()))
 
-    def _with_constraints(self, chosen: Mapping[int, NamedSharding], placed: DeviceMesh) -> Any:
+    def _with_constraints(self, chosen: Mapping[int, NamedSharding], placed: DeviceMesh) -> Prepared:
         """The module prepared with constraints in these places; kept, for any shardings as equal to one another."""
         alike: dict[NamedSharding, int] = {}
         pattern = tuple((number, alike.setdefault(sharding, len(alike))) for number, sharding in chosen.items())
@@ -165,7 +172,8 @@ class Draft:
                 self._constrain(copy, chosen)
                 prepare(copy, tpu=self.platform == "tpu")
                 split(copy)
-            self._prepared[key] = copy
+                constraints = tuple(_numbered(copy)) if chosen else ()
+                self._prepared[key] = Prepared(module=copy, main=main_function(copy), constraints=constraints)
         self._prepared.move_to_end(key)
         if len(self._prepared) > MAX_PREPARED:
             self._prepared.popitem(last=False)
@@ -232,6 +240,29 @@ def _mark(operation: Any) -> str:
     """What a constraint's name says of it; nothing of other operations, or where it is JAX's own, as those of keys."""
     names = value_names_at(operation.location).values() if operation.name == CONSTRAINT else ()
     return next(iter(names), "")
+
+
+def _numbers(places: Sequence[Place]) -> dict[tuple[str | Assignment, tuple[int, ...]], list[int]]:
+    """The numbers of places by what has them, a path or an assignment of the model's own, and its shape."""
+    found: dict[tuple[str | Assignment, tuple[int, ...]], list[int]] = {}
+    for number, place in enumerate(places):
+        has = place.path if place.assignment is None else place.assignment
+        found.setdefault((has, place.shape), []).append(number)
+    return found
+
+
+def _given_in_place(layouts: StepLayouts) -> Iterator[tuple[tuple[Assignment, tuple[int, ...]], Layout]]:
+    """The layouts that the model gives itself, by assignment and shape."""
+    return (((assignment, shape), layout) for (shape, assignment), layout in layouts.in_place.items())
+
+
+def _numbered(module: Any) -> Iterator[tuple[int, Any]]:
+    """The constraints of a prepared module with their numbers, which go from their names."""
+    for operation in operations(module):
+        number, _, path = _mark(operation).partition(AND)
+        if number.isdigit():
+            operation.location = with_names(without_names(operation.location), [(0, path)] if path else [])
+            yield int(number), operation
 
 
 def _lays_out(equation: JaxprEqn) -> bool:

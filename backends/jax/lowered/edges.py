@@ -44,10 +44,11 @@ def set_edges(main: Any, table: str, shardings: Sequence[NamedSharding | None]) 
 
 def laid(main: Any, table: str, shardings: Sequence[NamedSharding | None]) -> dict[str, list[Any]]:
     """The attribute that says of a function's arguments or results how they lie, for ``update``."""
-    known = {s: sharding_attribute(s) for s in set(shardings) if s is not None}
     made = ir.FunctionType(main.attributes["function_type"].value)
-    types = made.inputs if table == "arg_attrs" else made.results
-    return {"sdy.sharding": [s and ranked(known[s], t) for s, t in zip(shardings, types, strict=True)]}
+    edges = list(zip(shardings, made.inputs if table == "arg_attrs" else made.results, strict=True))
+    known = {s: sharding_attribute(s) for s in set(shardings) if s is not None}
+    alike = {(s, kind): ranked(known[s], kind) for s, kind in set(edges) if s is not None}
+    return {"sdy.sharding": [alike.get(edge) for edge in edges]}
 
 
 def update(main: Any, table: str, attributes: Mapping[str, Sequence[Any]]) -> None:

@@ -33,21 +33,24 @@ def _sort(block: Any) -> None:
             operations[number].erase()
 
 
-def _needed(root: int, needs: Sequence[Sequence[int]], seen: set[int]) -> Iterator[int]:
+def _needed(root: int, needs: Sequence[Sequence[int]], seen: set[int]) -> list[int]:
     """What ``root`` needs of a block, itself last, operands in their order before what reads them."""
+    order: list[int] = []
     stack = [(root, iter(needs[root]))]
     entered = {root}
     while stack:
         operation, makers = stack[-1]
-        maker = next((m for m in makers if m not in seen and m not in entered), None)
-        if maker is not None:
-            entered.add(maker)
-            stack.append((maker, iter(needs[maker])))
-            continue
-        stack.pop()
-        if operation not in seen:
-            seen.add(operation)
-            yield operation
+        for maker in makers:
+            if maker not in seen and maker not in entered:
+                entered.add(maker)
+                stack.append((maker, iter(needs[maker])))
+                break
+        else:
+            stack.pop()
+            if operation not in seen:
+                seen.add(operation)
+                order.append(operation)
+    return order
 
 
 def _read(operation: Any) -> Iterable[Any]:

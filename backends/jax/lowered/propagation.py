@@ -23,15 +23,20 @@ RULES = "func.func(sdy-populate-op-sharding-rules)"
 SPLIT = f"symbol-dce,sdy-constant-or-scalar-splitter,symbol-dce,{RULES}"
 """What of the propagation is the same whatever the layouts: each that reads a constant has one of its own."""
 
-SPREAD = (
+TAKEN = (
     "sdy-lift-inlined-meshes,sdy-remove-size-one-axes,sdy-propagate-sharding-from-func-to-call,sdy-manual-axes-cleanup,"
     "sdy-add-data-flow-edges,sdy-flatten-call-graph,"
     "sdy-import-func-calls{add-data-flow-edges-on-named-computations=true},symbol-dce,"
     "sdy-apply-sharding-constraints,sdy-sharding-group-import,sdy-pre-order-funcs,"
     "sdy-user-priority-propagate{keep-sharding-rules=true propagation-strategy=aggressive "
     "run-op-priority-propagation=true},"
-    "sdy-export-named-computations,sdy-propagate-to-func-results,sdy-unflatten-call-graph{dedup-functions-fully=false},"
-    "symbol-dce,sdy-insert-func-call-reshards,func.func(sdy-constant-or-scalar-merger,sdy-sink-data-flow-edges),"
+    "sdy-export-named-computations,sdy-propagate-to-func-results,sdy-unflatten-call-graph{dedup-functions-fully=false}"
+)
+"""What of the propagation finds the layouts."""
+
+SPREAD = (
+    f"{TAKEN},symbol-dce,sdy-insert-func-call-reshards,"
+    "func.func(sdy-constant-or-scalar-merger,sdy-sink-data-flow-edges),"
     "sdy-remove-sharding-groups,func.func(sdy-sharding-constraint-to-reshard),"
     "sdy-update-non-divisible-input-output-shardings,sdy-remove-sub-axes-in-input-output-shardings,sdy-close-shardings,"
     "func.func(sdy-insert-explicit-reshards{enable-full-version=false}),"
@@ -99,11 +104,11 @@ def propagate(module: Any) -> None:
 
 
 def propagate_only(module: Any, *, has_loops: bool = True) -> None:
-    """Propagates layouts over a prepared module, in place, and does nothing else to it."""
+    """Propagates layouts over a prepared and ``split`` module, in place, and does nothing else to it."""
     if has_loops:
         open_for_loops(module)
     with module.context:
-        run_passes(PROPAGATION, module)
+        run_passes(f"{TAKEN},func.func(sdy-sink-data-flow-edges)", module)
 
 
 def split_constants(module: Any) -> None:

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from jax.sharding import NamedSharding
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
@@ -20,10 +19,10 @@ from ..layouts import StepLayouts
 from ..shardings import DeviceMesh
 from ..tag_values import tag_values
 from .draft import Draft
-from .edges import sharding_attribute
-from .places import operations
-from .propagation import main_function, propagate_only
+from .edges import sharding_attributes
+from .propagation import main_function, propagate_only, split
 from .reading import Reading
+from .rewrites.simplify import nested
 from .shardings import RESHARDS
 from .value_names import WHILE, all_names
 
@@ -40,10 +39,11 @@ class Sketch:
     def __init__(self, draft: Draft, layouts: StepLayouts, placed: DeviceMesh):
         self.draft = draft
         self._module = draft.unlaid(layouts, placed)
+        split(self._module)
         self._makers: dict[str, list[Spot]] = defaultdict(list)
         self._names: dict[Any, tuple[tuple[int, str], ...]] = {}
         with self._module.context:
-            for at, operation in enumerate(operations(self._module)):
+            for at, (operation, _) in enumerate(nested(self._module)):
                 for number, path in all_names(operation.location):
                     self._makers[path].append((at, number))
         for tag, paths in tag_values(draft.traced).items():
@@ -53,13 +53,13 @@ class Sketch:
         """How the computed values lie after propagation, by path, under a plan's layouts of arguments and values."""
         chosen, copy = self.draft.chosen(layouts, placed), self._module.clone()
         with copy.context, ir.Location.unknown():
-            made = list(operations(copy))
-            for number, sharding in chosen.items():
+            made = [operation for operation, _ in nested(copy)] if chosen else []
+            for number, attribute in sharding_attributes(chosen).items():
                 place = self.draft.places[number]
                 if place.is_operand:
-                    self._constrain_operand(made, place.path, place.shape, sharding)
+                    self._constrain_operand(made, place.path, place.shape, attribute)
                 elif place.assignment is None:
-                    self._constrain(made, place.path, place.shape, sharding)
+                    self._constrain(made, place.path, place.shape, attribute)
             self.draft.lay_edges(main_function(copy), layouts, placed)
             propagate_only(copy, has_loops=self.draft.has_loops)
             found: dict[str, Sharding] = {}
@@ -69,7 +69,7 @@ class Sketch:
 
     def _lies(self, module: Any, reading: Reading) -> Iterator[tuple[str, Sharding]]:
         """The named values of a propagated module."""
-        for operation in operations(module):
+        for operation, name in nested(module):
             location = operation.location
             key = location.attr
             names = self._names.get(key)
@@ -78,7 +78,7 @@ class Sketch:
             if not names:
                 continue
             found: tuple[Sharding, ...] = ()
-            if operation.name in RESHARDS:
+            if name in RESHARDS:
                 found = (reading.sharding(operation.attributes["sharding"]),)
             elif (said := operation.attributes.get("sdy.sharding")) is not None:
                 found = reading.per_value(said)
@@ -86,41 +86,41 @@ class Sketch:
                 if number < len(operation.results):
                     yield path, (found[number] if number < len(found) else None) or _whole(operation.results[number])
 
-    def _constrain(self, made: list[Any], path: str, shape: tuple[int, ...], sharding: NamedSharding) -> None:
+    def _constrain(self, made: list[Any], path: str, shape: tuple[int, ...], attribute: Any) -> None:
         """Puts constraints behind the operations that make a value."""
         for at, number in self._makers.get(path, ()):
             value = made[at].results[number]
             if _shape(value) == shape:
-                _constrain_at(ir.InsertionPoint.after(made[at]), made[at], value, sharding)
+                _constrain_at(ir.InsertionPoint.after(made[at]), made[at], value, attribute)
                 if path in self.draft.traced.values.carried and made[at].name == WHILE:
-                    _constrain_turns(made[at], number, sharding)
+                    _constrain_turns(made[at], number, attribute)
 
-    def _constrain_operand(self, made: list[Any], path: str, shape: tuple[int, ...], sharding: NamedSharding) -> None:
+    def _constrain_operand(self, made: list[Any], path: str, shape: tuple[int, ...], attribute: Any) -> None:
         """Puts constraints before the operations that read an operand so."""
         position = int(OPERAND.search(path)[1])  # type: ignore[index]
         for at, _ in self._makers.get(OPERAND.sub("", path), ()):
             operation = made[at]
             if position < len(operation.operands) and _shape(operation.operands[position]) == shape:
                 with ir.InsertionPoint(operation), operation.location.child_loc:
-                    constraint = sdy.ShardingConstraintOp(operation.operands[position], sharding_attribute(sharding))
+                    constraint = sdy.ShardingConstraintOp(operation.operands[position], attribute)
                 operation.operands[position] = constraint.result
 
 
-def _constrain_at(point: ir.InsertionPoint, maker: Any, value: Any, sharding: NamedSharding) -> None:
+def _constrain_at(point: ir.InsertionPoint, maker: Any, value: Any, attribute: Any) -> None:
     """Puts a constraint on a value, which all that reads it reads from then on."""
     with point, maker.location.child_loc:
-        constraint = sdy.ShardingConstraintOp(value, sharding_attribute(sharding))
+        constraint = sdy.ShardingConstraintOp(value, attribute)
     value.replace_all_uses_except(constraint.result, constraint.operation)
 
 
-def _constrain_turns(loop: Any, number: int, sharding: NamedSharding) -> None:
+def _constrain_turns(loop: Any, number: int, attribute: Any) -> None:
     """Puts constraints on what a loop carries where its turns begin and end."""
     body = loop.regions[1].blocks[0]
     *_, last = body.operations
     with ir.InsertionPoint(last), loop.location.child_loc:
-        constraint = sdy.ShardingConstraintOp(last.operands[number], sharding_attribute(sharding))
+        constraint = sdy.ShardingConstraintOp(last.operands[number], attribute)
     last.operation.operands[number] = constraint.result
-    _constrain_at(ir.InsertionPoint.at_block_begin(body), loop, body.arguments[number], sharding)
+    _constrain_at(ir.InsertionPoint.at_block_begin(body), loop, body.arguments[number], attribute)
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ def share_gathers(graph: Graph) -> Graph:
     turned: dict[int, Op] = {}
     kept: list[Op] = []
     for op in graph.ops:
-        op = _renamed(op, renamed)
+        op = _renamed(op, renamed) if renamed else op
         if op.kind == "reverse":
             turned[op.results[0]] = op
         if op.kind in SHARED and {"axes", "dimensions"} <= op.attributes.keys():

@@ -20,6 +20,8 @@ def slice_sums(graph: Graph) -> Graph:
     if any(op.bodies for op in graph.ops):
         ops = (replace(op, bodies=tuple(map(slice_sums, op.bodies))) if op.bodies else op for op in graph.ops)
         graph = replace(graph, ops=tuple(ops))
+    if not any(op.kind == SLICE for op in graph.ops):
+        return graph
     readers = Counter(value for op in graph.ops for value in op.operands)
     readers.update(graph.results)
     makers = {op.results[0]: op for op in graph.ops if len(op.results) == 1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from ...graph import Graph, Op
@@ -17,17 +16,16 @@ def sum_small_gathers(graph: Graph) -> Graph:
         return graph
     values = list(graph.values)
 
-    def rewritten(op: Op) -> Iterator[Op]:
+    ops: list[Op] = []
+    for op in graph.ops:
         if not _is_small(op, graph):
-            yield replace(op, bodies=tuple(map(sum_small_gathers, op.bodies))) if op.bodies else op
-            return
+            ops.append(replace(op, bodies=tuple(map(sum_small_gathers, op.bodies))) if op.bodies else op)
+            continue
         values.append(values[op.results[0]])
         inner = (len(values) - 1,)
-        yield replace(op, kind="pad", results=inner, attributes={})
-        yield replace(op, kind=ALL_REDUCE, operands=inner, attributes={**op.attributes, "reducer": "add"})
-
-    ops = tuple(made for op in graph.ops for made in rewritten(op))
-    return replace(graph, values=tuple(values), ops=ops)
+        ops.append(replace(op, kind="pad", results=inner, attributes={}))
+        ops.append(replace(op, kind=ALL_REDUCE, operands=inner, attributes={**op.attributes, "reducer": "add"}))
+    return replace(graph, values=tuple(values), ops=tuple(ops))
 
 
 def _is_small(op: Op, graph: Graph) -> bool:

@@ -86,15 +86,17 @@ class _Turning:
 
     def graph(self) -> Graph:
         """The graph with the copies."""
-        ops = [made for op in self.source.ops for made in self._op(op)]
+        ops: list[Op] = []
+        for op in self.source.ops:
+            if op.bodies:
+                op = replace(op, bodies=tuple(map(turned, op.bodies)))
+            if op.kind not in COPIED or len(op.operands) != 1:
+                ops.append(op)
+            else:
+                ops += self._turned(op)
         return replace(self.source, values=tuple(self.values), ops=tuple(ops))
 
-    def _op(self, op: Op) -> Iterator[Op]:
-        if op.bodies:
-            op = replace(op, bodies=tuple(map(turned, op.bodies)))
-        if op.kind not in COPIED or len(op.operands) != 1:
-            yield op
-            return
+    def _turned(self, op: Op) -> Iterator[Op]:
         (sent,), (got,) = op.operands, op.results
         shapes = (self.values[sent].shape, self.values[got].shape)
         dims = op.attributes.get("dimensions", ())

@@ -20,9 +20,11 @@ def without_repetition(module: Any) -> None:
 
 
 def _without_repetition(block: Any) -> None:
+    *operations, last = [op.operation for op in block.operations]
+    if len(operations) == 1 and not len(operations[0].regions) and not len(last.regions):
+        return  # what a reduction does, mostly
     known: dict[Any, dict[Any, Any]] = {}
     alone: dict[Any, Any] = {}
-    *operations, last = [op.operation for op in block.operations]
     for operation in operations:
         if len(operation.regions):
             without_repetition(operation)
@@ -52,9 +54,9 @@ def _form(operation: Any) -> Any:
     """What an operation computes of its operands, whatever it is named; itself where its attributes cannot be read, as
     complex constants'.
     """
-    types = tuple(result.type for result in operation.results)
+    types = tuple([result.type for result in operation.results])
     try:
         said = operation.attributes.items()
-        return types, tuple((name, each) for name, each in said if name != NOTES or EXCHANGED not in each)
+        return types, tuple([(name, each) for name, each in said if name != NOTES or EXCHANGED not in each])
     except TypeError:
         return operation

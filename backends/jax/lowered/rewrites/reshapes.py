@@ -25,8 +25,10 @@ ELEMENTWISE = frozenset(
 
 def broadcast(op: Any, rewriter: Rewriter) -> None:
     """As a broadcast of its operand without dims of size one, and of what that is a broadcast or reshape of."""
-    source, dims = op.operands[0], list(op.attributes[DIMS])
-    result = op.results[0]
+    source, result = op.operands[0], op.results[0]
+    if not shape_of(source) and maker(source, BROADCAST) is None and _proper(shape_of(result)):
+        return
+    dims = list(op.attributes[DIMS])
     if _proper(shape_of(source)) == _proper(shape_of(result)) and dims == sorted(dims):
         rewriter.replace(op, rewriter.reshaped(source, shape_of(result), op))
         return
@@ -87,7 +89,7 @@ def _same_dim(dim: int, source: Any, shape: tuple[int, ...]) -> int:
 
 
 def _proper(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(size for size in shape if size != 1)
+    return tuple([size for size in shape if size != 1])
 
 
 def _may_move(moved: Any) -> bool:

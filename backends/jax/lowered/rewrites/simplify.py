@@ -34,7 +34,10 @@ STRUCTURE: Mapping[str, Callable[[Any, Rewriter], object]] = {
     **dict.fromkeys(ELEMENTWISE, sink),
 }
 
-CHANGING = frozenset({CONSTANT, BROADCAST, RESHAPE, algebra.CONVERT, algebra.SCATTER, algebra.DIVIDE})
+UNIFORM = frozenset({CONSTANT, BROADCAST, RESHAPE})
+"""Only these make what is known to be one number everywhere."""
+
+CHANGING = UNIFORM | {algebra.CONVERT, algebra.SCATTER, algebra.DIVIDE}
 """Without any of these among what it reads no rule applies to an elementwise operation, a conversion aside."""
 
 
@@ -58,21 +61,20 @@ def _rewrite(operation: Any, structure: Mapping[str, Callable[[Any, Rewriter], o
     pending = [operation]
     while pending:
         current, rewriter = pending.pop(), Rewriter()
-        name = current.name
-        if name in ELEMENTWISE and name != algebra.CONVERT and not _may_change(current):
+        name, of = current.name, _makers(current)
+        if name in ELEMENTWISE and name != algebra.CONVERT and of.isdisjoint(CHANGING):
             continue
-        done = (name in algebra.FOLDED and algebra.fold(current, rewriter)) or (
+        done = (name in algebra.FOLDED and of <= UNIFORM and algebra.fold(current, rewriter)) or (
             name in ALGEBRA and ALGEBRA[name](current, rewriter)
         )
-        if not done and name in structure:
+        if not done and name in structure and (RESHAPE in of or name not in ELEMENTWISE):
             structure[name](current, rewriter)
         pending += reversed(rewriter.made)
 
 
-def _may_change(operation: Any) -> bool:
-    """Whether some rule may apply to an elementwise operation, by what makes its operands."""
-    makers = map(made_by, operation.operands)
-    return any(made is not None and made.name in CHANGING for made in makers)
+def _makers(operation: Any) -> set[str]:
+    """What kinds of operations make the operands of one."""
+    return {made.name for made in map(made_by, operation.operands) if made is not None}
 
 
 def nested(parent: Any) -> Iterator[tuple[Any, str]]:
