@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -17,6 +17,8 @@ from ..estimate.figures import Estimate
 from ..estimate.runs import main_op
 from ..graph import Graph, Origin
 from ..kernels import Kernel, Program
+from ..memory import Memory, memory
+from ..memory.points import LiveTensor
 from ..topology import Machine
 from .decode import laid_out_step
 from .wires import LOOPS, Wiring
@@ -67,7 +69,7 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
         took[clusters.root(node)] -= seconds
     nodes, read = clusters.members(), _read(wiring, choices, clusters)
     missed = [Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s) for root, s in took.items()]
-    return Exact(estimate=found, missed=tuple(netted(missed)), held_bytes=_held_bytes(found))
+    return Exact(estimate=found, missed=tuple(netted(missed)), held_bytes=held_bytes(found.memory.tensors))
 
 
 def netted(missed: Sequence[Missed]) -> list[Missed]:
@@ -97,9 +99,15 @@ def _both(one: Missed, other: Missed) -> Missed:
     return Missed(nodes=nodes, read=read, seconds=one.seconds + other.seconds)
 
 
-def _held_bytes(found: Estimate) -> dict[int, int]:
+def exact_memory(wiring: Wiring, choices: Sequence[int], machine: Machine) -> Memory:
+    """What a device holds under a solution, as its exact price has it."""
+    return memory(device_program(_labelled(wiring, choices), machine, wiring.partitioned).order, machine.chip)
+
+
+def held_bytes(tensors: Iterable[LiveTensor]) -> dict[int, int]:
+    """What each node's values take of the memory that these tensors take."""
     held: dict[int, int] = defaultdict(int)
-    for tensor in found.memory.tensors:
+    for tensor in tensors:
         if tensor.source is not None and tensor.source.isdigit():
             held[int(tensor.source)] += tensor.num_bytes
     return dict(held)

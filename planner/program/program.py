@@ -26,9 +26,11 @@ from ..solver.arrays import starts
 from ..solver.problem import Problem, assemble
 from ..topology import Machine
 from .costs import Pricing
+from .exact import exact_memory
 from .found import Found
 from .known import Known
 from .learnt import Learnt, company
+from .lowering import Lowering, Moves
 from .reshards import Reshards
 from .rounds import PER_S, Rounds
 from .strategies import Strategies
@@ -117,6 +119,22 @@ class Program:
         found = np.zeros(len(self.leader), np.int64)
         found[self.deciders] = decided[: len(self.deciders)]
         return [int(choice) for choice in found[self.leader]]
+
+    def lowering(self, most: int, ended: Callable[[], bool]) -> Lowering:
+        """Descents into the limit, of the choices of the nodes that decide; so many solutions are looked at."""
+        place = np.searchsorted(self.deciders, self.leader)
+        costs, tables = self._costs(None), self._tables()
+        return Lowering(
+            moves=Moves(
+                [costs[number] for number in self.deciders],
+                {(int(place[a]), int(place[b])): table for (a, b), table in tables.items()},
+            ),
+            takes=lambda decided: exact_memory(self.wiring, self.choices(decided), self.machine),
+            place=place,
+            limit_bytes=self.limit_bytes or 0,
+            most=most,
+            ended=ended,
+        )
 
     def _costs(self, extra_s: Sequence[NDArray[np.float64]] | None) -> dict[int, NDArray[np.float64]]:
         found: dict[int, NDArray[np.float64]] = {}

@@ -18,6 +18,7 @@ from ..solver.solve import solve
 from .exact import Exact, exact
 from .found import Found, Status
 from .learnt import Learnt
+from .lowering import Lowering
 from .named import named_layouts
 from .usage import Misfit, Row, misfit_row
 
@@ -39,8 +40,18 @@ most, of twice the choices in all.
 """
 EFFORT = 0.02
 """How hard (``solver.solve``): what is not proven then is hard to."""
-MENDING = (4, 24)
-"""How often a solution is looked for beside those that did not fit, at least and at most."""
+MENDING, MENDED = (4, 24), 6
+"""How often a solution is looked for beside those that did not fit, at least and at most, and how often while none
+takes less memory than others did.
+"""
+LOWERED, STARTS, PART = 2.0, 2, 0.5
+"""How many times the limit what did not fit may have taken to be changed until it does, how many solutions are, and in
+what part of the time that is left.
+"""
+LOOKS, LOOKED = (100, 2000), 80_000
+"""How many solutions' memory is looked at for that, at least and at most, and so many nodes in all."""
+LEAST_ROUNDS = 8
+"""How often the limit is halved towards the least that the rows allow."""
 ENOUGH = 1e-3
 LEAST = 1e-5
 """What part of a step something that was missed has to be to be learnt exactly."""
@@ -80,10 +91,11 @@ class Rounds:
         self.too_low = 0
         self.least_bytes: int | None = None
         self.infeasible = False
+        self.lowered = False
 
     def run(self) -> Found:
         """Solves without a limit on memory; if what is found does not fit, with it and with rows of what did not fit,
-        and if that finds none, lowered by what it missed.
+        and if that finds none, lowered by what it missed; then changes what did not fit until it does.
 
         Solutions are looked for by guesses of what others miss; then what is known exactly proves how good they are.
         """
@@ -109,6 +121,8 @@ class Rounds:
                     break
             if self._ended() or (fits and took.estimate.step_time_s <= solution.cost / PER_S * (1 + ENOUGH)):
                 break
+        if self.best is None and self.misfits and not self.infeasible:
+            self._lower()
         if self.best is not None:
             self._prove(self.best[0].estimate.step_time_s)
         return self._answer()
@@ -137,15 +151,16 @@ class Rounds:
         if limit is None:
             return False
         self.limit_bytes = limit
-        wiring, hopeful = self.program.wiring, False
+        wiring, hopeful, stalled = self.program.wiring, False, 0
         for _ in range(_often(MENDING, LOOKING // 2, len(self.program.deciders))):
-            if self._ended():
+            if self._ended() or stalled >= MENDED:
                 break
-            known = len(self.misfits)
+            known, least_bytes = len(self.misfits), self.least_bytes
             rows = [misfit_row(wiring, own, each, limit, hopeful=hopeful) for own, each in self.misfits.items()]
             solution = self._solved(guess=True, rows=rows)
             if solution.choices is not None and self._is_within(self._priced(solution.choices)):
                 break
+            stalled = stalled + 1 if self.least_bytes == least_bytes else 0
             if len(self.misfits) == known:
                 if hopeful:
                     break
@@ -154,11 +169,58 @@ class Rounds:
             self.limit_bytes = lowered
         return self.best is not None
 
+    def _lower(self) -> None:
+        """Changes what takes least by the rows, and what came nearest to the limit, choice by choice until it fits,
+        then until nothing beside it that fits takes less time.
+        """
+        self.lowered = True
+        limit, begin, deciders = self.program.limit_bytes or 0, time.monotonic(), self.program.deciders
+        until = begin + PART * (self.deadline - begin)
+        descent = self.program.lowering(
+            _often(LOOKS, LOOKED, len(deciders)), lambda: self._ended() or time.monotonic() > until
+        )
+        peaks = {each: misfit.peak_bytes for each, misfit in self.misfits.items()}
+        near = sorted((each for each in peaks if peaks[each] <= LOWERED * limit), key=peaks.__getitem__)
+        several = [np.array(each, np.int64)[deciders] for each in near[: STARTS - 1]]
+        least = self._least()
+        if least is not None:
+            several.insert(0, least[: len(deciders)])
+        for number, start in enumerate(several):
+            fits = descent.into(start, 1 / (len(several) - number))
+            while fits is not None:
+                self._priced(fits)
+                fits = self._quicker(descent, fits)
+
+    def _least(self) -> NDArray[np.int64] | None:
+        """What takes least memory by the rows, or nearly so."""
+        found, low, high = None, self.too_low, self.program.limit_bytes or 0
+        nothing = Learnt(leader=self.program.leader, guess_s=self.learnt.guess_s)
+        for _ in range(LEAST_ROUNDS if not self._ended() else 0):
+            middle = (low + high) // 2
+            problem = self.program.problem(middle, nothing, guess=False)
+            left = max(self.deadline - time.monotonic(), 0.1)
+            solution = solve(problem, time_limit_s=left, seed=self.seed, stop=self.stop, effort=EFFORT)
+            if solution.choices is None:
+                low = middle
+            else:
+                found, high = solution.choices, middle
+        return found
+
+    def _quicker(self, descent: Lowering, fits: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """What takes less time than a solution that fits, and is beside it."""
+        for other in descent.quicker(fits):
+            before = self.best
+            self._priced(other)
+            if self.best is not before:
+                return other
+        return None
+
     def _prove(self, best_s: float) -> None:
         """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt."""
         self.limit_bytes = self.program.limit_bytes if self.limit_bytes is not None else None
         size = sum(len(self.program.wiring.nodes[node].costs) for node in self.program.deciders)
         often, patience = _often(PROOFS, PROVING, size), _often(STALLED, 2 * PROVING, size)
+        patience = STALLED[0] if self.lowered else patience  # what fits is far from what the program says
         stalled = 0
         for count in range(PROOFS[1]):
             before_s = self.bound_s - self.credit_s

@@ -1,0 +1,78 @@
+"""Solutions that do not fit are changed choice by choice until they do."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from meshwright.backends.jax.drafts import Drafts
+from meshwright.dsl.reader import loads
+from meshwright.planner.graph import Graph
+from meshwright.planner.program import build
+from meshwright.planner.topology import physical
+from small_graphs import Drawing, exact_of, program_of, promised_s, size_of, steps, strategies
+from small_steps import mlp
+
+FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+MESHES = (("v5e:2x2", {"x": 2, "y": 2}), ("v3:2x2", {"x": 8}), ("cpu:2", {"x": 2}))
+LARGEST = 150
+MIB = 1 << 20
+
+
+@FEW
+@given(steps(), st.sampled_from(MESHES), st.data())
+def test_a_descent_ends_within_the_limit_or_with_nothing(
+    step: tuple[Graph, dict[str, str]], where: tuple[str, dict[str, int]], data: st.DataObject
+) -> None:
+    graph, returned = step
+    program = program_of(graph, *where, returned=returned)
+    assume(size_of(program) <= LARGEST)
+    every = [each for each in strategies(program) if math.isfinite(promised_s(program, each))]
+    peaks = [exact_of(program, each).estimate.peak_bytes for each in every]
+    program.limit_bytes = data.draw(st.integers(min(peaks) - 1, max(peaks)))
+    begin = data.draw(st.sampled_from(every))
+    descent = program.lowering(10_000, lambda: False)
+    found = descent.into(np.array(begin)[program.deciders])
+    if min(peaks) > program.limit_bytes:
+        assert found is None
+    if found is None:
+        return
+    chosen = program.choices(found)
+    assert exact_of(program, chosen).estimate.peak_bytes <= program.limit_bytes
+    for other in descent.quicker(found):
+        choices = program.choices(other)
+        assert exact_of(program, choices).estimate.peak_bytes <= program.limit_bytes
+        assert promised_s(program, choices) < promised_s(program, chosen)
+        more_s = descent.moves.more_s(found, other)
+        assert math.isclose(more_s, promised_s(program, choices) - promised_s(program, chosen), abs_tol=1e-12)
+
+
+def test_so_many_solutions_are_looked_at_and_no_more() -> None:
+    graph, returned = _drawn()
+    program = program_of(graph, "v5e:2x2", {"x": 2, "y": 2}, returned=returned, limit_bytes=1)
+    descent = program.lowering(3, lambda: False)
+    assert descent.into(np.array(next(strategies(program)))[program.deciders]) is None
+    assert len(descent.known) == 3
+
+
+def test_what_rows_of_memory_know_too_little_of_is_found_by_its_price() -> None:
+    """Copies of what products read are in no row: the program finds nothing under 37 MiB by itself."""
+    step, args = mlp(layers=1)
+    plan = loads("meshwright: 1\ntopology: v3:2x2\nmesh: {x: 2, y: 4}\ntensors: {}\n")
+    assert plan.topology is not None
+    workload = Drafts(step, args)
+    returned = {each.path: each.returns for each in workload.tensors if each.returns}
+    program = build(workload.graph(plan), plan.mesh, physical(plan.topology), returned=returned, limit_bytes=36 * MIB)
+    found = program.solve(time_limit_s=120)
+    assert found.layouts is not None
+    assert found.peak_bytes <= 36 * MIB
+    assert found.bound_s <= found.objective_s
+
+
+def _drawn() -> tuple[Graph, dict[str, str]]:
+    """Two products, one after the other."""
+    drawing = Drawing()
+    made = drawing.dot(drawing.arg(4096, 512), drawing.arg(512, 512))
+    return drawing.graph(drawing.dot(made, drawing.arg(512, 4096))), {}
