@@ -145,10 +145,10 @@ def price_at(
             _communicate(program, kernel, residence, results, speed)
         else:
             copied = turned.copied(kernel)
-            at_hand = _fits((graph.values[v] for v in (*kernel.reads, *kernel.writes)), speed)
+            at_hand = bool(copied) and _fits((graph.values[v] for v in (*kernel.reads, *kernel.writes)), speed)
             sides, moved = (1, set(copied).intersection(kernel.writes)) if at_hand else (2, copied)
             more, rows = _copies_cycles((graph.values[v] for v in moved), sides, speed), rowwise.extra_cycles(kernel)
-            more += sum(brought.pop(value, 0.0) for value in kernel.reads)
+            more += sum(brought.pop(value, 0.0) for value in kernel.reads) if brought else 0.0
             more += updated.copies_cycles(kernel) + convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel)
             more += convolved.grouped_cycles(kernel)
             more += rows_cycles(graph, kernel, stacks, speed.edge)

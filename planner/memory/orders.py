@@ -130,15 +130,15 @@ def _weights(flow: Flow) -> dict[int, tuple[int, int]]:
 
 
 def _post_order(flow: Flow, operands: Sequence[Sequence[int]], ends: Sequence[int]) -> list[int]:
-    seen, order = set[int](), list[int]()
-    rest = [value for kernel, made in enumerate(flow.made) for value in made[:1]]
-    stack = [(flow.maker[value], False) for value in [*reversed(rest), *reversed(ends)]]
+    seen, order, maker = set[int](), list[int](), flow.maker
+    rest = [value for made in flow.made for value in made[:1]]
+    stack = [maker[value] for value in [*reversed(rest), *reversed(ends)]]
     while stack:
-        kernel, done = stack.pop()
-        if done:
-            order.append(kernel)
+        kernel = stack.pop()
+        if kernel < 0:  # all that it needs has been
+            order.append(~kernel)
         elif kernel not in seen:
             seen.add(kernel)
-            stack.append((kernel, True))
-            stack += [(flow.maker[value], False) for value in reversed(operands[kernel])]
+            stack.append(~kernel)
+            stack += [maker[value] for value in reversed(operands[kernel])]
     return order

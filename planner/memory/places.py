@@ -51,22 +51,19 @@ def written_into(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Ite
 
 def number_by_number(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Pairs:
     """The pairs (new, old) of results and what becomes them number by number, of the same shape and dtype."""
-    near = [v for v in kernel.reads if v in buffer]
-    if not near:
-        return ()
     values = graph.values
-    form = {v: (values[v].shape, values[v].dtype) for v in (*near, *kernel.writes)}
-    wanted = {form[v] for v in kernel.writes}
-    sources = [v for v in near if form[v] in wanted]
+    made = {v: (values[v].shape, values[v].dtype) for v in kernel.writes if buffer.get(v) == v}
+    read = {v: (values[v].shape, values[v].dtype) for v in kernel.reads if v in buffer} if made else {}
+    wanted = set(made.values())
+    sources = [v for v, form in read.items() if form in wanted]
     if not sources:
         return ()
     reached = _reached(graph, kernel, sources)
     return tuple(
         (new, buffer[old])
-        for new in kernel.writes
-        if buffer.get(new) == new
+        for new, form in made.items()
         for position, old in enumerate(sources)
-        if reached.get(new, 0) >> position & 1 and form[old] == form[new]
+        if reached.get(new, 0) >> position & 1 and read[old] == form
     )
 
 

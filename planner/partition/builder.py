@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..graph import Graph, Op, Origin, Sharding, Value, plain_op
 from ..kinds import ALL_REDUCE, COLLECTIVE_PERMUTE
 from .layout import Mesh, local_shape, used, ways
-from .reshard import reshard_steps
-from .reused import Reused
+from .reshard import Step, reshard_steps
+from .reused import Reused, Written
 
 
 class Builder:
@@ -23,7 +23,7 @@ class Builder:
         self._made: dict[tuple[object, ...], int] = {}
         self._standing: dict[tuple[int, Sharding], int] = {}
         reused = reused or Reused()
-        self._steps = reused.steps
+        self._steps, self._sums = reused.steps, reused.sums
         self._uniform: dict[int, tuple[int, Mapping[str, Any], Origin]] = {}
         self._known = reused.parts
 
@@ -110,18 +110,24 @@ class Builder:
     def _stand(self, value: int, whole: Value, source: Sharding, target: Sharding, origin: Origin) -> int:
         steps = self._steps.get((source, target))
         if steps is None:
-            steps = self._steps[source, target] = reshard_steps(source, target, self.mesh)
-        now = source
-        for step in steps:
-            attributes: dict[str, Any] = {"axes": step.axes, "dimensions": step.dims}
-            if step.kind == COLLECTIVE_PERMUTE:
-                attributes |= {"source": now, "target": step.layout}
-            now = step.layout
+            steps = self._steps[source, target] = tuple(_written(reshard_steps(source, target, self.mesh), source))
+        for step, attributes in steps:
             part = self.part(whole.shape, whole.dtype, step.layout)
             (value,) = self.op(step.kind, (value,), (part,), attributes, origin)
         return value
 
     def sum(self, value: int, axes: Sequence[str], reducer: str, origin: Origin) -> int:
         """A value summed over the devices along some axes."""
-        attributes = {"axes": tuple(axes), "dimensions": (), "reducer": reducer}
+        key = tuple(axes), reducer
+        attributes = self._sums.setdefault(key, {"axes": key[0], "dimensions": (), "reducer": reducer})
         return self.op(ALL_REDUCE, (value,), (self.values[value],), attributes, origin)[0]
+
+
+def _written(steps: Iterable[Step], source: Sharding) -> Iterator[Written]:
+    """Steps from a layout with the attributes of the operations that they are."""
+    for step in steps:
+        attributes: dict[str, Any] = {"axes": step.axes, "dimensions": step.dims}
+        if step.kind == COLLECTIVE_PERMUTE:
+            attributes |= {"source": source, "target": step.layout}
+        source = step.layout
+        yield step, attributes

@@ -112,7 +112,7 @@ class _Writer:
             self.builder.part(values[n].shape, values[n].dtype, layout)
             for n, layout in zip(op.results, found.made, strict=True)
         ]
-        attributes = {**op.attributes, **found.attributes} if found.attributes else op.attributes
+        attributes = self.reused.with_said(op.attributes, found.attributes)
         if found.window is not None:
             made = (in_loop(self.builder, op, found.window, operands, parts[0], attributes),)
         else:

@@ -47,7 +47,7 @@ def laid(main: Any, table: str, shardings: Sequence[NamedSharding | None]) -> di
     made = ir.FunctionType(main.attributes["function_type"].value)
     edges = list(zip(shardings, made.inputs if table == "arg_attrs" else made.results, strict=True))
     known = {s: sharding_attribute(s) for s in set(shardings) if s is not None}
-    alike = {(s, kind): ranked(known[s], kind) for s, kind in set(edges) if s is not None}
+    alike: dict[Any, Any] = {(s, kind): ranked(known[s], kind) for s, kind in set(edges) if s is not None}
     return {"sdy.sharding": [alike.get(edge) for edge in edges]}
 
 

@@ -15,8 +15,10 @@ What arrives is never a result of the step itself, but is copied there; what is 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 from ...fusion.nature import ELEMENTWISE, LANES
 from ...graph import Graph, Op
@@ -113,9 +115,14 @@ class _Turning:
             yield self._copy(op, source, made, last)
 
     def _copy(self, op: Op, value: int, result: int, cut: Pieces) -> Op:
-        attributes = {"pieces": cut} if cut else {}
-        return replace(op, kind=TURNED_COPY, operands=(value,), results=(result,), attributes=attributes)
+        return replace(op, kind=TURNED_COPY, operands=(value,), results=(result,), attributes=_said_of(cut))
 
     def _like(self, value: int) -> int:
         self.values.append(self.values[value])
         return len(self.values) - 1
+
+
+@lru_cache(maxsize=1024)
+def _said_of(cut: Pieces) -> Mapping[str, Any]:
+    """The attributes of a copy: one mapping for all alike, by which alike kernels are known."""
+    return {"pieces": cut} if cut else {}
