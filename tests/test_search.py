@@ -18,6 +18,7 @@ from meshwright.dsl.plan import Plan, Remat, Replicate, Rule
 from meshwright.dsl.reader import loads
 from meshwright.dsl.writer import dumps
 from meshwright.planner.search.candidates import policy_name, policy_of
+from meshwright.planner.search.others import differing_plans
 from meshwright.planner.search.pool import Here
 from meshwright.planner.search.progress import Clock, Progress, gap_of
 from meshwright.planner.search.question import Answer, Means, Question
@@ -227,6 +228,21 @@ def test_alternatives_differ_and_follow_in_price() -> None:
     assert prices == sorted(prices)
     assert len({(other.plan.mesh, other.plan.rules) for other in result.alternatives}) == 2
     assert all(other.plan.result is not None for other in result.alternatives)
+    others = next(table for table in tables(result) if table.title == "Other plans")
+    assert [row[0] for row in others.rows] == ["2", "3"]
+    assert [row[3] for row in others.rows] == [f"{price / prices[0]:.1%}" for price in prices[1:]]
+
+
+def test_what_splits_nothing_is_the_same_on_any_mesh() -> None:
+    said = [
+        ("{a: 8}", "replicate"),
+        ("{a: 2, b: 4}", "replicate"),
+        ("{a: 8}", "_@a"),
+        ("{b: 8}", "_@b"),
+    ]
+    text = "meshwright: 1\nmesh: {}\ntensors: {{batch: {}}}\n"
+    plans = [PricedPlan(plan=loads(text.format(*each)), estimate=FakeEstimate(1.0, 5)) for each in said]
+    assert differing_plans(plans) == [plans[0], plans[2], plans[3]]
 
 
 def test_a_given_mesh_has_alternatives_too() -> None:

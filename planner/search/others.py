@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from ...dsl.errors import PlanError
 from ...dsl.patterns import literal
-from ...dsl.plan import Assignment, Plan, Replicate, Rule, Split, SplitDim
+from ...dsl.plan import Assignment, Plan, Replicate, Rule, Shard, Split, SplitDim
+from ...dsl.rule_checks import axes_of
 from ...dsl.tensors import Tensor
 from ..explain.rows import binary
 from ..graph import Sharding
@@ -27,9 +28,9 @@ def alternatives(question: Question, found: Answer, means: Means, clock: Clock) 
     First those of other meshes and policies; where these are too few, those in which one of the largest arguments
     lies otherwise than in the best plan.
     """
-    distinct = distinct_plans(found.plans)
+    distinct = differing_plans(found.plans)
     if found.ranked and len(distinct) < question.top_k:
-        distinct = distinct_plans([*distinct, *_forced(question, found.ranked[0], means, clock)])
+        distinct = differing_plans([*distinct, *_forced(question, found.ranked[0], means, clock)])
     return tuple(sorted(distinct[1:], key=lambda one: one.step_time_s)[: question.top_k - 1])
 
 
@@ -85,12 +86,24 @@ def distinct_plans(plans: Iterable[PricedPlan]) -> list[PricedPlan]:
     """One of those that say the same, in order."""
     found: dict[object, PricedPlan] = {}
     for one in plans:
-        found.setdefault(_said(one.plan), one)
+        found.setdefault((tuple(one.plan.mesh.axes or ()), one.plan.rules, one.plan.remat), one)
     return list(found.values())
 
 
-def _said(plan: Plan) -> object:
-    return tuple(plan.mesh.axes or ()), plan.rules, plan.remat
+def differing_plans(plans: Iterable[PricedPlan]) -> list[PricedPlan]:
+    """One of those under which a step is laid out alike, in order."""
+    found: dict[object, PricedPlan] = {}
+    for one in plans:
+        found.setdefault(_laid_out(one.plan), one)
+    return list(found.values())
+
+
+def _laid_out(plan: Plan) -> object:
+    """What a plan says, but for axes that it splits nothing over: on any mesh the same lies whole on all devices."""
+    assignments = [rule.assignment for rule in plan.rules]
+    used = {axis for assignment in assignments for axis in axes_of(assignment)}
+    is_whole = not used and not any(isinstance(assignment, Shard) for assignment in assignments)
+    return () if is_whole else tuple(plan.mesh.axes or ()), plan.rules, plan.remat
 
 
 def undominated(points: Iterable[PricedPlan]) -> Iterator[PricedPlan]:

@@ -74,8 +74,8 @@ def tables(result: SearchResult) -> list[Rows]:
     made = [
         *_settings(result),
         _candidates("Meshes looked at", result.candidates),
-        _plans("Other plans", result.alternatives),
-        _plans("Memory against time", result.frontier),
+        _plans("Other plans", result.alternatives, result.step_time_s, 2),
+        _plans("Memory against time", result.frontier, result.step_time_s, 1),
     ]
     if result.misfit is not None:
         made += [_kinds(result.misfit), _largest(result.misfit), _remedies(result.misfit)]
@@ -137,13 +137,13 @@ def _finite(seconds: float | None) -> float | None:
     return None if seconds is None or seconds == float("inf") else seconds
 
 
-def _plans(title: str, plans: Sequence[PricedPlan]) -> Rows:
-    best = min((one.step_time_s for one in plans), default=None)
+def _plans(title: str, plans: Sequence[PricedPlan], best_s: float | None, number: int) -> Rows:
+    """Plans with the numbers that their files have, beside the answer's time."""
     rows = (
-        (str(i + 1), _mesh(one), duration(one.step_time_s), share(one.step_time_s, best), binary(one.peak_bytes))
-        for i, one in enumerate(plans)
+        (str(i), _mesh(one), duration(one.step_time_s), share(one.step_time_s, best_s), binary(one.peak_bytes))
+        for i, one in enumerate(plans, number)
     )
-    return Rows(title=title, headers=("", "mesh", "a step", "of the first", "a device"), rows=first(rows))
+    return Rows(title=title, headers=("", "mesh", "a step", "of the best", "a device"), rows=first(rows))
 
 
 def _mesh(one: PricedPlan) -> str:
