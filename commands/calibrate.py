@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..dsl.errors import PlanError, problem
 from .command import YES, Command, json_option
-from .plan_file import prepare_devices
+from .plan_file import prepare_devices, unwritable
 from .streams import write, write_json
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ def run(arguments: argparse.Namespace) -> int:
     from ..planner.compute import dump
     from ..planner.topology import physical
 
-    physical(parse_topology(arguments.topology))  # a topology that there is not is said before anything else
+    physical(parse_topology(arguments.topology))  # what cannot be is said before anything else
+    if arguments.out is not None and (reason := unwritable(arguments.out)):
+        raise PlanError([problem("MW414", path=arguments.out, reason=reason)])
     prepare_devices(None)
     from ..backends.jax.calibration import calibrate
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..dsl.errors import PlanError, Problem, problem, raise_errors
+from ..dsl.rule_matches import OPS
 from . import plan_file
 from .command import YES, Command
 from .overrides import overridden, set_option
@@ -72,14 +73,23 @@ def _to_rules(text: str, name: str, arguments: argparse.Namespace) -> tuple[str,
     left_open = [f"'{hole}'" for hole in holes(plan) if hole.startswith("mesh")]
     if left_open:
         raise PlanError([problem("MW674", plan.mesh.place, what=", ".join(left_open))])
-    rules = rules_of(plan, *_named_tensors(plan, arguments))
+    rules = rules_of(_of_edges(plan), *_named_tensors(plan, arguments))
     if arguments.to == "maxtext":
         return as_maxtext(rules, *parallelism(plan.mesh, plan_file.machine_of(plan))), list(_unsaid(plan))
     return as_flax(rules), [problem("MW683", severity="note", what="the mesh"), *_unsaid(plan)]
 
 
+def _of_edges(plan: Plan) -> Plan:
+    """The plan without what it says of computed values, which have no logical names."""
+    return replace(plan, rules=tuple(rule for rule in plan.rules if not rule.pattern.startswith(OPS)))
+
+
 def _unsaid(plan: Plan) -> Iterator[Problem]:
     """Notes on what a plan says and rules do not."""
+    computed = [rule for rule in plan.rules if rule.pattern.startswith(OPS)]
+    if computed:
+        what = f"how computed values lie ('{OPS}')"
+        yield problem("MW683", computed[0].place, severity="note", what=what)
     if any(axis.over for axis in plan.mesh.axes or ()):
         yield problem("MW683", plan.mesh.place, severity="note", what="where axes lie on the machine ('over')")
     for key, said in (("remat", plan.remat), ("limits", plan.limits.hbm_bytes)):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -23,6 +25,16 @@ def text(path: str) -> tuple[str, str]:
             raise PlanError([problem("MW001", Place(file="<stdin>"), reason="it is closed")])
         return decode(sys.stdin.buffer.read(MAX_BYTES + 1), "<stdin>"), "<stdin>"
     return read_text(path), path
+
+
+def unwritable(path: str) -> str | None:
+    """Why a file cannot be written there, as far as that is to be seen before it is tried; None where it can."""
+    folder = os.path.dirname(os.path.realpath(path))
+    if os.path.isdir(path):
+        return os.strerror(errno.EISDIR)
+    if not os.path.isdir(folder):
+        return os.strerror(errno.ENOENT)
+    return None if os.access(folder, os.W_OK) else os.strerror(errno.EACCES)
 
 
 def load(path: str) -> Plan:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..dsl.errors import PlanError, Problem, problem, raise_errors
 from .command import INFEASIBLE, INTERRUPTED, NOTHING_FOUND, YES, Command, json_option
 from .overrides import overridden, set_option
-from .plan_file import load, prepare_devices
+from .plan_file import load, prepare_devices, unwritable
 from .streams import write, write_json
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _search(
 
 def _asked(arguments: argparse.Namespace) -> Plan:
     """The partial plan that the command line asks to complete. Raises ``PlanError`` with all that is wrong."""
-    from ..dsl.plan import Mesh, Plan
+    from ..dsl.plan import Mesh, Place, Plan
     from ..planner.search.options import option_problems
 
     plan, problems = Plan(mesh=Mesh(axes=None)), list[Problem]()
@@ -74,6 +74,8 @@ def _asked(arguments: argparse.Namespace) -> Plan:
             plan = part(plan, arguments)
         except PlanError as error:
             problems += error.problems
+    if arguments.output and (reason := unwritable(arguments.output)):
+        problems.append(problem("MW062", Place(file=arguments.output), reason=reason))
     problems += option_problems(arguments.time_limit, arguments.seed, arguments.top_k)
     if plan.topology is None and not problems:
         problems.append(problem("MW550", plan.mesh.place))

@@ -263,6 +263,17 @@ def test_what_is_lost_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert streams.err.count("MW683 note") == 3
 
 
+def test_a_searched_plan_has_rules_though_it_speaks_of_computed_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "meshwright: 1\nmodel: logical_models:linen\nmesh: {x: 2}\ntensors:\n  ops/step/relu.max.0/0: A@x ...\n"
+    plan = write(tmp_path, "plan.yaml", text + "  '**': replicate\n")
+    assert convert(plan) == 0
+    said = capsys.readouterr()
+    assert said.out == "- [embed, []]\n- [mlp, []]\n- [norm, []]\n"
+    assert "plan.yaml:5:3: MW683 note: Rules cannot say how computed values lie" in said.err
+
+
 def test_no_model_is_a_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert convert(write(tmp_path, "r.yml", "- [embed, data]\n")) == 2
     assert codes(capsys) == ["MW677"]

@@ -173,8 +173,10 @@ def test_calibrate_writes_a_table_and_says_how_well_it_fits(
     assert load((tmp_path / "table.yaml").read_text()) == made
     assert run("calibrate", "v3:2x2") == 0
     assert load(capsys.readouterr().out) == made
-    assert run("calibrate", "v3:2x2", "--out", tmp_path) == 2
-    assert "MW414" in capsys.readouterr().err
+    monkeypatch.setattr(calibration_package, "calibrate", lambda topology, progress: pytest.fail("begun"))
+    for nowhere in (tmp_path, tmp_path / "no folder" / "table.yaml"):
+        assert run("calibrate", "v3:2x2", "--out", nowhere) == 2
+        assert "MW414" in capsys.readouterr().err
     assert run("calibrate", "v3:3x99") == 2
     assert "MW204" in capsys.readouterr().err
     assert run("calibrate", "nonsense") == 2
