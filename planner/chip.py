@@ -139,6 +139,7 @@ class Chip(Entry):
     buffer_vmem_mib: Count | None = None
     product_code_kib: Count = 350
     gathers_into_vmem: bool = True
+    gathers_beside_products: bool = False
     products_into_vmem: bool = True
     ici: Ici | None = None
     core_link: Switch | None = None

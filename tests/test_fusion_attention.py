@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshwright.planner.fusion import fuse
+from meshwright.planner.graph import Origin
+from meshwright.planner.kinds import ALL_REDUCE
 from test_fusion import Writer
 
 BATCH, HEADS, ROWS = 4, 2, 256
@@ -100,6 +104,14 @@ def test_a_softmax_of_narrow_scores_is_kept_as_wide_exponentials() -> None:
     assert written(2, 96 << 20) == written(2, 46 << 20) == (False, True, False)
 
 
+def test_what_a_remat_policy_computes_again_stays_scores() -> None:
+    """As v5e and v6e have it where attention and what follows it are computed again together."""
+    g, _, made, ends = attention(2, "bf16")
+    ops = [replace(op, origin=Origin(scope="checkpoint/rematted_computation/exp")) for op in g.ops]
+    program = fuse(replace(g.graph(*ends), ops=tuple(ops)), near_bytes=96 << 20)
+    assert made not in {v for kernel in program.kernels for v in kernel.writes}
+
+
 def test_chips_that_keep_nothing_near_write_what_the_product_makes() -> None:
     assert written(1, 0) == (False, False, True)
 
@@ -109,18 +121,20 @@ def test_scores_as_wide_as_they_are_computed_with_stay_scores() -> None:
     assert written(1, 96 << 20, "f32") == (True, False, False)
 
 
-def backward(*, is_again: bool) -> tuple[bool, bool]:
-    """Whether a backward pass writes the softmax of float32 scores, and their gradient, each for two wide products.
+def backward(*, is_again: bool, width: int = 128, sums: str = "", near_bytes: int = 96 << 20) -> tuple[bool, bool]:
+    """Whether a backward pass writes the softmax of float32 scores, and their gradient, each for two products.
 
-    Of the forward pass that the gradient comes from, or computed again beside it.
+    Of the forward pass that the gradient comes from, or computed again beside it. The products are of so many columns;
+    ``sums`` is what adds the scores and the shares' gradient up over devices, if anything.
     """
     g = Writer()
     said = {f"{side}_batching_dimensions": (0, 1) for side in ("lhs", "rhs")}
-    shape, narrow = (BATCH, HEADS, ROWS, ROWS), (BATCH, HEADS, ROWS, 128)
+    shape, narrow = (BATCH, HEADS, ROWS, ROWS), (BATCH, HEADS, ROWS, width)
 
     def product(left: int, right: int, of: tuple[int, ...], dims: tuple[int, int]) -> int:
         contracted = {"lhs_contracting_dimensions": dims[:1], "rhs_contracting_dimensions": dims[1:]}
-        return g.op("dot_general", left, right, shape=of, **said, **contracted)
+        made = g.op("dot_general", left, right, shape=of, **said, **contracted)
+        return g.op(sums, made, axes=("x",), reducer="add") if sums and of == shape else made
 
     queries, keys, values, after = (g.arg(*narrow) for _ in range(4))
     scores = product(queries, keys, shape, (3, 3))
@@ -134,7 +148,8 @@ def backward(*, is_again: bool) -> tuple[bool, bool]:
     mean = g.spread(g.total(g.op("multiply", of_share, made), 3), *shape, dims=(0, 1, 2))
     gradient = g.op("multiply", g.op("subtract", of_share, mean), made)
     ends = [product(gradient, keys, narrow, (3, 2)), product(gradient, queries, narrow, (2, 2))]
-    wrote = {v for kernel in fuse(g.graph(out, of_values, *ends)).kernels for v in kernel.writes}
+    program = fuse(g.graph(out, of_values, *ends), near_bytes=near_bytes)
+    wrote = {v for kernel in program.kernels for v in kernel.writes}
     return share in wrote, gradient in wrote
 
 
@@ -142,3 +157,9 @@ def test_the_gradient_of_scores_that_are_computed_again_is_computed_by_each_prod
     """As v3's and v5e's programs do where a remat policy keeps products only."""
     assert backward(is_again=True) == (True, False)
     assert backward(is_again=False) == (True, True)
+
+
+def test_the_gradient_of_scores_that_are_added_up_is_written_where_less_is_near() -> None:
+    """As v5p's programs do, tensor parallel, and v5e's and v6e's do not."""
+    assert backward(is_again=False, width=32, sums=ALL_REDUCE, near_bytes=46 << 20)[1]
+    assert not backward(is_again=False, width=32, sums=ALL_REDUCE)[1]

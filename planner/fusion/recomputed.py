@@ -12,6 +12,14 @@ OF_BACKWARD = 3
 """The products of a backward pass at least: of the values' gradient, and of the queries' and the keys'."""
 
 
+REMATTED = "rematted_computation"
+
+
+def is_rematted(op: Op) -> bool:
+    """Whether a remat policy has an operation computed again: JAX's name stack says so."""
+    return REMATTED in (op.origin.scope or "")
+
+
 def recomputed(graph: Graph, uses: Uses, exponentials: Iterable[int]) -> frozenset[int]:
     """Which of these operations make exponentials for products none of which needs what another makes.
 

@@ -25,7 +25,7 @@ from .nature import (
     free_dims,
     widens,
 )
-from .recomputed import recomputed
+from .recomputed import is_rematted, recomputed
 from .uses import Uses
 
 SPREADING = VIEWS | {BROADCAST}
@@ -36,8 +36,9 @@ class Softmax(NamedTuple):
     """The operations that make the scores, the maximum of each row and the exponentials.
 
     ``source`` is what these are computed from number by number, narrow if it ``is_narrow``; it ``lies`` in memory, in
-    another form, whatever else is written. ``is_again`` if a backward pass computes it again, ``is_for_one`` if it is
-    for one product alone.
+    another form, whatever else is written. ``is_again`` if a backward pass computes it again for products that stand
+    side by side, ``is_rematted`` if a remat policy has it computed again, ``is_for_one`` if it is for one product
+    alone.
     """
 
     scores: int
@@ -47,17 +48,20 @@ class Softmax(NamedTuple):
     is_narrow: bool
     lies: bool
     is_again: bool
+    is_rematted: bool
     is_for_one: bool
 
     @property
     def is_kept(self) -> bool:
         """Whether it is kept for the backward pass as exponentials."""
-        return self.lies and self.is_narrow and not (self.is_again or self.is_for_one)
+        return self.lies and self.is_narrow and not (self.is_again or self.is_rematted or self.is_for_one)
 
-    @property
-    def is_apart(self) -> bool:
-        """Whether what is computed of it for several products is written, however narrow these are."""
-        return self.lies and (self.is_narrow or not self.is_again) and not self.is_for_one
+    def is_apart(self, *, near: bool) -> bool:
+        """Whether what is computed of it for several products is written, however narrow these are.
+
+        Of wide scores only where less memory is near.
+        """
+        return self.lies and (self.is_narrow or not (self.is_again or near)) and not self.is_for_one
 
 
 def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
@@ -69,7 +73,8 @@ def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
         source, is_narrow = _source(graph, uses, scores)
         alone = _is_for_one_product(graph, uses, graph.ops[number])
         lies = _lies(graph, source, is_narrow)
-        yield Softmax(scores, maximum, number, source, is_narrow, lies, number in again, alone)
+        rematted = is_rematted(graph.ops[number])
+        yield Softmax(scores, maximum, number, source, is_narrow, lies, number in again, rematted, alone)
 
 
 def write_exponentials(graph: Graph, uses: Uses, written: set[int], found: Iterable[Softmax], near: bool) -> None:

@@ -59,12 +59,13 @@ def written_ops(graph: Graph, uses: Uses, masks: frozenset[int], *, near_bytes: 
     near = found if near_bytes else []
     kept = {each.exponentials for each in near if each.is_kept}
     written |= kept
-    apart = _made(graph, kept | {each.source for each in near if each.is_apart})
+    much = near_bytes >= NEAR_BYTES
+    apart = _made(graph, kept | {each.source for each in near if each.is_apart(near=much)})
     written |= _combined(graph, uses, written, apart, again - apart, near_bytes > 0)
     taken: set[int] = set()
     for number in sorted((n for n in written if graph.ops[n].kind in PRODUCTS), reverse=True):
         _move_behind(graph, uses, number, written, taken)
-    write_exponentials(graph, uses, written, near, near_bytes >= NEAR_BYTES)
+    write_exponentials(graph, uses, written, near, much)
     return written
 
 

@@ -16,6 +16,7 @@ from ..kernels import Program
 from .carried import homes
 from .convolved import copied_images, smallest_batch
 from .flow import Flow
+from .gathered import awaited, gathers_beside, under_way, with_tuples
 from .hoisted import NARROW, hoisted_copies
 from .liveness import in_place, lifetimes
 from .looked_up import copied_tables, row_bytes, turned_back
@@ -145,6 +146,9 @@ def _with_turned(placed: Level, chip: Chip | None) -> Level:
 def _level(part: Scheduled, where: Where, room_bytes: int, elsewhere: set[int], outputs: frozenset[int]) -> Level:
     program, found, chip = part.program, part.flow, where.chip
     lives = _made_at_once(program, found, lifetimes(found, range(len(program.kernels))))
+    if gathers_beside(chip):
+        gathers = under_way(program, found)
+        lives, found = awaited(lives, found, gathers), with_tuples(program, found, gathers)
     offloads = chip is not None and chip.offloads_collectives
     sums = sums_under_way(program, found, lives, where.mesh) if offloads else []
     for each in sums:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from ..chip import Chip
 from ..kernels import Program
 from .combined import Members, combined, in_order, with_tuples
-from .deferred import advanced, deferred, defers
+from .deferred import deferred, defers
 from .flow import Flow, flow, regrouped
+from .gathered import begun_early, gathers_beside
 from .liveness import scheduled_peak_bytes
 from .offloaded import awaited_last
 from .orders import depth_first_order, list_order, post_order
@@ -36,7 +37,8 @@ def schedule(program: Program) -> Program:
 
     XLA's memory scheduler tries three orders and takes the one whose live bytes peak lowest, the first of those that
     tie (``hlo_memory_scheduler.cc``). Of what the latency-hiding scheduler then moves to hide collectives only the
-    products are followed that it keeps for the end (``deferred``, where the chip is known).
+    products are followed that it keeps for the end and the gathers that it begins early (``deferred``, ``gathered``,
+    where the chip is known).
     """
     return put_in_order(program).program
 
@@ -46,9 +48,21 @@ def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     offloads = chip is not None and chip.offloads_collectives
     found = _scheduled(program, temporary_bytes(program, chip), offloads)
     if defers(chip):
-        early = advanced(found.program, found.flow, range(len(found.program.kernels)))
-        found = _reordered(found, deferred(found.program, found.flow, early, beside_sums=offloads))
+        order = range(len(found.program.kernels))
+        found = _reordered(found, deferred(found.program, found.flow, order, beside_sums=offloads))
+    if gathers_beside(chip):
+        found = _with_gathers(found)
     return _reordered(found, awaited_last(found.program, found.flow)) if offloads else found
+
+
+def _with_gathers(found: Scheduled) -> Scheduled:
+    """With each gather where it begins, in the bodies of loops too."""
+    bodies = {point: tuple(map(_with_gathers, inner)) for point, inner in found.bodies.items()}
+    kernels = list(found.program.kernels)
+    for point, inner in bodies.items():
+        kernels[point] = replace(kernels[point], bodies=tuple(body.program for body in inner))
+    found = replace(found, program=replace(found.program, kernels=tuple(kernels)), bodies=bodies)
+    return _reordered(found, begun_early(found.program, found.flow))
 
 
 def _reordered(found: Scheduled, order: Sequence[int]) -> Scheduled:
