@@ -52,6 +52,7 @@ class _Reaching:
         self.by_path: dict[str, int] = {}
         self.wild: list[int] = []
         self.known: dict[str, int] = {}
+        self._may: dict[str, list[int]] = {}
         for number, (rule, _) in enumerate(rules):
             if literal(rule.pattern) == rule.pattern:
                 self.by_path.setdefault(rule.pattern, number)
@@ -69,8 +70,24 @@ class _Reaching:
 
     def _first(self, path: str) -> int:
         named = self.by_path.get(path, len(self.rules))
-        earlier = (number for number in self.wild if number < named)
-        return next((number for number in earlier if self.rules[number][1].matches(path)), named)
+        for number in self._that_may(last_word(path)):
+            if number >= named:
+                break
+            if self.rules[number][1].matches(path):
+                return number
+        return named
+
+    def _that_may(self, word: str) -> Sequence[int]:
+        """The rules whose pattern may match a path with this last word."""
+        if word not in self._may:
+            patterns = ((number, self.rules[number][1]) for number in self.wild)
+            self._may[word] = [number for number, each in patterns if each.words is None or word in each.words]
+        return self._may[word]
+
+
+def last_word(path: str) -> str:
+    """What the last segment of a path begins with before a dot, as ``Pattern.words`` has it."""
+    return path.rpartition("/")[2].partition(".")[0]
 
 
 def without_turn(path: str) -> str:
@@ -102,7 +119,7 @@ class ValuePaths:
         for path in values:
             self._turns[without_turn(path)].append(path)
         for whole in self._turns:
-            self._by_word[whole.rpartition("/")[2].partition(".")[0]].append(whole)
+            self._by_word[last_word(whole)].append(whole)
 
     def matched(self, text: str) -> Sequence[str]:
         """The paths that a pattern matches, or without their turns, in the order of the values."""

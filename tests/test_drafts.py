@@ -112,6 +112,30 @@ def test_a_draft_gives_the_graph_of_the_whole_way(name, remat) -> None:
     assert from_draft >= (1 if name == "convolved" else 6)
 
 
+@pytest.mark.parametrize("name", ["unrolled", "looped"])
+def test_a_module_that_is_prepared_keeps_nothing_of_a_plan(name) -> None:
+    workload, args = STEPS[name]()
+    traced, drafts = trace(workload, args, None), StepDrafts()
+    first = traced.arguments[0]
+    value = next(t for t in traced.values.tensors if len(t.shape) == 2 and all(n % 8 == 0 for n in t.shape))
+
+    def plan(mesh, layout, weights):
+        lines = "".join(f"  {t.path}: {weights if t == first else 'replicate'}\n" for t in traced.arguments)
+        lines += "".join(f"  {t.path}: infer\n" for t in (*traced.results, *traced.tagged) if t.shape)
+        return loads(f"meshwright: 1\ntopology: v5e:2x4\nmesh: {mesh}\ntensors:\n{lines}  {value.path}: {layout}\n")
+
+    plans = [
+        plan("{x: 2, y: 4}", "_@x _", "replicate"),
+        plan("{x: 2, y: 4}", "_ _@y", " ".join([*["_"] * (len(first.shape) - 1), "_@x"])),
+        plan("{x: 8, y: 1}", "_ _@x", "replicate"),
+    ]
+    for each in (*plans, *plans):
+        graph = drafts._from_draft(each, drafts.layouts(each, workload, args))
+        assert said(graph) == said(step_graph(each, workload, args).graph)
+    ((draft, _),) = drafts._drafts.values()
+    assert len(draft._prepared) < len(plans)
+
+
 def test_estimates_are_those_of_the_whole_way(monkeypatch) -> None:
     traced, rng = trace(step, arguments()), random.Random(3)
     plans = [drawn(traced, rng, num_values=4 * k) for k in range(3)]

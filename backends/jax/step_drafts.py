@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import jax
+from jax.sharding import NamedSharding
 
 from ...dsl.plan import Plan, Remat
 from ...dsl.rule_matches import names_values
@@ -154,15 +155,18 @@ class StepDrafts:
         layouts = self.layouts(plan, step, args)
         placed = abstract_mesh(plan, layouts.device_assignments)
         draft, reading = self._draft(plan, layouts.traced, placed, values=True)
-        if not draft.is_layable or layouts.device_assignments or _is_reordered_or_padded(layouts, placed):
+        if not draft.is_layable or layouts.device_assignments:
+            return None
+        if _is_reordered_or_padded(layouts, placed, layouts.shardings(placed)):
             return None
         return draft, reading.over(dict(placed.mesh.shape)), layouts, placed
 
     def _from_draft(self, plan: Plan, layouts: StepLayouts) -> Graph | None:
         """The graph of a laid out draft; None where only the whole way gives what ``apply`` would compile."""
         traced, placed = layouts.traced, abstract_mesh(plan, layouts.device_assignments)
-        placed = replace(placed, order=common_order(placed.mesh.axis_names, layouts.shardings(placed)))
-        if placed.mesh.size == 1 or layouts.device_assignments or _is_reordered_or_padded(layouts, placed):
+        shardings = list(layouts.shardings(placed))
+        placed = replace(placed, order=common_order(placed.mesh.axis_names, shardings))
+        if placed.mesh.size == 1 or layouts.device_assignments or _is_reordered_or_padded(layouts, placed, shardings):
             return None
         draft, reading = self._draft(plan, traced, placed, values=names_values(plan.rules))
         if not draft.is_layable or (draft.convolves and draft.platform != "tpu"):
@@ -209,9 +213,9 @@ def _named_graph(module: Any, traced: Traced, reading: Reading) -> Graph:
     return read_graph(module, traced, reading)
 
 
-def _is_reordered_or_padded(layouts: StepLayouts, placed: DeviceMesh) -> bool:
+def _is_reordered_or_padded(layouts: StepLayouts, placed: DeviceMesh, shardings: Iterable[NamedSharding]) -> bool:
     edges = (*layouts.traced.arguments, *layouts.traced.results)
-    found = {id(sharding): sharding for sharding in layouts.shardings(placed)}  # most are one of a few
+    found = {id(sharding): sharding for sharding in shardings}  # most are one of a few
     return any(in_order(sharding, placed.order) is not None for sharding in found.values()) or any(
         placed.is_padded(layouts.of(tensor), tensor.shape) for tensor in edges
     )

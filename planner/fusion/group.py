@@ -79,17 +79,17 @@ def _group(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], root: i
         made = stored[maker]
         return made is None or not _is_made_anew(graph, uses, made, maker, (reader, position), root)
 
-    makers = uses.makers
+    makers, everything = uses.makers, graph.ops
     while waiting:
         reader = waiting.pop()
-        for position, value in enumerate(graph.ops[reader].operands):
+        for position, value in enumerate(everything[reader].operands):
             maker = makers.get(value)
             if maker is None or (maker in stored and kept(maker, reader, position)):
                 reads.add(value)
             elif maker not in ops:
                 ops.add(maker)
                 waiting.append(maker)
-    products = sum([graph.ops[number].kind in PRODUCTS for number in ops])
+    products = sum([everything[number].kind in PRODUCTS for number in ops])
     return Group(
         ops=ops,
         roots={root},

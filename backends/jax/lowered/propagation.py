@@ -94,7 +94,7 @@ def propagate_split(module: Any, *, has_loops: bool = True, inlines: bool = Fals
         _finish(module, SPREAD)
     else:
         with module.context:
-            run_passes(f"{SPREAD},{RULES}", module)
+            run_passes(_for_functions(module, f"{SPREAD},{RULES}"), module)
 
 
 def propagate(module: Any) -> None:
@@ -108,7 +108,12 @@ def propagate_only(module: Any, *, has_loops: bool = True) -> None:
     if has_loops:
         open_for_loops(module)
     with module.context:
-        run_passes(f"{TAKEN},func.func(sdy-sink-data-flow-edges)", module)
+        run_passes(_for_functions(module, f"{TAKEN},func.func(sdy-sink-data-flow-edges)"), module)
+
+
+def _for_functions(module: Any, passes: str) -> str:
+    """The passes without those that look for functions which nothing calls, where there is but one."""
+    return passes if len(functions(module)) > 1 else passes.replace("symbol-dce,", "")
 
 
 def split_constants(module: Any) -> None:

@@ -7,7 +7,6 @@ anyway.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from ...graph import Graph, Op
@@ -24,18 +23,18 @@ def keep_once(graph: Graph) -> Graph:
     summed = {v for op in graph.ops if op.kind in (ALL_REDUCE, REDUCE_SCATTER) for v in op.operands}
     uniform = {op.results[0] for op in graph.ops if _is_uniform(graph, op)}
 
-    def rewritten(op: Op) -> Iterator[Op]:
+    ops: list[Op] = []
+    for op in graph.ops:
         if op.bodies:
             op = replace(op, bodies=tuple(map(keep_once, op.bodies)))
         if op.kind == SCATTER and op.results[0] in summed and op.operands[0] not in uniform:
             values.append(values[op.operands[0]])
             ends = (op.operands[0],) * 3  # zeros and whether to take them are made in passing: they are not read
-            yield replace(op, kind=SELECT, operands=ends, results=(len(values) - 1,), attributes={}, factors=None)
-            op = op.moved((len(values) - 1, *op.operands[1:]))
-        yield op
-
-    ops = tuple(made for op in graph.ops for made in rewritten(op))
-    return replace(graph, values=tuple(values), ops=ops)
+            made = (len(values) - 1,)
+            ops.append(replace(op, kind=SELECT, operands=ends, results=made, attributes={}, factors=None))
+            op = op.moved((*made, *op.operands[1:]))
+        ops.append(op)
+    return replace(graph, values=tuple(values), ops=tuple(ops))
 
 
 def _is_uniform(graph: Graph, op: Op) -> bool:

@@ -102,17 +102,23 @@ class _Narrowing:
 
     def graph(self) -> Graph:
         """The narrowed graph."""
-        ops = [made for op in self.source.ops for made in self._op(op)]
+        ops: list[Op] = []
+        for op in self.source.ops:
+            if op.kind in PASSED and op.results[0] in self.rounded:
+                ops += self._op(op)
+            else:
+                ops.append(op)
         if self.truths:
             read = {*self.source.results, *(value for op in ops for value in op.operands)}
             ops = [op for op in ops if op.kind != "convert" or op.results[0] in read]
         return replace(self.source, values=tuple(self.values), ops=tuple(ops))
 
     def _op(self, op: Op) -> Iterator[Op]:
-        if op.kind in MOVED and op.results[0] in self.rounded and op.operands[0] in self.truths:
+        """An operation whose result is rounded."""
+        if op.kind in MOVED and op.operands[0] in self.truths:
             yield from self._moved_as_truths(op, self.truths[op.operands[0]])
             return
-        if op.kind in EXCHANGES and op.results[0] in self.rounded:
+        if op.kind in EXCHANGES:
             (operand,) = op.operands
             if self.values[operand].dtype == WIDE:
                 if operand not in self.converted:
@@ -122,7 +128,7 @@ class _Narrowing:
                     )
                 op = op.moved((self.converted[operand],))
             self._set_narrow(op.results[0])
-        elif op.kind in PASSED and op.results[0] in self.rounded and self._all_narrow(op):
+        elif op.kind in PASSED and self._all_narrow(op):
             self._set_narrow(op.results[0])
         yield op
 

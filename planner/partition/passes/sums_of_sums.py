@@ -42,7 +42,8 @@ def reassociate(graph: Graph) -> Graph:
                 _note(made, reduced, len(ops), readers)
                 ops.append(made)
             continue
-        _note(op, reduced, len(ops), readers)
+        if op.kind == ALL_REDUCE or op.kind in _MOVES:
+            _note(op, reduced, len(ops), readers)
         ops.append(op)
     return replace(graph, values=tuple(values), ops=tuple(op for op in ops if op is not None))
 
