@@ -14,6 +14,7 @@ from .gathered import begun_early, gathers_beside
 from .liveness import scheduled_peak_bytes
 from .offloaded import awaited_last
 from .orders import depth_first_order, list_order, post_order
+from .permuted import beside_permutes
 from .temporaries import temporary_bytes
 from .tiles import Sizes
 
@@ -50,6 +51,7 @@ def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     if defers(chip):
         order = range(len(found.program.kernels))
         found = _reordered(found, deferred(found.program, found.flow, order, beside_sums=offloads))
+        found = found if offloads else _reordered(found, beside_permutes(found.program, found.flow))
     if gathers_beside(chip):
         found = _with_gathers(found)
     return _reordered(found, awaited_last(found.program, found.flow)) if offloads else found
