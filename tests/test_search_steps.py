@@ -155,3 +155,18 @@ def test_results_that_are_keys_or_constants_come_back_as_they_are(typed: bool) -
     assert jax.random.key_data(key).tolist() == jax.random.key_data(same_key).tolist()
     assert noise == pytest.approx(same_noise)
     assert constants == same
+
+
+def region_step(x: Any) -> Any:
+    mesh = jax.sharding.AbstractMesh((2, 4), ("a", "b"))
+    return jax.shard_map(lambda x: jax.lax.psum(x, "b"), mesh=mesh, in_specs=jax.P("a", "b"), out_specs=jax.P("a"))(x)
+
+
+def test_a_step_with_a_region_is_searched_on_the_regions_mesh() -> None:
+    args = (jax.ShapeDtypeStruct((64, 64), jnp.float32),)
+    found = search(region_step, args, topology="cpu:8", time_limit_s=30)
+    assert found.plan is not None
+    assert found.plan.mesh.sizes == {"a": 2, "b": 4}
+    for mesh in ({"a": 4, "b": 2}, {"c": 8}):
+        with pytest.raises(PlanError, match="MW320"):
+            search(region_step, args, topology="cpu:8", mesh=mesh, time_limit_s=30)

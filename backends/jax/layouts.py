@@ -19,7 +19,7 @@ from .annotate import mark_p
 from .constrain import Chooser, Given
 from .fingerprint import changes
 from .shardings import DeviceMesh
-from .trace import IN_PLACE, Traced, abstract_tensor, value_names
+from .trace import IN_PLACE, Traced, abstract_tensor, equations, value_names
 
 INFER = Layout(how="infer")
 
@@ -123,6 +123,21 @@ def check(plan: Plan, traced: Traced) -> list[Problem]:
     """What is wrong with a plan, holes allowed, for a step beside what its rules say of the step's tensors."""
     found = [*_in_place(plan, traced)[1], *_step_problems(plan, traced, resolve(plan, traced.named_by(plan)))]
     return [p if p.place else replace(p, place=plan.places.get("model")) for p in found]
+
+
+def region_problems(plan: Plan, traced: Traced) -> Iterator[Problem]:
+    """A problem for each mesh of the step's own regions whose axes the plan's mesh, if it has one, does not have."""
+    sizes = plan.mesh.sizes
+    for axes in region_meshes(traced) if plan.mesh.axes is not None else ():
+        if any(sizes.get(name, size) not in (size, None) or name not in sizes for name, size in axes):
+            shown = (", ".join(f"{name}: {size}" for name, size in each) for each in (axes, sizes.items()))
+            yield problem("MW320", plan.mesh.place, region=next(shown), mesh=next(shown))
+
+
+def region_meshes(traced: Traced) -> list[tuple[tuple[str, int], ...]]:
+    """The axes and sizes of each mesh that the step's own regions for one device (``shard_map``) name."""
+    regions = (each for each in equations(traced.jaxpr.jaxpr) if each.primitive.name == "shard_map")
+    return list(dict.fromkeys(tuple(region.params["mesh"].shape.items()) for region in regions))
 
 
 def _step_problems(plan: Plan, traced: Traced, resolution: Resolution) -> Iterator[Problem]:

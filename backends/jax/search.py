@@ -34,7 +34,7 @@ from ...planner.topology import Machine, physical
 from .devices import DeviceTopology
 from .drafts import Drafts
 from .fingerprint import fingerprint
-from .layouts import check
+from .layouts import check, region_meshes, region_problems
 from .short_drafts import ShortDrafts
 from .short_search import searched_short
 from .workload import PyTree, Step
@@ -104,7 +104,10 @@ def search(
 def question_of(asked: Plan, workload: Drafts, machine: Machine, *, seed: int, exact: bool, top_k: int = 1) -> Question:
     """What is asked of a step. Raises ``PlanError`` for a partial plan that is wrong for it."""
     traced = workload.traced(decided_remat(asked))
-    raise_errors(_plan_problems(asked, workload))
+    named = region_meshes(traced)
+    if asked.mesh.axes is None and named:  # no other mesh will do
+        asked = replace(asked, mesh=Mesh(axes=tuple(Axis(name=name, size=size) for name, size in named[0])))
+    raise_errors([*region_problems(asked, traced), *_plan_problems(asked, workload)])
     return Question(
         plan=asked,
         workload=workload,

@@ -70,4 +70,8 @@ WORKLOAD: dict[str, Text] = {
         "The devices given are not {count} different JAX devices.",
         "Give each device once, in the order of its number: jax.devices(), or topology('v3:4x4').devices().",
     ),
+    "MW320": Text(
+        "The step has a region (shard_map) over the mesh {{{region}}}; the plan's is {{{mesh}}}.",
+        "Give the plan the region's mesh.",
+    ),
 }
