@@ -16,6 +16,7 @@ from .around import Around
 from .fused import Fused
 from .nest import Nest, nest_of
 from .passing import own_ops
+from .seen import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,13 @@ class KernelPart(NamedTuple):
     forms: tuple[int, ...]
 
 
+class Padding(NamedTuple):
+    """A value that only pads read, and the shape that it gets."""
+
+    value: int
+    whole: Shape
+
+
 @dataclass(kw_only=True)
 class Blueprint:
     """A kernel as a graph of its own, on no mesh. ``fused`` has what it becomes, by the forms of its pieces.
@@ -46,7 +54,7 @@ class Blueprint:
     values that it makes unless it is handed them, ``turned`` those that some chips copy transposed for it. What its
     operations ``behind`` make is added up by a loop of so many ``turns``: over devices behind the loop. What is in
     ``rounded_sums`` products make in bfloat16 for what reads it, and add up over devices in float32. ``around`` is what
-    the step knows of its values.
+    the step knows of its values, ``padded`` are those of them that only pads read.
     """
 
     own: Graph
@@ -58,6 +66,7 @@ class Blueprint:
     turns: int = 1
     rounded_sums: frozenset[int] = frozenset()
     around: Around = field(default_factory=Around)
+    padded: tuple[Padding, ...] = ()
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
     parts: dict[Kernel, KernelPart] = field(default_factory=dict)

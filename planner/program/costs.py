@@ -56,12 +56,23 @@ class Costs:
     asked: dict[tuple[int, tuple[Sharding, ...]], Piece] = field(default_factory=dict)
 
     def seconds(self, choice: Choice) -> float:
-        """What one run takes on each device, computing and its collectives; no computing for a kernel that is free."""
+        """What one run takes on each device, computing and its collectives; no computing for one in passing."""
         found = self._pieces(choice)
         collectives_s = sum(self._asking_s(number, piece) for number, piece in found.items())
-        if self.blueprint.is_free:
+        if self.blueprint.is_free or not self._selected(choice).isdisjoint(self.blueprint.own.results):
             return collectives_s
         return collectives_s + self._computing(choice, found) * self._turns(choice)
+
+    def _selected(self, choice: Choice) -> frozenset[int]:
+        """Which of what only pads read are padded across devices, each of which then only selects what it keeps of its
+        part: what reads that computes it in passing.
+        """
+        nest, mesh, found = self.blueprint.nest, self.pricing.mesh, set[int]()
+        for value, whole in self.blueprint.padded:
+            layout = choice.layouts[form := nest.form_of[value]]
+            if self._shape(value, form, layout) == local_shape(whole, layout, mesh):
+                found.add(value)
+        return frozenset(found)
 
     def _asking_s(self, number: int, piece: Piece) -> float:
         """What one run's share of an operation's collectives takes."""
@@ -108,7 +119,8 @@ class Costs:
             own, near_bytes = self.blueprint, self.pricing.machine.chip.buffer_vmem_bytes
             known[key] = fused(own.own, part, found, nest.form_of, masks, near_bytes, own.around)
         counts_all = self.pricing.machine.platform != "tpu"
-        took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all)
+        passing = self._selected(choice) if self.blueprint.padded else frozenset[int]()
+        took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all, passing=passing)
         return took_s + self._turning(part) if self.blueprint.turned else took_s
 
     def _turns(self, choice: Choice) -> int:

@@ -19,12 +19,14 @@ Label = Callable[[int, Origin], Origin]
 class LaidOut:
     """A solution on one level. ``layouts`` has that of each value, ``wanted`` those that operations read otherwise.
 
-    ``wanted`` is by operation and value; ``nodes`` has the first node that computes each operation, ``asking`` that
+    ``wanted`` is by operation and value, as is ``through``, the layout in between that others share;
+    ``nodes`` has the first node that computes each operation, ``asking`` that
     which is told to ask for what several share, by value, layout and what it waits for; ``LOOPS`` for what loops carry.
     """
 
     layouts: dict[int, Sharding]
     wanted: dict[tuple[int, int], Sharding]
+    through: dict[tuple[int, int], Sharding]
     nodes: dict[int, int]
     asking: dict[tuple[int, Sharding, Waits], int]
 
@@ -33,6 +35,7 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
     """The layout of each value of a level: as it is made, else as the first kernel that computes it has it."""
     found: dict[int, Sharding] = {}
     wanted: dict[tuple[int, int], Sharding] = {}
+    shared: dict[tuple[int, int], Sharding] = {}
     nodes: dict[int, int] = {}
     for value, port in level.source.items():
         found[value] = port.layouts[choices[port.node]]
@@ -44,8 +47,36 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
             nodes.setdefault(at, number)
             for value in level.graph.ops[at].operands:
                 wanted.setdefault((at, value), rows[value][choices[number]])
+                by = wiring.through.get((number, value))
+                if by is not None:
+                    shared.setdefault((at, value), wiring.nodes[by].layouts[value][choices[by]])
     wanted = {key: want for key, want in wanted.items() if want != found[key[1]]}
-    return LaidOut(layouts=found, wanted=wanted, nodes=nodes, asking=_asking(wiring, level, choices))
+    through = _leading(wiring, level.graph, found, wanted, shared)
+    asking = _asking(wiring, level, choices)
+    return LaidOut(layouts=found, wanted=wanted, through=through, nodes=nodes, asking=asking)
+
+
+def _leading(
+    wiring: Wiring,
+    graph: Graph,
+    made: Mapping[int, Sharding],
+    wanted: Mapping[tuple[int, int], Sharding],
+    shared: Mapping[tuple[int, int], Sharding],
+) -> dict[tuple[int, int], Sharding]:
+    """Those ``shared`` layouts through which bringing a value into the one ``wanted`` takes less than doing so at once.
+
+    What it takes to bring it there counts where nothing reads it so.
+    """
+    seconds, read = wiring.reshards.seconds, {(value, want) for (_, value), want in wanted.items()}
+    found: dict[tuple[int, int], Sharding] = {}
+    for key, want in wanted.items():
+        by, value, lies = shared.get(key), graph.values[key[1]], made[key[1]]
+        if by is None or by in (lies, want):
+            continue
+        before_s = 0.0 if (key[1], by) in read else seconds(value, lies, by)
+        if before_s + seconds(value, by, want) < seconds(value, lies, want):
+            found[key] = by
+    return found
 
 
 def _asking(wiring: Wiring, level: Level, choices: Sequence[int]) -> dict[tuple[int, Sharding, Waits], int]:
@@ -116,21 +147,26 @@ class _Writer:
 
     def _read(self, number: int, op: Op, value: int) -> int:
         waits = self.behind.get((op.results[0], value), ()) if self.behind and op.results else ()
-        return self._laid(value, self.found.wanted.get((number, value)), op.origin, waits)
+        key = (number, value)
+        return self._laid(value, self.found.wanted.get(key), op.origin, waits, self.found.through.get(key))
 
-    def _laid(self, value: int, want: Sharding | None, origin: Origin, waits: Waits = ()) -> int:
+    def _laid(
+        self, value: int, want: Sharding | None, origin: Origin, waits: Waits = (), by: Sharding | None = None
+    ) -> int:
         lies = self._behind(value, waits, origin) if waits else value
+        if by is not None:
+            lies = self._laid(value, by, origin, waits)
         if want is None or want == self.values[value].sharding:
             return lies
-        if (value, want, waits) not in self.made:
-            asker = self.found.asking.get((value, want, waits))
+        if (lies, want, waits) not in self.made:
+            asker = self.found.asking.get((value, want, waits)) if by is None else None
             if asker is not None:
                 origin = replace(origin, source=None) if asker == LOOPS else self.label(asker, origin)
-            self.made[value, want, waits] = len(self.values)
+            self.made[lies, want, waits] = len(self.values)
             self.values.append(replace(self.source.values[value], sharding=want))
-            same = Op(kind="reshard", operands=(lies,), results=(self.made[value, want, waits],), origin=origin)
+            same = Op(kind="reshard", operands=(lies,), results=(self.made[lies, want, waits],), origin=origin)
             self.ops.append(same)
-        return self.made[value, want, waits]
+        return self.made[lies, want, waits]
 
     def _behind(self, value: int, waits: Waits, origin: Origin) -> int:
         """A value behind a barrier: what reads it there is not the same as what reads it before."""

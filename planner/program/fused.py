@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ..compute.price import price_at
 from ..compute.scaled import Scaled, scaled
@@ -33,31 +34,43 @@ class Fused:
     around: Around = field(default_factory=Around)
     took: dict[Hashable, float] = field(default_factory=dict)
 
-    def seconds(self, part: Part, pieces: Mapping[int, Piece], speed: Speed, *, counts_all: bool) -> float:
-        """What computing takes in other shapes; worked out once for each."""
+    def seconds(
+        self,
+        part: Part,
+        pieces: Mapping[int, Piece],
+        speed: Speed,
+        *,
+        counts_all: bool,
+        passing: frozenset[int] = frozenset(),
+    ) -> float:
+        """What computing takes in other shapes; worked out once for each. What is ``passing`` is computed, not read."""
         values = self.program.graph.values
         others = {number: part(number, values[number].dtype) for number in self.own}
         shapes = [pieces[op].graph.values[place].shape for _, op, place in self.made]
-        key = (speed.source, speed.clock_hz, counts_all, *[value.shape for value in others.values()], *shapes)
+        key = (speed.source, speed.clock_hz, counts_all, passing, *[value.shape for value in others.values()], *shapes)
         found = self.took.get(key)
         if found is None:
             for (number, _, _), shape in zip(self.made, shapes, strict=True):
                 others[number] = Value(shape, values[number].dtype)
-            found = self.took[key] = self._seconds(others, speed, counts_all)
+            found = self.took[key] = self._seconds(others, speed, counts_all, passing)
         return found
 
-    def _seconds(self, others: Mapping[int, Value], speed: Speed, counts_all: bool) -> float:
+    def _seconds(self, others: Mapping[int, Value], speed: Speed, counts_all: bool, passing: frozenset[int]) -> float:
         values = list(self.program.graph.values)
         for number, value in others.items():
             values[number] = value
         program = replace(self.program, graph=replace(self.program.graph, values=tuple(values)))
         apart = self.around.apart({number: value.shape for number, value in others.items()})
-        prices = price_at(program, speed, count=self._count, apart=apart)
+        prices = price_at(program, speed, count=partial(self._count, passing), apart=apart)
         return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
 
-    def _count(self, graph: Graph, kernel: Kernel) -> Work:
+    def _count(self, passing: frozenset[int], graph: Graph, kernel: Kernel) -> Work:
         found = self.works.get(kernel.ops)
-        return found.work(graph) if found is not None and found.kernel is kernel else work_of(graph, kernel)
+        work = found.work(graph) if found is not None and found.kernel is kernel else work_of(graph, kernel)
+        if passing.isdisjoint(kernel.reads) or not work.reads:
+            return work
+        reads = zip(kernel.reads, work.reads, strict=True)
+        return replace(work, reads=tuple(0 if value in passing else size for value, size in reads))
 
 
 def fused(

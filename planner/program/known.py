@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from ..compute.loops import Staying, renamed, staying
 from ..compute.rowwise import scattered
@@ -12,7 +13,7 @@ from ..compute.turned import WIDE_EDGE, Turned
 from ..fusion import fuse
 from ..fusion.behind import At, Behind, Waits, behind
 from ..fusion.narrow import NARROW, narrow, rounded_arguments
-from ..fusion.nature import PRODUCTS
+from ..fusion.nature import IN_PASSING, PRODUCTS, stands_alone
 from ..fusion.simplify import simplify
 from ..fusion.uses import Uses, read_uses
 from ..fusion.written import NEAR_BYTES, image_dims, is_mask_of_product
@@ -21,12 +22,21 @@ from ..kernels import Kernel, Program
 from ..memory import schedule
 from ..partition.passes.accumulated import added_up
 from .around import Around
-from .blueprint import Blueprint, in_order_of_use, kernel_graph, name_of
+from .blueprint import Blueprint, Padding, in_order_of_use, kernel_graph, name_of
 from .least import least_seconds
 from .passing import with_ends_apart, with_passing_apart
 from .roles import with_roles_apart
 from .seen import Seen, Shape, seen
 from .turns import put_of, with_turns_apart
+
+
+class Padded(NamedTuple):
+    """What nothing but pads reads: the ``shape`` that it gets, and whether what it is made of ``is_light``, less than
+    half its bytes.
+    """
+
+    shape: Shape
+    is_light: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,7 +54,7 @@ class Known:
     ``convolving`` has of steps' arguments the first operation that convolves them, ``images`` what convolutions of a
     graph read and make, ``behind`` what operations of it read behind barriers, ``tables`` what meets tables of it that
     are scattered into, ``put`` what loops' turns put into stacks, ``rounded`` what products make narrower than the step
-    has it.
+    has it, ``padded`` what nothing but pads reads.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -64,6 +74,7 @@ class Known:
     tables: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     put: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     rounded: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
+    padded: dict[int, tuple[Graph, Mapping[int, Padded]]] = field(default_factory=dict)
     least_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
 
     def program(self, graph: Graph, near_bytes: int = NEAR_BYTES) -> tuple[Program, tuple[Value, ...]]:
@@ -108,7 +119,8 @@ class Known:
             turns, around = turns if behind else 1, self._around(graph, kernel, numbers, held)
             _, sums = self.rounded.get(id(graph), (graph, frozenset[int]()))
             rounded = frozenset(place for place, number in enumerate(numbers) if number in sums)
-            known = (tuple(inside.items()), handed, turned, behind, turns, rounded, around)
+            padded = self._padded(graph, kernel, numbers)
+            known = (tuple(inside.items()), handed, turned, behind, turns, rounded, around, padded)
             found = self.blueprints.setdefault(
                 (name_of(own), is_free, *known),
                 Blueprint(
@@ -121,6 +133,7 @@ class Known:
                     turns=turns,
                     rounded_sums=rounded,
                     around=around,
+                    padded=padded,
                 ),
             )
             self.places[id(kernel)] = (kernel, found, numbers)
@@ -143,6 +156,12 @@ class Known:
             tables=tables,
             edge=frozenset(place for place, number in places if number in ends),
         )
+
+    def _padded(self, graph: Graph, kernel: Kernel, numbers: Sequence[int]) -> tuple[Padding, ...]:
+        """What it makes for pads alone, and what made of little its own ones read."""
+        _, padded = self.padded.get(id(graph), (graph, dict[int, Padded]()))
+        known = ((place, padded[number], number) for place, number in enumerate(numbers) if number in padded)
+        return tuple(Padding(place, of.shape) for place, of, number in known if number in kernel.writes or of.is_light)
 
     def _images(self, graph: Graph, numbers: Sequence[int]) -> dict[int, Seen]:
         """Those among these values of a graph."""
@@ -168,6 +187,7 @@ class Known:
         self.tables[id(program.graph)] = program.graph, _of_tables(program)
         putting = (put_of(program.graph, each) for each in program.kernels if id(each) in self.free)
         self.put[id(program.graph)] = program.graph, frozenset(value for values in putting for value in values)
+        self.padded[id(program.graph)] = program.graph, _padded(program)
         for kernel in program.kernels:
             self.turned[id(kernel)] = turned.copied(kernel)
             op = program.graph.ops[kernel.ops[-1]]
@@ -214,6 +234,23 @@ def _rounded_sums(graph: Graph, values: Sequence[Value]) -> frozenset[int]:
     """What products make that is narrower than the step has it, whose ``values`` those are."""
     made = (op.results[0] for op in graph.ops if op.kind in PRODUCTS)
     return frozenset(value for value in made if graph.values[value].dtype != values[value].dtype)
+
+
+def _padded(program: Program) -> dict[int, Padded]:
+    """The values that nothing but pads to one shape reads and that those might compute in passing."""
+    graph, uses = program.graph, read_uses(program.graph)
+    found: dict[int, Padded] = {}
+    for kernel in program.kernels:
+        ops = [graph.ops[number] for number in kernel.ops]
+        if len(kernel.writes) != 1 or kernel.writes[0] in graph.results or any(op.kind not in IN_PASSING for op in ops):
+            continue
+        readers = [graph.ops[number] for number in uses.next_ops(kernel.writes[0])]
+        shapes = {graph.shape(op.results[0]) for op in readers if op.kind == "pad" and not stands_alone(op)}
+        if len(shapes) == 1 and all(op.kind == "pad" for op in readers):
+            read_bytes = sum(graph.values[value].num_bytes for value in kernel.reads)
+            is_light = 2 * read_bytes < graph.values[kernel.writes[0]].num_bytes
+            found[kernel.writes[0]] = Padded(shapes.pop(), is_light)
+    return found
 
 
 def _given_rounded(body: Program) -> Program:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from .wires import Wiring
 
 FEWEST = 6
-"""From how many repetitions on they share decisions; fewer are decided one by one, as the norms of two layers. One may
-stand for several.
+"""From how many repetitions on they share decisions; fewer are decided one by one, as the norms of two layers, but for
+those that have paths in common. One may stand for several.
 """
 
 Numbers = NDArray[np.int64]
@@ -26,7 +26,10 @@ def tied(wiring: Wiring) -> Numbers:
         groups[key].append(number)
     leader = np.arange(len(wiring.nodes))
     for key, members in groups.items():
-        if key is not None and len(members) > 1 and sum(wiring.nodes[n].repeats for n in members) >= FEWEST:
+        if key is None or len(members) < 2:
+            continue
+        is_shared = bool(frozenset.intersection(*(wiring.nodes[number].paths for number in members)))
+        if is_shared or sum(wiring.nodes[number].repeats for number in members) >= FEWEST:
             leader[members] = members[0]
     return leader
 

@@ -34,8 +34,8 @@ class Node:
     reads a value as it lies that was scattered into takes more by ``tables``.
 
     ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
-    kernel is called but for its turn (``ties``), None of a value. It is run ``times`` a step, those among them that it
-    stands for besides itself (``repeats``).
+    kernel is called but for its turn (``ties``), None of a value, ``paths`` those that it may share with others. It is
+    run ``times`` a step, those among them that it stands for besides itself (``repeats``).
     """
 
     level: int
@@ -52,6 +52,7 @@ class Node:
     times: int = 1
     repeats: int = 1
     stems: Hashable = None
+    paths: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ class Port:
 class Wiring:
     """Nodes, and the table of seconds for each pair of them between which values are handed on.
 
-    ``shared`` has the nodes of values that several readers share, each with the first of these, ``carries`` those of
+    ``shared`` has the nodes of values that several readers share, each with the first of these, ``through`` by reader
+    and value the one that it reads through, ``carries`` those of
     what goes into loops and branches and comes out of them; ``candidates`` the layouts that a value may have, ``same``
     those that have the same ones; ``pins`` the layouts by path that are not to be chosen; ``ends`` how results of the
     step lie that have to lie otherwise than they are made; ``updates`` the step's arguments whose next value a node
@@ -81,6 +83,7 @@ class Wiring:
     nodes: list[Node] = field(default_factory=list)
     tables: dict[tuple[int, int], Costs] = field(default_factory=dict)
     shared: dict[int, int] = field(default_factory=dict)
+    through: dict[tuple[int, int], int] = field(default_factory=dict)
     carries: set[int] = field(default_factory=set)
     readers: dict[tuple[int, int], int] = field(default_factory=dict)
     levels: list[Level] = field(default_factory=list)
@@ -99,6 +102,11 @@ class Wiring:
         """Adds a node, and gives its number."""
         self.nodes.append(node)
         return len(self.nodes) - 1
+
+    def share(self, shared: Port, value: int, ports: Sequence[Port]) -> None:
+        """Several read a value through a node that says what it is brought into; the first asks for that."""
+        self.shared[shared.node] = ports[0].node
+        self.through |= {(port.node, value): shared.node for port in ports}
 
     def edge(
         self,

@@ -18,7 +18,7 @@ from .ends import ending, even_layouts
 from .inside import hand_on_inside
 from .passing import own_ops, own_reads
 from .reshards import Reshards
-from .stems import stems
+from .stems import shared_paths, stems
 from .strategies import REGION, Strategies
 from .wires import Costs, Level, Node, Port, Wiring
 
@@ -132,6 +132,7 @@ def _level(
                 alone=None if options.alone is None else options.alone * often,
                 sums=options.sums,
                 stems=stems(program.graph, kernel),
+                paths=shared_paths(program.graph, kernel),
             )
         )
         level.kernels[position] = number
@@ -256,7 +257,7 @@ def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, na
     if len(ports) > 1 and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
         first = wiring.nodes[ports[0].node]
         shared = _value_node(wiring, level, value, repeats=first.repeats)
-        wiring.shared[shared.node] = ports[0].node
+        wiring.share(shared, value, ports)
         wiring.edge(source, shared, known, first.times, in_order=in_order, rounded=rounded)
         wiring.spare(source, shared, value)
         source = shared
@@ -298,7 +299,7 @@ def _read_passing(
         as_made = list(dict.fromkeys(source.layouts))
         first = wiring.nodes[ports[0].node]
         shared = _value_node(wiring, level, value, [*as_made, *written], first.repeats)
-        wiring.shared[shared.node] = ports[0].node
+        wiring.share(shared, value, ports)
         took = first.times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
         same = np.array([[one == other for other in as_made] for one in source.layouts])
         took[:, : len(as_made)] = np.where(same, 0.0, np.inf)
