@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
-from ..graph import Graph, Sharding
+from ..fusion.behind import Waits
+from ..fusion.nature import PRODUCTS
+from ..graph import Graph, Op, Sharding
 from ..operands import operand_paths, readers_of
 from .decode import LaidOut, ended, laid_out
 from .wires import Level, Wiring
 
-ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
+ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"}) | PRODUCTS
 """Operations that stand for a place whole: others may be the last of several, whose operands are not the place's."""
 
 
@@ -43,6 +45,7 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
             op = graph.ops[number]
             for place, operand in enumerate(op.operands):
                 layout = solved.wanted.get((number, operand), beside.get((number, place)))
+                layout = solved.through.get((number, operand), layout)
                 for path in operand_paths(op, place, paths):
                     said.say(path, layout, op.origin.repeats)
     return said.layouts
@@ -92,14 +95,23 @@ def _beside(
     """The layouts of values without a path that one operation reads otherwise, by the first operand that reads it so:
     an operation and the place of what it reads.
 
-    A loop carries such values, among others. A constraint on what one operation reads would lay out the value itself,
-    and with it all that reads it, unless another constraint says how it lies (Shardy's ``apply-sharding-constraints``).
-    And those of values without a path that arithmetic reads, made of what others without a path read otherwise.
+    A loop carries such values, among others, and behind a barrier no value has a path. A constraint on what one
+    operation reads would lay out the value itself, and with it all that reads it, unless another constraint says how it
+    lies (Shardy's ``apply-sharding-constraints``).
+    And those of values without a path that arithmetic or a product reads, made of what others without a path read
+    otherwise.
     """
     graph, found = level.graph, dict[tuple[int, int], Sharding]()
     own = {value for op in graph.ops for value, _ in op.named}
     own.update(() if level.number else graph.arguments)
-    asked, turned = {value for _, value in solved.wanted}.union(opened) - own, set[int]()
+
+    def waits(op: Op, operand: int) -> Waits:
+        return level.behind.get((op.results[0], operand), ()) if level.behind and op.results else ()
+
+    read = {(value, waits(graph.ops[number], value)) for number, value in solved.wanted}
+    asked = {(value, behind) for value, behind in read if behind or value not in own}
+    asked.update((value, ()) for value in opened if value not in own)
+    turned = set[int]()
     for number, op in enumerate(graph.ops):
         if op.origin.value is None:
             is_turned = any((number, operand) in solved.wanted or operand in turned for operand in op.operands)
@@ -107,9 +119,10 @@ def _beside(
         if number not in readers or op.origin.exchanged is not None:
             continue
         for place, operand in enumerate(op.operands):
-            is_open = operand in asked or (operand in turned and op.kind in ARITHMETIC)
+            key = (operand, waits(op, operand))
+            is_open = key in asked or (operand in turned and op.kind in ARITHMETIC)
             if is_open and operand in solved.layouts and (number, operand) not in solved.wanted:
-                asked.discard(operand)
+                asked.discard(key)
                 turned.discard(operand)
                 found[number, place] = solved.layouts[operand]
     return found
@@ -118,13 +131,14 @@ def _beside(
 def _carried(wiring: Wiring, level: Level, every: Sequence[LaidOut]) -> dict[int, Sharding]:
     """The values that nothing but one loop reads, with the layouts that it carries them in."""
     graph, found = level.graph, {}
+    multiplied = {value for op in graph.ops if op.kind in PRODUCTS for value in op.results}
     uses = Counter([*(value for op in graph.ops for value in op.operands), *graph.results])
     for position, inner in level.inner.items():
         op = graph.ops[level.program.kernels[position].ops[-1]]
         for number in inner if op.kind == "while" else ():
             arguments = wiring.levels[number].graph.arguments
             for operand, argument in zip(op.operands[-len(arguments) :], arguments, strict=True):
-                if uses[operand] == 1 and argument in every[number].layouts:
+                if uses[operand] == 1 and argument in every[number].layouts and operand not in multiplied:
                     found[operand] = every[number].layouts[argument]
     return found
 
