@@ -23,7 +23,7 @@ PRECISE = 5  # rounds with one cause each; two at once where these were not enou
 FEW_LINES = 15
 """Of a plan of a step that takes long to price: one with no more is short enough."""
 
-READABLE = 28
+READABLE = 40
 """Of a plan of any other step, less than which nothing else is tried."""
 
 MOST_LINES = 12
@@ -33,11 +33,14 @@ BLAME = 4e-4  # of a step: what a place has to take longer for to be looked at
 MENDED = 5  # causes tried one by one to come nearer to what was promised, beside all other trials
 BEGUN = 0.02  # of a step: where its heavy places lie right but for as much, its plan is priced
 HASTY_LOOKS = 3  # of these at least, for a plan that is only some way right and can be read
-GROWING = 0.5  # of the trials, before all that decides is said at once
+GROWING = 0.6  # of the trials, before all that decides is said at once
 PATIENCE = 2  # rounds without a better plan, where each takes long
-ASTRAY = 3  # such rounds elsewhere, before what they annotated is given up
-SELDOM, IN_A_ROW = 12, 6
-"""Where so few plans may be priced, causes are looked for so often in a row before the next is: what else lies wrongly
+ASTRAY = 3  # such rounds elsewhere, none better than the one before, before what they annotated is given up
+SELDOM = 12
+"""Where no more plans may be priced, the first is one that propagation alone tells most of."""
+
+IN_A_ROW = 6
+"""So often causes are looked for before the next price, which takes as long as three looks: what else lies wrongly
 before the same places once the first are annotated.
 """
 
@@ -100,7 +103,7 @@ class _Shortener:
         self.looks = Looks(prices, guide)
         self.is_large = self.looks.left < 2 * FEWEST_LOOKS
         self.at_once = AT_ONCE[self.is_large]
-        self.in_a_row = IN_A_ROW if prices.trials <= SELDOM and not self.is_large else 1
+        self.in_a_row = 1 if self.is_large else IN_A_ROW
         self.blamed: dict[Spot, float] = {}
         self.given_up: list[Cause] = []
         self._known: dict[frozenset[str], frozenset[str]] = {}
@@ -133,10 +136,11 @@ class _Shortener:
             if not found:
                 break
             kept = [*kept, *found]
-            current = self.prices.of(paths_of(kept))
+            before, current = current, self.prices.of(paths_of(kept))
             is_worse = not self.is_large and short[0].rank < current.rank
             if is_worse or self.prices.worth(short[0], current, len(kept) - len(short[1])):
-                rounds_since += 1
+                falls = not self.is_large and current.rank < before.rank
+                rounds_since = 0 if falls else rounds_since + 1
             else:
                 short, rounds_since = (current, kept), 0
             if self.is_large and (rounds_since >= PATIENCE or self.prices.near(short[0])):
@@ -234,7 +238,7 @@ class _Shortener:
         left = list(kept)
         for fewer in ([cause for cause in busy if not cause.is_right or cause.group.is_operand], busy):
             trial = self.prices.of(paths_of(fewer))
-            if self.prices.close(trial):
+            if self.prices.close(trial) or trial.rank <= current.rank:
                 current, left = trial, fewer
                 break
         left.sort(key=lambda cause: cause.seconds)
