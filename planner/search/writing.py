@@ -26,9 +26,9 @@ LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts p
 LARGE = 5000  # operations: to price a plan of a step with more takes seconds
 SEVERAL = 2  # candidates solved, before the best is written while others are
 READABLE = 3e-2
-"""What a plan of a long step may take more that has few lines: and what another has to take less for it to be left."""
+"""What a plan of a long step may take more that has few lines, and what another has to take less for it to be left."""
 
-LONG, SHORTER = 60, 4  # lines that nobody reads, and how many times fewer are few
+FEW_LINES, SHORTER = 15, 4  # what all can read, and how many times fewer lines than another has are few beside it
 BY_HAND = "laid out by hand: the batch split, the state with it or over an axis of its own, or nothing"
 
 
@@ -138,7 +138,7 @@ class Writing:
         return self._ahead[one.candidate.index][2] if self._is_written(one) else None
 
     def prefer_readable(self) -> None:
-        """Gives up a best plan that nobody can read for one that takes little longer, where such a one was written."""
+        """Gives up a best plan of many lines for one of few that takes little longer, where such a one was written."""
         board, settings = self._board, self._settings
         best = next(iter(board.ranked), None)
         if best is None or best.priced is None or settings.exact or settings.top_k > 1:
@@ -147,9 +147,10 @@ class Writing:
         short = [
             (priced.step_time_s, one.candidate.index, one, priced)
             for one, priced in self._all_ahead()
-            if priced.step_time_s <= took_s * (1 + READABLE) and len(priced.plan.rules) * SHORTER <= lines
+            if priced.step_time_s <= took_s * (1 + READABLE)
+            and len(priced.plan.rules) <= max(FEW_LINES, lines // SHORTER)
         ]
-        if lines > LONG and short:
+        if lines > FEW_LINES and short:
             seconds, _, one, priced = min(short)
             best.priced, best.why = None, f"its plan has {lines} lines, and takes {1 - took_s / seconds:.1%} less"
             one.priced, one.why = priced, ""
