@@ -72,8 +72,8 @@ def flat(plan: Plan) -> tuple[float, int]:
     return 1.0, 0
 
 
-@pytest.mark.parametrize(("lines", "is_left"), [(200, True), (20, False)])
-def test_a_best_plan_that_nobody_can_read_is_left_for_one_that_takes_little_longer(
+@pytest.mark.parametrize(("lines", "is_left"), [(200, True), (20, True), (14, False)])
+def test_a_best_plan_of_more_lines_than_few_is_left_for_one_that_takes_little_longer(
     monkeypatch: pytest.MonkeyPatch, lines: int, is_left: bool
 ) -> None:
     monkeypatch.setattr("meshwright.planner.search.writing.LARGE", 0)
