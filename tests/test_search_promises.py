@@ -84,6 +84,16 @@ def foretelling(batch: int = 32, length: int = 128, width: int = 512, words: int
     return small_steps.trained(loss, params, shape(batch, length, dtype=jnp.int32))
 
 
+def moved(low: int, high: int, rows: int = 2048, width: int = 2048) -> Pair:
+    """What is padded is multiplied."""
+
+    def step(a: jax.Array, x: jax.Array) -> jax.Array:
+        h = jnp.exp(a) * 2 + jnp.sin(a)
+        return jax.lax.pad(h, jnp.float32(0), ((0, 0, 0), (low, high, 0))) @ x
+
+    return step, (shape(rows, width), shape(width + low + high, 256))
+
+
 @pytest.mark.parametrize(
     ("pair", "topology", "mesh", "gap"),
     [
@@ -107,6 +117,12 @@ def test_no_plan_takes_less_than_is_proven_where_positions_are_split() -> None:
     assert found.bound_s <= took_s
     assert found.step_time_s is not None
     assert found.step_time_s <= 1.01 * took_s
+
+
+def test_what_pads_move_between_devices_is_not_computed_in_passing() -> None:
+    found = search(*moved(1, -2), topology="v3:2x2", time_limit_s=20)
+    assert found.gap is not None
+    assert 0 <= found.gap < 0.01
 
 
 def test_a_value_is_brought_through_a_layout_that_others_read_where_that_takes_less() -> None:

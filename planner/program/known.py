@@ -237,7 +237,7 @@ def _rounded_sums(graph: Graph, values: Sequence[Value]) -> frozenset[int]:
 
 
 def _padded(program: Program) -> dict[int, Padded]:
-    """The values that nothing but pads to one shape reads and that those might compute in passing."""
+    """The values that nothing but pads to one shape reads and that those might compute in passing: ones at the ends."""
     graph, uses = program.graph, read_uses(program.graph)
     found: dict[int, Padded] = {}
     for kernel in program.kernels:
@@ -245,12 +245,17 @@ def _padded(program: Program) -> dict[int, Padded]:
         if len(kernel.writes) != 1 or kernel.writes[0] in graph.results or any(op.kind not in IN_PASSING for op in ops):
             continue
         readers = [graph.ops[number] for number in uses.next_ops(kernel.writes[0])]
-        shapes = {graph.shape(op.results[0]) for op in readers if op.kind == "pad" and not stands_alone(op)}
-        if len(shapes) == 1 and all(op.kind == "pad" for op in readers):
+        shapes = {graph.shape(op.results[0]) for op in readers}
+        if len(shapes) == 1 and all(_only_ends(op) for op in readers):
             read_bytes = sum(graph.values[value].num_bytes for value in kernel.reads)
             is_light = 2 * read_bytes < graph.values[kernel.writes[0]].num_bytes
             found[kernel.writes[0]] = Padded(shapes.pop(), is_light)
     return found
+
+
+def _only_ends(op: Op) -> bool:
+    """Whether it pads at the ends of dims alone: what it puts before or between numbers moves them between devices."""
+    return op.kind == "pad" and not stands_alone(op) and not any(op.attributes["edge_padding_low"])
 
 
 def _given_rounded(body: Program) -> Program:
