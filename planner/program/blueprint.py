@@ -39,10 +39,14 @@ class KernelPart(NamedTuple):
 
 
 class Padding(NamedTuple):
-    """A value that only pads read, and the shape that it gets."""
+    """A value that only pads read, the shape that it gets, and how many vector ``operations`` make a number of it; what
+    makes one that ``is_light`` reads little.
+    """
 
     value: int
     whole: Shape
+    operations: float
+    is_light: bool
 
 
 @dataclass(kw_only=True)

@@ -15,7 +15,7 @@ from ..graph import Sharding, Value
 from ..kinds import ALL_REDUCE
 from ..partition.layout import local_shape
 from ..topology import Machine
-from .blueprint import Blueprint
+from .blueprint import Blueprint, Padding
 from .choices import Choice
 from .fused import Part, fused
 from .pieces import Piece, Pieces
@@ -59,19 +59,19 @@ class Costs:
         """What one run takes on each device, computing and its collectives; no computing for one in passing."""
         found = self._pieces(choice)
         collectives_s = sum(self._asking_s(number, piece) for number, piece in found.items())
-        if self.blueprint.is_free or not self._selected(choice).isdisjoint(self.blueprint.own.results):
+        if self.blueprint.is_free or any(each.value in self.blueprint.own.results for each in self._selected(choice)):
             return collectives_s
         return collectives_s + self._computing(choice, found) * self._turns(choice)
 
-    def _selected(self, choice: Choice) -> frozenset[int]:
+    def _selected(self, choice: Choice) -> frozenset[Padding]:
         """Which of what only pads read are padded across devices, each of which then only selects what it keeps of its
         part: what reads that computes it in passing.
         """
-        nest, mesh, found = self.blueprint.nest, self.pricing.mesh, set[int]()
-        for value, whole in self.blueprint.padded:
-            layout = choice.layouts[form := nest.form_of[value]]
-            if self._shape(value, form, layout) == local_shape(whole, layout, mesh):
-                found.add(value)
+        nest, mesh, found = self.blueprint.nest, self.pricing.mesh, set[Padding]()
+        for each in self.blueprint.padded:
+            layout = choice.layouts[form := nest.form_of[each.value]]
+            if self._shape(each.value, form, layout) == local_shape(each.whole, layout, mesh):
+                found.add(each)
         return frozenset(found)
 
     def _asking_s(self, number: int, piece: Piece) -> float:
@@ -119,7 +119,7 @@ class Costs:
             own, near_bytes = self.blueprint, self.pricing.machine.chip.buffer_vmem_bytes
             known[key] = fused(own.own, part, found, nest.form_of, masks, near_bytes, own.around)
         counts_all = self.pricing.machine.platform != "tpu"
-        passing = self._selected(choice) if self.blueprint.padded else frozenset[int]()
+        passing = self._selected(choice) if self.blueprint.padded else frozenset[Padding]()
         took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all, passing=passing)
         return took_s + self._turning(part) if self.blueprint.turned else took_s
 

@@ -19,9 +19,9 @@ Label = Callable[[int, Origin], Origin]
 class LaidOut:
     """A solution on one level. ``layouts`` has that of each value, ``wanted`` those that operations read otherwise.
 
-    ``wanted`` is by operation and value, as is ``through``, the layout in between that others share;
-    ``nodes`` has the first node that computes each operation, ``asking`` that
-    which is told to ask for what several share, by value, layout and what it waits for; ``LOOPS`` for what loops carry.
+    ``wanted`` is by operation and value, as is ``through``, the layout in between that others share; ``nodes`` has the
+    first node that computes each operation, ``asking`` that which is told to ask for what several share, by value,
+    layout and what it waits for; ``LOOPS`` for what loops carry.
     """
 
     layouts: dict[int, Sharding]
@@ -51,29 +51,35 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
                 if by is not None:
                     shared.setdefault((at, value), wiring.nodes[by].layouts[value][choices[by]])
     wanted = {key: want for key, want in wanted.items() if want != found[key[1]]}
-    through = _leading(wiring, level.graph, found, wanted, shared)
+    through = _leading(wiring, level, found, wanted, shared)
     asking = _asking(wiring, level, choices)
     return LaidOut(layouts=found, wanted=wanted, through=through, nodes=nodes, asking=asking)
 
 
 def _leading(
     wiring: Wiring,
-    graph: Graph,
+    level: Level,
     made: Mapping[int, Sharding],
     wanted: Mapping[tuple[int, int], Sharding],
     shared: Mapping[tuple[int, int], Sharding],
 ) -> dict[tuple[int, int], Sharding]:
     """Those ``shared`` layouts through which bringing a value into the one ``wanted`` takes less than doing so at once.
 
-    What it takes to bring it there counts where nothing reads it so.
+    What it takes to bring it there counts where nothing reads it so before or behind the same barrier.
     """
-    seconds, read = wiring.reshards.seconds, {(value, want) for (_, value), want in wanted.items()}
+    graph, seconds = level.graph, wiring.reshards.seconds
+
+    def waits(key: tuple[int, int]) -> Waits:
+        made = graph.ops[key[0]].results
+        return level.behind.get((made[0], key[1]), ()) if level.behind and made else ()
+
+    read = {(key[1], want, waits(key)) for key, want in wanted.items()}
     found: dict[tuple[int, int], Sharding] = {}
     for key, want in wanted.items():
         by, value, lies = shared.get(key), graph.values[key[1]], made[key[1]]
         if by is None or by in (lies, want):
             continue
-        before_s = 0.0 if (key[1], by) in read else seconds(value, lies, by)
+        before_s = 0.0 if (key[1], by, waits(key)) in read else seconds(value, lies, by)
         if before_s + seconds(value, by, want) < seconds(value, lies, want):
             found[key] = by
     return found

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Protocol
 
 from ..compute.price import price_at
 from ..compute.scaled import Scaled, scaled
 from ..compute.speed import Speed
-from ..compute.work import Work, work_of
+from ..compute.work import REGISTER_ELEMENTS, Work, work_of
 from ..fusion import fuse
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
@@ -18,6 +19,24 @@ from .pieces import Piece
 
 MOVES = frozenset({"dynamic_slice", "dynamic_update_slice"})
 Part = Callable[[int, str], Value]  # what one device holds of a kernel's value, in a dtype
+
+
+class Passing(Protocol):
+    """A value that a kernel computes instead of reading it, in so many vector operations a number, of little if it
+    ``is_light``.
+    """
+
+    @property
+    def value(self) -> int:
+        """Its number."""
+
+    @property
+    def operations(self) -> float:
+        """Vector operations for each number."""
+
+    @property
+    def is_light(self) -> bool:
+        """Whether what it is made of is less than half its bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +60,9 @@ class Fused:
         speed: Speed,
         *,
         counts_all: bool,
-        passing: frozenset[int] = frozenset(),
+        passing: frozenset[Passing] = frozenset(),
     ) -> float:
-        """What computing takes in other shapes; worked out once for each. What is ``passing`` is computed, not read."""
+        """What computing takes in other shapes, each worked out once. What reads what is ``passing`` computes it."""
         values = self.program.graph.values
         others = {number: part(number, values[number].dtype) for number in self.own}
         shapes = [pieces[op].graph.values[place].shape for _, op, place in self.made]
@@ -55,7 +74,9 @@ class Fused:
             found = self.took[key] = self._seconds(others, speed, counts_all, passing)
         return found
 
-    def _seconds(self, others: Mapping[int, Value], speed: Speed, counts_all: bool, passing: frozenset[int]) -> float:
+    def _seconds(
+        self, others: Mapping[int, Value], speed: Speed, counts_all: bool, passing: frozenset[Passing]
+    ) -> float:
         values = list(self.program.graph.values)
         for number, value in others.items():
             values[number] = value
@@ -64,13 +85,16 @@ class Fused:
         prices = price_at(program, speed, count=partial(self._count, passing), apart=apart)
         return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
 
-    def _count(self, passing: frozenset[int], graph: Graph, kernel: Kernel) -> Work:
+    def _count(self, passing: frozenset[Passing], graph: Graph, kernel: Kernel) -> Work:
         found = self.works.get(kernel.ops)
         work = found.work(graph) if found is not None and found.kernel is kernel else work_of(graph, kernel)
-        if passing.isdisjoint(kernel.reads) or not work.reads:
+        inside = [each for each in passing if each.value in kernel.reads] if work.reads else []
+        if not inside:
             return work
-        reads = zip(kernel.reads, work.reads, strict=True)
-        return replace(work, reads=tuple(0 if value in passing else size for value, size in reads))
+        light = {each.value for each in inside if each.is_light}
+        reads = (0 if v in light else size for v, size in zip(kernel.reads, work.reads, strict=True))
+        more = sum(each.operations * graph.values[each.value].num_elements for each in inside) / REGISTER_ELEMENTS
+        return replace(work, reads=tuple(reads), registers=work.registers + more)
 
 
 def fused(

@@ -10,6 +10,7 @@ from ..compute.loops import Staying, renamed, staying
 from ..compute.rowwise import scattered
 from ..compute.speed import Speed
 from ..compute.turned import WIDE_EDGE, Turned
+from ..compute.work import vector_operations
 from ..fusion import fuse
 from ..fusion.behind import At, Behind, Waits, behind
 from ..fusion.narrow import NARROW, narrow, rounded_arguments
@@ -31,12 +32,13 @@ from .turns import put_of, with_turns_apart
 
 
 class Padded(NamedTuple):
-    """What nothing but pads reads: the ``shape`` that it gets, and whether what it is made of ``is_light``, less than
-    half its bytes.
+    """What nothing but pads reads: the ``shape`` that it gets, whether what it is made of ``is_light``, less than half
+    its bytes, and how many vector ``operations`` make a number of it.
     """
 
     shape: Shape
     is_light: bool
+    operations: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -158,10 +160,10 @@ class Known:
         )
 
     def _padded(self, graph: Graph, kernel: Kernel, numbers: Sequence[int]) -> tuple[Padding, ...]:
-        """What it makes for pads alone, and what made of little its own ones read."""
+        """What it makes for pads alone, and what its own ones read."""
         _, padded = self.padded.get(id(graph), (graph, dict[int, Padded]()))
-        known = ((place, padded[number], number) for place, number in enumerate(numbers) if number in padded)
-        return tuple(Padding(place, of.shape) for place, of, number in known if number in kernel.writes or of.is_light)
+        known = ((place, padded[number]) for place, number in enumerate(numbers) if number in padded)
+        return tuple(Padding(place, of.shape, of.operations, of.is_light) for place, of in known)
 
     def _images(self, graph: Graph, numbers: Sequence[int]) -> dict[int, Seen]:
         """Those among these values of a graph."""
@@ -249,8 +251,15 @@ def _padded(program: Program) -> dict[int, Padded]:
         if len(shapes) == 1 and all(_only_ends(op) for op in readers):
             read_bytes = sum(graph.values[value].num_bytes for value in kernel.reads)
             is_light = 2 * read_bytes < graph.values[kernel.writes[0]].num_bytes
-            found[kernel.writes[0]] = Padded(shapes.pop(), is_light)
+            found[kernel.writes[0]] = Padded(shapes.pop(), is_light, _operations(graph, kernel))
     return found
+
+
+def _operations(graph: Graph, kernel: Kernel) -> float:
+    """How many vector operations a kernel takes for each number of what it writes."""
+    counted = (vector_operations(graph.ops[number]) for number in kernel.ops)
+    total = sum(each * graph.values[value].num_elements for value, each in counted if each)
+    return total / max(graph.values[kernel.writes[0]].num_elements, 1)
 
 
 def _only_ends(op: Op) -> bool:
