@@ -170,3 +170,7 @@ def test_a_step_with_a_region_is_searched_on_the_regions_mesh() -> None:
     for mesh in ({"a": 4, "b": 2}, {"c": 8}):
         with pytest.raises(PlanError, match="MW320"):
             search(region_step, args, topology="cpu:8", mesh=mesh, time_limit_s=30)
+    with pytest.raises(PlanError, match="MW320"):
+        mw.estimate(
+            mw.loads("meshwright: 1\ntopology: cpu:8\nmesh: {c: 8}\ntensors: {'**': replicate}\n"), region_step, args
+        )

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 import jax
 import numpy as np
 
-from ...dsl.errors import PlanError, Problem, problem
+from ...dsl.errors import PlanError, Problem, problem, raise_errors
 from ...dsl.holes import holes
 from ...dsl.plan import Place, Plan, Topology
 from ...planner import device_order
@@ -19,7 +19,7 @@ from ...planner.graph import Graph
 from ...planner.topology import Machine, physical
 from .compiled import Argument
 from .graph_cache import GraphCache, Known, StepCache
-from .layouts import step_layouts
+from .layouts import region_problems, step_layouts
 from .step_drafts import StepDrafts
 from .trace import Traced, trace
 from .uncollected import uncollected
@@ -49,7 +49,7 @@ def estimate(
     of the first, but for one that is priced ``once``, for which nothing is prepared.
 
     Raises ``PlanError`` with every problem: an illegal plan or one with holes, no topology (MW410), a calibration of
-    another chip (MW415).
+    another chip (MW415), another mesh than the step's own regions name (MW320).
     """
     found = [*device_order.check(plan)]
     if plan.topology is None:
@@ -107,6 +107,7 @@ def _known(
     if known is None:
         drafts = _drafts(step, form, donate_argnums)
         read = drafts.lowered(plan, step, args) if once else drafts.step_graph(plan, step, args)
+        raise_errors(region_problems(plan, drafts.regions(read.traced)))
         names_devices = bool(read.layouts.device_assignments)
         known = Known(
             graph=read.graph,

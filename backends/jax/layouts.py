@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from .shardings import DeviceMesh
 from .trace import IN_PLACE, Traced, abstract_tensor, equations, value_names
 
 INFER = Layout(how="infer")
+Region = tuple[tuple[str, int], ...]  # the axes of the mesh of a region for one device, with their sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,16 +126,16 @@ def check(plan: Plan, traced: Traced) -> list[Problem]:
     return [p if p.place else replace(p, place=plan.places.get("model")) for p in found]
 
 
-def region_problems(plan: Plan, traced: Traced) -> Iterator[Problem]:
+def region_problems(plan: Plan, regions: Sequence[Region]) -> Iterator[Problem]:
     """A problem for each mesh of the step's own regions whose axes the plan's mesh, if it has one, does not have."""
     sizes = plan.mesh.sizes
-    for axes in region_meshes(traced) if plan.mesh.axes is not None else ():
+    for axes in regions if plan.mesh.axes is not None else ():
         if any(sizes.get(name, size) not in (size, None) or name not in sizes for name, size in axes):
             shown = (", ".join(f"{name}: {size}" for name, size in each) for each in (axes, sizes.items()))
             yield problem("MW320", plan.mesh.place, region=next(shown), mesh=next(shown))
 
 
-def region_meshes(traced: Traced) -> list[tuple[tuple[str, int], ...]]:
+def region_meshes(traced: Traced) -> list[Region]:
     """The axes and sizes of each mesh that the step's own regions for one device (``shard_map``) name."""
     regions = (each for each in equations(traced.jaxpr.jaxpr) if each.primitive.name == "shard_map")
     return list(dict.fromkeys(tuple(region.params["mesh"].shape.items()) for region in regions))

@@ -107,7 +107,7 @@ def question_of(asked: Plan, workload: Drafts, machine: Machine, *, seed: int, e
     named = region_meshes(traced)
     if asked.mesh.axes is None and named:  # no other mesh will do
         asked = replace(asked, mesh=Mesh(axes=tuple(Axis(name=name, size=size) for name, size in named[0])))
-    raise_errors([*region_problems(asked, traced), *_plan_problems(asked, workload)])
+    raise_errors([*region_problems(asked, named), *_plan_problems(asked, workload)])
     return Question(
         plan=asked,
         workload=workload,

@@ -19,7 +19,7 @@ from ...planner.partition import Found
 from .annotate import Marks
 from .axis_order import common_order, in_order
 from .convolutions import are_safe
-from .layouts import StepLayouts, step_layouts, unlaid
+from .layouts import Region, StepLayouts, region_meshes, step_layouts, unlaid
 from .lowered.convolution_layouts import layouts_of_module
 from .lowered.draft import Draft
 from .lowered.places import operations
@@ -53,6 +53,7 @@ class StepDrafts:
         self._sketches: dict[Hashable, Sketch] = {}
         self._unlaid: dict[Hashable, Graph] = {}
         self._notes: dict[Hashable, tuple[str, ...]] = {}
+        self._regions: list[Region] | None = None
         self._known: deque[tuple[Plan, StepLayouts]] = deque(maxlen=MAX_LAYOUTS)
 
     @uncollected()
@@ -69,6 +70,12 @@ class StepDrafts:
         if remat not in self._notes:
             self._notes[remat] = tuple(notes_on_kernels(traced))
         return self._notes[remat]
+
+    def regions(self, traced: Traced) -> list[Region]:
+        """The meshes that the step's own regions for one device name."""
+        if self._regions is None:
+            self._regions = region_meshes(traced)
+        return self._regions
 
     def marks_blocks(self, step: Step, args: Sequence[PyTree]) -> bool:
         """Whether the step marks blocks that a remat policy may compute anew."""
