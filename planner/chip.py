@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 MIB = 2**20
@@ -14,6 +14,16 @@ Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Delay = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Precision = Literal["default", "high", "highest"]
+FLOATS, INTEGERS = ("float4", "float8", "float16", "float32", "float64"), ("int4", "int8", "int16", "int32")
+
+
+def _dtype(name: str) -> str:
+    if name.partition("_")[0] not in ("bfloat16", "tfloat32", *FLOATS, *INTEGERS):
+        raise PydanticCustomError("dtype", "a dtype is bfloat16, tfloat32, float4 to float64 or int4 to int32")
+    return name
+
+
+Dtype = Annotated[str, AfterValidator(_dtype)]
 
 
 class Entry(BaseModel):
@@ -130,8 +140,8 @@ class Chip(Entry):
     hbm_mib: Hbm | None = None
     clock_mhz: Count | None = None
     offloads_collectives: bool = False
-    peak_tflops: dict[str, Amount] = Field(default_factory=dict)
-    passes: dict[str, Passes] = Field(default_factory=dict)
+    peak_tflops: dict[Dtype, Amount] = Field(default_factory=dict)
+    passes: dict[Dtype, Passes] = Field(default_factory=dict)
     hbm_gb_per_s: Amount | None = None
     matrix_unit: MatrixUnit | None = None
     tile: Tile | None = None

@@ -114,6 +114,12 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     assert [found.split(" ")[2] for found in refused(tmp_path, text)] == ["'platform'", "'algorithms.0.base_us'"]
 
 
+def test_a_rate_is_of_a_dtype(tmp_path: Path) -> None:
+    (found,) = refused(tmp_path, BOX.replace("{bfloat16: 71}", "{bf16: 71, float8_e4m3fn: 142}"))
+    assert "'peak_tflops.bf16" in found
+    assert "a dtype is bfloat16" in found
+
+
 def test_two_rules_of_wrapping_exclude_each_other(tmp_path: Path) -> None:
     torus = "platform: tpu\njax_kind: x\ndims: [x]\nici: {link_gb_per_s: 1, hop_us: 1, wraps: {each: 4, at_least: 2}}\n"
     assert "exclude each other" in refused(tmp_path, torus)[0]
