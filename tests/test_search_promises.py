@@ -167,3 +167,4 @@ def test_what_shares_a_path_is_decided_once_and_what_has_its_own_is_not() -> Non
     alike, other = replace(by), replace(by, paths=frozenset())
     assert tied(replace(program.wiring, nodes=[by, alike], tables={})).tolist() == [0, 0]
     assert tied(replace(program.wiring, nodes=[by, other], tables={})).tolist() == [0, 1]
+    assert tied(replace(program.wiring, nodes=[other, by, alike], tables={})).tolist() == [0, 1, 1]

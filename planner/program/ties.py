@@ -26,12 +26,21 @@ def tied(wiring: Wiring) -> Numbers:
         groups[key].append(number)
     leader = np.arange(len(wiring.nodes))
     for key, members in groups.items():
-        if key is None or len(members) < 2:
-            continue
-        is_shared = bool(frozenset.intersection(*(wiring.nodes[number].paths for number in members)))
-        if is_shared or sum(wiring.nodes[number].repeats for number in members) >= FEWEST:
+        if key is not None and sum(wiring.nodes[number].repeats for number in members) >= FEWEST:
             leader[members] = members[0]
+        elif key is not None:
+            _share(wiring, members, leader)
     return leader
+
+
+def _share(wiring: Wiring, members: Sequence[int], leader: Numbers) -> None:
+    """Lets the first of those that have a path in common decide."""
+    first: dict[str, int] = {}
+    for number in members:
+        paths = sorted(wiring.nodes[number].paths)
+        leader[number] = min((first[path] for path in paths if path in first), default=number)
+        for path in paths:
+            first.setdefault(path, int(leader[number]))
 
 
 def _keys(wiring: Wiring) -> Sequence[Hashable]:
