@@ -13,7 +13,7 @@ from .decode import LaidOut, ended, laid_out
 from .wires import Level, Wiring
 
 ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"}) | PRODUCTS
-"""Operations that stand for a place whole: others may be the last of several, whose operands are not the place's."""
+"""What stands for a place whole: others may be the last of several, whose operands are not the place's."""
 
 
 def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]:
