@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..fusion.behind import Waits
-from ..fusion.nature import BARRIER
+from ..fusion.nature import BARRIER, PRODUCTS
 from ..graph import Graph, Op, Origin, Sharding, Value
 from ..partition.layout import whole
+from ..partition.looped import product_readers
+from ..partition.rules import strategy
+from ..partition.strategy import Asked
 from .passing import own_ops
 from .wires import LOOPS, Level, Wiring
 
@@ -65,9 +68,28 @@ def _leading(
 ) -> dict[tuple[int, int], Sharding]:
     """Those ``shared`` layouts through which bringing a value into the one ``wanted`` takes less than doing so at once.
 
-    What it takes to bring it there counts where nothing reads it so before or behind the same barrier.
+    What it takes to bring it there counts where nothing reads it so before or behind the same barrier. A plan says one
+    layout of what is read: a product has to be one that the compiler brings from there into the one wanted.
     """
     graph, seconds = level.graph, wiring.reshards.seconds
+    products = product_readers(graph)
+
+    def taken(number: int, operand: int) -> Sharding:
+        return wanted.get((number, operand), made[operand])
+
+    def follows(key: tuple[int, int], by: Sharding) -> bool:
+        op = graph.ops[key[0]]
+        asked = Asked(
+            op=op,
+            reads=tuple(graph.values[each] for each in op.operands),
+            makes=tuple(graph.values[each] for each in op.results),
+            operands=tuple(by if each == key[1] else taken(key[0], each) for each in op.operands),
+            results=tuple(made[each] for each in op.results),
+            mesh=wiring.reshards.mesh,
+            target=wiring.reshards.target,
+            shared=tuple(products[each] > 1 for each in op.operands),
+        )
+        return strategy(asked).operands == tuple(taken(key[0], each) for each in op.operands)
 
     def waits(key: tuple[int, int]) -> Waits:
         made = graph.ops[key[0]].results
@@ -81,7 +103,8 @@ def _leading(
             continue
         before_s = 0.0 if (key[1], by, waits(key)) in read else seconds(value, lies, by)
         if before_s + seconds(value, by, want) < seconds(value, lies, want):
-            found[key] = by
+            if graph.ops[key[0]].kind not in PRODUCTS or follows(key, by):
+                found[key] = by
     return found
 
 
