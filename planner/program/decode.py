@@ -72,24 +72,6 @@ def _leading(
     layout of what is read: a product has to be one that the compiler brings from there into the one wanted.
     """
     graph, seconds = level.graph, wiring.reshards.seconds
-    products = product_readers(graph)
-
-    def taken(number: int, operand: int) -> Sharding:
-        return wanted.get((number, operand), made[operand])
-
-    def follows(key: tuple[int, int], by: Sharding) -> bool:
-        op = graph.ops[key[0]]
-        asked = Asked(
-            op=op,
-            reads=tuple(graph.values[each] for each in op.operands),
-            makes=tuple(graph.values[each] for each in op.results),
-            operands=tuple(by if each == key[1] else taken(key[0], each) for each in op.operands),
-            results=tuple(made[each] for each in op.results),
-            mesh=wiring.reshards.mesh,
-            target=wiring.reshards.target,
-            shared=tuple(products[each] > 1 for each in op.operands),
-        )
-        return strategy(asked).operands == tuple(taken(key[0], each) for each in op.operands)
 
     def waits(key: tuple[int, int]) -> Waits:
         made = graph.ops[key[0]].results
@@ -102,10 +84,40 @@ def _leading(
         if by is None or by in (lies, want):
             continue
         before_s = 0.0 if (key[1], by, waits(key)) in read else seconds(value, lies, by)
-        if before_s + seconds(value, by, want) < seconds(value, lies, want):
-            if graph.ops[key[0]].kind not in PRODUCTS or follows(key, by):
-                found[key] = by
+        is_less = before_s + seconds(value, by, want) < seconds(value, lies, want)
+        if is_less and _goes_on(wiring, level, made, wanted, key, by):
+            found[key] = by
     return found
+
+
+def _goes_on(
+    wiring: Wiring,
+    level: Level,
+    made: Mapping[int, Sharding],
+    wanted: Mapping[tuple[int, int], Sharding],
+    key: tuple[int, int],
+    by: Sharding,
+) -> bool:
+    """Whether the compiler brings what an operation reads from the layout ``by`` into the one wanted, and that alone.
+
+    Where the axes in between split another loop of a product, it may bring the other operand instead.
+    """
+    graph, op = level.graph, level.graph.ops[key[0]]
+    if op.kind not in PRODUCTS:
+        return True
+    products, values = product_readers(graph), graph.values
+    reads = tuple(wanted.get((key[0], each), made[each]) for each in op.operands)
+    asked = Asked(
+        op=op,
+        reads=tuple(values[each] for each in op.operands),
+        makes=tuple(values[each] for each in op.results),
+        operands=tuple(by if each == key[1] else layout for each, layout in zip(op.operands, reads, strict=True)),
+        results=tuple(made[each] for each in op.results),
+        mesh=wiring.reshards.mesh,
+        target=wiring.reshards.target,
+        shared=tuple(products[each] > 1 for each in op.operands),
+    )
+    return strategy(asked).operands == reads
 
 
 def _asking(wiring: Wiring, level: Level, choices: Sequence[int]) -> dict[tuple[int, Sharding, Waits], int]:
