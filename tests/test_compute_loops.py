@@ -47,3 +47,26 @@ def test_what_every_turn_multiplies_by_stays_in_a_memory_that_cores_share(rows: 
     """v4's, which holds 64 MiB of them (LSTMs over time) and costs products nothing to read."""
     (turn,) = price(fuse(multiplied(rows, kind="while", trips=100)), catalogue()["v4"])
     assert (turn.num_bytes < 2 * rows**2) == stays
+
+
+def test_what_a_turn_slices_of_a_stack_is_not_fetched_before() -> None:
+    """Each turn's weights, read in place: the compiler fetches no part of a stack ahead (recurrent nets on v5p)."""
+    values = (*(Value(shape, "bf16") for shape in ((128, 256), (8, 256, 2048), (), (1, 256, 2048), (256, 2048))),)
+    said = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    slices = Op(kind="dynamic_slice", operands=(1, 2, 2, 2), results=(3,))
+    turns = Op(kind="reshape", operands=(3,), results=(4,))
+    multiply = Op(kind="dot_general", operands=(0, 4), results=(5,), attributes=said)
+    made = (*values, Value((128, 2048), "bf16"))
+    graph = Graph(values=made, ops=(slices, turns, multiply), arguments=(0, 1, 2), results=(5,))
+    (sliced,) = price(fuse(graph), catalogue()["v5p"])
+    assert sliced.num_bytes >= 2 * 256 * 2048
+
+
+@pytest.mark.parametrize(("name", "is_near"), [("v5p", False), ("v6e", True)])
+def test_what_products_make_is_left_in_vector_memory_by_some_chips(name: str, is_near: bool) -> None:
+    said = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    first = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=said)
+    second = Op(kind="dot_general", operands=(2, 1), results=(3,), attributes=said)
+    graph = Graph(values=(Value((256, 256), "f32"),) * 4, ops=(first, second), arguments=(0, 1), results=(3,))
+    made, _ = price(fuse(graph), catalogue()[name])
+    assert (made.num_bytes <= 4 * 256**2) == is_near

@@ -13,7 +13,9 @@ from meshwright.planner.compute.work import Work
 SIZES = {"f32": 4, "bf16": 2}
 
 
-def cycles(name: str, shape: tuple[int, int, int], left: str, right: str, near: tuple[bool, bool]) -> float:
+def cycles(
+    name: str, shape: tuple[int, int, int], left: str, right: str, near: tuple[bool, bool], *, near_result: bool = False
+) -> float:
     """Cycles of a float32 result of rows by depth by columns whose operands have these dtypes."""
     rows, depth, columns = shape
     product = Product(batch=1, rows=rows, columns=columns, depth=depth, passes=1, dtype="bf16")
@@ -26,7 +28,7 @@ def cycles(name: str, shape: tuple[int, int, int], left: str, right: str, near: 
         result_bytes=4.0 * rows * columns,
     )
     speed = speed_of(catalogue()[name])
-    return cycles_of(work, near, (False,), speed.edge, speed.coefficients).total
+    return cycles_of(work, near, (near_result,), speed.edge, speed.coefficients).total
 
 
 @pytest.mark.parametrize(
@@ -57,3 +59,24 @@ def test_what_lies_in_vector_memory_never_makes_a_product_slower(name: str) -> N
     shape = (2048, 2048, 4096)
     far, one, both = (cycles(name, shape, "f32", "f32", near) for near in ((False, False), (True, False), (True, True)))
     assert both <= one <= far
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "near", "near_result", "counted"),
+    [
+        ("v5e", (8, 128, 128), (False, False), False, 5746),
+        ("v5e", (8, 128, 128), (False, True), False, 3880),
+        ("v5e", (8, 128, 128), (False, True), True, 2070),
+        ("v6e", (8, 128, 128), (False, False), False, 5599),
+        ("v6e", (8, 128, 128), (False, True), False, 4364),
+        ("v6e", (8, 128, 128), (False, True), True, 2260),
+        ("v6e", (8, 128, 128), (True, True), True, 1060),
+        ("v5p", (8, 128, 128), (False, False), False, 6624),
+        ("v5p", (8, 128, 128), (False, True), False, 4476),
+        ("tpu7x", (8, 128, 128), (False, True), False, 5620),
+    ],
+)
+def test_small_products_wait_once_for_each_operand_and_for_the_result(
+    name: str, shape: tuple[int, int, int], near: tuple[bool, bool], near_result: bool, counted: int
+) -> None:
+    assert cycles(name, shape, "f32", "f32", near, near_result=near_result) == pytest.approx(counted, rel=0.15)

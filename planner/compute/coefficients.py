@@ -25,6 +25,9 @@ class Coefficients:
     ``shared_bytes``: how much of what all turns of a loop read alike stays in a memory beside it (v4's, of two cores).
     ``scoped_bytes``: the windows of one kernel, of two at a time of each; none where products are not seen to be cut by
     them (``windowed``). ``wait_cycles``: what each such window waits for memory.
+    ``product_start_cycles``: starting a product; ``product_read_cycles``, ``product_write_cycles`` and
+    ``product_round_cycles``: what that takes besides for each operand that it reads from memory, where it writes there,
+    and where its result is only rounded; none of these where a product starts as any kernel does.
     """
 
     byte_cycles: float
@@ -50,3 +53,7 @@ class Coefficients:
     shared_bytes: float = 0.0
     scoped_bytes: float = 0.0
     wait_cycles: float = 0.0
+    product_start_cycles: float = 0.0
+    product_read_cycles: float = 0.0
+    product_write_cycles: float = 0.0
+    product_round_cycles: float = 0.0

@@ -60,7 +60,8 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
             moved = _streamed(work, near, of) + far_writes - behind
             waits = (moved + work.spill_bytes) * of.byte_cycles
             waits += of.wait_cycles * moved / of.scoped_bytes if is_cut else 0.0
-        return _product(work, waits, far_reads + far_writes, behind, edge, of, is_cut=is_cut)
+        start = _product_start(work, near, near_writes, of)
+        return _product(work, waits, far_reads + far_writes, behind, edge, of, start, is_cut=is_cut)
     return _loop(work, far_reads, far_writes, of)
 
 
@@ -116,8 +117,12 @@ def _loop(work: Work, far_reads: int, far_writes: int, of: Coefficients) -> Cycl
     return Cycles(total=total, bound=VECTOR if vector > memory else MEMORY, far_bytes=far_reads + far_writes)
 
 
-def _product(work: Work, memory: float, far: int, behind: int, edge: int, of: Coefficients, *, is_cut: bool) -> Cycles:
-    """A product that waits so many cycles for ``memory``, those for its windows included if it ``is_cut`` by them."""
+def _product(
+    work: Work, memory: float, far: int, behind: int, edge: int, of: Coefficients, start: float, *, is_cut: bool
+) -> Cycles:
+    """A product that waits so many cycles for ``memory``, those for its windows included if it ``is_cut`` by them, and
+    so many to ``start``.
+    """
     squares = sum(each.padded(edge) for each in work.products) * of.multiply_add_cycles
     matrix = max(squares, sum(each.load_cycles for each in work.products))
     apart = sum(each.vector_operations(of) for each in work.products)
@@ -133,7 +138,6 @@ def _product(work: Work, memory: float, far: int, behind: int, edge: int, of: Co
     hidden = HIDDEN * max(0.0, after - slowest)
     units = max(slowest, _unhidden(work, matrix, vector, behind, of))
     units += UNITED * min(max(matrix, vector), memory) if is_cut else 0.0
-    start = _start(moved, of) * (1.0 if far else NEAR_START)
     total = units + after - hidden + fill + steps + start
     return Cycles(total=total, bound=MEMORY if after > slowest else bound, far_bytes=far)
 
@@ -147,6 +151,20 @@ def _unhidden(work: Work, matrix: float, vector: float, behind: int, of: Coeffic
         return 0.0
     share = UNHIDDEN_LATER if of.near_total_bytes else UNHIDDEN
     return max(matrix, vector) + share * min(matrix, vector)
+
+
+def _product_start(work: Work, near: Sequence[bool], near_writes: Sequence[bool], of: Coefficients) -> float:
+    """Cycles of starting a product: windows of both operands come before it multiplies, its last one leaves after that.
+
+    Batches of products and convolutions start as other kernels do.
+    """
+    if not of.product_start_cycles or _batch(work) or any(each.windows is not None for each in work.products):
+        is_near = all(near) and all(near_writes)
+        return _start(sum(work.reads) + sum(work.writes), of) * (NEAR_START if is_near else 1.0)
+    far = {side for side, is_near in zip(work.sides, near, strict=True) if not is_near}
+    rounds = of.product_round_cycles if work.spill_bytes else 0.0
+    left = rounds if all(near_writes) else of.product_write_cycles
+    return of.product_start_cycles + len(far & {LEFT, RIGHT}) * of.product_read_cycles + left
 
 
 def _start(moved: int, of: Coefficients) -> float:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ..chip import Chip
+from ..fusion.nature import SLICE
 from ..graph import Graph, Op, Value
 from ..images import Image
 from ..kernels import Kernel, Program
-from ..kinds import KINDS, TURNED_COPY
+from ..kinds import COLLECTIVE_PERMUTE, KINDS, TURNED_COPY
 from ..lookups import LOOK_UP, filled
 from .batched import grown, growth_of
 from .calibration import Calibration
@@ -158,7 +159,7 @@ def price_at(
             rows += joined.copies_cycles(op) if joined and op.kind in LOOK_UP else 0.0
             more += rows
             is_looked_up = op.kind in LOOK_UP and more > 0
-            took = _price(kernel, work, residence, results, speed, times, 0.0 if is_looked_up else more, here)
+            took = _price(graph, kernel, work, residence, results, speed, times, 0.0 if is_looked_up else more, here)
             took = _only(took, more, speed) if is_looked_up else took
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
@@ -177,6 +178,7 @@ def _brought(
 
 
 def _price(
+    graph: Graph,
     kernel: Kernel,
     work: Work,
     residence: Residence,
@@ -190,11 +192,14 @@ def _price(
     if work.kind == FREE:
         residence.renames(kernel.reads, kernel.writes)
     fetched = work.kind == PRODUCT
-    if fetched:
-        residence.begin(kernel.reads, work.reads)
-    reads, writes = zip(kernel.reads, work.reads, strict=False), zip(kernel.writes, work.writes, strict=False)
-    near_reads = [v in at_hand or residence.reads(v, size, fetched) for v, size in reads]
-    near_writes = [v in at_hand or residence.writes(v, size, v in results) for v, size in writes]
+    parts = {graph.ops[number].operands[0] for number in kernel.ops if graph.ops[number].kind == SLICE}
+    sized = zip(kernel.reads, work.reads, strict=False)
+    reads = [(value, size, fetched and value not in parts) for value, size in sized]
+    residence.begin([(size, value) for value, size, whole in reads if whole])
+    writes = zip(kernel.writes, work.writes, strict=False)
+    near_reads = [v in at_hand or residence.reads(v, size, whole) for v, size, whole in reads]
+    leaves = work.kind != PRODUCT or speed.products_near
+    near_writes = [v in at_hand or residence.writes(v, size, v in results or not leaves) for v, size in writes]
     took = cycles_of(work, near_reads, near_writes, speed.edge, speed.coefficients)
     cycles = took.total + more_cycles
     residence.now += cycles
@@ -229,7 +234,9 @@ def _copies_cycles(copied: Iterable[Value], sides: int, speed: Speed) -> float:
 def _communicate(program: Program, kernel: Kernel, residence: Residence, results: frozenset[int], speed: Speed) -> None:
     """What a collective leaves in vector memory, and that memory is idle while the network works."""
     residence.next_kernel()
+    kind = program.graph.ops[kernel.ops[-1]].kind
+    leaves = kind == COLLECTIVE_PERMUTE or speed.gathers_near
     for value in kernel.writes:
         num_bytes = padded_bytes(program.graph.values[value])
-        residence.writes(value, num_bytes, value in results)
+        residence.writes(value, num_bytes, value in results or not leaves)
         residence.now += NETWORK_RATIO * num_bytes * speed.coefficients.byte_cycles

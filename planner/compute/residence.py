@@ -42,13 +42,15 @@ class Residence:
             return True
         return False
 
-    def begin(self, values: Sequence[int], num_bytes: Sequence[int]) -> None:
-        """Fetches the largest of these that fits: the compiler has one argument at hand before a step begins."""
-        fitting = [(size, value) for value, size in zip(values, num_bytes, strict=True) if self._fits(size)]
+    def begin(self, sized: Sequence[tuple[int, int]]) -> None:
+        """Fetches the largest of these, bytes and values, that fits: the compiler has one argument at hand before a
+        step begins.
+        """
+        fitting = [(size, value) for size, value in sized if self._fits(size)]
         if fitting and not self._begun:
             size, value = max(fitting)
             self._hold(value, size)
-        self._begun = True
+        self._begun |= bool(sized)
 
     def reads(self, value: int, num_bytes: int, fetched: bool) -> bool:
         """Whether a value is in vector memory when it is read now; ``fetched`` if it is worth fetching there."""

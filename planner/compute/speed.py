@@ -21,12 +21,18 @@ UNBOUNDED_BYTES = 1e18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """A chip's coefficients and the clock of their cycles; ``source`` says where both come from."""
+    """A chip's coefficients and the clock of their cycles; ``source`` says where both come from.
+
+    ``products_near`` and ``gathers_near``: whether what products make, and what collectives do but for permutes, may be
+    left in vector memory.
+    """
 
     coefficients: Coefficients
     clock_hz: float
     edge: int
     source: str
+    products_near: bool = True
+    gathers_near: bool = True
 
 
 def speed_of(chip: Chip, calibration: Calibration | None = None) -> Speed:
@@ -38,10 +44,16 @@ def speed_of(chip: Chip, calibration: Calibration | None = None) -> Speed:
 def _learned(chip: Chip, table: Calibration) -> Speed:
     edge = chip.matrix_unit.edge if chip.matrix_unit else EDGE
     said = f"learned from {table.compiler} on {table.topology}"
-    if chip.clock_hz:
-        return Speed(coefficients=table.coefficients, clock_hz=chip.clock_hz, edge=edge, source=said)
-    said += "; clock not published: as fast as its published peaks allow at what the compiler counts a cycle"
-    return Speed(coefficients=table.coefficients, clock_hz=_clock_hz(chip, table.coefficients), edge=edge, source=said)
+    if not chip.clock_hz:
+        said += "; clock not published: as fast as its published peaks allow at what the compiler counts a cycle"
+    return Speed(
+        coefficients=table.coefficients,
+        clock_hz=chip.clock_hz or _clock_hz(chip, table.coefficients),
+        edge=edge,
+        source=said,
+        products_near=chip.products_into_vmem,
+        gathers_near=chip.gathers_into_vmem,
+    )
 
 
 def _clock_hz(chip: Chip, of: Coefficients) -> float:

@@ -21,6 +21,10 @@ SEEN = (
     "shared_bytes",
     "scoped_bytes",
     "wait_cycles",
+    "product_start_cycles",
+    "product_read_cycles",
+    "product_write_cycles",
+    "product_round_cycles",
 )
 """What no fit of small programs moves."""
 
