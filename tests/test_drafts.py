@@ -270,7 +270,7 @@ def test_donations_are_paired_as_jax_pairs_them(known, donated) -> None:
     given = given or [False] * 3
     if not all(known):
         given = [g or unpaired for g, unpaired in zip(given, left, strict=True)]
-    assert donations(arguments, results, donated, said, 8) == (aliased, given)
+    assert donations(arguments, results, donated, known) == (aliased, given)
 
 
 def test_a_scatter_that_takes_in_a_sum_goes_by_the_name_of_the_sum():

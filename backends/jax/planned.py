@@ -146,12 +146,17 @@ def _one_inside(leaf: Any, layout: Layout, placed: DeviceMesh) -> Any:
 
 def argument_shardings(layouts: StepLayouts, placed: DeviceMesh) -> Any:
     """Over devices JAX itself replicates the scalars of which nothing is said; over an abstract mesh this does."""
+    return jax.tree.unflatten(layouts.traced.in_tree, argument_leaves(layouts, placed))
+
+
+def argument_leaves(layouts: StepLayouts, placed: DeviceMesh) -> list[Any]:
+    """The same, leaf by leaf."""
     tensors = layouts.traced.arguments
     shardings = edge_shardings(layouts, placed, tensors)
-    if isinstance(placed.mesh, AbstractMesh):
-        whole = NamedSharding(placed.mesh, PartitionSpec())
-        shardings = [s if s or t.shape else whole for s, t in zip(shardings, tensors, strict=True)]
-    return jax.tree.unflatten(layouts.traced.in_tree, shardings)
+    if not isinstance(placed.mesh, AbstractMesh):
+        return shardings
+    whole = NamedSharding(placed.mesh, PartitionSpec())
+    return [s if s or t.shape else whole for s, t in zip(shardings, tensors, strict=True)]
 
 
 def _result_shardings(layouts: StepLayouts, placed: DeviceMesh) -> Any:

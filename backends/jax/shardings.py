@@ -29,15 +29,18 @@ class DeviceMesh:
 
     ``numbers`` are the device numbers in the shape of the plan's mesh. Explicit device assignments may cut an axis of
     the plan into several of ``mesh``'s; ``parts`` has those of each axis, major first. ``order`` is the order of axes
-    that a program keeps to inside, once the layouts are known. ``known`` are the shardings made before, by the axes of
-    each dim.
+    that a program keeps to inside, once the layouts are known. ``alike`` are the shardings made before by the axes of
+    each dim, ``known`` those asked for, with the layouts.
     """
 
     mesh: Mesh | AbstractMesh
     numbers: np.ndarray[Any, np.dtype[np.int64]]
     parts: Mapping[str, tuple[str, ...]]
     order: Order = ()
-    known: dict[tuple[tuple[str, ...], ...], NamedSharding] = field(default_factory=dict, compare=False, repr=False)
+    alike: dict[tuple[tuple[str, ...], ...], NamedSharding] = field(default_factory=dict, compare=False, repr=False)
+    known: dict[tuple[int, tuple[int, ...], bool], tuple[Layout, NamedSharding | None]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def sharding(self, layout: Layout, shape: Sequence[int], *, padding: bool = True) -> NamedSharding | None:
         """The sharding of a tensor of this shape, or None where propagation decides.
@@ -45,16 +48,23 @@ class DeviceMesh:
         A dim that its axes do not divide stays split with ``padding``, which JAX has inside a program only; without,
         as for arguments and results, it is left whole.
         """
+        key = id(layout), tuple(shape), padding
+        found = self.known.get(key)
+        if found is None:  # kept with its layout: no other has its ``id`` meanwhile
+            found = self.known[key] = layout, self._sharding(layout, shape, padding=padding)
+        return found[1]
+
+    def _sharding(self, layout: Layout, shape: Sequence[int], *, padding: bool) -> NamedSharding | None:
         if layout.how in ("infer", "auto"):
             return None
         if layout.device_assignment is not None:
             return self._assigned(layout.device_assignment)
         sized = zip(shape, layout.axes, strict=True)
         kept = tuple([tuple(axes) if padding or n % self.count(axes) == 0 else () for n, axes in sized])
-        found = self.known.get(kept)
+        found = self.alike.get(kept)
         if found is None:
             parts = spec([part for axis in axes for part in self.parts[axis]] for axes in kept)
-            found = self.known[kept] = NamedSharding(self.mesh, parts)
+            found = self.alike[kept] = NamedSharding(self.mesh, parts)
         return found
 
     def is_padded(self, layout: Layout, shape: Sequence[int]) -> bool:
@@ -105,7 +115,7 @@ def device_mesh(
     array[:] = chosen
     abstract = abstract_mesh(plan, assignments)
     mesh = _mesh(array[abstract.numbers].reshape(abstract.mesh.axis_sizes), abstract.mesh.axis_names)
-    return replace(abstract, mesh=mesh, known={})
+    return replace(abstract, mesh=mesh, alike={}, known={})
 
 
 def abstract_mesh(plan: Plan, assignments: Iterable[DeviceAssignment] = ()) -> DeviceMesh:

@@ -15,6 +15,7 @@ from .regions import BUILDERS, operation_parts
 from .value_names import without_names
 
 CALL = "func.call"
+_ELSEWHERE = frozenset({CALL, *CONSTANTS})
 
 
 class Body:
@@ -45,23 +46,30 @@ class Body:
         return self
 
     def _operations(self, block: Any) -> Sequence[Any]:
-        """Adds the operations of a block; the values that it returns."""
+        """Adds the operations of a block; the values that it returns.
+
+        Most are plain, with one result of which their form says all: these are added here, for every call counts.
+        """
         *operations, ret = [op.operation for op in block.operations]
-        forms = self.reading.forms
+        reading, numbers, values, ops = self.reading, self._numbers, self._values, self._ops
+        forms, origins = reading.forms, reading.origins.known if self._caller is None else {}
         for operation in operations:
             name = operation.name
-            if name in CONSTANTS:
-                continue
-            if name == CALL:
-                self._call(operation)
+            if name in _ELSEWHERE:
+                if name == CALL:
+                    self._call(operation)
                 continue
             made = list(operation.results)
-            form = forms.get((name, len(made), items_of(operation.attributes)))
-            form = form or self.reading.form(operation, len(made))
-            if form.is_plain:
-                self._plain(operation, made[0], form)
-            else:
+            form = forms.get((name, len(made), items_of(operation.attributes))) or reading.form(operation, len(made))
+            if not form.is_plain:
                 self._operation(operation, made, form)
+                continue
+            operands, (result,) = self.operands(operation), made
+            kind, number = result.type, len(values)
+            values.append(form.made.get(kind) or self._made(result, form))
+            numbers[result] = number
+            origin = origins.get(operation.location.attr) or reading.origins.of(self._location(operation))
+            ops.append(plain_op(form.kind, operands, (number,), form.plain, origin, form.factors))
         return tuple(ret.operands)
 
     def _call(self, call: Any) -> None:
@@ -153,16 +161,11 @@ class Body:
         number = self._add(value, made)
         self._ops.append(Op(kind="constant", results=(number,), attributes=self.reading.constant(operation)))
 
-    def _plain(self, operation: Any, made: Any, form: Form) -> None:
-        """Adds an operation of one result of which the form says all: most are such."""
-        operands, kind = self.operands(operation), made.type
-        value = form.made.get(kind)
-        if value is None:
-            (value,) = self.reading.results((made,), form)
-            form.made[kind] = value
-        number = self._add(made, value)
-        origin = self.reading.origins.of(operation.location if self._caller is None else self._location(operation))
-        self._ops.append(plain_op(form.kind, operands, (number,), form.plain, origin, form.factors))
+    def _made(self, made: Any, form: Form) -> Value:
+        """What is known of the only result of an operation."""
+        (value,) = self.reading.results((made,), form)
+        form.made[made.type] = value
+        return value
 
     def _operation(self, operation: Any, made: Sequence[Any], form: Form) -> None:
         said = BUILDERS.get(form.name, operation_parts)(self, operation, form)

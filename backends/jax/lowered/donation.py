@@ -6,22 +6,18 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from jax.sharding import NamedSharding
-
 
 def donations(
     arguments: Sequence[Any],
     results: Sequence[Any],
     donated: Sequence[bool],
-    shardings: Sequence[NamedSharding | None],
-    num_devices: int,
+    known: Sequence[bool],
 ) -> tuple[list[int | None], list[bool]]:
     """For each argument the result that it is paired with, and whether the compiler may use it as it likes.
 
-    ``arguments`` and ``results`` are abstract values, ``shardings`` those of the results, None where propagation
-    decides: then JAX cannot pair a result.
+    ``arguments`` and ``results`` are abstract values, ``known`` says of which results it is clear how they lie: where
+    propagation decides JAX cannot pair one.
     """
-    known = [s is not None or num_devices == 1 for s in shardings]
     waiting = _by([(a.shape, a.dtype) for a in arguments], donated)
     aliased: list[int | None] = [None] * len(arguments)
     given = [False] * len(arguments)

@@ -23,11 +23,11 @@ from ....dsl.rule_matches import OPS
 from ....dsl.tensors import Layout
 from ..convolutions import is_convolution
 from ..layouts import StepLayouts
-from ..planned import PLATFORMS, argument_shardings, edge_shardings
+from ..planned import PLATFORMS, argument_leaves, edge_shardings
 from ..shardings import DeviceMesh
 from ..trace import Traced, equations
 from .donation import donations
-from .edges import integer, laid, ranked, set_edges, sharding_attributes, update
+from .edges import ALIASED, ARGUMENTS, DONATED, RESULTS, Edges, Given, integer, ranked
 from .inline import inline_calls
 from .places import Place, number_of, operations, places_of, resolve, with_places
 from .propagation import main_function, prepare, split
@@ -75,8 +75,11 @@ class Draft:
         with self._module.context:
             self.has_loops = any(op.name == WHILE for op in operations(self._module))
             main = main_function(self._module)
+            self.edges = Edges(main)
             self.paths = argument_paths(main.regions[0].blocks[0], traced)
+        self._gives: dict[tuple[bool, ...], Sequence[Given]] = {}
         self._positions = [_index(traced)[path] for path in self.paths if path in _index(traced)]
+        self._open = [None] * len(self._positions)
         inside = list(equations(traced.jaxpr.jaxpr))
         self.convolves = any(map(is_convolution, inside))
         named = any(op.operation.name == "sdy.mesh" for op in self._module.regions[0].blocks[0].operations)
@@ -105,10 +108,9 @@ class Draft:
         chosen, copy = self.chosen(layouts, placed), self._module.clone()
         with copy.context, ir.Location.unknown():
             self._over(copy, placed)
-            main, attributes = main_function(copy), sharding_attributes(chosen)
-            set_edges(main, "arg_attrs", [None] * len(self._positions))
+            attributes = self.edges.attributes(chosen)
             whole = [NamedSharding(placed.mesh, PartitionSpec())] * len(self.traced.results)
-            update(main, "arg_attrs", self._given(whole, placed))
+            self.edges.lay(main_function(copy), ARGUMENTS, self._open, self._given(whole, placed))
             for operation in list(places_of(copy)):
                 self._name(operation)
                 resolve(operation, attributes.get(number_of(operation)))
@@ -127,7 +129,7 @@ class Draft:
         prepared = self._with_constraints(chosen, placed)
         with prepared.module.context, ir.Location.unknown():
             self._over(prepared.module, placed)
-            attributes = sharding_attributes(chosen)
+            attributes = self.edges.attributes(chosen)
             for number, operation in prepared.constraints:
                 operation.attributes["sharding"] = ranked(attributes[number], operation.results[0].type)
             self.lay_edges(prepared.main, layouts, placed)
@@ -168,7 +170,7 @@ class Draft:
             copy = (self._module if self._is_named else self._with_places(chosen.keys())).clone()
             with copy.context, ir.Location.unknown():
                 self._over(copy, placed)
-                set_edges(main_function(copy), "arg_attrs", [None] * len(self._positions))
+                self.edges.lay(main_function(copy), ARGUMENTS, self._open)
                 self._constrain(copy, chosen)
                 prepare(copy, tpu=self.platform == "tpu")
                 split(copy)
@@ -182,7 +184,7 @@ class Draft:
     def _constrain(self, module: Any, chosen: Mapping[int, NamedSharding]) -> None:
         """Puts constraints in these places, each with its number in its name, by which it is found again."""
         marked: dict[Any, str] = {}
-        attributes = sharding_attributes(chosen)
+        attributes = self.edges.attributes(chosen)
         for operation in list(places_of(module)):
             number, value = number_of(operation), operation.operands[0]
             if self._is_named and value not in marked:
@@ -220,20 +222,22 @@ class Draft:
 
     def lay_edges(self, main: Any, layouts: StepLayouts, placed: DeviceMesh) -> None:
         """Lays out the arguments and results of a module as a plan says."""
-        arguments = self.traced.in_tree.flatten_up_to(argument_shardings(layouts, placed))  # modules hold None too
+        arguments = argument_leaves(layouts, placed)
         results = edge_shardings(layouts, placed, self.traced.results)
-        edges = laid(main, "arg_attrs", [arguments[i] for i in self._positions])
-        update(main, "arg_attrs", edges | self._given(results, placed))
-        set_edges(main, "res_attrs", results)
+        self.edges.lay(main, ARGUMENTS, [arguments[i] for i in self._positions], self._given(results, placed))
+        self.edges.lay(main, RESULTS, results)
 
-    def _given(self, results: Sequence[NamedSharding | None], placed: DeviceMesh) -> dict[str, list[Any]]:
+    def _given(self, results: Sequence[NamedSharding | None], placed: DeviceMesh) -> Sequence[Given]:
         """What says of the arguments which are donated, and in whose place results are written."""
-        donated = [i in self._donated for i in self._positions]
-        avals = [self.traced.jaxpr.in_avals[i] for i in self._positions]
-        aliased, given = donations(avals, self.traced.jaxpr.out_avals, donated, results, placed.mesh.size)
-        outputs = [None if a is None else integer(a) for a in aliased]
-        donors = [ir.BoolAttr.get(True) if g else None for g in given]
-        return {"tf.aliasing_output": outputs, "jax.buffer_donor": donors}
+        known = tuple([sharding is not None or placed.mesh.size == 1 for sharding in results])
+        if known not in self._gives:
+            donated = [i in self._donated for i in self._positions]
+            avals = [self.traced.jaxpr.in_avals[i] for i in self._positions]
+            aliased, given = donations(avals, self.traced.jaxpr.out_avals, donated, known)
+            outputs = [() if a is None else ((ALIASED, integer(a)),) for a in aliased]
+            donors = [((DONATED, ir.BoolAttr.get(True)),) if g else () for g in given]
+            self._gives[known] = [(*a, *g) for a, g in zip(outputs, donors, strict=True)]
+        return self._gives[known]
 
 
 def _mark(operation: Any) -> str:

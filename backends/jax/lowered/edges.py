@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
+
+ARGUMENTS, RESULTS = "arg_attrs", "res_attrs"
+LIES, ALIASED, DONATED = "sdy.sharding", "tf.aliasing_output", "jax.buffer_donor"
+Given = tuple[tuple[str, Any], ...]
+"""Attributes of an argument or a result by name."""
 
 
 def sharding_attribute(sharding: NamedSharding) -> Any:
@@ -15,12 +21,6 @@ def sharding_attribute(sharding: NamedSharding) -> Any:
     entries = (e if isinstance(e, tuple) else () if e is None else (e,) for e in sharding.spec)
     dims = [sdy.DimensionShardingAttr.get([sdy.AxisRefAttr.get(a) for a in axes], is_closed=True) for axes in entries]
     return sdy.TensorShardingAttr.get("mesh", dims)
-
-
-def sharding_attributes(shardings: Mapping[int, NamedSharding]) -> dict[int, Any]:
-    """The same of many by their numbers; equal ones, as most are, made once."""
-    known = {sharding: sharding_attribute(sharding) for sharding in set(shardings.values())}
-    return {number: known[sharding] for number, sharding in shardings.items()}
 
 
 def ranked(attribute: Any, made: Any) -> Any:
@@ -37,27 +37,51 @@ def integer(value: int) -> Any:
     return ir.IntegerAttr.get(ir.IntegerType.get_signless(32), value)
 
 
-def set_edges(main: Any, table: str, shardings: Sequence[NamedSharding | None]) -> None:
-    """Lays out the arguments (``arg_attrs``) or the results (``res_attrs``) of a function; None leaves one open."""
-    update(main, table, laid(main, table, shardings))
+class Edges:
+    """What the main function of a module says of its arguments and results, less how they lie: read once for all copies
+    of the module.
+    """
+
+    def __init__(self, main: Any):
+        kinds = ir.FunctionType(main.attributes["function_type"].value)
+        self._kinds = {ARGUMENTS: list(kinds.inputs), RESULTS: list(kinds.results)}
+        self._said = {table: [_bare(given) for given in main.attributes[table]] for table in self._kinds}
+        self._attributes: dict[PartitionSpec, Any] = {}
+        self._written: dict[tuple[Any, ...], Any] = {}
+
+    def attribute(self, sharding: NamedSharding) -> Any:
+        """A sharding as Shardy's attribute; equal ones, as most are, made once."""
+        found = self._attributes.get(sharding.spec)
+        if found is None:
+            found = self._attributes[sharding.spec] = sharding_attribute(sharding)
+        return found
+
+    def attributes(self, shardings: Mapping[int, NamedSharding]) -> dict[int, Any]:
+        """The same of many by their numbers."""
+        known = {id(sharding): self.attribute(sharding) for sharding in shardings.values()}
+        return {number: known[id(sharding)] for number, sharding in shardings.items()}
+
+    def lay(
+        self, main: Any, table: str, shardings: Sequence[NamedSharding | None], given: Sequence[Given] | None = None
+    ) -> None:
+        """Lays out the arguments or the results of a copy's main function; None leaves one open.
+
+        ``given`` is what else is said of each.
+        """
+        known = {id(s): None if s is None else self.attribute(s) for s in shardings}
+        lies = [known[id(s)] for s in shardings]
+        rows = zip(self._said[table], self._kinds[table], lies, given or repeat(()), strict=False)
+        main.attributes[table] = ir.ArrayAttr.get([self._of(*row) for row in rows])
+
+    def _of(self, said: Given, kind: Any, attribute: Any, more: Given) -> Any:
+        """All that is said of an argument or a result of the type ``kind``."""
+        key = said, kind, attribute, more
+        found = self._written.get(key)
+        if found is None:
+            lies = () if attribute is None else ((LIES, ranked(attribute, kind)),)
+            found = self._written[key] = ir.DictAttr.get(dict((*said, *lies, *more)))
+        return found
 
 
-def laid(main: Any, table: str, shardings: Sequence[NamedSharding | None]) -> dict[str, list[Any]]:
-    """The attribute that says of a function's arguments or results how they lie, for ``update``."""
-    made = ir.FunctionType(main.attributes["function_type"].value)
-    edges = list(zip(shardings, made.inputs if table == "arg_attrs" else made.results, strict=True))
-    known = {s: sharding_attribute(s) for s in set(shardings) if s is not None}
-    alike: dict[Any, Any] = {(s, kind): ranked(known[s], kind) for s, kind in set(edges) if s is not None}
-    return {"sdy.sharding": [alike.get(edge) for edge in edges]}
-
-
-def update(main: Any, table: str, attributes: Mapping[str, Sequence[Any]]) -> None:
-    """Sets attributes of each argument or result of a function, by name; None takes one away."""
-    said = [{each.name: each.attr for each in given} for given in main.attributes[table]]
-    for name, values in attributes.items():
-        for given, attribute in zip(said, values, strict=True):
-            if attribute is None:
-                given.pop(name, None)
-            else:
-                given[name] = attribute
-    main.attributes[table] = ir.ArrayAttr.get([ir.DictAttr.get(given) for given in said])
+def _bare(given: Any) -> Given:
+    return tuple((each.name, each.attr) for each in given if each.name not in (LIES, ALIASED, DONATED))

@@ -20,7 +20,8 @@ class Origins:
 
     def __init__(self, *, named: bool = True) -> None:
         self._named = named
-        self._known: dict[Any, Origin] = {}
+        self.known: dict[Any, Origin] = {}
+        """What was read so far, by the attribute of the location."""
         self._read: dict[Any, tuple[str, tuple[SourceLine, ...]]] = {}
         self._stacks: dict[Any, tuple[SourceLine, ...]] = {}
         self._lines: dict[tuple[SourceLine, ...], str | None] = {}
@@ -28,12 +29,12 @@ class Origins:
     def of(self, location: Any, num_results: int = 1) -> Origin:
         """The origin of an operation at this location; of several results each may have a name of its own."""
         key = location.attr
-        if key not in self._known:
+        if key not in self.known:
             said, stack = self._parts(without_names(location))
             scope, repeats = repeats_of(said)
             every = all_names(location) if self._named else ()
             names = value_names(location) if self._named else {}
-            self._known[key] = Origin(
+            self.known[key] = Origin(
                 source=self._line(stack),
                 scope=scope or None,
                 value=names.get(0) if num_results == 1 else None,
@@ -41,7 +42,7 @@ class Origins:
                 also=tuple(path for number, path in every if path != names[number]) if num_results == 1 else (),
                 repeats=repeats,
             )
-        return self._known[key]
+        return self.known[key]
 
     def _line(self, stack: tuple[SourceLine, ...]) -> str | None:
         if stack not in self._lines:

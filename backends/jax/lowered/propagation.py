@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .attributes import note_reducers
@@ -20,29 +21,50 @@ CONSTANTS = (
 
 RULES = "func.func(sdy-populate-op-sharding-rules)"
 
-SPLIT = f"symbol-dce,sdy-constant-or-scalar-splitter,symbol-dce,{RULES}"
+SPLIT = f"symbol-dce,sdy-lift-inlined-meshes,sdy-constant-or-scalar-splitter,symbol-dce,{RULES}"
 """What of the propagation is the same whatever the layouts: each that reads a constant has one of its own."""
 
 TAKEN = (
-    "sdy-lift-inlined-meshes,sdy-remove-size-one-axes,sdy-propagate-sharding-from-func-to-call,sdy-manual-axes-cleanup,"
-    "sdy-add-data-flow-edges,sdy-flatten-call-graph,"
-    "sdy-import-func-calls{add-data-flow-edges-on-named-computations=true},symbol-dce,"
-    "sdy-apply-sharding-constraints,sdy-sharding-group-import,sdy-pre-order-funcs,"
+    "sdy-lift-inlined-meshes",
+    "sdy-remove-size-one-axes",
+    "sdy-propagate-sharding-from-func-to-call",
+    "sdy-manual-axes-cleanup",
+    "sdy-add-data-flow-edges",
+    "sdy-flatten-call-graph",
+    "sdy-import-func-calls{add-data-flow-edges-on-named-computations=true}",
+    "symbol-dce",
+    "sdy-apply-sharding-constraints",
+    "sdy-sharding-group-import",
+    "sdy-pre-order-funcs",
     "sdy-user-priority-propagate{keep-sharding-rules=true propagation-strategy=aggressive "
-    "run-op-priority-propagation=true},"
-    "sdy-export-named-computations,sdy-propagate-to-func-results,sdy-unflatten-call-graph{dedup-functions-fully=false}"
+    "run-op-priority-propagation=true}",
+    "sdy-export-named-computations",
+    "sdy-propagate-to-func-results",
+    "sdy-unflatten-call-graph{dedup-functions-fully=false}",
 )
 """What of the propagation finds the layouts."""
 
 SPREAD = (
-    f"{TAKEN},symbol-dce,sdy-insert-func-call-reshards,"
-    "func.func(sdy-constant-or-scalar-merger,sdy-sink-data-flow-edges),"
-    "sdy-remove-sharding-groups,func.func(sdy-sharding-constraint-to-reshard),"
-    "sdy-update-non-divisible-input-output-shardings,sdy-remove-sub-axes-in-input-output-shardings,sdy-close-shardings,"
-    "func.func(sdy-insert-explicit-reshards{enable-full-version=false}),"
-    "canonicalize{region-simplify=aggressive top-down=false enable-patterns=sdy-collective}"
+    *TAKEN,
+    "symbol-dce",
+    "sdy-insert-func-call-reshards",
+    "func.func(sdy-constant-or-scalar-merger,sdy-sink-data-flow-edges)",
+    "sdy-remove-sharding-groups",
+    "func.func(sdy-sharding-constraint-to-reshard)",
+    "sdy-update-non-divisible-input-output-shardings",
+    "sdy-remove-sub-axes-in-input-output-shardings",
+    "sdy-close-shardings",
+    "func.func(sdy-insert-explicit-reshards{enable-full-version=false})",
+    "canonicalize{region-simplify=aggressive top-down=false enable-patterns=sdy-collective}",
 )
 """The rest of ``PROPAGATION``, pass by pass as it prints them: what a module that is split goes through for a plan."""
+
+OF_SEVERAL = frozenset(
+    each
+    for each in SPREAD
+    if any(word in each for word in ("symbol-dce", "-func-", "-call-", "-funcs", "-named-computations", "lift-inlined"))
+)
+"""The passes that change nothing where there is but one function, and one mesh that all layouts name."""
 
 
 def propagated(lowered: Any, *, tpu: bool = True) -> Any:
@@ -91,10 +113,10 @@ def propagate_split(module: Any, *, has_loops: bool = True, inlines: bool = Fals
     if has_loops:
         open_for_loops(module)
     if inlines:
-        _finish(module, SPREAD)
+        _finish(module, ",".join(SPREAD))
     else:
         with module.context:
-            run_passes(_for_functions(module, f"{SPREAD},{RULES}"), module)
+            run_passes(_needed(module, (*SPREAD, RULES)), module)
 
 
 def propagate(module: Any) -> None:
@@ -108,12 +130,14 @@ def propagate_only(module: Any, *, has_loops: bool = True) -> None:
     if has_loops:
         open_for_loops(module)
     with module.context:
-        run_passes(_for_functions(module, f"{TAKEN},func.func(sdy-sink-data-flow-edges)"), module)
+        run_passes(_needed(module, (*TAKEN, "func.func(sdy-sink-data-flow-edges)")), module)
 
 
-def _for_functions(module: Any, passes: str) -> str:
-    """The passes without those that look for functions which nothing calls, where there is but one."""
-    return passes if len(functions(module)) > 1 else passes.replace("symbol-dce,", "")
+def _needed(module: Any, passes: Sequence[str]) -> str:
+    """The passes that may change a split module: fewer where it is one function over one mesh."""
+    kinds = sorted(op.operation.name for op in module.regions[0].blocks[0].operations)
+    is_simple = kinds in (["func.func"], ["func.func", "sdy.mesh"])
+    return ",".join(each for each in passes if not (is_simple and each in OF_SEVERAL))
 
 
 def split_constants(module: Any) -> None:

@@ -18,14 +18,16 @@ from ....planner.graph import Sharding
 from ..layouts import StepLayouts
 from ..shardings import DeviceMesh
 from ..tag_values import tag_values
+from .attributes import value_of
 from .draft import Draft
-from .edges import sharding_attributes
 from .propagation import main_function, propagate_only, split
 from .reading import Reading
-from .rewrites.simplify import nested
+from .rewrites.rewriter import BROADCAST
+from .rewrites.simplify import NESTING, nested
 from .shardings import RESHARDS
 from .value_names import WHILE, all_names
 
+FILL = "sdy.constant"
 OPERAND = re.compile(r"\.in(\d+)(?=$|/)")
 Spot = tuple[int, int]
 
@@ -40,6 +42,7 @@ class Sketch:
         self.draft = draft
         self._module = draft.unlaid(layouts, placed)
         split(self._module)
+        _lean(self._module)
         self._makers: dict[str, list[Spot]] = defaultdict(list)
         self._names: dict[Any, tuple[tuple[int, str], ...]] = {}
         with self._module.context:
@@ -54,7 +57,7 @@ class Sketch:
         chosen, copy = self.draft.chosen(layouts, placed), self._module.clone()
         with copy.context, ir.Location.unknown():
             made = [operation for operation, _ in nested(copy)] if chosen else []
-            for number, attribute in sharding_attributes(chosen).items():
+            for number, attribute in self.draft.edges.attributes(chosen).items():
                 place = self.draft.places[number]
                 if place.is_operand:
                     self._constrain_operand(made, place.path, place.shape, attribute)
@@ -104,6 +107,43 @@ class Sketch:
                 with ir.InsertionPoint(operation), operation.location.child_loc:
                     constraint = sdy.ShardingConstraintOp(operation.operands[position], attribute)
                 operation.operands[position] = constraint.result
+
+
+def _lean(module: Any) -> None:
+    """Takes out of a module, in place, what has no part in where values lie: numbers become constants of the shape that
+    they are spread to, as each is for one reader, and regions of scalars give back what they are given.
+    """
+    with module.context, ir.Location.unknown():
+        for operation, name in list(nested(module)):
+            if name == BROADCAST:
+                _fill(operation)
+            elif name not in NESTING:
+                _empty(operation)
+
+
+def _fill(broadcast: Any) -> None:
+    """Puts a constant in the place of a number that is spread."""
+    maker, made = broadcast.operands[0].owner, broadcast.results[0]
+    if isinstance(maker, ir.Block) or maker.name != FILL or broadcast.operands[0].type.shape:
+        return
+    value = value_of(maker.operation)
+    if not isinstance(value, ir.DenseElementsAttr):
+        return
+    filled = ir.DenseElementsAttr.get_splat(made.type, value.get_splat_value())
+    at = ir.InsertionPoint(broadcast)
+    constant = ir.Operation.create(FILL, [made.type], attributes={"value": filled}, loc=broadcast.location, ip=at)
+    made.replace_all_uses_with(constant.results[0])
+    broadcast.erase()
+
+
+def _empty(operation: Any) -> None:
+    """Takes all out of an operation's regions but what they end with."""
+    for block in (block for region in operation.regions for block in region.blocks):
+        *inside, last = [each.operation for each in block.operations]
+        for number, argument in zip(range(len(last.operands)), block.arguments, strict=False):
+            last.operands[number] = argument
+        for each in reversed(inside):
+            each.erase()
 
 
 def _constrain_at(point: ir.InsertionPoint, maker: Any, value: Any, attribute: Any) -> None:
