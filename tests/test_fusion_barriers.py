@@ -66,6 +66,14 @@ def test_nothing_is_merged_with_what_it_waits_for() -> None:
     assert kernels[1].waits == (one,)
 
 
+def test_what_reads_a_value_behind_a_barrier_is_not_merged_with_what_makes_it() -> None:
+    w = Writer()
+    one = w.op("add", w.arg(256, 256), w.arg(256, 256))
+    (behind,) = barrier(w, one)
+    program = fuse(w.graph(one, w.op("tanh", behind)))
+    assert [kinds(program, kernel) for kernel in program.kernels] == [{"add": 1}, {"tanh": 1}]
+
+
 def test_what_reads_behind_a_barrier_is_known_once_it_is_gone() -> None:
     w = Writer()
     x = w.arg(256, 256)

@@ -14,6 +14,16 @@ def test_a_buffer_takes_the_smallest_gap_that_holds_it_else_the_end() -> None:
     assert heap.size_bytes == 22
 
 
+def test_what_is_free_behind_the_last_buffer_is_no_gap() -> None:
+    """A larger gap is taken rather than that end, were it as large as the buffer."""
+    heap = Heap()
+    starts = [heap.take(size) for size in (10, 1, 8)]
+    heap.give(starts[0], 10)
+    heap.give(starts[2], 8)
+    assert heap.take(8) == 0
+    assert heap.size_bytes == 19
+
+
 def test_what_other_cores_write_lies_below_and_leaves_the_free_end_alone() -> None:
     """TPU7x lays its second sum's 771 MiB beside the first's, where a small tensor came to lie, not into 2 GiB that are
     free at the end.

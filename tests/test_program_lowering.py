@@ -58,16 +58,16 @@ def test_so_many_solutions_are_looked_at_and_no_more() -> None:
 
 
 def test_what_rows_of_memory_know_too_little_of_is_found_by_its_price() -> None:
-    """Copies of what products read are in no row: the program finds nothing under 37 MiB by itself."""
+    """Copies of what products read are in no row: the program finds nothing under 38 MiB by itself."""
     step, args = mlp(layers=1)
     plan = loads("meshwright: 1\ntopology: v3:2x2\nmesh: {x: 2, y: 4}\ntensors: {}\n")
     assert plan.topology is not None
     workload = Drafts(step, args)
     returned = {each.path: each.returns for each in workload.tensors if each.returns}
-    program = build(workload.graph(plan), plan.mesh, physical(plan.topology), returned=returned, limit_bytes=36 * MIB)
+    program = build(workload.graph(plan), plan.mesh, physical(plan.topology), returned=returned, limit_bytes=37 * MIB)
     found = program.solve(time_limit_s=120)
     assert found.layouts is not None
-    assert found.peak_bytes <= 36 * MIB
+    assert found.peak_bytes <= 37 * MIB
     assert found.bound_s <= found.objective_s
 
 

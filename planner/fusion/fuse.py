@@ -16,10 +16,12 @@ from .before_loops import with_roundings_before_loops
 from .group import Group, groups
 from .merge import Merging
 from .narrow import narrow
-from .nature import AFTER, APART
+from .nature import AFTER, APART, BEHIND
 from .simplify import simplify
 from .uses import read_uses
 from .written import NEAR_BYTES, IsMask, is_packed_mask, written_ops
+
+ORDERING = frozenset({AFTER, APART, BEHIND})
 
 
 def fuse(
@@ -69,8 +71,8 @@ def _without_waits(graph: Graph) -> Graph:
 
     def bare(op: Op) -> Op:
         bodies = tuple(map(_without_waits, op.bodies))
-        if AFTER in op.attributes or APART in op.attributes:
-            said = {name: given for name, given in op.attributes.items() if name not in (AFTER, APART)}
+        if not ORDERING.isdisjoint(op.attributes):
+            said = {name: given for name, given in op.attributes.items() if name not in ORDERING}
             return replace(op, bodies=bodies, attributes=said)
         return op if all(map(is_, bodies, op.bodies)) else replace(op, bodies=bodies)
 

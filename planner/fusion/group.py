@@ -9,6 +9,7 @@ from ..graph import Graph, Op
 from ..lookups import LOOK_UP, tables_of
 from .nature import (
     AFTER,
+    BEHIND,
     BROADCAST,
     ELEMENTWISE,
     IN_PASSING,
@@ -30,7 +31,7 @@ WHOLE_NUMBERS = frozenset("su")
 class Group:
     """A kernel in the making. ``roots`` are the operations whose results may be written, ``space`` the elements that it
     goes through, ``open`` whether others of the same space may join it, ``waits`` what has to be written before it
-    though it does not read it.
+    though it does not read it, ``behind`` what it reads behind barriers.
     """
 
     ops: set[int]
@@ -41,6 +42,7 @@ class Group:
     products: int
     reduces: bool
     waits: set[int]
+    behind: set[int]
 
 
 def groups(graph: Graph, uses: Uses, written: set[int], masks: frozenset[int]) -> list[Group]:
@@ -99,6 +101,7 @@ def _group(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], root: i
         products=products,
         reduces=graph.ops[root].kind == REDUCE,
         waits=set(),
+        behind={v for n in ops for v in everything[n].attributes.get(BEHIND, ())} & reads,
     )
 
 

@@ -127,7 +127,7 @@ class Merging:
         no product's operand.
         """
         results = [v for root in one.roots for v in self.graph.ops[root].results]
-        if not other.waits.isdisjoint(results):
+        if not (other.waits.isdisjoint(results) and other.behind.isdisjoint(results)):
             return False
         made = [v for v in results if v in other.reads]
         if made and other.products:
@@ -152,6 +152,7 @@ class Merging:
             self.waiting[value].discard(second)
             self.waiting[value].add(first)
         one.waits |= other.waits
+        one.behind |= other.behind
         for root in other.roots:
             for value in self.graph.ops[root].results:
                 self.maker[value] = first

@@ -24,6 +24,9 @@ PRODUCTS = frozenset({"dot_general", "convolution"})
 BARRIER = "optimization_barrier"
 AFTER = "after"
 APART = "apart"
+BEHIND = "behind"
+SENT = "sent"
+"""What a conversion says that rounds for a collective: the compiler adds it when kernels stand."""
 SLICE = "dynamic_slice"
 ALLOCATE = "allocate"
 VIEWS = frozenset({"reshape", "transpose"})

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..graph import Graph, Op
 from .allocated import with_allocations, with_own_fills
-from .nature import AFTER, APART, BARRIER, CONSTANT, IN_PASSING, PRODUCTS, REDUCE, SLICE, VIEWS
+from .nature import AFTER, APART, BARRIER, BEHIND, CONSTANT, IN_PASSING, PRODUCTS, REDUCE, SLICE, VIEWS
 from .rounded import with_roundings
 from .sunk import with_broadcasts_in_loops
 
@@ -71,7 +71,8 @@ def _without_barriers(graph: Graph) -> Graph:
 
     What reads it waits for all that it took, which stands in its attributes as ``AFTER``: the compiler puts its program
     in order with the barriers still in it, so that nothing is computed anew before the gradient that asks for it. What
-    a barrier takes of a stack, as a turn of a loop does of what is kept for its gradient, is written (``APART``).
+    a barrier takes of a stack, as a turn of a loop does of what is kept for its gradient, is written (``APART``); what
+    is read behind one (``BEHIND``) is read where it lies.
     """
     if not any(op.kind == BARRIER for op in graph.ops):
         return graph
@@ -88,8 +89,11 @@ def _without_barriers(graph: Graph) -> Graph:
             same.update(zip(op.results, op.operands, strict=True))
             after.update(dict.fromkeys(op.results, waits.union(op.operands)))
         else:
+            behind = waits.intersection(op.operands).difference(graph.arguments)
             waits = waits.difference(op.operands, graph.arguments)
-            ops.append(replace(op, attributes={**op.attributes, AFTER: tuple(sorted(waits))}) if waits else op)
+            said = {AFTER: tuple(sorted(waits)), BEHIND: tuple(sorted(behind))}
+            said = {name: values for name, values in said.items() if values}
+            ops.append(replace(op, attributes={**op.attributes, **said}) if said else op)
     return replace(graph, ops=tuple(ops), results=tuple(same.get(value, value) for value in graph.results))
 
 

@@ -10,12 +10,14 @@ from ..images import CONVOLUTION
 from .grouped import grouped
 from .nature import (
     APART,
+    BEHIND,
     BROADCAST,
     CONSTANT,
     CONVERT,
     ELEMENTWISE,
     IN_PASSING,
     PRODUCTS,
+    SENT,
     VIEWS,
     batch_dims,
     is_constant,
@@ -120,13 +122,18 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int]) ->
     if APART in op.attributes:
         return True
     for reader, position in _readers(graph, uses, op):
-        if not takes(graph, graph.ops[reader], position, op):
+        if not takes(graph, graph.ops[reader], position, op) or _is_read_there(graph.ops[reader], op):
             return True
     readers = uses.readers[op.results[0]]
     if len(readers) == 1 and graph.ops[readers[0][0]].kind not in VIEWS:
         return False  # nothing shares it
     shared = is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op) or _is_taken_apart(graph, uses, op)
     return shared or (is_shared_operand(graph, uses, op) and not _joins(graph, uses, number, again))
+
+
+def _is_read_there(reader: Op, op: Op) -> bool:
+    """Whether what an operation makes is read where it lies, behind a barrier."""
+    return BEHIND in reader.attributes and not set(reader.attributes[BEHIND]).isdisjoint(op.results)
 
 
 def _joins(graph: Graph, uses: Uses, number: int, scores: frozenset[int]) -> bool:
@@ -198,7 +205,8 @@ def _combined(
 
     Whatever is computed of them alone in passing reads them, several times if it is read so. Two products, which read
     half the bytes, are enough for what nothing pads, and any two where what lies ``apart`` is read, but not where
-    that is what a gradient computes ``again``. What is only made wider is written as it was.
+    that is what a gradient computes ``again``. What is sent is there for one that reads it besides, though it is sent
+    rounded. What is only made wider is written as it was.
     """
     sources: dict[int, set[int]] = {}
     reads, values = _reads(graph, uses, written), graph.values
@@ -222,10 +230,14 @@ def _combined(
                 graph, uses, result, keeps_near, apart=not apart.isdisjoint(here)
             )
             narrow = narrow and again.isdisjoint(here) and not _is_gate(graph, uses, number, here)
-            if narrow or reads[result] >= MANY_READERS:
+            if narrow or reads[result] >= MANY_READERS or _is_sent(graph, uses, result):
                 found.add(number)
                 del sources[result]
     return found
+
+
+def _is_sent(graph: Graph, uses: Uses, value: int) -> bool:
+    return any(SENT in graph.ops[reader].attributes for reader in uses.next_ops(value))
 
 
 def _is_gate(graph: Graph, uses: Uses, number: int, sources: set[int]) -> bool:

@@ -14,8 +14,10 @@ from typing import TypeVar
 from ..graph import Graph, Op
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER
+from .arriving import arriving
 from .convolved import turned_bytes
 from .looked_up import rewritten_tables, rows_bytes, scatters_begin_with
+from .operands import operands
 from .places import Pairs, places
 from .tiles import Sizes, bytes_gathered
 
@@ -33,7 +35,8 @@ class Flow:
     kernel's buffers; ``places`` the pairs (new, old) that share memory if nothing needs the old one any more;
     ``inside`` what a kernel's bodies need besides; ``held`` the buffers of the program's results, which live to its
     end. ``buffer`` is where each value lies, arguments in themselves; ``touches`` are the kernels that read each
-    argument, the last of them at the end; ``scalar`` says which kernels make a single number.
+    argument, the last of them at the end; ``scalar`` says which kernels make a single number; ``arriving`` are the
+    kernels that read arguments, in the order in which these let them run (``arriving``).
     """
 
     num_bytes: dict[int, int]
@@ -49,6 +52,7 @@ class Flow:
     buffer: dict[int, int]
     touches: dict[int, tuple[int, ...]]
     scalar: tuple[bool, ...]
+    arriving: tuple[int, ...] = ()
 
 
 def flow(program: Program, sizes: Sizes, inside: Callable[[Program], int], *, offloads: bool = False) -> Flow:
@@ -75,7 +79,7 @@ def flow(program: Program, sizes: Sizes, inside: Callable[[Program], int], *, of
             num_bytes[buffer[row]] = max(num_bytes[buffer[row]], size)
     return Flow(
         num_bytes=num_bytes,
-        operands=tuple(tuple(dict.fromkeys(v for v in (*k.reads, *k.waits) if v in maker)) for k in kernels),
+        operands=tuple(tuple(dict.fromkeys(v for v in (*operands(graph, k), *k.waits) if v in maker)) for k in kernels),
         made=tuple(kernel.writes for kernel in kernels),
         maker=maker,
         results=tuple(dict.fromkeys(v for v in graph.results if v in maker)),
@@ -87,6 +91,7 @@ def flow(program: Program, sizes: Sizes, inside: Callable[[Program], int], *, of
         buffer=buffer,
         touches=_touches(program, buffer),
         scalar=tuple(len(k.writes) == 1 and graph.values[k.writes[0]].num_elements == 1 for k in kernels),
+        arriving=arriving(program),
     )
 
 
@@ -121,6 +126,7 @@ def regrouped(flow: Flow, groups: Sequence[tuple[int, ...]]) -> Flow:
         inside=tuple(max(flow.inside[kernel] for kernel in group) for group in groups),
         touches={value: tuple(sorted({at[kernel] for kernel in found})) for value, found in flow.touches.items()},
         scalar=tuple(len(group) == 1 and flow.scalar[group[0]] for group in groups),
+        arriving=tuple(dict.fromkeys(at[kernel] for kernel in flow.arriving)),
     )
 
 

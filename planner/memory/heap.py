@@ -6,15 +6,15 @@ from bisect import bisect_left, insort
 
 
 class Heap:
-    """A best-fit heap: a buffer takes the smallest gap that holds it, else the heap grows at its end.
+    """A best-fit heap: a buffer takes the smallest gap that holds it, else it lies behind the last one.
 
-    So the TPU compiler lays out a program's temporaries; replaying the buffers of compiled programs gave their sizes to
-    the alignment. What other cores write (TPU7x) grows from the other side: it lies ``below`` all else, in gaps there,
-    but not in the one before the end, however large that is.
+    So the TPU compiler lays out a program's temporaries: replaying the buffers of compiled programs put each where it
+    lies. What is free behind the last buffer is no gap, though the heap was larger before. What other cores write
+    (TPU7x) grows from the other side: it lies ``below`` all else, or in gaps.
     """
 
     def __init__(self) -> None:
-        self._begin, self._end = 0, 0
+        self._begin, self._end, self._most = 0, 0, 0
         self._sizes: list[tuple[int, int]] = []
         self._starts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
@@ -22,12 +22,12 @@ class Heap:
     @property
     def size_bytes(self) -> int:
         """How far it has grown."""
-        return self._end - self._begin
+        return self._most - self._begin
 
     def take(self, num_bytes: int, *, below: bool = False) -> int:
         """Takes a place for a buffer and says at which offset it starts."""
-        index = self._fitting(num_bytes, before_end=below)
-        if index is not None:
+        index = bisect_left(self._sizes, (num_bytes,))
+        if index < len(self._sizes):
             size, start = self._sizes[index]
             self._forget(start, size)
             if size > num_bytes:
@@ -35,10 +35,8 @@ class Heap:
             return start
         if below:
             return self._grow_below(num_bytes)
-        start = self._ends.get(self._end, self._end)
-        if start < self._end:
-            self._forget(start, self._end - start)
-        self._end = start + num_bytes
+        start, self._end = self._end, self._end + num_bytes
+        self._most = max(self._most, self._end)
         return start
 
     def give(self, start: int, num_bytes: int) -> None:
@@ -53,22 +51,17 @@ class Heap:
         if after is not None:
             self._forget(end, after)
             end += after
-        self._remember(start, end - start)
+        if end == self._end:
+            self._end = start
+        else:
+            self._remember(start, end - start)
 
     def _grow_below(self, num_bytes: int) -> int:
         free = self._starts.get(self._begin, 0)
-        free = 0 if self._begin + free == self._end else free
         if free:
             self._forget(self._begin, free)
         self._begin -= num_bytes - free
         return self._begin
-
-    def _fitting(self, num_bytes: int, *, before_end: bool) -> int | None:
-        """The smallest gap that holds so much; ``before_end`` if not the one that reaches the heap's end."""
-        index = bisect_left(self._sizes, (num_bytes,))
-        if before_end and index < len(self._sizes) and sum(self._sizes[index]) == self._end:
-            index += 1
-        return index if index < len(self._sizes) else None
 
     def _remember(self, start: int, size: int) -> None:
         insort(self._sizes, (size, start))

@@ -18,6 +18,7 @@ from .convolved import copied_images, smallest_batch
 from .flow import Flow
 from .gathered import awaited, gathers_beside, under_way, with_tuples
 from .hoisted import NARROW, hoisted_copies
+from .indices import INDEX, indices
 from .liveness import in_place, lifetimes
 from .looked_up import copied_tables, row_bytes, turned_back
 from .offloaded import sums_under_way
@@ -35,7 +36,7 @@ class Level:
     step's results that have memory of their own. ``copies`` are the values that a buffer holds in bfloat16: one of a
     number below zero is a copy for loops or convolutions, from the first to the last point of its span. ``relaid`` are
     the values of which a buffer of a number below zero holds a copy in another layout, ``incoming`` the sums over
-    devices of which it holds what has come from others. ``bodies`` are the bodies
+    devices of which it holds what has come from others, ``indices`` hold where parts begin. ``bodies`` are the bodies
     by the point at which they run, ``room_bytes`` what is left of the fast memory at each.
     """
 
@@ -49,11 +50,14 @@ class Level:
     copies: Mapping[int, int] = field(default_factory=dict)
     relaid: Mapping[int, int] = field(default_factory=dict)
     incoming: Mapping[int, int] = field(default_factory=dict)
+    indices: frozenset[int] = frozenset()
     bodies: Mapping[int, tuple[Level, ...]] = field(default_factory=dict)
 
     def value(self, buffer: int) -> Value:
         """What lies in a buffer first."""
         values = self.program.graph.values
+        if buffer in self.indices:
+            return INDEX
         if buffer in self.relaid or buffer in self.incoming:
             return values[self.relaid.get(buffer, self.incoming.get(buffer, 0))]
         return replace(values[self.copies[buffer]], dtype=NARROW) if buffer in self.copies else values[buffer]
@@ -168,11 +172,14 @@ def _level(part: Scheduled, where: Where, room_bytes: int, elsewhere: set[int], 
         for new, old in in_place(tuple(pair for pair in pairs if _hands_over(spans, *pair, point)))
     }
     incoming = {-1 - len(program.graph.values) - each.value: each for each in sums if each.num_bytes}
+    begins = indices(program, at_start=part.scalars_first)
+    index_bytes = dict.fromkeys(begins, padded_bytes(INDEX))
     return Level(
         program=program,
         flow=found,
-        spans={**spans, **{buffer: each.span for buffer, each in incoming.items()}},
-        num_bytes={**found.num_bytes, **{buffer: each.num_bytes for buffer, each in incoming.items()}},
+        spans={**begins, **spans, **{buffer: each.span for buffer, each in incoming.items()}},
+        num_bytes={**found.num_bytes, **index_bytes, **{b: each.num_bytes for b, each in incoming.items()}},
+        indices=frozenset(begins),
         incoming={buffer: each.value for buffer, each in incoming.items()},
         heirs=heirs,
         room_bytes=room,

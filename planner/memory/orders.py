@@ -45,8 +45,8 @@ class _ListOrder:
 
     def run(self) -> list[int]:
         """The order."""
-        for kernel, waits in enumerate(self.waits):
-            if not waits:
+        for kernel in dict.fromkeys([*self.waiting_for_none(), *self.flow.arriving]):
+            if not self.waits[kernel]:
                 self.push(kernel)
         order: list[int] = []
         while self.heap:
@@ -56,6 +56,11 @@ class _ListOrder:
                 order.append(kernel)
                 self.leave(kernel)
         return order
+
+    def waiting_for_none(self) -> list[int]:
+        """The kernels that read no argument."""
+        arriving = set(self.flow.arriving)
+        return [kernel for kernel in range(len(self.waits)) if kernel not in arriving]
 
     def push(self, kernel: int) -> None:
         """Puts a kernel among the ready ones, or anew if what it frees has changed."""

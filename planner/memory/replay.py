@@ -7,14 +7,18 @@ from collections.abc import Sequence
 from .heap import Heap
 from .level import Level
 
-TABLE_BYTES = 16 << 10
+ALIGNMENT_BYTES = 16 << 10
+"""Of what the heap gives; a table of where results lie takes as much."""
 
 
 def heap_bytes(level: Level) -> int:
-    """How large the heap of a step's temporaries grows, loops' bodies in the same heap as what is around them."""
+    """How large the heap of a step's temporaries grows, loops' bodies in the same heap as what is around them.
+
+    Of what a kernel makes, that comes first which is needed no more first.
+    """
     heap = Heap()
     _run(level, heap)
-    return heap.size_bytes + TABLE_BYTES * (1 + _tables(level))
+    return heap.size_bytes + ALIGNMENT_BYTES * _tables(level)
 
 
 def _run(level: Level, heap: Heap) -> None:
@@ -22,9 +26,9 @@ def _run(level: Level, heap: Heap) -> None:
     inherited = set(level.heirs.values())
     places: dict[int, tuple[int, int]] = {}  # where a buffer starts, and the bytes that were taken there
     for point in range(len(level.program.kernels)):
-        for buffer in starts[point]:
+        for buffer in sorted(starts[point], key=lambda buffer: level.spans[buffer][1]):
             old = level.heirs.get(buffer)  # which may itself lie outside, where a result will
-            num_bytes = level.num_bytes[buffer]
+            num_bytes = -(-level.num_bytes[buffer] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
             known = places.get(old) if old is not None else None
             places[buffer] = known or (heap.take(num_bytes, below=buffer in level.incoming), num_bytes)
         for body in level.bodies.get(point, ()):

@@ -18,19 +18,23 @@ from .permuted import beside_permutes
 from .temporaries import temporary_bytes
 from .tiles import Sizes
 
+LIST = 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduled:
     """A program in the compiler's order, with its buffers, and the bodies at each of its points.
 
     ``needed_bytes`` is what the scheduler thinks that a loop needs whose body it is: its temporaries and all that it is
-    given, though most of that lies in its caller's memory already.
+    given, though most of that lies in its caller's memory already. ``scalars_first`` if single numbers are made as soon
+    as they can be.
     """
 
     program: Program
     flow: Flow
     needed_bytes: int
     bodies: Mapping[int, tuple[Scheduled, ...]]
+    scalars_first: bool = False
 
 
 def schedule(program: Program) -> Program:
@@ -90,21 +94,23 @@ def _scheduled(program: Program, sizes: Sizes, offloads: bool) -> Scheduled:
     found = flow(replace(program, kernels=tuple(kernels)), sizes, lambda body: needs[id(body)], offloads=offloads)
     groups = combined(program, found)
     found = with_tuples(found, groups)
-    order, peak = _best(found, groups)
+    order, peak, best = _best(found, groups)
     given = sum(sizes(program.graph, v) for v in program.graph.arguments)
     return Scheduled(
         program=replace(program, kernels=tuple(kernels[number] for number in order)),
         flow=regrouped(found, [(number,) for number in order]),
         needed_bytes=peak + given,
         bodies={point: inner[number] for point, number in enumerate(order) if number in inner},
+        scalars_first=best == LIST,
     )
 
 
-def _best(found: Flow, groups: Members) -> tuple[list[int], int]:
+def _best(found: Flow, groups: Members) -> tuple[list[int], int, int]:
+    """The order, its peak, and which of the three it is."""
     members = in_order(found, groups) if groups else ()
     joint = regrouped(found, members) if groups else found
     orders = [list_order(joint), depth_first_order(joint), post_order(joint)]
     peaks = [scheduled_peak_bytes(joint, order) for order in orders]
     best = peaks.index(min(peaks))
     order = orders[best]
-    return [kernel for point in order for kernel in members[point]] if members else order, peaks[best]
+    return [kernel for point in order for kernel in members[point]] if members else order, peaks[best], best

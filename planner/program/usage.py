@@ -13,7 +13,6 @@ from ..chip import Chip
 from ..fusion.nature import PRODUCTS
 from ..graph import Sharding, Value
 from ..memory.code import least_code_bytes
-from ..memory.replay import TABLE_BYTES
 from ..memory.tight import is_tight
 from ..memory.tiles import padded_bytes
 from ..partition.layout import local_shape
@@ -128,7 +127,7 @@ def _always(wiring: Wiring) -> Iterator[tuple[Port, Value]]:
 def least_bytes(wiring: Wiring, chip: Chip) -> int:
     """What the program itself takes at least."""
     if chip.platform != "tpu":
-        return TABLE_BYTES
+        return 0
     products = (
         number
         for level in wiring.levels
@@ -136,7 +135,7 @@ def least_bytes(wiring: Wiring, chip: Chip) -> int:
         if level.graph.ops[number].kind in PRODUCTS
     )
     loops = sum(len(level.inner) for level in wiring.levels)
-    return TABLE_BYTES + least_code_bytes(sum(1 for _ in products), loops)
+    return least_code_bytes(sum(1 for _ in products), loops)
 
 
 def _kept(value: Value, span: Span) -> Value:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...fusion.nature import is_of_vector
+from ...fusion.nature import SENT, is_of_vector
 from ...graph import Graph, Op, Value
 from ...kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
 from ..reshard import SLICE
@@ -19,6 +19,7 @@ WIDE, NARROW, TRUTH = "f32", "bf16", "pred"
 PRODUCTS = frozenset({"dot_general", "dot", "convolution"})
 EXCHANGES = frozenset({ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE})
 MOVED = EXCHANGES | {SLICE}
+SENT_ROUNDED = {SENT: True}
 PASSED = EXCHANGES | {
     *("reshape", "transpose", "copy", "reverse", "slice", "concatenate", "pad", "broadcast_in_dim", "maximum"),
     *("minimum", "select", "abs", "dynamic_update_slice", "gather", SLICE),
@@ -123,9 +124,8 @@ class _Narrowing:
             if self.values[operand].dtype == WIDE:
                 if operand not in self.converted:
                     self.converted[operand] = self._add(operand)
-                    yield replace(
-                        op, kind="convert", operands=(operand,), results=(self.converted[operand],), attributes={}
-                    )
+                    result = self.converted[operand]
+                    yield replace(op, kind="convert", operands=(operand,), results=(result,), attributes=SENT_ROUNDED)
                 op = op.moved((self.converted[operand],))
             self._set_narrow(op.results[0])
         elif op.kind in PASSED and self._all_narrow(op):

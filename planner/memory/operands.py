@@ -1,0 +1,36 @@
+"""In which order a kernel has its operands, which XLA's schedulers follow: that in which the compiler fused it.
+
+It begins with the operation whose result is written and takes to it, one after another, the operand that stands last in
+post-order (``InstructionFusion``): that is an operand no more, and its own come behind those that there are. Of larger
+kernels the compiler fuses parts before others, which is not followed: their operands count as they were made.
+"""
+
+from __future__ import annotations
+
+from ..graph import Graph
+from ..kernels import Kernel
+
+MOST = 3
+"""Operands of kernels that were fused in this order wherever compiled programs were looked at."""
+
+
+def operands(graph: Graph, kernel: Kernel) -> tuple[int, ...]:
+    """The values that a kernel reads, in the order of its operands."""
+    arrays = sum(graph.values[value].num_elements > 1 for value in kernel.reads)
+    if not 1 < arrays <= MOST:
+        return kernel.reads
+    makers = {value: number for number in kernel.ops for value in graph.ops[number].results}
+    found = list[int]()
+    written = set(kernel.writes)
+    for root in (number for number in kernel.ops if not written.isdisjoint(graph.ops[number].results)):
+        found += _taken(graph, makers, root)
+    return tuple(value for value in dict.fromkeys((*found, *kernel.reads)) if value in kernel.reads)
+
+
+def _taken(graph: Graph, makers: dict[int, int], root: int) -> list[int]:
+    found = list(dict.fromkeys(graph.ops[root].operands))
+    while inside := [(makers[value], value) for value in found if makers.get(value, root) < root]:
+        number, value = max(inside)
+        found.remove(value)
+        found += [operand for operand in dict.fromkeys(graph.ops[number].operands) if operand not in found]
+    return found

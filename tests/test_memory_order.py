@@ -1,0 +1,78 @@
+"""What comes first in the compiler's order, and what it holds meanwhile: what arguments let run, operands in turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from meshwright.planner.fusion import fuse
+from meshwright.planner.fusion.nature import SENT
+from meshwright.planner.graph import Op, Value
+from meshwright.planner.kernels import Program
+from meshwright.planner.memory.arriving import arriving
+from meshwright.planner.memory.flow import flow
+from meshwright.planner.memory.indices import indices
+from meshwright.planner.memory.operands import operands
+from meshwright.planner.memory.orders import list_order
+from programs import form_bytes, of_ops, program
+from test_fusion import Writer
+
+SHAPE = (256, 1024)
+
+
+def gathered(*, first_read_twice: bool = False) -> Program:
+    """Three weights rounded and gathered, and multiplied one after another."""
+    rounded = [("convert", (n,), (n + 4,)) for n in range(3)]
+    gathers = [("all-gather", (n,), (n + 3,)) for n in range(4, 7)]
+    products = [("dot_general", (3, 7), (10,)), ("dot_general", (10, 8), (11,)), ("dot_general", (11, 9), (12,))]
+    last = [("subtract", (0, 12), (13,))] if first_read_twice else []
+    shapes = [SHAPE] * 7 + [(1024, 1024)] * 3 + [SHAPE] * (3 + len(last))
+    return program(shapes, [*rounded, *gathers, *products, *last], (0, 1, 2, 3), (12, *(13 for _ in last)))
+
+
+def test_arguments_come_most_read_first_and_of_equals_the_last_met() -> None:
+    """From the result back the first weight is met first."""
+    assert arriving(gathered())[:3] == (2, 1, 0)
+    assert arriving(gathered(first_read_twice=True)).index(0) < arriving(gathered()).index(0) + 1
+
+
+def test_what_gathers_make_comes_before_all_products_where_the_last_is_ready_first() -> None:
+    """As XLA's list scheduler does with weights that each are rounded and gathered: the first comes last."""
+    made = gathered()
+    order = list_order(flow(made, form_bytes, lambda _: 0))
+    assert [k for k in order if k in (3, 4, 5)] == [5, 4, 3]
+    assert order.index(3) < order.index(6)
+
+
+def test_a_kernels_operands_stand_as_they_were_fused() -> None:
+    """A product takes in what makes its first operand, whose own then stand behind the second."""
+    w = Writer()
+    x, y = w.arg(1024, 1024), w.arg(1024, 1024)
+    made = fuse(w.graph(w.dot(w.op("tanh", x), y)))
+    (kernel,) = made.kernels
+    assert kernel.reads == (x, y)
+    assert operands(made.graph, kernel) == (y, x)
+
+
+def test_where_parts_begin_lies_in_memory_unless_it_grows_with_the_devices_number() -> None:
+    def cut(axes: tuple[str, ...]) -> Program:
+        values = (Value((1024, 1024), "f32"), Value((1024, 512), "f32"), Value((1024, 512), "f32"))
+        part = Op(kind="dynamic_slice", operands=(0,), results=(1,), attributes={"axes": axes})
+        ops = (part, Op(kind="tanh", operands=(1,), results=(2,)))
+        return of_ops(values, ops, (0,), (2,), mesh={"x": 2, "y": 4})
+
+    assert list(indices(cut(("x",)), at_start=False).values()) == [(0, 0)]
+    assert not indices(cut(("x", "y")), at_start=False)
+
+
+def test_what_is_sent_rounded_is_written_as_it_is_for_what_else_reads_it() -> None:
+    """The compiler rounds for a gather when kernels stand: a sum of two arrays is there already."""
+    w = Writer()
+    x, y, other = (w.arg(*SHAPE) for _ in range(3))
+    sum_ = w.op("add", x, y)
+    sent = w.op("convert", sum_)
+    w.values[sent] = Value(SHAPE, "bf16")
+    later = w.op("multiply", sum_, w.dot(w.dot(w.op("all-gather", sent), other, 0, 0), other))
+    graph = w.graph(later)
+    ops = tuple(replace(op, attributes={SENT: True}) if op.kind == "convert" else op for op in graph.ops)
+    assert any(sum_ in kernel.writes for kernel in fuse(replace(graph, ops=ops)).kernels)
+    assert not any(sum_ in kernel.writes for kernel in fuse(graph).kernels)
