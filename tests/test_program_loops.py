@@ -121,7 +121,7 @@ def test_no_sum_that_is_cut_for_a_loop_takes_less_than_nothing() -> None:
     workload = Drafts(*summed_before())
     plan = loads(f"meshwright: 1\ntopology: {TOPOLOGY}\nmesh: {{a: 2, b: 2}}\n")
     wiring = build(workload.graph(plan), plan.mesh, physical(parse_topology(TOPOLOGY))).wiring
-    assert wiring.spared
-    for node, value in wiring.scattered:
-        (sums,) = (each for ends, each in wiring.spared.items() if node in ends and value in wiring.nodes[node].sums)
-        assert sums.max() <= wiring.nodes[node].costs.max()
+    assert wiring.together
+    for node, value, _ in wiring.scattered:
+        (sums,) = (each for ends, each in wiring.together.items() if node in ends and value in wiring.nodes[node].sums)
+        assert -sums.min() <= wiring.nodes[node].costs.max()

@@ -55,16 +55,18 @@ class Blueprint:
 
     What one that ``is_free`` computes takes nothing: the kernels beside it do that in passing. ``masks`` are its
     operations that leave bits, in a kernel before, where a device's part of them has the shape for it, ``handed`` the
-    values that it makes unless it is handed them, ``turned`` those that some chips copy transposed for it. What its
-    operations ``behind`` make is added up by a loop of so many ``turns``: over devices behind the loop. What is in
-    ``rounded_sums`` products make in bfloat16 for what reads it, and add up over devices in float32. ``around`` is what
-    the step knows of its values, ``padded`` are those of them that only pads read.
+    values that it makes unless it is handed them, ``told`` those inside of it whose layouts tell choices apart,
+    ``turned`` those that some chips copy transposed for it. What its operations ``behind`` make is added up by a loop
+    of so many ``turns``: over devices behind the loop. What is in ``rounded_sums`` products make in bfloat16 for what
+    reads it, and add up over devices in float32. ``around`` is what the step knows of its values, ``padded`` are those
+    of them that only pads read.
     """
 
     own: Graph
     is_free: bool = False
     masks: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     handed: tuple[int, ...] = ()
+    told: tuple[int, ...] = ()
     turned: tuple[int, ...] = ()
     behind: frozenset[int] = frozenset()
     turns: int = 1
@@ -82,8 +84,9 @@ class Blueprint:
 
     @cached_property
     def edge(self) -> tuple[int, ...]:
-        """The forms of the values that it reads and writes."""
-        return tuple(sorted({self.nest.form_of[value] for value in (*self.own.arguments, *self.own.results)}))
+        """The forms of the values that it reads and writes, and of those that are told apart."""
+        around = (*self.own.arguments, *self.own.results, *self.told)
+        return tuple(sorted({self.nest.form_of[value] for value in around}))
 
     @cached_property
     def rounded(self) -> tuple[int, ...]:

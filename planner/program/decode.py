@@ -42,6 +42,7 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
     nodes: dict[int, int] = {}
     for value, port in level.source.items():
         found[value] = port.layouts[choices[port.node]]
+    found |= {value: level.pinned[value] for value in level.made}
     for position, number in level.kernels.items():
         rows = wiring.nodes[number].layouts
         for value, layouts in rows.items():

@@ -55,8 +55,8 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     found = estimate(device_work(laid, machine, counted=wiring.counted), mesh, machine)
     promised = list(_promised(wiring, choices))
     clusters = _Clusters(laid, {node for node, seconds in promised if seconds})
-    for ends, less in wiring.spared.items():
-        if less[choices[ends[0]], choices[ends[1]]]:
+    for ends, more in wiring.together.items():
+        if more[choices[ends[0]], choices[ends[1]]]:
             clusters.join(*ends)
             clusters.join(ends[0], wiring.reader(ends))
     took: dict[int, float] = defaultdict(float)

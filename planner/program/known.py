@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from ..memory import schedule
 from ..partition.passes.accumulated import added_up
 from .around import Around
 from .blueprint import Blueprint, Padding, in_order_of_use, kernel_graph, name_of
+from .cuts import Cuts, with_pins_apart
 from .least import least_seconds
 from .passing import with_ends_apart, with_passing_apart
 from .roles import with_roles_apart
@@ -56,11 +57,12 @@ class Known:
     ``convolving`` has of steps' arguments the first operation that convolves them, ``images`` what convolutions of a
     graph read and make, ``behind`` what operations of it read behind barriers, ``tables`` what meets tables of it that
     are scattered into, ``put`` what loops' turns put into stacks, ``rounded`` what products make narrower than the step
-    has it, ``padded`` what nothing but pads reads.
+    has it, ``padded`` what nothing but pads reads, ``cuts`` the kernels that are cut at what plans pin.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
-    programs: list[tuple[tuple[Op, ...], int, Program, tuple[Value, ...]]] = field(default_factory=list)
+    programs: list[tuple[tuple[Op, ...], int, frozenset[str], Program, tuple[Value, ...]]] = field(default_factory=list)
+    cuts: Cuts = field(init=False)
     free: dict[int, Kernel] = field(default_factory=dict)
     passing: dict[int, Kernel] = field(default_factory=dict)
     ended: dict[int, tuple[Kernel, Kernel]] = field(default_factory=dict)
@@ -79,17 +81,30 @@ class Known:
     padded: dict[int, tuple[Graph, Mapping[int, Padded]]] = field(default_factory=dict)
     least_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
 
-    def program(self, graph: Graph, near_bytes: int = NEAR_BYTES) -> tuple[Program, tuple[Value, ...]]:
+    def __post_init__(self) -> None:
+        self.cuts = Cuts(passing=self.passing)
+
+    def program(
+        self, graph: Graph, near_bytes: int = NEAR_BYTES, pins: Collection[str] = ()
+    ) -> tuple[Program, tuple[Value, ...]]:
         """A step's fused program, its kernels in the order in which they are computed, and its values as the step has
-        them: the program's are as narrow as what reads them allows. A chip keeps ``near_bytes`` in memory of its own.
+        them: the program's are as narrow as what reads them allows. A chip keeps ``near_bytes`` in memory of its own;
+        kernels are cut at what has one of the paths of ``pins``.
         """
-        for ops, near, program, values in self.programs:
-            if ops is graph.ops and near == near_bytes:
+        paths = (
+            frozenset(path for _, op, _ in graph.walk() for _, path in op.named if path in pins)
+            if pins
+            else frozenset()
+        )
+        for ops, near, known, program, values in self.programs:
+            if ops is graph.ops and near == near_bytes and known == paths:
                 return program, values
         fused = self._narrowed(schedule(fuse(graph, is_mask=_is_none, near_bytes=near_bytes, rounds_ahead=False)))
         apart = with_passing_apart(with_turns_apart(fused, self.free), self.passing)
-        program, values = with_ends_apart(with_roles_apart(apart, self.within), self.ended), simplify(graph).values
-        self.programs.append((graph.ops, near_bytes, program, values))
+        apart = with_pins_apart(apart, paths, self.cuts, self.free)
+        apart = with_ends_apart(with_roles_apart(apart, self.within), self.ended, self.cuts.first)
+        program, values = apart, simplify(graph).values
+        self.programs.append((graph.ops, near_bytes, paths, program, values))
         self.wholes[id(graph.ops), near_bytes] = fused
         self.convolving[id(program.graph)] = program.graph, _first_convolved(program)
         self._turn(program, values)
@@ -114,6 +129,8 @@ class Known:
             inside = {place: masks[number] for place, number in enumerate(ops) if number in masks}
             made = {value for op in own.ops for value in op.results}
             handed = tuple(place for place, number in enumerate(numbers) if number in kernel.reads and place in made)
+            _, seen = self.cuts.seen.get(id(kernel), (kernel, frozenset[int]()))
+            told = tuple(place for place, number in enumerate(numbers) if number in seen)
             copied = self.turned.get(id(kernel), ())
             turned = tuple(place for place, number in enumerate(numbers) if number in copied)
             _, turns, summed, held = self.turning.get(id(graph), (graph, 1, frozenset[int](), ()))
@@ -122,7 +139,7 @@ class Known:
             _, sums = self.rounded.get(id(graph), (graph, frozenset[int]()))
             rounded = frozenset(place for place, number in enumerate(numbers) if number in sums)
             padded = self._padded(graph, kernel, numbers)
-            known = (tuple(inside.items()), handed, turned, behind, turns, rounded, around, padded)
+            known = (tuple(inside.items()), handed, told, turned, behind, turns, rounded, around, padded)
             found = self.blueprints.setdefault(
                 (name_of(own), is_free, *known),
                 Blueprint(
@@ -130,6 +147,7 @@ class Known:
                     is_free=is_free,
                     masks=inside,
                     handed=handed,
+                    told=told,
                     turned=turned,
                     behind=behind,
                     turns=turns,

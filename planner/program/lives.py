@@ -27,13 +27,12 @@ class Span:
 
 
 def spans(wiring: Wiring, *, with_results: bool = False) -> Iterator[Span]:
-    """The temporaries of all levels. Points are the kernels in order, those of a loop where it stands.
-
-    What the step is given and what it leaves is there at every point, and is none; ``with_results`` has what it leaves
-    from where that is made, but for what lies where something given did. Nor is what has no memory of its own: what is
-    computed in passing, views of what is given, what may be written where an operand lies, parts that loops take of
-    stacks or put into them. Loops and branches leave what they make where it lies outside of them, and loops what they
-    carry where it lay before.
+    """The temporaries of all levels. Points are the kernels in order, those of a loop where it stands. What the step is
+    given and what it leaves is there at every point, and is none; ``with_results`` has what it leaves from where that
+    is made, but for what lies where something given did. Nor is what has no memory of its own: what is computed in
+    passing or cut out of a kernel, views of what is given, what may be written where an operand lies, parts that loops
+    take of stacks or put into them. Loops and branches leave what they make where it lies outside of them, and loops
+    what they carry where it lay before.
     """
     begins: dict[int, tuple[int, int]] = {}
     _number(wiring, wiring.levels[0], 0, begins)
@@ -62,6 +61,7 @@ def _level_spans(
     kept = {left for position, left in enumerate(graph.results) if with_results and position not in graph.aliases}
     elsewhere = _elsewhere(level, kept)
     free, within = wiring.strategies.known.free, wiring.strategies.known.within
+    apart = wiring.strategies.known.cuts.apart.get(id(graph), set[int]())
     put = {value for kernel in kernels if id(kernel) in free for value in kernel.reads}
     made: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -85,7 +85,7 @@ def _level_spans(
         point = until
     last |= dict.fromkeys(kept & made.keys(), end)
     for value, begin in made.items():
-        port = None if value in elsewhere or not graph.values[value].shape else level.source.get(value)
+        port = None if value in elsewhere | apart or not graph.values[value].shape else level.source.get(value)
         if port is not None and begin < last[value] and not _is_passing(wiring.nodes[port.node]):
             yield Span(level.number, value, begin, last[value], value in narrow)
 

@@ -7,7 +7,7 @@ nothing where the product has it as it lies. The product's kernel still has its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from ..fusion.nature import BROADCAST, ELEMENTWISE, PRODUCTS, VIEWS
@@ -41,16 +41,16 @@ def with_passing_apart(program: Program, passing: dict[int, Kernel]) -> Program:
     return replace(program, kernels=tuple(kernels))
 
 
-def with_ends_apart(program: Program, ended: dict[int, tuple[Kernel, Kernel]]) -> Program:
+def with_ends_apart(program: Program, ended: dict[int, tuple[Kernel, Kernel]], kept: Collection[int] = ()) -> Program:
     """The program with what is computed element by element at the end of products apart from them, where that brings in
     other values of their size: an update, a sum. ``ended`` gets the kernels of these products, and what each was part
-    of, by their ids. The product may then be resharded before.
+    of, by their ids. The product may then be resharded before. Kernels with ids in ``kept`` stay.
     """
     graph = program.graph
     kernels: list[Kernel] = []
     for kernel in program.kernels:
-        bodies = tuple(with_ends_apart(body, ended) for body in kernel.bodies)
-        end = None if bodies else _end(graph, kernel)
+        bodies = tuple(with_ends_apart(body, ended, kept) for body in kernel.bodies)
+        end = None if bodies or id(kernel) in kept else _end(graph, kernel)
         if end is None:
             kernels.append(replace(kernel, bodies=bodies) if bodies else kernel)
             continue

@@ -183,7 +183,7 @@ def build(
     numbers = dict(zip(graph.names, graph.arguments, strict=False))
     results = dict(zip(graph.result_names, graph.results, strict=False))
     known = Known() if known is None else known
-    program, values = known.program(graph, machine.chip.buffer_vmem_bytes)
+    program, values = known.program(graph, machine.chip.buffer_vmem_bytes, () if loose else pins or {})
     strategies = Strategies(pricing=pricing, known=known)
     if helped:
         strategies.share(program)

@@ -68,13 +68,12 @@ class Wiring:
     """Nodes, and the table of seconds for each pair of them between which values are handed on.
 
     ``shared`` has the nodes of values that several readers share, each with the first of these, ``through`` by reader
-    and value the one that it reads through, ``carries`` those of
-    what goes into loops and branches and comes out of them; ``candidates`` the layouts that a value may have, ``same``
-    those that have the same ones; ``pins`` the layouts by path that are not to be chosen; ``ends`` how results of the
-    step lie that have to lie otherwise than they are made; ``updates`` the step's arguments whose next value a node
-    makes, with that; ``opened`` the nodes of arguments that loops only read, which are cut before a loop and not in it;
-    ``spared`` has what of an edge's table sums take less that are cut as they are handed on (``spare``), ``scattered``
-    the nodes that make these and the values.
+    and value the one that it reads through, ``carries`` those of what goes into loops and branches and comes out of
+    them; ``candidates`` the layouts that a value may have, ``same`` those that have the same ones; ``pins`` the layouts
+    by path that are not to be chosen; ``ends`` how results of the step lie that have to lie otherwise than they are
+    made; ``updates`` the step's arguments whose next value a node makes, with that; ``opened`` the nodes of arguments
+    that loops only read, which are cut before a loop and not in it; ``together`` has what of an edge's table both ends
+    take more as one (``join_up``), less where sums are cut, ``scattered`` the nodes that make these and the values.
     ``partitioned`` and ``counted`` are what whole prices of solutions have in common.
     """
 
@@ -93,8 +92,8 @@ class Wiring:
     candidates: dict[At, dict[Sharding, None]] = field(default_factory=dict)
     same: dict[At, At] = field(default_factory=dict)
     opened: set[int] = field(default_factory=set)
-    spared: dict[tuple[int, int], Costs] = field(default_factory=dict)
-    scattered: set[tuple[int, int]] = field(default_factory=set)
+    together: dict[tuple[int, int], Costs] = field(default_factory=dict)
+    scattered: set[tuple[int, int, bool]] = field(default_factory=set)
     partitioned: Found = field(default_factory=Found)
     counted: Counted = field(default_factory=Counted)
 
@@ -135,10 +134,10 @@ class Wiring:
             others = np.array([[a != b for b in theirs] for a in ours])
             seconds = np.where(others & (seconds == 0), cut, seconds)
         if as_it_lies:
-            further = target.node in self.opened and np.array([[_extends(b, a) for b in theirs] for a in ours])
+            further = target.node in self.opened and np.array([[extends(b, a) for b in theirs] for a in ours])
             seconds = np.where([[a == b for b in theirs] for a in ours], 0.0, np.where(further, seconds, np.inf))
         elif source.node in self.opened:
-            seconds = np.where([[a != b and _extends(b, a) for b in theirs] for a in ours], np.inf, seconds)
+            seconds = np.where([[a != b and extends(b, a) for b in theirs] for a in ours], np.inf, seconds)
         rows = [ours.index(layout) for layout in source.layouts]
         columns = [theirs.index(layout) for layout in target.layouts]
         full = seconds[np.ix_(rows, columns)]
@@ -159,21 +158,28 @@ class Wiring:
             key, full = (key[1], key[0]), full.T
         self.tables[key] = self.tables[key] + full if key in self.tables else full
 
-    def spare(self, source: Port, target: Port, value: int) -> None:
+    def spare(self, source: Port, target: Port, value: int, pin: Sharding | None = None) -> None:
         """What is cut of a sum by all that read it no device needs whole: a reduce-scatter takes less.
 
         Where several read it, as it is and rounded, the first is taken to speak for all: the others may need it whole.
+        What is pinned is read so where it is made as it is pinned, and else is brought into that (``pin``) first.
         """
-        sums = self.nodes[source.node].sums.get(value)
-        if sums is None or source.node == target.node or not any(sums) or (source.node, value) in self.scattered:
+        sums, known = self.nodes[source.node].sums.get(value), (source.node, value, pin is None)
+        if sums is None or source.node == target.node or not any(sums) or known in self.scattered:
             return
         less = self.nodes[source.node].times * self.reshards.spared(sums, source.layouts, target.layouts)
+        if pin is not None:
+            less = np.where([[each == pin] for each in source.layouts], less, 0.0)
         if less.any():
-            self.scattered.add((source.node, value))
-            self.hand_on(source, target, -less)
-            key = (min(source.node, target.node), max(source.node, target.node))
-            less = less if source.node == key[0] else less.T
-            self.spared[key] = self.spared.get(key, 0.0) + less
+            self.scattered.add(known)
+            self.join_up(source, target, -less)
+
+    def join_up(self, source: Port, target: Port, more: Costs) -> None:
+        """Adds what two nodes take more together than apart, seconds by the choices of both."""
+        self.hand_on(source, target, more)
+        key = (min(source.node, target.node), max(source.node, target.node))
+        more = more if source.node == key[0] else more.T
+        self.together[key] = self.together.get(key, 0.0) + more
 
     def _apart(self, port: Port) -> Costs:
         node = self.nodes[port.node]
@@ -217,7 +223,8 @@ class Level:
 
     ``kernels`` has the node of each plain kernel; ``inner`` the levels of the bodies of each loop. ``values`` are as
     the step has them: the program's are as narrow as what reads them allows. ``behind`` says what operations read
-    behind barriers.
+    behind barriers. ``pinned`` are the layouts of what operations make that are not to be chosen, ``made`` how that is
+    made before it is brought into them.
     """
 
     number: int
@@ -229,6 +236,8 @@ class Level:
     inner: dict[int, list[int]] = field(default_factory=dict)
     source: dict[int, Port] = field(default_factory=dict)
     behind: Mapping[ReadAt, Waits] = field(default_factory=dict)
+    pinned: Mapping[int, Sharding] = field(default_factory=dict)
+    made: dict[int, Port] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
@@ -246,7 +255,7 @@ class Level:
         return next((waits for waits in found if waits), ())
 
 
-def _extends(layout: Sharding, other: Sharding) -> bool:
+def extends(layout: Sharding, other: Sharding) -> bool:
     """Whether a layout splits further what another splits."""
     return all(own[: len(given)] == given for own, given in zip(layout, other, strict=True))
 

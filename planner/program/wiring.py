@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-
-import numpy as np
 
 from ..fusion.behind import Waits
 from ..graph import Graph, Op, Sharding, Value
@@ -16,11 +13,14 @@ from ..partition.passes.turned import in_order
 from .apart import part_apart
 from .ends import ending, even_layouts
 from .inside import hand_on_inside
-from .passing import own_ops, own_reads
+from .joined import join_cuts
+from .passing import own_reads
+from .pinned import lay_out_pinned, pinned
+from .reading import read, read_end, read_passing, value_node
 from .reshards import Reshards
 from .stems import shared_paths, stems
 from .strategies import REGION, Strategies
-from .wires import Costs, Level, Node, Port, Wiring
+from .wires import Level, Node, Port, Wiring
 
 
 def wire(
@@ -48,41 +48,23 @@ def wire(
     for value, layout in (*results.items(), *arguments.items()):
         wiring.offer((0, value), [layout])
     for level in wiring.levels:
-        for value, layout in _pinned(wiring, level).items():
+        for value, layout in level.pinned.items():
             wiring.offer((level.number, value), [layout])
         _join_loops(wiring, level)
     repeats = repeats_of_arguments(top.graph)
     for value in top.graph.arguments:
         given = [arguments[value]] if value in arguments else even_layouts(wiring, top, value)
-        top.source[value] = _value_node(wiring, top, value, given, repeats.get(value, 1))
+        top.source[value] = value_node(wiring, top, value, given, repeats.get(value, 1))
     wiring.updates = {(given, top.source[made].node) for made, given in returned.items() if made in top.source}
     _hand_on(wiring, top)
     for result, argument in returned.items():
         wiring.ends[result] = top.source[argument]
     for result, layouts in ending(wiring, top, results).items():
         made = top.source.get(result)
-        wiring.ends[result] = _value_node(wiring, top, result, layouts, wiring.nodes[made.node].repeats if made else 1)
+        wiring.ends[result] = value_node(wiring, top, result, layouts, wiring.nodes[made.node].repeats if made else 1)
     for result, port in wiring.ends.items():
         _connect(wiring, top, result, port, result=True)
     return wiring
-
-
-def _pinned(wiring: Wiring, level: Level) -> dict[int, Sharding]:
-    """The layouts that are pinned of what the operations of a level make."""
-    named = (each for op in level.graph.ops for each in op.named)
-    return {made: wiring.pins[path] for made, path in named if path in wiring.pins}
-
-
-def _without_others(wiring: Wiring, level: Level, kernel: Kernel, layouts: Mapping[int, Sequence[Sharding]]) -> Costs:
-    """What choices cost that lay out what stays inside of a kernel otherwise than is pinned, if some do not."""
-    costs = np.zeros(len(next(iter(layouts.values()))))
-    own = [level.graph.ops[number] for number in own_ops(level.graph, kernel)]
-    filled = [all(not level.graph.values[v].shape for v in op.operands) for op in own]  # of no layout that costs
-    inside = {v for op, same in zip(own, filled, strict=True) if not same for v in op.results} - set(kernel.writes)
-    for value, layout in _pinned(wiring, level).items() if inside and wiring.pins else ():
-        others = np.where([each == layout for each in layouts.get(value, ())], 0.0, np.inf)
-        costs = costs + others if value in inside and np.isfinite(costs + others).any() else costs
-    return costs
 
 
 def _level(
@@ -102,6 +84,7 @@ def _level(
         times=times,
         repeats=repeats,
         behind=strategies.known.read_behind(program.graph),
+        pinned=pinned(program.graph, wiring.pins),
     )
     wiring.levels.append(level)
     for position, kernel in enumerate(program.kernels):
@@ -121,7 +104,7 @@ def _level(
                 level=level.number,
                 apart=options.apart * often,
                 after=options.after * often,
-                costs=options.costs * often + _without_others(wiring, level, kernel, layouts),
+                costs=options.costs * often,
                 layouts=layouts,
                 times=often,
                 repeats=own,
@@ -158,28 +141,11 @@ def _join_loops(wiring: Wiring, level: Level) -> None:
                     wiring.join((number, argument), (number, result))
 
 
-def _value_node(
-    wiring: Wiring, level: Level, value: int, layouts: Sequence[Sharding] | None = None, repeats: int | None = None
-) -> Port:
-    """A node that only says how a value lies, among its candidates; it stands for as many as its level if not said."""
-    rank = len(level.graph.values[value].shape)
-    found = list(layouts or wiring.candidates.get(wiring.find((level.number, value)), ()) or [whole(rank)])
-    own = level.repeats if repeats is None else repeats
-    node = Node(
-        level=level.number, costs=np.zeros(len(found)), layouts={value: found}, times=level.times * own, repeats=own
-    )
-    return Port(wiring.node(node), tuple(found))
-
-
 def _hand_on(wiring: Wiring, level: Level) -> None:
     """Connects every value of a level with what reads it, loops first laid out, then their insides."""
     loops = {p: _lay_out_loop(wiring, level, p, inner) for p, inner in level.inner.items()}
     _open_parts(wiring, level)
-    for value, layout in _pinned(wiring, level).items():
-        made = level.source.get(value)
-        if made is not None and not _is_made_so(wiring.nodes[made.node], made, layout):
-            level.source[value] = _value_node(wiring, level, value, [layout], wiring.nodes[made.node].repeats)
-            wiring.edge(made, level.source[value], level.graph.values[value], wiring.nodes[made.node].times)
+    lay_out_pinned(wiring, level)
     _lay_out_before_barriers(wiring, level)
     readers: dict[tuple[int, bool, Waits], list[Port]] = {}
     for position, kernel in enumerate(level.program.kernels):
@@ -201,13 +167,14 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     for (value, narrow, _), ports in readers.items():
         known = level.graph.values[value]
         if value in level.source and wiring.nodes[level.source[value].node].ended is not None:
-            _read_end(wiring, level, value, ports[0])
+            read_end(wiring, level, value, ports[0])
         elif value in level.source and wiring.nodes[level.source[value].node].in_passing:
             part = part_apart(level, kernels, level.source[value].node, count)
-            _read_passing(wiring, level, value, ports, narrow=narrow, part=part)
+            read_passing(wiring, level, value, ports, narrow=narrow, part=part)
         elif known.shape and value in level.source:
-            _read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered)
+            read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered)
     hand_on_inside(wiring, level)
+    join_cuts(wiring, level)
     for position, inner in level.inner.items():
         op = level.graph.ops[level.program.kernels[position].ops[-1]]
         for number in inner:
@@ -224,96 +191,8 @@ def _lay_out_before_barriers(wiring: Wiring, level: Level) -> None:
             continue
         maker = wiring.nodes[made.node]
         if maker.stems is not None and maker.ended is None and not maker.in_passing:
-            level.source[value] = _value_node(wiring, level, value, repeats=maker.repeats)
+            level.source[value] = value_node(wiring, level, value, repeats=maker.repeats)
             wiring.edge(made, level.source[value], level.graph.values[value], maker.times)
-
-
-def _is_made_so(node: Node, made: Port, layout: Sharding) -> bool:
-    """Whether a part of a kernel is bound to make its value as is pinned, and can; what cannot is computed apart."""
-    if node.ended is None and not node.in_passing:
-        return False
-    others = np.array([each != layout for each in made.layouts])
-    if others.all():
-        apart = node.apart if node.alone is None else node.alone
-        node.costs = node.costs if apart is None else node.costs + apart
-        node.ended, node.in_passing = None, False
-        return False
-    node.costs = np.where(others, np.inf, node.costs)
-    return True
-
-
-def _read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, in_order: bool) -> None:
-    """One reader takes a value from where it is made; several share what it is brought into, but for what makes its
-    next value, which lies as it does.
-
-    ``narrow`` says that it is handed on as bfloat16, ``in_order`` is as in ``Reshards.table``.
-    """
-    source, known = level.source[value], level.graph.values[value]
-    known = replace(known, dtype="bf16") if narrow else known
-    rounded = narrow and value in level.graph.arguments  # what is made by a kernel is rounded in it
-    for port in (each for each in ports if not level.number and (value, each.node) in wiring.updates):
-        wiring.edge(source, port, known, wiring.nodes[port.node].times, in_order=in_order, rounded=rounded)
-    ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]
-    if len(ports) > 1 and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
-        first = wiring.nodes[ports[0].node]
-        shared = _value_node(wiring, level, value, repeats=first.repeats)
-        wiring.share(shared, value, ports)
-        wiring.edge(source, shared, known, first.times, in_order=in_order, rounded=rounded)
-        wiring.spare(source, shared, value)
-        source = shared
-    for port in ports:
-        reader = wiring.nodes[port.node]
-        table = reader.tables.get(value) if source is level.source[value] else None
-        wiring.edge(source, port, known, reader.times, in_order=in_order, rounded=rounded, table=table)
-        if len(ports) == 1:
-            wiring.spare(source, port, value)
-
-
-def _read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
-    """What ends a product is computed with it where it has that as it lies, else by itself."""
-    source, reader = level.source[value], wiring.nodes[port.node]
-    made = wiring.nodes[source.node]
-    ended, alone = (np.zeros(len(source.layouts)) if each is None else each for each in (made.ended, made.alone))
-    took = reader.times * wiring.reshards.table(level.graph.values[value], source.layouts, port.layouts)
-    same = np.array([[one == other for other in port.layouts] for one in source.layouts])
-    wiring.hand_on(source, port, np.where(same, ended[:, None], took + alone[:, None] + reader.costs[None, :]))
-    wiring.spare(source, port, value)
-    reader.costs = np.zeros(len(reader.costs))
-
-
-def _read_passing(
-    wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, part: float
-) -> None:
-    """Those that compute a value in passing do so where they have it as it lies; else it is written, which takes this
-    ``part`` of running by itself and all of it for what leaves bits, and they are handed it. What it is brought into
-    for several is either of these too.
-    """
-    source, reshards = level.source[value], wiring.reshards
-    made, known = wiring.nodes[source.node], level.graph.values[value]
-    known = replace(known, dtype="bf16") if narrow else known
-    run, bits = (np.zeros(len(source.layouts)) if each is None else each for each in (made.apart, made.after))
-    alone = np.maximum(part * run, bits)
-    passing = np.ones(len(source.layouts), bool)
-    if len(ports) > 1:
-        written = list(wiring.candidates[wiring.find((level.number, value))])
-        as_made = list(dict.fromkeys(source.layouts))
-        first = wiring.nodes[ports[0].node]
-        shared = _value_node(wiring, level, value, [*as_made, *written], first.repeats)
-        wiring.share(shared, value, ports)
-        took = first.times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
-        same = np.array([[one == other for other in as_made] for one in source.layouts])
-        took[:, : len(as_made)] = np.where(same, 0.0, np.inf)
-        wiring.hand_on(source, shared, took)
-        alone = np.array([*(alone[source.layouts.index(each)] for each in as_made), *(0.0 for _ in written)])
-        passing = np.arange(len(shared.layouts)) < len(as_made)
-        source = shared
-    for port in ports:
-        reader = wiring.nodes[port.node]
-        saving = np.minimum(reader.savings.get(value, np.zeros(len(port.layouts))), reader.costs)
-        reader.costs = reader.costs - saving
-        took = reader.times * reshards.table(known, source.layouts, port.layouts)
-        in_place = np.where(passing[:, None], saving[None, :], 0.0)
-        wiring.hand_on(source, port, np.where(took > 0, took + alone[:, None], in_place))
 
 
 def _rounded(wiring: Wiring, graph: Graph, kernel: Kernel) -> set[int]:
@@ -338,7 +217,7 @@ def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[i
         lead = len(op.operands) - len(body.graph.arguments)
         changing = len(body.graph.results) if op.kind == "while" else 0
         for place, (operand, argument) in enumerate(zip(op.operands[lead:], body.graph.arguments, strict=True)):
-            body.source[argument] = _value_node(wiring, body, argument)
+            body.source[argument] = value_node(wiring, body, argument)
             wiring.carries.add(body.source[argument].node)
             kept = place >= changing or body.graph.results[place] == argument
             asked.append((operand, body.source[argument], kept and bool(body.graph.values[argument].shape)))
@@ -350,7 +229,7 @@ def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[i
         level.source[made] = (
             first.source[first.graph.arguments[place]]
             if carried
-            else _value_node(wiring, level, made, repeats=op.origin.repeats)
+            else value_node(wiring, level, made, repeats=op.origin.repeats)
         )
         wiring.carries.add(level.source[made].node)
     return asked
@@ -370,12 +249,12 @@ def _lay_out_region(wiring: Wiring, level: Level, op: Op, body: Level) -> list[t
     """
     asked = []
     for operand, argument, layout in zip(op.operands, body.graph.arguments, op.attributes["in_shardings"], strict=True):
-        port = _value_node(wiring, level, operand, [layout], op.origin.repeats)
-        body.source[argument] = _value_node(wiring, body, argument, [whole(len(body.graph.values[argument].shape))])
+        port = value_node(wiring, level, operand, [layout], op.origin.repeats)
+        body.source[argument] = value_node(wiring, body, argument, [whole(len(body.graph.values[argument].shape))])
         wiring.carries.update((port.node, body.source[argument].node))
         asked.append((operand, port, False))
     for made, layout in zip(op.results, op.attributes["out_shardings"], strict=True):
-        level.source[made] = _value_node(wiring, level, made, [layout], op.origin.repeats)
+        level.source[made] = value_node(wiring, level, made, [layout], op.origin.repeats)
         wiring.carries.add(level.source[made].node)
     return asked
 

@@ -1,0 +1,106 @@
+"""What reading values takes: from where they are made, by one or by several, computed in passing or with a product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..graph import Sharding
+from ..partition.layout import whole
+from .wires import Level, Node, Port, Wiring
+
+
+def value_node(
+    wiring: Wiring, level: Level, value: int, layouts: Sequence[Sharding] | None = None, repeats: int | None = None
+) -> Port:
+    """A node that only says how a value lies, among its candidates; it stands for as many as its level if not said."""
+    rank = len(level.graph.values[value].shape)
+    found = list(layouts or wiring.candidates.get(wiring.find((level.number, value)), ()) or [whole(rank)])
+    own = level.repeats if repeats is None else repeats
+    node = Node(
+        level=level.number, costs=np.zeros(len(found)), layouts={value: found}, times=level.times * own, repeats=own
+    )
+    return Port(wiring.node(node), tuple(found))
+
+
+def read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, in_order: bool) -> None:
+    """One reader takes a value from where it is made; several share what it is brought into, but for what makes its
+    next value, which lies as it does.
+
+    ``narrow`` says that it is handed on as bfloat16, ``in_order`` is as in ``Reshards.table``.
+    """
+    source, known = level.source[value], level.graph.values[value]
+    known = replace(known, dtype="bf16") if narrow else known
+    is_cut = value in wiring.strategies.known.cuts.joined.get(id(level.graph), ())  # which says what a sum is spared
+    made, pin = source if is_cut else level.made.get(value, source), level.pinned.get(value)
+    rounded = narrow and value in level.graph.arguments  # what is made by a kernel is rounded in it
+    for port in (each for each in ports if not level.number and (value, each.node) in wiring.updates):
+        wiring.edge(source, port, known, wiring.nodes[port.node].times, in_order=in_order, rounded=rounded)
+    ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]
+    if len(ports) > 1 and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
+        first = wiring.nodes[ports[0].node]
+        shared = value_node(wiring, level, value, repeats=first.repeats)
+        wiring.share(shared, value, ports)
+        wiring.edge(source, shared, known, first.times, in_order=in_order, rounded=rounded)
+        wiring.spare(made, shared, value, pin)
+        source = shared
+    for port in ports:
+        reader = wiring.nodes[port.node]
+        table = reader.tables.get(value) if source is level.source[value] else None
+        wiring.edge(source, port, known, reader.times, in_order=in_order, rounded=rounded, table=table)
+        if len(ports) == 1:
+            wiring.spare(made, port, value, pin)
+
+
+def read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
+    """What ends a product is computed with it where it has that as it lies, and as it is pinned, else by itself."""
+    source, reader = level.source[value], wiring.nodes[port.node]
+    pin, known = level.pinned.get(value), level.graph.values[value]
+    made = wiring.nodes[source.node]
+    ended, alone = (np.zeros(len(source.layouts)) if each is None else each for each in (made.ended, made.alone))
+    if pin is None:
+        took = reader.times * wiring.reshards.table(known, source.layouts, port.layouts)
+    else:
+        there, back = (wiring.reshards.table(known, *ends) for ends in ((source.layouts, [pin]), ([pin], port.layouts)))
+        took = reader.times * (there + back)
+    same = np.array([[one == other and pin in (None, one) for other in port.layouts] for one in source.layouts])
+    wiring.hand_on(source, port, np.where(same, ended[:, None], took + alone[:, None] + reader.costs[None, :]))
+    if pin is not None:
+        wiring.spare(source, Port(port.node, (pin,) * len(port.layouts)), value)
+    wiring.spare(source, port, value, pin)
+    reader.costs = np.zeros(len(reader.costs))
+
+
+def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, part: float) -> None:
+    """Those that compute a value in passing do so where they have it as it lies; else it is written, which takes this
+    ``part`` of running by itself and all of it for what leaves bits, and they are handed it. What it is brought into
+    for several is either of these too, and so is what is pinned.
+    """
+    source, reshards = level.source[value], wiring.reshards
+    made, known = wiring.nodes[source.node], level.graph.values[value]
+    known = replace(known, dtype="bf16") if narrow else known
+    run, bits = (np.zeros(len(source.layouts)) if each is None else each for each in (made.apart, made.after))
+    alone = np.maximum(part * run, bits)
+    passing, pin = np.ones(len(source.layouts), bool), level.pinned.get(value)
+    if len(ports) > 1 or pin is not None:
+        written = list(wiring.candidates[wiring.find((level.number, value))]) if pin is None else [pin]
+        as_made = [each for each in dict.fromkeys(source.layouts) if pin in (None, each)]
+        first = wiring.nodes[ports[0].node]
+        shared = value_node(wiring, level, value, [*as_made, *written], first.repeats)
+        wiring.share(shared, value, ports)
+        took = first.times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
+        same = np.array([[one == other for other in as_made] for one in source.layouts])
+        took[:, : len(as_made)] = np.where(same, 0.0, np.inf)
+        wiring.hand_on(source, shared, took)
+        alone = np.array([*(alone[source.layouts.index(each)] for each in as_made), *(0.0 for _ in written)])
+        passing = np.arange(len(shared.layouts)) < len(as_made)
+        source = shared
+    for port in ports:
+        reader = wiring.nodes[port.node]
+        saving = np.minimum(reader.savings.get(value, np.zeros(len(port.layouts))), reader.costs)
+        reader.costs = reader.costs - saving
+        took = reader.times * reshards.table(known, source.layouts, port.layouts)
+        in_place = np.where(passing[:, None], saving[None, :], 0.0)
+        wiring.hand_on(source, port, np.where(took > 0, took + alone[:, None], in_place))

@@ -1,0 +1,95 @@
+"""Pins on what a step computes: made in any layout, read in any other, kept in between, and bounded by no more than
+plans take that keep them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from in_process import search
+from meshwright.planner.graph import Graph, Sharding
+from meshwright.planner.program.exact import exact
+from small_graphs import Drawing, program_of, promised_s, strategies
+from small_steps import shape, trained
+
+WHERE = ("v5e:2x2", {"x": 4})
+PRICED = 30
+LAYOUTS: list[Sharding] = [((), ()), (("x",), ()), ((), ("x",))]
+
+
+def summed() -> Graph:
+    """``sum(tanh(a @ b + c))`` along rows: one kernel, which leaves nothing but the sum."""
+    drawing = Drawing()
+    a, b, c = drawing.arg(4096, 512), drawing.arg(512, 1024), drawing.arg(4096, 1024)
+    return drawing.graph(drawing.total(drawing.each("tanh", drawing.each("add", drawing.dot(a, b), c)), 0))
+
+
+def light() -> Graph:
+    """``x.T @ tanh(y + z)`` and its own operand's sum: what is simply computed is computed in passing by both."""
+    drawing = Drawing()
+    x, y, z = drawing.arg(4096, 512), drawing.arg(4096, 1024), drawing.arg(4096, 1024)
+    made = drawing.each("tanh", drawing.each("add", y, z))
+    return drawing.graph(drawing.dot(x, made, 0, 0), drawing.total(made, 0))
+
+
+GRAPHS = {"summed": summed, "light": light}
+PATHS = [
+    ("summed", "ops/dot_general.0"),
+    ("summed", "ops/add.1"),
+    ("summed", "ops/tanh.2"),
+    ("light", "ops/add.0"),
+    ("light", "ops/tanh.1"),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("name", "path"), PATHS)
+def test_no_strategy_that_has_a_value_as_it_is_pinned_takes_less_than_the_bound(
+    name: str, path: str, layout: Sharding
+) -> None:
+    graph = GRAPHS[name]()
+    pinned, free = program_of(graph, *WHERE, pins={path: layout}), program_of(graph, *WHERE)
+    found = pinned.solve()
+    assert found.layouts is not None
+    assert found.layouts[path] == layout
+    named = {path: value for op in graph.ops for value, path in op.named}
+    rows = next(node.layouts[named[path]] for node in free.wiring.nodes if named[path] in node.layouts)
+    where = next(n for n, node in enumerate(free.wiring.nodes) if named[path] in node.layouts)
+    same = [choices for choices in strategies(free) if rows[choices[where]] == layout]
+    cheapest = sorted(same, key=lambda choices: promised_s(free, choices))[:PRICED]
+    prices = [exact(free.wiring, each, free.mesh, free.machine).estimate.step_time_s for each in cheapest]
+    assert found.bound_s <= found.objective_s <= min(prices, default=math.inf) * (1 + 1e-3)
+
+
+def residual() -> Any:
+    """Two layers ``x + tanh(x @ wi) @ wo`` and their mean square, trained by momentum."""
+
+    def loss(params: Any, x: jax.Array, y: jax.Array) -> jax.Array:
+        for own in params:
+            x = x + jnp.tanh(x @ own["wi"]) @ own["wo"]
+        return jnp.mean((x - y) ** 2)
+
+    params = [{"wi": shape(512, 2048), "wo": shape(2048, 512)} for _ in range(2)]
+    return trained(loss, params, shape(1024, 512), shape(1024, 512), momentum=True)
+
+
+@pytest.mark.parametrize(
+    "pin",
+    [
+        "ops/loss/add.0: replicate",
+        "ops/loss/integer_pow.0: replicate",
+        "ops/loss/dot_general.1/1: replicate",
+        "ops/lambda/mul.0/0: B@a+b _",
+        "ops/loss/sub.0/1: replicate",
+    ],
+)
+def test_pins_on_computed_values_have_bounds_as_good_as_others(pin: str) -> None:
+    step, args = residual()
+    found = search(step, args, topology="v5e:2x4", plan=f"meshwright: 1\nmesh: {{a: 2, b: 4}}\ntensors: {{{pin}}}\n")
+    assert found.plan is not None
+    assert pin.partition(":")[0] in [rule.pattern for rule in found.plan.rules]
+    assert found.gap < 0.02
