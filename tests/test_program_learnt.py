@@ -31,6 +31,14 @@ def test_only_as_many_are_joined_as_it_takes() -> None:
     assert sorted((each.nodes, each.seconds) for each in found) == [((1, 2, 3), 1.0), ((2, 4), 1.0)]
 
 
+def test_what_computes_the_same_makes_up_for_what_another_is_named_after() -> None:
+    """Of three that fill as much with a number one kernel is named after all: all together take what is said."""
+    fills = [missed(-3.0, 1), missed(-3.0, 2), missed(6.0, 3), missed(2.0, 4)]
+    kin = dict.fromkeys((1, 2, 3), frozenset({1, 2, 3}))
+    assert {(each.nodes, each.seconds) for each in netted(fills, kin)} == {((4,), 2.0), ((1, 2, 3), 0.0)}
+    assert len(netted(fills)) == 4
+
+
 def test_what_nothing_makes_up_for_stays() -> None:
     alone = [missed(-3.0, 1, 2), missed(4.0, 3)]
     assert sorted(netted(alone), key=lambda each: each.seconds) == alone

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -21,7 +22,11 @@ from ..memory import Memory, memory
 from ..memory.points import LiveTensor
 from ..topology import Machine
 from .decode import laid_out_step
+from .passing import own_ops
 from .wires import LOOPS, Wiring
+
+NO_KIN: Mapping[int, frozenset[int]] = MappingProxyType({})
+MOST = 0.8  # of what a cluster takes more than its costs: what its kin have to take less to be what it takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +74,17 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
         took[clusters.root(node)] -= seconds
     nodes, read = clusters.members(), _read(wiring, choices, clusters)
     missed = [Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s) for root, s in took.items()]
-    return Exact(estimate=found, missed=tuple(netted(missed)), held_bytes=held_bytes(found.memory.tensors))
+    return Exact(
+        estimate=found, missed=tuple(netted(missed, _kin(wiring))), held_bytes=held_bytes(found.memory.tensors)
+    )
 
 
-def netted(missed: Sequence[Missed]) -> list[Missed]:
+def netted(missed: Sequence[Missed], kin: Mapping[int, frozenset[int]] = NO_KIN) -> list[Missed]:
     """Clusters of which some take less than their costs, each one with those that share nodes with it and take more, as
     far as that makes up for it: what one kernel computes in passing is at home in one and may be counted in another.
+
+    ``kin`` are those nodes of each that compute the same, of which one gives a kernel its name: what is left is made up
+    for by theirs, where it is most of what those take more.
     """
     left = sorted(missed, key=lambda each: (-each.seconds, each.nodes))
     found = []
@@ -86,7 +96,22 @@ def netted(missed: Sequence[Missed]) -> list[Missed]:
                 left.remove(other)
                 one = _both(one, other)
         found.append(one)
-    return left + found
+    return _among_kin([*left, *found], kin)
+
+
+def _among_kin(missed: Sequence[Missed], kin: Mapping[int, frozenset[int]]) -> list[Missed]:
+    less = [each for each in missed if each.seconds < 0]
+    found = []
+    for more in [each for each in missed if each.seconds >= 0]:
+        related = frozenset[int]().union(*(kin.get(node, ()) for node in more.nodes))
+        theirs = [each for each in less if not related.isdisjoint(each.nodes)]
+        if MOST * more.seconds <= -sum(each.seconds for each in theirs):
+            for each in theirs:
+                if more.seconds > 0:
+                    less.remove(each)
+                    more = _both(more, each)
+        found.append(more)
+    return found + less
 
 
 def _both(one: Missed, other: Missed) -> Missed:
@@ -97,6 +122,28 @@ def _both(one: Missed, other: Missed) -> Missed:
     }
     nodes = tuple(sorted({*one.nodes, *other.nodes}))
     return Missed(nodes=nodes, read=read, seconds=one.seconds + other.seconds)
+
+
+def _kin(wiring: Wiring) -> dict[int, frozenset[int]]:
+    """By node those that compute some operation that it does, or fill as much with a number."""
+    found: dict[int, frozenset[int]] = {}
+    for level in wiring.levels:
+        alike: dict[object, set[int]] = defaultdict(set)
+        for position, node in level.kernels.items():
+            for name in _computed(level.graph, level.program.kernels[position]):
+                alike[name].add(node)
+        for nodes in alike.values():
+            for node in nodes if len(nodes) > 1 else ():
+                found[node] = found.get(node, frozenset()) | nodes
+    return found
+
+
+def _computed(graph: Graph, kernel: Kernel) -> Iterator[object]:
+    """The operations of a kernel, or if it only fills something with a number how much that is."""
+    numbers = own_ops(graph, kernel)
+    if not any(graph.values[value].shape for number in numbers for value in graph.ops[number].operands):
+        yield from ((graph.values[value].shape, graph.values[value].dtype) for value in kernel.writes)
+    yield from numbers
 
 
 def exact_memory(wiring: Wiring, choices: Sequence[int], machine: Machine) -> Memory:
