@@ -59,6 +59,23 @@ def test_v5p_writes_what_it_gathers_and_multiplies_into_the_large_memory_and_fet
     assert near_from(COLLECTIVE_PERMUTE, "v5p") == 1
 
 
+@pytest.mark.parametrize(("again", "is_near"), [(0, False), (6, True)])
+def test_an_argument_that_is_read_again_is_kept_in_between(again: int, is_near: bool) -> None:
+    """MLPs on v5e: what lives longer has no room beside it. Of another argument nothing is kept before it is read."""
+    ops = (
+        Op(kind="tanh", operands=(0,), results=(1,)),
+        Op(kind="tanh", operands=(1,), results=(2,)),
+        Op(kind="add", operands=(1, 2), results=(3,)),
+        Op(kind="add", operands=(3, again), results=(4,)),
+        Op(kind="add", operands=(4, 1), results=(5,)),
+    )
+    made = of_ops((SMALL,) * 7, ops, (0, 6), (5,))
+    found = buffers(made)
+    room = SMALL.num_bytes * np.array([3, 3, 3, 9, 9], np.int64)
+    near = near_buffers(made, found, lifetimes(found, range(len(made.kernels))), catalogue()["v5e"], room)
+    assert (1 in near) == is_near
+
+
 def test_a_number_alone_comes_before_what_frees_memory() -> None:
     number = Value((), "f32")
     ops = (

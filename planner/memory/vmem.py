@@ -27,21 +27,25 @@ NO_PEAK_FLOPS_PER_S = 1e30
 
 
 def near_buffers(
-    program: Program, flow: Flow, spans: Mapping[int, tuple[int, int]], chip: Chip, room_bytes: np.ndarray
+    program: Program, flow: Flow, lives: Mapping[int, tuple[int, int]], chip: Chip, room_bytes: np.ndarray
 ) -> dict[int, int]:
-    """The buffers of a program, of those with ``spans``, that lie in fast memory, and from which point on to their end.
+    """The buffers of a program, of those with ``lives``, that lie in fast memory, and from which point on to their end.
 
     That is their first, or for what is written into the large memory the first that reads it: it is fetched for the
     rest. What kernels read from the large memory goes through the fast one, where it takes room from what stays: what
-    does is decided twice, first without. ``room_bytes``, what is free at each point, is taken from.
+    does is decided twice, first without. An argument that several kernels read is kept from the first to the last of
+    them as buffers are. ``room_bytes``, what is free at each point, is taken from.
     """
     sent, begun = sent_from_hbm(program, flow, chip), _first_reads(flow, written_to_hbm(program, flow, chip))
-    near = {b: (begun.get(b, first), last) for b, (first, last) in spans.items() if b not in sent}
+    near = {b: (begun.get(b, first), last) for b, (first, last) in lives.items() if b not in sent}
     near = {b: span for b, span in near.items() if b not in begun or span[0] < span[1]}
     begins, longest = begins_s(program, chip), longest_stay_s(chip)
-    staying = residents(near, flow.num_bytes, begins, room_bytes.copy(), longest)
+    again = {value: (points[0], points[-1]) for value, points in flow.touches.items() if len(points) > 1}
+    sizes = {**flow.num_bytes, **{value: padded_bytes(program.graph.values[value]) for value in again}}
+    spans = {**again, **near}
+    staying = residents(spans, sizes, begins, room_bytes.copy(), longest)
     room_bytes -= np.minimum(room_bytes, _fetched_bytes(program, flow, staying, chip))
-    return {b: near[b][0] for b in residents(near, flow.num_bytes, begins, room_bytes, longest)}
+    return {b: near[b][0] for b in residents(spans, sizes, begins, room_bytes, longest) if b in near}
 
 
 def _first_reads(flow: Flow, wanted: frozenset[int]) -> dict[int, int]:
