@@ -17,7 +17,8 @@ class Kernel:
     ``ops`` number the graph's operations in it, in order; an operation that the compiler computes anew for each that
     reads it stands in several kernels. ``reads`` and ``writes`` number the values that it takes from memory and leaves
     there; what stays inside is never written. ``waits`` are values that must be there before it runs though it does not
-    read them: what a barrier took. A loop or a conditional has the programs of its bodies.
+    read them: what a barrier took. ``behind`` has the values that it reads behind barriers, each
+    with all that its barrier took. A loop or a conditional has the programs of its bodies.
     """
 
     ops: tuple[int, ...]
@@ -25,6 +26,7 @@ class Kernel:
     writes: tuple[int, ...]
     bodies: tuple[Program, ...] = ()
     waits: tuple[int, ...] = ()
+    behind: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,14 @@ from meshwright.planner.fusion.nature import SENT
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.memory.arriving import arriving
+from meshwright.planner.memory.barriers import with_barriers
 from meshwright.planner.memory.flow import flow
 from meshwright.planner.memory.indices import indices
 from meshwright.planner.memory.operands import operands
-from meshwright.planner.memory.orders import list_order
+from meshwright.planner.memory.orders import depth_first_order, list_order, post_order
 from programs import form_bytes, of_ops, program
 from test_fusion import Writer
+from test_fusion_barriers import barrier
 
 SHAPE = (256, 1024)
 
@@ -76,3 +78,20 @@ def test_what_is_sent_rounded_is_written_as_it_is_for_what_else_reads_it() -> No
     ops = tuple(replace(op, attributes={SENT: True}) if op.kind == "convert" else op for op in graph.ops)
     assert any(sum_ in kernel.writes for kernel in fuse(replace(graph, ops=ops)).kernels)
     assert not any(sum_ in kernel.writes for kernel in fuse(graph).kernels)
+
+
+def test_a_barrier_stands_between_what_it_takes_and_what_reads_behind_it() -> None:
+    """Orders go through it, and what reads two of its results has its fan twice."""
+    w = Writer()
+    x, y = w.arg(*SHAPE), w.arg(*SHAPE)
+    one, two = w.op("tanh", x), w.op("exponential", y)
+    again = barrier(w, one, two, x)
+    made = fuse(w.graph(w.dot(again[0], again[1], 0, 0), w.dot(again[2], again[1], 0, 0)))
+    found = flow(made, form_bytes, lambda _: 0)
+    grown, own = with_barriers(found, [[kernel] for kernel in made.kernels])
+    assert own == [0, 1, -1, 2, 3]
+    assert grown.operands[2] == (one, two)
+    assert [len(values) for values in grown.operands[3:]] == [2, 2]
+    assert all(grown.maker[value] == 2 for values in grown.operands[3:] for value in values)
+    for order in (list_order(grown), depth_first_order(grown), post_order(grown)):
+        assert order.index(2) == 2

@@ -85,7 +85,9 @@ def _kernel(graph: Graph, wanted: frozenset[int], group: Group, is_mask: IsMask,
     bodies = tuple(_program(body, is_mask, near_bytes) for body in graph.ops[ops[-1]].bodies)
     made = tuple(value for root in sorted(group.roots) for value in graph.ops[root].results)
     writes = tuple(value for value in made if value in wanted) or made
-    return Kernel(ops=ops, reads=tuple(sorted(group.reads)), writes=writes, bodies=bodies)
+    said = (pair for number in ops for pair in graph.ops[number].attributes.get(BEHIND, ()))
+    behind = tuple({value: taken for value, taken in said if value in group.reads}.items())
+    return Kernel(ops=ops, reads=tuple(sorted(group.reads)), writes=writes, bodies=bodies, behind=behind)
 
 
 def _in_order(graph: Graph, found: list[Group]) -> list[Group]:

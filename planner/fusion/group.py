@@ -101,7 +101,7 @@ def _group(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], root: i
         products=products,
         reduces=graph.ops[root].kind == REDUCE,
         waits=set(),
-        behind={v for n in ops for v in everything[n].attributes.get(BEHIND, ())} & reads,
+        behind={v for n in ops for v, _ in everything[n].attributes.get(BEHIND, ())} & reads,
     )
 
 

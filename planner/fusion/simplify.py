@@ -78,21 +78,23 @@ def _without_barriers(graph: Graph) -> Graph:
         return graph
     same: dict[int, int] = {}
     after: dict[int, frozenset[int]] = {}
+    taken: dict[int, tuple[int, ...]] = {}
     pieces = _pieces(graph)
     ops = []
     for op in graph.ops:
         if op.kind == SLICE and not pieces.isdisjoint(op.results):
             op = replace(op, attributes={**op.attributes, APART: True})
         waits = frozenset[int]().union(*(after[value] for value in op.operands if value in after))
+        behind = tuple((same[value], taken[value]) for value in op.operands if value in taken)
         op = _reading(op, same)
         if op.kind == BARRIER:
+            taken.update(dict.fromkeys(op.results, op.operands))
             same.update(zip(op.results, op.operands, strict=True))
             after.update(dict.fromkeys(op.results, waits.union(op.operands)))
         else:
-            behind = waits.intersection(op.operands).difference(graph.arguments)
             waits = waits.difference(op.operands, graph.arguments)
-            said = {AFTER: tuple(sorted(waits)), BEHIND: tuple(sorted(behind))}
-            said = {name: values for name, values in said.items() if values}
+            added: dict[str, object] = {AFTER: tuple(sorted(waits))} if waits else {}
+            said = {**added, BEHIND: behind} if behind else added
             ops.append(replace(op, attributes={**op.attributes, **said}) if said else op)
     return replace(graph, ops=tuple(ops), results=tuple(same.get(value, value) for value in graph.results))
 

@@ -133,7 +133,7 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int]) ->
 
 def _is_read_there(reader: Op, op: Op) -> bool:
     """Whether what an operation makes is read where it lies, behind a barrier."""
-    return BEHIND in reader.attributes and not set(reader.attributes[BEHIND]).isdisjoint(op.results)
+    return BEHIND in reader.attributes and not dict(reader.attributes[BEHIND]).keys().isdisjoint(op.results)
 
 
 def _joins(graph: Graph, uses: Uses, number: int, scores: frozenset[int]) -> bool:

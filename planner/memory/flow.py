@@ -36,7 +36,8 @@ class Flow:
     ``inside`` what a kernel's bodies need besides; ``held`` the buffers of the program's results, which live to its
     end. ``buffer`` is where each value lies, arguments in themselves; ``touches`` are the kernels that read each
     argument, the last of them at the end; ``scalar`` says which kernels make a single number; ``arriving`` are the
-    kernels that read arguments, in the order in which these let them run (``arriving``).
+    kernels that read arguments, in the order in which these let them run (``arriving``), ``fused`` what
+    each kernel reads, arguments too, in the order of its operands.
     """
 
     num_bytes: dict[int, int]
@@ -53,6 +54,7 @@ class Flow:
     touches: dict[int, tuple[int, ...]]
     scalar: tuple[bool, ...]
     arriving: tuple[int, ...] = ()
+    fused: tuple[tuple[int, ...], ...] = ()
 
 
 def flow(program: Program, sizes: Sizes, inside: Callable[[Program], int], *, offloads: bool = False) -> Flow:
@@ -67,6 +69,7 @@ def flow(program: Program, sizes: Sizes, inside: Callable[[Program], int], *, of
     own = {v: held for v, held in buffer.items() if held not in elsewhere}
     maker = {v: position for position, kernel in enumerate(kernels) for v in kernel.writes}
     rewritten = rewritten_tables(graph)
+    fused = tuple(operands(graph, kernel) for kernel in kernels)
     num_bytes = {v: 0 if v in rewritten else sizes(graph, v) for v, held in own.items() if v == held}
     for piece, whole in _gathered(graph, kernels):
         if num_bytes.get(whole):
@@ -79,7 +82,10 @@ def flow(program: Program, sizes: Sizes, inside: Callable[[Program], int], *, of
             num_bytes[buffer[row]] = max(num_bytes[buffer[row]], size)
     return Flow(
         num_bytes=num_bytes,
-        operands=tuple(tuple(dict.fromkeys(v for v in (*operands(graph, k), *k.waits) if v in maker)) for k in kernels),
+        operands=tuple(
+            tuple(dict.fromkeys(v for v in (*read, *k.waits) if v in maker))
+            for k, read in zip(kernels, fused, strict=True)
+        ),
         made=tuple(kernel.writes for kernel in kernels),
         maker=maker,
         results=tuple(dict.fromkeys(v for v in graph.results if v in maker)),
@@ -92,6 +98,7 @@ def flow(program: Program, sizes: Sizes, inside: Callable[[Program], int], *, of
         touches=_touches(program, buffer),
         scalar=tuple(len(k.writes) == 1 and graph.values[k.writes[0]].num_elements == 1 for k in kernels),
         arriving=arriving(program),
+        fused=fused,
     )
 
 
@@ -127,6 +134,7 @@ def regrouped(flow: Flow, groups: Sequence[tuple[int, ...]]) -> Flow:
         touches={value: tuple(sorted({at[kernel] for kernel in found})) for value, found in flow.touches.items()},
         scalar=tuple(len(group) == 1 and flow.scalar[group[0]] for group in groups),
         arriving=tuple(dict.fromkeys(at[kernel] for kernel in flow.arriving)),
+        fused=united(flow.fused),
     )
 
 

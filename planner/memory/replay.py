@@ -14,7 +14,7 @@ ALIGNMENT_BYTES = 16 << 10
 def heap_bytes(level: Level) -> int:
     """How large the heap of a step's temporaries grows, loops' bodies in the same heap as what is around them.
 
-    Of what a kernel makes, that comes first which is needed no more first.
+    Of what a kernel makes, that comes first which is needed no more first; before it, where its parts begin.
     """
     heap = Heap()
     _run(level, heap)
@@ -26,7 +26,7 @@ def _run(level: Level, heap: Heap) -> None:
     inherited = set(level.heirs.values())
     places: dict[int, tuple[int, int]] = {}  # where a buffer starts, and the bytes that were taken there
     for point in range(len(level.program.kernels)):
-        for buffer in sorted(starts[point], key=lambda buffer: level.spans[buffer][1]):
+        for buffer in sorted(starts[point], key=lambda b: (b not in level.indices, level.spans[b][1])):
             old = level.heirs.get(buffer)  # which may itself lie outside, where a result will
             num_bytes = -(-level.num_bytes[buffer] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
             known = places.get(old) if old is not None else None

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..chip import Chip
-from ..kernels import Program
+from ..kernels import Kernel, Program
+from .barriers import with_barriers
 from .combined import Members, combined, in_order, with_tuples
 from .deferred import deferred, defers
 from .flow import Flow, flow, regrouped
@@ -18,7 +19,7 @@ from .permuted import beside_permutes
 from .temporaries import temporary_bytes
 from .tiles import Sizes
 
-LIST = 0
+POST_ORDER = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +27,8 @@ class Scheduled:
     """A program in the compiler's order, with its buffers, and the bodies at each of its points.
 
     ``needed_bytes`` is what the scheduler thinks that a loop needs whose body it is: its temporaries and all that it is
-    given, though most of that lies in its caller's memory already. ``scalars_first`` if single numbers are made as soon
-    as they can be.
+    given, though most of that lies in its caller's memory already. ``scalars_first`` if what many read, as numbers of
+    devices' parts, is made before all else.
     """
 
     program: Program
@@ -94,22 +95,24 @@ def _scheduled(program: Program, sizes: Sizes, offloads: bool) -> Scheduled:
     found = flow(replace(program, kernels=tuple(kernels)), sizes, lambda body: needs[id(body)], offloads=offloads)
     groups = combined(program, found)
     found = with_tuples(found, groups)
-    order, peak, best = _best(found, groups)
+    order, peak, best = _best(found, groups, program.kernels)
     given = sum(sizes(program.graph, v) for v in program.graph.arguments)
     return Scheduled(
         program=replace(program, kernels=tuple(kernels[number] for number in order)),
         flow=regrouped(found, [(number,) for number in order]),
         needed_bytes=peak + given,
         bodies={point: inner[number] for point, number in enumerate(order) if number in inner},
-        scalars_first=best == LIST,
+        scalars_first=best != POST_ORDER,
     )
 
 
-def _best(found: Flow, groups: Members) -> tuple[list[int], int, int]:
+def _best(found: Flow, groups: Members, kernels: Sequence[Kernel]) -> tuple[list[int], int, int]:
     """The order, its peak, and which of the three it is."""
     members = in_order(found, groups) if groups else ()
     joint = regrouped(found, members) if groups else found
-    orders = [list_order(joint), depth_first_order(joint), post_order(joint)]
+    alone = tuple((number,) for number in range(len(kernels)))
+    grown, own = with_barriers(joint, [[kernels[number] for number in group] for group in members or alone])
+    orders = [[own[k] for k in each(grown) if own[k] >= 0] for each in (list_order, depth_first_order, post_order)]
     peaks = [scheduled_peak_bytes(joint, order) for order in orders]
     best = peaks.index(min(peaks))
     order = orders[best]
