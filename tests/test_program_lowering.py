@@ -11,6 +11,7 @@ from meshwright.backends.jax.drafts import Drafts
 from meshwright.dsl.reader import loads
 from meshwright.planner.graph import Graph
 from meshwright.planner.program import build
+from meshwright.planner.program.lowering import Moves
 from meshwright.planner.topology import physical
 from small_graphs import Drawing, exact_of, program_of, promised_s, size_of, steps, strategies
 from small_steps import mlp
@@ -69,6 +70,11 @@ def test_what_rows_of_memory_know_too_little_of_is_found_by_its_price() -> None:
     assert found.layouts is not None
     assert found.peak_bytes <= 37 * MIB
     assert found.bound_s <= found.objective_s
+
+
+def test_choices_that_cost_nothing_may_be_whole_numbers() -> None:
+    moves = Moves([np.zeros(3, np.int64)], {})
+    assert [int(other[0]) for other in moves.others(0, np.array([1]))] == [0, 2]
 
 
 def _drawn() -> tuple[Graph, dict[str, str]]:

@@ -25,7 +25,7 @@ class Moves:
     """
 
     def __init__(self, costs: list[NDArray[np.float64]], tables: Mapping[tuple[int, int], NDArray[np.float64]]) -> None:
-        self.costs = costs
+        self.costs = [np.asarray(own, np.float64) for own in costs]
         self.near: list[list[tuple[int, NDArray[np.float64]]]] = [[] for _ in costs]
         for (a, b), table in tables.items():
             self.near[a].append((b, table))
