@@ -1,5 +1,5 @@
-"""Pins on what a step computes: made in any layout, read in any other, kept in between, and bounded by no more than
-plans take that keep them.
+"""Pins on what a step computes, and on what one operation reads: made in any layout, read in any other, kept in
+between, and bounded by no more than plans take that keep them.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ def residual() -> Any:
         "ops/loss/dot_general.1/1: replicate",
         "ops/lambda/mul.0/0: B@a+b _",
         "ops/loss/sub.0/1: replicate",
+        "ops/loss/grad/transpose.1/1: B@a+b _",
+        "ops/loss/grad/dot_general.1.in0/1: B _@b",
     ],
 )
 def test_pins_on_computed_values_have_bounds_as_good_as_others(pin: str) -> None:

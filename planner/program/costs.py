@@ -82,6 +82,22 @@ class Costs:
         """Whether what an operation adds up over devices is added up once, behind the loop."""
         return number in self.blueprint.behind and piece.graph.ops[-1].kind == ALL_REDUCE
 
+    def brought_s(self, choice: Choice, value: int, layout: Sharding) -> float:
+        """What one run takes where what makes a value leaves it in another layout than the choice has it in."""
+        number = next(at for at, op in enumerate(self.blueprint.own.ops) if value in op.results)
+        alone = self.blueprint.alone(number)
+        lies = tuple([layout if place == value else choice.layouts[form] for place, form in self._around(number)])
+        piece = self.pieces.of(alone.graph, alone.name, lies)
+        others = {at: each for at, each in self._pieces(choice).items() if at != number}
+        found = dict(sorted((others | ({} if piece.plain else {number: piece})).items()))
+        collectives_s = sum(self._asking_s(at, each) for at, each in found.items())
+        return collectives_s + self._computing(choice, found, (value, layout)) * self._turns(choice)
+
+    def _around(self, number: int) -> list[tuple[int, int]]:
+        """The values of an operation, operands then results, with their forms."""
+        op, nest = self.blueprint.own.ops[number], self.blueprint.nest
+        return [(value, nest.form_of[value]) for value in dict.fromkeys((*op.operands, *op.results))]
+
     def computing_s(self, choice: Choice) -> float:
         """What computing takes, be the kernel free or not."""
         return self._computing(choice, self._pieces(choice))
@@ -101,7 +117,10 @@ class Costs:
         found = {number: self._piece(number, choice) for number in choice.asking}
         return {number: piece for number, piece in found.items() if not piece.plain}
 
-    def _computing(self, choice: Choice, pieces: Mapping[int, Piece]) -> float:
+    def _computing(
+        self, choice: Choice, pieces: Mapping[int, Piece], left: tuple[int, Sharding] | None = None
+    ) -> float:
+        """What computing takes; of what is ``left`` in another layout than the choice has, the value and that."""
         nest, known = self.blueprint.nest, self.blueprint.fused
         found = {number: piece for number, piece in pieces.items() if not self._is_behind(number, piece)}
         masks = self._masks(choice)
@@ -109,7 +128,7 @@ class Costs:
 
         def part(value: int, dtype: str) -> Value:
             form = nest.form_of[value]
-            layout = choice.layouts[form]
+            layout = choice.layouts[form] if left is None or left[0] != value else left[1]
             found = self.held.get((form, layout, dtype))
             if found is None:
                 found = self.held[form, layout, dtype] = Value(self._shape(value, form, layout), dtype)

@@ -54,6 +54,7 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
                 by = wiring.through.get((number, value))
                 if by is not None:
                     shared.setdefault((at, value), wiring.nodes[by].layouts[value][choices[by]])
+    wanted |= {key: layout for key, layout in level.asked.items() if key in wanted}
     wanted = {key: want for key, want in wanted.items() if want != found[key[1]]}
     through = _leading(wiring, level, found, wanted, shared)
     asking = _asking(wiring, level, choices)

@@ -104,7 +104,7 @@ class Wiring:
 
     def share(self, shared: Port, value: int, ports: Sequence[Port]) -> None:
         """Several read a value through a node that says what it is brought into; the first asks for that."""
-        self.shared[shared.node] = ports[0].node
+        self.shared[shared.node] = self.shared.get(ports[0].node, ports[0].node)
         self.through |= {(port.node, value): shared.node for port in ports}
 
     def edge(
@@ -224,7 +224,7 @@ class Level:
     ``kernels`` has the node of each plain kernel; ``inner`` the levels of the bodies of each loop. ``values`` are as
     the step has them: the program's are as narrow as what reads them allows. ``behind`` says what operations read
     behind barriers. ``pinned`` are the layouts of what operations make that are not to be chosen, ``made`` how that is
-    made before it is brought into them.
+    made before it is brought into them; ``asked`` those of what they read, by operation and value.
     """
 
     number: int
@@ -237,6 +237,7 @@ class Level:
     source: dict[int, Port] = field(default_factory=dict)
     behind: Mapping[ReadAt, Waits] = field(default_factory=dict)
     pinned: Mapping[int, Sharding] = field(default_factory=dict)
+    asked: Mapping[tuple[int, int], Sharding] = field(default_factory=dict)
     made: dict[int, Port] = field(default_factory=dict)
 
     @property

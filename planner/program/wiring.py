@@ -15,7 +15,7 @@ from .ends import ending, even_layouts
 from .inside import hand_on_inside
 from .joined import join_cuts
 from .passing import own_reads
-from .pinned import lay_out_pinned, pinned
+from .pinned import brought, lay_out_pinned, pinned, pinned_reads
 from .reading import read, read_end, read_passing, value_node
 from .reshards import Reshards
 from .stems import shared_paths, stems
@@ -85,6 +85,7 @@ def _level(
         repeats=repeats,
         behind=strategies.known.read_behind(program.graph),
         pinned=pinned(program.graph, wiring.pins),
+        asked=pinned_reads(program.graph, wiring.pins),
     )
     wiring.levels.append(level)
     for position, kernel in enumerate(program.kernels):
@@ -160,6 +161,8 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
         rounded = _rounded(wiring, level.graph, kernel)
         for value in own_reads(level.graph, kernel):
             port = Port(level.kernels[position], tuple(node.layouts[value]))
+            if level.asked:
+                port = brought(wiring, level, kernel, value, port, narrow=value in rounded)
             readers.setdefault((value, value in rounded, level.waits(kernel, value)), []).append(port)
     ordered = in_order(level.graph)
     kernels = {number: level.program.kernels[position] for position, number in level.kernels.items()}
