@@ -13,13 +13,16 @@ from .products import product_of
 from .sides import sides_of
 from .work import (
     FREE,
+    LOOP,
     NO_WORK,
     REGISTER_ELEMENTS,
     RUNNING,
+    VECTOR_OPERATIONS,
     WORD_BYTES,
     Work,
     is_small,
     kind_of_cost,
+    of_squares,
     padded_bytes,
     passes_of,
     spilled,
@@ -62,19 +65,21 @@ class Scaled:
         if self.kind == FREE or is_small(graph, self.kernel):
             return Work(kind=FREE)
         values = graph.values
-        products = tuple(product_of(graph, op) for op in self.products)
-        space = int(max([share * values[v].num_elements for v, share in self.spaces], default=0))
+        met = tuple(product_of(graph, op) for op in self.products)
+        products, summed = of_squares(met)
+        space = max(summed, int(max([share * values[v].num_elements for v, share in self.spaces], default=0)))
+        more = VECTOR_OPERATIONS * summed
         return Work(
-            kind=self.kind,
+            kind=LOOP if summed else self.kind,
             products=products,
             reads=tuple([int(padded_bytes(values[v]) * share) for v, share in self.reads]),
             writes=tuple([padded_bytes(values[v]) for v in self.writes]),
             sides=self.sides,
             spill_bytes=spilled([values[v] for v in self.writes], space, bool(products)),
-            registers=sum([each * values[v].num_elements for v, each in self.registers]) / REGISTER_ELEMENTS,
+            registers=(more + sum([each * values[v].num_elements for v, each in self.registers])) / REGISTER_ELEMENTS,
             space_bytes=space * WORD_BYTES,
             single=self.single,
-            flops=sum(2.0 * each.multiply_adds for each in products),
+            flops=sum(2.0 * each.multiply_adds for each in met),
             result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
             passes=passes_of(graph, self.running),
         )

@@ -23,6 +23,8 @@ EXPANSIONS = {
     "sqrt": 6, "rsqrt": 5, "divide": 8, "power": 20, "sine": 30, "cosine": 30, "erf": 20, "erfc": 20, "remainder": 12,
     "atan2": 30, "cbrt": 10, "tan": 30,
 }  # fmt: skip
+VECTOR_OPERATIONS = 2
+"""What a product by a vector takes for each number: the compiler multiplies and adds up, as any fused operations."""
 NO_WORK = VIEWS | {ALLOCATE}
 RUNNING = "reduce_window"
 BLOCK, BLOCK_PASSES, PASSES = 128, 1.5, 4.5
@@ -64,23 +66,34 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
     if not real or kernel.bodies or is_small(graph, kernel):
         return Work(kind=FREE)
     need = demanded(graph, ops, kernel.writes)
-    products = tuple(product_of(graph, op) for op in real if op.kind in PRODUCTS)
-    space = max(_gone_through(op, need) for op in real)
+    met = tuple(product_of(graph, op) for op in real if op.kind in PRODUCTS)
+    products, summed = of_squares(met)
+    space = max(summed, *(_gone_through(op, need) for op in real))
     growth = _growth(graph, real[0]) if len(real) == 1 else 1.0
     return Work(
-        kind=kind_of_cost(real),
+        kind=LOOP if summed else kind_of_cost(real),
         products=products,
         reads=tuple(int(_part(graph.values[v], need.get(v, 0)) * growth) for v in kernel.reads),
         writes=tuple(int(padded_bytes(value) * growth) for value in written(graph, kernel, real)),
         sides=sides_of(graph, ops, kernel.reads) if products else (),
         spill_bytes=int(spilled(written(graph, kernel, real), space, bool(products)) * growth),
-        registers=sum(_registers(op, need) for op in real),
+        registers=sum(_registers(op, need) for op in real) + VECTOR_OPERATIONS * summed / REGISTER_ELEMENTS,
         space_bytes=space * WORD_BYTES,
-        single=len(real) == 1 and not products,
-        flops=sum(2.0 * each.multiply_adds for each in products),
+        single=len(real) == 1 and not met,
+        flops=sum(2.0 * each.multiply_adds for each in met),
         result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
         passes=passes_of(graph, real),
     )
+
+
+def of_squares(products: tuple[Product, ...]) -> tuple[tuple[Product, ...], int]:
+    """The products of a kernel, or if all are by vectors none, and the numbers that these multiply and add up.
+
+    The compiler makes of them fused operations (a matrix by a vector, seen on v3, v4, v5e, v5p and v6e).
+    """
+    if all(each.vectors for each in products):
+        return (), sum(each.vectors for each in products)
+    return products, 0
 
 
 def _growth(graph: Graph, op: Op) -> float:

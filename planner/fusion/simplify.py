@@ -9,6 +9,7 @@ from typing import Any
 from ..graph import Graph, Op
 from .allocated import with_allocations, with_own_fills
 from .nature import AFTER, APART, BARRIER, BEHIND, CONSTANT, IN_PASSING, PRODUCTS, REDUCE, SLICE, VIEWS
+from .outer import with_multiplications
 from .rounded import with_roundings
 from .sunk import with_broadcasts_in_loops
 
@@ -19,8 +20,9 @@ UNCHANGED = frozenset({"reshape", "convert", "broadcast_in_dim", "transpose", "c
 def simplify(graph: Graph) -> Graph:
     """The same graph with its values' numbers, without the operations that the compiler drops.
 
-    The roundings that it adds for products have new numbers.
+    The roundings that it adds for products, and what is spread where it only multiplies, have new numbers.
     """
+    graph = with_multiplications(graph)
     whole = _without_barriers(replace(graph, **merged(graph)))
     kept = with_roundings(_living(with_allocations(with_own_fills(with_broadcasts_in_loops(whole)))))
     return replace(kept, ops=tuple(_inside(op) for op in kept.ops))

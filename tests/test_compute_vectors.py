@@ -1,0 +1,53 @@
+"""Products by a vector beside the TPU compiler's cycles: fused multiplications and sums, not the matrix unit's."""
+
+from __future__ import annotations
+
+import pytest
+from meshwright.planner.catalogue import catalogue
+from meshwright.planner.compute import price
+from meshwright.planner.compute.scaled import scaled
+from meshwright.planner.compute.work import work_of
+from meshwright.planner.fusion import fuse
+from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.kernels import Program
+
+
+def by_matrix(rows: int, dtype: str) -> Program:
+    """So many rows of 4096 by a square matrix."""
+    said = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    values = (Value((rows, 4096), dtype), Value((4096, 4096), dtype), Value((rows, 4096), dtype))
+    product = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=said)
+    return fuse(Graph(values=values, ops=(product,), arguments=(0, 1), results=(2,)))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "counted"),
+    [
+        ("v3", "f32", 300_420),
+        ("v3", "bf16", 226_990),
+        ("v4", "f32", 299_280),
+        ("v4", "bf16", 227_550),
+        ("v5e", "f32", 303_250),
+        ("v5e", "bf16", 235_020),
+        ("v5p", "f32", 118_140),
+        ("v5p", "bf16", 93_150),
+        ("v6e", "f32", 178_530),
+        ("v6e", "bf16", 142_670),
+    ],
+)
+def test_a_matrix_by_a_vector_goes_through_its_products_as_if_they_were_written(
+    name: str, dtype: str, counted: int
+) -> None:
+    (kernel,) = price(by_matrix(1, dtype), catalogue()[name])
+    assert kernel.cycles == pytest.approx(counted, rel=0.12)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_work_that_is_scaled_is_that_which_is_counted(rows: int) -> None:
+    program = by_matrix(rows, "f32")
+    (kernel,) = program.kernels
+    counted = work_of(program.graph, kernel)
+    found = scaled(program.graph, kernel, lambda value: value).work(program.graph)
+    assert (found.kind, found.products, found.spill_bytes) == (counted.kind, counted.products, counted.spill_bytes)
+    assert found.registers == pytest.approx(counted.registers)
+    assert (counted.kind == "loop") == (rows == 1)
