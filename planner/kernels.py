@@ -38,8 +38,10 @@ class Program:
 
     def walk(self, times: int = 1) -> Iterator[tuple[Program, Kernel, int]]:
         """Every kernel with its program and how often a step runs it or one like it, loops entered once."""
+        repeats = {op.origin.repeats for op in self.graph.ops}
+        same = repeats.pop() if len(repeats) == 1 else None
         for kernel in self.kernels:
-            yield self, kernel, times * repeats_of(self.graph, kernel)
+            yield self, kernel, times * (repeats_of(self.graph, kernel) if same is None else same)
             trips = self.graph.ops[kernel.ops[-1]].trips if kernel.bodies else 1
             for body in kernel.bodies:
                 yield from body.walk(times * trips)

@@ -23,19 +23,18 @@ class Counted:
 
     def __call__(self, graph: Graph, kernel: Kernel) -> Work:
         """The work of a kernel of this graph."""
-        said, wires, numbers = list[Hashable](), list[int](), dict[int, int]()
+        said, wires, ops, values = list[Hashable](), list[int](), graph.ops, graph.values
         for number in kernel.ops:
-            op = graph.ops[number]
-            said += (op.kind, len(op.operands), len(op.results), id(op.attributes) if op.attributes else 0)
-            wires += op.operands
-            wires += op.results
-        for value in wires:
-            if value not in numbers:
-                numbers[value] = len(numbers)
-                said += (graph.values[value].shape, graph.values[value].dtype)
+            op = ops[number]
+            operands, results, attributes = op.operands, op.results, op.attributes
+            said += (op.kind, len(operands), len(results), id(attributes) if attributes else 0)
+            wires += operands
+            wires += results
+        numbers = {value: number for number, value in enumerate(dict.fromkeys(wires))}
+        shapes = tuple([(value.shape, value.dtype) for value in map(values.__getitem__, numbers)])
         wires += kernel.reads
         wires += kernel.writes
-        key = tuple(said), tuple(map(numbers.__getitem__, wires)), len(kernel.reads)
+        key = tuple(said), shapes, tuple(map(numbers.__getitem__, wires)), len(kernel.reads)
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= MOST:

@@ -175,7 +175,7 @@ def _space(graph: Graph, root: int) -> int:
     op = graph.ops[root]
     if op.kind in (REDUCE, UPDATE):
         return graph.values[op.operands[op.kind == UPDATE]].num_elements
-    return max((graph.values[value].num_elements for value in op.results), default=0)
+    return max([graph.values[value].num_elements for value in op.results], default=0)
 
 
 def _is_open(graph: Graph, root: int) -> bool:

@@ -53,7 +53,7 @@ def _above(graph: Graph, bits: dict[int, int]) -> Iterator[tuple[int, int]]:
     """Of each of these operations the bits of those that it needs, directly or not."""
     needed: dict[int, int] = {}
     for number, op in enumerate(graph.ops):
-        mask = _joined(op, needed)
+        mask = _joined(op, needed) if needed else 0
         if number in bits:
             yield number, mask
             mask |= bits[number]

@@ -81,12 +81,12 @@ def _without_barriers(graph: Graph) -> Graph:
     same: dict[int, int] = {}
     after: dict[int, frozenset[int]] = {}
     taken: dict[int, tuple[int, ...]] = {}
-    pieces = _pieces(graph)
+    pieces, given = _pieces(graph), frozenset(graph.arguments)
     ops = []
     for op in graph.ops:
         if op.kind == SLICE and not pieces.isdisjoint(op.results):
             op = replace(op, attributes={**op.attributes, APART: True})
-        waits = frozenset[int]().union(*(after[value] for value in op.operands if value in after))
+        waits = frozenset[int]().union(*[after[value] for value in op.operands if value in after])
         behind = tuple((same[value], taken[value]) for value in op.operands if value in taken)
         op = _reading(op, same)
         if op.kind == BARRIER:
@@ -94,7 +94,7 @@ def _without_barriers(graph: Graph) -> Graph:
             same.update(zip(op.results, op.operands, strict=True))
             after.update(dict.fromkeys(op.results, waits.union(op.operands)))
         else:
-            waits = waits.difference(op.operands, graph.arguments)
+            waits = (waits - given).difference(op.operands) if waits else waits
             added: dict[str, object] = {AFTER: tuple(sorted(waits))} if waits else {}
             said = {**added, BEHIND: behind} if behind else added
             ops.append(replace(op, attributes={**op.attributes, **said}) if said else op)

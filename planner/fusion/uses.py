@@ -33,10 +33,14 @@ def read_uses(graph: Graph) -> Uses:
     makers: dict[int, int] = {}
     for number, op in enumerate(graph.ops):
         operands = op.operands
-        for position, value in enumerate(operands):
-            readers[value].append((number, position))
-            if not position or value not in operands[:position]:
-                after[value].append(number)
+        if len(operands) == 1:
+            readers[operands[0]].append((number, 0))
+            after[operands[0]].append(number)
+        else:
+            for position, value in enumerate(operands):
+                readers[value].append((number, position))
+                if not position or value not in operands[:position]:
+                    after[value].append(number)
         for value in op.results:
             makers[value] = number
     return Uses(makers, readers, after, frozenset(graph.results))

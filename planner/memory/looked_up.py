@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 
 from ..graph import Graph, Op, Value
@@ -103,8 +102,10 @@ def _updates_in_columns(program: Program) -> Iterator[tuple[int, tuple[int, ...]
     graph = program.graph
     wanted, given = looked_up_shapes(graph), set(graph.arguments)
     for point, kernel in enumerate(program.kernels if wanted else ()):
-        met = Counter(graph.shape(value) for value in given.intersection(kernel.reads))
-        yield from ((point, shape) for shape in wanted if met[shape] > STATE_IN_ROWS + 1)
+        met = given.intersection(kernel.reads)
+        if len(met) > STATE_IN_ROWS + 1:
+            shapes = [graph.shape(value) for value in met]
+            yield from ((point, shape) for shape in wanted if shapes.count(shape) > STATE_IN_ROWS + 1)
 
 
 def rewritten_tables(graph: Graph) -> frozenset[int]:

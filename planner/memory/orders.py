@@ -75,8 +75,8 @@ class _ListOrder:
         flow = self.flow
         if flow.scalar[kernel]:
             return SCALAR
-        freed = sum(flow.num_bytes[b] for b in flow.reads[kernel] if self.uses[b] == 1)
-        defined = flow.inside[kernel] or sum(flow.num_bytes[b] for b in flow.writes[kernel])
+        freed = sum([flow.num_bytes[b] for b in flow.reads[kernel] if self.uses[b] == 1])
+        defined = flow.inside[kernel] or sum([flow.num_bytes[b] for b in flow.writes[kernel]])
         return freed - defined
 
     def leave(self, kernel: int) -> None:
@@ -124,10 +124,14 @@ def _weights(flow: Flow) -> dict[int, tuple[int, int]]:
     weights: dict[int, tuple[int, int]] = {}
     limit = 0
     for kernel, values in enumerate(flow.operands):
-        written = sum(flow.num_bytes[buffer] for buffer in flow.writes[kernel])
+        written = sum([flow.num_bytes[buffer] for buffer in flow.writes[kernel]])
         limit += written
-        fan = len(flow.made[kernel]) - 1 - sum(weights[value][0] for value in values)
-        total = min(limit, written - sum(weights[value][1] for value in values))
+        fan, total = len(flow.made[kernel]) - 1, written
+        for value in values:
+            users, num_bytes = weights[value]
+            fan -= users
+            total -= num_bytes
+        total = min(limit, total)
         for value in flow.made[kernel]:
             beyond = max(0, readers[value] - 1)
             weights[value] = (-min(len(flow.operands), fan + beyond), -total)

@@ -59,15 +59,15 @@ class Builder:
             self._uniform[first] = (operands[0], attributes, origin)
         return numbers
 
-    def same(self, op: Op, operands: tuple[int, ...], results: Sequence[Value]) -> tuple[int, ...]:
-        """Writes an operation down as it is, on a device's parts, and returns its results."""
+    def same(self, op: Op, operands: tuple[int, ...], results: Sequence[Value]) -> int:
+        """Writes an operation down as it is, on a device's parts, and returns its first result."""
         first = len(self.values)
         self.values += results
         numbers = (first,) if len(results) == 1 else tuple(range(first, len(self.values)))
         self.ops.append(plain_op(op.kind, operands, numbers, op.attributes, op.origin))
         if op.kind == "broadcast_in_dim" and not self.values[operands[0]].shape:
             self._uniform[first] = (operands[0], op.attributes, op.origin)
-        return numbers
+        return first
 
     def inlined(self, graph: Graph, operands: Sequence[int]) -> tuple[int, ...]:
         """Writes down the operations of a graph whose arguments are ``operands``; returns its results."""

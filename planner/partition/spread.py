@@ -95,10 +95,10 @@ class _Writer:
             self._stated(op, _STATED[op.kind])
             return
         if self._lies_right(op):
-            made = self.builder.same(
-                op, tuple(map(self.at.__getitem__, op.operands)), list(map(self._part, op.results))
-            )
-            self.at.update(zip(op.results, made, strict=True))
+            reads = tuple(map(self.at.__getitem__, op.operands))
+            first = self.builder.same(op, reads, [self._part(number) for number in op.results])
+            for position, number in enumerate(op.results):
+                self.at[number] = first + position
             return
         if op.kind == TOP_K and self.target.is_tpu and self._ranked(op):
             return
@@ -113,6 +113,7 @@ class _Writer:
             for n, layout in zip(op.results, found.made, strict=True)
         ]
         attributes = self.reused.with_said(op.attributes, found.attributes)
+        made: tuple[int, ...]
         if found.window is not None:
             made = (in_loop(self.builder, op, found.window, operands, parts[0], attributes),)
         else:
@@ -153,7 +154,8 @@ class _Writer:
 
         One that exchanges dims does not, however alike they lie.
         """
-        alike = set(map(self.alike.__getitem__, op.operands + op.results))
+        kinds = self.alike
+        alike = {kinds[number] for number in op.operands + op.results}
         if alike.isdisjoint(self.split):
             return True
         factors = op.factors

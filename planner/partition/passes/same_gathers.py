@@ -83,7 +83,8 @@ def _heights(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
     lowest: dict[int, int] = dict.fromkeys(graph.results, 0)
     height_of, lowest_of = heights.get, lowest.get
     for op in reversed(graph.ops):
-        height = max([height_of(value, 0) for value in op.results], default=0)
+        made = op.results
+        height = height_of(made[0], 0) if len(made) == 1 else max([height_of(value, 0) for value in made], default=0)
         for value in op.operands:
             if height_of(value, 0) <= height:
                 heights[value] = height + 1

@@ -80,7 +80,7 @@ def shape_of(value: Any) -> tuple[int, ...]:
 def made_by(value: Any) -> Any:
     """The operation that makes a value; None for an argument of a block."""
     owner = value.owner
-    return None if isinstance(owner, ir.Block) else owner.operation
+    return None if type(owner) is ir.Block else owner.operation
 
 
 def maker(value: Any, kind: str) -> Any:

@@ -12,7 +12,7 @@ from .branches import CASE, takes_known_branch
 from .common import without_repetition
 from .products import transpose
 from .reshapes import ELEMENTWISE, broadcast, reshape, sink
-from .rewriter import BROADCAST, CONSTANT, RESHAPE, Rewriter, made_by
+from .rewriter import BROADCAST, CONSTANT, RESHAPE, Rewriter
 
 NESTING = ("func.func", "stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
 
@@ -52,29 +52,31 @@ def simplify(module: Any, *, tpu: bool) -> None:
             found = list(nested(module))
         for operation, name in found:
             if name in ruled:
-                _rewrite(operation, structure)
-        without_repetition(module)
+                _rewrite(operation, name, structure)
+        without_repetition(module, within=NESTING)
 
 
-def _rewrite(operation: Any, structure: Mapping[str, Callable[[Any, Rewriter], object]]) -> None:
-    """Applies the rules to an operation, then to those that they make of it."""
-    pending = [operation]
+def _rewrite(operation: Any, name: str, structure: Mapping[str, Callable[[Any, Rewriter], object]]) -> None:
+    """Applies the rules to an operation of this name, then to those that they make of it."""
+    pending = [(operation, name)]
     while pending:
-        current, rewriter = pending.pop(), Rewriter()
-        name, of = current.name, _makers(current)
+        current, name = pending.pop()
+        of = _makers(current)
         if name in ELEMENTWISE and name != algebra.CONVERT and of.isdisjoint(CHANGING):
             continue
+        rewriter = Rewriter()
         done = (name in algebra.FOLDED and of <= UNIFORM and algebra.fold(current, rewriter)) or (
             name in ALGEBRA and ALGEBRA[name](current, rewriter)
         )
         if not done and name in structure and (RESHAPE in of or name not in ELEMENTWISE):
             structure[name](current, rewriter)
-        pending += reversed(rewriter.made)
+        pending += [(made, made.name) for made in reversed(rewriter.made)]
 
 
 def _makers(operation: Any) -> set[str]:
     """What kinds of operations make the operands of one."""
-    return {made.name for made in map(made_by, operation.operands) if made is not None}
+    owners = [value.owner for value in operation.operands]
+    return {owner.name for owner in owners if type(owner) is not ir.Block}
 
 
 def nested(parent: Any) -> Iterator[tuple[Any, str]]:
