@@ -60,10 +60,10 @@ class _Writer:
     def graph(self, arguments: tuple[int, ...], wanted: tuple[Sharding, ...] | None = None) -> Graph:
         for op in self.source.ops:
             self._op(op)
-        results = []
+        results, makers = [], {value: op for op in self.source.ops for value in op.results} if wanted else {}
         for position, number in enumerate(self.source.results):
             layout = wanted[position] if wanted is not None else self.layouts[number]
-            results.append(self._laid(number, layout, self.source.ops[-1] if self.source.ops else None))
+            results.append(self._laid(number, layout, makers.get(number)))
         return replace(
             self.source,
             values=tuple(self.builder.values),

@@ -16,11 +16,13 @@ from .passing import own_ops
 from .wires import LOOPS, Level, Wiring
 
 Label = Callable[[int, Origin], Origin]
+_End = tuple[Sharding | None, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaidOut:
-    """A solution on one level. ``layouts`` has that of each value, ``wanted`` those that operations read otherwise.
+    """A solution on one level. ``layouts`` has that of each value, ``wanted`` those that operations read otherwise,
+    ``brought`` are the values that are made otherwise and brought there once for all.
 
     ``wanted`` is by operation and value, as is ``through``, the layout in between that others share; ``nodes`` has the
     first node that computes each operation, ``asking`` that which is told to ask for what several share, by value,
@@ -28,6 +30,7 @@ class LaidOut:
     """
 
     layouts: dict[int, Sharding]
+    brought: frozenset[int]
     wanted: dict[tuple[int, int], Sharding]
     through: dict[tuple[int, int], Sharding]
     nodes: dict[int, int]
@@ -40,6 +43,7 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
     wanted: dict[tuple[int, int], Sharding] = {}
     shared: dict[tuple[int, int], Sharding] = {}
     nodes: dict[int, int] = {}
+    brought: set[int] = set()
     for value, port in level.source.items():
         found[value] = port.layouts[choices[port.node]]
     found |= {value: level.pinned[value] for value in level.made}
@@ -49,6 +53,8 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
             found.setdefault(value, layouts[choices[number]])
         for at in own_ops(level.graph, level.program.kernels[position]):
             nodes.setdefault(at, number)
+            made = level.graph.ops[at].results if nodes[at] == number else ()
+            brought.update(value for value in made if rows[value][choices[number]] != found[value])
             for value in level.graph.ops[at].operands:
                 wanted.setdefault((at, value), rows[value][choices[number]])
                 by = wiring.through.get((number, value))
@@ -58,7 +64,9 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
     wanted = {key: want for key, want in wanted.items() if want != found[key[1]]}
     through = _leading(wiring, level, found, wanted, shared)
     asking = _asking(wiring, level, choices)
-    return LaidOut(layouts=found, wanted=wanted, through=through, nodes=nodes, asking=asking)
+    return LaidOut(
+        layouts=found, brought=frozenset(brought), wanted=wanted, through=through, nodes=nodes, asking=asking
+    )
 
 
 def _leading(
@@ -145,10 +153,18 @@ def laid_out_step(wiring: Wiring, choices: Sequence[int], label: Label, level: L
         )
         for position, inner in level.inner.items()
     }
-    ends = ended(wiring, choices) if not level.number else {}
-    graph = replace(level.graph, values=level.values)
-    found = laid_out(wiring, level, choices)
-    return _Writer(graph, found, label, wiring.reshards.mesh, level.behind).graph(bodies, ends)
+    graph, found = replace(level.graph, values=level.values), laid_out(wiring, level, choices)
+    writer = _Writer(graph, found, label, wiring.reshards.mesh, level.behind)
+    return writer.graph(bodies, _ends(wiring, level, choices))
+
+
+def _ends(wiring: Wiring, level: Level, choices: Sequence[int]) -> list[_End]:
+    """How the results of a level are to lie, where they are not as they are made; those of a body are for its loop."""
+    if not level.number:
+        ends = ended(wiring, choices)
+        return [(ends.get(value), False) for value in level.graph.results]
+    ports = [level.closed.get(position) for position in range(len(level.graph.results))]
+    return [(port.layouts[choices[port.node]] if port is not None else None, True) for port in ports]
 
 
 def ended(wiring: Wiring, choices: Sequence[int]) -> dict[int, Sharding]:
@@ -169,8 +185,8 @@ class _Writer:
     kept: dict[tuple[int, Waits], int] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
 
-    def graph(self, bodies: dict[int, tuple[Graph, ...]], ends: Mapping[int, Sharding]) -> Graph:
-        """The graph, with these bodies for its loops; ``ends`` says how results lie."""
+    def graph(self, bodies: dict[int, tuple[Graph, ...]], ends: Sequence[_End]) -> Graph:
+        """The graph, with these bodies for its loops; ``ends`` says how results lie, and whether a loop asks for it."""
         for number, value in enumerate(self.source.values):
             self.values.append(replace(value, sharding=self.found.layouts.get(number, whole(len(value.shape)))))
         for number, op in enumerate(self.source.ops):
@@ -180,8 +196,8 @@ class _Writer:
             self.ops.append(replace(op, operands=operands, bodies=bodies.get(number, op.bodies)))
             self.known.update(op.results)
         results = tuple(
-            self._laid(value, ends[value], self._maker(value)) if value in ends else value
-            for value in self.source.results
+            self._laid(value, layout, replace(self._maker(value), source=None) if of_loop else self._maker(value))
+            for value, (layout, of_loop) in zip(self.source.results, ends, strict=True)
         )
         return replace(self.source, values=tuple(self.values), ops=tuple(self.ops), results=results, mesh=self.mesh)
 

@@ -99,7 +99,7 @@ def _beside(
     operation reads would lay out the value itself, and with it all that reads it, unless another constraint says how it
     lies (Shardy's ``apply-sharding-constraints``).
     And those of values without a path that arithmetic or a product reads, made of what others without a path read
-    otherwise.
+    otherwise, or brought into another layout once they are made.
     """
     graph, found = level.graph, dict[tuple[int, int], Sharding]()
     own = {value for op in graph.ops for value, _ in op.named}
@@ -115,7 +115,7 @@ def _beside(
     for number, op in enumerate(graph.ops):
         if op.origin.value is None:
             is_turned = any((number, operand) in solved.wanted or operand in turned for operand in op.operands)
-            turned.update(op.results if is_turned else ())
+            turned.update(op.results if is_turned else solved.brought.intersection(op.results))
         if number not in readers or op.origin.exchanged is not None:
             continue
         for place, operand in enumerate(op.operands):

@@ -224,7 +224,8 @@ class Level:
     ``kernels`` has the node of each plain kernel; ``inner`` the levels of the bodies of each loop. ``values`` are as
     the step has them: the program's are as narrow as what reads them allows. ``behind`` says what operations read
     behind barriers. ``pinned`` are the layouts of what operations make that are not to be chosen, ``made`` how that is
-    made before it is brought into them; ``asked`` those of what they read, by operation and value.
+    made before it is brought into them; ``asked`` those of what they read, by operation and value; ``closed`` by
+    position what the results of a body are brought into.
     """
 
     number: int
@@ -239,6 +240,7 @@ class Level:
     pinned: Mapping[int, Sharding] = field(default_factory=dict)
     asked: Mapping[tuple[int, int], Sharding] = field(default_factory=dict)
     made: dict[int, Port] = field(default_factory=dict)
+    closed: dict[int, Port] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:

@@ -266,8 +266,9 @@ def _close(wiring: Wiring, body: Level, op: Op, level: Level) -> None:
     """What a body makes is brought into the layout of what the loop carries, or of the branch's result."""
     carried = [body.source[argument] for argument in body.graph.arguments] if op.kind == "while" else []
     ends = carried or [level.source[made] for made in op.results]
-    for result, end in zip(body.graph.results, ends, strict=False):
+    for position, (result, end) in enumerate(zip(body.graph.results, ends, strict=False)):
         _connect(wiring, body, result, end)
+        body.closed[position] = end
 
 
 def _connect(wiring: Wiring, level: Level, value: int, target: Port, *, result: bool = False) -> None:
