@@ -119,7 +119,8 @@ def test_pins_hold_and_the_rest_is_best(step: Step, where: tuple[str, dict[str, 
     inside = {v for k in program.wiring.levels[0].program.kernels for v in (*k.reads, *k.writes)}
     if named[path] in inside:
         assert found.layouts[path] == layout
-    assert cheapest(program) >= cheapest(free) - 1e-12
+    if path in graph.names:  # what is computed may be made whole and cut to what is pinned: without a pin it is not
+        assert cheapest(program) >= cheapest(free) - 1e-12
 
 
 @pytest.mark.parametrize("layout", [(("x",), ()), ((), ("x",)), ((), ())])
