@@ -38,31 +38,40 @@ def light() -> Graph:
 
 GRAPHS = {"summed": summed, "light": light}
 PATHS = [
-    ("summed", "ops/dot_general.0"),
-    ("summed", "ops/add.1"),
-    ("summed", "ops/tanh.2"),
-    ("light", "ops/add.0"),
-    ("light", "ops/tanh.1"),
+    ("summed", ["ops/dot_general.0"]),
+    ("summed", ["ops/add.1"]),
+    ("summed", ["ops/tanh.2"]),
+    ("summed", ["ops/add.1", "ops/tanh.2"]),
+    ("summed", ["ops/dot_general.0", "ops/tanh.2"]),
+    ("light", ["ops/add.0"]),
+    ("light", ["ops/tanh.1"]),
+    ("light", ["ops/add.0", "ops/tanh.1"]),
 ]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("name", "path"), PATHS)
-def test_no_strategy_that_has_a_value_as_it_is_pinned_takes_less_than_the_bound(
-    name: str, path: str, layout: Sharding
+@pytest.mark.parametrize(("name", "paths"), PATHS)
+def test_no_strategy_that_has_values_as_they_are_pinned_takes_less_than_the_bound(
+    name: str, paths: list[str], layout: Sharding
 ) -> None:
     graph = GRAPHS[name]()
-    pinned, free = program_of(graph, *WHERE, pins={path: layout}), program_of(graph, *WHERE)
+    pinned, free = program_of(graph, *WHERE, pins=dict.fromkeys(paths, layout)), program_of(graph, *WHERE)
     found = pinned.solve()
     assert found.layouts is not None
-    assert found.layouts[path] == layout
+    assert {found.layouts[path] for path in paths} == {layout}
     named = {path: value for op in graph.ops for value, path in op.named}
-    rows = next(node.layouts[named[path]] for node in free.wiring.nodes if named[path] in node.layouts)
-    where = next(n for n, node in enumerate(free.wiring.nodes) if named[path] in node.layouts)
-    same = [choices for choices in strategies(free) if rows[choices[where]] == layout]
+    where = {
+        named[path]: next(n for n, node in enumerate(free.wiring.nodes) if named[path] in node.layouts)
+        for path in paths
+    }
+    rows = [(node, free.wiring.nodes[node].layouts[value]) for value, node in where.items()]
+    same = [each for each in strategies(free) if all(lies[each[node]] == layout for node, lies in rows)]
     cheapest = sorted(same, key=lambda choices: promised_s(free, choices))[:PRICED]
     prices = [exact(free.wiring, each, free.mesh, free.machine).estimate.step_time_s for each in cheapest]
-    assert found.bound_s <= found.objective_s <= min(prices, default=math.inf) * (1 + 1e-3)
+    least_s = min(prices, default=math.inf) * (1 + 1e-3)
+    assert found.bound_s <= min(found.objective_s, least_s)
+    if len(paths) == 1:  # of several what is found is not always the best yet
+        assert found.objective_s <= least_s
 
 
 def residual() -> Any:

@@ -133,7 +133,7 @@ def regrouped(flow: Flow, groups: Sequence[tuple[int, ...]]) -> Flow:
         inside=tuple(max(flow.inside[kernel] for kernel in group) for group in groups),
         touches={value: tuple(sorted({at[kernel] for kernel in found})) for value, found in flow.touches.items()},
         scalar=tuple(len(group) == 1 and flow.scalar[group[0]] for group in groups),
-        arriving=tuple(dict.fromkeys(at[kernel] for kernel in flow.arriving)),
+        arriving=tuple(reversed(dict.fromkeys(at[kernel] for kernel in reversed(flow.arriving)))),
         fused=united(flow.fused),
     )
 

@@ -117,6 +117,8 @@ def _kind(level: Level, buffer: int, kinds: Mapping[int, str]) -> str:
 def _copy_name(level: Level, buffer: int, names: Mapping[int | None, str]) -> str:
     if buffer in level.incoming:
         return "what a sum over devices receives"
+    if buffer in level.indices:
+        return "where a device's part begins"
     if buffer in level.relaid:
         return f"copy of {names.get(level.relaid[buffer], 'a result')} in another layout"
     return f"narrow copy of {names.get(level.copies.get(buffer), 'a weight')}"

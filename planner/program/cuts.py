@@ -79,11 +79,14 @@ class _Cutting:
     pinned: set[int]
     cuts: Cuts
 
-    def parts(self, kernel: Kernel) -> Iterator[Kernel]:
-        """A kernel in parts, in order."""
+    def parts(self, kernel: Kernel, cut_at: Collection[int] = ()) -> Iterator[Kernel]:
+        """A kernel in parts, in order, what comes after values that it was ``cut_at`` before: what is made of those is
+        a part of its own, however simple.
+        """
         apart = self.cuts.apart.setdefault(id(self.graph), set())
         inside = self._inside(kernel)
-        simple = [value for value in inside if self._is_simple(self._part(kernel, (value,)).ops)]
+        heads = {value: self._part(kernel, (value,)) for value in inside}
+        simple = [v for v, head in heads.items() if self._is_simple(head.ops) and not {*cut_at} & {*head.reads}]
         for value in simple:
             if value not in apart:
                 head = self._part(kernel, (value,))
@@ -101,7 +104,7 @@ class _Cutting:
         whole = self._seeing(replace(kernel), (*self._seen(kernel), *left))
         self.cuts.cut.setdefault(id(self.graph), []).append(Cut(value=heavy, before=before, after=after, whole=whole))
         yield before
-        yield from self.parts(after)
+        yield from self.parts(after, (*cut_at, *left))
 
     def _inside(self, kernel: Kernel) -> list[int]:
         """What is pinned of what a kernel leaves nowhere, but for what is filled with a number."""

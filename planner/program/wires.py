@@ -105,7 +105,7 @@ class Wiring:
     def share(self, shared: Port, value: int, ports: Sequence[Port]) -> None:
         """Several read a value through a node that says what it is brought into; the first asks for that."""
         self.shared[shared.node] = self.shared.get(ports[0].node, ports[0].node)
-        self.through |= {(port.node, value): shared.node for port in ports}
+        self.through |= {(self.shared.get(port.node, port.node), value): shared.node for port in ports}
 
     def edge(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import repeat
 from typing import Any
 
 from jax.sharding import NamedSharding, PartitionSpec
@@ -70,7 +69,8 @@ class Edges:
         """
         known = {id(s): None if s is None else self.attribute(s) for s in shardings}
         lies = [known[id(s)] for s in shardings]
-        rows = zip(self._said[table], self._kinds[table], lies, given or repeat(()), strict=False)
+        more = given if given is not None else [()] * len(lies)
+        rows = zip(self._said[table], self._kinds[table], lies, more, strict=True)
         main.attributes[table] = ir.ArrayAttr.get([self._of(*row) for row in rows])
 
     def _of(self, said: Given, kind: Any, attribute: Any, more: Given) -> Any:
