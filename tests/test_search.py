@@ -135,6 +135,19 @@ def test_bounds_fall_by_what_a_plan_below_one_takes_less_than_its_layouts_cost()
     assert [task.pins for task in solver.tasks if task.pins] == [{"batch": ((), ())}]
 
 
+def test_bounds_fall_by_twice_as_much_as_they_are_seen_to_be_too_high_where_costs_do_not_tell_it() -> None:
+    class Pinned(FakeSolver):
+        def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+            found = super().__call__(task, stop)
+            return found if "batch" not in task.pins else replace(found, bound_s=0.13)
+
+    solver = Pinned(lambda plan: (1.2 * by_axes(plan)[0], by_axes(plan)[1]))
+    result, _, _ = ask(text="mesh: {a: 8, b: 4}", solver=solver, lies={"batch": ((), ())})
+    told_s = 1.2 / 8 - (0.13 - 1 / 8)
+    assert (result.status, result.step_time_s) == ("feasible", 1 / 8)
+    assert result.bound_s == pytest.approx(told_s - 2 * (told_s - 1 / 8))
+
+
 @pytest.mark.parametrize(("least_s", "best_s"), [(0.1, 0.1), (0.13, 0.125)])
 def test_what_is_found_to_be_better_beside_a_plan_is_written_too(least_s: float, best_s: float) -> None:
     """Pinned to the layouts of a plan below its bound, the program is solved to others."""

@@ -109,7 +109,8 @@ class Board:
         """Takes the programs' bounds back where a plan is below one: what they leave out matters on this step.
 
         First by as much as such a plan takes less than what its layouts cost in a program, which ``cost_of`` says where
-        it can. Then they fall to what kernels alone take, then to what no layouts can change.
+        it can, and where it is still below, since what was learnt was charged to it too, by twice as much as it is.
+        Then they fall to what kernels alone take, then to what no layouts can change.
         """
         for plan in self.ranked:
             told = self._asked_of(plan)
@@ -119,6 +120,9 @@ class Board:
             cost_s = cost_of(plan) if self._is_below(plan) and not self.doubts else None
             if cost_s is not None:
                 self._credit(cost_s - plan.step_time_s)
+                if self._is_below(plan):
+                    told = self._asked_of(plan)
+                    self._credit(told.credit_s + 2 * (told.bound_s - plan.step_time_s))
         while self.doubts < 2 and any(map(self._is_below, self.ranked)):
             self.doubts += 1
             for one in self.tried:
