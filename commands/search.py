@@ -57,6 +57,7 @@ def _search(
         top_k=arguments.top_k,
         pareto=arguments.pareto,
         exact=arguments.exact,
+        ask_compiler=not arguments.no_compiler,
         on_progress=on_progress,
         stop=stop,
         begin_s=begin_s,
@@ -153,6 +154,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top-k", type=int, default=1, metavar="K", help="so many plans in all (1)")
     parser.add_argument("--pareto", action="store_true", help="also plans of less memory and more time")
     parser.add_argument("--exact", action="store_true", help="write every layout, not the fewest that give the same")
+    parser.add_argument(
+        "--no-compiler", action="store_true", help="do not ask the TPU compiler whether a plan near the limit fits"
+    )
     json_option(parser)
 
 

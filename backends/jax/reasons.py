@@ -102,6 +102,7 @@ def why(
         plan=without_idle(_open(plan, rules, workload), tensors),
         time_limit_s=time_limit_s,
         compare=False,
+        ask_compiler=False,
         seed=(plan.result.seed if plan.result else None) or 0,
         donate_argnums=donate_argnums,
         on_progress=on_progress,

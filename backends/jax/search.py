@@ -21,16 +21,18 @@ from ...dsl.rule_checks import unknown_saved
 from ...dsl.units import parse_bytes
 from ...planner.minimise import minimise
 from ...planner.search.candidates import NO_REMAT
+from ...planner.search.fitted import fitted
 from ...planner.search.options import option_problems
 from ...planner.search.pins import named_axes
-from ...planner.search.pool import Processes
-from ...planner.search.progress import Progress
+from ...planner.search.pool import Lent, Processes
+from ...planner.search.progress import Clock, Progress
 from ...planner.search.question import Question
 from ...planner.search.result import SearchResult
 from ...planner.search.search import Stamp
 from ...planner.search.search import search as searched
 from ...planner.search.workload import decided_remat
 from ...planner.topology import Machine, physical
+from .ahead import Ahead
 from .devices import DeviceTopology
 from .drafts import Drafts
 from .fingerprint import fingerprint
@@ -55,6 +57,7 @@ def search(
     pareto: bool = False,
     exact: bool = False,
     compare: bool = True,
+    ask_compiler: bool = True,
     donate_argnums: int | Sequence[int] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
@@ -67,9 +70,11 @@ def search(
     name, ``"auto"`` for a hole) and ``limits`` (``{"hbm": "15 GiB"}``, or ``hbm_limit_bytes``) stand in place of the
     plan's own. ``top_k`` asks for so many plans in all, ``pareto`` for the frontier of memory against time, ``exact``
     for a plan with every layout written. A plan that leaves nothing open is returned with the price of the optimum,
-    or, without ``compare``, with the best layouts of the values that it does not name. Donation is as ``apply`` has
-    it. ``on_progress`` is told how the search goes on; ``stop`` is asked some times a second whether it is to end with
-    the best so far. The time limit counts from the call, or from ``begin_s`` (``time.monotonic``) before it.
+    or, without ``compare``, with the best layouts of the values that it does not name. A plan for a TPU that is
+    predicted to take nearly what it may is compiled, where libtpu is here, and searched again where it takes more
+    (``compiled`` of the result), unless ``ask_compiler`` is false. Donation is as ``apply`` has it. ``on_progress`` is
+    told how the search goes on; ``stop`` is asked some times a second whether it is to end with the best so far. The
+    time limit counts from the call, or from ``begin_s`` (``time.monotonic``) before it.
 
     The same seed gives the same answer, unless the time limit cut the search short. Raises ``PlanError`` where a pin,
     a topology or an option is wrong; that nothing fits is an answer (``status``).
@@ -95,10 +100,19 @@ def search(
             on_progress=on_progress,
             stop=stop,
         )
-        found = None
-        if not pareto and top_k == 1 and not exact:
-            found = searched_short(question, short, run, workers, stamp_of, begin_s=begin_s, time_limit_s=time_limit_s)
-        return found or run(question, stamp_of(workload), time_limit_s=time_limit_s, pool=lambda: workers)
+
+        def find(plan: Plan, time_limit_s: float) -> SearchResult:
+            one, found = replace(question, plan=plan), None
+            if not pareto and top_k == 1 and not exact:
+                times = {"begin_s": begin_s, "time_limit_s": time_limit_s}
+                found = searched_short(one, short, run, workers, stamp_of, **times)
+            return found or run(one, stamp_of(workload), time_limit_s=time_limit_s, pool=lambda: Lent(workers))
+
+        clock = Clock(time_limit_s, stop, begin_s=begin_s)
+        if not ask_compiler:
+            return find(question.plan, time_limit_s)
+        ahead = Ahead(lambda _: (step, args, donate_argnums))
+        return fitted(find, ahead, question.plan, machine, clock, on_progress)
 
 
 def question_of(asked: Plan, workload: Drafts, machine: Machine, *, seed: int, exact: bool, top_k: int = 1) -> Question:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -16,12 +16,14 @@ from ...planner.estimate.limit import memory_limit
 from ...planner.search.candidates import Meshes
 from ...planner.search.choosing import Choosing
 from ...planner.search.combination import Combination
+from ...planner.search.fitted import fitted
 from ...planner.search.pool import Processes
 from ...planner.search.progress import Clock, Progress
 from ...planner.search.result import SearchResult
 from ...planner.search.run_time import Table, table_of
 from ...planner.search.workload import decided_remat
 from ...planner.topology import Machine
+from .ahead import Ahead
 from .devices import DeviceTopology
 from .estimate import drafts_of
 from .loading import load_workload, trace_workload
@@ -30,6 +32,7 @@ from .open_meshes import name_of, open_meshes
 from .open_settings import OpenSettings, none_accepted, open_settings
 from .search import asked_plan, check_options, machine_of, search
 from .settings_answer import Answer
+from .workload import PyTree, Step
 
 TABLE = 0.3  # of the time, for the table of what is best at run time
 MOST = 4096  # combinations, each of which is a step of its own
@@ -46,6 +49,7 @@ def search_plan(
     top_k: int = 1,
     pareto: bool = False,
     exact: bool = False,
+    ask_compiler: bool = True,
     on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     begin_s: float | None = None,
@@ -64,9 +68,16 @@ def search_plan(
     machine = machine_of(asked)
     left = open_settings(asked)
     if left.every or left.axes_of(asked):
+
+        def find(plan: Plan, time_limit_s: float) -> SearchResult:
+            clock = Clock(time_limit_s, stop, begin_s=begin_s)
+            every = _Search(open_settings(plan), machine, clock, seed=seed, exact=exact, on_progress=on_progress)
+            return every.result(top_k=top_k, pareto=pareto)
+
         clock = Clock(time_limit_s, stop, begin_s=begin_s)
-        every = _Search(left, machine, clock, seed=seed, exact=exact, on_progress=on_progress)
-        return every.result(top_k=top_k, pareto=pareto)
+        if not ask_compiler:
+            return find(asked, time_limit_s)
+        return fitted(find, Ahead(_step), asked, machine, clock, on_progress)
     workload = load_workload(asked)
     drafts = drafts_of(workload.step, workload.args, workload.donated)
     known = partial(drafts.traced, noting=True)  # a step that cannot be traced is a problem at the model's line
@@ -81,11 +92,18 @@ def search_plan(
         top_k=top_k,
         pareto=pareto,
         exact=exact,
+        ask_compiler=ask_compiler,
         donate_argnums=workload.donated,
         on_progress=on_progress,
         stop=stop,
         begin_s=begin_s,
     )
+
+
+def _step(plan: Plan) -> tuple[Step, Sequence[PyTree], Any]:
+    """The step of the model that a plan names, its arguments, those that it donates."""
+    workload = load_workload(plan)
+    return workload.step, workload.args, workload.donated
 
 
 class _On(NamedTuple):

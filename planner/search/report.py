@@ -40,8 +40,21 @@ def notes(result: SearchResult) -> Iterator[str]:
         yield f"The pins rule out {count.impossible} of {count.distinct} meshes."
     if result.optimum is not None and result.optimum.step_time_s is not None:
         yield f"The plan leaves nothing open. Without its pins: {headline(result.optimum)}"
+    yield from _compiled(result)
     if result.misfit is not None:
         yield misfit_text(result.misfit)
+
+
+def _compiled(result: SearchResult) -> Iterator[str]:
+    """What the compiler said of plans near the limit."""
+    for said in result.compiled:
+        predicted = f"{binary(said.predicted_bytes)} predicted"
+        if said.fits is None:
+            yield f"Near the limit, {predicted}, which the compiler was not asked about: {said.why}."
+            continue
+        takes = "too much" if said.compiled_bytes is None else binary(said.compiled_bytes)
+        then = "it fits" if said.fits else "the plan was not taken"
+        yield f"Near the limit, {predicted}, {takes} compiled: {then}."
 
 
 def _settings_notes(settings: SettingsTried | None) -> Iterator[str]:

@@ -130,6 +130,23 @@ class Misfit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledPeak:
+    """What the compiler says of a plan near the limit: bytes of a device at the peak, None where it gives none.
+
+    ``fits`` is whether they are within the limit, None where it was not asked, or gave no answer: ``why``.
+    """
+
+    predicted_bytes: int
+    compiled_bytes: int | None
+    fits: bool | None
+    why: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
     """The answer of a search.
 
@@ -139,7 +156,8 @@ class SearchResult:
     (``top_k``), ``frontier`` those of less memory and more time (``pareto``), ``candidates`` all that was looked at.
     ``settings`` are the combinations of settings that were looked at, where the plan left some open.
     ``optimum`` answers the same question without pins, where the plan given was complete; ``misfit`` says why
-    nothing fits, or was found to.
+    nothing fits, or was found to. ``compiled`` is what the compiler said of the plans near the limit that it was asked
+    about, in turn.
     """
 
     plan: Plan | None
@@ -154,6 +172,7 @@ class SearchResult:
     settings: SettingsTried | None = None
     optimum: SearchResult | None = field(default=None, repr=False)
     misfit: Misfit | None = None
+    compiled: tuple[CompiledPeak, ...] = ()
     interrupted: bool = False
     search_s: float
 
@@ -193,6 +212,7 @@ class SearchResult:
             "settings": self.settings.as_json() if self.settings else None,
             "optimum": self.optimum.as_json() if self.optimum else None,
             "misfit": self.misfit.as_json() if self.misfit else None,
+            "compiled": [said.as_json() for said in self.compiled],
             "interrupted": self.interrupted,
             "search_s": self.search_s,
         }

@@ -1,0 +1,218 @@
+"""Plans that fit by the compiler's own word: one near its limit is compiled, and searched again where it takes more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from ...dsl.plan import Limits, Plan
+from ..estimate.limit import memory_limit
+from ..explain.rows import binary
+from ..topology import Machine
+from .misfit import LARGEST
+from .progress import Clock, Progress
+from .result import CompiledPeak, Misfit, PricedPlan, Remedy, SearchResult, gap, status_of
+from .task import Status
+
+NEAR = 0.8
+"""Of the limit: what plans below it take was hardly ever seen to be above the limit."""
+FOUND_FIRST = 0.7
+"""Of the time, for the first search where there is a limit; the rest is for the compiler and for searching again."""
+TRIES = 4
+UNSAID = 0.02
+"""Of the limit: what a plan is taken to be above it where the compiler does not say by how much."""
+
+
+class Compiler(Protocol):
+    """What compiles plans for a machine that need not be here."""
+
+    def absent(self, plan: Plan) -> str:
+        """Why a plan's machine has no compiler that can be asked; empty where it has."""
+
+    def peak(self, plan: Plan, clock: Clock) -> Said:
+        """What a plan's program takes, within a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """The compiler's word: the bytes of a device at the peak (None where it gives none), whether the chip has them.
+
+    ``why`` it says nothing, then ``fits`` is None.
+    """
+
+    peak_bytes: int | None = None
+    fits: bool | None = None
+    why: str = ""
+
+
+Search = Callable[[Plan, float], SearchResult]
+"""Completes a plan, in so many seconds since the search began."""
+
+
+def fitted(
+    search: Search,
+    compiler: Compiler,
+    asked: Plan,
+    machine: Machine,
+    clock: Clock,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> SearchResult:
+    """The fastest plan that the compiler says to fit, where it is in doubt and can be asked in the time.
+
+    One that takes more is searched again below a limit that is lower by as much as it took above. The bound stays the
+    first search's, of plans that are predicted to fit. Where no other plan is found nothing is, and whether there is
+    one is not known.
+    """
+    limit_bytes, limit_of = memory_limit(machine, asked.limits.hbm_bytes)
+    if limit_bytes is None:
+        return search(asked, clock.elapsed_s + clock.left_s)
+    limit = (limit_bytes, limit_of)
+    return _Fitting(search=search, compiler=compiler, limit=limit, clock=clock, on_progress=on_progress).result(asked)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Fitting:
+    """A search whose plans the compiler is asked about, and what it said."""
+
+    search: Search
+    compiler: Compiler
+    limit: tuple[int, str]
+    clock: Clock
+    on_progress: Callable[[Progress], None] | None
+    said: list[CompiledPeak] = field(default_factory=list)
+
+    def result(self, asked: Plan) -> SearchResult:
+        """The answer."""
+        is_tight = asked.limits.hbm_bytes is not None and not self.compiler.absent(asked)
+        left_s = self.clock.left_s * (FOUND_FIRST if is_tight else 1)
+        first = found = self.search(asked, self.clock.elapsed_s + left_s)
+        while (word := self._word(found)) is not None and word.fits is False:
+            lower = word.predicted_bytes - self._above(word)
+            if lower <= 0 or len(self.said) == TRIES or self.clock.over:
+                return self._nothing(first, found, ())
+            lowered = replace(asked, limits=Limits(hbm_bytes=lower))
+            again = self.search(lowered, self.clock.elapsed_s + self.clock.left_s)
+            if again.plan is None:
+                return self._nothing(first, found, again.misfit.remedies if again.misfit else ())
+            found = again
+        if not self.said:
+            return found
+        return self._told(asked, first, found)
+
+    def _word(self, found: SearchResult) -> CompiledPeak | None:
+        """What the compiler says of the plan that was found; None where it is not asked."""
+        if found.plan is None or found.peak_bytes is None or found.optimum is not None:
+            return None
+        return self._asked(found.plan, found.peak_bytes, found)
+
+    def _asked(self, plan: Plan, predicted_bytes: int, found: SearchResult) -> CompiledPeak | None:
+        limit, _ = self.limit
+        if predicted_bytes < NEAR * limit:
+            return None
+        why = self.compiler.absent(plan) or late(self.clock)
+        if not why:
+            self._tell(f"asking the compiler whether {binary(predicted_bytes)} (predicted) fit", found)
+        said = Said(why=why) if why else self.compiler.peak(plan, self.clock)
+        fits = said.fits and (said.peak_bytes is None or said.peak_bytes <= limit)
+        word = CompiledPeak(predicted_bytes=predicted_bytes, compiled_bytes=said.peak_bytes, fits=fits, why=said.why)
+        self.said.append(word)
+        return word
+
+    def _above(self, word: CompiledPeak) -> int:
+        """How much more than the limit a plan takes."""
+        limit, _ = self.limit
+        return max((word.compiled_bytes or 0) - limit, 1) if word.compiled_bytes else max(int(UNSAID * limit), 1)
+
+    def _told(self, asked: Plan, first: SearchResult, found: SearchResult) -> SearchResult:
+        """The result with the asked limits, the first search's bounds, and what the compiler said."""
+        bound_s = _below(first.bound_s, found)
+        status = status_of(found.step_time_s or 0.0, bound_s or 0.0)
+        best = _finished(asked, found.plan, status, bound_s) if found.plan else None
+        alternatives = self._fitting(asked, found, found.alternatives, bound_s)
+        frontier = [replace(one, plan=best or one.plan) for one in found.frontier[:1]]
+        return replace(
+            found,
+            plan=best,
+            status=status,
+            bound_s=bound_s,
+            tried_bound_s=_below(first.tried_bound_s, found),
+            alternatives=alternatives,
+            frontier=(*frontier, *self._fitting(asked, found, found.frontier[1:], bound_s)),
+            compiled=tuple(self.said),
+            interrupted=self.clock.stopped,
+            search_s=round(self.clock.elapsed_s, 3),
+        )
+
+    def _fitting(
+        self, asked: Plan, found: SearchResult, plans: Iterable[PricedPlan], bound_s: float | None
+    ) -> tuple[PricedPlan, ...]:
+        """Those of other plans that the compiler does not say to take more than the limit."""
+        kept = []
+        for one in plans:
+            word = self._asked(one.plan, one.peak_bytes, found)
+            if word is None or word.fits is not False:
+                status = status_of(one.step_time_s, bound_s or 0.0)
+                kept.append(replace(one, plan=_finished(asked, one.plan, status, bound_s)))
+        return tuple(kept)
+
+    def _nothing(self, first: SearchResult, found: SearchResult, remedies: Iterable[Remedy]) -> SearchResult:
+        """The result where every plan that was found takes more than it was predicted to: nothing, and why."""
+        limit, limit_of = self.limit
+        least = min((word.compiled_bytes for word in self.said if word.compiled_bytes), default=None)
+        memory = found.estimate.memory if found.estimate else None
+        why = Misfit(
+            limit_bytes=limit,
+            limit_of=limit_of,
+            least_bytes=least,
+            bytes_by_kind=dict(found.estimate.bytes_by_kind) if found.estimate else {},
+            tensors=tuple((live.name, live.num_bytes) for live in memory.tensors[:LARGEST]) if memory else (),
+            remedies=tuple(remedies),
+        )
+        return replace(
+            found,
+            plan=None,
+            status="unknown",
+            estimate=None,
+            bound_s=first.bound_s,
+            tried_bound_s=first.tried_bound_s,
+            alternatives=(),
+            frontier=(),
+            misfit=why,
+            compiled=tuple(self.said),
+            interrupted=self.clock.stopped,
+            search_s=round(self.clock.elapsed_s, 3),
+        )
+
+    def _tell(self, doing: str, found: SearchResult) -> None:
+        if self.on_progress is not None:
+            count = len(found.candidates)
+            state = Progress(
+                doing=doing,
+                tried=count,
+                total=count,
+                best_s=found.step_time_s or math.inf,
+                bound_s=found.bound_s or 0.0,
+                elapsed_s=self.clock.elapsed_s,
+                left_s=self.clock.left_s,
+            )
+            self.on_progress(state)
+
+
+def late(clock: Clock) -> str:
+    """Why there is no time to ask; empty where there is."""
+    return "" if not clock.over else "the search was interrupted" if clock.stopped else "the time was over"
+
+
+def _below(bound_s: float | None, found: SearchResult) -> float | None:
+    """A bound, which is not above what the plan takes."""
+    return None if bound_s is None else min(bound_s, found.step_time_s or math.inf)
+
+
+def _finished(asked: Plan, plan: Plan, status: Status, bound_s: float | None) -> Plan:
+    """A plan with the limits that were asked for, and with what is proven of it."""
+    result = plan.result
+    if result is not None and result.step_time_s is not None:
+        result = replace(result, status=status, bound_s=bound_s, gap=gap(result.step_time_s, bound_s))
+    return replace(plan, limits=asked.limits, result=result)

@@ -1,0 +1,195 @@
+"""Plans near their limit are compiled, and searched again where they take more than was predicted."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import meshwright as mw
+import pytest
+import small_steps
+from in_process import search
+from meshwright.backends.jax.ahead import Ahead
+from meshwright.dsl.plan import Limits, Plan, Result
+from meshwright.planner.search.fitted import Said, fitted
+from meshwright.planner.search.progress import Clock, Progress
+from meshwright.planner.search.report import headline, notes
+from meshwright.planner.search.result import MeshCount, PricedPlan, SearchResult
+
+MIB = 2**20
+ASKED = mw.loads("meshwright: 1\ntopology: v3:2x2\nmesh: {a: 8}\nlimits: {hbm: 100MiB}\n")
+MACHINE = mw.topology("v3:2x2").machine
+NO_LIBTPU = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")
+
+
+def predicted(limit: int, bound_s: float = 0.9) -> SearchResult:
+    """What a search gives that finds a plan just within each limit, the slower the lower; none below 50 MiB."""
+    count = MeshCount(distinct=1, covered=0, impossible=0, tried=1, left_out=0)
+    if limit < 50 * MIB:
+        return SearchResult(
+            plan=None, status="unknown", estimate=None, bound_s=1.0, tried_bound_s=1.0, meshes=count, search_s=0.0
+        )
+    step_s = 200 * MIB / limit
+    estimate: Any = SimpleNamespace(
+        step_time_s=step_s, peak_bytes=limit, bytes_by_kind={"weights": limit}, memory=SimpleNamespace(tensors=())
+    )
+    result = Result(status="feasible", step_time_s=step_s, bound_s=step_s * bound_s, gap=1 - bound_s)
+    plan = replace(ASKED, limits=Limits(hbm_bytes=limit), result=result)
+    return SearchResult(
+        plan=plan,
+        status="feasible",
+        estimate=estimate,
+        bound_s=step_s * bound_s,
+        tried_bound_s=step_s * bound_s,
+        meshes=count,
+        search_s=0.0,
+    )
+
+
+class Taking:
+    """A compiler whose programs take so much more than their limit says."""
+
+    def __init__(self, said: Callable[[int], Said]) -> None:
+        self._said = said
+
+    def absent(self, plan: Plan) -> str:
+        return ""
+
+    def peak(self, plan: Plan, clock: Clock) -> Said:
+        assert plan.limits.hbm_bytes is not None
+        return self._said(plan.limits.hbm_bytes)
+
+
+class Absent(Taking):
+    """No compiler."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(lambda limit: pytest.fail("nobody is there to be asked"))
+        self._why = why
+
+    def absent(self, plan: Plan) -> str:
+        return self._why
+
+
+def more(num_bytes: int) -> Taking:
+    return Taking(lambda limit: Said(peak_bytes=limit + num_bytes, fits=True))
+
+
+def fit(compiler: Taking, asked: Plan = ASKED) -> tuple[SearchResult, list[int]]:
+    """The answer, and the limits that were searched."""
+    limits: list[int] = []
+
+    def find(plan: Plan, time_limit_s: float) -> SearchResult:
+        limits.append(plan.limits.hbm_bytes or 16 * 2**30)
+        return predicted(limits[-1])
+
+    told: list[Progress] = []
+    result = fitted(find, compiler, asked, MACHINE, Clock(60), told.append)
+    assert len(told) >= len(result.compiled)
+    return result, limits
+
+
+def test_a_plan_that_fits_is_returned() -> None:
+    result, limits = fit(more(0))
+    assert limits == [100 * MIB]
+    assert [(one.compiled_bytes, one.fits) for one in result.compiled] == [(100 * MIB, True)]
+    assert "100.00 MiB predicted, 100.00 MiB compiled: it fits" in " ".join(notes(result))
+
+
+def test_a_plan_that_takes_more_is_searched_again_below_by_as_much() -> None:
+    result, limits = fit(more(5 * MIB))
+    assert limits == [100 * MIB, 95 * MIB]
+    assert result.plan is not None
+    assert result.plan.result is not None
+    assert [one.fits for one in result.compiled] == [False, True]
+    assert result.peak_bytes == 95 * MIB
+    assert result.plan.limits == ASKED.limits  # what was asked, not what was searched
+    first = predicted(100 * MIB)
+    assert result.bound_s == first.bound_s  # what the plans that were given up took is a bound no more of others
+    assert result.gap == pytest.approx(1 - 0.9 * 95 / 100)
+    assert (result.plan.result.bound_s, result.plan.result.gap) == (result.bound_s, result.gap)
+
+
+@pytest.mark.parametrize(
+    "compiler",
+    [
+        more(60 * MIB),
+        Taking(lambda limit: Said(fits=False)),
+        Taking(lambda limit: Said(peak_bytes=101 * MIB, fits=True)),
+    ],
+    ids=["nothing below", "it does not say by how much", "always a little above"],
+)
+def test_where_all_that_is_found_takes_more_nothing_is_returned(compiler: Taking) -> None:
+    result, limits = fit(compiler)
+    assert (result.plan, result.status) == (None, "unknown")
+    assert limits == sorted(limits, reverse=True)
+    assert result.bound_s == predicted(100 * MIB).bound_s
+    assert result.misfit is not None
+    assert result.misfit.limit_bytes == 100 * MIB
+    assert not any(one.fits for one in result.compiled)
+    assert "nothing was found" in headline(result)
+    known = [one.compiled_bytes for one in result.compiled if one.compiled_bytes]
+    assert result.misfit.least_bytes == (min(known) if known else None)
+
+
+def test_a_plan_far_below_the_limit_is_not_asked_about() -> None:
+    far = predicted(60 * MIB)
+    result = fitted(lambda plan, seconds: far, more(60 * MIB), ASKED, MACHINE, Clock(60))
+    assert result is far
+
+
+def test_why_the_compiler_was_not_asked_is_said() -> None:
+    result, _ = fit(Taking(lambda limit: Said(why="the time was over")))
+    assert result.plan is not None
+    assert [one.fits for one in result.compiled] == [None]
+    assert "not asked about: the time was over" in " ".join(notes(result))
+
+
+def test_other_plans_that_take_more_are_left_out() -> None:
+    near, far = predicted(90 * MIB), predicted(60 * MIB)
+    first = replace(predicted(100 * MIB), alternatives=tuple(map(priced, (near, far))))
+    compiler = Taking(lambda limit: Said(peak_bytes=100 * MIB if limit == 100 * MIB else 101 * MIB, fits=True))
+    result = fitted(lambda plan, seconds: first, compiler, ASKED, MACHINE, Clock(60))
+    assert [one.peak_bytes for one in result.alternatives] == [60 * MIB]
+    assert len(result.compiled) == 2
+
+
+def priced(result: SearchResult) -> PricedPlan:
+    assert result.plan is not None
+    assert result.estimate is not None
+    return PricedPlan(plan=result.plan, estimate=result.estimate)
+
+
+def test_other_machines_have_no_compiler_ahead_of_time() -> None:
+    ahead = Ahead(lambda plan: (small_steps.mlp()[0], (), None))
+    why = ahead.absent(mw.loads("meshwright: 1\ntopology: cpu:8\n"))
+    assert "cpu:8" in why
+    result = fitted(lambda plan, seconds: predicted(100 * MIB), Absent(why), ASKED, MACHINE, Clock(60))
+    assert why in " ".join(notes(result))
+    assert result.plan is not None
+
+
+@pytest.mark.tpu_compiler
+@NO_LIBTPU
+def test_the_compiler_says_what_verify_says() -> None:
+    step, args = small_steps.mlp(512, 256, 512)
+    found = search(step, args, topology="v3:2x2", mesh={"a": 4, "b": 2}, ask_compiler=False)
+    ahead = Ahead(lambda plan: (step, args, None))
+    said = ahead.peak(found.plan, Clock(120))
+    assert said == Said(peak_bytes=mw.verify(found.plan, step, args).compiled.peak_bytes, fits=True)
+    assert ahead.peak(found.plan, Clock(1e-9)).why == "the time was over"
+    assert ahead.peak(found.plan, Clock(60, lambda: True)).why == "the search was interrupted"
+
+
+@pytest.mark.tpu_compiler
+@NO_LIBTPU
+def test_a_program_that_does_not_fit_the_chip_is_an_answer() -> None:
+    step, args = small_steps.mlp(2**20, 1024, 4096)
+    plan = mw.loads("meshwright: 1\ntopology: v5e:2x2\nmesh: {a: 4}\ntensors: {'**': replicate}\n")
+    said = Ahead(lambda plan: (step, args, None)).peak(plan, Clock(120))
+    assert said.fits is False
+    assert said.peak_bytes is not None
+    assert said.peak_bytes > 16 * 2**30
