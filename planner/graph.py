@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 Axes = tuple[str, ...]
@@ -183,6 +185,10 @@ class Graph:
     def shape(self, value: int) -> tuple[int, ...]:
         """The shape of a value, by its number."""
         return self.values[value].shape
+
+    def reads(self) -> Counter[int]:
+        """How often operations read each value."""
+        return Counter(chain.from_iterable([op.operands for op in self.ops]))
 
     def walk(self, times: int = 1) -> Iterator[tuple[Graph, Op, int]]:
         """Every operation with its graph and how often a step runs it, loops entered once."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import meshwright.planner.compute.counted as counted_module
 from meshwright.backends.jax.estimate import graph_of
 from meshwright.dsl.reader import loads
+from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute.counted import Counted
+from meshwright.planner.compute.cycles import cycles_of
+from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.compute.work import work_of
 from meshwright.planner.fusion import fuse
 from meshwright.planner.kinds import KINDS
@@ -35,3 +38,17 @@ def test_work_is_that_of_each_kernel_and_counted_once_for_layers_alike(monkeypat
                 assert counted(program.graph, kernel) == work_of(program.graph, kernel)
                 asked.append(kernel)
     assert 3 * len(worked_out) < 2 * len(asked)
+
+
+def test_cycles_of_counted_work_are_known_by_what_is_near() -> None:
+    speed, counted = speed_of(catalogue()["v5e"]), Counted()
+    (program, *_) = programs(*mlp(layers=1, width=256, hidden=512, tokens=512))
+    for kernel in program.kernels:
+        if program.graph.ops[kernel.ops[-1]].kind in KINDS:
+            continue
+        work = counted(program.graph, kernel)
+        for is_near in (False, True, False):
+            near, left = [is_near] * len(work.reads), [not is_near] * len(work.writes)
+            asked = work, near, left, speed.edge, speed.coefficients
+            assert counted.cycles(*asked) == cycles_of(*asked)
+            assert counted.cycles(*asked) is counted.cycles(*asked)

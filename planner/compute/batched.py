@@ -59,7 +59,7 @@ def _scanned(graph: Graph) -> Iterator[tuple[int, float]]:
 
 def grown(kernel: Kernel, work: Work, growth: Mapping[int, float]) -> Work:
     """The work of a kernel whose values lie so."""
-    if work.kind == FREE:
+    if work.kind == FREE or growth.keys().isdisjoint((*kernel.reads, *kernel.writes)):
         return work
     reads = [int(size * growth.get(v, 1.0)) for v, size in zip(kernel.reads, work.reads, strict=True)]
     writes = [int(size * growth.get(v, 1.0)) for v, size in zip(kernel.writes, work.writes, strict=True)]
@@ -93,7 +93,7 @@ def _sums(op: Op, batch: int) -> bool:
 
 def _followed(graph: Graph, found: Mapping[int, float]) -> dict[int, float]:
     """The same with all that operations number by number connect with these; each value is gone over once."""
-    near = beside(graph)
+    near = beside(graph, found)
     followed: dict[int, float] = {}
     for start in sorted(found, key=found.__getitem__, reverse=True):
         waiting = [start]

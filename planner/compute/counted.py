@@ -1,12 +1,16 @@
-"""The work of kernels, counted once for all that are alike: in layers alike, and under other layouts of the step."""
+"""The work of kernels and its cycles, counted once for all that are alike: in layers alike, and under other layouts of
+the step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from ..graph import Graph
 from ..kernels import Kernel
+from .coefficients import Coefficients
+from .cycles import Cycles, cycles_of
 from .work import Work, work_of
 
 MOST = 20_000
@@ -20,6 +24,7 @@ class Counted:
     def __init__(self) -> None:
         self._known: dict[Hashable, Work] = {}
         self._attributes: dict[int, Mapping[str, Any]] = {}
+        self._cycles: dict[Hashable, tuple[Work, Coefficients, Cycles]] = {}
 
     def __call__(self, graph: Graph, kernel: Kernel) -> Work:
         """The work of a kernel of this graph."""
@@ -45,3 +50,15 @@ class Counted:
                 attributes = graph.ops[number].attributes
                 self._attributes[id(attributes)] = attributes  # no other has this ``id`` while it is kept
         return found
+
+    def cycles(
+        self, work: Work, near: Sequence[bool], near_writes: Sequence[bool], edge: int, of: Coefficients
+    ) -> Cycles:
+        """What ``cycles_of`` says of work that was counted here, known by its ``id`` as long as it is kept."""
+        key = id(work), *near, *near_writes, edge, id(of)
+        found = self._cycles.get(key)
+        if found is None:
+            if len(self._cycles) >= MOST:
+                self._cycles.clear()
+            found = self._cycles[key] = work, of, cycles_of(work, near, near_writes, edge, of)
+        return found[2]

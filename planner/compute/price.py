@@ -15,8 +15,9 @@ from ..kinds import COLLECTIVE_PERMUTE, KINDS, TURNED_COPY
 from ..lookups import LOOK_UP, filled
 from .batched import grown, growth_of
 from .calibration import Calibration
+from .coefficients import Coefficients
 from .convolved import Convolved
-from .cycles import cycles_of
+from .cycles import Cycles, cycles_of
 from .joined import Joined
 from .loops import Staying, is_hoisted, staying, unchanged
 from .residence import Residence
@@ -28,6 +29,7 @@ from .updated import Updated
 from .work import ALONE, FREE, PRODUCT, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes, work_of
 
 Counting = Callable[[Graph, Kernel], Work]
+Pacing = Callable[[Work, Sequence[bool], Sequence[bool], int, Coefficients], Cycles]
 Shape = tuple[int, ...]
 
 NETWORK_RATIO = 8.0
@@ -108,6 +110,7 @@ def price_at(
     speed: Speed,
     times: int = 1,
     count: Counting = work_of,
+    pace: Pacing = cycles_of,
     *,
     trips: int = 0,
     apart: Apart | None = None,
@@ -116,16 +119,17 @@ def price_at(
     """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand
     but what stays there for all turns.
 
-    ``count`` counts the work of a kernel, for who has counted it before; ``apart`` says that these kernels are not all
-    of a step. ``trips`` is how often a loop turns of which it is the body: what is done before it is spread over its
-    turns; ``stacks`` are what it reads a piece each turn of that does not lie by pieces.
+    ``count`` counts the work of a kernel, for who has counted it before, and ``pace`` says what such work takes;
+    ``apart`` says that these kernels are not all of a step. ``trips`` is how often a loop turns of which it is the
+    body: what is done before it is spread over its turns; ``stacks`` are what it reads a piece each turn of that does
+    not lie by pieces.
     """
     graph, residence = program.graph, Residence(speed.coefficients, idle=apart is not None)
     turned = Turned(graph, speed.edge if apart is None else 0)
     step = apart or Apart(given=graph.arguments, left=graph.results, edge=(*graph.arguments, *graph.results))
     rowwise = Rowwise(graph, speed.coefficients, step.tables, step.edge)
-    given, known = step.given, step.images
-    convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=known)
+    given, images = step.given, step.images
+    convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=images)
     updated = Updated(graph, speed.coefficients, graph.arguments if graph.names and speed.edge > 1 else ())
     results, fixed = frozenset(step.left), unchanged(graph) if trips else frozenset()
     brought = _brought(program, residence, step.stays, trips, speed.coefficients.byte_cycles)
@@ -138,7 +142,7 @@ def price_at(
         if kernel.bodies:
             for body in kernel.bodies:
                 read = turned_stacks(op, lying) if op.turns else frozenset[int]()
-                yield from price_at(body, speed, times * op.trips, count, trips=op.turns, stacks=read)
+                yield from price_at(body, speed, times * op.trips, count, pace, trips=op.turns, stacks=read)
         elif op.kind in KINDS:
             turned.copied(kernel)
             rowwise.extra_cycles(kernel)
@@ -153,13 +157,16 @@ def price_at(
             more += updated.copies_cycles(kernel) + convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel)
             more += convolved.grouped_cycles(kernel)
             more += rows_cycles(graph, kernel, stacks, speed.edge)
-            work, here = convolved.counted(kernel, count(graph, kernel)), copied if at_hand else ()
+            known = count(graph, kernel)
+            work, here = convolved.counted(kernel, known), copied if at_hand else ()
             work = grown(kernel, work, growth) if growth else work
             work = Work(kind=FREE) if kernel.writes and inside.issuperset(kernel.writes) else work
             rows += joined.copies_cycles(op) if joined and op.kind in LOOK_UP else 0.0
             more += rows
             is_looked_up = op.kind in LOOK_UP and more > 0
-            took = _price(graph, kernel, work, residence, results, speed, times, 0.0 if is_looked_up else more, here)
+            paced = pace if work is known else cycles_of
+            besides = 0.0 if is_looked_up else more
+            took = _price(graph, kernel, work, residence, results, speed, times, besides, here, paced)
             took = _only(took, more, speed) if is_looked_up else took
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
@@ -186,7 +193,8 @@ def _price(
     speed: Speed,
     times: int,
     more_cycles: float,
-    at_hand: Sequence[int] = (),
+    at_hand: Sequence[int],
+    pace: Pacing,
 ) -> KernelPrice:
     residence.next_kernel()
     if work.kind == FREE:
@@ -200,7 +208,7 @@ def _price(
     near_reads = [v in at_hand or residence.reads(v, size, whole) for v, size, whole in reads]
     leaves = work.kind != PRODUCT or speed.products_near
     near_writes = [v in at_hand or residence.writes(v, size, v in results or not leaves) for v, size in writes]
-    took = cycles_of(work, near_reads, near_writes, speed.edge, speed.coefficients)
+    took = pace(work, near_reads, near_writes, speed.edge, speed.coefficients)
     cycles = took.total + more_cycles
     residence.now += cycles
     return KernelPrice(

@@ -26,14 +26,16 @@ class Updated:
     def __init__(self, graph: Graph, of: Coefficients, given: Collection[int]) -> None:
         donated = {graph.arguments[argument] for argument in graph.aliases.values()}
         self._graph, self._of, self._lent = graph, of, set(given) - donated
+        self._updates = {n for n, op in enumerate(graph.ops) if op.kind == UPDATE and op.operands[0] in self._lent}
 
     def copies_cycles(self, kernel: Kernel) -> float:
         """What copying takes that a kernel is the first to update."""
         took = 0.0
-        for op in (self._graph.ops[number] for number in kernel.ops) if self._lent else ():
-            if op.kind == UPDATE and op.operands[0] in self._lent:
-                self._lent.discard(op.operands[0])
-                took += self._copy_cycles(self._graph.values[op.operands[0]])
+        for number in kernel.ops if self._updates else ():
+            value = self._graph.ops[number].operands[0] if number in self._updates else -1
+            if value in self._lent:
+                self._lent.discard(value)
+                took += self._copy_cycles(self._graph.values[value])
         return took
 
     def _copy_cycles(self, value: Value) -> float:

@@ -58,8 +58,9 @@ def device_work(
     """
     kinds = kinds or {}
     weights = {path: name for path, name in (returned or {}).items() if kinds.get(name) == WEIGHTS}
-    program, speed = laid_out.program, speed_of(machine.chip, calibration)
-    runs = runs_of(program, price_at(program, speed, count=counted or Counted()), counts_all=machine.platform != "tpu")
+    program, speed, counted = laid_out.program, speed_of(machine.chip, calibration), counted or Counted()
+    prices = price_at(program, speed, count=counted, pace=counted.cycles)
+    runs = runs_of(program, prices, counts_all=machine.platform != "tpu")
     return DeviceWork(
         laid_out=laid_out,
         chip=machine.chip,

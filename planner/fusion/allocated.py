@@ -16,15 +16,15 @@ def with_own_fills(graph: Graph) -> Graph:
     A loop writes into what it is given. All else computes such an array in passing.
     """
     filled = {op.results[0]: op for op in graph.ops if _is_filled(graph, op)}
-    reads = Counter(value for op in graph.ops for value in op.operands if value in filled) if filled else {}
-    if not any(number > 1 for number in reads.values()):
+    reads = graph.reads() if filled and any(op.kind == "while" and op.bodies for op in graph.ops) else {}
+    if not any(reads[value] > 1 for value in filled if value in reads):
         return graph
     values, ops = list(graph.values), list[Op]()
     for op in graph.ops:
         if op.kind == "while" and op.bodies:
             operands = list(op.operands)
             for position, value in enumerate(op.operands):
-                if reads.get(value, 0) > 1:
+                if value in filled and reads[value] > 1:
                     operands[position] = len(values)
                     ops.append(replace(filled[value], results=(len(values),)))
                     values.append(graph.values[value])

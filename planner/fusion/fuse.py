@@ -11,7 +11,7 @@ from dataclasses import replace
 from operator import is_
 
 from ..graph import Graph, Op
-from ..kernels import Kernel, Program
+from ..kernels import Kernel, Program, plain_kernel
 from .before_loops import with_roundings_before_loops
 from .group import Group, groups
 from .merge import Merging
@@ -47,7 +47,8 @@ def _program(graph: Graph, is_mask: IsMask, near_bytes: int) -> Program:
     graph = narrow(graph, uses, masks)
     wanted = uses.results.union(*(group.reads for group in merged))
     ordered = _in_order(graph, merged)
-    kernels = tuple(_kernel(graph, wanted, group, is_mask, near_bytes) for group in ordered)
+    barred = any(BEHIND in op.attributes for op in graph.ops)
+    kernels = tuple([_kernel(graph, wanted, group, is_mask, near_bytes, barred=barred) for group in ordered])
     if any(group.waits for group in ordered):
         kernels = tuple(_with_waits(graph, ordered, kernels))
     return Program(graph=_without_waits(graph), kernels=kernels)
@@ -76,18 +77,23 @@ def _without_waits(graph: Graph) -> Graph:
             return replace(op, bodies=bodies, attributes=said)
         return op if all(map(is_, bodies, op.bodies)) else replace(op, bodies=bodies)
 
-    ops = tuple([bare(op) if op.bodies or op.attributes else op for op in graph.ops])
+    ops = tuple([bare(op) if op.bodies or not ORDERING.isdisjoint(op.attributes) else op for op in graph.ops])
     return graph if all(map(is_, ops, graph.ops)) else replace(graph, ops=ops)
 
 
-def _kernel(graph: Graph, wanted: frozenset[int], group: Group, is_mask: IsMask, near_bytes: int) -> Kernel:
+def _kernel(
+    graph: Graph, wanted: frozenset[int], group: Group, is_mask: IsMask, near_bytes: int, *, barred: bool
+) -> Kernel:
+    """The kernel of a group; ``barred`` says that something in the graph is read behind a barrier."""
     ops = tuple(sorted(group.ops))
-    bodies = tuple(_program(body, is_mask, near_bytes) for body in graph.ops[ops[-1]].bodies)
-    made = tuple(value for root in sorted(group.roots) for value in graph.ops[root].results)
-    writes = tuple(value for value in made if value in wanted) or made
-    said = (pair for number in ops for pair in graph.ops[number].attributes.get(BEHIND, ()))
-    behind = tuple({value: taken for value, taken in said if value in group.reads}.items())
-    return Kernel(ops=ops, reads=tuple(sorted(group.reads)), writes=writes, bodies=bodies, behind=behind)
+    bodies = tuple([_program(body, is_mask, near_bytes) for body in graph.ops[ops[-1]].bodies])
+    made = tuple([value for root in sorted(group.roots) for value in graph.ops[root].results])
+    writes = tuple([value for value in made if value in wanted]) or made
+    behind: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    if barred:
+        said = (pair for number in ops for pair in graph.ops[number].attributes.get(BEHIND, ()))
+        behind = tuple({value: taken for value, taken in said if value in group.reads}.items())
+    return plain_kernel(ops, tuple(sorted(group.reads)), writes, bodies, behind)
 
 
 def _in_order(graph: Graph, found: list[Group]) -> list[Group]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from ..graph import Graph, Op
@@ -21,10 +21,11 @@ from .nature import (
     stands_alone,
     takes,
 )
-from .shifted import is_made_wider_again
+from .shifted import is_made_wider_again, is_shared_shift
 from .uses import Uses
 
 WHOLE_NUMBERS = frozenset("su")
+_CLOSED = VIEWS | {BROADCAST, "concatenate", "pad", "slice", "iota"}
 
 
 @dataclass(slots=True)
@@ -51,8 +52,13 @@ def groups(graph: Graph, uses: Uses, written: set[int], masks: frozenset[int]) -
     What every reader computes again has none.
     """
     found: dict[int, Group | None] = {number: None for number, op in enumerate(graph.ops) if is_constant(op)}
+    barred = any(BEHIND in op.attributes for op in graph.ops)
+    shifts = {number for number in written if is_shared_shift(graph, uses, graph.ops[number])}
     for number in sorted(written):
-        found[number] = _group(graph, uses, found, number, number in masks)
+        group = found[number] = _group(graph, uses, found, shifts, number, is_mask=number in masks)
+        if barred:
+            read = (value for n in group.ops for value, _ in graph.ops[n].attributes.get(BEHIND, ()))
+            group.behind = group.reads.intersection(read)
     _drop_unread(graph, uses, found)
     kept = [group for group in found.values() if group is not None]
     for group in kept if any(AFTER in op.attributes for op in graph.ops) else ():
@@ -72,26 +78,35 @@ def _drop_unread(graph: Graph, uses: Uses, found: dict[int, Group | None]) -> No
             read |= group.reads
 
 
-def _group(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], root: int, is_mask: bool) -> Group:
-    """The group of an operation; ``stored`` are those before it by what they write, and the constants with none."""
+def _group(
+    graph: Graph, uses: Uses, stored: Mapping[int, Group | None], shifts: Set[int], root: int, *, is_mask: bool
+) -> Group:
+    """The group of an operation; ``stored`` are those before it by what they write, and the constants with none, of
+    which ``shifts`` are shared ones.
+    """
     ops, reads, waiting = {root}, set[int](), [root]
 
     def kept(maker: int, reader: int, position: int) -> bool:
         """Whether it is read where it lies in memory."""
         made = stored[maker]
-        return made is None or not _is_made_anew(graph, uses, made, maker, (reader, position), root)
+        if made is None:
+            return True
+        if maker in shifts and is_made_wider_again(graph, uses, everything[maker], everything[root]):
+            return False
+        return not _is_made_anew(graph, uses, made, maker, (reader, position), root)
 
-    makers, everything = uses.makers, graph.ops
+    makers, everything, products = uses.makers, graph.ops, 0
     while waiting:
         reader = waiting.pop()
-        for position, value in enumerate(everything[reader].operands):
+        op = everything[reader]
+        products += op.kind in PRODUCTS
+        for position, value in enumerate(op.operands):
             maker = makers.get(value)
             if maker is None or (maker in stored and kept(maker, reader, position)):
                 reads.add(value)
             elif maker not in ops:
                 ops.add(maker)
                 waiting.append(maker)
-    products = sum([everything[number].kind in PRODUCTS for number in ops])
     return Group(
         ops=ops,
         roots={root},
@@ -99,9 +114,9 @@ def _group(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], root: i
         space=_space(graph, root),
         open=products > 0 or (not is_mask and _is_open(graph, root)),
         products=products,
-        reduces=graph.ops[root].kind == REDUCE,
+        reduces=everything[root].kind == REDUCE,
         waits=set(),
-        behind={v for n in ops for v, _ in everything[n].attributes.get(BEHIND, ())} & reads,
+        behind=set(),
     )
 
 
@@ -127,12 +142,9 @@ def _waits(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], ops: se
 def _is_made_anew(graph: Graph, uses: Uses, made: Group, maker: int, read: tuple[int, int], root: int) -> bool:
     """Whether what lies in memory is computed again, in passing, where an operation reads it.
 
-    Whole numbers are: indices in the shape in which rows are looked up, and what is computed of one array alone. And so
-    is what is made wider.
+    Whole numbers are: indices in the shape in which rows are looked up, and what is computed of one array alone.
     """
     producer, reader = graph.ops[maker], graph.ops[read[0]]
-    if is_made_wider_again(graph, uses, producer, graph.ops[root]):
-        return True
     if graph.values[producer.results[0]].dtype[0] not in WHOLE_NUMBERS or stands_alone(reader):
         return False
     if _is_thin(graph, producer):
@@ -180,5 +192,4 @@ def _space(graph: Graph, root: int) -> int:
 
 def _is_open(graph: Graph, root: int) -> bool:
     op = graph.ops[root]
-    fixed = VIEWS | {BROADCAST, "concatenate", "pad", "slice", "iota"}
-    return op.kind not in fixed and not stands_alone(op)
+    return op.kind not in _CLOSED and not stands_alone(op)

@@ -13,6 +13,7 @@ from .uses import Uses
 MANY_PRODUCTS = 2
 MATRIX_RANK = 2
 STEPS_BACK = 8
+_MULTIPLYING = PRODUCTS | VIEWS
 
 
 def is_only_multiplied(graph: Graph, uses: Uses, value: int, keeps_near: bool, *, apart: bool = False) -> bool:
@@ -41,6 +42,8 @@ def is_shared_operand(graph: Graph, uses: Uses, op: Op) -> bool:
     Products as wide as a register's lanes compute it in passing if it is for one of them; for two it is written.
     """
     if op.kind not in ELEMENTWISE or widens(graph, op):
+        return False
+    if any(graph.ops[number].kind not in _MULTIPLYING for number in uses.after[op.results[0]]):
         return False
     readers, dtype = beyond_views(graph, uses, op.results[0]), graph.values[op.results[0]].dtype
     return (

@@ -20,7 +20,7 @@ def with_roundings(graph: Graph) -> Graph:
         return graph
     values, ops = list(graph.values), list[Op]()
     for op in graph.ops:
-        if _rounds(op) and not rounded.keys().isdisjoint(op.operands):
+        if op.kind in PRODUCTS and not rounded.keys().isdisjoint(op.operands) and is_default_precision(op):
             op = op.moved(tuple([rounded.get(value, value) for value in op.operands]))
         ops.append(op)
         for value in op.results:
@@ -45,7 +45,3 @@ def _rounded(graph: Graph) -> dict[int, int]:
     rounding = set(map(id, products))
     others = {v for op in graph.ops if id(op) not in rounding for v in op.operands}.difference(graph.results)
     return {value: value for value in found if value in others}
-
-
-def _rounds(op: Op) -> bool:
-    return op.kind in PRODUCTS and is_default_precision(op)

@@ -38,9 +38,7 @@ def _is_uniform(graph: Graph, uses: Uses, op: Op) -> bool:
 
 
 def is_made_wider_again(graph: Graph, uses: Uses, op: Op, root: Op) -> bool:
-    """Whether what reads such a shift of a narrow product's result computes it again from that: all but its parts."""
-    if op.kind not in ELEMENTWISE or not is_shared_shift(graph, uses, op):
-        return False
+    """Whether what reads a shared shift of a narrow product's result computes it again from that: all but its parts."""
     made = (graph.ops[uses.makers[value]] for value in op.operands if value in uses.makers)
     part = graph.values[root.results[0]].num_elements < graph.values[op.results[0]].num_elements
     return not (part and root.kind in IN_PASSING) and any(widens(graph, each) for each in made)

@@ -25,7 +25,7 @@ def simplify(graph: Graph) -> Graph:
     graph = with_multiplications(graph)
     whole = _without_barriers(replace(graph, **merged(graph)))
     kept = with_roundings(_living(with_allocations(with_own_fills(with_broadcasts_in_loops(whole)))))
-    return replace(kept, ops=tuple(_inside(op) for op in kept.ops))
+    return replace(kept, ops=tuple(map(_inside, kept.ops))) if any(op.bodies for op in kept.ops) else kept
 
 
 def merged(graph: Graph) -> dict[str, Any]:

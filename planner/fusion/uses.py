@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..graph import Graph
+from .nature import CONVERT
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +14,14 @@ class Uses:
     """``makers`` has the number of the operation that makes each value, ``readers`` each value's readers.
 
     A reader is the number of an operation and the position at which it reads. ``after`` has only their numbers, each
-    once.
+    once. ``conversions`` are the operations that only change a dtype.
     """
 
     makers: dict[int, int]
     readers: Sequence[Sequence[tuple[int, int]]]
     after: Sequence[Sequence[int]]
     results: frozenset[int]
+    conversions: frozenset[int]
 
     def next_ops(self, value: int) -> Sequence[int]:
         """The operations that read a value, each once."""
@@ -43,4 +45,5 @@ def read_uses(graph: Graph) -> Uses:
                     after[value].append(number)
         for value in op.results:
             makers[value] = number
-    return Uses(makers, readers, after, frozenset(graph.results))
+    conversions = frozenset([number for number, op in enumerate(graph.ops) if op.kind == CONVERT])
+    return Uses(makers, readers, after, frozenset(graph.results), conversions)

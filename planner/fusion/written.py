@@ -13,7 +13,6 @@ from .nature import (
     BEHIND,
     BROADCAST,
     CONSTANT,
-    CONVERT,
     ELEMENTWISE,
     IN_PASSING,
     PRODUCTS,
@@ -114,26 +113,29 @@ def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
 
 
 def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int]) -> bool:
-    op = graph.ops[number]
+    op, ops = graph.ops[number], graph.ops
     if op.kind == CONSTANT:
         return False
     if op.kind not in IN_PASSING or stands_alone(op) or not uses.results.isdisjoint(op.results):
         return True
     if APART in op.attributes:
         return True
-    for reader, position in _readers(graph, uses, op):
-        if not takes(graph, graph.ops[reader], position, op) or _is_read_there(graph.ops[reader], op):
+    is_joined = op.kind == "concatenate"
+    for number_of, position in _readers(graph, uses, op):
+        reader = ops[number_of]
+        is_taken = (reader.kind in ELEMENTWISE and not is_joined) or takes(graph, reader, position, op)
+        if not is_taken or (BEHIND in reader.attributes and _is_read_there(reader, op)):
             return True
     readers = uses.readers[op.results[0]]
-    if len(readers) == 1 and graph.ops[readers[0][0]].kind not in VIEWS:
+    if len(readers) == 1 and ops[readers[0][0]].kind not in VIEWS:
         return False  # nothing shares it
     shared = is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op) or _is_taken_apart(graph, uses, op)
     return shared or (is_shared_operand(graph, uses, op) and not _joins(graph, uses, number, again))
 
 
 def _is_read_there(reader: Op, op: Op) -> bool:
-    """Whether what an operation makes is read where it lies, behind a barrier."""
-    return BEHIND in reader.attributes and not dict(reader.attributes[BEHIND]).keys().isdisjoint(op.results)
+    """Whether what an operation makes is read where it lies, by what reads behind a barrier."""
+    return not dict(reader.attributes[BEHIND]).keys().isdisjoint(op.results)
 
 
 def _joins(graph: Graph, uses: Uses, number: int, scores: frozenset[int]) -> bool:
@@ -192,7 +194,7 @@ def _is_shared_part(graph: Graph, uses: Uses, op: Op) -> bool:
 def _readers(graph: Graph, uses: Uses, op: Op) -> Sequence[tuple[int, int]]:
     """What reads an operation's result as it is, and the products that read it made wider."""
     readers = uses.readers[op.results[0]]
-    if op.kind in VIEWS or CONVERT not in {graph.ops[n].kind for n, _ in readers}:
+    if op.kind in VIEWS or uses.conversions.isdisjoint(uses.after[op.results[0]]):
         return readers
     more = [uses.readers[graph.ops[n].results[0]] for n, _ in readers if widens(graph, graph.ops[n])]
     return [*readers, *(read for wider in more for read in wider if graph.ops[read[0]].kind in PRODUCTS)]
@@ -219,6 +221,9 @@ def _combined(
         here = set[int]()
         for operand in op.operands:
             near = sources.get(operand)
+            if near is not None and values[operand].num_elements == size:
+                here |= near  # each is large enough
+                continue
             for v in _source(graph, uses, operand) if near is None else near:
                 if 2 * values[v].num_elements >= size:
                     here.add(v)

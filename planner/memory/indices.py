@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..fusion.nature import SLICE
 from ..graph import Graph, Op, Value
 from ..kernels import Program
 
@@ -20,8 +21,8 @@ def indices(program: Program, *, at_start: bool) -> dict[int, Span]:
     """The spans of such numbers, by numbers below those of all values; ``at_start`` if they are found first of all."""
     found: dict[Key, Span] = {}
     for point, kernel in enumerate(program.kernels):
-        for op in (program.graph.ops[number] for number in kernel.ops):
-            for key in _tables(program.graph, op):
+        for op in [program.graph.ops[number] for number in kernel.ops]:
+            for key in _tables(program.graph, op) if op.kind == SLICE else ():
                 first = 0 if at_start else point
                 found[key] = (found.get(key, (first, point))[0], point)
     below = -1 - 2 * len(program.graph.values)
@@ -29,8 +30,9 @@ def indices(program: Program, *, at_start: bool) -> dict[int, Span]:
 
 
 def _tables(graph: Graph, op: Op) -> Iterator[Key]:
+    """The tables in which a slice looks up where it begins."""
     axes = tuple(op.attributes.get("axes", ()))
-    if op.kind != "dynamic_slice" or not axes or axes == tuple(graph.mesh):
+    if not axes or axes == tuple(graph.mesh):
         return
     (part,) = op.results
     for dim, (whole, size) in enumerate(zip(graph.shape(op.operands[0]), graph.shape(part), strict=False)):

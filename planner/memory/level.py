@@ -136,7 +136,7 @@ def _with_turned(placed: Level, chip: Chip | None) -> Level:
     first = len(placed.program.kernels)
     for point, kernel in enumerate(placed.program.kernels):
         copied = turned.copied(kernel)
-        if is_near(graph, kernel, chip):
+        if not copied or is_near(graph, kernel, chip):
             continue
         taken = [value for value in copied if value in kernel.reads]
         first = min(first, point) if taken else first

@@ -16,15 +16,14 @@ MOST = 3
 
 def operands(graph: Graph, kernel: Kernel) -> tuple[int, ...]:
     """The values that a kernel reads, in the order of its operands."""
-    arrays = sum(graph.values[value].num_elements > 1 for value in kernel.reads)
+    arrays = sum([graph.values[value].num_elements > 1 for value in kernel.reads]) if len(kernel.reads) > 1 else 0
     if not 1 < arrays <= MOST:
         return kernel.reads
     makers = {value: number for number in kernel.ops for value in graph.ops[number].results}
     found = list[int]()
-    written = set(kernel.writes)
-    for root in (number for number in kernel.ops if not written.isdisjoint(graph.ops[number].results)):
+    for root in sorted({makers[value] for value in kernel.writes if value in makers}):
         found += _taken(graph, makers, root)
-    return tuple(value for value in dict.fromkeys((*found, *kernel.reads)) if value in kernel.reads)
+    return tuple([value for value in dict.fromkeys((*found, *kernel.reads)) if value in kernel.reads])
 
 
 def _taken(graph: Graph, makers: dict[int, int], root: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..fusion.nature import ELEMENTWISE
-from ..graph import Graph
+from ..graph import Graph, Value
 from ..kernels import Kernel
 from ..kinds import ALL_REDUCE
 
@@ -26,16 +26,19 @@ def places(
     none of several values), nor where the operand is read under another shape or is one of several results of a kernel,
     which its readers take out of a tuple, nor where a chip ``offloads`` the sum.
     """
-    tied = [tuple(written_into(graph, kernel, buffer)) for kernel in kernels]
+    updating = {number for number, op in enumerate(graph.ops) if op.kind in IN_PLACE}
+    tied = [() if updating.isdisjoint(k.ops) else tuple(written_into(graph, k, buffer)) for k in kernels]
     written = {held for pairs in tied for pair in pairs for held in pair}
     several = {v for kernel in kernels if len(kernel.writes) > 1 for v in kernel.writes}
     near = {v: v for v, held in buffer.items() if v == held and v not in written}
     apart = {kernel.writes[0] for kernel in kernels if offloads and graph.ops[kernel.ops[-1]].kind == ALL_REDUCE}
-    shared = (
-        (pair for pair in number_by_number(graph, kernel, near) if pair[1] not in several and pair[0] not in apart)
-        for kernel in kernels
+    shared = (number_by_number(graph, kernel, near) for kernel in kernels)
+    return tuple(
+        [
+            (*into, *[pair for pair in pairs if pair[1] not in several and pair[0] not in apart])
+            for into, pairs in zip(tied, shared, strict=True)
+        ]
     )
-    return tuple((*into, *pairs) for into, pairs in zip(tied, shared, strict=True))
 
 
 def written_into(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Iterator[tuple[int, int]]:
@@ -52,19 +55,24 @@ def written_into(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Ite
 def number_by_number(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Pairs:
     """The pairs (new, old) of results and what becomes them number by number, of the same shape and dtype."""
     values = graph.values
-    made = {v: (values[v].shape, values[v].dtype) for v in kernel.writes if buffer.get(v) == v}
-    read = {v: (values[v].shape, values[v].dtype) for v in kernel.reads if v in buffer} if made else {}
-    wanted = set(made.values())
-    sources = [v for v, form in read.items() if form in wanted]
+    made = [v for v in kernel.writes if buffer.get(v) == v]
+    wanted = {(values[v].shape, values[v].dtype) for v in made}
+    sources = [v for v in kernel.reads if v in buffer and (values[v].shape, values[v].dtype) in wanted]
     if not sources:
         return ()
     reached = _reached(graph, kernel, sources)
     return tuple(
-        (new, buffer[old])
-        for new, form in made.items()
-        for position, old in enumerate(sources)
-        if reached.get(new, 0) >> position & 1 and read[old] == form
+        [
+            (new, buffer[old])
+            for new in made
+            for position, old in enumerate(sources)
+            if reached.get(new, 0) >> position & 1 and _are_alike(values[new], values[old])
+        ]
     )
+
+
+def _are_alike(one: Value, other: Value) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
 
 
 def _reached(graph: Graph, kernel: Kernel, sources: Sequence[int]) -> dict[int, int]:

@@ -58,7 +58,7 @@ def _batched(graph: Graph, product: Op) -> Iterator[tuple[int, frozenset[int]]]:
 
 def _followed(graph: Graph, found: Batches) -> Batches:
     """The same with all that operations number by number connect with these, what is nearest first."""
-    near = beside(graph)
+    near = beside(graph, found)
     followed = dict(found)
     waiting = list(found)
     for number in waiting:

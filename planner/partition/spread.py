@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..graph import Graph, Op, Sharding, Value
+from ..graph import Graph, Op, Sharding
 from ..kinds import KINDS
 from .builder import Builder
 from .halos import exchanged
@@ -19,9 +19,9 @@ from .strategy import Asked, PartialSum, Strategy
 from .target import Target
 from .top_k import TOP_K, top_k_layout, top_of_parts
 
-_LOCAL = ("manual_computation",)
+_LOCAL = "manual_computation"
 _STATED = {kind.replace("-", "_"): kind for kind in KINDS} | {kind: kind for kind in KINDS}
-_SAME_VALUE = ("reshard", "sharding_constraint", "propagation_barrier")
+_SAME_VALUE = frozenset({"reshard", "sharding_constraint", "propagation_barrier"})
 
 
 def spread(graph: Graph, mesh: Mesh, target: Target, reused: Reused | None = None) -> Graph:
@@ -41,7 +41,8 @@ class _Writer:
         self.mesh = mesh
         self.builder = Builder(mesh, reused)
         self.at: dict[int, int] = {}
-        of_value = {id(v): stated(v.sharding, len(v.shape), mesh) for v in {id(v): v for v in graph.values}.values()}
+        unique = {id(v): v for v in graph.values}.values()
+        of_value = {id(v): stated(v.sharding, len(v.shape), mesh) for v in unique}
         self.layouts = [of_value[id(v)] for v in graph.values]
         known = {layout: number for number, layout in enumerate(dict.fromkeys(of_value.values()))}
         kinds = {value: known[layout] for value, layout in of_value.items()}
@@ -49,12 +50,12 @@ class _Writer:
         self.split = {number for layout, number in known.items() if any(layout)}
         self.target = target
         self.reused = reused
-        self.parts: dict[int, Value] = {}
+        known_parts = {id(v): self.builder.part(v.shape, v.dtype, of_value[id(v)]) for v in unique}
+        self.parts = [known_parts[id(v)] for v in graph.values]
         self.readers = product_readers(graph)
 
     def argument(self, number: int) -> int:
-        value = self.source.values[number]
-        self.at[number] = self.builder.value(self.builder.part(value.shape, value.dtype, self.layouts[number]))
+        self.at[number] = self.builder.value(self.parts[number])
         return self.at[number]
 
     def graph(self, arguments: tuple[int, ...], wanted: tuple[Sharding, ...] | None = None) -> Graph:
@@ -83,7 +84,7 @@ class _Writer:
     def _op(self, op: Op) -> None:
         if op.kind in _SAME_VALUE:
             self.at[op.results[0]] = self._laid(op.operands[0], self.layouts[op.results[0]], op)
-        elif op.kind in _LOCAL:
+        elif op.kind == _LOCAL:
             self._manual(op)
         elif op.bodies:
             self._bodies(op)
@@ -95,10 +96,11 @@ class _Writer:
             self._stated(op, _STATED[op.kind])
             return
         if self._lies_right(op):
-            reads = tuple(map(self.at.__getitem__, op.operands))
-            first = self.builder.same(op, reads, [self._part(number) for number in op.results])
-            for position, number in enumerate(op.results):
-                self.at[number] = first + position
+            at, results = self.at, op.results
+            first = self.builder.same(op, tuple(map(at.__getitem__, op.operands)), [self.parts[n] for n in results])
+            for number in results:
+                at[number] = first
+                first += 1
             return
         if op.kind == TOP_K and self.target.is_tpu and self._ranked(op):
             return
@@ -145,7 +147,7 @@ class _Writer:
     def _stated(self, op: Op, kind: str) -> None:
         """A collective that the step itself asks for."""
         attributes = {"dimensions": (), **op.attributes}
-        parts = [self._part(n) for n in op.results]
+        parts = [self.parts[n] for n in op.results]
         made = self.builder.op(kind, [self.at[n] for n in op.operands], parts, attributes, op.origin)
         self.at.update(zip(op.results, made, strict=True))
 
@@ -154,8 +156,7 @@ class _Writer:
 
         One that exchanges dims does not, however alike they lie.
         """
-        kinds = self.alike
-        alike = {kinds[number] for number in op.operands + op.results}
+        alike = {*map(self.alike.__getitem__, op.operands + op.results)}
         if alike.isdisjoint(self.split):
             return True
         factors = op.factors
@@ -235,7 +236,7 @@ class _Writer:
         operands += [self._laid(n, layout, op) for n, layout in zip(op.operands[lead:], asked, strict=True)]
         layouts = tuple(self.layouts[n] for n in op.results)
         bodies = tuple(self._body(body, layouts) for body in op.bodies)
-        parts = [self._part(n) for n in op.results]
+        parts = [self.parts[n] for n in op.results]
         made = self.builder.op(op.kind, operands, parts, op.attributes, op.origin, bodies, op.trips)
         self.at.update(zip(op.results, made, strict=True))
 
@@ -243,13 +244,6 @@ class _Writer:
         inner = _Writer(body, self.mesh, self.target, self.reused)
         inner.builder.is_body = True
         return inner.graph(tuple(inner.argument(n) for n in body.arguments), layouts)
-
-    def _part(self, number: int) -> Value:
-        value = self.source.values[number]
-        found = self.parts.get(id(value))
-        if found is None:
-            found = self.parts[id(value)] = self.builder.part(value.shape, value.dtype, self.layouts[number])
-        return found
 
     def _manual(self, op: Op) -> None:
         """A region of one device's shapes: operands are laid out as it says, its operations stand among the others."""

@@ -10,7 +10,7 @@ from jaxlib.mlir import ir
 
 from ....planner.graph import Graph, Op, Sharding, Value, plain_op
 from .loops import CONSTANTS
-from .reading import Form, Reading, items_of
+from .reading import Form, Reading
 from .regions import BUILDERS, operation_parts
 from .value_names import without_names
 
@@ -60,11 +60,20 @@ class Body:
                     self._call(operation)
                 continue
             made = list(operation.results)
-            form = forms.get((name, len(made), items_of(operation.attributes))) or reading.form(operation, len(made))
+            try:
+                form = forms.get((name, len(made), tuple(operation.attributes.items())))
+            except TypeError:
+                form = None
+            if form is None:
+                form = reading.form(operation, len(made))
             if not form.is_plain:
                 self._operation(operation, made, form)
                 continue
-            operands, (result,) = self.operands(operation), made
+            try:
+                operands = tuple(map(numbers.__getitem__, operation.operands))
+            except KeyError:
+                operands = self.operands(operation)
+            (result,) = made
             kind, number = result.type, len(values)
             values.append(form.made.get(kind) or self._made(result, form))
             numbers[result] = number
@@ -123,11 +132,7 @@ class Body:
 
     def operands(self, operation: Any) -> tuple[int, ...]:
         """The numbers of what an operation reads."""
-        values = tuple(operation.operands)
-        try:
-            return tuple(map(self._numbers.__getitem__, values))
-        except KeyError:
-            return tuple(map(self.number, values))
+        return tuple(map(self.number, operation.operands))
 
     def value(self, value: Any) -> Value:
         """What is known of a value that stands in this graph, or is brought into it from outside."""

@@ -5,7 +5,6 @@ The weights' gradients of a loop over time or over microbatches: ``carry + all_r
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -51,7 +50,7 @@ def added_up(body: Graph, carries: int) -> Iterator[tuple[Op, int]]:
 
     The body's first ``carries`` arguments and results are the loop's carry.
     """
-    readers = Counter(value for op in body.ops for value in op.operands)
+    readers = body.reads()
     readers.update(body.results)
     makers = {op.results[0]: op for op in body.ops if len(op.results) == 1}
     for carried, (argument, result) in enumerate(zip(body.arguments, body.results[:carries], strict=False)):

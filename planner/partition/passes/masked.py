@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -20,7 +19,7 @@ def mask_lookups(graph: Graph) -> Graph:
     if not any(op.bodies or op.kind == GATHER for op in graph.ops):
         return graph
     values = list(graph.values)
-    reads = Counter(value for op in graph.ops for value in op.operands)
+    reads = graph.reads()
     reads.update(graph.results)
     readers = {value: op for op in graph.ops for value in op.operands if reads[value] == 1}
     ops: list[Op] = []

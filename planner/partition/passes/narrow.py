@@ -59,18 +59,19 @@ def told_apart(graph: Graph, results: Sequence[bool]) -> tuple[set[int], set[int
     """
     told = {value for value, is_told in zip(graph.results, results, strict=True) if is_told}
     for op in reversed(graph.ops):
-        if op.kind == "while" and op.bodies:
+        kind = op.kind
+        if kind in PRODUCTS:
+            if not _rounds(op) or is_of_vector(graph, op):
+                told.update(op.operands)
+        elif kind in PASSED:
+            if op.results[0] in told:
+                told.update(op.operands)
+        elif op.bodies and kind == "while":
             carried = _carried(op, told)
             told.update(value for value, is_told in zip(op.operands, carried, strict=True) if is_told)
-        elif not _cannot_tell(op, told, graph):
+        else:
             told.update(op.operands)
-    return told, set(graph.results).union(*(op.operands for op in graph.ops))
-
-
-def _cannot_tell(op: Op, told: set[int], graph: Graph) -> bool:
-    if op.kind in PRODUCTS:
-        return _rounds(op) and not is_of_vector(graph, op)
-    return op.kind in PASSED and op.results[0] not in told
+    return told, set(graph.results).union(*[op.operands for op in graph.ops])
 
 
 def _carried(op: Op, told: set[int]) -> list[bool]:

@@ -44,7 +44,7 @@ class _Scattering:
         self.target = target
         self.mesh = mesh
         self.values = list(graph.values)
-        self.readers = Counter(value for op in graph.ops for value in op.operands)
+        self.readers = graph.reads()
         self.readers.update(graph.results)
         self.trimmed = trimmed_values(graph, self.readers)
         self.products = {op.results[0]: op for op in graph.ops if op.kind == "dot_general"}

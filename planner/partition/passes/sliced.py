@@ -22,7 +22,7 @@ def slice_sums(graph: Graph) -> Graph:
         graph = replace(graph, ops=tuple(ops))
     if not any(op.kind == SLICE for op in graph.ops):
         return graph
-    readers = Counter(value for op in graph.ops for value in op.operands)
+    readers = graph.reads()
     readers.update(graph.results)
     makers = {op.results[0]: op for op in graph.ops if len(op.results) == 1}
     values = list(graph.values)

@@ -28,7 +28,7 @@ def reassociate(graph: Graph) -> Graph:
     What both results go through on their way (a transposition, a device's own slice) they go through after it, once.
     """
     graph = _with_bodies(graph)
-    readers = Counter(value for op in graph.ops for value in op.operands)
+    readers = graph.reads()
     readers.update(graph.results)
     reduced: dict[int, _Reduced] = {}
     ops: list[Op | None] = []
