@@ -304,3 +304,63 @@ def test_products_put_arrays_together_as_they_read_them() -> None:
     assert put_together(1, 1) == [["cosine"], ["cosine"], ["concatenate", "dot_general"]]
     assert put_together(2, 1) == [["cosine"], ["cosine"], ["concatenate", "dot_general"]]
     assert put_together(2, 2) == [["concatenate", "cosine", "cosine"], ["dot_general"]]
+
+
+def read_in_part_and_whole(offsets: int, whole: int) -> list[tuple[list[str], list[tuple[str, int]]]]:
+    """An activation of a product's result of which so many products read a part and so many all: each kernel's kinds,
+    and the dtypes and sizes of what it writes. The result itself is read too.
+    """
+    w = Writer()
+    made = w.dot(w.arg(4096, 1024), w.arg(1024, 2048))
+    active = w.op("maximum", made, w.spread(w.scalar(0.0), 4096, 2048))
+    ends = [w.op("reverse", made, dimensions=(0,)), w.dot(made, w.arg(2048, 512), dtype="f32")]
+    for _ in range(offsets):
+        part = w.op("dynamic_slice", active, w.arg(dtype="i32"), w.arg(dtype="i32"), shape=(1024, 2048))
+        ends.append(w.dot(part, w.arg(2048, 512)))
+    ends += [w.dot(active, w.arg(2048, 512)) for _ in range(whole)]
+    program = fuse(w.graph(*ends))
+    values, ops = program.graph.values, program.graph.ops
+    return [
+        (sorted(ops[n].kind for n in k.ops), [(values[v].dtype, values[v].num_elements) for v in k.writes])
+        for k in program.kernels
+    ]
+
+
+def test_what_is_read_in_part_by_one_of_several_is_written_for_it_rounded() -> None:
+    """As v3 and v5p compile it; what reads all of it computes it again from what it is made of."""
+    wide, narrow = ("f32", 4096 * 2048), ("bf16", 4096 * 2048)
+    for offsets, whole in ((1, 1), (2, 0)):
+        made = read_in_part_and_whole(offsets, whole)
+        assert [narrow in writes for kinds, writes in made if kinds.count("dot_general") and wide in writes] == [True]
+        assert sum("maximum" in kinds for kinds, _ in made) == 1 + whole
+    made = read_in_part_and_whole(1, 0)
+    assert not any(narrow in writes for _, writes in made)
+    assert any({"maximum", "dynamic_slice", "dot_general"} <= set(kinds) for kinds, _ in made)
+
+
+def around_pieces(*, masked: bool = False, shared: bool = False, near_bytes: int = 0) -> list[list[str]]:
+    """An all-to-all of a product's result, an activation of it, its mask, and the products that read them: the kinds of
+    each kernel. ``shared`` if what is brought is read along with another array too.
+    """
+    w = Writer()
+    sent = w.dot(w.arg(512, 1024), w.arg(1024, 4096))
+    got = w.op("all-to-all", sent, shape=(4096, 512), dimensions=(0, 1), axes=("x",))
+    nothing = w.spread(w.scalar(0.0), 4096, 512)
+    ends = [w.dot(w.op("maximum", got, nothing), w.arg(512, 256))]
+    if masked:
+        mask = w.op("compare", got, nothing, dtype="pred")
+        back = w.dot(w.arg(4096, 256), w.arg(256, 512))
+        ends.append(w.dot(w.op("select", mask, back, nothing, dtype="f32"), w.arg(512, 256)))
+    if shared:
+        ends.append(w.op("add", got, w.arg(4096, 512)))
+    program = fuse(w.graph(*ends), near_bytes=near_bytes)
+    return [[program.graph.ops[n].kind for n in kernel.ops] for kernel in program.kernels]
+
+
+def test_what_comes_in_pieces_is_activated_before_products_see_it_whole() -> None:
+    """So the activation is kept rounded and its mask as such, and not the wide array itself."""
+    for masked in (False, True):
+        made = around_pieces(masked=masked)
+        assert not any("dot_general" in kinds and {"maximum", "compare"} & set(kinds) for kinds in made)
+    for made in (around_pieces(shared=True), around_pieces(near_bytes=64 << 20)):
+        assert any({"dot_general", "maximum"} <= set(kinds) for kinds in made)

@@ -17,6 +17,7 @@ from .group import Group, groups
 from .merge import Merging
 from .narrow import narrow
 from .nature import AFTER, APART, BEHIND
+from .parts import parts
 from .simplify import simplify
 from .uses import read_uses
 from .written import NEAR_BYTES, IsMask, is_packed_mask, written_ops
@@ -42,9 +43,10 @@ def fuse(
 def _program(graph: Graph, is_mask: IsMask, near_bytes: int) -> Program:
     uses = read_uses(graph)
     masks = frozenset(number for number, op in enumerate(graph.ops) if is_mask(graph, uses, op))
-    written = written_ops(graph, uses, masks, near_bytes=near_bytes)
-    merged = Merging(graph, uses, groups(graph, uses, written, masks)).run()
-    graph = narrow(graph, uses, masks)
+    shared = parts(graph, uses)
+    written = written_ops(graph, uses, masks, shared, near_bytes=near_bytes)
+    merged = Merging(graph, uses, groups(graph, uses, written, masks, shared)).run()
+    graph = narrow(graph, uses, masks, shared)
     wanted = uses.results.union(*(group.reads for group in merged))
     ordered = _in_order(graph, merged)
     barred = any(BEHIND in op.attributes for op in graph.ops)

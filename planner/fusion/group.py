@@ -21,6 +21,7 @@ from .nature import (
     stands_alone,
     takes,
 )
+from .parts import NO_PARTS, Parts, is_computed_anew
 from .shifted import is_made_wider_again, is_shared_shift
 from .uses import Uses
 
@@ -46,7 +47,7 @@ class Group:
     behind: set[int]
 
 
-def groups(graph: Graph, uses: Uses, written: set[int], masks: frozenset[int]) -> list[Group]:
+def groups(graph: Graph, uses: Uses, written: set[int], masks: frozenset[int], shared: Parts = NO_PARTS) -> list[Group]:
     """One group a written operation, each with all that is computed in passing for it; none joins ``masks``.
 
     What every reader computes again has none.
@@ -55,7 +56,7 @@ def groups(graph: Graph, uses: Uses, written: set[int], masks: frozenset[int]) -
     barred = any(BEHIND in op.attributes for op in graph.ops)
     shifts = {number for number in written if is_shared_shift(graph, uses, graph.ops[number])}
     for number in sorted(written):
-        group = found[number] = _group(graph, uses, found, shifts, number, is_mask=number in masks)
+        group = found[number] = _group(graph, uses, found, shifts, shared, number, is_mask=number in masks)
         if barred:
             read = (value for n in group.ops for value, _ in graph.ops[n].attributes.get(BEHIND, ()))
             group.behind = group.reads.intersection(read)
@@ -79,10 +80,17 @@ def _drop_unread(graph: Graph, uses: Uses, found: dict[int, Group | None]) -> No
 
 
 def _group(
-    graph: Graph, uses: Uses, stored: Mapping[int, Group | None], shifts: Set[int], root: int, *, is_mask: bool
+    graph: Graph,
+    uses: Uses,
+    stored: Mapping[int, Group | None],
+    shifts: Set[int],
+    shared: Parts,
+    root: int,
+    *,
+    is_mask: bool,
 ) -> Group:
     """The group of an operation; ``stored`` are those before it by what they write, and the constants with none, of
-    which ``shifts`` are shared ones.
+    which ``shifts`` are shared ones and ``shared`` read in part.
     """
     ops, reads, waiting = {root}, set[int](), [root]
 
@@ -92,6 +100,8 @@ def _group(
         if made is None:
             return True
         if maker in shifts and is_made_wider_again(graph, uses, everything[maker], everything[root]):
+            return False
+        if not made.products and is_computed_anew(graph, reader, maker, shared) and _is_of_one(graph, uses, made):
             return False
         return not _is_made_anew(graph, uses, made, maker, (reader, position), root)
 

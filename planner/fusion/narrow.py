@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from ..graph import Graph, Op
 from ..kinds import TURNED_COPY
 from .nature import CONVERT, PRODUCTS, VIEWS, is_of_vector, joins_lanes
+from .parts import NO_PARTS, Parts, is_computed_anew, is_of_one
 from .uses import Uses, read_uses
 
 _MOVES = {"slice", "pad", "concatenate", "dynamic_slice", "reverse", "copy", TURNED_COPY}
@@ -16,12 +17,13 @@ WIDE, NARROW = "f32", "bf16"
 _ROUNDING = KEEPING | PRODUCTS | {CONVERT}
 
 
-def narrow(graph: Graph, uses: Uses, masks: frozenset[int]) -> Graph:
+def narrow(graph: Graph, uses: Uses, masks: frozenset[int], shared: Parts = NO_PARTS) -> Graph:
     """The graph with the values in bfloat16 whose every reader rounds them to it: products at the default precision,
     and what merely picks and moves numbers for those. A batch of products that join two dims of an operand into one
-    write them apart again, and no narrower. What a loop holds still for its turns it is given narrow.
+    write them apart again, and no narrower. What a loop holds still for its turns it is given narrow. What computes
+    anew what is written for others (``shared``) does not read it.
     """
-    narrowed = _narrowed(graph, uses, masks)
+    narrowed = _narrowed(graph, uses, masks, shared)
     if not narrowed:
         return graph
     values = (replace(v, dtype=NARROW) if n in narrowed else v for n, v in enumerate(graph.values))
@@ -29,10 +31,11 @@ def narrow(graph: Graph, uses: Uses, masks: frozenset[int]) -> Graph:
     return replace(graph, values=tuple(values), ops=ops)
 
 
-def _narrowed(graph: Graph, uses: Uses, masks: frozenset[int]) -> set[int]:
+def _narrowed(graph: Graph, uses: Uses, masks: frozenset[int], shared: Parts = NO_PARTS) -> set[int]:
     narrowed, apart = set[int](), _written_apart(graph)
     inside = {n: rounded_arguments(op.bodies[0]) for n, op in enumerate(graph.ops) if op.bodies and op.turns}
-    values, ops, readers = graph.values, graph.ops, uses.readers
+    values, ops = graph.values, graph.ops
+    readers = _read(graph, uses, shared) if shared else uses.readers
     for op in reversed(ops):
         if op.kind == "while":
             continue
@@ -41,9 +44,19 @@ def _narrowed(graph: Graph, uses: Uses, masks: frozenset[int]) -> set[int]:
                 continue
             first = readers[value][0][0]
             may = ops[first].kind in _ROUNDING or first in masks or first in inside
-            if may and is_rounded(graph, uses, value, narrowed, masks, inside):
+            if may and is_rounded(graph, uses, value, narrowed, masks, inside, readers[value]):
                 narrowed.add(value)
     return narrowed
+
+
+def _read(graph: Graph, uses: Uses, shared: Parts) -> Sequence[Sequence[tuple[int, int]]]:
+    """What reads each value where it lies: not what computes anew what is written for others."""
+    readers = list(uses.readers)
+    for maker in (number for number in shared if is_of_one(graph, uses, graph.ops[number])):
+        for value in graph.ops[maker].results:
+            near = [pair for pair in readers[value] if not is_computed_anew(graph, pair[0], maker, shared)]
+            readers[value] = near or readers[value]
+    return readers
 
 
 def rounded_arguments(body: Graph) -> frozenset[int]:
@@ -82,13 +95,14 @@ def is_rounded(
     narrowed: Set[int],
     masks: frozenset[int],
     inside: Mapping[int, frozenset[int]],
+    readers: Sequence[tuple[int, int]] | None = None,
 ) -> bool:
     """Whether all that reads a value rounds it: products, what keeps numbers for those that are ``narrowed``, and loops
-    at the positions that ``inside`` has.
+    at the positions that ``inside`` has. ``readers`` are those who read it where it lies, if not all do.
     """
     if value in uses.results or not uses.readers[value]:
         return False
-    for reader, position in uses.readers[value]:
+    for reader, position in uses.readers[value] if readers is None else readers:
         if reader in masks:
             continue
         if not (position in inside[reader] if reader in inside else _rounds(graph, graph.ops[reader], narrowed)):
