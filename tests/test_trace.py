@@ -69,6 +69,32 @@ def test_a_part_of_an_argument_is_state_too():
     assert [t.returns for t in trace(step, args).results] == ["state/params/w", None]
 
 
+ARRAYS = (sds(4, 4), sds(4, 4), sds(4, dtype=jnp.int32))
+
+
+@pytest.mark.parametrize(
+    ("step", "returns"),
+    [
+        (lambda x, w, i: x @ w, None),
+        (lambda x, w, i: jnp.tanh(x)[i], None),
+        (lambda x, w, i: jnp.take(x, i, 0), None),
+        (lambda x, w, i: x.T, None),
+        (lambda x, w, i: w - 0.1 * (x.T @ x), "w"),
+        (lambda x, w, i: jax.nn.relu(w) + x @ w, "w"),
+        (lambda x, w, i: w.at[i].set(x), "w"),
+        (lambda x, w, i: jax.lax.fori_loop(0, 4, lambda _, y: y @ w, x), "x"),
+        (jax.jit(lambda x, w, i: x @ w, donate_argnums=1), "w"),
+    ],
+)
+def test_of_one_array_the_shape_alone_says_nothing(step, returns):
+    """Where a result has another name than the argument it is what became of that, number by number."""
+    assert [t.returns for t in trace(step, ARRAYS).results] == [returns]
+
+
+def test_what_has_no_arrays_returns_nothing():
+    assert [t.returns for t in trace(lambda x, empty: (x * 2, empty, None), (sds(4), {})).results] == ["x"]
+
+
 def test_a_single_array_is_named_by_its_argument():
     assert paths(trace(lambda x, y: x + y, (sds(2), sds(2))).arguments) == ["x", "y"]
 

@@ -16,6 +16,7 @@ from ...dsl.tensors import Tensor
 from .annotate import Marks, mark_p, remat_context
 from .paths import argument_names, leaf_paths
 from .state import returned_state
+from .taken_over import taking_over
 from .unshared import unshared
 from .values import Values
 from .workload import PyTree, Step
@@ -81,7 +82,9 @@ def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None, marks:
         raise PlanError([problem("MW317", given=given, traced=len(traced.jaxpr.in_avals))])
     infos = traced.args_info[0]
     arguments = _tensors([p for n, a in zip(names, args, strict=True) for p in leaf_paths(n, a)], traced.jaxpr.in_avals)
-    results = returned_state(traced.out_info, names, args, _results(traced.out_info, traced.jaxpr.out_avals))
+    results = _results(traced.out_info, traced.jaxpr.out_avals)
+    lent = [leaf.donated for leaf in jax.tree.leaves(infos)]
+    takes_over = taking_over(traced.jaxpr.jaxpr, [t.path for t in arguments], [t.path for t in results], lent)
     jaxpr = unshared(traced.jaxpr)
     tagged, in_place, num_remat_blocks = tagged_in(jaxpr.jaxpr)
     return Traced(
@@ -91,7 +94,7 @@ def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None, marks:
         out_tree=jax.tree.structure(traced.out_info),
         names=names,
         arguments=arguments,
-        results=results,
+        results=returned_state(traced.out_info, names, args, results, takes_over),
         tagged=tagged,
         in_place=in_place,
         donated=tuple(i for i, info in enumerate(infos) if _donated(info)),
