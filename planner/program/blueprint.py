@@ -11,6 +11,7 @@ from ..fusion.narrow import WIDE
 from ..fusion.nature import BROADCAST
 from ..graph import Graph, Op
 from ..kernels import Kernel
+from ..lookups import GATHER
 from ..partition.passes.narrow import told_apart
 from .around import Around
 from .fused import Fused
@@ -59,7 +60,7 @@ class Blueprint:
     ``turned`` those that some chips copy transposed for it. What its operations ``behind`` make is added up by a loop
     of so many ``turns``: over devices behind the loop. What is in ``rounded_sums`` products make in bfloat16 for what
     reads it, and add up over devices in float32. ``around`` is what the step knows of its values, ``padded`` are those
-    of them that only pads read.
+    of them that only pads read. Of ``copies``, each with what it is of, those are the same that lie alike (``twice``).
     """
 
     own: Graph
@@ -73,6 +74,7 @@ class Blueprint:
     rounded_sums: frozenset[int] = frozenset()
     around: Around = field(default_factory=Around)
     padded: tuple[Padding, ...] = ()
+    copies: tuple[tuple[int, int], ...] = ()
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
     parts: dict[Kernel, KernelPart] = field(default_factory=dict)
@@ -99,6 +101,18 @@ class Blueprint:
     def convolutions(self) -> tuple[Op, ...]:
         """Its operations that are convolutions."""
         return tuple(op for op in self.own.ops if op.kind == "convolution")
+
+    @cached_property
+    def once(self) -> Graph:
+        """It as it is where its copies lie as what they are of: what it reads twice is one value."""
+        of = dict(self.copies)
+        ops = tuple(op.moved(tuple(of.get(value, value) for value in op.operands)) for op in self.own.ops)
+        return replace(self.own, ops=ops, arguments=tuple(value for value in self.own.arguments if value not in of))
+
+    @cached_property
+    def lookups(self) -> tuple[Op, ...]:
+        """Its operations that take rows of tables."""
+        return tuple(op for op in self.own.ops if op.kind == GATHER)
 
     @cached_property
     def summed(self) -> dict[int, int]:
@@ -207,7 +221,7 @@ def _alone(graph: Graph, number: int, rounded_sums: frozenset[int]) -> tuple[Gra
     place = {value: position for position, value in enumerate(numbers)}
     small = replace(op, operands=tuple(place[v] for v in op.operands), results=tuple(place[v] for v in op.results))
     values = [graph.values[value] for value in numbers]
-    if op.kind == "gather":  # what it takes it adds up over devices as it is, and rounds it then
+    if op.kind == GATHER:  # what it takes it adds up over devices as it is, and rounds it then
         values[small.results[0]] = replace(values[small.results[0]], dtype=values[small.operands[0]].dtype)
     elif rounded_sums.intersection(op.results):
         values[small.results[0]] = replace(values[small.results[0]], dtype=WIDE)

@@ -11,7 +11,7 @@ from ..compute.speed import Speed
 from ..convolution_layout import convolution_layout, turns
 from ..estimate.traffic import Tariff, axes_of, held_bytes
 from ..fusion.written import is_packed
-from ..graph import Sharding, Value
+from ..graph import Op, Sharding, Value
 from ..kinds import ALL_REDUCE
 from ..partition.layout import local_shape
 from ..topology import Machine
@@ -124,7 +124,6 @@ class Costs:
         nest, known = self.blueprint.nest, self.blueprint.fused
         found = {number: piece for number, piece in pieces.items() if not self._is_behind(number, piece)}
         masks = self._masks(choice)
-        key = (masks, *((number, piece.form) for number, piece in found.items()))
 
         def part(value: int, dtype: str) -> Value:
             form = nest.form_of[value]
@@ -134,13 +133,22 @@ class Costs:
                 found = self.held[form, layout, dtype] = Value(self._shape(value, form, layout), dtype)
             return found
 
+        taken = tuple(_taken(part, op) for op in self.blueprint.lookups)
+        is_once = self._reads_once(choice)
+        key = (masks, taken, is_once, *((number, piece.form) for number, piece in found.items()))
         if key not in known:
             own, near_bytes = self.blueprint, self.pricing.machine.chip.buffer_vmem_bytes
-            known[key] = fused(own.own, part, found, nest.form_of, masks, near_bytes, own.around)
+            whole = own.once if is_once else own.own
+            known[key] = fused(whole, part, found, nest.form_of, masks, near_bytes, own.around)
         counts_all = self.pricing.machine.platform != "tpu"
         passing = self._selected(choice) if self.blueprint.padded else frozenset[Padding]()
         took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all, passing=passing)
         return took_s + self._turning(part) if self.blueprint.turned else took_s
+
+    def _reads_once(self, choice: Choice) -> bool:
+        """Whether what it reads twice lies alike."""
+        form_of, copies = self.blueprint.nest.form_of, self.blueprint.copies
+        return bool(copies) and all(choice.layouts[form_of[a]] == choice.layouts[form_of[b]] for a, b in copies)
 
     def _turns(self, choice: Choice) -> int:
         """How often its convolutions are computed."""
@@ -187,3 +195,9 @@ class Costs:
         if (form, layout) not in self.parts:
             self.parts[form, layout] = local_shape(self.blueprint.own.values[value].shape, layout, self.pricing.mesh)
         return self.parts[form, layout]
+
+
+def _taken(part: Part, op: Op) -> float:
+    """How much a device looks up of what it has of a table: so much of that is read."""
+    table, rows = (part(value, "f32").num_elements for value in (op.operands[0], op.results[0]))
+    return rows / max(table, 1)

@@ -15,6 +15,7 @@ from ..fusion import fuse
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from .around import Around
+from .passing import own_ops
 from .pieces import Piece
 
 MOVES = frozenset({"dynamic_slice", "dynamic_update_slice"})
@@ -116,6 +117,7 @@ def fused(
         program = fuse(local, is_mask=lambda _, __, op: op.results[0] in masks, near_bytes=near_bytes)
     else:
         kernel = Kernel(ops=tuple(range(len(own.ops))), reads=own.arguments, writes=own.results)
+        kernel = replace(kernel, ops=own_ops(own, kernel))
         program = Program(graph=local, kernels=(kernel,))
     counted = (scaled(program.graph, k, lambda v: form_of.get(v, -1 - v)) for k in program.kernels)
     # A single operation may be fused with what comes before it, which takes less for some; what only moves stays alone.
@@ -145,7 +147,9 @@ def _spliced(local: Graph, pieces: Mapping[int, Piece]) -> tuple[Graph, tuple[tu
         if piece is None:
             ops.append(op)
             continue
-        names = dict(zip(piece.graph.arguments, dict.fromkeys(op.operands), strict=True))
+        read = tuple(dict.fromkeys(op.operands))
+        read = read if len(read) == len(piece.graph.arguments) else op.operands  # what it reads twice lies alike
+        names = dict(zip(piece.graph.arguments, read, strict=True))
         handed_on = [(v, name) for v, name in zip(piece.graph.results, op.results, strict=True) if v in names]
         names |= {v: name for v, name in zip(piece.graph.results, op.results, strict=True) if v not in names}
         for each in piece.graph.ops:

@@ -30,6 +30,7 @@ from .passing import with_ends_apart, with_passing_apart
 from .roles import with_roles_apart
 from .seen import Seen, Shape, seen
 from .turns import put_of, with_turns_apart
+from .twice import with_second_operands
 
 
 class Padded(NamedTuple):
@@ -79,6 +80,7 @@ class Known:
     put: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     rounded: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     padded: dict[int, tuple[Graph, Mapping[int, Padded]]] = field(default_factory=dict)
+    copies: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     least_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -100,10 +102,14 @@ class Known:
             if ops is graph.ops and near == near_bytes and known == paths:
                 return program, values
         fused = self._narrowed(schedule(fuse(graph, is_mask=_is_none, near_bytes=near_bytes, rounds_ahead=False)))
-        apart = with_passing_apart(with_turns_apart(fused, self.free), self.passing)
+        read = {value for _, value in behind(graph).reads}
+        twice = with_second_operands(fused, simplify(graph).values, read)
+        self.copies[id(twice.program.graph)] = twice.program.graph, twice.copies
+        self.free.update({id(kernel): kernel for kernel in twice.copying})
+        apart = with_passing_apart(with_turns_apart(twice.program, self.free), self.passing)
         apart = with_pins_apart(apart, paths, self.cuts, self.free)
-        apart = with_ends_apart(with_roles_apart(apart, self.within), self.ended, self.cuts.first)
-        program, values = apart, simplify(graph).values
+        apart = with_ends_apart(with_roles_apart(apart, self.within, self.cuts.seen), self.ended, self.cuts.first)
+        program, values = apart, twice.values
         self.programs.append((graph.ops, near_bytes, paths, program, values))
         self.wholes[id(graph.ops), near_bytes] = fused
         self.convolving[id(program.graph)] = program.graph, _first_convolved(program)
@@ -139,7 +145,10 @@ class Known:
             _, sums = self.rounded.get(id(graph), (graph, frozenset[int]()))
             rounded = frozenset(place for place, number in enumerate(numbers) if number in sums)
             padded = self._padded(graph, kernel, numbers)
-            known = (tuple(inside.items()), handed, told, turned, behind, turns, rounded, around, padded)
+            _, copied_of = self.copies.get(id(graph), (graph, {}))
+            place = {number: at for at, number in enumerate(numbers)}
+            copies = tuple((at, place[copied_of[v]]) for v, at in place.items() if copied_of.get(v) in place)
+            known = (tuple(inside.items()), handed, told, turned, behind, turns, rounded, around, padded, copies)
             found = self.blueprints.setdefault(
                 (name_of(own), is_free, *known),
                 Blueprint(
@@ -154,6 +163,7 @@ class Known:
                     rounded_sums=rounded,
                     around=around,
                     padded=padded,
+                    copies=copies if not is_free else (),
                 ),
             )
             self.places[id(kernel)] = (kernel, found, numbers)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..compute.demand import CUTS
 from ..estimate.runs import kind_of
 from ..estimate.traffic import Tariff, axes_of, group_size, held_bytes
 from ..graph import Graph, Op, Sharding, Value
 from ..kinds import KINDS
 from ..partition import Found, partition
 from ..topology import Machine
-
-SLICES = frozenset({"slice", "dynamic_slice"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +67,7 @@ class Pieces:
 
 
 def _taken(graph: Graph, op: Op) -> float:
-    """The part that a slice takes of what it is cut from: what a kernel reads of that hangs on it."""
-    if op.kind not in SLICES:
+    """The part that is taken of what a piece is cut from: what a kernel reads of that hangs on it."""
+    if op.kind not in CUTS:
         return 1.0
     return graph.values[op.results[0]].num_elements / max(graph.values[op.operands[0]].num_elements, 1)

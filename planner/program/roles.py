@@ -6,6 +6,7 @@ whose values have one layout each, neither could be split.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from ..fusion.nature import PRODUCTS
@@ -14,48 +15,68 @@ from ..kernels import Kernel, Program
 from .nest import Nest, nest_of
 from .passing import own_ops, own_reads
 
+Seen = dict[int, tuple[Kernel, frozenset[int]]]
 
-def with_roles_apart(program: Program, within: dict[int, Kernel]) -> Program:
+
+def with_roles_apart(program: Program, within: dict[int, Kernel], seen: Seen) -> Program:
     """The program with each such product as a kernel of its own, which writes what it makes. ``within`` gets these, by
     their ids, where what they make stays inside of what is computed after them, unless it lies otherwise there.
+    What is ``seen`` inside of kernels (``cuts``) is in their parts.
     """
     kernels: list[Kernel] = []
     for kernel in program.kernels:
-        bodies = tuple(with_roles_apart(body, within) for body in kernel.bodies)
+        bodies = tuple(with_roles_apart(body, within, seen) for body in kernel.bodies)
         parts = () if bodies else _parts(program.graph, kernel)
         within.update({id(each): each for each in parts[:1] if not set(each.writes) & set(kernel.writes)})
+        _, values = seen.get(id(kernel), (kernel, frozenset[int]()))
+        seen.update({id(each): (each, own) for each in parts if (own := values & _values(program.graph, each))})
         kernels += parts or (replace(kernel, bodies=bodies) if bodies else kernel,)
     return replace(program, kernels=tuple(kernels))
 
 
 def _parts(graph: Graph, kernel: Kernel) -> tuple[Kernel, ...]:
-    """The product and what comes after it; nothing where they may stay one."""
+    """The product and what comes after it; nothing where they may stay one. What a kernel is handed that its operations
+    make, those of its parts make that have them.
+    """
     products = [number for number in kernel.ops if graph.ops[number].kind in PRODUCTS]
-    if len(products) != 1 or not _meets_itself(graph, kernel, products[0]):
+    if len(products) != 1:
         return ()
     (made,) = graph.ops[products[0]].results
-    product = _kernel(graph, replace(kernel, writes=(made,)))
+    inside = {value for number in kernel.ops for value in graph.ops[number].results}
+    alone = replace(kernel, reads=tuple(value for value in kernel.reads if value not in inside))
+    product = _kernel(graph, replace(alone, writes=(made,)))
     after = tuple(value for value in kernel.writes if value != made)
-    rest = _kernel(graph, replace(kernel, reads=tuple(dict.fromkeys((*kernel.reads, made))), writes=after))
+    rest = _kernel(graph, replace(alone, reads=(*alone.reads, made), writes=after))
     is_whole = {*product.ops, *rest.ops} == set(kernel.ops) and made in rest.reads
-    return (product, rest) if is_whole else ()
+    if not is_whole or not _meet(graph, kernel, product, rest):
+        return ()
+    return tuple(_handed(graph, part, (set(kernel.reads) & inside) - {made}) for part in (product, rest))
 
 
 def _kernel(graph: Graph, kernel: Kernel) -> Kernel:
     return Kernel(ops=own_ops(graph, kernel), reads=own_reads(graph, kernel), writes=kernel.writes)
 
 
-def _meets_itself(graph: Graph, kernel: Kernel, number: int) -> bool:
-    """Whether loops of a product are one for no other reason than what else in the kernel reads its operands."""
-    given = set(graph.ops[number].operands)
-    others = {value for other in kernel.ops if other != number for value in graph.ops[other].operands}
-    if given.isdisjoint(others):
+def _handed(graph: Graph, part: Kernel, handed: Collection[int]) -> Kernel:
+    """A part that is handed what of these values it would else compute in passing."""
+    made = (value for number in part.ops for value in graph.ops[number].results)
+    return replace(part, reads=(*part.reads, *(value for value in made if value in handed)))
+
+
+def _values(graph: Graph, kernel: Kernel) -> set[int]:
+    ops = [graph.ops[number] for number in kernel.ops]
+    return {value for op in ops for value in (*op.operands, *op.results)}
+
+
+def _meet(graph: Graph, kernel: Kernel, product: Kernel, rest: Kernel) -> bool:
+    """Whether dims of a value go along one loop for no other reason than what both parts of a kernel read."""
+    if set(product.reads).isdisjoint(rest.reads):
         return False
-    alone, together = nest_of(graph, [number]), nest_of(graph, kernel.ops)
-    return any(_repeats(together, value) and not _repeats(alone, value) for value in given)
+    bound = _bound(nest_of(graph, kernel.ops))
+    return bool(bound) and not any(bound & _bound(nest_of(graph, part.ops)) for part in (product, rest))
 
 
-def _repeats(nest: Nest, value: int) -> bool:
-    """Whether two dims of a value go along one loop."""
-    loops = [loop for dim in nest.dims[value] for loop in dim]
-    return len(set(loops)) < len(loops)
+def _bound(nest: Nest) -> set[int]:
+    """The values of which two dims go along one loop."""
+    loops = {value: [loop for dim in dims for loop in dim] for value, dims in nest.dims.items()}
+    return {value for value, each in loops.items() if len(set(each)) < len(each)}
