@@ -120,17 +120,21 @@ class Program:
         found[self.deciders] = decided[: len(self.deciders)]
         return [int(choice) for choice in found[self.leader]]
 
-    def lowering(self, most: int, ended: Callable[[], bool]) -> Lowering:
-        """Descents into the limit, of the choices of the nodes that decide; so many solutions are looked at."""
+    def moves(self) -> Moves:
+        """What each node that decides may choose instead."""
         place = np.searchsorted(self.deciders, self.leader)
         costs, tables = self._costs(None), self._tables()
+        return Moves(
+            [costs[number] for number in self.deciders],
+            {(int(place[a]), int(place[b])): table for (a, b), table in tables.items()},
+        )
+
+    def lowering(self, most: int, ended: Callable[[], bool]) -> Lowering:
+        """Descents into the limit, of the choices of the nodes that decide; so many solutions are looked at."""
         return Lowering(
-            moves=Moves(
-                [costs[number] for number in self.deciders],
-                {(int(place[a]), int(place[b])): table for (a, b), table in tables.items()},
-            ),
+            moves=self.moves(),
             takes=lambda decided: exact_memory(self.wiring, self.choices(decided), self.machine),
-            place=place,
+            place=np.searchsorted(self.deciders, self.leader),
             limit_bytes=self.limit_bytes or 0,
             most=most,
             ended=ended,

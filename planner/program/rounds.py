@@ -32,6 +32,8 @@ ROUNDS, LOOKING = (2, 10), 4_000
 """How often solutions are looked for, at least and at most, and so many nodes in all: each is priced whole."""
 WAYS, EVERY = 50_000, 2_500
 """Of no more ways to choose all are looked at, and all that may fit are priced if they have so few nodes together."""
+BESIDE, LEAST_BESIDE = 1_000, 8
+"""Of so many nodes in all solutions beside the best are priced whole, where that makes some of them."""
 PROOFS, PROVING = (0, 12), 6_000
 """How often it is tried to prove a solution, at least and at most, and so many choices in all, once it is ``CLOSE``."""
 STALLED = (1, 12)
@@ -125,6 +127,7 @@ class Rounds:
             self._lower()
         if self.best is not None:
             self._prove(self.best[0].estimate.step_time_s)
+            self._look_beside()
         return self._answer()
 
     def _price_every(self) -> Found | None:
@@ -194,7 +197,7 @@ class Rounds:
     def _least(self) -> NDArray[np.int64] | None:
         """What takes least memory by the rows, or nearly so."""
         found, low, high = None, self.too_low, self.program.limit_bytes or 0
-        nothing = Learnt(leader=self.program.leader, guess_s=self.learnt.guess_s)
+        nothing = self._nothing
         for _ in range(LEAST_ROUNDS if not self._ended() else 0):
             middle = (low + high) // 2
             problem = self.program.problem(middle, nothing, guess=False)
@@ -239,6 +242,41 @@ class Rounds:
             if len(self.learnt.missed_s) == known:
                 return
 
+    def _look_beside(self) -> None:
+        """Prices other solutions whole, as far as that is little work: those that cost least, then those beside the
+        best. Of several that cost the same the solver finds one, and what costs leave out is seen in others.
+        """
+        program = self.program
+        known = {tuple(choices) for choices, *_ in self.priced}
+        left = BESIDE // len(program.wiring.nodes)
+        if left < LEAST_BESIDE:
+            return
+
+        def look(decided: NDArray[np.int64]) -> bool:
+            """Whether there is more to look at after one that may be known."""
+            nonlocal left
+            choices = tuple(program.choices(decided))
+            if choices not in known:
+                known.add(choices)
+                left -= 1
+                self._priced(decided, learns=False)
+            return left > 0 and not self._ended()
+
+        cheapest = every(program.problem(program.limit_bytes, self._nothing, guess=False, doubt=DOUBT), WAYS)
+        most = left // 2
+        for decided in cheapest[0] if cheapest is not None else ():
+            if left <= most or not look(decided):
+                break
+        moves, before = program.moves(), None
+        while self.best is not None and self.best is not before:
+            before, chosen = self.best, np.array(self.best[1], np.int64)[program.deciders]
+            beside = (other for node in range(len(chosen)) for other in moves.others(node, chosen))
+            for _, other in sorted((moves.more_s(chosen, each), tuple(each)) for each in beside):
+                if not look(np.array(other)) or self.best is not before:
+                    break
+        if self.best is not None:
+            self.bound_s = min(self.bound_s, self.best[0].estimate.step_time_s + self.credit_s)
+
     def _solved(self, *, guess: bool, rows: Sequence[Row] = (), below_s: float = math.inf) -> Solution:
         left = max(self.deadline - time.monotonic(), 0.1)
         problem = self.program.problem(self.limit_bytes, self.learnt, guess=guess, doubt=self.doubt, rows=rows)
@@ -254,16 +292,19 @@ class Rounds:
             self.floor_s = self.bound_s = found.bound / PER_S
         return found
 
-    def _priced(self, decided: NDArray[np.int64]) -> Exact:
-        """The exact price of a solution, which is learnt from, and kept if it is the best that fits."""
+    def _priced(self, decided: NDArray[np.int64], *, learns: bool = True) -> Exact:
+        """The exact price of a solution, which is kept if it is the best that fits. Where it ``learns`` it is learnt
+        from, and what it takes less than its costs counts against the bound.
+        """
         program = self.program
         choices = program.choices(decided)
         took = exact(program.wiring, choices, program.mesh, program.machine)
         costs = [node.costs for node in program.wiring.nodes]
-        self.learnt.learn(took.missed, choices, costs, LEAST * took.estimate.step_time_s)
         seconds = took.estimate.step_time_s
         less_s = -sum(min(each.seconds, 0.0) for each in took.missed)
-        self.priced.append((choices, seconds, less_s, sum(each.seconds for each in took.missed)))
+        if learns:
+            self.learnt.learn(took.missed, choices, costs, LEAST * seconds)
+            self.priced.append((choices, seconds, less_s, sum(each.seconds for each in took.missed)))
         limit, peak = program.limit_bytes, took.estimate.peak_bytes
         self.least_bytes = peak if self.least_bytes is None else min(self.least_bytes, peak)
         if limit is not None and peak > limit:
@@ -271,6 +312,11 @@ class Rounds:
         elif self.best is None or seconds < self.best[0].estimate.step_time_s:
             self.best = (took, choices)
         return took
+
+    @property
+    def _nothing(self) -> Learnt:
+        """Nothing learnt."""
+        return Learnt(leader=self.program.leader, guess_s=self.learnt.guess_s)
 
     def _is_within(self, took: Exact) -> bool:
         limit = self.program.limit_bytes

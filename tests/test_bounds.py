@@ -1,0 +1,82 @@
+"""The law of a search's answer, seen from outside: of all plans that can be written none takes less than its bound, and
+none takes less than the plan that is returned by more than its gap.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import meshwright as mw
+import pytest
+from in_process import search
+from meshwright.backends.jax.trace import trace
+from meshwright.planner.graph import Sharding
+from meshwright.planner.search.result import SearchResult
+from small_graphs import shardings
+from small_steps import shape
+
+Step = tuple[Callable[..., Any], Sequence[jax.ShapeDtypeStruct]]
+CLOSE = 1e-6
+I32 = jnp.int32
+
+
+def written(topology: str, mesh: Mapping[str, int], layouts: Mapping[str, Sharding | None]) -> mw.Plan:
+    """A plan with these layouts; None leaves one to propagation."""
+    rules = {path: "infer" if lies is None else _text(lies) for path, lies in layouts.items()}
+    lines = "".join(f"  {path!r}: {text}\n" for path, text in rules.items())
+    axes = ", ".join(f"{name}: {size}" for name, size in mesh.items())
+    return mw.loads(f"meshwright: 1\ntopology: {topology!r}\nmesh: {{{axes}}}\ntensors:\n{lines}")
+
+
+def _text(lies: Sharding) -> str:
+    return " ".join("_" + ("@" + "+".join(axes) if axes else "") for axes in lies) if any(lies) else "replicate"
+
+
+def every_plan(step: Step, topology: str, mesh: Mapping[str, int]) -> Iterator[mw.Plan]:
+    """All plans with a layout for each argument, and one for each result or none."""
+    tensors = [each for each in trace(*step).tensors if each.returns is None]
+    ways: list[list[Sharding | None]] = [
+        [*shardings(each.shape, mesh), *((None,) if each.role == "result" else ())] for each in tensors
+    ]
+    for picked in itertools.product(*ways):
+        yield written(topology, mesh, {each.path: lies for each, lies in zip(tensors, picked, strict=True)})
+
+
+def assert_lawful(found: SearchResult, step: Step, plans: Iterator[mw.Plan]) -> None:
+    """No plan is below the bound, or better than the plan found by more than its gap."""
+    assert found.plan is not None
+    assert found.step_time_s is not None
+    assert found.bound_s is not None
+    assert mw.estimate(found.plan, *step).step_time_s == pytest.approx(found.step_time_s, rel=CLOSE)
+    best_s = min(mw.estimate(plan, *step).step_time_s for plan in plans)
+    assert best_s >= found.bound_s * (1 - CLOSE)
+    assert found.step_time_s * (1 - found.gap - CLOSE) <= best_s
+
+
+STEPS: dict[str, Step] = {
+    "a product of a matrix with itself": (lambda x: x @ x, [shape(1024, 1024)]),
+    "a product with its transpose": (lambda x: x @ x.T, [shape(2048, 512)]),
+    "a transpose with what it is of": (lambda x: x.T @ x, [shape(2048, 512)]),
+    "what is computed in passing, twice": (lambda x: jnp.tanh(x) @ jnp.tanh(x).T, [shape(1024, 1024)]),
+    "a product that is added to what it multiplies": (
+        lambda a, w: w @ jnp.tanh(a) + a,
+        [shape(1024, 512), shape(1024, 1024)],
+    ),
+    "rows of a table": (lambda x, i: x[i], [shape(256, 256), jax.ShapeDtypeStruct((128,), I32)]),
+}
+MESHES = [("v5e:2x2", {"a": 4}), ("v3:2x2", {"a": 2, "b": 4}), ("cpu:4", {"a": 2, "b": 2})]
+
+
+@pytest.mark.parametrize("where", MESHES, ids=[topology for topology, _ in MESHES])
+@pytest.mark.parametrize("name", STEPS)
+def test_no_plan_is_below_the_bound_nor_much_better_than_the_answer(
+    name: str, where: tuple[str, dict[str, int]]
+) -> None:
+    topology, mesh = where
+    found = search(*STEPS[name], topology=topology, mesh=mesh)
+    assert_lawful(found, STEPS[name], every_plan(STEPS[name], topology, mesh))
+    assert found.gap < 0.01
