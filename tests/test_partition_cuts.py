@@ -76,6 +76,17 @@ def test_the_largest_of_a_split_dim_are_each_devices_own_gathered(size: int, k: 
     assert {each.kind for each in found} == {"all-gather"}
 
 
+def test_the_largest_of_rows_that_are_split_are_looked_for_where_they_lie() -> None:
+    """And what is computed of them lies so too: a gate's choices stay with their tokens."""
+
+    def step(x: jax.Array) -> jax.Array:
+        values, places = jax.lax.top_k(x, 2)
+        return (values * places.astype(jnp.float32)).sum(-1)
+
+    plan = mw.loads("meshwright: 1\ntopology: v5e:2x2\nmesh: {x: 4}\ntensors:\n  x: A@x _ _\n  out: A@x _\n")
+    assert not mw.estimate(plan, step, [jax.ShapeDtypeStruct((16, 64, 8), jnp.float32)]).collectives
+
+
 def test_images_follow_a_kernel_whose_groups_of_features_are_split() -> None:
     def step(x: jax.Array, k: jax.Array) -> jax.Array:
         numbers = ("NHWC", "HWIO", "NHWC")

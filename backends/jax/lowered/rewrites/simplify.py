@@ -13,6 +13,7 @@ from .common import without_repetition
 from .products import transpose
 from .reshapes import ELEMENTWISE, broadcast, reshape, sink
 from .rewriter import BROADCAST, CONSTANT, RESHAPE, Rewriter
+from .top_k import top_k
 
 NESTING = ("func.func", "stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
 
@@ -31,6 +32,7 @@ STRUCTURE: Mapping[str, Callable[[Any, Rewriter], object]] = {
     RESHAPE: reshape,
     "stablehlo.scatter": whole_scatters.scatter,
     "stablehlo.transpose": transpose,
+    "chlo.top_k": top_k,
     **dict.fromkeys(ELEMENTWISE, sink),
 }
 
