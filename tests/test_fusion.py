@@ -364,3 +364,20 @@ def test_what_comes_in_pieces_is_activated_before_products_see_it_whole() -> Non
         assert not any("dot_general" in kinds and {"maximum", "compare"} & set(kinds) for kinds in made)
     for made in (around_pieces(shared=True), around_pieces(near_bytes=64 << 20)):
         assert any({"dot_general", "maximum"} <= set(kinds) for kinds in made)
+
+
+def cut_for_products(*shape: int, batch: tuple[int, ...]) -> list[list[str]]:
+    g = Writer()
+    whole = g.op("all-gather", g.arg(*shape), shape=(*shape[:-1], 8 * shape[-1]), axes=("x",))
+    part = g.op("dynamic_slice", whole, shape=shape, axes=("y",))
+    said: dict[str, Any] = {"lhs_contracting_dimensions": (len(shape) - 1,), "lhs_batching_dimensions": batch}
+    ends = [g.op("dot_general", part, g.arg(*shape), shape=(*shape[:-1], shape[-2]), **said) for _ in range(2)]
+    program = fuse(g.graph(*ends))
+    return [sorted(kinds(program, kernel)) for kernel in program.kernels]
+
+
+def test_each_product_of_matrices_cuts_out_the_part_that_it_reads() -> None:
+    """Batches of products read what was cut out for all of them, written once."""
+    assert cut_for_products(512, 256, batch=()) == [["all-gather"], *[["dot_general", "dynamic_slice"]] * 2]
+    cut_once = [["all-gather"], ["dynamic_slice"], ["dot_general"], ["dot_general"]]
+    assert cut_for_products(4, 512, 256, batch=(0,)) == cut_once

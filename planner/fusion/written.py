@@ -32,7 +32,7 @@ from .shifted import is_shared_shift
 from .softmax import softmaxes, write_exponentials
 from .uses import Uses
 
-PRODUCT = "dot_general"
+PRODUCT, BATCH = "dot_general", "lhs_batching_dimensions"
 PACKED_RANK = 3
 PACKED_BITS = 32
 PACKED_BATCH = 2
@@ -190,10 +190,13 @@ def _put_together(graph: Graph, uses: Uses, written: set[int]) -> Iterator[int]:
 
 
 def _is_shared_part(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether it is a device's part of what another kernel makes, and products read it more than once."""
+    """Whether it is a device's part of what another kernel makes, and more than one product reads it: of matrices each
+    cuts it out for itself (seen on v3, v4 and v5e).
+    """
     if op.kind != "dynamic_slice" or op.operands[0] not in uses.makers:
         return False
-    return sum(graph.ops[reader].kind in PRODUCTS for reader in uses.next_ops(op.results[0])) > 1
+    readers = (graph.ops[reader] for reader in uses.next_ops(op.results[0]))
+    return sum(r.kind in PRODUCTS and (r.kind != PRODUCT or bool(r.attributes.get(BATCH))) for r in readers) > 1
 
 
 def _readers(graph: Graph, uses: Uses, op: Op) -> Sequence[tuple[int, int]]:
