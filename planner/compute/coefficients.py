@@ -23,6 +23,8 @@ class Coefficients:
     is cut into fewer windows. ``fill_share``: what of a product's bytes comes before it multiplies where they are few.
     ``carried_bytes``: how large a value may be that stays in vector memory though each turn of a loop changes it.
     ``shared_bytes``: how much of what all turns of a loop read alike stays in a memory beside it (v4's, of two cores).
+    ``common_bytes``: how much of what kernels make or read stays there, where products have it at hand, and
+    ``common_write_cycles`` what a byte that fused operations leave there takes more than one of the large memory.
     ``scoped_bytes``: the windows of one kernel, of two at a time of each; none where products are not seen to be cut by
     them (``windowed``). ``wait_cycles``: what each such window waits for memory.
     ``product_start_cycles``: starting a product; ``product_read_cycles``, ``product_write_cycles`` and
@@ -51,9 +53,21 @@ class Coefficients:
     fill_share: float = 1.0
     carried_bytes: float = 0.0
     shared_bytes: float = 0.0
+    common_bytes: float = 0.0
+    common_write_cycles: float = 0.0
     scoped_bytes: float = 0.0
     wait_cycles: float = 0.0
     product_start_cycles: float = 0.0
     product_read_cycles: float = 0.0
     product_write_cycles: float = 0.0
     product_round_cycles: float = 0.0
+
+    @property
+    def held_near_bytes(self) -> float:
+        """How much is kept near at once, in vector memory or a common one."""
+        return self.near_total_bytes or self.common_bytes
+
+    @property
+    def value_near_bytes(self) -> float:
+        """How large a value may be that is kept near."""
+        return self.near_bytes or self.common_bytes / 2

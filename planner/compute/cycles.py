@@ -46,6 +46,10 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
     """Cycles of a kernel, given which of its reads and writes are in vector memory."""
     if work.kind == FREE:
         return Cycles(total=0.0, bound=MEMORY, far_bytes=0)
+    left = 0  # in a common memory, which is as slow as the large one but for products, and slower to write
+    if of.common_bytes and not _is_product_of_matrices(work):
+        left = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if is_near)
+        near, near_writes = [False] * len(near), [False] * len(near_writes)
     far_reads = sum(size for size, is_near in zip(work.reads, near, strict=True) if not is_near)
     far_writes = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if not is_near)
     if work.kind == ALONE:
@@ -62,7 +66,12 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
             waits += of.wait_cycles * moved / of.scoped_bytes if is_cut else 0.0
         start = _product_start(work, near, near_writes, of)
         return _product(work, waits, far_reads + far_writes, behind, edge, of, start, is_cut=is_cut)
-    return _loop(work, far_reads, far_writes, of)
+    took = _loop(work, far_reads, far_writes, of)
+    return took._replace(total=took.total + of.common_write_cycles * left) if left else took
+
+
+def _is_product_of_matrices(work: Work) -> bool:
+    return work.kind == PRODUCT and all(each.windows is None for each in work.products)
 
 
 def _behind(work: Work, near: Sequence[bool], near_writes: Sequence[bool]) -> int:

@@ -56,7 +56,7 @@ class Residence:
         """Whether a value is in vector memory when it is read now; ``fetched`` if it is worth fetching there."""
         if value in self._staying:
             return True
-        if self._in_use_bytes + num_bytes > self._of.near_total_bytes:
+        if self._in_use_bytes + num_bytes > self._of.held_near_bytes:
             return False
         if value in self._held:
             self._held.move_to_end(value)
@@ -72,7 +72,7 @@ class Residence:
         """Whether a value is left in vector memory."""
         if value in self._staying:
             return True
-        if is_result or not self._fits(num_bytes) or self._in_use_bytes + num_bytes > self._of.near_total_bytes:
+        if is_result or not self._fits(num_bytes) or self._in_use_bytes + num_bytes > self._of.held_near_bytes:
             return False
         self._in_use_bytes += num_bytes
         self._hold(value, num_bytes)
@@ -84,7 +84,7 @@ class Residence:
             self._hold(by[0], self._held[values[0]])
 
     def _fits(self, num_bytes: int) -> bool:
-        return num_bytes <= self._of.near_bytes
+        return num_bytes <= self._of.value_near_bytes
 
     def _fetched_in_time(self, num_bytes: int) -> bool:
         if self._idle:
@@ -99,5 +99,5 @@ class Residence:
     def _hold(self, value: int, num_bytes: int) -> None:
         self._held_bytes += num_bytes - self._held.pop(value, 0)
         self._held[value] = num_bytes
-        while self._held_bytes > self._of.near_total_bytes and len(self._held) > 1:
+        while self._held_bytes > self._of.held_near_bytes and len(self._held) > 1:
             self._held_bytes -= self._held.popitem(last=False)[1]

@@ -19,6 +19,8 @@ SEEN = (
     "fill_share",
     "carried_bytes",
     "shared_bytes",
+    "common_bytes",
+    "common_write_cycles",
     "scoped_bytes",
     "wait_cycles",
     "product_start_cycles",

@@ -134,7 +134,7 @@ class _Least:
         known = self._graph.values[value]
         whole = known.num_elements / AS_BITS if known.dtype == PREDICATE else padded_bytes(known)
         num_bytes = whole / self._ways(value)
-        return num_bytes if num_bytes > self._speed.coefficients.near_total_bytes else num_bytes * near_share
+        return num_bytes if num_bytes > self._speed.coefficients.held_near_bytes else num_bytes * near_share
 
     def _ways(self, value: int) -> int:
         """Into how many parts a value can be split on so many devices."""
