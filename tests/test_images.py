@@ -114,11 +114,11 @@ def test_a_chip_without_matrix_units_takes_images_as_they_are() -> None:
     assert convolved(graph, "h100").copies_cycles(kernel) == 0
 
 
-@pytest.mark.parametrize("dim", [1, 3])
-def test_neighbours_rows_and_other_features_are_put_beside_an_image_where_it_is_convolved(dim: int) -> None:
-    graph = net(8, 128, 64)
+def put_beside(dim: int, size: int, features: int) -> int:
+    """The kernels in which an image with something put beside it along a dim is convolved."""
+    graph = net(8, size, features)
     strip = tuple(1 if d == dim else size for d, size in enumerate(graph.shape(0)))
-    whole = tuple(129 if d == dim else size for d, size in enumerate(graph.shape(0)))
+    whole = tuple(size + (d == dim) for d, size in enumerate(graph.shape(0)))
     along = {"input_spatial_dimensions": (1, 2)}
     ops = (
         Op(kind="concatenate", operands=(0, 4), results=(5,), attributes={"dimension": dim}),
@@ -126,8 +126,18 @@ def test_neighbours_rows_and_other_features_are_put_beside_an_image_where_it_is_
         graph.ops[1],
     )
     values = (*graph.values, Value(strip, "f32"), Value(whole, "f32"))
-    widened = replace(graph, values=values, ops=ops, arguments=(0, 1, 4))
-    assert len(fuse(widened).kernels) == 1
+    return len(fuse(replace(graph, values=values, ops=ops, arguments=(0, 1, 4))).kernels)
+
+
+@pytest.mark.parametrize("dim", [1, 3])
+def test_neighbours_rows_and_other_features_are_put_beside_an_image_where_it_is_convolved(dim: int) -> None:
+    assert put_beside(dim, 128, 64) == 1
+
+
+def test_neighbours_columns_are_put_beside_an_image_before_where_features_pad_it_more() -> None:
+    """As v3 does with eight images of 64 columns and 32 features, and of 32 columns or 64 features not."""
+    assert put_beside(2, 64, 32) == 2
+    assert put_beside(2, 32, 32) == put_beside(2, 64, 64) == 1
 
 
 @pytest.mark.parametrize(("sides", "packed"), [((32, 32), True), ((64, 32), True), ((32, 64), True), ((64, 64), False)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
@@ -20,12 +20,12 @@ from .nature import (
     VIEWS,
     batch_dims,
     is_constant,
-    joins_windows,
     keeps_shape,
     stands_alone,
     takes,
     widens,
 )
+from .neighbours import put_together
 from .operands import MANY_PRODUCTS, MATRIX_RANK, beyond_views, is_only_multiplied, is_shared_operand
 from .pieces import in_pieces
 from .shifted import is_shared_shift
@@ -61,7 +61,7 @@ def written_ops(
     written.update(shared)
     written |= in_pieces(graph, uses) if not near_bytes else set()
     written |= grouped(graph, uses)
-    written |= set(_put_together(graph, uses, written))
+    written |= set(put_together(graph, uses, written))
     near = found if near_bytes else []
     kept = {each.exponentials for each in near if each.is_kept}
     written |= kept
@@ -177,16 +177,6 @@ def _is_taken_apart(graph: Graph, uses: Uses, op: Op) -> bool:
         each for each in slices if each.kind == "slice" and max(each.attributes.get("strides", (1,)), default=1) > 1
     ]
     return len(apart) > 1
-
-
-def _put_together(graph: Graph, uses: Uses, written: set[int]) -> Iterator[int]:
-    """The parts of what products put together as they read it: these lie in memory, but for neighbours' rows."""
-    for number, op in enumerate(graph.ops):
-        if op.kind == "concatenate" and number not in written:
-            readers = uses.readers[op.results[0]]
-            if not all(joins_windows(graph.ops[reader], position, op) for reader, position in readers):
-                parts = (uses.makers[value] for value in op.operands if value in uses.makers)
-                yield from (part for part in parts if not is_constant(graph.ops[part]))
 
 
 def _is_shared_part(graph: Graph, uses: Uses, op: Op) -> bool:

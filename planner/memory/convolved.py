@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ..chip import Chip
 from ..fusion.nature import BROADCAST, ELEMENTWISE
-from ..graph import Graph, Value
+from ..graph import Graph, Op, Value
 from ..images import CONVOLUTION, Image, batch_on_lanes, images, images_of, laid_elements, shifts_of
 from ..kernels import Program
 from ..kinds import ALL_GATHER, REDUCE_SCATTER
@@ -85,9 +86,18 @@ def _wanted(graph: Graph) -> dict[tuple[int, ...], tuple[Image, bool]]:
     wanted: dict[tuple[int, ...], tuple[Image, bool]] = {}
     for inner, op, _ in graph.walk():
         if op.kind == CONVOLUTION:
+            joined = {each.results[0]: each for each in inner.ops if each.kind == "concatenate"}
             for value, image in images_of(inner, op):
-                wanted.setdefault(inner.shape(value), (image, inner is graph))
+                for each in (value, *_put_together(value, joined, inner)):
+                    wanted.setdefault(inner.shape(each), (image, inner is graph))
     return wanted
+
+
+def _put_together(value: int, joined: Mapping[int, Op], graph: Graph) -> Iterator[int]:
+    """What neighbours' rows are put beside, along one dim after the other, before convolutions read it."""
+    while value in joined:
+        value = max(joined[value].operands, key=lambda part: graph.values[part].num_elements)
+        yield value
 
 
 def _laid_bytes(value: Value, image: Image, smallest: int) -> int:
