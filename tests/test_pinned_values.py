@@ -104,3 +104,23 @@ def test_pins_on_computed_values_have_bounds_as_good_as_others(pin: str) -> None
     assert found.plan is not None
     assert pin.partition(":")[0] in [rule.pattern for rule in found.plan.rules]
     assert found.gap < 0.02
+
+
+def test_what_a_cut_kernel_leaves_open_is_as_good_as_in_the_whole() -> None:
+    """``m = tanh(a @ b)``, ``sum(m * c)`` along columns and ``sum(m)`` along rows are one kernel: cut at the product
+    with ``c``, its parts compute ``m`` each for itself, and choose otherwise than the kernel does.
+    """
+
+    def step(a: jax.Array, b: jax.Array, c: jax.Array) -> tuple[jax.Array, jax.Array]:
+        m = jnp.tanh(a @ b)
+        return jnp.sum(m * c, 0), jnp.sum(m, 1)
+
+    args = (shape(4096, 512), shape(512, 1024), shape(4096, 1024))
+    free, pinned = (
+        search(step, args, topology="v5e:2x2", plan=f"meshwright: 1\nmesh: {{x: 4}}\n{more}")
+        for more in ("", "tensors: {ops/step/mul.0: _ _@x}\n")
+    )
+    assert pinned.plan is not None
+    assert free.step_time_s is not None
+    assert pinned.step_time_s == pytest.approx(free.step_time_s, rel=1e-3)
+    assert pinned.gap < 0.01

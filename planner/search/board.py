@@ -97,9 +97,14 @@ class Board:
         return min((self.least_of(policy) for policy in {one.candidate.policy for one in self.tried}), default=0.0)
 
     def settle(self) -> None:
-        """Bounds all by what computing takes at least: of those that nobody solved that is more than was known."""
+        """Bounds all by what computing takes at least: of those that nobody solved that is more than was known. And by
+        what is known without pins inside of kernels, where bounds were taken back and no plan is below it.
+        """
         for one in self.tried:
             one.bound_s = max(one.bound_s, self.least_of(one.candidate.policy))
+            plans = (plan.step_time_s for plan in self.ranked if plan.candidate is one.candidate)
+            if (self.doubts or self.credit_s) and all(seconds >= one.loose_s for seconds in plans):
+                one.bound_s = max(one.bound_s, one.loose_s)
 
     def forget(self) -> None:
         """Leaves out what was found beside a plan and became none."""

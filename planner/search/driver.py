@@ -59,6 +59,8 @@ class Driver:
             if not todo or (self._clock.over and number):
                 break
             self._solving.solve(todo, self._writing.meanwhile)
+            if not number:
+                self._solving.loosen()
             for _ in range(BETTER):
                 self._writing.write()
                 board.doubt(self._solving.cost_of)

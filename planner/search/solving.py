@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
 from ...dsl.errors import PlanError
+from ..graph import Sharding
 from .board import Board, Settings
+from .candidates import Candidate
 from .pool import PATIENCE_S, Pool
 from .progress import Clock
 from .task import Found, Task
@@ -109,17 +111,28 @@ class Solving:
         if found is None or not found.layouts:
             return None
         if found.objective_s < plan.step_time_s * (1 - CLOSE):
-            self._board.by_hand.append(
-                Tried(
-                    candidate=plan.candidate,
-                    bound_s=math.inf,
-                    cutoff_s=math.inf,
-                    solved=True,
-                    objective_s=found.objective_s,
-                    layouts=found.layouts,
-                )
-            )
+            self._board.by_hand.append(_beside(plan.candidate, found.objective_s, found.layouts))
         return found.bound_s + found.credit_s
+
+    def loosen(self) -> None:
+        """Puts the best layouts on the board, to be written, that a program has whose pins say nothing of what stays
+        inside of kernels: parts that kernels are cut into at pins may take more than the kernel as a whole. What it
+        proves holds whatever becomes of these pins.
+        """
+        solved = [one for one in self._board.tried if one.layouts and one.objective_s < math.inf]
+        best = min(solved, key=lambda one: (one.objective_s, one.candidate.index), default=None)
+        if best is None or not any(path.startswith("ops/") for path in best.candidate.pins):
+            return
+        if self._clock.over or self._board.expected_s(best) > self._clock.left_s:
+            return
+        task = replace(self._task(best, self._clock.left_s), loose=True, cutoff_s=best.objective_s)
+        found = self._answer(self._pool.submit(task), self._clock)
+        if found is None or found.status == "infeasible":
+            return
+        best.loose_s = min(found.bound_s, best.objective_s)
+        if found.layouts and found.objective_s < best.objective_s * (1 - CLOSE):
+            layouts = {**found.layouts, **best.candidate.pins}
+            self._board.by_hand.append(_beside(best.candidate, found.objective_s, layouts))
 
     def _turn(self, one: Tried) -> tuple[int, int, int]:
         """When a candidate's turn is: policies that did not fit elsewhere come late; once the one that recomputes
@@ -218,6 +231,18 @@ class Solving:
     def _patience_s(self) -> float:
         most_s = PATIENCE_S if math.isinf(self._board.best_s) else LAST_S if self._clock.over else PATIENCE_S
         return min(most_s, HASTE * self._clock.elapsed_s)
+
+
+def _beside(candidate: Candidate, objective_s: float, layouts: Mapping[str, Sharding]) -> Tried:
+    """Layouts that are not a candidate's own solution."""
+    return Tried(
+        candidate=candidate,
+        bound_s=math.inf,
+        cutoff_s=math.inf,
+        solved=True,
+        objective_s=objective_s,
+        layouts=layouts,
+    )
 
 
 def _is_done(future: Future[Found], timeout_s: float) -> bool:

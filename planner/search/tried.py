@@ -18,7 +18,8 @@ class Tried:
     """What is known of a candidate: a bound, the best layouts and their cost, the plan that they became, or why none.
 
     ``cutoff_s`` is what it was last solved below, -inf where it was not. ``floor_s`` is a bound that takes less for
-    granted than ``bound_s``; both allow that a plan takes ``credit_s`` less than its program says.
+    granted than ``bound_s``; both allow that a plan takes ``credit_s`` less than its program says. ``loose_s`` is what
+    plans take at least that need not keep pins on what stays inside of kernels.
     """
 
     candidate: Candidate
@@ -26,6 +27,7 @@ class Tried:
     floor_s: float = 0.0
     cutoff_s: float = -math.inf
     credit_s: float = 0.0
+    loose_s: float = 0.0
     solved: bool = False
     objective_s: float = math.inf
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
