@@ -15,6 +15,7 @@ from meshwright.backends.jax.drafts import Drafts
 from meshwright.backends.jax.estimate import drafts_of
 from meshwright.backends.jax.graph_cache import GraphCache
 from meshwright.backends.jax.lowered.donation import donations
+from meshwright.backends.jax.lowered.draft import Draft
 from meshwright.backends.jax.lowered.step_graph import step_graph
 from meshwright.backends.jax.step_drafts import StepDrafts
 from meshwright.backends.jax.trace import trace
@@ -231,6 +232,20 @@ def test_prices_are_the_same_once_a_plan_was_laid_out_with_names(name) -> None:
         if name != "convolved":  # of which only the whole way knows how it is computed
             assert [op.kind for op in laid.ops] == [op.kind for op in first.ops]
             assert any(op.origin.value for op in laid.ops)
+
+
+@pytest.mark.parametrize("name", ["unrolled", "looped"])
+def test_values_have_the_same_names_whichever_places_are_left(name, monkeypatch) -> None:
+    rng, (workload, args) = random.Random(name), STEPS[name]()
+    plans = [drawn(trace(workload, args, None), rng, count) for count in (2, 9, 0, 4)]
+    asked, named = StepDrafts(None), StepDrafts(None)
+    asked.step_graph(plans[0], workload, args)  # its places stay when others are named
+    few = [[each.laid(plan, workload, args) for plan in plans] for each in (asked, named)]
+    monkeypatch.setattr(Draft, "_with_places", lambda self, _: self._module)
+    every = StepDrafts(None)
+    whole = [every.laid(plan, workload, args) for plan in plans]
+    assert few == [whole, whole]
+    assert any(op.origin.value for op in whole[-1].ops)
 
 
 def test_policies_are_those_of_a_step_with_blocks() -> None:

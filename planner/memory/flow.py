@@ -69,7 +69,7 @@ def flow(program: Program, sizes: Sizes, inside: Callable[[Program], int], *, of
     own = {v: held for v, held in buffer.items() if held not in elsewhere}
     maker = {v: position for position, kernel in enumerate(kernels) for v in kernel.writes}
     rewritten = rewritten_tables(graph)
-    fused = tuple(operands(graph, kernel) for kernel in kernels)
+    fused = tuple([operands(graph, kernel) for kernel in kernels])
     num_bytes = {v: 0 if v in rewritten else sizes(graph, v) for v, held in own.items() if v == held}
     for piece, whole in _gathered(graph, kernels):
         if num_bytes.get(whole):
@@ -83,20 +83,22 @@ def flow(program: Program, sizes: Sizes, inside: Callable[[Program], int], *, of
     return Flow(
         num_bytes=num_bytes,
         operands=tuple(
-            tuple(dict.fromkeys(v for v in (*read, *k.waits) if v in maker))
-            for k, read in zip(kernels, fused, strict=True)
+            [
+                tuple(dict.fromkeys([v for v in (*read, *k.waits) if v in maker]))
+                for k, read in zip(kernels, fused, strict=True)
+            ]
         ),
-        made=tuple(kernel.writes for kernel in kernels),
+        made=tuple([kernel.writes for kernel in kernels]),
         maker=maker,
         results=tuple(dict.fromkeys(v for v in graph.results if v in maker)),
-        reads=tuple(tuple(dict.fromkeys(own[v] for v in kernel.reads if v in own)) for kernel in kernels),
-        writes=tuple(tuple(v for v in kernel.writes if own.get(v) == v) for kernel in kernels),
+        reads=tuple([tuple(dict.fromkeys([own[v] for v in kernel.reads if v in own])) for kernel in kernels]),
+        writes=tuple([tuple([v for v in kernel.writes if own.get(v) == v]) for kernel in kernels]),
         places=places(graph, kernels, own, offloads=offloads),
-        inside=tuple(max(map(inside, kernel.bodies), default=0) for kernel in kernels),
+        inside=tuple([max(map(inside, kernel.bodies)) if kernel.bodies else 0 for kernel in kernels]),
         held=frozenset(own[v] for v in graph.results if v in own),
         buffer=buffer,
         touches=_touches(program, buffer),
-        scalar=tuple(len(k.writes) == 1 and graph.values[k.writes[0]].num_elements == 1 for k in kernels),
+        scalar=tuple([len(k.writes) == 1 and graph.values[k.writes[0]].num_elements == 1 for k in kernels]),
         arriving=arriving(program),
         fused=fused,
     )
@@ -130,10 +132,10 @@ def regrouped(flow: Flow, groups: Sequence[tuple[int, ...]]) -> Flow:
         reads=united(flow.reads),
         writes=united(flow.writes),
         places=united(flow.places),
-        inside=tuple(max(flow.inside[kernel] for kernel in group) for group in groups),
-        touches={value: tuple(sorted({at[kernel] for kernel in found})) for value, found in flow.touches.items()},
-        scalar=tuple(len(group) == 1 and flow.scalar[group[0]] for group in groups),
-        arriving=tuple(reversed(dict.fromkeys(at[kernel] for kernel in reversed(flow.arriving)))),
+        inside=tuple([max([flow.inside[kernel] for kernel in group]) for group in groups]),
+        touches={value: tuple(sorted({*map(at.__getitem__, found)})) for value, found in flow.touches.items()},
+        scalar=tuple([len(group) == 1 and flow.scalar[group[0]] for group in groups]),
+        arriving=tuple(reversed(dict.fromkeys([at[kernel] for kernel in reversed(flow.arriving)]))),
         fused=united(flow.fused),
     )
 
@@ -156,7 +158,7 @@ def buffers(program: Program) -> dict[int, int]:
 def _touches(program: Program, buffer: dict[int, int]) -> dict[int, tuple[int, ...]]:
     found: dict[int, list[int]] = {v: [] for v in program.graph.arguments}
     for position, kernel in enumerate(program.kernels):
-        for held in {buffer.get(v, -1) for v in kernel.reads}:
+        for held in {buffer[v] for v in kernel.reads if v in buffer}:
             if held in found:
                 found[held].append(position)
     return {v: tuple(positions) for v, positions in found.items()}
@@ -167,7 +169,7 @@ def _viewed(graph: Graph, kernel: Kernel) -> dict[int, int]:
     last = graph.ops[kernel.ops[-1]]
     if last.kind == "while" and kernel.bodies:
         return _carried(last, kernel.bodies[0].graph)
-    if any(graph.ops[op].kind not in VIEWS for op in kernel.ops):
+    if last.kind not in VIEWS or any(graph.ops[op].kind not in VIEWS for op in kernel.ops):
         return {}
     source: dict[int, int] = {}
     for op in (graph.ops[number] for number in kernel.ops):

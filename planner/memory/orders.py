@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 
 from .flow import Flow
 
@@ -14,8 +15,9 @@ SCALAR = 1 << 62
 def users(flow: Flow) -> list[list[int]]:
     """The kernels that read what each kernel makes, in order."""
     found: list[list[int]] = [[] for _ in flow.operands]
+    maker = flow.maker
     for kernel, values in enumerate(flow.operands):
-        for earlier in dict.fromkeys(flow.maker[value] for value in values):
+        for earlier in dict.fromkeys([maker[value] for value in values]):
             found[earlier].append(kernel)
     return found
 
@@ -75,9 +77,9 @@ class _ListOrder:
         flow = self.flow
         if flow.scalar[kernel]:
             return SCALAR
-        freed = sum([flow.num_bytes[b] for b in flow.reads[kernel] if self.uses[b] == 1])
-        defined = flow.inside[kernel] or sum([flow.num_bytes[b] for b in flow.writes[kernel]])
-        return freed - defined
+        num_bytes, uses = flow.num_bytes, self.uses
+        freed = sum([num_bytes[b] for b in flow.reads[kernel] if uses[b] == 1])
+        return freed - (flow.inside[kernel] or sum([num_bytes[b] for b in flow.writes[kernel]]))
 
     def leave(self, kernel: int) -> None:
         """Counts down what a kernel has read, and lets those follow that waited for it."""
@@ -119,7 +121,7 @@ def _weights(flow: Flow) -> dict[int, tuple[int, int]]:
     A kernel of several results has these for users, and each of them its readers; whatever is reached on several ways
     counts on each, up to the number of kernels and the bytes made so far.
     """
-    readers = Counter(value for values in flow.operands for value in values)
+    readers = Counter(chain.from_iterable(flow.operands))
     readers.update(flow.results)
     weights: dict[int, tuple[int, int]] = {}
     limit = 0

@@ -199,7 +199,7 @@ class _Writer:
         key: object = None
         if op.kind == "dot_general":
             alike = [(self.readers[n] > 1, self.source.values[n].dtype) for n in op.operands]
-            key = (op.kind, op.factors, operands, results, *alike, self.source.values[op.results[0]].dtype)
+            key = (op.kind, id(op.factors), operands, results, *alike, self.source.values[op.results[0]].dtype)
         elif op.factors is not None and (op.kind in OF_FACTORS or op.kind not in RULES):
             shapes = tuple([self.source.values[n].shape for n in (*op.operands, *op.results)])
             key = (op.kind, id(op.factors), operands, results, shapes, len({*op.operands}) > 1)

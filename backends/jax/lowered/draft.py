@@ -29,7 +29,7 @@ from ..trace import Traced, equations
 from .donation import donations
 from .edges import ALIASED, ARGUMENTS, DONATED, RESULTS, Edges, Given, integer, ranked
 from .inline import inline_calls
-from .places import Place, number_of, operations, places_of, resolve, with_places
+from .places import Place, number_of, operations, placed_on, places_of, resolve, with_places
 from .propagation import main_function, prepare, split
 from .step_graph import argument_paths
 from .value_names import WHILE, name_carried, name_value, with_names, without_names
@@ -66,12 +66,13 @@ class Draft:
         self.places: tuple[Place, ...] = ()
         self._prepared: OrderedDict[Hashable, Prepared] = OrderedDict()
         self._asked: set[int] = set()
+        self._most: frozenset[int] = frozenset()
         self._is_named = False
         self._donated = frozenset(donated)
         self._module = self._lower(placed).compiler_ir("stablehlo").operation.clone()
         self._numbers = _numbers(self.places)
         inline_calls(self._module, large=False)
-        self._fewer = self._module
+        self._fewer, self._names_fewer = self._module, False
         with self._module.context:
             self.has_loops = any(op.name == WHILE for op in operations(self._module))
             main = main_function(self._module)
@@ -167,7 +168,7 @@ class Draft:
         pattern = tuple((number, alike.setdefault(sharding, len(alike))) for number, sharding in chosen.items())
         key = self._is_named, pattern
         if key not in self._prepared:
-            copy = (self._module if self._is_named else self._with_places(chosen.keys())).clone()
+            copy = self._with_places(chosen.keys()).clone()
             with copy.context, ir.Location.unknown():
                 self._over(copy, placed)
                 self.edges.lay(main_function(copy), ARGUMENTS, self._open)
@@ -200,18 +201,29 @@ class Draft:
     def _with_places(self, numbers: AbstractSet[int]) -> Any:
         """The module with no places but these and those that were asked for before: most are never laid out.
 
-        Where most are, for once, all are there.
+        Where most are, for once, all are there, and with names the plans that follow lay out some of these.
         """
         if 2 * len(numbers) > len(self.places) and not numbers <= self._asked:
+            self._most = frozenset(numbers)
             return self._module
-        if not numbers <= self._asked:
-            self._asked |= numbers
-            self._fewer = self._module.clone()
+        if not numbers <= self._asked or self._names_fewer != self._is_named:
+            self._asked |= numbers | (self._most if self._is_named else frozenset())
+            self._fewer, self._names_fewer = self._module.clone(), self._is_named
             with self._fewer.context:
-                for operation in list(places_of(self._fewer)):
-                    if number_of(operation) not in self._asked:
-                        resolve(operation, None)
+                self._take_places(self._fewer)
         return self._fewer
+
+    def _take_places(self, module: Any) -> None:
+        """Takes the places out of a module that nobody asked for. Where values are named, those are whose places go,
+        and what has a place beside one that stays keeps it: a constraint there would have the name.
+        """
+        asked = {operation: number_of(operation) in self._asked for operation in places_of(module)}
+        kept = {placed_on(operation) for operation, is_asked in asked.items() if is_asked and self._is_named}
+        for operation, is_asked in asked.items():
+            if not is_asked and (not kept or placed_on(operation) not in kept):
+                if self._is_named:
+                    self._name(operation)
+                resolve(operation, None)
 
     def _over(self, module: Any, placed: DeviceMesh) -> None:
         """Makes the module's mesh that of a plan, where the step names none itself."""

@@ -116,6 +116,18 @@ def number_of(operation: Any) -> int:
     return int(operation.attributes[PLACE].value)
 
 
+def placed_on(operation: Any) -> tuple[Any, int]:
+    """Whose value has a place, maybe beside others: the operation and the number of its result, or of what it gives to
+    its regions; a loop's are what it carries in either case.
+    """
+    value = operation.operands[0]
+    while not isinstance(value.owner, ir.Block) and PLACE in value.owner.attributes:
+        value = value.owner.operands[0]
+    if isinstance(value.owner, ir.Block):
+        return value.owner.owner.operation, value.arg_number
+    return value.owner.operation, value.result_number
+
+
 def resolve(operation: Any, attribute: Any) -> Any:
     """Puts a constraint of this ``sdy.sharding`` where an operation is, or what it is given (None); and gives that."""
     value = operation.operands[0]
