@@ -18,6 +18,7 @@ from .merge import Merging
 from .narrow import narrow
 from .nature import AFTER, APART, BEHIND
 from .parts import parts
+from .pieces import COMPARE, in_pieces
 from .simplify import simplify
 from .uses import read_uses
 from .written import NEAR_BYTES, IsMask, is_packed_mask, written_ops
@@ -44,8 +45,10 @@ def _program(graph: Graph, is_mask: IsMask, near_bytes: int) -> Program:
     uses = read_uses(graph)
     masks = frozenset(number for number, op in enumerate(graph.ops) if is_mask(graph, uses, op))
     shared = parts(graph, uses)
-    written = written_ops(graph, uses, masks, shared, near_bytes=near_bytes)
-    merged = Merging(graph, uses, groups(graph, uses, written, masks, shared)).run()
+    pieces = in_pieces(graph, uses) if not near_bytes else set[int]()
+    written = written_ops(graph, uses, masks, pieces.union(shared), near_bytes=near_bytes)
+    alone = masks.union(number for number in pieces if graph.ops[number].kind == COMPARE)
+    merged = Merging(graph, uses, groups(graph, uses, written, alone, shared)).run()
     graph = narrow(graph, uses, masks, shared)
     wanted = uses.results.union(*(group.reads for group in merged))
     ordered = _in_order(graph, merged)

@@ -9,9 +9,12 @@ from ..kinds import ALL_TO_ALL
 from .nature import BROADCAST, CONSTANT, ELEMENTWISE, PRODUCTS, VIEWS, is_scalar
 from .uses import Uses
 
+COMPARE = "compare"
+"""Masks are made by themselves: orders put them off until they are read."""
+
 
 def in_pieces(graph: Graph, uses: Uses) -> set[int]:
-    """The last operations that are computed number by number in the shape of pieces, and that products see as a whole.
+    """The last operations computed number by number in the shape of pieces, which products see as a whole.
 
     What an all-to-all brings is put together by a reshape, which the compiler moves behind what is computed of it
     (``ReshapeMover``) as long as all that reads it computes number by number of it alone: an activation, its mask. A

@@ -27,7 +27,6 @@ from .nature import (
 )
 from .neighbours import put_together
 from .operands import MANY_PRODUCTS, MATRIX_RANK, beyond_views, is_only_multiplied, is_shared_operand
-from .pieces import in_pieces
 from .shifted import is_shared_shift
 from .softmax import softmaxes, write_exponentials
 from .uses import Uses
@@ -52,14 +51,13 @@ def written_ops(
 
     Whatever can be computed in passing by everything that reads it is computed there, several times if need be, but for
     four things: what shifts a product's rows and is read twice, ``masks`` of activations kept for the gradient,
-    what combines several arrays and is read by three or more, and what is ``shared`` with slices. What follows
-    a product and is its only reader is computed with it, and written instead of it.
+    what combines several arrays and is read by three or more, and what is ``shared``. What follows a product and is its
+    only reader is computed with it, and written instead of it.
     """
     found = list(softmaxes(graph, uses))
     again = _made(graph, {each.source for each in found if each.is_again})
     written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number, again)} | masks
     written.update(shared)
-    written |= in_pieces(graph, uses) if not near_bytes else set()
     written |= grouped(graph, uses)
     written |= set(put_together(graph, uses, written))
     near = found if near_bytes else []
