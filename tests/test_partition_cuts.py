@@ -87,6 +87,27 @@ def test_the_largest_of_rows_that_are_split_are_looked_for_where_they_lie() -> N
     assert not mw.estimate(plan, step, [jax.ShapeDtypeStruct((16, 64, 8), jnp.float32)]).collectives
 
 
+def gradient_of_buffers(turned: bool) -> set[str]:
+    """The collectives of what experts were given, added up over their split hidden dims and sent back to its groups."""
+
+    def step(h: jax.Array, w: jax.Array, d: jax.Array) -> jax.Array:
+        y = jnp.einsum("egch,emh->egcm", h, w)
+        if not turned:
+            return jax.lax.dot_general(d, y, (((2, 3), (0, 2)), ((0,), (1,))))
+        return jax.lax.dot_general(d, y.transpose(1, 3, 0, 2), (((2, 3), (2, 3)), ((0,), (0,))))
+
+    plan = "topology: v3:2x4\nmesh: {x: 16}\ntensors:\n  h: E G C H@x\n  w: E M H@x\n  d: G@x S E C\n  out: G@x S M\n"
+    shapes = ((8, 32, 20, 1024), (8, 256, 1024), (32, 64, 8, 20))
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    return {each.kind for each in mw.estimate(mw.loads(f"meshwright: 1\n{plan}"), step, args).collectives}
+
+
+def test_a_sum_lies_as_the_transpose_that_reads_its_part_has_it() -> None:
+    """So each device's part lies apart in memory and is all that it gets, though experts' dims stand before it."""
+    assert gradient_of_buffers(turned=True) == {"reduce-scatter"}
+    assert gradient_of_buffers(turned=False) == {"all-reduce"}
+
+
 def test_images_follow_a_kernel_whose_groups_of_features_are_split() -> None:
     def step(x: jax.Array, k: jax.Array) -> jax.Array:
         numbers = ("NHWC", "HWIO", "NHWC")

@@ -47,6 +47,8 @@ class _Scattering:
         self.readers = graph.reads()
         self.readers.update(graph.results)
         self.trimmed = trimmed_values(graph, self.readers)
+        turned = (op for op in graph.ops if op.kind == "transpose")
+        self.turned = {op.operands[0]: tuple(op.attributes["permutation"]) for op in turned}
         self.products = {op.results[0]: op for op in graph.ops if op.kind == "dot_general"}
 
     def graph(self) -> Graph:
@@ -80,7 +82,17 @@ class _Scattering:
             return False  # a part of an axis alone
         if sum(before != after for before, after in zip(whole.shape, part.shape, strict=True)) > 1:
             return False
-        return _in_tiles(part, self._dim(kept), self._tiled(reduce.operands[0], part.shape))
+        dim = self._dim(kept)
+        if self._comes_first(kept, dim):
+            return part.num_bytes >= TILE_BYTES
+        return _in_tiles(part, dim, self._tiled(reduce.operands[0], part.shape))
+
+    def _comes_first(self, kept: Op, dim: int) -> bool:
+        """Whether all that reads a part, of rank four or more, is a transpose that brings the scattered dim before all
+        others: the sum then lies so (seen on v3: gradients of what experts are given).
+        """
+        order = self.turned.get(kept.results[0], ())
+        return len(order) > 3 and order[0] == dim and self.readers[kept.results[0]] == 1
 
     def _tiled(self, summed: int, part: Shape) -> list[int]:
         """The dims whose numbers a tile of what is summed up has, the major one first.
