@@ -192,18 +192,21 @@ def _is_fill(graph: Graph, op: Op) -> bool:
 
 
 def kernel_graph(graph: Graph, kernel: Kernel) -> tuple[Graph, tuple[int, ...]]:
-    """A kernel as a graph of its own, without layouts, and the numbers that its values have in the whole."""
+    """A kernel as a graph of its own, without layouts, and the numbers that its values have in the whole: what it reads
+    comes first, in the order in which the kernel is handed it.
+    """
     ops = [graph.ops[number] for number in kernel.ops]
-    numbers = tuple(dict.fromkeys(v for op in ops for v in (*op.operands, *op.results)))
-    place = {number: position for position, number in enumerate(numbers)}
     made = {v for op in ops for v in op.results}
+    given = sorted({v for op in ops for v in op.operands} - made)
+    numbers = tuple(dict.fromkeys((*given, *(v for op in ops for v in (*op.operands, *op.results)))))
+    place = {number: position for position, number in enumerate(numbers)}
     small = tuple(
         [op.moved(tuple([place[v] for v in op.operands]), tuple([place[v] for v in op.results])) for op in ops]
     )
     own = Graph(
         values=tuple(graph.values[n] for n in numbers),
         ops=small,
-        arguments=tuple(place[n] for n in numbers if n not in made),
+        arguments=tuple(range(len(given))),
         results=tuple(place[v] for v in kernel.writes),
     )
     return own, numbers

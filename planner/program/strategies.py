@@ -168,7 +168,7 @@ class Strategies:
             savings=dict(self._savings(blueprint, costs, chosen)),
             tables=self._tables(blueprint, costs, chosen),
             chosen=tuple(chosen),
-            sums=_sums(blueprint, costs, chosen, blueprint.own.results),
+            sums=_sums(blueprint, costs, chosen, _left(blueprint.own)),
         )
 
     def _savings(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Iterator[tuple[int, Seconds]]:
@@ -191,6 +191,12 @@ def _sums(
     """What of these values is added up over devices as it is written."""
     summed = {value: blueprint.summed[value] for value in values if value in blueprint.summed}
     return {value: [costs.sum_of(number, each) for each in chosen] for value, number in summed.items()}
+
+
+def _left(own: Graph) -> list[int]:
+    """What a kernel leaves and does not read itself."""
+    read = {value for op in own.ops for value in op.operands}
+    return [value for value in own.results if value not in read]
 
 
 def _of_rest(choice: Choice, forms: Sequence[int], ops: Sequence[int]) -> Choice:
