@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import meshwright as mw
+import numpy as np
 import pytest
 import small_steps
 from meshwright.backends.jax.drafts import Drafts
@@ -56,6 +57,20 @@ def _products_anew(found: Estimate) -> int:
     return sum("rematted" in scope and "dot_general" in scope for scope in scopes)
 
 
+def embedded(vocab: int = 8192, width: int = 512, batch: int = 16, length: int = 128) -> small_steps.Pair:
+    """A step of looked-up rows, normed: their gradient is scattered into the table."""
+
+    def loss(params: dict[str, jax.Array], tokens: jax.Array) -> jax.Array:
+        rows = params["table"][tokens]
+        rows = rows - rows.mean(-1, keepdims=True)
+        rows = rows * jax.lax.rsqrt((rows * rows).mean(-1, keepdims=True) + 1e-5) * params["scale"]
+        return jnp.mean((rows @ params["w"]) ** 2)
+
+    shape = small_steps.shape
+    params = {"table": shape(vocab, width), "scale": shape(width), "w": shape(width, 4 * width)}
+    return small_steps.trained(loss, params, shape(batch, length, dtype=jnp.int32))
+
+
 @pytest.mark.parametrize(
     ("pair", "topology", "mesh"),
     [
@@ -70,9 +85,31 @@ def _products_anew(found: Estimate) -> int:
         pytest.param(
             small_steps.convolved(batch=32, size=256, channels=64, layers=3), "v3:4x4", "{a: 4, b: 8}", id="images"
         ),
+        pytest.param(
+            small_steps.mlp(tokens=256, width=4096, hidden=16384, layers=1, momentum=True),
+            "v5e:2x4",
+            "{a: 8}",
+            id="sums that their own kernels read",
+        ),
+        pytest.param(embedded(), "v3:2x2", "{a: 8}", id="what is computed of what others compute in passing"),
     ],
 )
 def test_what_kernels_share_is_in_the_program(pair: small_steps.Pair, topology: str, mesh: str) -> None:
     found = program_of(pair, topology, mesh).solve()
     assert found.layouts is not None
     assert found.objective_s * (1 - CLOSE) <= found.bound_s <= found.objective_s * (1 + 1e-3)
+
+
+def test_what_several_compute_in_passing_is_written_only_to_be_brought_elsewhere() -> None:
+    """As it lies each of its readers computes it: nothing in a step laid out would have it written."""
+    wiring = program_of(small_steps.attention(), "v5p:2x2x1", "{a: 4}").wiring
+    tables = [
+        (wiring.nodes[node].layouts[value], wiring.nodes[shared].layouts[value], wiring.tables[ends])
+        for (_, value), shared in wiring.through.items()
+        for node in (number for number, each in enumerate(wiring.nodes) if each.in_passing and value in each.layouts)
+        if (ends := (min(node, shared), max(node, shared))) in wiring.tables
+    ]
+    assert tables
+    for lies, brought, table in tables:
+        alike = np.array([[one == other for other in brought] for one in lies])
+        assert set(table[alike].tolist()) == {0.0, np.inf}

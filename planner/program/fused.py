@@ -14,6 +14,7 @@ from ..compute.work import REGISTER_ELEMENTS, Work, work_of
 from ..fusion import fuse
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
+from ..lookups import LOOK_UP
 from .around import Around
 from .passing import own_ops
 from .pieces import Piece
@@ -123,7 +124,7 @@ def fused(
     # A single operation may be fused with what comes before it, which takes less for some; what only moves stays alone.
     moves = {kernel.ops for kernel in program.kernels if not pieces and _moves(program.graph, kernel)}
     works = {work.kernel.ops: replace(work, single=work.single and work.kernel.ops in moves) for work in counted}
-    needed = frozenset[int]().union(*(work.values for work in works.values()))
+    needed = _looked_up(program.graph).union(*(work.values for work in works.values()))
     return Fused(
         program=program,
         works=works,
@@ -131,6 +132,11 @@ def fused(
         made=tuple(each for each in made if each[0] in needed),
         around=around,
     )
+
+
+def _looked_up(graph: Graph) -> frozenset[int]:
+    """What lookups and scatters read and make: how that lies says what is copied for them."""
+    return frozenset(value for op in graph.ops if op.kind in LOOK_UP for value in (*op.operands, *op.results))
 
 
 def _moves(graph: Graph, kernel: Kernel) -> bool:

@@ -91,8 +91,9 @@ def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]
         shared = value_node(wiring, level, value, [*as_made, *written], first.repeats)
         wiring.share(shared, value, ports)
         took = first.times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
-        same = np.array([[one == other for other in as_made] for one in source.layouts])
-        took[:, : len(as_made)] = np.where(same, 0.0, np.inf)
+        same = np.array([[one == other for other in shared.layouts] for one in source.layouts])
+        passed = np.arange(len(shared.layouts)) < len(as_made)
+        took = np.where(same, np.where(passed, 0.0, np.inf), np.where(passed, np.inf, took))
         wiring.hand_on(source, shared, took)
         alone = np.array([*(alone[source.layouts.index(each)] for each in as_made), *(0.0 for _ in written)])
         passing = np.arange(len(shared.layouts)) < len(as_made)

@@ -119,10 +119,11 @@ class Wiring:
         result: bool = False,
         rounded: bool = False,
         table: Costs | None = None,
+        unsent: Costs | None = None,
     ) -> None:
         """Adds what handing a value on takes; ``as_it_lies`` allows no other layout, ``in_order`` and ``result`` say
         what it is for (``Reshards.table``). One that is ``rounded`` is written as bfloat16 before it is sent; one that
-        is a ``table`` takes so much more where it is read as it lies.
+        is a ``table`` takes so much more where it is read as it lies, one that is ``unsent`` where nothing is sent.
         """
         ours, theirs = _unique(source.layouts), _unique(target.layouts)
         seconds = times * self.reshards.table(value, ours, theirs, in_order=in_order, result=result)
@@ -142,6 +143,8 @@ class Wiring:
         columns = [theirs.index(layout) for layout in target.layouts]
         full = seconds[np.ix_(rows, columns)]
         full = np.where(full > 0, full + self._apart(source)[:, None] + self._apart(target)[None, :], full)
+        if unsent is not None:
+            full = np.where(full > 0, full, full + unsent[None, :])
         if table is not None:
             same = np.array([[a == b for b in theirs] for a in ours])[np.ix_(rows, columns)]
             full = np.where(same, full + table[None, :], full)

@@ -12,7 +12,7 @@ from ..partition.layout import whole
 from ..partition.passes.turned import in_order
 from .apart import part_apart
 from .ends import ending, even_layouts
-from .inside import hand_on_inside
+from .inside import first_reads, hand_on_inside
 from .joined import join_cuts
 from .passing import own_reads
 from .pinned import brought, lay_out_pinned, pinned, pinned_reads
@@ -149,6 +149,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     lay_out_pinned(wiring, level)
     _lay_out_before_barriers(wiring, level)
     readers: dict[tuple[int, bool, Waits], list[Port]] = {}
+    wanted = first_reads(level)
     for position, kernel in enumerate(level.program.kernels):
         if kernel.bodies:
             for operand, port, as_it_lies in loops[position]:
@@ -160,6 +161,8 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
         node = wiring.nodes[level.kernels[position]]
         rounded = _rounded(wiring, level.graph, kernel)
         for value in own_reads(level.graph, kernel):
+            if value not in wanted[level.kernels[position]]:
+                continue
             port = Port(level.kernels[position], tuple(node.layouts[value]))
             if level.asked:
                 port = brought(wiring, level, kernel, value, port, narrow=value in rounded)
