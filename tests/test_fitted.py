@@ -28,7 +28,7 @@ NO_LIBTPU = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reaso
 def predicted(limit: int, bound_s: float = 0.9) -> SearchResult:
     """What a search gives that finds a plan just within each limit, the slower the lower; none below 50 MiB."""
     count = MeshCount(distinct=1, covered=0, impossible=0, tried=1, left_out=0)
-    if limit < 50 * MIB:
+    if limit < 40 * MIB:
         return SearchResult(
             plan=None, status="unknown", estimate=None, bound_s=1.0, tried_bound_s=1.0, meshes=count, search_s=0.0
         )
@@ -116,7 +116,7 @@ def test_a_plan_that_takes_more_is_searched_again_below_by_as_much() -> None:
 @pytest.mark.parametrize(
     "compiler",
     [
-        more(60 * MIB),
+        more(70 * MIB),
         Taking(lambda limit: Said(fits=False)),
         Taking(lambda limit: Said(peak_bytes=101 * MIB, fits=True)),
     ],
@@ -136,9 +136,25 @@ def test_where_all_that_is_found_takes_more_nothing_is_returned(compiler: Taking
 
 
 def test_a_plan_far_below_the_limit_is_not_asked_about() -> None:
-    far = predicted(60 * MIB)
-    result = fitted(lambda plan, seconds: far, more(60 * MIB), ASKED, MACHINE, Clock(60))
-    assert result is far
+    far, limited = predicted(60 * MIB), replace(ASKED, limits=Limits(hbm_bytes=121 * MIB))
+    assert fitted(lambda plan, seconds: far, more(80 * MIB), limited, MACHINE, Clock(60)) is far
+    near = fitted(lambda plan, seconds: far, more(0), ASKED, MACHINE, Clock(60))
+    assert [one.fits for one in near.compiled] == [True]
+
+
+def test_where_one_took_more_the_next_is_asked_about_however_low() -> None:
+    result, limits = fit(more(55 * MIB))
+    assert limits == [100 * MIB, 45 * MIB]
+    assert [one.fits for one in result.compiled] == [False, True]
+
+
+def test_the_chips_own_limit_is_trusted_farther() -> None:
+    open_plan = replace(ASKED, limits=Limits())
+    assert MACHINE.hbm_bytes is not None
+    for part, asked in ((0.7, 0), (0.9, 1)):
+        found = predicted(int(part * MACHINE.hbm_bytes))
+        result = fitted(lambda plan, seconds, found=found: found, more(0), open_plan, MACHINE, Clock(60))  # type: ignore[misc]
+        assert len(result.compiled) == asked
 
 
 def test_why_the_compiler_was_not_asked_is_said() -> None:
@@ -149,11 +165,11 @@ def test_why_the_compiler_was_not_asked_is_said() -> None:
 
 
 def test_other_plans_that_take_more_are_left_out() -> None:
-    near, far = predicted(90 * MIB), predicted(60 * MIB)
+    near, far = predicted(90 * MIB), predicted(50 * MIB - 1)
     first = replace(predicted(100 * MIB), alternatives=tuple(map(priced, (near, far))))
     compiler = Taking(lambda limit: Said(peak_bytes=100 * MIB if limit == 100 * MIB else 101 * MIB, fits=True))
     result = fitted(lambda plan, seconds: first, compiler, ASKED, MACHINE, Clock(60))
-    assert [one.peak_bytes for one in result.alternatives] == [60 * MIB]
+    assert [one.peak_bytes for one in result.alternatives] == [far.peak_bytes]
     assert len(result.compiled) == 2
 
 

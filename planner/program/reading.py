@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..graph import Sharding
+from ..images import CONVOLUTION
 from ..partition.layout import whole
 from .wires import Level, Node, Port, Wiring
 
@@ -76,7 +77,8 @@ def read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
 def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, part: float) -> None:
     """Those that compute a value in passing do so where they have it as it lies; else it is written, which takes this
     ``part`` of running by itself and all of it for what leaves bits, and they are handed it. What it is brought into
-    for several is either of these too, and so is what is pinned.
+    for several is either of these too, and so is what is pinned. As it lies nothing would have it written, but for
+    convolutions, which put parts of it together.
     """
     source, reshards = level.source[value], wiring.reshards
     made, known = wiring.nodes[source.node], level.graph.values[value]
@@ -93,7 +95,8 @@ def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]
         took = first.times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
         same = np.array([[one == other for other in shared.layouts] for one in source.layouts])
         passed = np.arange(len(shared.layouts)) < len(as_made)
-        took = np.where(same, np.where(passed, 0.0, np.inf), np.where(passed, np.inf, took))
+        as_it_lies = took if _convolves(level, ports) else np.inf
+        took = np.where(same, np.where(passed, 0.0, as_it_lies), np.where(passed, np.inf, took))
         wiring.hand_on(source, shared, took)
         alone = np.array([*(alone[source.layouts.index(each)] for each in as_made), *(0.0 for _ in written)])
         passing = np.arange(len(shared.layouts)) < len(as_made)
@@ -105,3 +108,10 @@ def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]
         took = reader.times * reshards.table(known, source.layouts, port.layouts)
         in_place = np.where(passing[:, None], saving[None, :], 0.0)
         wiring.hand_on(source, port, np.where(took > 0, took + alone[:, None], in_place))
+
+
+def _convolves(level: Level, ports: Sequence[Port]) -> bool:
+    """Whether some of what reads at these ports convolves."""
+    nodes = {port.node for port in ports}
+    kernels = (level.program.kernels[position] for position, number in level.kernels.items() if number in nodes)
+    return any(level.graph.ops[number].kind == CONVOLUTION for kernel in kernels for number in kernel.ops)
