@@ -167,10 +167,10 @@ def test_why_the_compiler_was_not_asked_is_said() -> None:
 def test_other_plans_that_take_more_are_left_out() -> None:
     near, far = predicted(90 * MIB), predicted(50 * MIB - 1)
     first = replace(predicted(100 * MIB), alternatives=tuple(map(priced, (near, far))))
-    compiler = Taking(lambda limit: Said(peak_bytes=100 * MIB if limit == 100 * MIB else 101 * MIB, fits=True))
+    compiler = Taking(lambda limit: Said(peak_bytes=limit + 11 * MIB * (limit == 90 * MIB), fits=True))
     result = fitted(lambda plan, seconds: first, compiler, ASKED, MACHINE, Clock(60))
     assert [one.peak_bytes for one in result.alternatives] == [far.peak_bytes]
-    assert len(result.compiled) == 2
+    assert [one.fits for one in result.compiled] == [True, False, True]
 
 
 def priced(result: SearchResult) -> PricedPlan:
