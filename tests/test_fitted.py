@@ -133,6 +133,15 @@ def test_where_all_that_is_found_takes_more_nothing_is_returned(compiler: Taking
     assert "nothing was found" in headline(result)
     known = [one.compiled_bytes for one in result.compiled if one.compiled_bytes]
     assert result.misfit.least_bytes == (min(known) if known else None)
+    said = f"compiled, is {min(known) - 100 * MIB:,} bytes more" if known else "did not say by how much"
+    assert said in " ".join(notes(result))
+
+
+def test_a_figure_that_is_rounded_down_to_the_limit_is_taken_as_none() -> None:
+    compiler = Taking(lambda limit: Said(peak_bytes=100 * MIB, fits=limit < 99 * MIB))
+    result, limits = fit(compiler)
+    assert limits == [100 * MIB, 98 * MIB]
+    assert [one.fits for one in result.compiled] == [False, True]
 
 
 def test_a_plan_far_below_the_limit_is_not_asked_about() -> None:
@@ -161,7 +170,7 @@ def test_why_the_compiler_was_not_asked_is_said() -> None:
     result, _ = fit(Taking(lambda limit: Said(why="the time was over")))
     assert result.plan is not None
     assert [one.fits for one in result.compiled] == [None]
-    assert "not asked about: the time was over" in " ".join(notes(result))
+    assert "the compiler said nothing: the time was over" in " ".join(notes(result))
 
 
 def test_other_plans_that_take_more_are_left_out() -> None:

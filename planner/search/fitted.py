@@ -122,9 +122,10 @@ class _Fitting:
         return word
 
     def _above(self, word: CompiledPeak) -> int:
-        """How much more than the limit a plan takes."""
+        """How much more than the limit a plan takes; the compiler's figure may be rounded down to that."""
         limit, _ = self.limit
-        return max((word.compiled_bytes or 0) - limit, 1) if word.compiled_bytes else max(int(UNSAID * limit), 1)
+        more_bytes = (word.compiled_bytes or 0) - limit
+        return more_bytes if more_bytes > 0 else max(int(UNSAID * limit), 1)
 
     def _told(self, asked: Plan, first: SearchResult, found: SearchResult) -> SearchResult:
         """The result with the asked limits, the first search's bounds, and what the compiler said."""

@@ -42,7 +42,7 @@ def notes(result: SearchResult) -> Iterator[str]:
         yield f"The plan leaves nothing open. Without its pins: {headline(result.optimum)}"
     yield from _compiled(result)
     if result.misfit is not None:
-        yield misfit_text(result.misfit)
+        yield misfit_text(result.misfit, is_compiled=any(said.fits is False for said in result.compiled))
 
 
 def _compiled(result: SearchResult) -> Iterator[str]:
@@ -50,7 +50,7 @@ def _compiled(result: SearchResult) -> Iterator[str]:
     for said in result.compiled:
         predicted = f"{binary(said.predicted_bytes)} predicted"
         if said.fits is None:
-            yield f"Near the limit, {predicted}, which the compiler was not asked about: {said.why}."
+            yield f"Near the limit, {predicted}, of which the compiler said nothing: {said.why}."
             continue
         takes = "too much" if said.compiled_bytes is None else binary(said.compiled_bytes)
         then = "it fits" if said.fits else "the plan was not taken"
@@ -73,13 +73,16 @@ def _settings_notes(settings: SettingsTried | None) -> Iterator[str]:
         )
 
 
-def misfit_text(misfit: Misfit) -> str:
-    """Why nothing fits, in a few sentences."""
+def misfit_text(misfit: Misfit, *, is_compiled: bool = False) -> str:
+    """Why nothing fits, in a few sentences; ``is_compiled``: by the compiler's word, not by prediction."""
     limit = f"The limit is {binary(misfit.limit_bytes)} ({misfit.limit_bytes:,} bytes, of {misfit.limit_of})"
+    if misfit.least_bytes is None and is_compiled:
+        return f"{limit}; the compiler did not say by how much the plans that were found are above it."
     if misfit.least_bytes is None:
         return f"{limit}; no plan was found beyond it either in the time left."
     marks = "" if misfit.marks_blocks else " The step marks no blocks that may be computed again (meshwright.remat)."
-    return f"{limit}; the least that a plan was found to need is {misfit.missing_bytes:,} bytes more.{marks}"
+    least = "the least that a plan was found to need" + (", compiled," if is_compiled else "")
+    return f"{limit}; {least} is {misfit.missing_bytes:,} bytes more.{marks}"
 
 
 def tables(result: SearchResult) -> list[Rows]:

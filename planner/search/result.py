@@ -94,7 +94,8 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
-    """Why no plan fits. ``least_bytes`` is the least peak of a plan that was found, over whatever limit.
+    """Why no plan fits. ``least_bytes`` is the least peak of a plan that was found, over whatever limit: predicted, or
+    compiled where the compiler said that a plan does not fit.
 
     ``bytes_by_kind`` is what it is made of, ``tensors`` are the largest at that peak, with a device's bytes;
     ``remedies`` the changes that were found to help, the smallest first. ``marks_blocks`` says whether the step marks
