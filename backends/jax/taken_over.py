@@ -11,8 +11,8 @@ MIXES = frozenset(
     {"dot_general", "ragged_dot", "ragged_dot_general", "conv_general_dilated", "gather", "transpose", "sort", "top_k",
      "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "reduce_xor", "argmax",
      "argmin", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "reduce_window", "reduce_window_sum",
-     "reduce_window_max", "reduce_window_min", "select_and_scatter_add", "broadcast_in_dim", "concatenate", "rev", "fft",
-     "cholesky", "qr", "lu", "householder_product", "triangular_solve", "eigh", "svd"}
+     "reduce_window_max", "reduce_window_min", "select_and_scatter_add", "broadcast_in_dim", "concatenate", "rev",
+     "fft", "cholesky", "qr", "lu", "householder_product", "triangular_solve", "eigh", "svd"}
 )  # fmt: skip
 """Operations whose results have other numbers at a place than their operands."""
 UPDATES = ("scatter", "dynamic_update_slice")
