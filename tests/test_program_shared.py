@@ -72,32 +72,38 @@ def embedded(vocab: int = 8192, width: int = 512, batch: int = 16, length: int =
 
 
 @pytest.mark.parametrize(
-    ("pair", "topology", "mesh"),
+    ("pair", "topology", "mesh", "close"),
     [
         pytest.param(
             small_steps.mlp(tokens=4096, width=2048, hidden=8192, layers=1, momentum=True),
             "v3:4x4",
             "{a: 4, b: 8}",
+            CLOSE,
             id="what products write beside their own",
         ),
-        pytest.param(small_steps.experts(), "v5e:2x4", "{a: 2, b: 4}", id="masks that several products read"),
-        pytest.param(small_steps.blocks(), "v5e:2x4", "{a: 2, b: 4}", id="weights that several gather"),
+        pytest.param(small_steps.experts(), "v5e:2x4", "{a: 2, b: 4}", CLOSE, id="masks that several products read"),
+        pytest.param(small_steps.blocks(), "v5e:2x4", "{a: 2, b: 4}", CLOSE, id="weights that several gather"),
         pytest.param(
-            small_steps.convolved(batch=32, size=256, channels=64, layers=3), "v3:4x4", "{a: 4, b: 8}", id="images"
+            small_steps.convolved(batch=32, size=256, channels=64, layers=3),
+            "v3:4x4",
+            "{a: 4, b: 8}",
+            0.03,
+            id="images",
         ),
         pytest.param(
             small_steps.mlp(tokens=256, width=4096, hidden=16384, layers=1, momentum=True),
             "v5e:2x4",
             "{a: 8}",
+            CLOSE,
             id="sums that their own kernels read",
         ),
-        pytest.param(embedded(), "v3:2x2", "{a: 8}", id="what is computed of what others compute in passing"),
+        pytest.param(embedded(), "v3:2x2", "{a: 8}", CLOSE, id="what is computed of what others compute in passing"),
     ],
 )
-def test_what_kernels_share_is_in_the_program(pair: small_steps.Pair, topology: str, mesh: str) -> None:
+def test_what_kernels_share_is_in_the_program(pair: small_steps.Pair, topology: str, mesh: str, close: float) -> None:
     found = program_of(pair, topology, mesh).solve()
     assert found.layouts is not None
-    assert found.objective_s * (1 - CLOSE) <= found.bound_s <= found.objective_s * (1 + 1e-3)
+    assert found.objective_s * (1 - close) <= found.bound_s <= found.objective_s * (1 + 1e-3)
 
 
 def test_what_several_compute_in_passing_is_written_only_to_be_brought_elsewhere() -> None:

@@ -174,7 +174,7 @@ def _read(wiring: Wiring, choices: Sequence[int], clusters: _Clusters) -> dict[i
 def _promised(wiring: Wiring, choices: Sequence[int]) -> Iterator[tuple[int, float]]:
     """What the program says that each node takes: its own cost, and that of what is handed to it."""
     for number, node in enumerate(wiring.nodes):
-        yield number, float(node.costs[choices[number]])
+        yield wiring.shared.get(number, number), float(node.costs[choices[number]])
     for ends, table in wiring.tables.items():
         seconds = float(table[choices[ends[0]], choices[ends[1]]])
         if seconds:

@@ -7,10 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..graph import Sharding
+from ..graph import Sharding, Value
 from ..images import CONVOLUTION
 from ..partition.layout import whole
-from .wires import Level, Node, Port, Wiring
+from .wires import Level, Node, Port, Wiring, only_to
+
+FEW = 64
+"""Of steps of so many kernels at most all ways are choices: of longer ones they make proofs too long."""
+QUICKER = 0.98
+"""What part of the time at once a way in two steps takes at most to be one."""
 
 
 def value_node(
@@ -86,11 +91,12 @@ def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]
     run, bits = (np.zeros(len(source.layouts)) if each is None else each for each in (made.apart, made.after))
     alone = np.maximum(part * run, bits)
     passing, pin = np.ones(len(source.layouts), bool), level.pinned.get(value)
+    ways: Sequence[Sharding | None] = ()
     if len(ports) > 1 or pin is not None:
         written = list(wiring.candidates[wiring.find((level.number, value))]) if pin is None else [pin]
         as_made = [each for each in dict.fromkeys(source.layouts) if pin in (None, each)]
         first = wiring.nodes[ports[0].node]
-        shared = value_node(wiring, level, value, [*as_made, *written], first.repeats)
+        shared, ways = _shared(wiring, level, value, known, source.layouts, written, first, as_made)
         wiring.share(shared, value, ports)
         took = first.times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
         same = np.array([[one == other for other in shared.layouts] for one in source.layouts])
@@ -98,7 +104,8 @@ def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]
         as_it_lies = took if _convolves(level, ports) else np.inf
         took = np.where(same, np.where(passed, 0.0, as_it_lies), np.where(passed, np.inf, took))
         wiring.hand_on(source, shared, took)
-        alone = np.array([*(alone[source.layouts.index(each)] for each in as_made), *(0.0 for _ in written)])
+        own = [alone[source.layouts.index(each)] for each in as_made]
+        alone = np.array([*own, *(0.0 for _ in shared.layouts[len(as_made) :])])
         passing = np.arange(len(shared.layouts)) < len(as_made)
         source = shared
     for port in ports:
@@ -107,7 +114,43 @@ def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]
         reader.costs = reader.costs - saving
         took = reader.times * reshards.table(known, source.layouts, port.layouts)
         in_place = np.where(passing[:, None], saving[None, :], 0.0)
-        wiring.hand_on(source, port, np.where(took > 0, took + alone[:, None], in_place))
+        took = np.where(took > 0, took + alone[:, None], in_place)
+        wiring.hand_on(source, port, only_to(ways, port.layouts, took))
+
+
+def _shared(
+    wiring: Wiring,
+    level: Level,
+    value: int,
+    known: Value,
+    sources: Sequence[Sharding],
+    offered: Sequence[Sharding],
+    first: Node,
+    as_made: Sequence[Sharding],
+) -> tuple[Port, list[Sharding | None]]:
+    """A node for what several readers share a value in: ``as_made``, or in one of the layouts offered, from where each
+    goes on; and by its choices the layout into which it is brought on once for all of them, if that is what it says.
+    """
+    on = _ways(wiring, known, sources, offered) if len(level.program.kernels) <= FEW else []
+    shared = value_node(wiring, level, value, [*as_made, *offered, *(by for by, _, _ in on)], first.repeats)
+    fixed = len(as_made) + len(offered)
+    wiring.nodes[shared.node].costs = np.array([0.0] * fixed + [first.times * seconds for _, _, seconds in on])
+    return shared, [None] * fixed + [to for _, to, _ in on]
+
+
+def _ways(
+    wiring: Wiring, known: Value, sources: Sequence[Sharding], offered: Sequence[Sharding]
+) -> list[tuple[Sharding, Sharding, float]]:
+    """Layouts by way of which others are reached in less time than at once, both, with what the second step takes."""
+    ours, theirs = list(dict.fromkeys(sources)), list(dict.fromkeys(offered))
+    at_once, then = wiring.reshards.table(known, ours, theirs), wiring.reshards.table(known, theirs, theirs)
+    found: dict[tuple[int, int], None] = {}
+    for start in at_once:
+        by_way = start[:, None] + then
+        best = by_way.argmin(axis=0)
+        quicker = np.flatnonzero(by_way.min(axis=0) < start * QUICKER)
+        found |= {(int(best[to]), int(to)): None for to in quicker}
+    return [(theirs[by], theirs[to], float(then[by, to])) for by, to in found]
 
 
 def _convolves(level: Level, ports: Sequence[Port]) -> bool:

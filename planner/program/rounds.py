@@ -275,7 +275,8 @@ class Rounds:
                 if not look(np.array(other)) or self.best is not before:
                     break
         if self.best is not None:
-            self.bound_s = min(self.bound_s, self.best[0].estimate.step_time_s + self.credit_s)
+            above_s = self.bound_s - self.credit_s - self.best[0].estimate.step_time_s
+            self.bound_s -= 2 * max(above_s, 0.0)  # others may be below it by as much as the one that was seen
 
     def _solved(self, *, guess: bool, rows: Sequence[Row] = (), below_s: float = math.inf) -> Solution:
         left = max(self.deadline - time.monotonic(), 0.1)

@@ -219,6 +219,17 @@ class Wiring:
         self.candidates.setdefault(self.find(at), {}).update(dict.fromkeys(layouts))
 
 
+def only_to(ways: Sequence[Sharding | None], targets: Sequence[Sharding], seconds: Costs) -> Costs:
+    """What handing on takes, (choices of the source, of the target), where some choices of the source are ``ways`` into
+    one layout: whoever reads it has it so, and that it is brought there is paid for once.
+    """
+    if not any(way is not None for way in ways):
+        return seconds
+    there = np.array([[way == target for target in targets] for way in ways])
+    is_way = np.array([way is not None for way in ways])
+    return np.where(is_way[:, None], np.where(there, 0.0, np.inf), seconds)
+
+
 @dataclass(slots=True, kw_only=True)
 class Level:
     """The step's program, or the body of a loop in it, run ``times`` times a step, and so often for each of the
