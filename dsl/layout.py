@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from itertools import combinations
 
 from .errors import Problem, Severity, listing, problem, shorten
 from .long_forms import assignment_shape, device_numbers
-from .notation import NAMELESS
+from .notation import NAMELESS, WORDS
 from .plan import Assignment, Auto, Dim, Dims, Infer, Like, Mesh, Place, Replicate, Rest, Shard, Split
 from .tensors import Layout, Tensor
 
@@ -79,7 +80,8 @@ def _dims(subject: _Subject, written: Dims) -> Given:
     if spare < 0 or (spare and not has_rest):
         dims = listing([dim.name for dim in written.dims if isinstance(dim, Dim)])
         at_least = "at least " if has_rest else ""
-        found = subject.problem("MW104", rank=len(shape), named=f"{at_least}{named}", dims=dims)
+        hint = _misspelt(written)
+        found = subject.problem("MW104", rank=len(shape), named=f"{at_least}{named}", dims=dims, hint=hint)
         return Given(layout=None, names={}, problems=(found,))
     dims_in_full: list[Dim | None] = []
     for dim in written.dims:
@@ -90,6 +92,14 @@ def _dims(subject: _Subject, written: Dims) -> Given:
     axes = tuple(dim.axes if dim else () for dim in dims_in_full)
     padded = frozenset(i for i, dim in enumerate(dims_in_full) if dim and dim.pad)
     return _divided(subject, axes, padded, labels, names)
+
+
+def _misspelt(written: Dims) -> str:
+    """What a single word without axes may have been meant to be."""
+    alone = written.dims[0] if len(written.dims) == 1 else None
+    name = alone.name if isinstance(alone, Dim) and not alone.axes else ""
+    near = difflib.get_close_matches(name, WORDS, n=1, cutoff=0.75)
+    return f" Did you mean '{near[0]}'?" if near else ""
 
 
 def _split(subject: _Subject, written: Split) -> Given:

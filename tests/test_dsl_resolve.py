@@ -91,6 +91,16 @@ def test_what_cannot_be(rules: str, expected: str) -> None:
     assert codes(plan_with(rules), tensor("a", 6, 8)) == [expected]
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"), [("replicat", "replicate"), ("inferred", "infer"), ("M", None), ("_@x", None)]
+)
+def test_a_misspelt_word_is_said_to_be(word: str, meant: str | None) -> None:
+    (found,) = resolve(plan_with(f"a: {word}"), [tensor("a", 6, 8)]).problems
+    assert found.code == "MW104"
+    assert ("Did you mean" in found.remedy) == (meant is not None)
+    assert meant is None or f"Did you mean '{meant}'?" in found.remedy
+
+
 def test_an_indivisible_dim_comes_with_the_numbers_and_with_what_divides() -> None:
     (found,) = resolve(plan_with("a: B T@x"), [tensor("a", 3, 18)]).problems
     assert (found.numbers["size"], found.numbers["parts"], found.numbers["remainder"]) == (18, 4, 2)

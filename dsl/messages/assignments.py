@@ -16,7 +16,7 @@ ASSIGNMENTS: dict[str, Text] = {
     ),
     "MW104": Text(
         "{tensor} has {rank} dims; the notation names {named} ({dims}).",
-        "Write one word a dim, or '...' for dims that are left alone.",
+        "Write one word a dim, or '...' for dims that are left alone.{hint}",
     ),
     "MW105": Text(
         "Dim {dim} of {tensor} has size {size}, which {parts} ({axes}) does not divide: remainder {remainder}.",
