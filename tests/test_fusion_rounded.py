@@ -106,14 +106,6 @@ def test_what_two_products_make_of_two_arrays_is_written_but_for_batches_over_on
     assert any(product in kernel.writes for kernel in program.kernels) == is_written
 
 
-def test_a_part_that_two_products_read_is_written_once() -> None:
-    g = Writer()
-    whole = g.op("all-gather", g.arg(64, 512), shape=(512, 512), axes=("x",), dimensions=(0,))
-    part = g.op("dynamic_slice", whole, shape=(512, 64))
-    program = fuse(g.graph(g.dot(part, g.arg(64, 256)), g.dot(part, g.arg(64, 128))))
-    assert any(kernel.writes == (part,) for kernel in program.kernels)
-
-
 def test_a_batch_of_masks_is_kept_as_bits_along_its_third_dim_from_the_end() -> None:
     assert is_packed((2, 32, 64, 8192))
     assert is_packed((1, 32, 64, 8192))
