@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import small_steps
 from in_process import search
 from meshwright.backends.jax.ahead import Ahead
 from meshwright.dsl.plan import Limits, Plan, Result
-from meshwright.planner.search.fitted import Said, fitted
+from meshwright.planner.search.fitted import PATIENCE_S, Said, fitted
 from meshwright.planner.search.progress import Clock, Progress
 from meshwright.planner.search.report import headline, notes
 from meshwright.planner.search.result import MeshCount, PricedPlan, SearchResult
@@ -144,8 +145,22 @@ def test_a_figure_that_is_rounded_down_to_the_limit_is_taken_as_none() -> None:
     assert [one.fits for one in result.compiled] == [False, True]
 
 
+def test_the_compiler_has_as_long_as_the_search_took_or_a_little_more() -> None:
+    had: list[float] = []
+
+    class Slow(Taking):
+        def peak(self, plan: Plan, clock: Clock) -> Said:
+            had.append(clock.left_s)
+            return Said(peak_bytes=0, fits=True)
+
+    for elapsed_s in (0.0, 100.0):
+        clock = Clock(1000, begin_s=time.monotonic() - elapsed_s)
+        fitted(lambda plan, seconds: predicted(100 * MIB), Slow(lambda limit: Said()), ASKED, MACHINE, clock)
+    assert had == [pytest.approx(PATIENCE_S, abs=1), pytest.approx(100, abs=1)]
+
+
 def test_a_plan_far_below_the_limit_is_not_asked_about() -> None:
-    far, limited = predicted(60 * MIB), replace(ASKED, limits=Limits(hbm_bytes=121 * MIB))
+    far, limited = predicted(60 * MIB), replace(ASKED, limits=Limits(hbm_bytes=101 * MIB))
     assert fitted(lambda plan, seconds: far, more(80 * MIB), limited, MACHINE, Clock(60)) is far
     near = fitted(lambda plan, seconds: far, more(0), ASKED, MACHINE, Clock(60))
     assert [one.fits for one in near.compiled] == [True]
@@ -167,14 +182,14 @@ def test_the_chips_own_limit_is_trusted_farther() -> None:
 
 
 def test_why_the_compiler_was_not_asked_is_said() -> None:
-    result, _ = fit(Taking(lambda limit: Said(why="the time was over")))
+    result, _ = fit(Taking(lambda limit: Said(why="the time for it was over")))
     assert result.plan is not None
     assert [one.fits for one in result.compiled] == [None]
-    assert "the compiler said nothing: the time was over" in " ".join(notes(result))
+    assert "the compiler said nothing: the time for it was over" in " ".join(notes(result))
 
 
 def test_other_plans_that_take_more_are_left_out() -> None:
-    near, far = predicted(90 * MIB), predicted(50 * MIB - 1)
+    near, far = predicted(90 * MIB), predicted(60 * MIB - 1)
     first = replace(predicted(100 * MIB), alternatives=tuple(map(priced, (near, far))))
     compiler = Taking(lambda limit: Said(peak_bytes=limit + 11 * MIB * (limit == 90 * MIB), fits=True))
     result = fitted(lambda plan, seconds: first, compiler, ASKED, MACHINE, Clock(60))
@@ -205,7 +220,7 @@ def test_the_compiler_says_what_verify_says() -> None:
     ahead = Ahead(lambda plan: (step, args, None))
     said = ahead.peak(found.plan, Clock(120))
     assert said == Said(peak_bytes=mw.verify(found.plan, step, args).compiled.peak_bytes, fits=True)
-    assert ahead.peak(found.plan, Clock(1e-9)).why == "the time was over"
+    assert ahead.peak(found.plan, Clock(1e-9)).why == "the time for it was over"
     assert ahead.peak(found.plan, Clock(60, lambda: True)).why == "the search was interrupted"
 
 

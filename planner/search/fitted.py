@@ -16,10 +16,12 @@ from .progress import Clock, Progress
 from .result import CompiledPeak, Misfit, PricedPlan, Remedy, SearchResult, gap, status_of
 from .task import Status
 
-NEAR, ASKED = 0.8, 0.5
+NEAR, ASKED = 0.8, 0.6
 """Of the chip's limit, and of one that is asked for: plans that are predicted to take less are not doubted."""
 FOUND_FIRST = 0.7
 """Of the time, for the first search where there is a limit; the rest is for the compiler and for searching again."""
+PATIENCE_S = 20.0
+"""How long the compiler may take at least, within the time; else as long as the search took before."""
 TRIES = 4
 UNSAID = 0.02
 """Of the limit: what a plan is taken to be above it where the compiler does not say by how much."""
@@ -115,11 +117,16 @@ class _Fitting:
         why = self.compiler.absent(plan) or late(self.clock)
         if not why:
             self._tell(f"asking the compiler whether {binary(predicted_bytes)} (predicted) fit", found)
-        said = Said(why=why) if why else self.compiler.peak(plan, self.clock)
+        said = Said(why=why) if why else self.compiler.peak(plan, self._patience())
         fits = said.fits and (said.peak_bytes is None or said.peak_bytes <= limit)
         word = CompiledPeak(predicted_bytes=predicted_bytes, compiled_bytes=said.peak_bytes, fits=fits, why=said.why)
         self.said.append(word)
         return word
+
+    def _patience(self) -> Clock:
+        """The time that the compiler has: programs for thousands of devices take it minutes."""
+        left_s = max(self.clock.left_s, 1e-9)
+        return self.clock.part(min(max(PATIENCE_S, self.clock.elapsed_s) / left_s, 1.0))
 
     def _above(self, word: CompiledPeak) -> int:
         """How much more than the limit a plan takes; the compiler's figure may be rounded down to that."""
@@ -204,7 +211,7 @@ class _Fitting:
 
 def late(clock: Clock) -> str:
     """Why there is no time to ask; empty where there is."""
-    return "" if not clock.over else "the search was interrupted" if clock.stopped else "the time was over"
+    return "" if not clock.over else "the search was interrupted" if clock.stopped else "the time for it was over"
 
 
 def _below(bound_s: float | None, found: SearchResult) -> float | None:
