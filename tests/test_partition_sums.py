@@ -91,6 +91,7 @@ def test_what_turns_add_up_is_added_over_devices_behind_the_loop(begins_empty: b
         ((64, 16), (64,), (256,), (64, 16, 64, 64), False),  # half a tile of 128 numbers
         ((64,), (512,), (128,), (64, 512, 32), True),  # dim 1 is the minor one: tiles of 8 by 128 are full so
         ((64,), (512,), (16,), (64, 512, 4), False),
+        ((), (32, 101), (768,), (32, 101, 192), True),  # 101 fill the lanes better than 32 do
         ((), (1200,), (250,), (150, 250), True),  # a matrix is padded to whole rows of tiles
         ((), (250,), (4000,), (250, 500), True),  # the rows of tiles are its columns: so less is padded
         ((), (4000,), (50,), (500, 50), False),  # and these are cut along the lanes

@@ -97,7 +97,7 @@ class _Scattering:
     def _tiled(self, summed: int, part: Shape) -> list[int]:
         """The dims whose numbers a tile of what is summed up has, the major one first.
 
-        A product's tiles have the last of either operand's own dims, of those that fill them.
+        A product's tiles have that of either operand's own dims which fills their lanes best, the last one of equals.
         """
         made = self.products.get(summed)
         if made is None or len(part) < 3:
@@ -107,8 +107,7 @@ class _Scattering:
         for side, number in zip(("lhs", "rhs"), made.operands, strict=True):
             taken = batch + len(given.get(f"{side}_contracting_dimensions", ()))
             own = range(end, end := end + len(self.values[number].shape) - taken)
-            full = [dim for dim in own if part[dim] % SUBLANES == 0]
-            found += (full or [*own])[-1:]
+            found += sorted(own, key=lambda d: part[d] / -(-part[d] // LANES))[-1:]
         return found
 
     def _dim(self, kept: Op) -> int:
