@@ -56,6 +56,14 @@ class Drawing:
         dims = tuple((d,) for d in range(len(shape)))
         return self._op(kind, operands, shape, Factors(sizes=shape, operands=(dims,) * len(operands), results=(dims,)))
 
+    def fill(self, *shape: int) -> int:
+        """An array of one number."""
+        zero = self._value(())
+        self.ops.append(Op(kind="constant", results=(zero,), attributes={"splat": 0.0}))
+        dims = tuple((d,) for d in range(len(shape)))
+        factors = Factors(sizes=shape, operands=((),), results=(dims,))
+        return self._op("broadcast_in_dim", (zero,), shape, factors, {"broadcast_dimensions": ()})
+
     def total(self, value: int, dim: int) -> int:
         """The sum along a dim."""
         shape = self.values[value].shape

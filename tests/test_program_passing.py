@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from meshwright.planner.graph import Factors, Sharding
+from meshwright.planner.program.known import Known
 from meshwright.planner.solver.solve import solve
 from small_graphs import Drawing, exact_of, nothing, program_of, promised_s
 
@@ -25,6 +26,24 @@ def test_what_is_computed_in_passing_for_products_is_sent_rounded() -> None:
     took = exact_of(program, choices).estimate
     assert [each.num_bytes for each in took.collectives if each.kind == "all-gather"] == [65536 * 8192 * 2]
     assert promised_s(program, choices) == pytest.approx(took.step_time_s, rel=0.02)
+
+
+def test_numbers_that_fill_arrays_bind_nothing_that_reads_them() -> None:
+    """One array of zeros is met by what a product reads and by what ends it: these may be split along other dims."""
+    drawing = Drawing()
+    x, w, other = drawing.arg(4096, 1024), drawing.arg(1024, 1024), drawing.arg(4096, 1024)
+    zeros = drawing.fill(4096, 1024)
+    made = drawing.dot(drawing.each("maximum", x, zeros), w)
+    graph = drawing.graph(drawing.each("multiply", drawing.each("maximum", made, zeros), other))
+    known = Known()
+    program, values = known.program(graph)
+    assert len(values) == len(program.graph.values) == len(graph.values) + 1
+    assert len(known.ended) == 1
+    assert not known.within
+    laid = program_of(graph, "v3:2x2", {"x": 8})
+    (product,) = (node for node in laid.wiring.nodes if node.ended is not None)
+    lies = set(zip(product.layouts[x], product.layouts[made], strict=True))
+    assert {(((), ("x",)), ((), ())), (((), ("x",)), (("x",), ())), (((), ()), ((), ("x",)))} <= lies
 
 
 @pytest.mark.parametrize(("batch", "kept"), [(64, True), (4, False)])

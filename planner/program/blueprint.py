@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..fusion.narrow import WIDE
-from ..fusion.nature import BROADCAST
 from ..graph import Graph, Op
 from ..kernels import Kernel
 from ..lookups import GATHER
 from ..partition.passes.narrow import told_apart
 from .around import Around
+from .fills import is_fill
 from .fused import Fused
 from .nest import Nest, nest_of
 from .passing import own_ops
@@ -180,15 +180,11 @@ def in_order_of_use(graph: Graph, ops: Sequence[int]) -> tuple[int, ...]:
     is filled with a number that the kernel itself computes stays behind that.
     """
     made = {value for number in ops for value in graph.ops[number].results}
-    filled = (number for number in ops if _is_fill(graph, graph.ops[number]))
+    filled = (number for number in ops if is_fill(graph, graph.ops[number]))
     fills = {graph.ops[n].results[0]: n for n in filled if made.isdisjoint(graph.ops[n].operands)}
     others = [number for number in ops if graph.ops[number].results[0] not in fills]
     read = dict.fromkeys(fills[v] for number in others for v in graph.ops[number].operands if v in fills)
     return (*dict.fromkeys((*read, *fills.values())), *others)
-
-
-def _is_fill(graph: Graph, op: Op) -> bool:
-    return op.kind == BROADCAST and not graph.shape(op.operands[0])
 
 
 def kernel_graph(graph: Graph, kernel: Kernel) -> tuple[Graph, tuple[int, ...]]:

@@ -25,6 +25,7 @@ from ..partition.passes.accumulated import added_up
 from .around import Around
 from .blueprint import Blueprint, Padding, in_order_of_use, kernel_graph, name_of
 from .cuts import Cuts, with_pins_apart
+from .fills import with_own_fills
 from .least import least_seconds
 from .passing import with_ends_apart, with_passing_apart
 from .roles import with_roles_apart
@@ -103,7 +104,7 @@ class Known:
                 return program, values
         fused = self._narrowed(schedule(fuse(graph, is_mask=_is_none, near_bytes=near_bytes, rounds_ahead=False)))
         read = {value for _, value in behind(graph).reads}
-        twice = with_second_operands(fused, simplify(graph).values, read)
+        twice = with_second_operands(*with_own_fills(fused, simplify(graph).values), read)
         self.copies[id(twice.program.graph)] = twice.program.graph, twice.copies
         self.free.update({id(kernel): kernel for kernel in twice.copying})
         apart = with_passing_apart(with_turns_apart(twice.program, self.free), self.passing)
