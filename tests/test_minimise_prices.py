@@ -64,3 +64,21 @@ def test_fewer_lines_cost_no_more_than_leaves_a_plan_near_what_was_promised(leas
     )
     prices.best, prices.least_s = least, least_s
     assert prices.worth(fewer, now, 9) == is_worth_it
+
+
+@pytest.mark.parametrize(("seconds", "over", "passes"), [(1.0249, 0, True), (1.0252, 0, False), (1.0, 1, False)])
+def test_a_plan_that_can_be_read_may_take_a_little_more_than_the_one_whose_lines_are_dropped(seconds, over, passes):
+    """Held against that plan, whatever all that is annotated takes; never beyond what others need of the memory."""
+    tensors = [tensor("ops/f/a.0")]
+    chain = Chain(tensors, best={})
+    writer = Writer({t.path: WHOLE for t in tensors}, OPEN, tensors, logical_dims(chain.graph(OPEN)))
+    prices = Prices(chain, writer, trials=9, deadline=math.inf, promised_s=1.0)
+    least, found = (
+        Priced(values=frozenset(), plan=OPEN, estimate=replace(small_estimate(), compute_s=took, comm_s=0.0))
+        for took in (1.0, seconds)
+    )
+    assert found.estimate is not None
+    limit = found.estimate.peak_bytes - over if over else None
+    found = replace(found, estimate=replace(found.estimate, limit_bytes=limit))
+    prices.best, prices.whole_s = least, 1.02
+    assert prices.will_pass(found) == passes

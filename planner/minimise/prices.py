@@ -145,6 +145,11 @@ class Prices:
         least = self._within(found, ALIKE) and found.rank <= (current.rank[0], most_s)
         return least and found.rank[1] <= current.rank[1] * (1 + A_LINE * fewer)
 
+    def will_pass(self, found: Priced) -> bool:
+        """Whether a plan that can be read takes little more than the one whose lines are dropped."""
+        over = self.best.rank[0] if self.best is not None else 0
+        return found.rank <= (over, self.whole_s * (1 + CLOSE))
+
     def near(self, found: Priced) -> bool:
         """Whether nothing seen so far is so much better that lines do not count."""
         return self._within(found, FAR)

@@ -263,7 +263,7 @@ class _Shortener:
             return current, left
         fewer = [each for each in left if each not in block]
         trial = self.prices.of(paths_of(fewer))
-        if self.prices.worth(trial, current, len(block)):
+        if self.prices.worth(trial, current, len(block)) or (self._is_short(fewer) and self.prices.will_pass(trial)):
             return trial, fewer
         if len(block) > 1:
             half = len(block) // 2
