@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from meshwright.planner.graph import Sharding
 from meshwright.planner.kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
-from meshwright.planner.partition.layout import local_shape, used
+from meshwright.planner.partition.layout import halves, local_shape, merged, used
 from meshwright.planner.partition.reshard import SLICE, reshard_steps
 
 MESH = {"x": 4, "y": 8, "z": 2}
@@ -50,6 +50,29 @@ def test_so_they_are_where_the_minor_axis_has_other_parts() -> None:
     steps = reshard_steps(((), ("z", "y")), (("z",), ("y",)), MESH)
     assert sorted(s.kind for s in steps) == [ALL_TO_ALL, COLLECTIVE_PERMUTE]
     assert steps[-1].layout == (("z",), ("y",))
+
+
+def test_parts_of_an_axis_that_follow_each_other_are_the_axis() -> None:
+    """The gradient of looked up rows: what the all-to-all leaves need not be sent anywhere."""
+    major, minor = halves("y", 2, MESH)
+    steps = reshard_steps(((major,), (minor,)), (("y",), ()), MESH)
+    assert [(s.kind, s.layout) for s in steps] == [(ALL_TO_ALL, (("y",), ()))]
+    assert [s.kind for s in reshard_steps(((minor,), (major,)), (("y",), ()), MESH)] == [ALL_TO_ALL, COLLECTIVE_PERMUTE]
+    assert reshard_steps(((major, minor),), (("y",),), MESH) == ()
+
+
+@pytest.mark.parametrize(
+    ("axes", "found"),
+    [
+        (("y:(1)2", "y:(2)4"), ("y",)),
+        (("y:(2)2", "y:(4)2"), ("y:(2)4",)),
+        (("y:(1)2", "y:(2)2", "y:(4)2", "x"), ("y", "x")),
+        (("y:(2)4", "y:(1)2"), ("y:(2)4", "y:(1)2")),
+        (("y:(1)2", "x", "y:(2)4"), ("y:(1)2", "x", "y:(2)4")),
+    ],
+)
+def test_parts_are_put_together_in_order(axes: tuple[str, ...], found: tuple[str, ...]) -> None:
+    assert merged(axes, MESH) == found
 
 
 def test_parts_that_fit_no_such_split_are_gathered() -> None:

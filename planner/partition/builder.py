@@ -17,10 +17,10 @@ class Builder:
 
     def __init__(self, mesh: Mesh, reused: Reused | None = None):
         self.mesh = mesh
-        self.is_body = False
         self.values: list[Value] = []
         self.ops: list[Op] = []
         self._made: dict[tuple[object, ...], int] = {}
+        self._asked: set[tuple[object, ...]] = set()
         self._standing: dict[tuple[int, Sharding], int] = {}
         reused = reused or Reused()
         self._steps, self._sums = reused.steps, reused.sums
@@ -87,6 +87,12 @@ class Builder:
             (found,) = self.op(kind, (operand,), (result,), {}, asker.origin)
             self._made[key] = found
         return found
+
+    def is_first(self, key: tuple[object, ...]) -> bool:
+        """Whether nobody asked this of the key before."""
+        is_new = key not in self._asked
+        self._asked.add(key)
+        return is_new
 
     def reshard(self, value: int, whole: Value, source: Sharding, target: Sharding, origin: Origin) -> int:
         """The value in another layout; ``whole`` is the global one. Where it stands so already it is used again."""

@@ -28,6 +28,20 @@ def cut_axis(axis: str, major: int, mesh: Mesh) -> tuple[str, str]:
     return f"{name}:({begin}){major}", f"{name}:({begin * major}){end // begin // major}"
 
 
+def merged(axes: Iterable[str], mesh: Mesh) -> Axes:
+    """The axes of a dim, parts that follow each other in one axis as the part, or the axis, that they make up."""
+    found: list[str] = []
+    for axis in axes:
+        name, begin, end = _part(axis, mesh)
+        before = _part(found[-1], mesh) if found else ("", 0, 0)
+        if before[0] == name and before[2] == begin:
+            begin, axis = before[1], f"{name}:({before[1]}){end // before[1]}"
+            found[-1] = name if (begin, end) == (1, mesh.get(name)) else axis
+        else:
+            found.append(axis)
+    return tuple(found)
+
+
 def left_over(axes: Iterable[str], taken: Iterable[str], mesh: Mesh) -> Axes:
     """The axes, and the parts of them, that none of the others has."""
     others = sorted(_part(axis, mesh) for axis in taken)

@@ -38,10 +38,12 @@ def in_loop(
 
 
 def _sum(builder: Builder, op: Op, window: Window, operands: Sequence[int], part: Value) -> int:
+    """The zeros that a single turn begins with are computed, and sent, once for all loops that begin with the like."""
     left, right = (builder.values[number] for number in operands)
     trips = turns(window.parts)[0]
     zero = _zero(builder, op, part, trips)
-    body = sum_body(op, window, left, right, part, sends_nothing=builder.is_body)
+    is_first = builder.is_first(("zeros sent", window.axes, part.shape, part.dtype))
+    body = sum_body(op, window, left, right, part, sends_zeros=is_first)
     first, second = builder.op(LOOP, (zero, zero, *operands), (part, part), {}, op.origin, (body,), trips)
     return builder.op("add", (first, _sent(builder, op, window, second)), (part,), {}, op.origin)[0]
 

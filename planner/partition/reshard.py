@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..graph import Axes, Sharding
 from ..kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
-from .layout import Mesh, named, used, ways
+from .layout import Mesh, merged, named, used, ways
 from .moves import exchanges, further_split, minor_part, taken_axes
 
 SLICE = "dynamic_slice"
@@ -35,6 +35,7 @@ def reshard_steps(source: Sharding, target: Sharding, mesh: Mesh) -> tuple[Step,
     and as many ways in all move by an all-to-all for a pair of dims; both together where that suffices. A permute
     then, or before a gather, puts the parts on the right devices. All else is gathered whole by one gather and split.
     """
+    source, target = (tuple(merged(axes, mesh) for axes in layout) for layout in (source, target))
     if source == target:
         return ()
     if not any(source):
@@ -184,5 +185,5 @@ class _Resharding:
     def _leave(self, kind: str, axes: Axes, layout: Sharding, dims: tuple[int, ...] | None = None) -> None:
         changed = dims if dims is not None else _changed(self.now, layout)
         over = axes or (_added_axes if kind == SLICE else _moved_axes)(self.now, layout)
-        self.done.append(Step(kind=kind, axes=named(over, self.mesh), dims=changed, layout=layout))
-        self.now = layout
+        self.now = tuple(merged(split, self.mesh) for split in layout)
+        self.done.append(Step(kind=kind, axes=named(over, self.mesh), dims=changed, layout=self.now))

@@ -242,7 +242,6 @@ class _Writer:
 
     def _body(self, body: Graph, layouts: tuple[Sharding, ...]) -> Graph:
         inner = _Writer(body, self.mesh, self.target, self.reused)
-        inner.builder.is_body = True
         return inner.graph(tuple(inner.argument(n) for n in body.arguments), layouts)
 
     def _manual(self, op: Op) -> None:
@@ -251,7 +250,6 @@ class _Writer:
         operands = [self._laid(n, layout, op) for n, layout in zip(op.operands, rows["in_shardings"], strict=True)]
         (body,) = op.bodies
         inner = _Writer(body, self.mesh, self.target, self.reused)
-        inner.builder.is_body = self.builder.is_body
         made = self.builder.inlined(inner.region(), operands)
         for number, value, layout in zip(op.results, made, rows["out_shardings"], strict=True):
             self._complete(op, number, value, layout, ())

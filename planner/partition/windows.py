@@ -74,11 +74,10 @@ def turns(parts: int) -> tuple[int, int]:
     return parts // handled, handled
 
 
-def sum_body(op: Op, window: Window, left: Value, right: Value, part: Value, *, sends_nothing: bool = False) -> Graph:
+def sum_body(op: Op, window: Window, left: Value, right: Value, part: Value, *, sends_zeros: bool = True) -> Graph:
     """One turn of a loop that sums partial results while they go round; ``part`` is what a device keeps of them.
 
-    Of a single turn the compiler leaves out that the zeros to begin with are sent one way; not so inside of another
-    loop (``sends_nothing``), where it does not see that they are zeros.
+    The zeros to begin with are sent too, unless ``sends_zeros`` says of a single turn that another loop sent the like.
     """
     body = _Body(op.origin)
     arguments = [body.value(v) for v in (part, part, left, right)]
@@ -91,11 +90,9 @@ def sum_body(op: Op, window: Window, left: Value, right: Value, part: Value, *, 
         ]
         dim = window.dims[2] or 0
         made = body.op(op.kind, operands, resized(part, dim, part.shape[dim] * 2), op.attributes)
-        begins = trips == 1 and step == 0 and not sends_nothing
-        sums = [
-            _added(body, value, made, dim, half, () if begins and half == 0 else window.axes)
-            for half, value in enumerate(sums)
-        ]
+        is_sent = sends_zeros or trips > 1 or step > 0
+        axes = window.axes if is_sent else ()
+        sums = [_added(body, value, made, dim, half, axes) for half, value in enumerate(sums)]
     return _graph(body, arguments, sums)
 
 
