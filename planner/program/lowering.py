@@ -15,6 +15,10 @@ FEW = 12
 """So many other choices of a node are looked at, those that cost least."""
 FOLLOWING = 12
 """So many nodes may have to choose otherwise for one that does."""
+POWER, LESS = 24, 1e-4
+"""Of the norm over a step's points that a descent lowers, and by what part of it a solution has to be lower: the peak
+alone stays where several points are as high.
+"""
 
 Choices = NDArray[np.int64]
 
@@ -97,9 +101,15 @@ class Lowering:
     ended: Callable[[], bool]
     known: dict[tuple[int, ...], int] = field(default_factory=dict)
 
+    @property
+    def least(self) -> tuple[int, Choices] | None:
+        """The least peak that was seen, and what has it."""
+        chosen = min(self.known, key=self.known.__getitem__, default=None)
+        return None if chosen is None else (self.known[chosen], np.array(chosen, np.int64))
+
     def into(self, chosen: Choices, part: float = 1.0) -> Choices | None:
         """A solution that fits, if the descent from one that does not comes to one, in a part of the looks left."""
-        held = self.takes(chosen)
+        held = self._look(chosen)
         most = len(self.known) + part * (self.most - len(self.known))
         while held.peak_bytes > self.limit_bytes:
             lower = self._lower(chosen, held) if len(self.known) < most else None
@@ -128,7 +138,8 @@ class Lowering:
         return held
 
     def _lower(self, chosen: Choices, held: Memory) -> tuple[Choices, Memory] | None:
-        """A solution beside one that takes less memory."""
+        """A solution beside one that takes less memory, at its peak or where it takes nearly as much."""
+        enough = pressure(held) * (1 - LESS)
         for node in self._order(held):
             for other in self.moves.others(node, chosen):
                 if tuple(other) in self.known:
@@ -136,7 +147,7 @@ class Lowering:
                 if self._is_over:
                     return None
                 found = self._look(other)
-                if found.peak_bytes < held.peak_bytes:
+                if found.peak_bytes <= self.limit_bytes or pressure(found) < enough:
                     return other, found
         return None
 
@@ -147,3 +158,10 @@ class Lowering:
             own[self.place[node]] += num_bytes
         beside = [sum(own[other] for other, _ in near) for near in self.moves.near]
         return sorted(range(len(own)), key=lambda node: (-own[node], -beside[node], node))
+
+
+def pressure(held: Memory) -> float:
+    """The bytes at a step's points as one figure, most of it from those near the peak."""
+    peak = float(max(held.peak_bytes, 1))
+    at = np.array([held.constant_bytes + point.num_bytes for point in held.points] + [held.peak_bytes], np.float64)
+    return float(peak * ((at / peak) ** POWER).sum() ** (1 / POWER))
