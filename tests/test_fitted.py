@@ -14,11 +14,11 @@ import pytest
 import small_steps
 from in_process import search
 from meshwright.backends.jax.ahead import Ahead
-from meshwright.dsl.plan import Limits, Plan, Result
+from meshwright.dsl.plan import Limits, Plan, Remat, Result
 from meshwright.planner.search.fitted import PATIENCE_S, Said, fitted
 from meshwright.planner.search.progress import Clock, Progress
 from meshwright.planner.search.report import headline, notes
-from meshwright.planner.search.result import MeshCount, PricedPlan, SearchResult
+from meshwright.planner.search.result import MeshCount, Misfit, PricedPlan, Remedy, SearchResult
 
 MIB = 2**20
 ASKED = mw.loads("meshwright: 1\ntopology: v3:2x2\nmesh: {a: 8}\nlimits: {hbm: 100MiB}\n")
@@ -195,6 +195,47 @@ def test_other_plans_that_take_more_are_left_out() -> None:
     result = fitted(lambda plan, seconds: first, compiler, ASKED, MACHINE, Clock(60))
     assert [one.peak_bytes for one in result.alternatives] == [far.peak_bytes]
     assert [one.fits for one in result.compiled] == [True, False, True]
+
+
+def test_where_nothing_lower_is_found_plans_priced_beside_are_asked_about() -> None:
+    slow, slower = (
+        replace(one, plan=replace(one.plan, remat=Remat(policy=policy)))
+        for one, policy in ((priced(predicted(80 * MIB)), "full"), (priced(predicted(70 * MIB)), "dots"))
+    )
+    first = replace(predicted(100 * MIB), spares=(slower, slow))
+    compiler = Taking(lambda limit: Said(peak_bytes=limit + 65 * MIB * (limit == 100 * MIB), fits=True))
+    found = {100 * MIB: first}
+    result = fitted(
+        lambda plan, seconds: found.get(plan.limits.hbm_bytes or 0, predicted(0)), compiler, ASKED, MACHINE, Clock(60)
+    )
+    assert (result.peak_bytes, result.status) == (80 * MIB, "feasible")
+    assert [(one.predicted_bytes, one.fits) for one in result.compiled] == [(100 * MIB, False), (80 * MIB, True)]
+
+
+def test_what_would_help_is_compiled_too() -> None:
+    """More memory is as much as the compiler says; what does not help by its word is left out."""
+    one = predicted(90 * MIB)
+    assert one.plan is not None
+    named = [("more", 110, True), ("helps", 90, False), ("does not", 80, False)]
+    remedies = [
+        Remedy(
+            change=change,
+            plan=replace(one.plan, limits=Limits(hbm_bytes=size * MIB)),
+            step_time_s=1.0,
+            peak_bytes=size * MIB,
+            is_memory=is_memory,
+        )
+        for change, size, is_memory in named
+    ]
+    why = Misfit(limit_bytes=100 * MIB, limit_of="the plan", least_bytes=110 * MIB, remedies=tuple(remedies))
+    first = replace(predicted(0), status="infeasible", misfit=why)
+    compiler = Taking(lambda limit: Said(peak_bytes=105 * MIB if limit == 80 * MIB else limit + 5 * MIB, fits=True))
+    result = fitted(lambda plan, seconds: first, compiler, ASKED, MACHINE, Clock(60))
+    assert (result.status, result.misfit is not None) == ("infeasible", True)
+    assert result.misfit is not None
+    more_memory, helps = result.misfit.remedies
+    assert more_memory.change.startswith("give a device 115.00 MiB")
+    assert (helps.change, helps.compiled_bytes) == ("helps", 95 * MIB)
 
 
 def priced(result: SearchResult) -> PricedPlan:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from hypothesis import HealthCheck, assume, given, settings
@@ -11,7 +13,7 @@ from meshwright.backends.jax.drafts import Drafts
 from meshwright.dsl.reader import loads
 from meshwright.planner.graph import Graph
 from meshwright.planner.program import build
-from meshwright.planner.program.lowering import Moves
+from meshwright.planner.program.lowering import Choices, Lowering, Moves
 from meshwright.planner.topology import physical
 from small_graphs import Drawing, exact_of, program_of, promised_s, size_of, steps, strategies
 from small_steps import mlp
@@ -70,6 +72,34 @@ def test_what_rows_of_memory_know_too_little_of_is_found_by_its_price() -> None:
     assert found.layouts is not None
     assert found.peak_bytes <= 37 * MIB
     assert found.bound_s <= found.objective_s
+
+
+def test_a_descent_lowers_one_of_two_points_that_are_as_high() -> None:
+    """Neither of two choices lowers the peak alone."""
+    sizes = np.array([10, 6])
+    moves = Moves([np.zeros(2), np.zeros(2)], {})
+
+    def takes(chosen: Choices) -> Any:
+        points = [SimpleNamespace(num_bytes=int(size)) for size in sizes[chosen]]
+        tensors = [SimpleNamespace(source=str(node), num_bytes=int(size)) for node, size in enumerate(sizes[chosen])]
+        return SimpleNamespace(peak_bytes=int(sizes[chosen].max()), constant_bytes=0, points=points, tensors=tensors)
+
+    descent = Lowering(moves=moves, takes=takes, place=np.arange(2), limit_bytes=6, most=100, ended=lambda: False)
+    found = descent.into(np.array([0, 0]))
+    assert found is not None
+    assert found.tolist() == [1, 1]
+    assert descent.least is not None
+    assert descent.least[0] == 6
+
+
+def test_the_least_memory_is_looked_for_within_no_limit() -> None:
+    step, args = mlp(layers=1)
+    plan = loads("meshwright: 1\ntopology: v3:2x2\nmesh: {x: 2, y: 4}\ntensors: {}\n")
+    assert plan.topology is not None
+    program = build(Drafts(step, args).graph(plan), plan.mesh, physical(plan.topology))
+    found = program.lowest(time_limit_s=120)
+    assert found.least is not None
+    assert found.peak_bytes <= 37 * MIB
 
 
 def test_choices_that_cost_nothing_may_be_whole_numbers() -> None:

@@ -18,7 +18,7 @@ class Found:
     ``objective_s`` is the exact price of the layouts, ``bound_s`` what no layouts of the program take less than at the
     costs that exact prices led to, ``floor_s`` the same at the costs of kernels alone; both allow for ``credit_s``,
     the most that a solution took less than its costs. ``peak_bytes`` is a device's memory; where nothing fits, the
-    least that was seen. ``rounds`` is how often the program was solved.
+    least that was seen, and ``least`` the layouts that take it. ``rounds`` is how often the program was solved.
     """
 
     status: Status
@@ -28,4 +28,5 @@ class Found:
     credit_s: float = 0.0
     peak_bytes: int = 0
     layouts: Mapping[str, Sharding] | None = None
+    least: Mapping[str, Sharding] | None = None
     rounds: int = 0

@@ -31,6 +31,7 @@ from .found import Found
 from .known import Known
 from .learnt import Learnt, company
 from .lowering import Lowering, Moves
+from .lowest import lowest
 from .reshards import Reshards
 from .rounds import PER_S, Rounds
 from .strategies import Strategies
@@ -63,6 +64,10 @@ class Program:
     ) -> Found:
         """The layouts that take least and fit, found in the time; nothing above ``cutoff_s`` is looked for."""
         return Rounds(self, time.monotonic() + time_limit_s, seed, stop, cutoff_s).run()
+
+    def lowest(self, *, time_limit_s: float = 60.0, seed: int = 0, stop: Callable[[], bool] | None = None) -> Found:
+        """The layouts that take least memory, as far as they are found (``Found.least``)."""
+        return lowest(self, time_limit_s=time_limit_s, seed=seed, stop=stop)
 
     def problem(
         self,
@@ -129,13 +134,15 @@ class Program:
             {(int(place[a]), int(place[b])): table for (a, b), table in tables.items()},
         )
 
-    def lowering(self, most: int, ended: Callable[[], bool]) -> Lowering:
-        """Descents into the limit, of the choices of the nodes that decide; so many solutions are looked at."""
+    def lowering(self, most: int, ended: Callable[[], bool], limit_bytes: int | None = None) -> Lowering:
+        """Descents into the limit, or another, of the choices of the nodes that decide; so many solutions are looked
+        at.
+        """
         return Lowering(
             moves=self.moves(),
             takes=lambda decided: exact_memory(self.wiring, self.choices(decided), self.machine),
             place=np.searchsorted(self.deciders, self.leader),
-            limit_bytes=self.limit_bytes or 0,
+            limit_bytes=(self.limit_bytes or 0) if limit_bytes is None else limit_bytes,
             most=most,
             ended=ended,
         )

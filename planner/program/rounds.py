@@ -19,6 +19,7 @@ from .exact import Exact, exact
 from .found import Found, Status
 from .learnt import Learnt
 from .lowering import Lowering
+from .lowest import EFFORT, least_by_rows, looks
 from .named import named_layouts
 from .usage import Misfit, Row, misfit_row
 
@@ -40,8 +41,6 @@ STALLED = (1, 12)
 """How many proofs one after the other that neither raise the bound nor find anything better end it, at least and at
 most, of twice the choices in all.
 """
-EFFORT = 0.02
-"""How hard (``solver.solve``): what is not proven then is hard to."""
 MENDING, MENDED = (4, 24), 6
 """How often a solution is looked for beside those that did not fit, at least and at most, and how often while none
 takes less memory than others did.
@@ -50,10 +49,6 @@ LOWERED, STARTS, PART = 2.0, 2, 0.5
 """How many times the limit what did not fit may have taken to be changed until it does, how many solutions are, and in
 what part of the time that is left.
 """
-LOOKS, LOOKED = (100, 2000), 80_000
-"""How many solutions' memory is looked at for that, at least and at most, and so many nodes in all."""
-LEAST_ROUNDS = 8
-"""How often the limit is halved towards the least that the rows allow."""
 ENOUGH = 1e-3
 LEAST = 1e-5
 """What part of a step something that was missed has to be to be learnt exactly."""
@@ -91,7 +86,7 @@ class Rounds:
         self.doubt = 1.0
         self.misfits: dict[tuple[int, ...], Misfit] = {}
         self.too_low = 0
-        self.least_bytes: int | None = None
+        self.least: tuple[int, Choices] | None = None
         self.infeasible = False
         self.lowered = False
 
@@ -158,12 +153,12 @@ class Rounds:
         for _ in range(_often(MENDING, LOOKING // 2, len(self.program.deciders))):
             if self._ended() or stalled >= MENDED:
                 break
-            known, least_bytes = len(self.misfits), self.least_bytes
+            known, least = len(self.misfits), self.least
             rows = [misfit_row(wiring, own, each, limit, hopeful=hopeful) for own, each in self.misfits.items()]
             solution = self._solved(guess=True, rows=rows)
             if solution.choices is not None and self._is_within(self._priced(solution.choices)):
                 break
-            stalled = stalled + 1 if self.least_bytes == least_bytes else 0
+            stalled = stalled + 1 if self.least is least else 0
             if len(self.misfits) == known:
                 if hopeful:
                     break
@@ -179,35 +174,23 @@ class Rounds:
         self.lowered = True
         limit, begin, deciders = self.program.limit_bytes or 0, time.monotonic(), self.program.deciders
         until = begin + PART * (self.deadline - begin)
-        descent = self.program.lowering(
-            _often(LOOKS, LOOKED, len(deciders)), lambda: self._ended() or time.monotonic() > until
-        )
+        descent = self.program.lowering(looks(len(deciders)), lambda: self._ended() or time.monotonic() > until)
         peaks = {each: misfit.peak_bytes for each, misfit in self.misfits.items()}
         near = sorted((each for each in peaks if peaks[each] <= LOWERED * limit), key=peaks.__getitem__)
         several = [np.array(each, np.int64)[deciders] for each in near[: STARTS - 1]]
-        least = self._least()
+        least = least_by_rows(
+            self.program, (self.too_low, limit), self._nothing, deadline=self.deadline, seed=self.seed, stop=self.stop
+        )
         if least is not None:
-            several.insert(0, least[: len(deciders)])
+            several.insert(0, least)
         for number, start in enumerate(several):
             fits = descent.into(start, 1 / (len(several) - number))
             while fits is not None:
                 self._priced(fits)
                 fits = self._quicker(descent, fits)
-
-    def _least(self) -> NDArray[np.int64] | None:
-        """What takes least memory by the rows, or nearly so."""
-        found, low, high = None, self.too_low, self.program.limit_bytes or 0
-        nothing = self._nothing
-        for _ in range(LEAST_ROUNDS if not self._ended() else 0):
-            middle = (low + high) // 2
-            problem = self.program.problem(middle, nothing, guess=False)
-            left = max(self.deadline - time.monotonic(), 0.1)
-            solution = solve(problem, time_limit_s=left, seed=self.seed, stop=self.stop, effort=EFFORT)
-            if solution.choices is None:
-                low = middle
-            else:
-                found, high = solution.choices, middle
-        return found
+        if descent.least is not None:
+            peak, decided = descent.least
+            self._seen(peak, self.program.choices(decided))
 
     def _quicker(self, descent: Lowering, fits: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """What takes less time than a solution that fits, and is beside it."""
@@ -307,12 +290,17 @@ class Rounds:
             self.learnt.learn(took.missed, choices, costs, LEAST * seconds)
             self.priced.append((choices, seconds, less_s, sum(each.seconds for each in took.missed)))
         limit, peak = program.limit_bytes, took.estimate.peak_bytes
-        self.least_bytes = peak if self.least_bytes is None else min(self.least_bytes, peak)
+        self._seen(peak, choices)
         if limit is not None and peak > limit:
             self.misfits[tuple(choices)] = Misfit(peak_bytes=peak, held_bytes=took.held_bytes)
         elif self.best is None or seconds < self.best[0].estimate.step_time_s:
             self.best = (took, choices)
         return took
+
+    def _seen(self, peak_bytes: int, choices: Choices) -> None:
+        """Keeps the solution of the least peak."""
+        if self.least is None or peak_bytes < self.least[0]:
+            self.least = peak_bytes, choices
 
     @property
     def _nothing(self) -> Learnt:
@@ -363,13 +351,14 @@ class Rounds:
     def _answer(self) -> Found:
         if self.best is None:
             status: Status = "infeasible" if self.infeasible else "unknown"
-            least = self.least_bytes or 0
+            least_bytes, least = self.least or (0, None)
             return Found(
                 status=status,
                 objective_s=math.inf,
                 bound_s=min(self.bound_s, self.cutoff_s),  # nothing was priced that credit could be seen in
                 floor_s=min(self.floor_s, self.cutoff_s),
-                peak_bytes=least,
+                peak_bytes=least_bytes,
+                least=None if least is None else named_layouts(self.program.wiring, least),
                 rounds=self.count,
             )
         took, choices = self.best

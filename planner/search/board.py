@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..topology import Machine
+from .result import PricedPlan
 from .tried import CLOSE, Tried
 
 AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
@@ -57,6 +58,12 @@ class Board:
         """Those with a plan, the best first."""
         found = [one for one in self.every if one.priced is not None]
         return sorted(found, key=lambda one: (one.step_time_s, one.candidate.index))
+
+    @property
+    def least_beyond(self) -> PricedPlan | None:
+        """Of the plans that do not fit the one that takes least memory."""
+        plans = (one.beyond for one in self.every if one.beyond is not None)
+        return min(plans, key=lambda plan: (plan.peak_bytes, plan.step_time_s), default=None)
 
     @property
     def bound_s(self) -> float:

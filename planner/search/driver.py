@@ -14,6 +14,7 @@ from .board import Board, Settings
 from .candidates import Candidate
 from .pool import Pool
 from .progress import Clock, Progress
+from .result import PricedPlan
 from .solving import Solving
 from .tried import Tried, why_not
 from .workload import Workload
@@ -21,6 +22,8 @@ from .writing import Minimise, Writing
 
 ROUNDS = 4
 BETTER = 2  # plans are written, and once more what was found beside them
+LOWERED = 2  # candidates of which what takes least memory is looked for, where none fits
+LOWERING = 0.7  # of the time for that
 
 
 class Driver:
@@ -75,6 +78,16 @@ class Driver:
             if not one.why and one.priced is None:
                 one.why = why_not(one, board.worth_s)
         return list(board.every)
+
+    def least(self, clock: Clock) -> PricedPlan | None:
+        """Of the plans that are found not to fit the one that takes least memory: of the candidates that promise most
+        what takes least is looked for, but where that was done. A part of the time is left to write it.
+        """
+        unknown = [one for one in self.board.tried if not one.least or one.infeasible]
+        unknown.sort(key=lambda one: (one.candidate.least_argument_bytes, -one.candidate.policy, -one.num_axes))
+        self._solving.lower(unknown[:LOWERED], clock.part(LOWERING))
+        self._writing.write_least(clock)
+        return self.board.least_beyond
 
     def _say(self, doing: str) -> None:
         if self._on_progress is not None:

@@ -11,7 +11,8 @@ from ...dsl.plan import Limits, Plan
 from ..estimate.limit import OF_PLAN, memory_limit
 from ..explain.rows import binary
 from ..topology import Machine
-from .misfit import LARGEST
+from .misfit import LARGEST, more_memory
+from .others import distinct_plans
 from .progress import Clock, Progress
 from .result import CompiledPeak, Misfit, PricedPlan, Remedy, SearchResult, gap, status_of
 from .task import Status
@@ -19,7 +20,7 @@ from .task import Status
 NEAR, ASKED = 0.8, 0.6
 """Of the chip's limit, and of one that is asked for: plans that are predicted to take less are not doubted."""
 FOUND_FIRST = 0.7
-"""Of the time, for the first search where there is a limit; the rest is for the compiler and for searching again."""
+"""Of the time left, for each search where there is a limit; the rest is for the compiler and for searching again."""
 PATIENCE_S = 20.0
 """How long the compiler may take at least, within the time; else as long as the search took before."""
 TRIES = 4
@@ -63,15 +64,18 @@ def fitted(
 ) -> SearchResult:
     """The fastest plan that the compiler says to fit, where it is in doubt and can be asked in the time.
 
-    One that takes more is searched again below a limit that is lower by as much as it took above. The bound stays the
-    first search's, of plans that are predicted to fit. Where no other plan is found nothing is, and whether there is
-    one is not known.
+    One that takes more is searched again below a limit that is lower by as much as it took above; where no other plan
+    is found so, those are asked about that were priced beside. The bound stays the first search's, of plans that are
+    predicted to fit. Where none fits whether there is one is not known. What would help is compiled too.
     """
     limit_bytes, limit_of = memory_limit(machine, asked.limits.hbm_bytes)
     if limit_bytes is None:
         return search(asked, clock.elapsed_s + clock.left_s)
     limit = (limit_bytes, limit_of)
-    return _Fitting(search=search, compiler=compiler, limit=limit, clock=clock, on_progress=on_progress).result(asked)
+    fitting = _Fitting(
+        search=search, compiler=compiler, machine=machine, limit=limit, clock=clock, on_progress=on_progress
+    )
+    return fitting.result(asked)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,28 +84,74 @@ class _Fitting:
 
     search: Search
     compiler: Compiler
+    machine: Machine
     limit: tuple[int, str]
     clock: Clock
     on_progress: Callable[[Progress], None] | None
     said: list[CompiledPeak] = field(default_factory=list)
+    beside: list[PricedPlan] = field(default_factory=list)
 
     def result(self, asked: Plan) -> SearchResult:
         """The answer."""
         is_tight = asked.limits.hbm_bytes is not None and not self.compiler.absent(asked)
         left_s = self.clock.left_s * (FOUND_FIRST if is_tight else 1)
         first = found = self.search(asked, self.clock.elapsed_s + left_s)
+        self._keep(found)
         while (word := self._word(found)) is not None and word.fits is False:
             lower = word.predicted_bytes - self._above(word)
-            if lower <= 0 or len(self.said) == TRIES or self.clock.over:
-                return self._nothing(first, found, ())
-            lowered = replace(asked, limits=Limits(hbm_bytes=lower))
-            again = self.search(lowered, self.clock.elapsed_s + self.clock.left_s)
-            if again.plan is None:
-                return self._nothing(first, found, again.misfit.remedies if again.misfit else ())
+            again = None
+            if lower > 0 and len(self.said) < TRIES and not self.clock.over:
+                lowered = replace(asked, limits=Limits(hbm_bytes=lower))
+                again = self.search(lowered, self.clock.elapsed_s + FOUND_FIRST * self.clock.left_s)
+                self._keep(again)
+            if again is None or again.plan is None:
+                other = self._other(found)
+                if other is None:
+                    return self._nothing(first, found, again.misfit.remedies if again and again.misfit else ())
+                found = other
+                break
             found = again
         if not self.said:
-            return found
+            return self._confirmed(found) if found.plan is None else found
         return self._told(asked, first, found)
+
+    def _keep(self, found: SearchResult) -> None:
+        """Keeps the plans that a search priced beside its answer, for when nothing else is found."""
+        self.beside += [*found.alternatives, *found.frontier, *found.spares]
+        if found.misfit is not None and found.misfit.least is not None:
+            self.beside.append(found.misfit.least)
+
+    def _other(self, found: SearchResult) -> SearchResult | None:
+        """The fastest of the plans beside that the compiler says to fit, as the answer."""
+        limit, _ = self.limit
+        for one in sorted(distinct_plans(self.beside), key=lambda one: one.step_time_s)[:TRIES]:
+            if one.peak_bytes > limit or self.clock.over:
+                continue
+            word = self._asked(one.plan, one.peak_bytes, found)
+            if word is not None and word.fits:
+                return replace(found, plan=one.plan, estimate=one.estimate, alternatives=(), frontier=())
+        return None
+
+    def _confirmed(self, found: SearchResult) -> SearchResult:
+        """A result without a plan, with what the compiler says of what would help: what it says does not is left out,
+        and of memory so much is said to be needed as it says.
+        """
+        if found.misfit is None:
+            return found
+        remedies = tuple(filter(None, map(self._confirm, found.misfit.remedies)))
+        return replace(found, misfit=replace(found.misfit, remedies=remedies), search_s=round(self.clock.elapsed_s, 3))
+
+    def _confirm(self, remedy: Remedy) -> Remedy | None:
+        limit, _ = self.limit
+        if self.compiler.absent(remedy.plan) or self.clock.over:
+            return remedy
+        said = self.compiler.peak(remedy.plan, self._patience())
+        if said.peak_bytes is None:
+            return remedy
+        if not remedy.is_memory:
+            return replace(remedy, compiled_bytes=said.peak_bytes) if said.peak_bytes <= limit else None
+        most_bytes = max(remedy.peak_bytes, said.peak_bytes)
+        return replace(remedy, change=more_memory(self.machine, most_bytes), compiled_bytes=said.peak_bytes)
 
     def _word(self, found: SearchResult) -> CompiledPeak | None:
         """What the compiler says of the plan that was found; None where it is not asked."""
@@ -179,7 +229,7 @@ class _Fitting:
             tensors=tuple((live.name, live.num_bytes) for live in memory.tensors[:LARGEST]) if memory else (),
             remedies=tuple(remedies),
         )
-        return replace(
+        nothing = replace(
             found,
             plan=None,
             status="unknown",
@@ -193,6 +243,7 @@ class _Fitting:
             interrupted=self.clock.stopped,
             search_s=round(self.clock.elapsed_s, 3),
         )
+        return self._confirmed(nothing)
 
     def _tell(self, doing: str, found: SearchResult) -> None:
         if self.on_progress is not None:

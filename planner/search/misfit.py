@@ -9,24 +9,26 @@ from ...dsl.errors import PlanError
 from ...dsl.plan import Auto, Mesh, Plan, Remat, Rule, Topology
 from ..estimate.limit import memory_limit
 from ..explain.rows import binary
-from ..topology import physical, problems
+from ..topology import Machine, physical, problems
 from .candidates import NO_REMAT, policy_name
 from .progress import Clock
-from .question import Means, Question, answer
+from .question import Answer, Means, Question, answer
 from .result import Misfit, PricedPlan, Remedy
 
-SHRINKING = 6  # searches for the least peak
-CLOSE_PEAK = 0.02
-LEAST_SHARE = 0.4  # of the time for the least peak; the changes share the rest
+LEAST_SHARE = 0.3  # of the time for the least peak; the changes share the rest
+QUICKER_SHARE = 0.3  # of what is left then for the fastest plan that takes no more
 LARGEST = 8  # tensors shown
 FEW_MESHES = 4  # looked at for each change
 MAX_PINS = 6  # given up one at a time
 LARGER = (2, 4, 8)  # times as many chips
 
 
-def misfit(question: Question, limit_bytes: int, limit_of: str, means: Means, clock: Clock) -> Misfit:
-    """Why no plan of a question fits. Every figure is of a plan that was written and priced; time ends the list."""
-    least = _least(question, limit_bytes, means, clock.part(LEAST_SHARE))
+def misfit(question: Question, found: Answer, limit: tuple[int, str], means: Means, clock: Clock) -> Misfit:
+    """Why no plan of a question fits, to which nothing was ``found``. Every figure is of a plan that was written and
+    priced; time ends the list.
+    """
+    limit_bytes, limit_of = limit
+    least = _least(question, found, means, clock.part(LEAST_SHARE))
     if least is not None and least.peak_bytes <= limit_bytes:
         return _said(question, limit_bytes, limit_of, least, ())  # one that fits after all
     return _said(question, limit_bytes, limit_of, least, _remedies(question, least, means, clock))
@@ -35,7 +37,7 @@ def misfit(question: Question, limit_bytes: int, limit_of: str, means: Means, cl
 def of_plan(question: Question, plan: PricedPlan, best: PricedPlan | None) -> Misfit:
     """Why a plan that leaves nothing open does not fit; ``best`` is the one without its pins."""
     limit_bytes, limit_of = memory_limit(question.machine, question.plan.limits.hbm_bytes)
-    remedies = [_remedy(_more_memory(question, plan.peak_bytes), plan)]
+    remedies = [_more(question, plan.peak_bytes, plan)]
     remedies += [_remedy("give up all that the plan says", best)] if best is not None else []
     return _said(question, limit_bytes or 0, limit_of, plan, remedies)
 
@@ -56,20 +58,9 @@ def _said(
     )
 
 
-def _least(question: Question, limit_bytes: int, means: Means, clock: Clock) -> PricedPlan | None:
-    """The plan of the least peak: the limit is halved towards the one that nothing fits."""
-    best = _first(question, None, means, clock)
-    low = limit_bytes
-    for _ in range(SHRINKING):
-        if best is None or clock.over or best.peak_bytes - low <= CLOSE_PEAK * best.peak_bytes:
-            break
-        middle = (low + best.peak_bytes) // 2
-        found = _first(question, middle, means, clock)
-        if found is None:
-            low = middle
-        else:
-            best = found
-    return best
+def _least(question: Question, found: Answer, means: Means, clock: Clock) -> PricedPlan | None:
+    """The plan of the least peak that is found; the fastest where layouts say nothing of that."""
+    return found.least(clock) or _first(question, None, means, clock)
 
 
 def _first(
@@ -86,7 +77,9 @@ def _first(
 def _remedies(question: Question, least: PricedPlan | None, means: Means, clock: Clock) -> Iterator[Remedy]:
     """The changes that were found to help; each gets its share of the time."""
     if least is not None:
-        yield _remedy(_more_memory(question, least.peak_bytes), least)
+        quicker = _first(question, least.peak_bytes, means, clock.part(QUICKER_SHARE), "trying so much memory")
+        best = min((least, quicker or least), key=lambda one: one.step_time_s)
+        yield _more(question, least.peak_bytes, best)
     changes = list(_changes(question))
     for number, (change, other) in enumerate(changes):
         if clock.over:
@@ -108,8 +101,13 @@ def _remedy(change: str, found: PricedPlan) -> Remedy:
     return Remedy(change=change, plan=found.plan, step_time_s=found.step_time_s, peak_bytes=found.peak_bytes)
 
 
-def _more_memory(question: Question, num_bytes: int) -> str:
-    topology, has = question.machine.topology, question.machine.hbm_bytes
+def _more(question: Question, num_bytes: int, found: PricedPlan) -> Remedy:
+    return replace(_remedy(more_memory(question.machine, num_bytes), found), is_memory=True)
+
+
+def more_memory(machine: Machine, num_bytes: int) -> str:
+    """The change that gives a device so much memory, and whether the chip has it."""
+    topology, has = machine.topology, machine.hbm_bytes
     said = f"give a device {binary(num_bytes)} of memory ({num_bytes:,} bytes)"
     return said if has is None or num_bytes <= has else f"{said}: more than {topology.kind} has, which is {binary(has)}"
 

@@ -57,7 +57,8 @@ class Question:
 class Answer:
     """What was found: the candidates with what was learnt of them, those with plans ranked, the bound on all plans.
 
-    ``bound_s`` holds for every mesh of the machine, ``tried_bound_s`` for the meshes that were tried.
+    ``bound_s`` holds for every mesh of the machine, ``tried_bound_s`` for the meshes that were tried. ``least`` looks
+    for the plan of the least memory within a time, where none fits.
     """
 
     meshes: Meshes
@@ -65,6 +66,7 @@ class Answer:
     ranked: tuple[Tried, ...]
     bound_s: float
     tried_bound_s: float
+    least: Callable[[Clock], PricedPlan | None] = field(repr=False)
 
     @property
     def plans(self) -> tuple[PricedPlan, ...]:
@@ -147,4 +149,5 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answe
         ranked=tuple(driver.board.ranked),
         bound_s=min(driver.board.bound_s, untried_s),
         tried_bound_s=driver.board.bound_s,
+        least=driver.least,
     )

@@ -180,5 +180,10 @@ def _largest(misfit: Misfit) -> Rows:
 
 
 def _remedies(misfit: Misfit) -> Rows:
-    rows = ((r.change, duration(r.step_time_s), binary(r.peak_bytes)) for r in misfit.remedies)
-    return Rows(title="What makes it fit, each tried", headers=("change", "a step", "a device"), rows=first(rows))
+    rows = ((r.change, duration(r.step_time_s), binary(r.peak_bytes), _said(r.compiled_bytes)) for r in misfit.remedies)
+    headers = ("change", "a step", "a device", "compiled")
+    return Rows(title="What makes it fit, each tried", headers=headers, rows=first(rows))
+
+
+def _said(num_bytes: int | None) -> str:
+    return "-" if num_bytes is None else binary(num_bytes)

@@ -79,16 +79,22 @@ class MeshCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """A change that makes a step fit: what to change, the plan that was found so, what a step then takes and needs."""
+    """A change that makes a step fit: what to change, the plan that was found so, what a step then takes and needs.
+
+    ``compiled_bytes`` are the compiler's where it was asked. ``is_memory``: the change is more memory for a device.
+    """
 
     change: str
     plan: Plan = field(repr=False)
     step_time_s: float
     peak_bytes: int
+    compiled_bytes: int | None = None
+    is_memory: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """As plain JSON values."""
-        figures = {"step_time_s": self.step_time_s, "peak_bytes": self.peak_bytes}
+        sizes = {"peak_bytes": self.peak_bytes, "compiled_bytes": self.compiled_bytes}
+        figures = {"step_time_s": self.step_time_s, **sizes}
         return {"change": self.change, **figures, "plan": dumps(self.plan)}
 
 
@@ -158,7 +164,7 @@ class SearchResult:
     ``settings`` are the combinations of settings that were looked at, where the plan left some open.
     ``optimum`` answers the same question without pins, where the plan given was complete; ``misfit`` says why
     nothing fits, or was found to. ``compiled`` is what the compiler said of the plans near the limit that it was asked
-    about, in turn.
+    about, in turn; ``spares`` are slower plans that were priced too, for when it says that the best takes too much.
     """
 
     plan: Plan | None
@@ -174,6 +180,7 @@ class SearchResult:
     optimum: SearchResult | None = field(default=None, repr=False)
     misfit: Misfit | None = None
     compiled: tuple[CompiledPeak, ...] = ()
+    spares: tuple[PricedPlan, ...] = field(default=(), repr=False)
     interrupted: bool = False
     search_s: float
 

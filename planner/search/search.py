@@ -70,13 +70,15 @@ def search(
         others = alternatives(question, found, means, clock) if question.top_k > 1 else ()
         points = frontier(question, found.best, means, clock) if pareto else ()
     # The time may have ended before the best was found where it was looked for.
-    best, *slower = sorted(distinct_plans((found.best, *others, *points)), key=lambda one: one.step_time_s)
+    best, *slower = sorted(distinct_plans((*found.plans, *others, *points)), key=lambda one: one.step_time_s)
     listed = [one for one in slower if one is found.best or one in others][: question.top_k - 1]
     points = tuple(undominated((best, *points))) if pareto else ()
+    spares = [one for one in slower if one not in listed] if question.plan.limits.hbm_bytes is not None else ()
     return replace(
         _result(question, found, best, stamp, clock),
         alternatives=tuple(_finished(question, one, found.bound_s, stamp) for one in listed),
         frontier=tuple(_finished(question, one, found.bound_s, stamp) for one in points),
+        spares=tuple(_finished(question, one, found.bound_s, stamp) for one in spares),
         interrupted=clock.stopped,
         search_s=round(clock.elapsed_s, 3),
     )
@@ -146,12 +148,14 @@ def _nothing(
     limit_bytes, limit_of = limit
     why = None
     if limit_bytes is not None and not clock.over:
-        why = misfit(question, limit_bytes, limit_of, means, clock)
+        why = misfit(question, found, (limit_bytes, limit_of), means, clock)
         if why.least is not None and why.least.peak_bytes <= limit_bytes:
             if status == "infeasible":  # and is not
                 floor_s = min((one.candidate.floor_s for one in found.tried), default=0.0)
                 found = replace(found, bound_s=floor_s, tried_bound_s=floor_s)
             return _result(question, found, why.least, stamp, clock)
+        if why.least is not None:
+            why = replace(why, least=_finished(question, why.least, found.bound_s, stamp))
     return SearchResult(
         plan=None,
         status=status,

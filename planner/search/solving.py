@@ -87,6 +87,18 @@ class Solving:
         one.objective_s, one.layouts = found.objective_s, found.layouts
         return True
 
+    def lower(self, several: Sequence[Tried], clock: Clock) -> None:
+        """Has the layouts of the least memory looked for, of each of several candidates in its part of a time."""
+        share_s = clock.left_s * self._pool.workers / max(len(several), 1)
+        flying = [
+            (one, self._pool.submit(replace(self._task(one, share_s), lowest=True, limit_bytes=None, alone=False)))
+            for one in several
+        ]
+        for one, future in flying:
+            found = self._answer(future, clock)
+            if found is not None:
+                _keep_least(one, found)
+
     def cost_of(self, plan: Tried) -> float | None:
         """What the layouts of a plan cost in a program that is pinned to them; None where that is not known in time.
 
@@ -193,6 +205,7 @@ class Solving:
         if found is None:
             one.why = "the time was over"
             return
+        _keep_least(one, found)
         board, axes = self._board, one.num_axes
         board.solving_s[axes] = max(board.solving_s.get(axes, 0.0), found.took_s)
         board.least_s[one.candidate.policy] = found.least_s
@@ -231,6 +244,11 @@ class Solving:
     def _patience_s(self) -> float:
         most_s = PATIENCE_S if math.isinf(self._board.best_s) else LAST_S if self._clock.over else PATIENCE_S
         return min(most_s, HASTE * self._clock.elapsed_s)
+
+
+def _keep_least(one: Tried, found: Found) -> None:
+    if found.least and (not one.least or found.least_bytes < one.least_bytes):
+        one.least, one.least_bytes = found.least, found.least_bytes
 
 
 def _beside(candidate: Candidate, objective_s: float, layouts: Mapping[str, Sharding]) -> Tried:

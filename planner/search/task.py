@@ -24,7 +24,8 @@ class Task:
 
     ``limit_bytes`` None is no limit at all, not even the chip's. ``returned`` has, by a result's path, that of the
     argument whose next value it is. Nothing above ``cutoff_s`` needs to be found. One that is solved ``alone`` may use
-    another core. ``loose`` pins say nothing of what stays inside of kernels.
+    another core. ``loose`` pins say nothing of what stays inside of kernels. ``lowest`` asks for the layouts of the
+    least memory instead, whatever the limit.
     """
 
     graph: Graph = field(repr=False)
@@ -38,6 +39,7 @@ class Task:
     cutoff_s: float = math.inf
     alone: bool = False
     loose: bool = False
+    lowest: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,8 @@ class Found:
 
     ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone. ``credit_s`` is the most that a
     solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``least_s`` is what
-    the step takes at least on any mesh of the machine. ``took_s`` is what it took to build the program and to solve it.
+    the step takes at least on any mesh of the machine. Where nothing fits, ``least`` are the layouts of the least
+    memory that were seen, which take ``least_bytes``. ``took_s`` is what it took to build the program and to solve it.
     """
 
     status: Status
@@ -57,6 +60,8 @@ class Found:
     least_s: float = 0.0
     took_s: float = 0.0
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
+    least: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
+    least_bytes: int = 0
 
 
 Solve = Callable[[Task, Callable[[], bool]], Found]
@@ -104,7 +109,10 @@ class Solver:
             helped=self._may_fork and task.alone,
             loose=task.loose,
         )
-        found = program.solve(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
+        if task.lowest:
+            found = program.lowest(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop)
+        else:
+            found = program.solve(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
         layouts, chip = {} if found.layouts is None else dict(found.layouts), task.machine.chip
         return Found(
             status=found.status,
@@ -115,4 +123,6 @@ class Solver:
             least_s=known.least_seconds(task.graph, speed_of(chip), task.machine.num_devices, chip.buffer_vmem_bytes),
             took_s=time.monotonic() - begin_s,
             layouts=layouts,
+            least=dict(found.least or {}),
+            least_bytes=found.peak_bytes,
         )

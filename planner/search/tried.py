@@ -19,7 +19,8 @@ class Tried:
 
     ``cutoff_s`` is what it was last solved below, -inf where it was not. ``floor_s`` is a bound that takes less for
     granted than ``bound_s``; both allow that a plan takes ``credit_s`` less than its program says. ``loose_s`` is what
-    plans take at least that need not keep pins on what stays inside of kernels.
+    plans take at least that need not keep pins on what stays inside of kernels. ``least`` are layouts that take
+    ``least_bytes``, the least that was seen, where none fit; ``beyond`` is a plan that does not.
     """
 
     candidate: Candidate
@@ -32,6 +33,9 @@ class Tried:
     objective_s: float = math.inf
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     priced: PricedPlan | None = None
+    least: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
+    least_bytes: int = 0
+    beyond: PricedPlan | None = None
     why: str = ""
 
     @property

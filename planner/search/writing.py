@@ -96,9 +96,23 @@ class Writing:
                 one.priced, one.why = PricedPlan(plan=written.plan, estimate=written.estimate), ""
                 return
             one.why = f"its plan takes {int(excess):,} bytes more than the limit"
+            _keep_beyond(one, written)
             lowered += int(excess)
             if self._clock.over or not self._solving.within(one, lowered):
                 return
+
+    def write_least(self, clock: Clock) -> None:
+        """Writes the layouts of the least memory as plans, until others promise to take more than one that was."""
+        known = [one for one in self._board.every if one.least]
+        for one in sorted(known, key=lambda one: (one.least_bytes, one.candidate.index)):
+            beyond = self._board.least_beyond
+            if (beyond is not None and one.least_bytes >= beyond.peak_bytes) or clock.over:
+                return
+            self._say(f"writing what takes least memory of {one.candidate}")
+            try:
+                _keep_beyond(one, self._written(one, clock.end, layouts=one.least))
+            except PlanError:
+                continue
 
     def meanwhile(self) -> None:
         """What there is to write while candidates are being solved: of long steps the best layouts so far."""
@@ -204,12 +218,21 @@ class Writing:
             one.priced = PricedPlan(plan=written.plan, estimate=written.estimate)
         else:
             one.why = f"{BY_HAND}: {int(excess):,} bytes more than the limit"
+            _keep_beyond(one, written)
         return one
 
-    def _written(self, one: Tried, deadline: float | None = None, before: Callable[[], None] = lambda: None) -> Written:
+    def _written(
+        self,
+        one: Tried,
+        deadline: float | None = None,
+        before: Callable[[], None] = lambda: None,
+        layouts: Mapping[str, Sharding] | None = None,
+    ) -> Written:
+        """The plan of a candidate's layouts, or of others on its mesh."""
         settings, plan = self._settings, one.candidate.plan
         workload = Rematerialised(self._workload, plan.remat, before)
-        laid = readable(Laid(mesh=plan.mesh, layouts=one.layouts), settings.machine, workload.tensors, settings.kept)
+        own = one.layouts if layouts is None else layouts
+        laid = readable(Laid(mesh=plan.mesh, layouts=own), settings.machine, workload.tensors, settings.kept)
         open_plan = replace(plan, mesh=laid.mesh, limits=Limits(hbm_bytes=plan.limits.hbm_bytes), result=None)
         begin_s = self._clock.elapsed_s
         written = self._minimise(
@@ -218,7 +241,7 @@ class Writing:
             workload,
             deadline=self._clock.end - FINISHING_S * self._board.num_ops if deadline is None else deadline,
             exact=settings.exact,
-            promised_s=one.objective_s if math.isfinite(one.objective_s) else 0.0,
+            promised_s=one.objective_s if layouts is None and math.isfinite(one.objective_s) else 0.0,
         )
         self._board.writing_s = max(self._board.writing_s, self._clock.elapsed_s - begin_s)
         return written
@@ -232,3 +255,9 @@ class Writing:
     def _is_small(self) -> bool:
         """Whether the step was read, and is priced in no time."""
         return 0 < self._board.num_ops <= LARGE
+
+
+def _keep_beyond(one: Tried, written: Written) -> None:
+    """Keeps a plan that takes too much, if no other of the candidate takes less."""
+    if one.beyond is None or written.estimate.peak_bytes < one.beyond.peak_bytes:
+        one.beyond = PricedPlan(plan=written.plan, estimate=written.estimate)
