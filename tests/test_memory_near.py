@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from meshwright.planner.catalogue import catalogue
@@ -10,6 +13,7 @@ from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_GATHER, COLLECTIVE_PERMUTE
 from meshwright.planner.memory.flow import Flow, flow
 from meshwright.planner.memory.liveness import lifetimes, live_bytes
+from meshwright.planner.memory.near import Memory, Wanted, near_from
 from meshwright.planner.memory.orders import list_order
 from meshwright.planner.memory.temporaries import temporary_bytes
 from meshwright.planner.memory.vmem import near_buffers, sent_from_hbm
@@ -39,12 +43,58 @@ def sent(kind: str, size: Value, kind_of_chip: str) -> frozenset[int]:
     return sent_from_hbm(made, buffers(made), catalogue()[kind_of_chip])
 
 
-def near_from(kind: str, kind_of_chip: str) -> int | None:
-    """From which point on the operation's small result lies in the fast memory."""
-    made, chip = around(kind, SMALL), catalogue()[kind_of_chip]
+def begins_near(kinds: Sequence[str], kind_of_chip: str) -> int | None:
+    """From which point on what one kernel of these operations makes is near; another one reads it after two more."""
+    ops = (
+        Op(kind="tanh", operands=(0,), results=(1,)),
+        *(Op(kind=k, operands=(n,), results=(n + 1,), attributes={"axes": ("x",)}) for n, k in enumerate(kinds, 1)),
+        Op(kind="tanh", operands=(1,), results=(10,)),
+        Op(kind="tanh", operands=(10,), results=(11,)),
+        Op(kind="add", operands=(11, len(kinds) + 1), results=(12,)),
+    )
+    alone, chip = of_ops((SMALL,) * 13, ops, (0,), (12,)), catalogue()[kind_of_chip]
+    first, *fused = alone.kernels[: len(kinds) + 1]
+    one = replace(fused[0], ops=tuple(range(1, len(kinds) + 1)), writes=fused[-1].writes)
+    made = replace(alone, kernels=(first, one, *alone.kernels[len(kinds) + 1 :]))
     found = buffers(made)
     room = np.full(len(made.kernels), chip.buffer_vmem_bytes, np.int64)
-    return near_buffers(made, found, lifetimes(found, range(len(made.kernels))), chip, room).get(2)
+    return near_buffers(made, found, lifetimes(found, range(len(made.kernels))), chip, room).get(len(kinds) + 1)
+
+
+def wanted(number: int, made: int, *uses: int, num_bytes: int = 100, saved_s: float = 1.0) -> Wanted:
+    return Wanted(number=number, num_bytes=num_bytes, uses=uses, made=made, left_near=made >= 0, saved_s=saved_s)
+
+
+def placed(room_bytes: int, *buffers: Wanted, longest_s: float = 5.0) -> dict[int, int]:
+    """Where buffers lie in a program of a second a kernel, in a memory that is filled with a hundred bytes a second."""
+    room = np.full(11, room_bytes, np.int64)
+    memory = Memory(begins_s=np.arange(11.0), room_bytes=room, bytes_per_s=100.0, longest_s=longest_s)
+    return near_from(buffers, memory)
+
+
+def test_what_saves_most_for_the_root_of_its_bytes_comes_first() -> None:
+    assert placed(100, wanted(1, 0, 4), wanted(2, 0, 4, saved_s=2.0)) == {2: 0}
+    assert placed(400, wanted(1, 0, 4), wanted(2, 0, 4, num_bytes=400, saved_s=4.0)) == {2: 0}
+
+
+def test_what_is_not_used_for_long_is_fetched_again() -> None:
+    assert placed(100, wanted(1, 0, 2, 4)) == {1: 0}
+    assert placed(100, wanted(1, 0, 2, 9)) == {1: 7}
+
+
+def test_an_argument_takes_room_before_it_is_read() -> None:
+    """It takes a second to fetch, for which two are taken where there is room."""
+    assert placed(100, wanted(1, -1, 5, saved_s=2.0), wanted(2, 0, 3)) == {1: 3}
+    assert placed(100, wanted(1, -1, 5, saved_s=2.0), wanted(2, 0, 2)) == {1: 3, 2: 0}
+
+
+def test_an_argument_that_is_read_again_is_kept_in_between() -> None:
+    assert placed(100, wanted(1, -1, 3, 6, saved_s=2.0), wanted(2, 4, 5)) == {1: 1}
+
+
+def test_what_there_is_no_time_to_fetch_is_read_where_it_lies() -> None:
+    assert placed(100, wanted(1, -1, 1, num_bytes=100), wanted(2, -1, 1, num_bytes=50, saved_s=0.1)) == {1: 0}
+    assert placed(400, wanted(1, -1, 1, num_bytes=400)) == {}
 
 
 def test_only_large_buffers_of_collectives_lie_in_the_large_memory() -> None:
@@ -52,28 +102,12 @@ def test_only_large_buffers_of_collectives_lie_in_the_large_memory() -> None:
     assert sent(ALL_GATHER, SMALL, "v5e") == set()
 
 
-@pytest.mark.parametrize("kind", [ALL_GATHER, "dot_general"])
-def test_v5p_writes_what_it_gathers_and_multiplies_into_the_large_memory_and_fetches_it(kind: str) -> None:
-    assert near_from(kind, "v5e") == 1
-    assert near_from(kind, "v5p") == 2
-    assert near_from(COLLECTIVE_PERMUTE, "v5p") == 1
-
-
-@pytest.mark.parametrize(("again", "is_near"), [(0, False), (6, True)])
-def test_an_argument_that_is_read_again_is_kept_in_between(again: int, is_near: bool) -> None:
-    """MLPs on v5e: what lives longer has no room beside it. Of another argument nothing is kept before it is read."""
-    ops = (
-        Op(kind="tanh", operands=(0,), results=(1,)),
-        Op(kind="tanh", operands=(1,), results=(2,)),
-        Op(kind="add", operands=(1, 2), results=(3,)),
-        Op(kind="add", operands=(3, again), results=(4,)),
-        Op(kind="add", operands=(4, 1), results=(5,)),
-    )
-    made = of_ops((SMALL,) * 7, ops, (0, 6), (5,))
-    found = buffers(made)
-    room = SMALL.num_bytes * np.array([3, 3, 3, 9, 9], np.int64)
-    near = near_buffers(made, found, lifetimes(found, range(len(made.kernels))), catalogue()["v5e"], room)
-    assert (1 in near) == is_near
+@pytest.mark.parametrize("kind", [ALL_GATHER, "dot_general", "copy"])
+def test_v5p_leaves_nothing_near_but_what_is_fused_and_fetches_all_else(kind: str) -> None:
+    assert begins_near([kind], "v5e") == 1
+    assert begins_near([kind], "v5p") == 3
+    assert begins_near(["exponential", "negate"], "v5p") == 1
+    assert begins_near([COLLECTIVE_PERMUTE], "v5p") == 1
 
 
 def test_a_number_alone_comes_before_what_frees_memory() -> None:

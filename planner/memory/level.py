@@ -159,13 +159,14 @@ def _level(part: Scheduled, where: Where, room_bytes: int, elsewhere: set[int], 
         lives |= {b: (lives[b][0], max(lives[b][1], each.span[1])) for b in each.reads if b in lives}
     spans = {b: span for b, span in lives.items() if b not in elsewhere and b not in outputs and found.num_bytes[b]}
     room = np.full(len(program.kernels), room_bytes, np.int64)
-    if chip is not None and room_bytes and len(room):
-        near = near_buffers(program, found, spans, chip, room)
-        spans = {b: (first, min(last, near.get(b, last))) for b, (first, last) in spans.items() if near.get(b) != first}
     bodies = {}
     for point, inner in part.bodies.items():
         loop = program.graph.ops[program.kernels[point].ops[-1]].kind == "while"
-        bodies[point] = tuple(_body(body, loop, where, int(room[point])) for body in inner)
+        bodies[point] = tuple(_body(body, loop, where, room_bytes) for body in inner)
+        room[point] = min((int(body.room_bytes.min(initial=room_bytes)) for body in bodies[point]), default=room_bytes)
+    if chip is not None and room_bytes and len(room):
+        near = near_buffers(program, found, spans, chip, room)
+        spans = {b: (first, min(last, near.get(b, last))) for b, (first, last) in spans.items() if near.get(b) != first}
     heirs = {
         new: old
         for point, pairs in enumerate(found.places)

@@ -7,7 +7,7 @@ all its life where it finds room, if that life is short against what filling the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,9 +16,10 @@ from ..graph import Graph, Op
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from .flow import Flow
+from .near import Memory, Wanted, near_from
 from .tiles import padded_bytes
 
-LONGEST_STAY = 8.0
+LONGEST_STAY = 8.4
 LARGEST_SENT_BYTES = 32 << 20
 LARGEST_FETCHED = 0.25
 PRODUCTS = frozenset({"dot_general", "convolution"})
@@ -31,30 +32,54 @@ def near_buffers(
 ) -> dict[int, int]:
     """The buffers of a program, of those with ``lives``, that lie in fast memory, and from which point on to their end.
 
-    That is their first, or for what is written into the large memory the first that reads it: it is fetched for the
-    rest. What kernels read from the large memory goes through the fast one, where it takes room from what stays: what
-    does is decided twice, first without. An argument that several kernels read is kept from the first to the last of
-    them as buffers are. ``room_bytes``, what is free at each point, is taken from.
+    That is their first, or for what is written into the large memory, or does not stay, that before which it is fetched
+    for the last time. ``room_bytes``, what is free at each point, is taken from.
     """
-    sent, begun = sent_from_hbm(program, flow, chip), _first_reads(flow, written_to_hbm(program, flow, chip))
-    near = {b: (begun.get(b, first), last) for b, (first, last) in lives.items() if b not in sent}
-    near = {b: span for b, span in near.items() if b not in begun or span[0] < span[1]}
-    begins, longest = begins_s(program, chip), longest_stay_s(chip)
-    again = {value: (points[0], points[-1]) for value, points in flow.touches.items() if len(points) > 1}
-    sizes = {**flow.num_bytes, **{value: padded_bytes(program.graph.values[value]) for value in again}}
-    spans = {**again, **near}
-    staying = residents(spans, sizes, begins, room_bytes.copy(), longest)
-    room_bytes -= np.minimum(room_bytes, _fetched_bytes(program, flow, staying, chip))
-    return {b: near[b][0] for b in residents(spans, sizes, begins, room_bytes, longest) if b in near}
+    took = list(_took_s(program, chip))
+    memory = Memory(
+        begins_s=np.concatenate([[0.0], np.cumsum([max(pair) for pair in took])]),
+        room_bytes=room_bytes,
+        bytes_per_s=chip.hbm_bytes_per_s or NO_PEAK_FLOPS_PER_S,
+        longest_s=longest_stay_s(chip),
+    )
+    near = near_from(_wanted(program, flow, lives, chip, took), memory)
+    return {buffer: point for buffer, point in near.items() if buffer in lives}
 
 
-def _first_reads(flow: Flow, wanted: frozenset[int]) -> dict[int, int]:
-    """The first point that reads each of these buffers."""
-    found: dict[int, int] = {}
-    for point, buffers in enumerate(flow.reads if wanted else ()):
-        for buffer in wanted.intersection(buffers):
-            found.setdefault(buffer, point)
-    return {buffer: found.get(buffer, len(flow.reads)) for buffer in wanted}
+def _wanted(
+    program: Program, flow: Flow, lives: Mapping[int, tuple[int, int]], chip: Chip, took: Sequence[tuple[float, float]]
+) -> Iterator[Wanted]:
+    """The temporaries and the arguments that may lie in fast memory."""
+    sent, elsewhere = sent_from_hbm(program, flow, chip), written_to_hbm(program, flow, chip)
+    communicates = [any(program.graph.ops[op].kind in KINDS for op in each.ops) for each in program.kernels]
+    reads: dict[int, list[int]] = {}
+    for point, buffers in enumerate(flow.reads):
+        for buffer in buffers:
+            reads.setdefault(buffer, []).append(point)
+    temporaries = ((buffer, made, reads.get(buffer, [])) for buffer, (made, _) in lives.items() if buffer not in sent)
+    arguments = ((value, -1, points) for value, points in flow.touches.items())
+    bytes_per_s = chip.hbm_bytes_per_s or NO_PEAK_FLOPS_PER_S
+    for number, made, uses in (*temporaries, *arguments):
+        num_bytes = flow.num_bytes.get(number) or padded_bytes(program.graph.values[number])
+        if num_bytes:
+            makes = [] if made < 0 or communicates[made] else [made]
+            yield Wanted(
+                number=number,
+                num_bytes=num_bytes,
+                uses=uses,
+                made=made,
+                left_near=made >= 0 and number not in elsewhere,
+                saved_s=_saved_s([took[point] for point in (*makes, *uses)], num_bytes / bytes_per_s),
+            )
+
+
+def _saved_s(took: Sequence[tuple[float, float]], moved_s: float) -> float:
+    """The memory time saved where what takes as long to move is near for these kernels, by their memory's and their
+    matrix units' seconds: of those that wait for memory all together, else by how little one misses it.
+    """
+    saved = [moved_s if memory_s > matrix_s else memory_s - matrix_s for memory_s, matrix_s in took]
+    waiting = [each for each in saved if each > 0]
+    return sum(waiting) if waiting else max(saved, default=0.0)
 
 
 def staying_copies(
@@ -79,18 +104,6 @@ def is_near(graph: Graph, kernel: Kernel, chip: Chip | None) -> bool:
 def is_fetched(num_bytes: int, chip: Chip | None) -> bool:
     """Whether so much goes through fast memory as it is read: more is no small part of that, and read as it lies."""
     return chip is not None and num_bytes <= LARGEST_FETCHED * chip.buffer_vmem_bytes
-
-
-def _fetched_bytes(program: Program, flow: Flow, staying: frozenset[int], chip: Chip) -> np.ndarray:
-    """What each kernel reads that does not stay and is no large part of the fast memory."""
-    values = program.graph.values
-    fetched = np.zeros(len(program.kernels), np.int64)
-    for point, kernel in enumerate(program.kernels):
-        for value in kernel.reads if not kernel.bodies else ():
-            buffer = flow.buffer.get(value, value)
-            num_bytes = flow.num_bytes.get(buffer) or padded_bytes(values[value])
-            fetched[point] += num_bytes if buffer not in staying and is_fetched(num_bytes, chip) else 0
-    return fetched
 
 
 def residents(
@@ -138,14 +151,15 @@ def sent_from_hbm(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
 
 def written_to_hbm(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
     """The buffers that some chips write into the large memory, whatever room is near: what collectives make, but for
-    permutes, and what products and convolutions do.
+    permutes, and what products, convolutions and operations that are not fused with others do.
     """
     graph = program.graph
     found = set[int]()
     for point, kernel in enumerate(program.kernels):
         kinds = {graph.ops[op].kind for op in kernel.ops}
         gathers = kinds.intersection(KINDS) and COLLECTIVE_PERMUTE not in kinds
-        if (gathers and not chip.gathers_into_vmem) or (kinds & PRODUCTS and not chip.products_into_vmem):
+        alone = len(kernel.ops) == 1 and not kinds.intersection(KINDS) and not kernel.bodies
+        if (gathers and not chip.gathers_into_vmem) or ((alone or kinds & PRODUCTS) and not chip.products_into_vmem):
             found.update(flow.writes[point])
     return frozenset(found)
 
@@ -159,19 +173,21 @@ def longest_stay_s(chip: Chip) -> float:
 
 def begins_s(program: Program, chip: Chip) -> np.ndarray:
     """When each kernel begins if each takes what its matrix FLOPs or its bytes take at the chip's peak, or longer."""
-    return np.concatenate([[0.0], np.cumsum(_took_s(program, chip))])
+    return np.concatenate([[0.0], np.cumsum([max(pair) for pair in _took_s(program, chip)])])
 
 
-def _took_s(program: Program, chip: Chip) -> Sequence[float]:
+def _took_s(program: Program, chip: Chip) -> Iterator[tuple[float, float]]:
+    """The seconds of each kernel's bytes and of its matrix FLOPs at the chip's peak."""
     bytes_per_s = chip.hbm_bytes_per_s or NO_PEAK_FLOPS_PER_S
     flops_per_s = chip.peak_flops_per_s("bfloat16") or NO_PEAK_FLOPS_PER_S
-    graph, took = program.graph, []
+    graph = program.graph
     for kernel in program.kernels:
+        if kernel.bodies:
+            turn_s = sum(max(pair) for body in kernel.bodies for pair in _took_s(body, chip))
+            yield graph.ops[kernel.ops[-1]].trips * turn_s, 0.0
+            continue
         moved = sum(graph.values[v].num_bytes for v in (*kernel.reads, *kernel.writes))
-        flops = sum(matrix_flops(graph, graph.ops[op]) for op in kernel.ops)
-        inner = sum(graph.ops[kernel.ops[-1]].trips * sum(_took_s(body, chip)) for body in kernel.bodies)
-        took.append(max(moved / bytes_per_s, flops / flops_per_s) if not kernel.bodies else inner)
-    return took
+        yield moved / bytes_per_s, sum(matrix_flops(graph, graph.ops[op]) for op in kernel.ops) / flops_per_s
 
 
 def matrix_flops(graph: Graph, op: Op) -> float:
