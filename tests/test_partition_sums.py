@@ -115,6 +115,33 @@ def test_a_sum_is_scattered_where_parts_are_whole_tiles_in_a_product_s_memory_or
     assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
 
 
+@pytest.mark.parametrize(
+    ("part", "dtype", "is_scattered"),
+    [
+        ((64, 16, 16, 16), "f32", True),  # images on the lanes, features on the rows
+        ((16, 16, 16, 32), "f32", False),  # features on the lanes, but not full ones
+        ((32, 16, 16, 16), "bf16", True),
+        ((32, 16, 16, 8), "bf16", False),  # half of a tile of 16 rows
+        ((8, 128, 128, 32), "bf16", True),  # a row of an image fills the lanes
+        ((8, 64, 64, 8), "f32", False),
+    ],
+)
+def test_a_sum_of_images_is_scattered_by_features_where_these_are_whole_rows(
+    part: tuple[int, ...], dtype: str, is_scattered: bool
+) -> None:
+    """Seen so in ResNets, U-Nets and chains of convolutions compiled for v3 to v6e."""
+    whole = Value((*part[:3], part[3] * 4), dtype)
+    values = (whole, Value((3, 3, whole.shape[3], whole.shape[3]), dtype), whole, whole, Value(part, dtype))
+    dims = {"output_batch_dimension": 0, "output_feature_dimension": 3, "output_spatial_dimensions": (1, 2)}
+    ops = (
+        Op(kind="convolution", operands=(0, 1), results=(2,), attributes=dims),
+        Op(kind=ALL_REDUCE, operands=(2,), results=(3,), attributes={"axes": ("x",), "reducer": "add"}),
+        Op(kind=SLICE, operands=(3,), results=(4,), attributes={"axes": ("x",)}),
+    )
+    found = scatter(of_ops(values, ops, (0, 1), (4,)).graph, Target(8), {"x": 4, "y": 2})
+    assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
+
+
 def test_a_slice_along_a_part_of_the_summed_axis_leaves_the_sum() -> None:
     whole, half = Value((512, 512), "f32"), Value((256, 512), "f32")
     ops = (

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...graph import Graph, Op, Value
+from ...images import CONVOLUTION
 from ...kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, REDUCE_SCATTER
 from ..layout import Mesh, ways
 from ..reshard import SLICE
@@ -49,7 +50,7 @@ class _Scattering:
         self.trimmed = trimmed_values(graph, self.readers)
         turned = (op for op in graph.ops if op.kind == "transpose")
         self.turned = {op.operands[0]: tuple(op.attributes["permutation"]) for op in turned}
-        self.products = {op.results[0]: op for op in graph.ops if op.kind == "dot_general"}
+        self.products = {op.results[0]: op for op in graph.ops if op.kind in ("dot_general", CONVOLUTION)}
 
     def graph(self) -> Graph:
         reduces: dict[int, int] = {}
@@ -85,7 +86,22 @@ class _Scattering:
         dim = self._dim(kept)
         if self._comes_first(kept, dim):
             return part.num_bytes >= TILE_BYTES
-        return _in_tiles(part, dim, self._tiled(reduce.operands[0], part.shape))
+        return any(_in_tiles(part, dim, tiled) for tiled in self._tilings(reduce.operands[0], part.shape))
+
+    def _tilings(self, summed: int, part: Shape) -> Iterator[Sequence[int]]:
+        """The pairs of dims that tiles may have: of an image its features with the batch, or with a row's places.
+
+        Places where they fill lanes better than the batch does, and features two tiles.
+        """
+        made = self.products.get(summed)
+        if made is None or made.kind != CONVOLUTION:
+            yield self._tiled(summed, part)
+            return
+        batch, features = (made.attributes[f"output_{name}_dimension"] for name in ("batch", "feature"))
+        places = made.attributes["output_spatial_dimensions"][-1]
+        yield sorted((batch, features))
+        if _fill(part[places]) > _fill(part[batch]) and part[features] % (2 * SUBLANES) == 0:
+            yield sorted((places, features))
 
     def _comes_first(self, kept: Op, dim: int) -> bool:
         """Whether all that reads a part, of rank four or more, is a transpose that brings the scattered dim before all
@@ -100,14 +116,14 @@ class _Scattering:
         A product's tiles have that of either operand's own dims which fills their lanes best, the last one of equals.
         """
         made = self.products.get(summed)
-        if made is None or len(part) < 3:
+        if made is None or made.kind == CONVOLUTION or len(part) < 3:
             return [*range(len(part))][-2:]
         given, found = made.attributes, list[int]()
         end = batch = len(given.get("lhs_batching_dimensions", ()))
         for side, number in zip(("lhs", "rhs"), made.operands, strict=True):
             taken = batch + len(given.get(f"{side}_contracting_dimensions", ()))
             own = range(end, end := end + len(self.values[number].shape) - taken)
-            found += sorted(own, key=lambda d: part[d] / -(-part[d] // LANES))[-1:]
+            found += sorted(own, key=lambda d: _fill(part[d]))[-1:]
         return found
 
     def _dim(self, kept: Op) -> int:
@@ -167,13 +183,18 @@ def _in_tiles(part: Value, dim: int, tiled: Sequence[int]) -> bool:
     lanes = LANES * 32 // part.bits  # a whole register's, of narrow numbers
     if dim == _by_fill(part, tiled)[-1]:
         return part.shape[dim] % lanes == 0
-    return len(part.shape) == 2 or part.shape[dim] % SUBLANES == 0
+    return len(part.shape) == 2 or part.shape[dim] % (SUBLANES * 32 // part.bits) == 0
 
 
 def _by_fill(part: Value, tiled: Sequence[int]) -> Sequence[int]:
     """The dims that tiles have, the minor one last: that which leaves them fuller."""
     sizes = [part.shape[d] for d in tiled]
     return tiled[::-1] if len(tiled) == 2 and _padded(*sizes) > _padded(*sizes[::-1]) else tiled
+
+
+def _fill(size: int) -> float:
+    """How full lanes are of so many numbers."""
+    return size / (-(-size // LANES) * LANES)
 
 
 def _padded(rows: int, columns: int) -> int:
