@@ -11,6 +11,7 @@ from jaxlib import xla_client
 from meshwright.backends.jax.lowered.inline import inline_calls
 from meshwright.backends.jax.lowered.order import in_order_of_use
 from meshwright.backends.jax.lowered.propagation import main_function
+from meshwright.backends.jax.lowered.rewrites.common import constants_once
 from meshwright.backends.jax.lowered.rewrites.simplify import simplify
 
 
@@ -177,3 +178,21 @@ def test_branches_that_a_constant_chooses_stand_in_the_place_of_the_conditional(
     module = rewritten(step, x)
     assert kinds(module)["case"] == 2  # the one that hangs on data, and its gradient
     np.testing.assert_allclose(run(module, x)[0], jax.jit(step)(x), rtol=1e-6)
+
+
+def test_constants_that_are_merged_beforehand_leave_the_same_module():
+    """Once for a step, as each plan would do it; not those that something asks to be apart."""
+
+    def step(x):
+        return jnp.where(x > 2.0, x * 2.0, x + 2.0) / 2.0 + jnp.full(x.shape, 2.0)
+
+    x = normal(0, 4, 8)
+    before = jax.jit(step).lower(x).compiler_ir("stablehlo").operation
+    merged, apart = before.clone(), before.clone()
+    constants_once(merged, lambda _: False)
+    constants_once(apart, lambda _: True)
+    assert kinds(merged)["constant"] < kinds(before)["constant"]
+    assert str(apart) == str(before)
+    for module in (merged, apart):
+        simplify(module, tpu=True)
+    assert str(merged) == str(apart)

@@ -151,7 +151,7 @@ def _said(plan: Plan, machine: Machine) -> Hashable:
 def _form(args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None) -> Hashable:
     """What a step's traces depend on."""
     leaves, structure = jax.tree.flatten(tuple(args))
-    forms = tuple((np.shape(leaf), str(getattr(leaf, "dtype", type(leaf))), _is_weak(leaf)) for leaf in leaves)
+    forms = tuple([(np.shape(leaf), getattr(leaf, "dtype", type(leaf)), _is_weak(leaf)) for leaf in leaves])
     donated = tuple(donate_argnums) if isinstance(donate_argnums, Sequence) else donate_argnums
     return structure, forms, donated
 

@@ -43,7 +43,7 @@ def fuse(
 
 def _program(graph: Graph, is_mask: IsMask, near_bytes: int) -> Program:
     uses = read_uses(graph)
-    masks = frozenset(number for number, op in enumerate(graph.ops) if is_mask(graph, uses, op))
+    masks = frozenset([number for number, op in enumerate(graph.ops) if is_mask(graph, uses, op)])
     shared = parts(graph, uses)
     pieces = in_pieces(graph, uses) if not near_bytes else set[int]()
     written = written_ops(graph, uses, masks, pieces.union(shared), near_bytes=near_bytes)

@@ -11,13 +11,13 @@ from .nature import (
     AFTER,
     BEHIND,
     BROADCAST,
+    CONSTANT,
     ELEMENTWISE,
     IN_PASSING,
     PRODUCTS,
     REDUCE,
     UPDATE,
     VIEWS,
-    is_constant,
     stands_alone,
     takes,
 )
@@ -52,7 +52,7 @@ def groups(graph: Graph, uses: Uses, written: set[int], masks: frozenset[int], s
 
     What every reader computes again has none.
     """
-    found: dict[int, Group | None] = {number: None for number, op in enumerate(graph.ops) if is_constant(op)}
+    found: dict[int, Group | None] = {number: None for number, op in enumerate(graph.ops) if op.kind == CONSTANT}
     barred = any(BEHIND in op.attributes for op in graph.ops)
     shifts = {number for number in written if is_shared_shift(graph, uses, graph.ops[number])}
     for number in sorted(written):

@@ -4,7 +4,8 @@ to the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 from ..graph import Graph
 from .group import Group
@@ -22,27 +23,33 @@ class Merging:
         self.graph, self.uses = graph, uses
         self.groups: dict[int, Group] = dict(enumerate(found))
         self.maker = {v: n for n, group in self.groups.items() for root in group.roots for v in graph.ops[root].results}
-        self.readers: dict[int, set[int]] = {}
+        self.readers: defaultdict[int, set[int]] = defaultdict(set)
+        self.waiting: defaultdict[int, set[int]] = defaultdict(set)  # what waits for each value without reading it
         for number, group in self.groups.items():
             for value in group.reads:
-                self.readers.setdefault(value, set()).add(number)
-        self.waiting: dict[int, set[int]] = {}  # the groups that wait for each value without reading it
-        for number, group in self.groups.items():
+                self.readers[value].add(number)
             for value in group.waits:
-                self.waiting.setdefault(value, set()).add(number)
+                self.waiting[value].add(number)
+        maker = self.maker
         self.needs = {
-            n: {self.maker[v] for v in (*g.reads, *g.waits) if v in self.maker} for n, g in self.groups.items()
+            n: {maker[v] for v in (g.reads | g.waits if g.waits else g.reads) if v in maker}
+            for n, g in self.groups.items()
         }
-        self.bits = {number: 1 << number for number in self.groups}  # of a group, and of those that became part of it
+        self.bits = [1 << number for number in self.groups]  # of a group, and of those that became part of it
         self.home = list(self.groups)  # the group that each is or became part of
-        self.above: dict[int, int] = dict.fromkeys(self.groups, 0)  # all that a group needs, directly or not: its bits
-        self.below: dict[int, int] = dict.fromkeys(self.groups, 0)  # all that need it
+        self.above: list[int] = []  # all that a group needs, directly or not: its bits
+        reached: list[int] = []
         for number, makers in self.needs.items():
-            for maker in makers:
-                self.above[number] |= self.above[maker] | 1 << maker
+            needed = 0
+            for each in makers:
+                needed |= reached[each]
+            self.above.append(needed)
+            reached.append(needed | 1 << number)
+        self.below = [0] * len(reached)  # all that need it
         for number, makers in reversed(self.needs.items()):
-            for maker in makers:
-                self.below[maker] |= self.below[number] | 1 << number
+            needed = self.below[number] | 1 << number
+            for each in makers:
+                self.below[each] |= needed
 
     def run(self) -> list[Group]:
         """The groups after all merges."""
@@ -64,17 +71,21 @@ class Merging:
         if not group.open:
             return []
         made = (value for root in group.roots for value in self.graph.ops[root].results)
-        return sorted({r for v in made if self._is_whole(v, group) for r in self.readers.get(v, ()) if r != number})
+        found = {r for v in made if v in self.readers and self._is_whole(v, group) for r in self.readers[v]}
+        groups, space = self.groups, group.space
+        return sorted([r for r in found if r != number and groups[r].open and groups[r].space == space])
 
     def _share(self, value: int) -> None:
         """Merges what goes through a value side by side: reductions of it, and chains that read nothing else."""
         found = self.readers.get(value, ())
         if len(found) < 2 or len(found) > READERS:
             return
-        numbers = [number for number in sorted(found) if self._goes_through(value, self.groups[number])]
+        groups = self.groups
+        numbers = [number for number in sorted(found) if self._goes_through(value, groups[number])]
         for position, first in enumerate(numbers):
             for second in numbers[position + 1 :]:
-                if first in self.groups and second in self.groups and self._read_alike(value, first, second):
+                alive = first in groups and second in groups and groups[first].space == groups[second].space
+                if alive and self._read_alike(value, first, second):
                     self._merge(first, second)
 
     def _goes_through(self, value: int, group: Group) -> bool:
@@ -171,22 +182,31 @@ class Merging:
 
         Whatever needed both, or was needed by both, knows all that.
         """
-        other = self.bits.pop(second)
-        self.bits[first] = both = self.bits[first] | other
-        for number in _numbers(other):
-            self.home[number] = first
-        above, below = (self.above[first], self.above.pop(second)), (self.below[first], self.below.pop(second))
-        self.above[first], self.below[first] = ((one | two) & ~both for one, two in (above, below))
-        for number in {self.home[n] for n in _numbers(self.below[first] & ~(below[0] & below[1]))}:
-            self.above[number] |= self.above[first] | both
-        for number in {self.home[n] for n in _numbers(self.above[first] & ~(above[0] & above[1]))}:
-            self.below[number] |= self.below[first] | both
+        bits, home = self.bits, self.home
+        for number in _numbers(bits[second]):
+            home[number] = first
+        bits[first] = both = bits[first] | bits[second]
+        _spread(self.above, self.below, both, first, second, home)
+        _spread(self.below, self.above, both, first, second, home)
+        self.above[first] = (self.above[first] | self.above[second]) & ~both
+        self.below[first] = (self.below[first] | self.below[second]) & ~both
 
     def _path(self, start: int, goal: int, skip_direct: bool = False) -> bool:
         """Whether ``start`` needs ``goal``, directly (unless that is skipped) or through others."""
+        sought = self.bits[goal]
         if not skip_direct or goal not in self.needs[start]:
-            return bool(self.above[start] & self.bits[goal])
-        return any(self.above[maker] & self.bits[goal] for maker in self.needs[start])
+            return bool(self.above[start] & sought)
+        return any(self.above[maker] & sought for maker in self.needs[start])
+
+
+def _spread(far: list[int], near: list[int], both: int, first: int, second: int, home: Sequence[int]) -> None:
+    """Tells those on one side of one of two groups, and not of the other, what lies on the other's ``far`` side."""
+    one, other = near[first] & ~both, near[second] & ~both
+    apart = one ^ other
+    if apart:
+        known = far[first] | far[second] | both
+        for number in {home[n] for n in _numbers(apart)}:
+            far[number] |= known
 
 
 def _numbers(bits: int) -> Iterator[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
-from ..graph import Graph, Op
+from ..graph import Graph, Op, Value
 from ..kinds import TURNED_COPY
 from .nature import CONVERT, PRODUCTS, VIEWS, is_of_vector, joins_lanes
 from .parts import NO_PARTS, Parts, is_computed_anew, is_of_one
@@ -26,8 +26,11 @@ def narrow(graph: Graph, uses: Uses, masks: frozenset[int], shared: Parts = NO_P
     narrowed = _narrowed(graph, uses, masks, shared)
     if not narrowed:
         return graph
-    values = (replace(v, dtype=NARROW) if n in narrowed else v for n, v in enumerate(graph.values))
-    ops = tuple(_given_narrow(op, narrowed) if op.kind == "while" and op.bodies else op for op in graph.ops)
+    values = list(graph.values)
+    for number in narrowed:
+        wide = values[number]
+        values[number] = Value(wide.shape, NARROW, wide.sharding)
+    ops = tuple([_given_narrow(op, narrowed) if op.kind == "while" and op.bodies else op for op in graph.ops])
     return replace(graph, values=tuple(values), ops=ops)
 
 

@@ -52,17 +52,15 @@ def _products(graph: Graph, uses: Uses, number: int) -> Iterator[int]:
 def _above(graph: Graph, bits: dict[int, int]) -> Iterator[tuple[int, int]]:
     """Of each of these operations the bits of those that it needs, directly or not."""
     needed: dict[int, int] = {}
-    for number, op in enumerate(graph.ops):
-        mask = _joined(op, needed) if needed else 0
+    first, last = min(bits), max(bits)
+    for number in range(first, last + 1):
+        op, mask = graph.ops[number], 0
+        for value in op.operands:
+            if value in needed:
+                mask |= needed[value]
         if number in bits:
             yield number, mask
             mask |= bits[number]
         if mask:
-            needed.update(dict.fromkeys(op.results, mask))
-
-
-def _joined(op: Op, needed: dict[int, int]) -> int:
-    mask = 0
-    for value in op.operands:
-        mask |= needed.get(value, 0)
-    return mask
+            for value in op.results:
+                needed[value] = mask

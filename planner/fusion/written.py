@@ -79,7 +79,7 @@ def _made(graph: Graph, numbers: Collection[int]) -> frozenset[int]:
 
 def is_packed_mask(graph: Graph, uses: Uses, op: Op) -> bool:
     """Whether it is a large comparison of a product's result, which the compiler keeps as bits for the gradient."""
-    if not is_mask_of_product(graph, uses, op):
+    if op.kind != "compare" or not is_mask_of_product(graph, uses, op):
         return False
     shape = graph.shape(op.results[0])
     return is_packed(shape, image_dims(graph, uses, op))
@@ -117,13 +117,14 @@ def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
 
 def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int]) -> bool:
     op, ops = graph.ops[number], graph.ops
-    if op.kind == CONSTANT:
+    kind = op.kind
+    if kind == CONSTANT:
         return False
-    if op.kind not in IN_PASSING or stands_alone(op) or not uses.results.isdisjoint(op.results):
+    if kind not in IN_PASSING or (kind == "pad" and stands_alone(op)) or not uses.results.isdisjoint(op.results):
         return True
     if APART in op.attributes:
         return True
-    is_joined = op.kind == "concatenate"
+    is_joined = kind == "concatenate"
     for number_of, position in _readers(graph, uses, op):
         reader = ops[number_of]
         is_taken = (reader.kind in ELEMENTWISE and not is_joined) or takes(graph, reader, position, op)
@@ -210,7 +211,7 @@ def _combined(
     reads, values = _reads(graph, uses, written), graph.values
     found, padded = set(), set[int]()
     for number, op in enumerate(graph.ops):
-        if number in written or is_constant(op):
+        if number in written or op.kind == CONSTANT:
             continue
         result = op.results[0]
         size = values[result].num_elements

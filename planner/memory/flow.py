@@ -133,7 +133,10 @@ def regrouped(flow: Flow, groups: Sequence[tuple[int, ...]]) -> Flow:
         writes=united(flow.writes),
         places=united(flow.places),
         inside=tuple([max([flow.inside[kernel] for kernel in group]) for group in groups]),
-        touches={value: tuple(sorted({*map(at.__getitem__, found)})) for value, found in flow.touches.items()},
+        touches={
+            value: tuple(sorted({*map(at.__getitem__, found)})) if len(found) > 1 else (at[found[0]],) if found else ()
+            for value, found in flow.touches.items()
+        },
         scalar=tuple([len(group) == 1 and flow.scalar[group[0]] for group in groups]),
         arriving=tuple(reversed(dict.fromkeys([at[kernel] for kernel in reversed(flow.arriving)]))),
         fused=united(flow.fused),

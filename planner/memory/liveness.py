@@ -11,31 +11,40 @@ from .places import Pairs
 
 def lifetimes(flow: Flow, order: Sequence[int]) -> dict[int, tuple[int, int]]:
     """First and last point of each buffer's life: from the kernel that makes it to the last that reads it."""
-    spans: dict[int, tuple[int, int]] = {}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    reads, writes = flow.reads, flow.writes
     for point, kernel in enumerate(order):
-        for buffer in flow.reads[kernel]:
-            spans[buffer] = (spans[buffer][0], point)
-        for buffer in flow.writes[kernel]:
-            spans[buffer] = (point, point)
-    end = len(order) - 1
-    return spans | {buffer: (spans[buffer][0], end) for buffer in flow.held}
+        for buffer in reads[kernel]:
+            last[buffer] = point
+        for buffer in writes[kernel]:
+            first[buffer] = last[buffer] = point
+    last.update(dict.fromkeys(flow.held, len(order) - 1))
+    return {buffer: (begin, last[buffer]) for buffer, begin in first.items()}
 
 
 def live_bytes(flow: Flow, order: Sequence[int]) -> list[int]:
     """Bytes live while each kernel runs: what it reads and makes, what waits for others, and what its bodies need."""
     if not order:
         return []
-    spans = lifetimes(flow, order)
+    spans, num_bytes = lifetimes(flow, order), flow.num_bytes
     change = [0] * (len(order) + 1)
     for buffer, (first, last) in spans.items():
-        change[first] += flow.num_bytes[buffer]
-        change[last + 1] -= flow.num_bytes[buffer]
+        size = num_bytes[buffer]
+        change[first] += size
+        change[last + 1] -= size
     live = list(accumulate(change[:-1]))
+    inside, places = flow.inside, flow.places
     for point, kernel in enumerate(order):
-        live[point] += flow.inside[kernel]
-        ending = [pair for pair in flow.places[kernel] if spans[pair[1]][1] == point]
-        if ending:
-            live[point] -= sum(flow.num_bytes[new] for new, _ in in_place(ending))
+        if inside[kernel]:
+            live[point] += inside[kernel]
+        pairs = places[kernel]
+        if pairs:
+            ending = [pair for pair in pairs if spans[pair[1]][1] == point]
+            if len(ending) == 1:
+                live[point] -= num_bytes[ending[0][0]]
+            elif ending:
+                live[point] -= sum([num_bytes[new] for new, _ in in_place(ending)])
     return live
 
 

@@ -56,8 +56,11 @@ def number_by_number(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) ->
     """The pairs (new, old) of results and what becomes them number by number, of the same shape and dtype."""
     values = graph.values
     made = [v for v in kernel.writes if buffer.get(v) == v]
+    read = [v for v in kernel.reads if v in buffer] if made else ()
+    if not read:
+        return ()
     wanted = {(values[v].shape, values[v].dtype) for v in made}
-    sources = [v for v in kernel.reads if v in buffer and (values[v].shape, values[v].dtype) in wanted]
+    sources = [v for v in read if (values[v].shape, values[v].dtype) in wanted]
     if not sources:
         return ()
     reached = _reached(graph, kernel, sources)
@@ -79,16 +82,17 @@ def _reached(graph: Graph, kernel: Kernel, sources: Sequence[int]) -> dict[int, 
     """Of each value, a bit for each source that becomes it, on every way number by number."""
     reached = {v: 1 << position for position, v in enumerate(sources)}
     moved = dict.fromkeys(sources, 0)
+    ops, values = graph.ops, graph.values
     for number in kernel.ops:
-        op = graph.ops[number]
+        op = ops[number]
         near = [v for v in op.operands if v in reached]
         if not near:
             continue
-        shape = graph.shape(op.results[0])
+        shape = values[op.results[0]].shape if op.kind in NUMBER_BY_NUMBER else None
         all_of, some_of = 0, 0
         for v in near:
             all_of |= reached[v]
-            some_of |= moved[v] if op.kind in NUMBER_BY_NUMBER and graph.shape(v) == shape else reached[v]
+            some_of |= moved[v] if values[v].shape == shape else reached[v]
         for result in op.results:
             reached[result], moved[result] = all_of, some_of
     return {v: mask & ~moved[v] for v, mask in reached.items()}

@@ -29,14 +29,14 @@ from ..trace import Traced, equations
 from .donation import donations
 from .edges import ALIASED, ARGUMENTS, DONATED, RESULTS, Edges, Given, integer, ranked
 from .inline import inline_calls
-from .places import Place, number_of, operations, placed_on, places_of, resolve, with_places
+from .places import CONSTRAINT, Place, has_place, number_of, operations, placed_on, places_of, resolve, with_places
 from .propagation import main_function, prepare, split
+from .rewrites.common import constants_once
 from .step_graph import argument_paths
 from .value_names import WHILE, name_carried, name_value, with_names, without_names
 from .value_names import value_names as value_names_at
 
 MAX_PREPARED = 8
-CONSTRAINT = "sdy.sharding_constraint"
 AND = "&"
 """Between the number of a constraint and the path of the value that it makes."""
 
@@ -72,6 +72,8 @@ class Draft:
         self._module = self._lower(placed).compiler_ir("stablehlo").operation.clone()
         self._numbers = _numbers(self.places)
         inline_calls(self._module, large=False)
+        with self._module.context:
+            constants_once(self._module, has_place)  # once, as each plan would do it
         self._fewer, self._names_fewer = self._module, False
         with self._module.context:
             self.has_loops = any(op.name == WHILE for op in operations(self._module))
@@ -192,9 +194,10 @@ class Draft:
                 self._name(operation)
             elif self._is_named and AND not in marked[value]:
                 marked[value] += self._said_of_constraint(self.places[number])
-            made = resolve(operation, attributes.get(number))
-            if number in chosen:
-                marked[made] = str(number)
+            name = str(number) if number in chosen else None
+            made = resolve(operation, attributes.get(number), None if self._is_named else name)
+            if name is not None and self._is_named:
+                marked[made] = name
         for value, mark in marked.items():
             name_value(value, mark)
 
@@ -252,10 +255,9 @@ class Draft:
         return self._gives[known]
 
 
-def _mark(operation: Any) -> str:
-    """What a constraint's name says of it; nothing of other operations, or where it is JAX's own, as those of keys."""
-    names = value_names_at(operation.location).values() if operation.name == CONSTRAINT else ()
-    return next(iter(names), "")
+def _mark(constraint: Any) -> str:
+    """What a constraint's name says of it; nothing where it is JAX's own, as those of keys."""
+    return next(iter(value_names_at(constraint.location).values()), "")
 
 
 def _numbers(places: Sequence[Place]) -> dict[tuple[str | Assignment, tuple[int, ...]], list[int]]:
@@ -275,6 +277,8 @@ def _given_in_place(layouts: StepLayouts) -> Iterator[tuple[tuple[Assignment, tu
 def _numbered(module: Any) -> Iterator[tuple[int, Any]]:
     """The constraints of a prepared module with their numbers, which go from their names."""
     for operation in operations(module):
+        if operation.name != CONSTRAINT:
+            continue
         number, _, path = _mark(operation).partition(AND)
         if number.isdigit():
             operation.location = with_names(without_names(operation.location), [(0, path)] if path else [])

@@ -11,16 +11,20 @@ def in_order_of_use(module: Any) -> None:
 
     What nothing uses is dropped, unless it has an effect.
     """
-    for function in module.regions[0].blocks[0].operations:
-        for block in _blocks(function.operation):
-            _sort(block)
+    waiting = [function.operation for function in module.regions[0].blocks[0].operations]
+    while waiting:
+        for block in _own_blocks(waiting.pop()):
+            waiting += _sort(block)
 
 
-def _sort(block: Any) -> None:
+def _sort(block: Any) -> list[Any]:
+    """Sorts the operations of a block; those of them that have regions."""
     operations = [op.operation for op in block.operations]
     last = len(operations) - 1
     at = {result: number for number, op in enumerate(operations) for result in op.results}
-    needs = [[at[value] for value in _read(op) if value in at] for op in operations]
+    nesting = {number for number, op in enumerate(operations) if len(op.regions)}
+    read = (_read(op) if number in nesting else op.operands for number, op in enumerate(operations))
+    needs = [[number for number in map(at.get, values) if number is not None] for values in read]
     seen: set[int] = set()
     ends = [*(number for number, op in enumerate(operations[:last]) if _has_effect(op)), last]
     order = [number for end in ends for number in _needed(end, needs, seen)]
@@ -31,6 +35,7 @@ def _sort(block: Any) -> None:
     for number in range(len(operations) - 1, -1, -1):
         if number not in seen:
             operations[number].erase()
+    return [operations[number] for number in order if number in nesting]
 
 
 def _needed(root: int, needs: Sequence[Sequence[int]], seen: set[int]) -> list[int]:
@@ -68,11 +73,3 @@ def _has_effect(operation: Any) -> bool:
 def _own_blocks(operation: Any) -> Iterator[Any]:
     for region in operation.regions:
         yield from region.blocks
-
-
-def _blocks(operation: Any) -> Iterator[Any]:
-    for block in _own_blocks(operation):
-        yield block
-        for inner in [each.operation for each in block.operations]:
-            if len(inner.regions):
-                yield from _blocks(inner)

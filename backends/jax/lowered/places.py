@@ -10,7 +10,7 @@ from jax._src.core import no_effects
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Primitive
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import sdy, stablehlo
+from jaxlib.mlir.dialects import stablehlo
 
 from ....dsl.plan import Assignment
 from ..annotate import mark_p
@@ -18,8 +18,10 @@ from ..constrain import Region, rewrite
 from ..trace import Traced, value_names
 from ..values import carries
 from .edges import ranked
+from .value_names import with_names, without_names
 
 PLACE = "meshwright.place"
+CONSTRAINT = "sdy.sharding_constraint"
 
 place_p = Primitive("sharding_constraint")
 """Identity on one array, named in locations as what may come in its place. Parameter ``number``: which place it is."""
@@ -111,6 +113,11 @@ def places_of(module: Any) -> Iterator[Any]:
     return (op for op in operations(module) if op.name == "stablehlo.custom_call" and PLACE in op.attributes)
 
 
+def has_place(operation: Any) -> bool:
+    """Whether a result of an operation has a place."""
+    return any(PLACE in use.owner.attributes for result in operation.results for use in result.uses)
+
+
 def number_of(operation: Any) -> int:
     """The number of a place."""
     return int(operation.attributes[PLACE].value)
@@ -128,12 +135,23 @@ def placed_on(operation: Any) -> tuple[Any, int]:
     return value.owner.operation, value.result_number
 
 
-def resolve(operation: Any, attribute: Any) -> Any:
-    """Puts a constraint of this ``sdy.sharding`` where an operation is, or what it is given (None); and gives that."""
+def resolve(operation: Any, attribute: Any, name: str | None = None) -> Any:
+    """Puts a constraint of this ``sdy.sharding`` where an operation is, or what it is given (None); and gives that.
+
+    The constraint has this ``name``, in place of names that are there.
+    """
     value = operation.operands[0]
     if attribute is not None:
-        with ir.InsertionPoint(operation), operation.location:
-            value = sdy.ShardingConstraintOp(value, ranked(attribute, value.type)).result
+        location = operation.location
+        made = ir.Operation.create(
+            CONSTRAINT,
+            results=[value.type],
+            operands=[value],
+            attributes={"sharding": ranked(attribute, value.type)},
+            loc=location if name is None else with_names(without_names(location), [(0, name)]),
+            ip=ir.InsertionPoint(operation),
+        )
+        value = made.results[0]
     operation.results[0].replace_all_uses_with(value)
     operation.erase()
     return value

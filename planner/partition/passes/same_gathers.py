@@ -22,7 +22,8 @@ def share_gathers(graph: Graph) -> Graph:
     graph = _with_bodies(graph)
     if sum(op.kind in SHARED for op in graph.ops) < 2:
         return graph
-    heights, lowest = _heights(graph)
+    heights: dict[int, int] = {}
+    lowest: dict[int, int] = {}
     earlier: dict[tuple[object, ...], Op] = {}
     renamed: dict[int, int] = {}
     turned: dict[int, Op] = {}
@@ -35,6 +36,8 @@ def share_gathers(graph: Graph) -> Graph:
             turn = turned.get(op.operands[0]) if op.kind == ALL_GATHER else None
             key = (_key(op, turn), graph.shape(op.results[0]))
             first = earlier.get(key)
+            if first is not None and not heights:
+                heights, lowest = _heights(graph)  # most graphs have no two alike
             if first is not None and _near(op, first, heights, lowest):
                 was, now = op.results[0], first.results[0]
                 lowest[now] = min(lowest.get(now, 0), lowest.get(was, 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...graph import Graph, Op
+from ...graph import Graph, Op, plain_op
 from ...kinds import ALL_GATHER, ALL_REDUCE
 
 TILE_NUMBERS = 1024
@@ -23,8 +23,8 @@ def sum_small_gathers(graph: Graph) -> Graph:
             continue
         values.append(values[op.results[0]])
         inner = (len(values) - 1,)
-        ops.append(replace(op, kind="pad", results=inner, attributes={}))
-        ops.append(replace(op, kind=ALL_REDUCE, operands=inner, attributes={**op.attributes, "reducer": "add"}))
+        ops.append(plain_op("pad", op.operands, inner, {}, op.origin))
+        ops.append(plain_op(ALL_REDUCE, inner, op.results, {**op.attributes, "reducer": "add"}, op.origin))
     return replace(graph, values=tuple(values), ops=tuple(ops))
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Any
 
 from ..value_names import EXCHANGED, NOTES, join_names
 from .rewriter import BROADCAST, CONSTANT, maker
 
 KEPT = ("stablehlo.custom_call", "stablehlo.rng", "stablehlo.rng_bit_generator", "stablehlo.iota", "func.call")
+UNLIKE = (CONSTANT, BROADCAST)
+"""Of what reads the same the type alone mostly tells these apart."""
 
 
 def without_repetition(module: Any, within: Container[str] | None = None) -> None:
@@ -28,15 +30,21 @@ def _without_repetition(block: Any, within: Container[str] | None) -> None:
         return  # what a reduction does, mostly
     known: dict[Any, dict[Any, Any]] = {}
     alone: dict[Any, Any] = {}
+    nesting: dict[str, bool] = {}  # whether operations of this name have regions
     for operation in operations:
         name = operation.name
-        if len(operation.regions):
+        nests = nesting.get(name)
+        if nests is None:
+            nests = nesting[name] = len(operation.regions) > 0
+        if nests:
             if within is None or name in within:
                 without_repetition(operation, within)
             continue
         if name in KEPT:
             continue
         reads = (name, *operation.operands)
+        if name in UNLIKE:
+            reads = (*reads, operation.results[0].type)
         first = alone.setdefault(reads, operation)
         if first is operation or not len(operation.results):
             continue
@@ -52,6 +60,23 @@ def _without_repetition(block: Any, within: Container[str] | None) -> None:
                 operation.erase()
     if len(last.regions) and (within is None or last.name in within):
         without_repetition(last, within)
+
+
+def constants_once(parent: Any, is_apart: Callable[[Any], bool]) -> None:
+    """Does of ``without_repetition`` what it does to constants and broadcasts of them, those that are apart aside."""
+    for region in parent.regions:
+        for block in region.blocks:
+            known: dict[Any, Any] = {}
+            for operation in [op.operation for op in block.operations]:
+                name = operation.name
+                if len(operation.regions):
+                    constants_once(operation, is_apart)
+                elif name == CONSTANT or (name == BROADCAST and maker(operation.operands[0], CONSTANT) is not None):
+                    key = (name, *operation.operands, _form(operation))
+                    same = operation if is_apart(operation) else known.setdefault(key, operation)
+                    if same is not operation:
+                        operation.results[0].replace_all_uses_with(same.results[0])
+                        operation.erase()
 
 
 def _form(operation: Any) -> Any:
