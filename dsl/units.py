@@ -21,7 +21,10 @@ _AMOUNT = re.compile(r"([0-9]{1,19}(?:\.[0-9]{1,19})?) ?([A-Za-z]*)")
 
 
 def parse_bytes(text: str) -> int:
-    """The bytes that ``text`` writes. Raises ``FlawError``: no amount, no known unit, broken bytes."""
+    """The whole bytes within what ``text`` writes: 67.9 MiB are 71198310 and a part of one that nothing can fill.
+
+    Raises ``FlawError``: no amount, no known unit, a number of bytes that is not whole.
+    """
     match = _AMOUNT.fullmatch(text)
     if not match:
         raise flaw("MW024", text=shorten(text))
@@ -32,7 +35,7 @@ def parse_bytes(text: str) -> int:
             "MW025", match.start(2), text=shorten(text), unit=f"'{unit}'" if unit else "nothing", suggestion=choice
         )
     amount = Fraction(number) * UNITS[unit]
-    if amount.denominator != 1:
+    if amount.denominator != 1 and UNITS[unit] == 1:
         raise flaw("MW026", text=shorten(text), amount=float(amount))
     return check_bytes(int(amount))
 

@@ -109,6 +109,7 @@ def test_an_axis_lies_on_a_physical_dim_or_part_of_one() -> None:
         ("1.5 KiB", 1536),
         ("7 B", 7),
         ("15.5 GiB", 31 * 2**29),
+        ("67.9MiB", 71_198_310),
     ],
 )
 def test_amounts_have_units(text: str, amount: int) -> None:

@@ -212,6 +212,22 @@ def test_where_nothing_lower_is_found_plans_priced_beside_are_asked_about() -> N
     assert [(one.predicted_bytes, one.fits) for one in result.compiled] == [(100 * MIB, False), (80 * MIB, True)]
 
 
+def test_of_plans_beside_one_that_takes_more_the_faster_is_the_answer_and_the_slower_are_alternatives() -> None:
+    """The best takes 5 MiB more and is searched again below; an alternative that is faster than what is found fits."""
+    best, beside, slower = (priced(predicted(size * MIB)) for size in (100, 98, 70))
+    several = tuple(
+        replace(one, plan=replace(one.plan, remat=Remat(policy=policy)))
+        for one, policy in ((beside, "full"), (slower, "dots"))
+    )
+    first = replace(predicted(100 * MIB), alternatives=several)
+    compiler = Taking(lambda limit: Said(peak_bytes=limit + 5 * MIB * (limit == 100 * MIB), fits=True))
+    found = {100 * MIB: first, 95 * MIB: replace(predicted(95 * MIB), alternatives=several[1:])}
+    result = fitted(lambda plan, seconds: found[plan.limits.hbm_bytes or 0], compiler, ASKED, MACHINE, Clock(60))
+    assert result.peak_bytes == beside.peak_bytes < best.peak_bytes
+    assert [one.peak_bytes for one in result.alternatives] == [slower.peak_bytes]
+    assert [one.fits for one in result.compiled] == [False, True, True, True]
+
+
 def test_what_would_help_is_compiled_too() -> None:
     """More memory is as much as the compiler says; what does not help by its word is left out."""
     one = predicted(90 * MIB)

@@ -80,12 +80,12 @@ class Driver:
         return list(board.every)
 
     def least(self, clock: Clock) -> PricedPlan | None:
-        """Of the plans that are found not to fit the one that takes least memory: of the candidates that promise most
-        what takes least is looked for, but where that was done. A part of the time is left to write it.
+        """Of the plans that are found not to fit the one that takes least memory, which is looked for of the candidates
+        that promise most: those of which least was seen on the way into the limit, else those whose arguments take
+        least, which compute most anew. A part of the time is left to write it.
         """
-        unknown = [one for one in self.board.tried if not one.least or one.infeasible]
-        unknown.sort(key=lambda one: (one.candidate.least_argument_bytes, -one.candidate.policy, -one.num_axes))
-        self._solving.lower(unknown[:LOWERED], clock.part(LOWERING))
+        several = sorted(self.board.tried, key=_least_promised)
+        self._solving.lower(several[:LOWERED], clock.part(LOWERING))
         self._writing.write_least(clock)
         return self.board.least_beyond
 
@@ -104,6 +104,13 @@ class Driver:
                     left_s=self._clock.left_s,
                 )
             )
+
+
+def _least_promised(one: Tried) -> tuple[bool, int, int, int]:
+    """What is small where a candidate promises to take little memory."""
+    candidate, is_known = one.candidate, bool(one.least) and not one.infeasible
+    known_bytes = one.least_bytes if is_known else candidate.least_argument_bytes
+    return not is_known, known_bytes, -candidate.policy, -one.num_axes
 
 
 def _first_bound(candidate: Candidate, settings: Settings) -> float:

@@ -105,7 +105,7 @@ class _Fitting:
                 again = self.search(lowered, self.clock.elapsed_s + FOUND_FIRST * self.clock.left_s)
                 self._keep(again)
             if again is None or again.plan is None:
-                other = self._other(found)
+                other = self._other(found, math.inf)
                 if other is None:
                     return self._nothing(first, found, again.misfit.remedies if again and again.misfit else ())
                 found = other
@@ -113,6 +113,8 @@ class _Fitting:
             found = again
         if not self.said:
             return self._confirmed(found) if found.plan is None else found
+        if found is not first and found.step_time_s is not None:
+            found = self._other(found, found.step_time_s) or found
         return self._told(asked, first, found)
 
     def _keep(self, found: SearchResult) -> None:
@@ -121,15 +123,20 @@ class _Fitting:
         if found.misfit is not None and found.misfit.least is not None:
             self.beside.append(found.misfit.least)
 
-    def _other(self, found: SearchResult) -> SearchResult | None:
-        """The fastest of the plans beside that the compiler says to fit, as the answer."""
+    def _other(self, found: SearchResult, below_s: float) -> SearchResult | None:
+        """The fastest of the plans beside that take less than so many seconds and that the compiler says to fit, as the
+        answer; as alternatives those that are slower.
+        """
         limit, _ = self.limit
-        for one in sorted(distinct_plans(self.beside), key=lambda one: one.step_time_s)[:TRIES]:
-            if one.peak_bytes > limit or self.clock.over:
-                continue
+        beside = distinct_plans(one for one in self.beside if one.peak_bytes <= limit)
+        beside.sort(key=lambda one: one.step_time_s)
+        for number, one in enumerate(beside[:TRIES], 1):
+            if one.step_time_s >= below_s or self.clock.over:
+                return None
             word = self._asked(one.plan, one.peak_bytes, found)
             if word is not None and word.fits:
-                return replace(found, plan=one.plan, estimate=one.estimate, alternatives=(), frontier=())
+                slower = tuple(beside[number : number + len(found.alternatives)])
+                return replace(found, plan=one.plan, estimate=one.estimate, alternatives=slower, frontier=())
         return None
 
     def _confirmed(self, found: SearchResult) -> SearchResult:
