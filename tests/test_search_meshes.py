@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from fake_search import GRAPH, FakeSolver, ask, by_axes
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.plan import Axis, Mesh, OverDim, Plan, Rule
@@ -14,7 +16,7 @@ from meshwright.dsl.tensors import Tensor
 from meshwright.planner.device_order import device_numbers, mesh_problems
 from meshwright.planner.network import network
 from meshwright.planner.search.candidates import meshes
-from meshwright.planner.search.floor import most_ways
+from meshwright.planner.search.floor import least_result_bytes, most_ways
 from meshwright.planner.search.meshes import Folding, coarser, factorizations, filled, foldings, uncovered
 from meshwright.planner.search.pins import pinned, pins
 from meshwright.planner.topology import Machine, physical
@@ -199,3 +201,22 @@ def test_how_far_a_nest_of_loops_can_be_split() -> None:
     assert most_ways((12, 5), (4, 4, 2)) == 4
     assert most_ways((16, 4), (4, 4, 2)) == 32
     assert most_ways((3,), (2, 2)) == 1
+
+
+def test_results_that_lie_where_nothing_was_take_memory_too() -> None:
+    """Of a product of 64 by 64 a device of eight has an eighth at least, whole where that is pinned, and nothing of
+    what lies in a donated argument.
+    """
+    graph, sizes = replace(GRAPH, result_names=("out",)), {"a": 8}
+    assert least_result_bytes(graph, sizes, {}) == 64 * 64 * 4 // 8
+    assert least_result_bytes(graph, sizes, {"out": ((), ())}) == 64 * 64 * 4
+    assert least_result_bytes(replace(graph, aliases={0: 0}), sizes, {}) == 0
+    assert least_result_bytes(replace(graph, results=(0,)), sizes, {}) == 0
+
+
+def test_what_arguments_and_results_alone_exceed_is_proven_at_once() -> None:
+    solver = FakeSolver(by_axes)
+    result, _, _ = ask(text="mesh: {a: 32}\nlimits: {hbm: 1500 B}", solver=solver)
+    assert result.status == "infeasible"
+    asked = [task for task in solver.tasks if task.machine.num_devices == 32 and task.limit_bytes == 1500]
+    assert not asked

@@ -10,9 +10,9 @@ from typing import Literal, cast
 from ...dsl.errors import PlanError, Problem, listing, problem
 from ...dsl.plan import Mesh, Plan, Remat
 from ...dsl.tensors import Tensor
-from ..graph import Sharding
+from ..graph import Graph, Sharding
 from ..topology import Machine
-from .floor import Products, least_argument_bytes
+from .floor import Products, least_argument_bytes, least_result_bytes
 from .meshes import MAX_AXES, NAMES, Folding, filled, foldings, uncovered
 from .pins import Demand, demands_of, named_axes, pinned, pinned_values
 from .promise import by_promise
@@ -52,7 +52,7 @@ class Candidate:
     pins: Mapping[str, Sharding] = field(repr=False)
     returned: Mapping[str, str] = field(default_factory=dict, repr=False)
     floor_s: float
-    least_argument_bytes: int
+    least_bytes: int
 
     @property
     def remat(self) -> str:
@@ -98,7 +98,8 @@ def candidates(plan: Plan, workload: Workload, machine: Machine, listed: Sequenc
     model assigns in place is possible on no mesh.
     """
     policies = _policies(plan, workload)
-    products = _products(replace(plan, remat=policies[0]), workload, listed)
+    graph = _graph(replace(plan, remat=policies[0]), workload, listed)
+    products = Products.of(graph)
     tensors = workload.tensors_under(decided_remat(plan))
     returned = {tensor.path: tensor.returns for tensor in tensors if tensor.returns}
     places = [(mesh, remat) for mesh in listed[:BOTH_WAYS] for remat in policies]
@@ -116,18 +117,18 @@ def candidates(plan: Plan, workload: Workload, machine: Machine, listed: Sequenc
                 pins=pins,
                 returned=returned,
                 floor_s=products.seconds(list(sizes.values()), machine.chip),
-                least_argument_bytes=least_argument_bytes(tensors, sizes, pins),
+                least_bytes=least_argument_bytes(tensors, sizes, pins) + least_result_bytes(graph, sizes, pins),
             )
         )
     return Candidates(listed=tuple(made), even_s=products.even_seconds(machine.num_devices, machine.chip))
 
 
-def _products(plan: Plan, workload: Workload, listed: Sequence[Mesh]) -> Products:
-    """The products of a step, read on the first mesh that it can be had on."""
+def _graph(plan: Plan, workload: Workload, listed: Sequence[Mesh]) -> Graph:
+    """A step, read on the first mesh that it can be had on."""
     refused: PlanError | None = None
     for mesh in listed:
         try:
-            return Products.of(workload.graph(replace(plan, mesh=mesh)))
+            return workload.graph(replace(plan, mesh=mesh))
         except PlanError as error:
             refused = refused or error
     raise refused or PlanError([])

@@ -109,11 +109,11 @@ class Driver:
 def _least_promised(one: Tried) -> tuple[bool, int, int, int]:
     """What is small where a candidate promises to take little memory."""
     candidate, is_known = one.candidate, bool(one.least) and not one.infeasible
-    known_bytes = one.least_bytes if is_known else candidate.least_argument_bytes
+    known_bytes = one.least_bytes if is_known else candidate.least_bytes
     return not is_known, known_bytes, -candidate.policy, -one.num_axes
 
 
 def _first_bound(candidate: Candidate, settings: Settings) -> float:
     """What is known of a candidate before it is solved."""
-    too_large = settings.limit_bytes is not None and candidate.least_argument_bytes > settings.limit_bytes
+    too_large = settings.limit_bytes is not None and candidate.least_bytes > settings.limit_bytes
     return math.inf if too_large else candidate.floor_s

@@ -52,15 +52,28 @@ class Products:
 
 def least_argument_bytes(tensors: Sequence[Tensor], sizes: Mapping[str, int], pins: Mapping[str, Sharding]) -> int:
     """Bytes of one device that the step's arguments take at least on a mesh; those in ``pins`` lie as they say."""
-    axes = tuple(sorted(sizes.values()))
-    total = 0
-    for tensor in tensors:
-        if tensor.role == "argument":
-            pinned = pins.get(tensor.path)
-            shape = tuple(sorted(tensor.shape))
-            ways = most_ways(shape, axes) if pinned is None else math.prod(sizes[a] for dim in pinned for a in dim)
-            total += -(-tensor.num_bytes // ways)
-    return total
+    arguments = (tensor for tensor in tensors if tensor.role == "argument")
+    return sum(_least(one.num_bytes, one.shape, pins.get(one.path), sizes) for one in arguments)
+
+
+def least_result_bytes(graph: Graph, sizes: Mapping[str, int], pins: Mapping[str, Sharding]) -> int:
+    """The same of the results that a step makes, but for those that lie where donated arguments did."""
+    made = {value for op in graph.ops for value in op.results}
+    names = dict(enumerate(graph.result_names))
+    left = {
+        value: names.get(position, "")
+        for position, value in enumerate(graph.results)
+        if value in made and position not in graph.aliases
+    }
+    several = ((graph.values[value], pins.get(name)) for value, name in left.items())
+    return sum(_least(value.num_bytes, value.shape, pinned, sizes) for value, pinned in several)
+
+
+def _least(num_bytes: int, shape: tuple[int, ...], pinned: Sharding | None, sizes: Mapping[str, int]) -> int:
+    """What one device holds of a tensor at least."""
+    if pinned is not None:
+        return -(-num_bytes // math.prod(sizes[axis] for dim in pinned for axis in dim))
+    return -(-num_bytes // most_ways(tuple(sorted(shape)), tuple(sorted(sizes.values()))))
 
 
 @cache
