@@ -136,6 +136,8 @@ def test_where_all_that_is_found_takes_more_nothing_is_returned(compiler: Taking
     assert result.misfit.least_bytes == (min(known) if known else None)
     said = f"compiled, is {min(known) - 100 * MIB:,} bytes more" if known else "did not say by how much"
     assert said in " ".join(notes(result))
+    changes = [remedy.change for remedy in result.misfit.remedies]
+    assert changes == ([f"give a device {min(known) / MIB:.2f} MiB of memory ({min(known):,} bytes)"] if known else [])
 
 
 def test_a_figure_that_is_rounded_down_to_the_limit_is_taken_as_none() -> None:

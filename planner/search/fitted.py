@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ...dsl.plan import Limits, Plan
+from ..estimate.figures import Estimate
 from ..estimate.limit import OF_PLAN, memory_limit
 from ..explain.rows import binary
 from ..topology import Machine
@@ -90,6 +91,7 @@ class _Fitting:
     on_progress: Callable[[Progress], None] | None
     said: list[CompiledPeak] = field(default_factory=list)
     beside: list[PricedPlan] = field(default_factory=list)
+    refused: list[Remedy] = field(default_factory=list)
 
     def result(self, asked: Plan) -> SearchResult:
         """The answer."""
@@ -133,7 +135,7 @@ class _Fitting:
         for number, one in enumerate(beside[:TRIES], 1):
             if one.step_time_s >= below_s or self.clock.over:
                 return None
-            word = self._asked(one.plan, one.peak_bytes, found)
+            word = self._asked(one.plan, one.estimate, found)
             if word is not None and word.fits:
                 slower = tuple(beside[number : number + len(found.alternatives)])
                 return replace(found, plan=one.plan, estimate=one.estimate, alternatives=slower, frontier=())
@@ -141,12 +143,16 @@ class _Fitting:
 
     def _confirmed(self, found: SearchResult) -> SearchResult:
         """A result without a plan, with what the compiler says of what would help: what it says does not is left out,
-        and of memory so much is said to be needed as it says.
+        and of memory so much is said to be needed as it says, of this plan or one that it refused.
         """
         if found.misfit is None:
             return found
-        remedies = tuple(filter(None, map(self._confirm, found.misfit.remedies)))
-        return replace(found, misfit=replace(found.misfit, remedies=remedies), search_s=round(self.clock.elapsed_s, 3))
+        remedies = [one for one in map(self._confirm, found.misfit.remedies) if one is not None]
+        memory = [one for one in (*remedies, *self.refused) if one.is_memory]
+        remedies = [*sorted(memory, key=_needed)[:1], *(one for one in remedies if not one.is_memory)]
+        return replace(
+            found, misfit=replace(found.misfit, remedies=tuple(remedies)), search_s=round(self.clock.elapsed_s, 3)
+        )
 
     def _confirm(self, remedy: Remedy) -> Remedy | None:
         limit, _ = self.limit
@@ -162,12 +168,13 @@ class _Fitting:
 
     def _word(self, found: SearchResult) -> CompiledPeak | None:
         """What the compiler says of the plan that was found; None where it is not asked."""
-        if found.plan is None or found.peak_bytes is None or found.optimum is not None:
+        if found.plan is None or found.estimate is None or found.optimum is not None:
             return None
-        return self._asked(found.plan, found.peak_bytes, found)
+        return self._asked(found.plan, found.estimate, found)
 
-    def _asked(self, plan: Plan, predicted_bytes: int, found: SearchResult) -> CompiledPeak | None:
+    def _asked(self, plan: Plan, estimate: Estimate, found: SearchResult) -> CompiledPeak | None:
         limit, limit_of = self.limit
+        predicted_bytes = estimate.peak_bytes
         was_wrong = any(word.fits is False for word in self.said)
         if not was_wrong and predicted_bytes < (ASKED if limit_of == OF_PLAN else NEAR) * limit:
             return None
@@ -178,6 +185,16 @@ class _Fitting:
         fits = said.fits and (said.peak_bytes is None or said.peak_bytes <= limit)
         word = CompiledPeak(predicted_bytes=predicted_bytes, compiled_bytes=said.peak_bytes, fits=fits, why=said.why)
         self.said.append(word)
+        if fits is False and said.peak_bytes is not None and said.peak_bytes > limit:
+            refused = Remedy(
+                change=more_memory(self.machine, max(said.peak_bytes, predicted_bytes)),
+                plan=plan,
+                step_time_s=estimate.step_time_s,
+                peak_bytes=predicted_bytes,
+                compiled_bytes=said.peak_bytes,
+                is_memory=True,
+            )
+            self.refused.append(refused)
         return word
 
     def _patience(self) -> Clock:
@@ -217,7 +234,7 @@ class _Fitting:
         """Those of other plans that the compiler does not say to take more than the limit."""
         kept = []
         for one in plans:
-            word = self._asked(one.plan, one.peak_bytes, found)
+            word = self._asked(one.plan, one.estimate, found)
             if word is None or word.fits is not False:
                 status = status_of(one.step_time_s, bound_s or 0.0)
                 kept.append(replace(one, plan=_finished(asked, one.plan, status, bound_s)))
@@ -270,6 +287,11 @@ class _Fitting:
 def late(clock: Clock) -> str:
     """Why there is no time to ask; empty where there is."""
     return "" if not clock.over else "the search was interrupted" if clock.stopped else "the time for it was over"
+
+
+def _needed(remedy: Remedy) -> tuple[bool, int]:
+    """How much memory a remedy asks for; first come those that were compiled."""
+    return remedy.compiled_bytes is None, max(remedy.peak_bytes, remedy.compiled_bytes or 0)
 
 
 def _below(bound_s: float | None, found: SearchResult) -> float | None:
