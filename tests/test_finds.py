@@ -97,7 +97,7 @@ def test_a_step_on_wide_matrix_units_is_proven_close() -> None:
 
 
 def test_what_norms_are_made_of_is_said_where_the_layout_hangs_on_it() -> None:
-    """Rows' means are made whole before the rows are normed: of values between no path tells."""
+    """How rows are normed is said; their means are gathered before they are broadcast, which no line has to say."""
 
     def loss(weights: Any, x: Any) -> Any:
         normed = x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * weights["scale"]
@@ -108,7 +108,7 @@ def test_what_norms_are_made_of_is_said_where_the_layout_hangs_on_it() -> None:
         loss, {name: small_steps.shape(*sizes) for name, sizes in weights.items()}, small_steps.shape(2048, 2048)
     )
     found = search(*step, topology="v3:2x2", mesh={"x": 2, "y": 4}, time_limit_s=60)
-    assert any("mul.1.in1" in str(rule) for rule in found.plan.rules)
+    assert any("/mul.1" in str(rule) for rule in found.plan.rules)
     assert found.gap < 0.08  # what norms are read in part and whole lies there, which bounds do not know
 
 

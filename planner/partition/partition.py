@@ -7,6 +7,7 @@ from ..kinds import KINDS
 from ..topology import Machine
 from .layout import ways
 from .passes.accumulated import sum_behind_loops
+from .passes.broadcasts import gather_before_broadcasts
 from .passes.dead import without_dead
 from .passes.kept_once import keep_once
 from .passes.masked import mask_lookups
@@ -40,6 +41,6 @@ def partition(
     local = without_dead(spread(graph, graph.mesh, goal, (found or Found()).of(graph.mesh, goal)))
     if not goal.is_tpu or not any(op.bodies or op.kind in _CHANGED for op in local.ops):
         return local
-    local = reassociate(without_dead(share_gathers(local)))
+    local = reassociate(without_dead(share_gathers(gather_before_broadcasts(local))))
     local = keep_once(sum_small_gathers(local))
     return mask_lookups(turned(narrow(sum_behind_loops(scatter(slice_sums(local), goal, graph.mesh)))))
