@@ -46,6 +46,26 @@ def test_numbers_that_fill_arrays_bind_nothing_that_reads_them() -> None:
     assert {(((), ("x",)), ((), ())), (((), ("x",)), (("x",), ())), (((), ()), ((), ("x",)))} <= lies
 
 
+def test_what_several_read_by_way_of_one_layout_is_brought_there_and_on_once() -> None:
+    """One product reads what another makes along both axes, two read it whole: an exchange, and one gather."""
+    drawing = Drawing()
+    x, w, a, b, c = (drawing.arg(4096, 4096) for _ in range(5))
+    made = drawing.dot(x, w)
+    graph = drawing.graph(*(drawing.dot(made, each) for each in (a, b, c)))
+    rows: Sharding = (("x", "y"), ())
+    columns: Sharding = ((), ("x", "y"))
+    pins: dict[str, Sharding] = {"a0": (("x",), ()), "a1": ((), ("y",)), "a2": ((), ()), "a3": columns, "a4": columns}
+    pins |= {"out/0": rows, "out/1": columns, "out/2": columns}
+    program = program_of(graph, "v3:2x2", {"x": 2, "y": 4}, pins=pins)
+    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
+    assert found.choices is not None
+    choices = program.choices(found.choices)
+    took = exact_of(program, choices)
+    assert [each.kind for each in took.estimate.collectives] == ["all-to-all", "all-gather"]
+    assert promised_s(program, choices) == pytest.approx(took.estimate.step_time_s, rel=0.002)
+    assert max(abs(each.seconds) for each in took.missed) < 0.002 * took.estimate.step_time_s
+
+
 @pytest.mark.parametrize(("batch", "kept"), [(64, True), (4, False)])
 def test_a_comparison_is_priced_as_bits_where_the_compiler_keeps_it_so(batch: int, kept: bool) -> None:
     """Of the part that one device has, with the dims that it has there."""

@@ -17,6 +17,7 @@ from .wires import LOOPS, Level, Wiring
 
 Label = Callable[[int, Origin], Origin]
 _End = tuple[Sharding | None, bool]
+_Taken = tuple[int, Sharding, Waits, Sharding | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class LaidOut:
 
     ``wanted`` is by operation and value, as is ``through``, the layout in between that others share; ``nodes`` has the
     first node that computes each operation, ``asking`` that which is told to ask for what several share, by value,
-    layout and what it waits for; ``LOOPS`` for what loops carry.
+    layout, what it waits for and the layout that it goes through; ``LOOPS`` for what loops carry.
     """
 
     layouts: dict[int, Sharding]
@@ -34,7 +35,7 @@ class LaidOut:
     wanted: dict[tuple[int, int], Sharding]
     through: dict[tuple[int, int], Sharding]
     nodes: dict[int, int]
-    asking: dict[tuple[int, Sharding, Waits], int]
+    asking: dict[_Taken, int]
 
 
 def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
@@ -130,14 +131,20 @@ def _goes_on(
     return strategy(asked).operands == reads
 
 
-def _asking(wiring: Wiring, level: Level, choices: Sequence[int]) -> dict[tuple[int, Sharding, Waits], int]:
-    found: dict[tuple[int, Sharding, Waits], int] = {}
+def _asking(wiring: Wiring, level: Level, choices: Sequence[int]) -> dict[_Taken, int]:
+    found: dict[_Taken, int] = {}
     kernels = {node: level.program.kernels[position] for position, node in level.kernels.items()}
     for shared, reader in wiring.shared.items():
         node = wiring.nodes[shared]
         for value, layouts in node.layouts.items() if node.level == level.number else ():
             waits = level.waits(kernels[reader], value) if reader in kernels else ()
-            found[value, layouts[choices[shared]], waits] = LOOPS if reader in wiring.carries else reader
+            lies, way = (
+                layouts[choices[shared]],
+                wiring.ways[shared][choices[shared]] if shared in wiring.ways else None,
+            )
+            found[value, lies, waits, None] = asker = LOOPS if reader in wiring.carries else reader
+            if way is not None:
+                found[value, way, waits, lies] = asker
     return found
 
 
@@ -218,7 +225,7 @@ class _Writer:
         if want is None or want == self.values[value].sharding:
             return lies
         if (lies, want, waits) not in self.made:
-            asker = self.found.asking.get((value, want, waits)) if by is None else None
+            asker = self.found.asking.get((value, want, waits, by))
             if asker is not None:
                 origin = replace(origin, source=None) if asker == LOOPS else self.label(asker, origin)
             self.made[lies, want, waits] = len(self.values)

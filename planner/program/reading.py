@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..graph import Sharding, Value
 from ..images import CONVOLUTION
@@ -42,12 +43,13 @@ def read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, nar
     is_cut = value in wiring.strategies.known.cuts.joined.get(id(level.graph), ())  # which says what a sum is spared
     made, pin = source if is_cut else level.made.get(value, source), level.pinned.get(value)
     rounded = narrow and value in level.graph.arguments  # what is made by a kernel is rounded in it
+    ways: Sequence[Sharding | None] = ()
     for port in (each for each in ports if not level.number and (value, each.node) in wiring.updates):
         wiring.edge(source, port, known, wiring.nodes[port.node].times, in_order=in_order, rounded=rounded)
     ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]
     if len(ports) > 1 and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
-        first = wiring.nodes[ports[0].node]
-        shared = value_node(wiring, level, value, repeats=first.repeats)
+        first, offered = wiring.nodes[ports[0].node], list(wiring.candidates[wiring.find((level.number, value))])
+        shared, ways = _shared(wiring, level, value, known, source, offered, first, ())
         wiring.share(shared, value, ports)
         wiring.edge(source, shared, known, first.times, in_order=in_order, rounded=rounded)
         wiring.spare(made, shared, value, pin)
@@ -55,7 +57,7 @@ def read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, nar
     for port in ports:
         reader = wiring.nodes[port.node]
         table = reader.tables.get(value) if source is level.source[value] else None
-        wiring.edge(source, port, known, reader.times, in_order=in_order, rounded=rounded, table=table)
+        wiring.edge(source, port, known, reader.times, in_order=in_order, rounded=rounded, table=table, ways=ways)
         if len(ports) == 1:
             wiring.spare(made, port, value, pin)
 
@@ -96,7 +98,7 @@ def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]
         written = list(wiring.candidates[wiring.find((level.number, value))]) if pin is None else [pin]
         as_made = [each for each in dict.fromkeys(source.layouts) if pin in (None, each)]
         first = wiring.nodes[ports[0].node]
-        shared, ways = _shared(wiring, level, value, known, source.layouts, written, first, as_made)
+        shared, ways = _shared(wiring, level, value, known, source, written, first, as_made)
         wiring.share(shared, value, ports)
         took = first.times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
         same = np.array([[one == other for other in shared.layouts] for one in source.layouts])
@@ -115,7 +117,7 @@ def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]
         took = reader.times * reshards.table(known, source.layouts, port.layouts)
         in_place = np.where(passing[:, None], saving[None, :], 0.0)
         took = np.where(took > 0, took + alone[:, None], in_place)
-        wiring.hand_on(source, port, only_to(ways, port.layouts, took))
+        wiring.hand_on(source, port, only_to(ways, source, port, took))
 
 
 def _shared(
@@ -123,7 +125,7 @@ def _shared(
     level: Level,
     value: int,
     known: Value,
-    sources: Sequence[Sharding],
+    source: Port,
     offered: Sequence[Sharding],
     first: Node,
     as_made: Sequence[Sharding],
@@ -131,11 +133,29 @@ def _shared(
     """A node for what several readers share a value in: ``as_made``, or in one of the layouts offered, from where each
     goes on; and by its choices the layout into which it is brought on once for all of them, if that is what it says.
     """
-    on = _ways(wiring, known, sources, offered) if len(level.program.kernels) <= FEW else []
+    on = _ways(wiring, known, source.layouts, offered) if len(level.program.kernels) <= FEW else []
     shared = value_node(wiring, level, value, [*as_made, *offered, *(by for by, _, _ in on)], first.repeats)
     fixed = len(as_made) + len(offered)
     wiring.nodes[shared.node].costs = np.array([0.0] * fixed + [first.times * seconds for _, _, seconds in on])
-    return shared, [None] * fixed + [to for _, to, _ in on]
+    if on:
+        wiring.hand_on(source, shared, _in_vain(wiring, known, source.layouts, fixed, on))
+    ways = [None] * fixed + [to for _, to, _ in on]
+    wiring.ways[shared.node] = ways
+    return shared, ways
+
+
+def _in_vain(
+    wiring: Wiring,
+    known: Value,
+    sources: Sequence[Sharding],
+    fixed: int,
+    on: Sequence[tuple[Sharding, Sharding, float]],
+) -> NDArray[np.float64]:
+    """Forbids ways that from where a value is made take no less than going there at once: behind ``fixed`` choices."""
+    then, table = np.array([seconds for _, _, seconds in on]), wiring.reshards.table
+    by_way = table(known, sources, [by for by, _, _ in on]) + then
+    is_quicker = by_way < table(known, sources, [to for _, to, _ in on]) * QUICKER
+    return np.concatenate([np.zeros((len(sources), fixed)), np.where(is_quicker, 0.0, np.inf)], axis=1)
 
 
 def _ways(

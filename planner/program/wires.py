@@ -67,8 +67,9 @@ class Port:
 class Wiring:
     """Nodes, and the table of seconds for each pair of them between which values are handed on.
 
-    ``shared`` has the nodes of values that several readers share, each with the first of these, ``through`` by reader
-    and value the one that it reads through, ``carries`` those of what goes into loops and branches and comes out of
+    ``shared`` has the nodes of values that several readers share, each with the first of these, ``ways`` by their
+    choices the layout into which they bring it on, ``through`` by reader and value the one that it reads through,
+    ``carries`` those of what goes into loops and branches and comes out of
     them; ``candidates`` the layouts that a value may have, ``same`` those that have the same ones; ``pins`` the layouts
     by path that are not to be chosen; ``ends`` how results of the step lie that have to lie otherwise than they are
     made; ``updates`` the step's arguments whose next value a node makes, with that; ``opened`` the nodes of arguments
@@ -82,6 +83,7 @@ class Wiring:
     nodes: list[Node] = field(default_factory=list)
     tables: dict[tuple[int, int], Costs] = field(default_factory=dict)
     shared: dict[int, int] = field(default_factory=dict)
+    ways: dict[int, Sequence[Sharding | None]] = field(default_factory=dict)
     through: dict[tuple[int, int], int] = field(default_factory=dict)
     carries: set[int] = field(default_factory=set)
     readers: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -120,10 +122,12 @@ class Wiring:
         rounded: bool = False,
         table: Costs | None = None,
         unsent: Costs | None = None,
+        ways: Sequence[Sharding | None] = (),
     ) -> None:
         """Adds what handing a value on takes; ``as_it_lies`` allows no other layout, ``in_order`` and ``result`` say
         what it is for (``Reshards.table``). One that is ``rounded`` is written as bfloat16 before it is sent; one that
         is a ``table`` takes so much more where it is read as it lies, one that is ``unsent`` where nothing is sent.
+        Some choices of the source may be ``ways`` (``only_to``).
         """
         ours, theirs = _unique(source.layouts), _unique(target.layouts)
         seconds = times * self.reshards.table(value, ours, theirs, in_order=in_order, result=result)
@@ -148,7 +152,7 @@ class Wiring:
         if table is not None:
             same = np.array([[a == b for b in theirs] for a in ours])[np.ix_(rows, columns)]
             full = np.where(same, full + table[None, :], full)
-        self.hand_on(source, target, full)
+        self.hand_on(source, target, only_to(ways, source, target, full))
 
     def hand_on(self, source: Port, target: Port, full: Costs) -> None:
         """Adds what handing on takes, seconds by the choices of both ends."""
@@ -219,13 +223,13 @@ class Wiring:
         self.candidates.setdefault(self.find(at), {}).update(dict.fromkeys(layouts))
 
 
-def only_to(ways: Sequence[Sharding | None], targets: Sequence[Sharding], seconds: Costs) -> Costs:
+def only_to(ways: Sequence[Sharding | None], source: Port, target: Port, seconds: Costs) -> Costs:
     """What handing on takes, (choices of the source, of the target), where some choices of the source are ``ways`` into
-    one layout: whoever reads it has it so, and that it is brought there is paid for once.
+    one layout: whoever reads it has it so, which is paid for once, or as it lies on the way there.
     """
     if not any(way is not None for way in ways):
         return seconds
-    there = np.array([[way == target for target in targets] for way in ways])
+    there = [[lies in (way, by) for lies in target.layouts] for by, way in zip(source.layouts, ways, strict=True)]
     is_way = np.array([way is not None for way in ways])
     return np.where(is_way[:, None], np.where(there, 0.0, np.inf), seconds)
 
