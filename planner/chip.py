@@ -147,6 +147,7 @@ class Chip(Entry):
     tile: Tile | None = None
     vmem_mib: Count | None = None
     buffer_vmem_mib: Count | None = None
+    buffer_vmem_most_mib: Count | None = None
     product_code_kib: Count = 350
     gathers_into_vmem: bool = True
     gathers_beside_products: bool = False
@@ -198,8 +199,13 @@ class Chip(Entry):
 
     @property
     def buffer_vmem_bytes(self) -> int:
-        """Bytes of a device's fast memory in which the compiler keeps temporaries."""
+        """Bytes of a device's fast memory that the compiler fills with temporaries, on average."""
         return (self.buffer_vmem_mib or 0) * MIB
+
+    @property
+    def buffer_vmem_most_bytes(self) -> int:
+        """Bytes of it that are filled at most."""
+        return (self.buffer_vmem_most_mib or self.buffer_vmem_mib or 0) * MIB
 
     @property
     def slices(self) -> bool:

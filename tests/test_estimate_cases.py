@@ -81,6 +81,8 @@ STEPS: dict[str, Callable[[jax.Array], Any]] = {
     "fp8": lambda x: x.astype(jnp.float8_e4m3fn),
     "int4": lambda x: x.astype(jnp.int4),
     "bool": lambda x: x > 0,
+    "a row of a number": lambda x: x * jnp.zeros_like(x).at[0].set(1.0),
+    "a number of a row": lambda x: x.at[3].set(jnp.arange(128.0)) + jnp.zeros(128).at[3].set(2.0),
     "nothing done": lambda x: x,
 }
 
@@ -90,6 +92,19 @@ def test_every_kind_of_step_has_a_price(name: str) -> None:
     estimate = mw.estimate(split_rows(), STEPS[name], (shape(64, 128),))
     assert estimate.peak_bytes >= 64 // 4 * 128 * F32
     assert estimate.step_time_s >= 0
+
+
+@pytest.mark.parametrize("topology", ["v3:2x2", "v5e:2x4"])
+def test_a_convolution_without_places_is_a_product(topology: str) -> None:
+    """Its sum is scattered as a product's is."""
+    said = plan("x: B C@x", "w: O C@x", "out: B@x O", topology=topology, mesh="{x: 8}")
+
+    def convolved(x: jax.Array, w: jax.Array) -> jax.Array:
+        return jax.lax.conv_general_dilated(x, w, (), [])
+
+    found = mw.estimate(said, convolved, (shape(4096, 1024), shape(512, 1024)))
+    multiplied = mw.estimate(said, lambda x, w: x @ w.T, (shape(4096, 1024), shape(512, 1024)))
+    assert found.collective_bytes == multiplied.collective_bytes
 
 
 def test_a_print_is_priced_where_jax_lowers_it_and_else_refused_with_a_code() -> None:

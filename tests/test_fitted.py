@@ -256,6 +256,63 @@ def test_what_would_help_is_compiled_too() -> None:
     assert (helps.change, helps.compiled_bytes) == ("helps", 95 * MIB)
 
 
+@pytest.mark.parametrize(("said", "status"), [(95, "unknown"), (105, "infeasible")])
+def test_nothing_is_infeasible_where_the_compiler_takes_a_plan_that_is_predicted_not_to_fit(
+    said: int, status: str
+) -> None:
+    one = predicted(110 * MIB)
+    assert one.plan is not None
+    remedies = [
+        Remedy(change="more", plan=one.plan, step_time_s=1.0, peak_bytes=110 * MIB, is_memory=True),
+        Remedy(change="refused", plan=one.plan, step_time_s=1.0, peak_bytes=90 * MIB),
+    ]
+    why = Misfit(limit_bytes=100 * MIB, limit_of="the plan", least_bytes=110 * MIB, remedies=tuple(remedies))
+    first = replace(predicted(0), status="infeasible", misfit=why)
+    compiler = Taking(lambda limit: Said(peak_bytes=said * MIB, fits=True))
+    result = fitted(lambda plan, seconds: first, compiler, ASKED, MACHINE, Clock(60))
+    assert result.misfit is not None
+    assert (result.status, len(result.misfit.remedies)) == (status, 2 if said <= 100 else 1)
+    assert result.misfit.remedies[0].change.startswith("take this plan" if said <= 100 else "give a device 110.00 MiB")
+
+
+def test_what_does_not_fit_by_a_word_without_a_figure_does_not_help() -> None:
+    one = predicted(90 * MIB)
+    assert one.plan is not None
+    remedy = Remedy(change="does not", plan=one.plan, step_time_s=1.0, peak_bytes=80 * MIB)
+    why = Misfit(limit_bytes=100 * MIB, limit_of="the plan", least_bytes=110 * MIB, remedies=(remedy,))
+    first = replace(predicted(0), status="infeasible", misfit=why)
+    result = fitted(lambda plan, seconds: first, Taking(lambda limit: Said(fits=False)), ASKED, MACHINE, Clock(60))
+    assert result.misfit is not None
+    assert not result.misfit.remedies
+
+
+def test_no_plan_is_compiled_twice() -> None:
+    """Neither beside another nor as an alternative of it."""
+    asked: list[int] = []
+
+    def said(limit: int) -> Said:
+        asked.append(limit // MIB)
+        return Said(peak_bytes=limit + 65 * MIB * (limit >= 97 * MIB), fits=True)
+
+    beside = tuple(priced(predicted(size * MIB)) for size in (98, 97, 96))
+    policies = ("full", "dots", "nothing_saveable")
+    spares = tuple(
+        replace(each, plan=replace(each.plan, remat=Remat(policy=policy)))
+        for each, policy in zip(beside, policies, strict=True)
+    )
+    first = replace(predicted(100 * MIB), spares=spares)
+    found = {100 * MIB: first}
+    result = fitted(
+        lambda plan, seconds: found.get(plan.limits.hbm_bytes or 0, predicted(0)),
+        Taking(said),
+        ASKED,
+        MACHINE,
+        Clock(60),
+    )
+    assert result.peak_bytes == 96 * MIB
+    assert asked == [100, 98, 97, 96]
+
+
 def priced(result: SearchResult) -> PricedPlan:
     assert result.plan is not None
     assert result.estimate is not None

@@ -15,7 +15,7 @@ from programs import of_ops
         ((8, 640), (0, 2), (0,), (64, 256, 640), (64, 640)),  # the gradient of a mean over tokens
         ((8, 640), (1, 2), (0,), (64, 8, 640), None),  # every device has all of a dim that was added
         ((8, 1, 64), (0, 1, 2), (2,), (8, 256, 128), (8, 1, 128)),
-        ((8, 1, 64), (0, 1, 2), (1,), (8, 256, 64), None),  # a dim of one number is broadcast too
+        ((1, 640), (0, 2), (0,), (2, 256, 640), (2, 640)),  # a device has one number of a dim that is split
     ],
 )
 def test_a_broadcast_is_gathered_before_it_is_broadcast(

@@ -53,7 +53,7 @@ FILE: dict[str, Text] = {
     "MW023": Text("'{text}' names no model.", "Write package.module:callable."),
     "MW024": Text("'{text}' is not an amount of memory.", "Write a number and its unit, such as 15 GiB."),
     "MW025": Text("'{text}' has {unit} where a unit must stand.", "{suggestion}"),
-    "MW026": Text("'{text}' is {amount} bytes, which is no whole number.", "Round it, or use a smaller unit."),
+    "MW026": Text("'{text}' is {amount} bytes, which is no whole number.", "Write whole bytes."),
     "MW027": Text(
         "{amount} bytes is no amount that a device can have.", "Write an amount from 1 B to {most} B, such as 15 GiB."
     ),

@@ -35,8 +35,12 @@ def rows_bytes(graph: Graph) -> dict[int, int]:
         if op.kind in LOOK_UP and looks_up_rows(graph, op)
         for value in (op.results if op.kind == GATHER else added_by(op))
     )
-    sizes = {value: row_bytes(graph.values[value]) for value in found if min(graph.shape(value)[-2:]) > 1}
+    sizes = {value: row_bytes(graph.values[value]) for value in found if _in_rows(graph.shape(value))}
     return {value: size for value, size in sizes.items() if size > padded_bytes(graph.values[value])}
+
+
+def _in_rows(shape: tuple[int, ...]) -> bool:
+    return len(shape) > 1 and min(shape[-2:]) > 1
 
 
 def _tables_of(graph: Graph) -> Iterator[Value]:

@@ -1,7 +1,7 @@
 """Which temporaries stay in a chip's own fast memory, and so take nothing of the large one.
 
-The TPU compiler's memory space assignment keeps a buffer in vector memory (v4: in the memory common to its cores) for
-all its life where it finds room, if that life is short against what filling the whole of that memory would take.
+The TPU compiler's memory space assignment keeps buffers in vector memory (v4: in the memory common to its cores) where
+it finds room, those first that save most memory time for the root of their bytes (``near``).
 """
 
 from __future__ import annotations

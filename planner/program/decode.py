@@ -138,11 +138,9 @@ def _asking(wiring: Wiring, level: Level, choices: Sequence[int]) -> dict[_Taken
         node = wiring.nodes[shared]
         for value, layouts in node.layouts.items() if node.level == level.number else ():
             waits = level.waits(kernels[reader], value) if reader in kernels else ()
-            lies, way = (
-                layouts[choices[shared]],
-                wiring.ways[shared][choices[shared]] if shared in wiring.ways else None,
-            )
+            lies, ways = layouts[choices[shared]], wiring.ways.get(shared)
             found[value, lies, waits, None] = asker = LOOPS if reader in wiring.carries else reader
+            way = ways[choices[shared]] if ways is not None else None
             if way is not None:
                 found[value, way, waits, lies] = asker
     return found

@@ -61,7 +61,8 @@ def lowest(program: Program, *, time_limit_s: float, seed: int, stop: Stop) -> F
     prepare(stop)
     deciders = program.deciders
     learnt = Learnt(leader=program.leader, guess_s=[np.zeros(len(node.costs)) for node in program.wiring.nodes])
-    free = solve(program.problem(None, learnt, guess=False), time_limit_s=time_limit_s, seed=seed, stop=stop)
+    left_s = max(deadline - time.monotonic(), 0.0)
+    free = solve(program.problem(None, learnt, guess=False), time_limit_s=left_s, seed=seed, stop=stop)
     nothing = Found(status="unknown", objective_s=math.inf, bound_s=0.0)
     if free.choices is None:
         return nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,6 +16,8 @@ from .wires import Level, Node, Port, Wiring, only_to
 
 FEW = 64
 """Of steps of so many kernels at most all ways are choices: of longer ones they make proofs too long."""
+WORTH = 5e-2
+"""What part of all that kernels take at least a second step takes that is a way where plain values are read."""
 QUICKER = 0.98
 """What part of the time at once a way in two steps takes at most to be one."""
 
@@ -49,7 +52,8 @@ def read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, nar
     ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]
     if len(ports) > 1 and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
         first, offered = wiring.nodes[ports[0].node], list(wiring.candidates[wiring.find((level.number, value))])
-        shared, ways = _shared(wiring, level, value, known, source, offered, first, ())
+        at_least_s = math.inf if level.behind else WORTH * wiring.least_s  # what is read behind barriers has no names
+        shared, ways = _shared(wiring, level, value, known, source, offered, first, (), at_least_s)
         wiring.share(shared, value, ports)
         wiring.edge(source, shared, known, first.times, in_order=in_order, rounded=rounded)
         wiring.spare(made, shared, value, pin)
@@ -129,11 +133,14 @@ def _shared(
     offered: Sequence[Sharding],
     first: Node,
     as_made: Sequence[Sharding],
+    at_least_s: float = 0.0,
 ) -> tuple[Port, list[Sharding | None]]:
     """A node for what several readers share a value in: ``as_made``, or in one of the layouts offered, from where each
-    goes on; and by its choices the layout into which it is brought on once for all of them, if that is what it says.
+    goes on; and by its choices the layout into which it is brought on once for all of them, if that is what it says:
+    in a second step that takes so many seconds at least.
     """
     on = _ways(wiring, known, source.layouts, offered) if len(level.program.kernels) <= FEW else []
+    on = [way for way in on if first.times * way[2] >= at_least_s]
     shared = value_node(wiring, level, value, [*as_made, *offered, *(by for by, _, _ in on)], first.repeats)
     fixed = len(as_made) + len(offered)
     wiring.nodes[shared.node].costs = np.array([0.0] * fixed + [first.times * seconds for _, _, seconds in on])

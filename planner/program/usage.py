@@ -68,7 +68,7 @@ def with_memory(
         piece_rows=np.array([rows for *_, first, end in pieces for rows in [(first, end)]], np.int64).reshape(-1, 2),
         usage_start=starts(np.array([len(used) for _, used, *_ in pieces], np.int64)),
         usages=np.concatenate([np.zeros(0, np.int64), *(used for _, used, *_ in pieces)]),
-        limits=limit_bytes - least + np.array([0] + [chip.buffer_vmem_bytes] * points, np.int64),
+        limits=limit_bytes - least + np.array([0] + [chip.buffer_vmem_most_bytes] * points, np.int64),
     )
 
 

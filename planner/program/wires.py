@@ -75,7 +75,8 @@ class Wiring:
     made; ``updates`` the step's arguments whose next value a node makes, with that; ``opened`` the nodes of arguments
     that loops only read, which are cut before a loop and not in it; ``together`` has what of an edge's table both ends
     take more as one (``join_up``), less where sums are cut, ``scattered`` the nodes that make these and the values.
-    ``partitioned`` and ``counted`` are what whole prices of solutions have in common.
+    ``least_s`` is what the kernels take at least. ``partitioned`` and ``counted`` are what whole prices of solutions
+    have in common.
     """
 
     reshards: Reshards
@@ -96,6 +97,7 @@ class Wiring:
     opened: set[int] = field(default_factory=set)
     together: dict[tuple[int, int], Costs] = field(default_factory=dict)
     scattered: set[tuple[int, int, bool]] = field(default_factory=set)
+    least_s: float = 0.0
     partitioned: Found = field(default_factory=Found)
     counted: Counted = field(default_factory=Counted)
 

@@ -37,6 +37,7 @@ def wire(
     """
     wiring = Wiring(reshards=reshards, strategies=strategies, pins=pins)
     _level(wiring, program, values, 1)
+    wiring.least_s = sum(float(node.costs.min()) for node in wiring.nodes)
     top = wiring.levels[0]
     arguments, results = (
         {value: pins[name] for name, value in zip(names, several, strict=False) if name in pins}

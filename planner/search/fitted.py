@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -13,7 +13,7 @@ from ..estimate.limit import OF_PLAN, memory_limit
 from ..explain.rows import binary
 from ..topology import Machine
 from .misfit import LARGEST, more_memory
-from .others import distinct_plans
+from .others import distinct_plans, says
 from .progress import Clock, Progress
 from .result import CompiledPeak, Misfit, PricedPlan, Remedy, SearchResult, gap, status_of
 from .task import Status
@@ -25,6 +25,7 @@ FOUND_FIRST = 0.7
 PATIENCE_S = 20.0
 """How long the compiler may take at least, within the time; else as long as the search took before."""
 TRIES = 4
+AFTER_ALL = "take this plan, which the compiler says to fit, though it is predicted not to"
 UNSAID = 0.02
 """Of the limit: what a plan is taken to be above it where the compiler does not say by how much."""
 
@@ -74,7 +75,13 @@ def fitted(
         return search(asked, clock.elapsed_s + clock.left_s)
     limit = (limit_bytes, limit_of)
     fitting = _Fitting(
-        search=search, compiler=compiler, machine=machine, limit=limit, clock=clock, on_progress=on_progress
+        search=search,
+        compiler=compiler,
+        machine=machine,
+        limit=limit,
+        clock=clock,
+        on_progress=on_progress,
+        asked=asked,
     )
     return fitting.result(asked)
 
@@ -89,7 +96,9 @@ class _Fitting:
     limit: tuple[int, str]
     clock: Clock
     on_progress: Callable[[Progress], None] | None
+    asked: Plan
     said: list[CompiledPeak] = field(default_factory=list)
+    known: dict[Hashable, CompiledPeak] = field(default_factory=dict)
     beside: list[PricedPlan] = field(default_factory=list)
     refused: list[Remedy] = field(default_factory=list)
 
@@ -143,15 +152,20 @@ class _Fitting:
 
     def _confirmed(self, found: SearchResult) -> SearchResult:
         """A result without a plan, with what the compiler says of what would help: what it says does not is left out,
-        and of memory so much is said to be needed as it says, of this plan or one that it refused.
+        and of memory so much is said to be needed as it says, of this plan or one that it refused. Where it takes one
+        that is predicted not to fit, nothing is infeasible.
         """
         if found.misfit is None:
             return found
         remedies = [one for one in map(self._confirm, found.misfit.remedies) if one is not None]
         memory = [one for one in (*remedies, *self.refused) if one.is_memory]
         remedies = [*sorted(memory, key=_needed)[:1], *(one for one in remedies if not one.is_memory)]
+        fits = any(one.change == AFTER_ALL for one in remedies)
         return replace(
-            found, misfit=replace(found.misfit, remedies=tuple(remedies)), search_s=round(self.clock.elapsed_s, 3)
+            found,
+            status="unknown" if fits else found.status,
+            misfit=replace(found.misfit, remedies=tuple(remedies)),
+            search_s=round(self.clock.elapsed_s, 3),
         )
 
     def _confirm(self, remedy: Remedy) -> Remedy | None:
@@ -159,10 +173,14 @@ class _Fitting:
         if self.compiler.absent(remedy.plan) or self.clock.over:
             return remedy
         said = self.compiler.peak(remedy.plan, self._patience())
+        if said.fits is False and not remedy.is_memory:
+            return None
         if said.peak_bytes is None:
             return remedy
         if not remedy.is_memory:
             return replace(remedy, compiled_bytes=said.peak_bytes) if said.peak_bytes <= limit else None
+        if said.fits and said.peak_bytes <= limit:
+            return replace(remedy, change=AFTER_ALL, compiled_bytes=said.peak_bytes)
         most_bytes = max(remedy.peak_bytes, said.peak_bytes)
         return replace(remedy, change=more_memory(self.machine, most_bytes), compiled_bytes=said.peak_bytes)
 
@@ -173,6 +191,10 @@ class _Fitting:
         return self._asked(found.plan, found.estimate, found)
 
     def _asked(self, plan: Plan, estimate: Estimate, found: SearchResult) -> CompiledPeak | None:
+        """What the compiler says of a plan, which is asked once of each."""
+        known = says(plan), plan.limits
+        if known in self.known:
+            return self.known[known]
         limit, limit_of = self.limit
         predicted_bytes = estimate.peak_bytes
         was_wrong = any(word.fits is False for word in self.said)
@@ -185,10 +207,11 @@ class _Fitting:
         fits = said.fits and (said.peak_bytes is None or said.peak_bytes <= limit)
         word = CompiledPeak(predicted_bytes=predicted_bytes, compiled_bytes=said.peak_bytes, fits=fits, why=said.why)
         self.said.append(word)
+        self.known[known] = word
         if fits is False and said.peak_bytes is not None and said.peak_bytes > limit:
             refused = Remedy(
                 change=more_memory(self.machine, max(said.peak_bytes, predicted_bytes)),
-                plan=plan,
+                plan=replace(plan, limits=self.asked.limits),
                 step_time_s=estimate.step_time_s,
                 peak_bytes=predicted_bytes,
                 compiled_bytes=said.peak_bytes,

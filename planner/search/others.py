@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ...dsl.errors import PlanError
@@ -86,8 +86,13 @@ def distinct_plans(plans: Iterable[PricedPlan]) -> list[PricedPlan]:
     """One of those that say the same, in order."""
     found: dict[object, PricedPlan] = {}
     for one in plans:
-        found.setdefault((tuple(one.plan.mesh.axes or ()), one.plan.rules, one.plan.remat), one)
+        found.setdefault(says(one.plan), one)
     return list(found.values())
+
+
+def says(plan: Plan) -> Hashable:
+    """What a plan says of a step's layouts, to be compared."""
+    return tuple(plan.mesh.axes or ()), plan.rules, plan.remat
 
 
 def differing_plans(plans: Iterable[PricedPlan]) -> list[PricedPlan]:

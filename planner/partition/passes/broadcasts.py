@@ -38,7 +38,7 @@ def _turned(gather: Op, broadcast: Op, values: list[Value]) -> Iterator[Op]:
     gathered, whole = set(gather.attributes["dimensions"]), values[gather.results[0]]
     (read,) = broadcast.operands
     own = values[read]
-    lies = [d for d, size in zip(dims, own.shape, strict=True) if d in gathered and size > 1]
+    lies = [d for d in dims if d in gathered]
     if not lies:
         yield replace(broadcast, results=gather.results)
         return

@@ -94,7 +94,7 @@ class _Scattering:
         Places where they fill lanes better than the batch does, and features two tiles.
         """
         made = self.products.get(summed)
-        if made is None or made.kind != CONVOLUTION:
+        if made is None or made.kind != CONVOLUTION or not made.attributes["output_spatial_dimensions"]:
             yield self._tiled(summed, part)
             return
         batch, features = (made.attributes[f"output_{name}_dimension"] for name in ("batch", "feature"))
