@@ -16,7 +16,7 @@ from .wires import Level, Node, Port, Wiring, only_to
 
 FEW = 64
 """Of steps of so many kernels at most all ways are choices: of longer ones they make proofs too long."""
-WORTH = 5e-2
+WORTH = 2e-2
 """What part of all that kernels take at least a second step takes that is a way where plain values are read."""
 QUICKER = 0.98
 """What part of the time at once a way in two steps takes at most to be one."""
@@ -52,7 +52,8 @@ def read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, nar
     ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]
     if len(ports) > 1 and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
         first, offered = wiring.nodes[ports[0].node], list(wiring.candidates[wiring.find((level.number, value))])
-        at_least_s = math.inf if level.behind else WORTH * wiring.least_s  # what is read behind barriers has no names
+        has_names = len(wiring.levels) == 1 and not level.behind  # on the way: not in loops, nor behind barriers
+        at_least_s = WORTH * wiring.least_s if has_names else math.inf
         shared, ways = _shared(wiring, level, value, known, source, offered, first, (), at_least_s)
         wiring.share(shared, value, ports)
         wiring.edge(source, shared, known, first.times, in_order=in_order, rounded=rounded)
