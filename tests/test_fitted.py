@@ -253,6 +253,8 @@ def test_what_would_help_is_compiled_too() -> None:
     assert result.misfit is not None
     more_memory, helps = result.misfit.remedies
     assert more_memory.change.startswith("give a device 115.00 MiB")
+    assert (result.misfit.least_bytes, result.misfit.missing_bytes) == (115 * MIB, 15 * MIB)  # as the remedy says
+    assert "compiled, is 15,728,640 bytes more" in " ".join(notes(result))
     assert (helps.change, helps.compiled_bytes) == ("helps", 95 * MIB)
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import meshwright as mw
 import pytest
-from fake_search import FakeSolver, FakeStep, ask, by_axes
+from fake_search import FakeEstimate, FakeSolver, FakeStep, ask, by_axes
 from meshwright.dsl.plan import Limits, Mesh, Plan, Remat, Replicate
 from meshwright.dsl.reader import loads
 from meshwright.planner.search.misfit import _changes
@@ -137,3 +137,17 @@ def test_where_nothing_is_found_what_takes_least_is_said_or_is_the_answer(limit:
         assert (result.misfit.least_bytes, result.misfit.missing_bytes) == (8000, 1000)
         assert result.misfit.remedies
         assert "1,000 bytes more" in misfit_text(result.misfit)
+
+
+def test_a_plan_within_the_least_memory_that_takes_less_is_what_takes_least() -> None:
+    """What is written within 8000 bytes takes 6000."""
+    solver = FakeSolver(by_axes)
+
+    def minimise(layouts: object, plan: Plan, workload: FakeStep, **options: object) -> SimpleNamespace:
+        tried = [task.limit_bytes for task in solver.tasks]
+        return SimpleNamespace(plan=plan, estimate=FakeEstimate(1.0, 6000 if 8000 in tried else 8000))
+
+    result, _, _ = ask(text="mesh: {a: 8, b: 4}\nlimits: {hbm: 1000 B}", solver=solver, minimise=minimise)
+    assert (result.status, result.misfit.least_bytes) == ("infeasible", 6000)
+    assert result.misfit.remedies[0].peak_bytes == 6000
+    assert "(6,000 bytes)" in result.misfit.remedies[0].change

@@ -164,7 +164,7 @@ class _Fitting:
         return replace(
             found,
             status="unknown" if fits else found.status,
-            misfit=replace(found.misfit, remedies=tuple(remedies)),
+            misfit=_needs(replace(found.misfit, remedies=tuple(remedies))),
             search_s=round(self.clock.elapsed_s, 3),
         )
 
@@ -272,6 +272,7 @@ class _Fitting:
             limit_bytes=limit,
             limit_of=limit_of,
             least_bytes=least,
+            by_compiler=True,
             bytes_by_kind=dict(found.estimate.bytes_by_kind) if found.estimate else {},
             tensors=tuple((live.name, live.num_bytes) for live in memory.tensors[:LARGEST]) if memory else (),
             remedies=tuple(remedies),
@@ -315,6 +316,15 @@ def late(clock: Clock) -> str:
 def _needed(remedy: Remedy) -> tuple[bool, int]:
     """How much memory a remedy asks for; first come those that were compiled."""
     return remedy.compiled_bytes is None, max(remedy.peak_bytes, remedy.compiled_bytes or 0)
+
+
+def _needs(why: Misfit) -> Misfit:
+    """A reason with so much memory as the least that is needed as the remedy of more memory, if it was compiled."""
+    asked = next((one for one in why.remedies if one.is_memory and one.change != AFTER_ALL), None)
+    if asked is None or asked.compiled_bytes is None:
+        return why
+    by_compiler = asked.compiled_bytes >= asked.peak_bytes
+    return replace(why, least_bytes=max(asked.peak_bytes, asked.compiled_bytes), by_compiler=by_compiler)
 
 
 def _below(bound_s: float | None, found: SearchResult) -> float | None:

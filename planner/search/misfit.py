@@ -16,7 +16,7 @@ from .question import Answer, Means, Question, answer
 from .result import Misfit, PricedPlan, Remedy
 
 LEAST_SHARE = 0.3  # of the time for the least peak; the changes share the rest
-QUICKER_SHARE = 0.3  # of what is left then for the fastest plan that takes no more
+QUICKER_SHARE = 0.3  # of what is left then for the fastest plan that takes no more, which may take less
 LARGEST = 8  # tensors shown
 FEW_MESHES = 4  # looked at for each change
 MAX_PINS = 6  # given up one at a time
@@ -29,6 +29,9 @@ def misfit(question: Question, found: Answer, limit: tuple[int, str], means: Mea
     """
     limit_bytes, limit_of = limit
     least = _least(question, found, means, clock.part(LEAST_SHARE))
+    if least is not None and least.peak_bytes > limit_bytes:
+        quicker = _first(question, least.peak_bytes, means, clock.part(QUICKER_SHARE), "trying so much memory")
+        least = min((least, quicker or least), key=lambda one: (one.peak_bytes, one.step_time_s))
     if least is not None and least.peak_bytes <= limit_bytes:
         return _said(question, limit_bytes, limit_of, least, ())  # one that fits after all
     return _said(question, limit_bytes, limit_of, least, _remedies(question, least, means, clock))
@@ -77,9 +80,7 @@ def _first(
 def _remedies(question: Question, least: PricedPlan | None, means: Means, clock: Clock) -> Iterator[Remedy]:
     """The changes that were found to help; each gets its share of the time."""
     if least is not None:
-        quicker = _first(question, least.peak_bytes, means, clock.part(QUICKER_SHARE), "trying so much memory")
-        best = min((least, quicker or least), key=lambda one: one.step_time_s)
-        yield _more(question, least.peak_bytes, best)
+        yield _more(question, least.peak_bytes, least)
     changes = list(_changes(question))
     for number, (change, other) in enumerate(changes):
         if clock.over:

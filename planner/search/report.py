@@ -42,7 +42,7 @@ def notes(result: SearchResult) -> Iterator[str]:
         yield f"The plan leaves nothing open. Without its pins: {headline(result.optimum)}"
     yield from _compiled(result)
     if result.misfit is not None:
-        yield misfit_text(result.misfit, is_compiled=any(said.fits is False for said in result.compiled))
+        yield misfit_text(result.misfit)
 
 
 def _compiled(result: SearchResult) -> Iterator[str]:
@@ -73,15 +73,15 @@ def _settings_notes(settings: SettingsTried | None) -> Iterator[str]:
         )
 
 
-def misfit_text(misfit: Misfit, *, is_compiled: bool = False) -> str:
-    """Why nothing fits, in a few sentences; ``is_compiled``: by the compiler's word, not by prediction."""
+def misfit_text(misfit: Misfit) -> str:
+    """Why nothing fits, in a few sentences."""
     limit = f"The limit is {binary(misfit.limit_bytes)} ({misfit.limit_bytes:,} bytes, of {misfit.limit_of})"
-    if misfit.least_bytes is None and is_compiled:
+    if misfit.least_bytes is None and misfit.by_compiler:
         return f"{limit}; the compiler did not say by how much the plans that were found are above it."
     if misfit.least_bytes is None:
         return f"{limit}; no plan was found beyond it either in the time left."
     marks = "" if misfit.marks_blocks else " The step marks no blocks that may be computed again (meshwright.remat)."
-    least = "the least that a plan was found to need" + (", compiled," if is_compiled else "")
+    least = "the least that a plan was found to need" + (", compiled," if misfit.by_compiler else "")
     return f"{limit}; {least} is {misfit.missing_bytes:,} bytes more.{marks}"
 
 

@@ -101,7 +101,7 @@ class Remedy:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
     """Why no plan fits. ``least_bytes`` is the least peak of a plan that was found, over whatever limit: predicted, or
-    compiled where the compiler said that a plan does not fit.
+    what the compiler says where it was asked and says more (``by_compiler``).
 
     ``bytes_by_kind`` is what it is made of, ``tensors`` are the largest at that peak, with a device's bytes;
     ``remedies`` the changes that were found to help, the smallest first. ``marks_blocks`` says whether the step marks
@@ -115,6 +115,7 @@ class Misfit:
     tensors: tuple[tuple[str, int], ...] = ()
     remedies: tuple[Remedy, ...] = ()
     marks_blocks: bool = True
+    by_compiler: bool = False
     least: PricedPlan | None = field(default=None, repr=False)
 
     @property
@@ -129,6 +130,7 @@ class Misfit:
             "limit_of": self.limit_of,
             "least_bytes": self.least_bytes,
             "missing_bytes": self.missing_bytes,
+            "by_compiler": self.by_compiler,
             "bytes_by_kind": dict(self.bytes_by_kind),
             "marks_blocks": self.marks_blocks,
             "tensors": [{"path": path, "bytes": num_bytes} for path, num_bytes in self.tensors],
