@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from .coefficients import Coefficients
@@ -56,6 +57,8 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         total = work.passes * (sum(work.reads) + far_writes) * of.byte_cycles
         return Cycles(total=total, bound=MEMORY, far_bytes=far_reads + far_writes)
     if work.kind == PRODUCT:
+        if not (far_writes or of.near_read_share or any(each.windows for each in work.products)):
+            work = replace(work, spill_bytes=0)
         behind = _behind(work, near, near_writes)
         if of.scoped_bytes and not _batch(work) and all(each.windows is None for each in work.products):
             waits, is_cut = windowed_cycles(work, near, near_writes, behind, of), True

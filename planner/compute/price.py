@@ -20,7 +20,7 @@ from .convolved import Convolved
 from .cycles import Cycles, cycles_of
 from .joined import Joined
 from .loops import Staying, is_hoisted, staying, unchanged
-from .residence import Residence
+from .residence import Residence, copied_results
 from .rowwise import Rowwise
 from .speed import Speed, speed_of
 from .strided import rows_cycles, strided, turned_stacks
@@ -124,14 +124,16 @@ def price_at(
     body: what is done before it is spread over its turns; ``stacks`` are what it reads a piece each turn of that does
     not lie by pieces.
     """
-    graph, residence = program.graph, Residence(speed.coefficients, idle=apart is not None)
+    graph = program.graph
+    copied_out = copied_results(graph) if apart is None else frozenset[int]()
+    residence = Residence(speed.coefficients, idle=apart is not None, leaving=copied_out)
     turned = Turned(graph, speed.edge if apart is None else 0)
     step = apart or Apart(given=graph.arguments, left=graph.results, edge=(*graph.arguments, *graph.results))
     rowwise = Rowwise(graph, speed.coefficients, step.tables, step.edge)
     given, images = step.given, step.images
     convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=images)
     updated = Updated(graph, speed.coefficients, graph.arguments if graph.names and speed.edge > 1 else ())
-    results, fixed = frozenset(step.left), unchanged(graph) if trips else frozenset()
+    results, fixed = frozenset(step.left) - copied_out, unchanged(graph) if trips else frozenset()
     brought = _brought(program, residence, step.stays, trips, speed.coefficients.byte_cycles)
     lying = strided(graph, given) if any(kernel.bodies for kernel in program.kernels) else frozenset[int]()
     growth = growth_of(graph) if speed.edge > 1 else {}

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from ..graph import Graph
 from .coefficients import Coefficients
 
 AHEAD = 4.0
+
+
+def copied_results(graph: Graph) -> frozenset[int]:
+    """The results that kernels may leave in vector memory, from where they are copied while the next one runs: those
+    written in donated arguments' places (seen on v5e, v5p and v6e). All others are made in the large memory.
+    """
+    kept = [value for place, value in enumerate(graph.results) if place not in graph.aliases]
+    return frozenset(graph.results[place] for place in graph.aliases).difference(kept) if graph.aliases else frozenset()
 
 
 class Residence:
@@ -15,8 +24,9 @@ class Residence:
     is fetched before it is needed: all of it where memory was ``idle``.
     """
 
-    def __init__(self, of: Coefficients, *, idle: bool = False) -> None:
-        self._of, self._idle = of, idle
+    def __init__(self, of: Coefficients, *, idle: bool = False, leaving: Collection[int] = ()) -> None:
+        self._of, self._idle, self._leaving = of, idle, frozenset(leaving)
+        self._copied_bytes = self._before_bytes = 0
         self._held: OrderedDict[int, int] = OrderedDict()
         self._held_bytes = self._shared_bytes = 0
         self._staying: set[int] = set()
@@ -26,8 +36,9 @@ class Residence:
         self.now = 0.0
 
     def next_kernel(self) -> None:
-        """Says that the next kernel begins: what the last one worked on may go."""
-        self._in_use_bytes = 0
+        """Says that the next kernel begins: what the last one worked on may go, but for what is copied from it."""
+        self._before_bytes = self._in_use_bytes
+        self._in_use_bytes, self._copied_bytes = self._copied_bytes, 0
 
     def stays(self, values: Sequence[int], num_bytes: int, *, changes: bool) -> bool:
         """Keeps a value, and those that take its place if it ``changes``, for good, if there is room: whether it is."""
@@ -53,7 +64,7 @@ class Residence:
         self._begun |= bool(sized)
 
     def reads(self, value: int, num_bytes: int, fetched: bool) -> bool:
-        """Whether a value is in vector memory when it is read now; ``fetched`` if it is worth fetching there."""
+        """Whether a value is in vector memory when it is read now; ``fetched`` if it is worth fetching there anyway."""
         if value in self._staying:
             return True
         if self._in_use_bytes + num_bytes > self._of.held_near_bytes:
@@ -62,7 +73,11 @@ class Residence:
             self._held.move_to_end(value)
             self._in_use_bytes += num_bytes
             return True
-        if not fetched or not self._fits(num_bytes) or not self._fetched_in_time(num_bytes):
+        if (
+            not (fetched or self._fetches_beside(num_bytes))
+            or not self._fits(num_bytes)
+            or not self._fetched_in_time(num_bytes)
+        ):
             return False
         self._hold(value, num_bytes)
         self._in_use_bytes += num_bytes
@@ -75,6 +90,8 @@ class Residence:
         if is_result or not self._fits(num_bytes) or self._in_use_bytes + num_bytes > self._of.held_near_bytes:
             return False
         self._in_use_bytes += num_bytes
+        if value in self._leaving:
+            self._copied_bytes += num_bytes
         self._hold(value, num_bytes)
         return True
 
@@ -82,6 +99,13 @@ class Residence:
         """Says that values of the same bytes have other numbers: those of a reshape."""
         if len(values) == len(by) == 1 and values[0] in self._held:
             self._hold(by[0], self._held[values[0]])
+
+    def _fetches_beside(self, num_bytes: int) -> bool:
+        """Whether there is room besides what the kernel before works on, where fused operations read near for nothing
+        (seen on v6e).
+        """
+        room = self._of.held_near_bytes - self._before_bytes - self._in_use_bytes
+        return not self._idle and not self._of.near_read_share and num_bytes <= room
 
     def _fits(self, num_bytes: int) -> bool:
         return num_bytes <= self._of.value_near_bytes

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ..compute.loops import Staying, renamed, staying
+from ..compute.residence import copied_results
 from ..compute.rowwise import scattered
 from ..compute.speed import Speed
 from ..compute.turned import WIDE_EDGE, Turned
@@ -178,10 +179,11 @@ class Known:
         _, put = self.put.get(id(graph), (graph, frozenset[int]()))
         _, known = self.tables.get(id(graph), (graph, frozenset[int]()))
         tables = frozenset(place for place, number in places if number in known)
+        kept = set(graph.results) - copied_results(graph)
         ends = {*graph.arguments, *graph.results} if tables else set[int]()
         return Around(
             given=frozenset(place for place, number in places if first.get(number) in kernel.ops),
-            left=frozenset(place for place, number in places if number in graph.results or number in put),
+            left=frozenset(place for place, number in places if number in kept or number in put),
             stays=renamed(held, numbers),
             images=tuple(self._images(graph, numbers).items()),
             tables=tables,

@@ -1,0 +1,77 @@
+"""What lies in vector memory at a step's ends: results on their way out, arguments on their way in."""
+
+from __future__ import annotations
+
+import pytest
+from meshwright.planner.catalogue import catalogue
+from meshwright.planner.compute import KernelPrice, price, speed_of
+from meshwright.planner.compute.cycles import cycles_of
+from meshwright.planner.compute.work import work_of
+from meshwright.planner.fusion import fuse
+from meshwright.planner.graph import Graph, Op, Value
+
+
+def updates(rows: int, count: int, *, donated: bool) -> Graph:
+    """Squares of so many rows, each replaced by itself and a number of its own for each row."""
+    square, row = Value((rows, rows), "f32"), Value((rows,), "f32")
+    values, ops = [square, row] * count, list[Op]()
+    for number in range(count):
+        wide = len(values)
+        values += [square, square]
+        said = {"broadcast_dimensions": (0,)}
+        ops.append(Op(kind="broadcast_in_dim", operands=(2 * number + 1,), results=(wide,), attributes=said))
+        ops.append(Op(kind="add", operands=(2 * number, wide), results=(wide + 1,)))
+    results = tuple(2 * count + 2 * number + 1 for number in range(count))
+    aliases = {number: 2 * number for number in range(count)} if donated else {}
+    arguments = tuple(range(2 * count))
+    return Graph(values=tuple(values), ops=tuple(ops), arguments=arguments, results=results, aliases=aliases)
+
+
+def prices(graph: Graph, name: str) -> tuple[KernelPrice, ...]:
+    """What each kernel of it takes on a chip."""
+    return price(fuse(graph), catalogue()[name])
+
+
+@pytest.mark.parametrize(("name", "is_near"), [("v3", False), ("v5e", True), ("v6e", True)])
+def test_results_in_donated_places_are_left_in_vector_memory(name: str, is_near: bool) -> None:
+    """The compiler copies them out while others run (optimisers' updates for v5e, v5p and v6e)."""
+    (lent,), (given,) = (prices(updates(1024, 1, donated=donated), name) for donated in (False, True))
+    assert (given.num_bytes == lent.num_bytes - 4 * 1024**2) == is_near
+    assert (given.seconds < lent.seconds) == is_near
+
+
+def test_what_is_copied_out_leaves_the_next_kernel_less_room() -> None:
+    """64 MiB of the 112 that v5e has: every other update finds room."""
+    far = [each.num_bytes for each in prices(updates(4096, 4, donated=True), "v5e")]
+    assert far[0] == far[2] < far[1] == far[3]
+    assert far[1] - far[0] == 4 * 4096**2
+
+
+def test_arguments_are_fetched_for_fused_operations_where_that_saves_something() -> None:
+    """While a product runs there is time; v6e's compiler counts nothing for what it reads near, v5e's all the same."""
+    square, small = Value((4096, 4096), "bf16"), Value((1024, 1024), "f32")
+    said = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    multiply = Op(kind="dot_general", operands=(0, 1), results=(3,), attributes=said)
+    double = Op(kind="add", operands=(2, 2), results=(4,))
+    values = (square, square, small, square, small)
+    graph = Graph(values=values, ops=(multiply, double), arguments=(0, 1, 2), results=(3, 4))
+    alone = Graph(
+        values=(small, small), ops=(Op(kind="add", operands=(0, 0), results=(1,)),), arguments=(0,), results=(1,)
+    )
+    for name, is_fetched in (("v5e", False), ("v6e", True)):
+        (first,), (_, later) = prices(alone, name), prices(graph, name)
+        assert (later.num_bytes == first.num_bytes - 4 * 1024**2) == is_fetched
+        assert (later.seconds < first.seconds) == is_fetched
+
+
+def test_a_result_that_stays_near_is_rounded_for_nothing() -> None:
+    """v6e's compiler counts the whole sum of a product as written only where its rounded numbers are."""
+    of = speed_of(catalogue()["v6e"]).coefficients
+    square = Value((4096, 4096), "bf16")
+    said = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    multiply = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=said)
+    narrow, thin = Value((4096, 256), "bf16"), Value((256, 4096), "bf16")
+    graph = Graph(values=(narrow, thin, square), ops=(multiply,), arguments=(0, 1), results=(2,))
+    work = work_of(graph, fuse(graph).kernels[0])
+    near, far = (cycles_of(work, [True, True], [is_near], 256, of).total for is_near in (True, False))
+    assert far - near > 4 * 4096**2 * of.byte_cycles
