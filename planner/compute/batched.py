@@ -19,6 +19,9 @@ from ..kernels import Kernel
 from .work import FREE, LANES, Work, padded_elements, round_up
 
 PRODUCT, SLICE, PAD = "dot_general", "slice", "pad"
+GROWING = frozenset({PRODUCT, SLICE, PAD})
+"""Without any of these no value is larger than where it pads least."""
+
 STEPS = MappingProxyType({SLICE: "strides", PAD: "interior_padding"})
 Shape = tuple[int, ...]
 

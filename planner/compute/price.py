@@ -9,11 +9,11 @@ from typing import NamedTuple
 from ..chip import Chip
 from ..fusion.nature import SLICE
 from ..graph import Graph, Op, Value
-from ..images import Image
+from ..images import CONVOLUTION, Image
 from ..kernels import Kernel, Program
 from ..kinds import COLLECTIVE_PERMUTE, KINDS, TURNED_COPY
 from ..lookups import LOOK_UP, filled
-from .batched import grown, growth_of
+from .batched import GROWING, grown, growth_of
 from .calibration import Calibration
 from .coefficients import Coefficients
 from .convolved import Convolved
@@ -115,6 +115,7 @@ def price_at(
     trips: int = 0,
     apart: Apart | None = None,
     stacks: frozenset[int] = frozenset(),
+    kinds: frozenset[str] | None = None,
 ) -> Iterator[KernelPrice]:
     """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand
     but what stays there for all turns.
@@ -122,23 +123,26 @@ def price_at(
     ``count`` counts the work of a kernel, for who has counted it before, and ``pace`` says what such work takes;
     ``apart`` says that these kernels are not all of a step. ``trips`` is how often a loop turns of which it is the
     body: what is done before it is spread over its turns; ``stacks`` are what it reads a piece each turn of that does
-    not lie by pieces.
+    not lie by pieces. ``kinds`` are those of its operations, for who knows them.
     """
     graph = program.graph
     copied_out = copied_results(graph) if apart is None else frozenset[int]()
     residence = Residence(speed.coefficients, idle=apart is not None, leaving=copied_out)
     turned = Turned(graph, speed.edge if apart is None else 0)
     step = apart or Apart(given=graph.arguments, left=graph.results, edge=(*graph.arguments, *graph.results))
-    rowwise = Rowwise(graph, speed.coefficients, step.tables, step.edge)
-    given, images = step.given, step.images
-    convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=images)
-    updated = Updated(graph, speed.coefficients, graph.arguments if graph.names and speed.edge > 1 else ())
+    kinds = frozenset([op.kind for op in graph.ops]) if kinds is None else kinds
+    looks_up, given, images = not kinds.isdisjoint(LOOK_UP), step.given, step.images
+    rowwise = Rowwise(graph, speed.coefficients, step.tables, step.edge) if looks_up or step.tables else None
+    convolved = None
+    if images or CONVOLUTION in kinds:
+        convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=images)
+    updated = Updated(graph, speed.coefficients, graph.arguments) if graph.names and speed.edge > 1 else None
     results, fixed = frozenset(step.left) - copied_out, unchanged(graph) if trips else frozenset()
     brought = _brought(program, residence, step.stays, trips, speed.coefficients.byte_cycles)
     lying = strided(graph, given) if any(kernel.bodies for kernel in program.kernels) else frozenset[int]()
-    growth = growth_of(graph) if speed.edge > 1 else {}
-    joined = Joined(program, speed.coefficients) if speed.edge > 1 else None
-    inside = filled(graph) if speed.edge > 1 else frozenset[int]()
+    growth = growth_of(graph) if speed.edge > 1 and not kinds.isdisjoint(GROWING) else {}
+    joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
+    inside = filled(graph) if speed.edge > 1 and looks_up else frozenset[int]()
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
@@ -147,22 +151,26 @@ def price_at(
                 yield from price_at(body, speed, times * op.trips, count, pace, trips=op.turns, stacks=read)
         elif op.kind in KINDS:
             turned.copied(kernel)
-            rowwise.extra_cycles(kernel)
-            convolved.gathered(op)
+            if rowwise:
+                rowwise.extra_cycles(kernel)
+            if convolved:
+                convolved.gathered(op)
             _communicate(program, kernel, residence, results, speed)
         else:
             copied = turned.copied(kernel)
             at_hand = bool(copied) and _fits((graph.values[v] for v in (*kernel.reads, *kernel.writes)), speed)
             sides, moved = (1, set(copied).intersection(kernel.writes)) if at_hand else (2, copied)
-            more, rows = _copies_cycles((graph.values[v] for v in moved), sides, speed), rowwise.extra_cycles(kernel)
+            more = _copies_cycles((graph.values[v] for v in moved), sides, speed) if moved else 0.0
+            rows = rowwise.extra_cycles(kernel) if rowwise else 0.0
             more += sum(brought.pop(value, 0.0) for value in kernel.reads) if brought else 0.0
-            more += updated.copies_cycles(kernel) + convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel)
-            more += convolved.grouped_cycles(kernel)
-            more += rows_cycles(graph, kernel, stacks, speed.edge)
-            known = count(graph, kernel)
-            work, here = convolved.counted(kernel, known), copied if at_hand else ()
+            lent = updated.copies_cycles(kernel) if updated else 0.0
+            more += lent + convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel) if convolved else lent
+            more += convolved.grouped_cycles(kernel) if convolved else 0.0
+            more += rows_cycles(graph, kernel, stacks, speed.edge) if stacks else 0.0
+            known, here = count(graph, kernel), copied if at_hand else ()
+            work = convolved.counted(kernel, known) if convolved else known
             work = grown(kernel, work, growth) if growth else work
-            work = Work(kind=FREE) if kernel.writes and inside.issuperset(kernel.writes) else work
+            work = Work(kind=FREE) if inside and kernel.writes and inside.issuperset(kernel.writes) else work
             rows += joined.copies_cycles(op) if joined and op.kind in LOOK_UP else 0.0
             more += rows
             is_looked_up = op.kind in LOOK_UP and more > 0

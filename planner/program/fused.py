@@ -54,6 +54,11 @@ class Fused:
     made: tuple[tuple[int, int, int], ...]
     around: Around = field(default_factory=Around)
     took: dict[Hashable, float] = field(default_factory=dict)
+    kinds: frozenset[str] = field(init=False)
+    """Those of its operations."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kinds", frozenset([op.kind for op in self.program.graph.ops]))
 
     def seconds(
         self,
@@ -79,18 +84,19 @@ class Fused:
     def _seconds(
         self, others: Mapping[int, Value], speed: Speed, counts_all: bool, passing: frozenset[Passing]
     ) -> float:
-        values = list(self.program.graph.values)
+        own, values = self.program.graph, list(self.program.graph.values)
         for number, value in others.items():
             values[number] = value
-        program = replace(self.program, graph=replace(self.program.graph, values=tuple(values)))
+        graph = Graph(values=tuple(values), ops=own.ops, arguments=own.arguments, results=own.results)
+        program = Program(graph=graph, kernels=self.program.kernels)
         apart = self.around.apart({number: value.shape for number, value in others.items()})
-        prices = price_at(program, speed, count=partial(self._count, passing), apart=apart)
+        prices = price_at(program, speed, count=partial(self._count, passing), apart=apart, kinds=self.kinds)
         return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
 
     def _count(self, passing: frozenset[Passing], graph: Graph, kernel: Kernel) -> Work:
         found = self.works.get(kernel.ops)
         work = found.work(graph) if found is not None and found.kernel is kernel else work_of(graph, kernel)
-        inside = [each for each in passing if each.value in kernel.reads] if work.reads else []
+        inside = [each for each in passing if each.value in kernel.reads] if passing and work.reads else []
         if not inside:
             return work
         light = {each.value for each in inside if each.is_light}
