@@ -159,6 +159,32 @@ def test_a_pin_that_no_mesh_satisfies_is_named() -> None:
     assert [(found.code, found.numbers["pin"]) for found in error.value.problems] == [("MW551", "params/e")]
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{a: auto, b: 3}", "a: auto, b: 3"),
+        ("{a: {size: 4, over: [x]}, b: auto}", "a: 4 over [x], b: auto"),
+        (
+            "{a: {size: auto, over: [x, core]}, b: {size: auto, over: [core]}}",
+            "a: auto over [x, core], b: auto over [core]",
+        ),
+    ],
+)
+def test_axes_that_no_mesh_has_are_named(text: str, said: str) -> None:
+    with pytest.raises(PlanError) as error:
+        meshes(plan_of(f"mesh: {text}\ntensors: {{params/w: replicate}}"), machine("v3:2x2"), TENSORS)
+    (found,) = error.value.problems
+    assert (found.code, found.numbers["axes"], found.numbers["count"]) == ("MW576", said, 8)
+
+
+def test_more_axes_than_a_machine_has_are_counted() -> None:
+    plan = plan_of("mesh: auto\ntensors: {params/w: _@a+b+c+d _, params/e: replicate}")
+    with pytest.raises(PlanError) as error:
+        meshes(plan, machine("v3:2x2"), TENSORS)
+    (found,) = error.value.problems
+    assert (found.code, found.numbers["count"], found.numbers["most"]) == ("MW557", 4, 3)
+
+
 def test_pins_that_exclude_each_other_are_named_together() -> None:
     plan = plan_of("mesh: {a: auto, b: auto}\ntensors: {params/e: E@a ..., batch/x: B@b ...}")
     with pytest.raises(PlanError) as error:

@@ -14,10 +14,13 @@ import pytest
 from fake_search import FakeEstimate, FakeSolver, FakeStep, ask, by_axes
 from meshwright.dsl.plan import Limits, Mesh, Plan, Remat, Replicate
 from meshwright.dsl.reader import loads
+from meshwright.planner.search.candidates import Candidate
+from meshwright.planner.search.driver import _least_promised
 from meshwright.planner.search.misfit import _changes
 from meshwright.planner.search.question import Question
 from meshwright.planner.search.report import misfit_text, tables
 from meshwright.planner.search.task import Found, Task
+from meshwright.planner.search.tried import Tried
 from meshwright.planner.topology import physical
 
 MIB = 2**20
@@ -151,3 +154,15 @@ def test_a_plan_within_the_least_memory_that_takes_less_is_what_takes_least() ->
     assert (result.status, result.misfit.least_bytes) == ("infeasible", 6000)
     assert result.misfit.remedies[0].peak_bytes == 6000
     assert "(6,000 bytes)" in result.misfit.remedies[0].change
+
+
+def test_what_takes_least_is_looked_for_where_most_is_computed_anew() -> None:
+    """Nothing is known of what fits none of the candidates; to compute all blocks anew leaves least."""
+
+    def tried(remat: str) -> Tried:
+        plan = loads(f"meshwright: 1\ntopology: v3:4x4\nmesh: {{a: 32}}\nremat: {remat}\n")
+        candidate = Candidate(index=0, plan=plan, pins={}, floor_s=0.0, least_bytes=1)
+        return Tried(candidate=candidate, bound_s=math.inf)
+
+    several = sorted(map(tried, ("none", "dots", "full")), key=_least_promised)
+    assert [one.candidate.remat for one in several] == ["full", "dots", "none"]

@@ -90,4 +90,8 @@ SEARCHING: dict[str, Text] = {
     ),
     "MW574": Text("The plan is asked for at {name} {value}, which is no number.", "Give a number."),
     "MW575": Text("The table has two entries for {when}.", "Keep one of them."),
+    "MW576": Text(
+        "No mesh of {topology} has axes as they are said: {axes}. Its devices lie along {dims}.",
+        "Give sizes whose product is {count}, each of parts of these dims, or leave more to the planner: 'auto'.",
+    ),
 }

@@ -8,7 +8,7 @@ from itertools import permutations
 from typing import Literal, cast
 
 from ...dsl.errors import PlanError, Problem, listing, problem
-from ...dsl.plan import Mesh, Plan, Remat
+from ...dsl.plan import Axis, Mesh, Plan, Remat
 from ...dsl.tensors import Tensor
 from ..graph import Graph, Sharding
 from ..topology import Machine
@@ -42,7 +42,7 @@ class Meshes:
 class Candidate:
     """A mesh with a remat policy: the plan so far, what is pinned, what it takes at least.
 
-    ``policy`` counts the policies: those that recompute less come first. ``returned`` has, by a result's path, that of
+    ``policy`` counts the policies in the order in which they are tried. ``returned`` has, by a result's path, that of
     the argument whose next value it is.
     """
 
@@ -77,7 +77,8 @@ def meshes(
 ) -> Meshes:
     """The meshes that a plan may be given; ``axis_names`` are those that the model itself names.
 
-    Raises ``PlanError`` where the pins forbid all of them (MW551, MW552; the pins' own problems on a given mesh).
+    Raises ``PlanError`` where the pins forbid all of them (MW551, MW552; the pins' own problems on a given mesh), or
+    what is said of the axes does (MW576), or there are too many (MW557).
     """
     if plan.mesh.axes is not None and None not in plan.mesh.sizes.values():
         return _given(plan, tensors)
@@ -88,6 +89,10 @@ def meshes(
     if not names:
         return _unnamed(machine, tensors, every, limit)
     named = [mesh for folding in every for mesh in _named(folding, machine, names)]
+    if not named:
+        most = max(len(folding.axes) for folding in every)
+        topology, axes = str(machine.topology), listing(list(names))
+        raise PlanError([problem("MW557", plan.mesh.place, count=len(names), axes=axes, topology=topology, most=most)])
     return _possible(plan, machine, tensors, named, limit)
 
 
@@ -200,6 +205,8 @@ def _named(folding: Folding, machine: Machine, names: Sequence[str]) -> Iterator
 def _possible(plan: Plan, machine: Machine, tensors: Sequence[Tensor], found: Sequence[Mesh], limit: int) -> Meshes:
     """Those of ``found`` on which all pins are possible, ranked."""
     demands = demands_of(plan, tensors, found[0] if found else plan.mesh)
+    if not found:
+        raise PlanError([_no_mesh(plan.mesh, machine)])
     possible = [mesh for mesh in found if all(demand.met(mesh) for demand in demands)]
     if not possible:
         raise PlanError(_impossible(machine, found, demands))
@@ -210,6 +217,19 @@ def _possible(plan: Plan, machine: Machine, tensors: Sequence[Tensor], found: Se
         impossible=len(found) - len(possible),
         left_out=len(possible) - len(chosen),
     )
+
+
+def _no_mesh(mesh: Mesh, machine: Machine) -> Problem:
+    """That a machine has no mesh with such axes."""
+    said = [f"{axis.name}: {axis.size or 'auto'}{_lying(axis)}" for axis in mesh.axes or ()]
+    dims = [f"{name} ({size})" for name, size in machine.dims]
+    topology, count = str(machine.topology), machine.num_devices
+    return problem("MW576", mesh.place, topology=topology, axes=listing(said), dims=listing(dims), count=count)
+
+
+def _lying(axis: Axis) -> str:
+    over = ", ".join(each.name if each.size is None else f"{each.name}:{each.size}" for each in axis.over or ())
+    return f" over [{over}]" if over else ""
 
 
 def _impossible(machine: Machine, found: Sequence[Mesh], demands: Sequence[Demand]) -> list[Problem]:

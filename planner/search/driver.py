@@ -24,6 +24,7 @@ ROUNDS = 4
 BETTER = 2  # plans are written, and once more what was found beside them
 LOWERED = 2  # candidates of which what takes least memory is looked for, where none fits
 LOWERING = 0.7  # of the time for that
+ANEW = {"full": 0, "dots": 1}  # policies, those that compute most anew first
 
 
 class Driver:
@@ -110,7 +111,7 @@ def _least_promised(one: Tried) -> tuple[bool, int, int, int]:
     """What is small where a candidate promises to take little memory."""
     candidate, is_known = one.candidate, bool(one.least) and not one.infeasible
     known_bytes = one.least_bytes if is_known else candidate.least_bytes
-    return not is_known, known_bytes, -candidate.policy, -one.num_axes
+    return not is_known, known_bytes, ANEW.get(candidate.remat, len(ANEW)), -one.num_axes
 
 
 def _first_bound(candidate: Candidate, settings: Settings) -> float:
