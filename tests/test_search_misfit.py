@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -116,6 +117,27 @@ def test_what_takes_least_is_looked_for_and_not_searched_for() -> None:
     assert [task.limit_bytes for task in solver.tasks if task.lowest] == [None]
     assert result.misfit.remedies[0].is_memory
     assert result.misfit.remedies[0].peak_bytes == 8000
+
+
+class Slow(FakeSolver):
+    """Sees what takes less than others on the way into the limit; looking for still less takes all the time."""
+
+    def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+        self.tasks.append(task)
+        if task.lowest:
+            time.sleep(2 * task.time_limit_s)
+        least = {"params/w": (("b",), ()), "batch": ((), ())}
+        return Found(status="unknown", objective_s=math.inf, bound_s=0.1, least=least, least_bytes=7000)
+
+
+def test_what_was_seen_to_take_least_is_written_before_less_is_looked_for() -> None:
+    def minimise(layouts: Mapping[str, object], plan: Plan, workload: FakeStep, **options: object) -> SimpleNamespace:
+        is_least = layouts["params/w"] == (("b",), ())
+        return SimpleNamespace(plan=plan, estimate=FakeEstimate(1.0, 7000 if is_least else 9000))
+
+    text = "mesh: {a: 8, b: 4}\nlimits: {hbm: 2000 B}"
+    result, _, _ = ask(text=text, solver=Slow(by_axes), minimise=minimise, time_limit_s=2.0)
+    assert (result.status, result.misfit.least_bytes) == ("unknown", 7000)
 
 
 class Timid(FakeSolver):

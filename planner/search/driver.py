@@ -83,8 +83,10 @@ class Driver:
     def least(self, clock: Clock) -> PricedPlan | None:
         """Of the plans that are found not to fit the one that takes least memory, which is looked for of the candidates
         that promise most: those of which least was seen on the way into the limit, else those whose arguments take
-        least, which compute most anew. A part of the time is left to write it.
+        least, which compute most anew. What was seen is written first: looking may take all of the time but for a part,
+        which is left to write what it finds.
         """
+        self._writing.write_least(clock)
         several = sorted(self.board.tried, key=_least_promised)
         self._solving.lower(several[:LOWERED], clock.part(LOWERING))
         self._writing.write_least(clock)

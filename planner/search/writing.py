@@ -69,6 +69,7 @@ class Writing:
         self._board, self._settings, self._workload, self._minimise = board, settings, workload, minimise
         self._solving, self._clock, self._say = solving, clock, say
         self._ahead: dict[int, tuple[Tried, Mapping[str, Sharding], Written | None]] = {}  # written ahead of their turn
+        self._least: dict[int, Mapping[str, Sharding]] = {}  # of least memory, written
 
     def write(self) -> None:
         """Writes and prices layouts as plans, the cheapest first, until the others cost more than the best plans."""
@@ -102,13 +103,18 @@ class Writing:
                 return
 
     def write_least(self, clock: Clock) -> None:
-        """Writes the layouts of the least memory as plans, until others promise to take more than one that was."""
-        known = [one for one in self._board.every if one.least]
+        """Writes the layouts of the least memory as plans, each once, until others promise to take more than one that
+        was.
+        """
+        known = [
+            one for one in self._board.every if one.least and self._least.get(one.candidate.index) is not one.least
+        ]
         for one in sorted(known, key=lambda one: (one.least_bytes, one.candidate.index)):
             beyond = self._board.least_beyond
             if (beyond is not None and one.least_bytes >= beyond.peak_bytes) or clock.over:
                 return
             self._say(f"writing what takes least memory of {one.candidate}")
+            self._least[one.candidate.index] = one.least
             try:
                 _keep_beyond(one, self._written(one, clock.end, layouts=one.least))
             except PlanError:
