@@ -129,7 +129,8 @@ def fused(
     counted = (scaled(program.graph, k, lambda v: form_of.get(v, -1 - v)) for k in program.kernels)
     # A single operation may be fused with what comes before it, which takes less for some; what only moves stays alone.
     moves = {kernel.ops for kernel in program.kernels if not pieces and _moves(program.graph, kernel)}
-    works = {work.kernel.ops: replace(work, single=work.single and work.kernel.ops in moves) for work in counted}
+    single = (k if not k.single or k.kernel.ops in moves else replace(k, single=False) for k in counted)
+    works = {work.kernel.ops: work for work in single}
     needed = _looked_up(program.graph).union(*(work.values for work in works.values()))
     return Fused(
         program=program,

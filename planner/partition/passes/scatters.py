@@ -26,6 +26,9 @@ _NUMBER_BY_NUMBER = frozenset({"convert", "exponential", "negate", "tanh", "logi
 
 def scatter(graph: Graph, target: Target, mesh: Mesh) -> Graph:
     """The graph with reduce-scatters in the place of all-reduces read by one slice along the same axes alone."""
+    kinds = {op.kind for op in graph.ops}
+    if (ALL_REDUCE not in kinds or SLICE not in kinds) and not any(op.bodies for op in graph.ops):
+        return graph
     return _Scattering(graph, target, mesh).graph()
 
 

@@ -28,6 +28,8 @@ def reassociate(graph: Graph) -> Graph:
     What both results go through on their way (a transposition, a device's own slice) they go through after it, once.
     """
     graph = _with_bodies(graph)
+    if [op.kind for op in graph.ops].count(ALL_REDUCE) < 2:
+        return graph
     readers = graph.reads()
     readers.update(graph.results)
     reduced: dict[int, _Reduced] = {}
