@@ -72,6 +72,50 @@ def test_a_sum_that_another_waits_for_stays_apart() -> None:
     assert groups(with_axes(program(shapes, [*chain, ("exponential", (3,), (4,))], (0,), (4,)), {})) == []
 
 
+def between(narrow: bool = False) -> Program:
+    """Two products of one operand, summed, brought together for a product that is summed as well, and an update."""
+    shapes = [(1024, 1024)] * 9
+    kernels = [
+        ("dot_general", (0, 1), (2,)),
+        ("dot_general", (0, 1), (3,)),
+        ("all-reduce", (2,), (4,)),
+        ("all-reduce", (3,), (5,)),
+        ("dot_general", (4, 5), (6,)),
+        ("all-reduce", (6,), (7,)),
+        ("exponential", (7,), (8,)),
+    ]
+    made = with_axes(program(shapes, kernels, (0, 1), (8,)), {})
+    values = tuple(replace(v, dtype="bf16") if n == 5 and narrow else v for n, v in enumerate(made.graph.values))
+    return replace(made, graph=replace(made.graph, values=values))
+
+
+def test_sums_of_products_that_others_wait_for_are_one_if_of_one_dtype() -> None:
+    assert groups(between()) == [{4, 5}]
+    assert groups(between(narrow=True)) == []
+
+
+def test_what_no_product_makes_stays_apart_where_others_wait_for_it() -> None:
+    made = between()
+    ops = tuple(replace(op, kind="exponential") if op.results == (3,) else op for op in made.graph.ops)
+    assert groups(replace(made, graph=replace(made.graph, ops=ops))) == []
+
+
+def test_groups_do_not_wait_for_each_other() -> None:
+    """Two chains of sums, one the other way round: what would close a circle stays apart."""
+    shapes = [(1024, 1024)] * 13
+    kernels = [
+        *[("dot_general", (0, 1), (2,)), ("all-reduce", (2,), (3,)), ("dot_general", (3, 1), (4,))],
+        *[("all-reduce", (4,), (5,)), ("dot_general", (1, 0), (6,)), ("all-reduce", (6,), (7,))],
+        *[("dot_general", (7, 1), (8,)), ("all-reduce", (8,), (9,)), ("dot_general", (5, 9), (10,))],
+        *[("all-reduce", (10,), (11,)), ("exponential", (11,), (12,))],
+    ]
+    made = with_axes(program(shapes, kernels, (0, 1), (12,)), {5: ("y",), 7: ("y",), 11: ("z",)})
+    found = flow(made, form_bytes, lambda _: 0)
+    assert len(groups(made)) == 1
+    members = in_order(found, combined(made, found))
+    assert sorted(kernel for group in members for kernel in group) == list(range(len(kernels)))
+
+
 def test_what_is_combined_lives_until_the_last_of_it_is_summed() -> None:
     apart = with_axes(gradients(4, 4096), {3: ("y",), 6: ("z",), 9: ("w",)})
     results = 4 * 16 * MIB

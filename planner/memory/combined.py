@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import chain
+from operator import or_
 
 from ..kernels import Program
 from ..kinds import ALL_REDUCE
+from .deferred import PRODUCTS
 from .flow import Flow
 from .orders import post_order
 
@@ -22,25 +25,47 @@ def combined(program: Program, flow: Flow) -> Members:
 
     XLA's combiner (``collective_combiner_utils.h``) goes through them in post-order and takes to the first whatever
     does not depend on those it has and does not make too much of it: of 40, 90, 40, 10, 40 and 30 MiB those of 40, 40,
-    10 and 30 are one. Followed here are those that no other waits for, as the gradients of weights: whether what stands
-    between others is combined depends on how the partitioner wrote their groups down.
+    10 and 30 are one. What depends on one of a group then depends on all that this needs. Followed here are those that
+    no other waits for, as the gradients of weights, and of others the sums of products of one dtype, as queries, keys
+    and values: how the partitioner writes down the groups of devices of what else stands between others is not known.
     """
     keys = dict(_keys(program))
     if len(keys) < 2:
         return ()
-    order = [kernel for kernel in post_order(flow) if kernel in keys]
-    needed = 0
-    for kernel, mask in _needs(flow, order):
-        needed |= mask if kernel in keys else 0
-    waiting = [kernel for bit, kernel in enumerate(order) if not needed >> bit & 1]
+    waiting = [kernel for kernel in post_order(flow) if kernel in keys]
+    needs = _needs(flow, waiting)
+    bits = {kernel: 1 << bit for bit, kernel in enumerate(waiting)}
+    awaited = reduce(or_, needs.values())
+    waiting = [kernel for kernel in waiting if not awaited & bits[kernel] or _is_of_product(program, flow, kernel)]
+    for kernel in waiting:
+        if awaited & bits[kernel]:
+            keys[kernel] = keys[kernel], program.graph.values[program.kernels[kernel].writes[0]].dtype
     groups: list[tuple[int, ...]] = []
     while waiting:
-        group = _first_group(program, waiting, keys)
+        group = _first_group(program, waiting, keys, needs, bits)
         taken = set(group)
         waiting = [kernel for kernel in waiting if kernel not in taken]
         if len(group) > 1:
             groups.append(group)
+            _join(group, needs, bits)
     return tuple(groups)
+
+
+def _is_of_product(program: Program, flow: Flow, kernel: int) -> bool:
+    """Whether a product makes what is summed."""
+    makers = (program.kernels[flow.maker[value]] for value in flow.operands[kernel] if value in flow.maker)
+    return any(program.graph.ops[op].kind in PRODUCTS for maker in makers for op in maker.ops)
+
+
+def _join(group: Sequence[int], needs: dict[int, int], bits: Mapping[int, int]) -> None:
+    """Whatever needs one of a group needs all of it, and all that these need."""
+    members = needed = 0
+    for kernel in group:
+        members |= bits[kernel]
+        needed |= needs[kernel]
+    for kernel, mask in needs.items():
+        if mask & members or bits[kernel] & members:
+            needs[kernel] = mask | needed | (members & ~bits[kernel])
 
 
 def _keys(program: Program) -> Iterator[tuple[int, Hashable]]:
@@ -50,29 +75,37 @@ def _keys(program: Program) -> Iterator[tuple[int, Hashable]]:
             yield position, (tuple(op.attributes.get("axes", ())), op.attributes.get("reducer"))
 
 
-def _first_group(program: Program, waiting: Sequence[int], keys: dict[int, Hashable]) -> tuple[int, ...]:
-    group, total = list[int](), 0
+def _first_group(
+    program: Program,
+    waiting: Sequence[int],
+    keys: Mapping[int, Hashable],
+    needs: Mapping[int, int],
+    bits: Mapping[int, int],
+) -> tuple[int, ...]:
+    group, total, members, needed = list[int](), 0, 0, 0
     for kernel in waiting:
-        if keys[kernel] != keys[waiting[0]]:
+        if keys[kernel] != keys[waiting[0]] or needs[kernel] & members or needed & bits[kernel]:
             continue
         num_bytes = sum(program.graph.values[v].num_bytes for v in program.kernels[kernel].writes)
         if not group or total + num_bytes <= LIMIT_BYTES:
             group.append(kernel)
             total += num_bytes
+            members |= bits[kernel]
+            needed |= needs[kernel]
     return tuple(group)
 
 
-def _needs(flow: Flow, waiting: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Each kernel with a bit for each waiting one that it needs, directly or not."""
+def _needs(flow: Flow, waiting: Sequence[int]) -> dict[int, int]:
+    """Of each waiting kernel a bit for each other that it needs, directly or not."""
     bits = {kernel: 1 << bit for bit, kernel in enumerate(waiting)}
     needs: list[int] = []
-    for kernel, operands in enumerate(flow.operands):
+    for operands in flow.operands:
         mask = 0
         for value in operands:
             source = flow.maker[value]
             mask |= needs[source] | bits.get(source, 0)
         needs.append(mask)
-        yield kernel, mask
+    return {kernel: needs[kernel] for kernel in waiting}
 
 
 def with_tuples(flow: Flow, groups: Members) -> Flow:
