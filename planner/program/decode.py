@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,6 +14,7 @@ from ..partition.looped import product_readers
 from ..partition.rules import strategy
 from ..partition.strategy import Asked
 from .passing import own_ops
+from .ways import can_be_left
 from .wires import LOOPS, Level, Wiring
 
 Label = Callable[[int, Origin], Origin]
@@ -25,7 +27,8 @@ class LaidOut:
     """A solution on one level. ``layouts`` has that of each value, ``wanted`` those that operations read otherwise,
     ``brought`` are the values that are made otherwise and brought there once for all.
 
-    ``wanted`` is by operation and value, as is ``through``, the layout in between that others share; ``nodes`` has the
+    ``wanted`` is by operation and value, as is ``through``, the layout in between that others share; ``between`` has
+    the values that a plan can leave in that, so that what is brought on is shared too; ``nodes`` has the
     first node that computes each operation, ``asking`` that which is told to ask for what several share, by value,
     layout, what it waits for and the layout that it goes through; ``LOOPS`` for what loops carry.
     """
@@ -34,6 +37,7 @@ class LaidOut:
     brought: frozenset[int]
     wanted: dict[tuple[int, int], Sharding]
     through: dict[tuple[int, int], Sharding]
+    between: dict[int, Sharding]
     nodes: dict[int, int]
     asking: dict[_Taken, int]
 
@@ -66,7 +70,13 @@ def laid_out(wiring: Wiring, level: Level, choices: Sequence[int]) -> LaidOut:
     through = _leading(wiring, level, found, wanted, shared)
     asking = _asking(wiring, level, choices)
     return LaidOut(
-        layouts=found, brought=frozenset(brought), wanted=wanted, through=through, nodes=nodes, asking=asking
+        layouts=found,
+        brought=frozenset(brought),
+        wanted=wanted,
+        through=through,
+        between=_between(level, wanted, through),
+        nodes=nodes,
+        asking=asking,
     )
 
 
@@ -131,6 +141,20 @@ def _goes_on(
     return strategy(asked).operands == reads
 
 
+def _between(
+    level: Level, wanted: Mapping[tuple[int, int], Sharding], through: Mapping[tuple[int, int], Sharding]
+) -> dict[int, Sharding]:
+    """The values that several operations read in one layout through another, and that can be left in that."""
+    found = dict[int, Sharding]()
+    for value in dict.fromkeys(value for _, value in through):
+        keys = [(number, value) for number, op in enumerate(level.graph.ops) if value in op.operands]
+        by = {through.get(key, wanted.get(key)) for key in keys}
+        wants = Counter(wanted[key] for key in keys if key in through)
+        if len(by) == 1 and max(wants.values()) > 1 and can_be_left(level, value):
+            found[value] = next(through[key] for key in keys if key in through)
+    return found
+
+
 def _asking(wiring: Wiring, level: Level, choices: Sequence[int]) -> dict[_Taken, int]:
     found: dict[_Taken, int] = {}
     kernels = {node: level.program.kernels[position] for position, node in level.kernels.items()}
@@ -186,7 +210,7 @@ class _Writer:
     behind: Mapping[tuple[int, int], Waits]
     values: list[Value] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
-    made: dict[tuple[int, Sharding, Waits], int] = field(default_factory=dict)
+    made: dict[tuple[int, Sharding, Waits, int | None], int] = field(default_factory=dict)
     kept: dict[tuple[int, Waits], int] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
 
@@ -212,25 +236,37 @@ class _Writer:
     def _read(self, number: int, op: Op, value: int) -> int:
         waits = self.behind.get((op.results[0], value), ()) if self.behind and op.results else ()
         key = (number, value)
-        return self._laid(value, self.found.wanted.get(key), op.origin, waits, self.found.through.get(key))
+        by = self.found.through.get(key)
+        alone = number if by is not None and value not in self.found.between else None
+        return self._laid(value, self.found.wanted.get(key), op.origin, waits, by, alone)
 
     def _laid(
-        self, value: int, want: Sharding | None, origin: Origin, waits: Waits = (), by: Sharding | None = None
+        self,
+        value: int,
+        want: Sharding | None,
+        origin: Origin,
+        waits: Waits = (),
+        by: Sharding | None = None,
+        alone: int | None = None,
     ) -> int:
+        """What a value is brought into, by way of a layout that others share, ``alone`` for the operation that reads
+        it: where constraints say what several read, the compiler brings each of these on.
+        """
         lies = self._behind(value, waits, origin) if waits else value
         if by is not None:
             lies = self._laid(value, by, origin, waits)
         if want is None or want == self.values[value].sharding:
             return lies
-        if (lies, want, waits) not in self.made:
-            asker = self.found.asking.get((value, want, waits, by))
+        key = (lies, want, waits, alone)
+        if key not in self.made:
+            asker = self.found.asking.get((value, want, waits, by)) if alone is None else None
             if asker is not None:
                 origin = replace(origin, source=None) if asker == LOOPS else self.label(asker, origin)
-            self.made[lies, want, waits] = len(self.values)
+            self.made[key] = len(self.values)
             self.values.append(replace(self.source.values[value], sharding=want))
-            same = Op(kind="reshard", operands=(lies,), results=(self.made[lies, want, waits],), origin=origin)
+            same = Op(kind="reshard", operands=(lies,), results=(self.made[key],), origin=origin)
             self.ops.append(same)
-        return self.made[lies, want, waits]
+        return self.made[key]
 
     def _behind(self, value: int, waits: Waits, origin: Origin) -> int:
         """A value behind a barrier: what reads it there is not the same as what reads it before."""

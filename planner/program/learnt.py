@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..solver.problem import FORBIDDEN
 from .exact import Missed
+from .wires import Node
 
 Together = tuple[tuple[int, tuple[int, ...]], ...]
 """Nodes that decide, each with some of its choices."""
@@ -30,6 +31,11 @@ class Learnt:
     guess_s: list[NDArray[np.float64]]
     missed_s: dict[Together, float] = field(default_factory=dict)
     known: list[tuple[Sequence[int], float]] = field(default_factory=list)
+
+    @classmethod
+    def nothing(cls, leader: NDArray[np.int64], nodes: Sequence[Node]) -> Learnt:
+        """Nothing learnt yet of what these nodes choose."""
+        return cls(leader=leader, guess_s=[np.zeros(len(node.costs)) for node in nodes])
 
     def learn(
         self,

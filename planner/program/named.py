@@ -33,19 +33,21 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
         for path, value in _named(graph.result_names, graph.results):
             if value in results:
                 said.say(path, results[value])
-        again = _again(graph)
+        again, between = _again(graph), solved.between
         for number, op in enumerate(graph.ops):
             for value, own in op.named:
                 is_laid = value in solved.layouts and (number in solved.nodes or bool(op.bodies))
                 if graph.shape(value) and is_laid and number not in again:
-                    said.say(own, carried.get(value, solved.layouts[value]), op.origin.repeats)
+                    lies = between.get(value, solved.layouts[value])
+                    said.say(own, carried.get(value, lies), op.origin.repeats)
         readers = {number: paths for number, paths in readers_of(graph).items() if number not in again}
         beside = _beside(level, solved, readers, opened.get(level.number, set()))
         for number, paths in readers.items():
             op = graph.ops[number]
             for place, operand in enumerate(op.operands):
                 layout = solved.wanted.get((number, operand), beside.get((number, place)))
-                layout = solved.through.get((number, operand), layout)
+                if operand not in between:
+                    layout = solved.through.get((number, operand), layout)
                 for path in operand_paths(op, place, paths):
                     said.say(path, layout, op.origin.repeats)
     return said.layouts

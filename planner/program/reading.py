@@ -7,19 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..graph import Sharding, Value
 from ..images import CONVOLUTION
 from ..partition.layout import whole
-from .wires import Level, Node, Port, Wiring, only_to
+from .ways import in_vain, ways_to
+from .wires import Level, Node, Port, Sharing, Wiring, only_to
 
 FEW = 64
 """Of steps of so many kernels at most all ways are choices: of longer ones they make proofs too long."""
 WORTH = 2e-2
 """What part of all that kernels take at least a second step takes that is a way where plain values are read."""
-QUICKER = 0.98
-"""What part of the time at once a way in two steps takes at most to be one."""
 
 
 def value_node(
@@ -54,7 +52,7 @@ def read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, nar
         first, offered = wiring.nodes[ports[0].node], list(wiring.candidates[wiring.find((level.number, value))])
         has_names = len(wiring.levels) == 1 and not level.behind  # on the way: not in loops, nor behind barriers
         at_least_s = WORTH * wiring.least_s if has_names else math.inf
-        shared, ways = _shared(wiring, level, value, known, source, offered, first, (), at_least_s)
+        shared, ways = _shared(wiring, level, value, known, source, offered, ports, (), at_least_s)
         wiring.share(shared, value, ports)
         wiring.edge(source, shared, known, first.times, in_order=in_order, rounded=rounded)
         wiring.spare(made, shared, value, pin)
@@ -103,7 +101,7 @@ def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]
         written = list(wiring.candidates[wiring.find((level.number, value))]) if pin is None else [pin]
         as_made = [each for each in dict.fromkeys(source.layouts) if pin in (None, each)]
         first = wiring.nodes[ports[0].node]
-        shared, ways = _shared(wiring, level, value, known, source, written, first, as_made)
+        shared, ways = _shared(wiring, level, value, known, source, written, ports, as_made)
         wiring.share(shared, value, ports)
         took = first.times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
         same = np.array([[one == other for other in shared.layouts] for one in source.layouts])
@@ -132,7 +130,7 @@ def _shared(
     known: Value,
     source: Port,
     offered: Sequence[Sharding],
-    first: Node,
+    ports: Sequence[Port],
     as_made: Sequence[Sharding],
     at_least_s: float = 0.0,
 ) -> tuple[Port, list[Sharding | None]]:
@@ -140,45 +138,27 @@ def _shared(
     goes on; and by its choices the layout into which it is brought on once for all of them, if that is what it says:
     in a second step that takes so many seconds at least.
     """
-    on = _ways(wiring, known, source.layouts, offered) if len(level.program.kernels) <= FEW else []
-    on = [way for way in on if first.times * way[2] >= at_least_s]
-    shared = value_node(wiring, level, value, [*as_made, *offered, *(by for by, _, _ in on)], first.repeats)
+    first = wiring.nodes[ports[0].node]
+    on = ways_to(wiring, known, source.layouts, offered) if len(level.program.kernels) <= FEW else []
+    on = [way for way in on if first.times * way.then_s >= at_least_s]
+    shared = value_node(wiring, level, value, [*as_made, *offered, *(way.by for way in on)], first.repeats)
     fixed = len(as_made) + len(offered)
-    wiring.nodes[shared.node].costs = np.array([0.0] * fixed + [first.times * seconds for _, _, seconds in on])
+    wiring.nodes[shared.node].costs = np.array([0.0] * fixed + [first.times * way.then_s for way in on])
     if on:
-        wiring.hand_on(source, shared, _in_vain(wiring, known, source.layouts, fixed, on))
-    ways = [None] * fixed + [to for _, to, _ in on]
+        wiring.hand_on(source, shared, in_vain(wiring, known, source.layouts, fixed, on))
+    ways = [None] * fixed + [way.to for way in on]
     wiring.ways[shared.node] = ways
+    if not on:
+        wiring.sharing[shared.node] = Sharing(
+            value=value,
+            known=known,
+            source=source,
+            layouts=shared.layouts,
+            offered=tuple(offered),
+            ports=tuple(ports),
+            times=first.times,
+        )
     return shared, ways
-
-
-def _in_vain(
-    wiring: Wiring,
-    known: Value,
-    sources: Sequence[Sharding],
-    fixed: int,
-    on: Sequence[tuple[Sharding, Sharding, float]],
-) -> NDArray[np.float64]:
-    """Forbids ways that from where a value is made take no less than going there at once: behind ``fixed`` choices."""
-    then, table = np.array([seconds for _, _, seconds in on]), wiring.reshards.table
-    by_way = table(known, sources, [by for by, _, _ in on]) + then
-    is_quicker = by_way < table(known, sources, [to for _, to, _ in on]) * QUICKER
-    return np.concatenate([np.zeros((len(sources), fixed)), np.where(is_quicker, 0.0, np.inf)], axis=1)
-
-
-def _ways(
-    wiring: Wiring, known: Value, sources: Sequence[Sharding], offered: Sequence[Sharding]
-) -> list[tuple[Sharding, Sharding, float]]:
-    """Layouts by way of which others are reached in less time than at once, both, with what the second step takes."""
-    ours, theirs = list(dict.fromkeys(sources)), list(dict.fromkeys(offered))
-    at_once, then = wiring.reshards.table(known, ours, theirs), wiring.reshards.table(known, theirs, theirs)
-    found: dict[tuple[int, int], None] = {}
-    for start in at_once:
-        by_way = start[:, None] + then
-        best = by_way.argmin(axis=0)
-        quicker = np.flatnonzero(by_way.min(axis=0) < start * QUICKER)
-        found |= {(int(best[to]), int(to)): None for to in quicker}
-    return [(theirs[by], theirs[to], float(then[by, to])) for by, to in found]
 
 
 def _convolves(level: Level, ports: Sequence[Port]) -> bool:

@@ -22,6 +22,7 @@ from .lowering import Lowering
 from .lowest import EFFORT, least_by_rows, looks
 from .named import named_layouts
 from .usage import Misfit, Row, misfit_row
+from .ways import open_ways
 
 if TYPE_CHECKING:
     from .program import Program
@@ -74,9 +75,7 @@ class Rounds:
     def __init__(self, program: Program, deadline: float, seed: int, stop: Callable[[], bool] | None, cutoff_s: float):
         self.program = program
         self.deadline, self.seed, self.stop, self.cutoff_s = deadline, seed, stop, cutoff_s
-        self.learnt = Learnt(
-            leader=program.leader, guess_s=[np.zeros(len(node.costs)) for node in program.wiring.nodes]
-        )
+        self.learnt = Learnt.nothing(program.leader, program.wiring.nodes)
         self.best: tuple[Exact, Choices] | None = None
         self.priced: list[tuple[Choices, float, float, float]] = []
         self.bound_s = 0.0
@@ -104,6 +103,8 @@ class Rounds:
         for _ in range(_often(ROUNDS, LOOKING, len(self.program.deciders))):
             limited = self.limit_bytes is not None
             solution = self._solved(guess=True)
+            if not self.priced and self._open_ways(solution):
+                solution = self._solved(guess=True)
             if solution.choices is None:
                 if self._ended() or not self._raise_limit(solution):
                     break
@@ -124,6 +125,17 @@ class Rounds:
             self._prove(self.best[0].estimate.step_time_s)
             self._look_beside()
         return self._answer()
+
+    def _open_ways(self, solution: Solution) -> bool:
+        """Whether the program has more choices where its first solution pays the same more than once."""
+        program, decided = self.program, solution.choices
+        if decided is None or not open_ways(
+            program.wiring, program.leader, program.choices(decided), solution.cost / PER_S
+        ):
+            return False
+        self.learnt = Learnt.nothing(program.leader, program.wiring.nodes)
+        self.bound_s = self.floor_s = 0.0
+        return True
 
     def _price_every(self) -> Found | None:
         """Prices all solutions, where that is little work; None where it is not, or the time ended."""

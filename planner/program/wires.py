@@ -63,18 +63,33 @@ class Port:
     layouts: tuple[Sharding, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """A value that several readers share: from where it is made, in layouts of which the last are those ``offered``, to
+    their ``ports``, handed on ``times`` times a step.
+    """
+
+    value: int
+    known: Value
+    source: Port
+    layouts: tuple[Sharding, ...]
+    offered: tuple[Sharding, ...]
+    ports: tuple[Port, ...]
+    times: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Wiring:
     """Nodes, and the table of seconds for each pair of them between which values are handed on.
 
-    ``shared`` has the nodes of values that several readers share, each with the first of these, ``ways`` by their
-    choices the layout into which they bring it on, ``through`` by reader and value the one that it reads through,
-    ``carries`` those of what goes into loops and branches and comes out of
-    them; ``candidates`` the layouts that a value may have, ``same`` those that have the same ones; ``pins`` the layouts
-    by path that are not to be chosen; ``ends`` how results of the step lie that have to lie otherwise than they are
-    made; ``updates`` the step's arguments whose next value a node makes, with that; ``opened`` the nodes of arguments
-    that loops only read, which are cut before a loop and not in it; ``together`` has what of an edge's table both ends
-    take more as one (``join_up``), less where sums are cut, ``scattered`` the nodes that make these and the values.
+    ``shared`` has the nodes of values that several readers share, each with the first of these, ``sharing`` what they
+    are in between, ``ways`` by their choices the layout into which they bring it on, ``through`` by reader and value
+    the one that it reads through, ``carries`` those of what goes into loops and branches and comes out of them;
+    ``candidates`` the layouts that a value may have, ``same`` those that have the same ones; ``pins`` the layouts by
+    path that are not to be chosen; ``ends`` how results of the step lie that have to lie otherwise than they are made;
+    ``updates`` the step's arguments whose next value a node makes, with that; ``opened`` the nodes of arguments that
+    loops only read, which are cut before a loop and not in it; ``together`` has what of an edge's table both ends take
+    more as one (``join_up``), less where sums are cut, ``scattered`` the nodes that make these and the values.
     ``least_s`` is what the kernels take at least. ``partitioned`` and ``counted`` are what whole prices of solutions
     have in common.
     """
@@ -84,6 +99,7 @@ class Wiring:
     nodes: list[Node] = field(default_factory=list)
     tables: dict[tuple[int, int], Costs] = field(default_factory=dict)
     shared: dict[int, int] = field(default_factory=dict)
+    sharing: dict[int, Sharing] = field(default_factory=dict)
     ways: dict[int, Sequence[Sharding | None]] = field(default_factory=dict)
     through: dict[tuple[int, int], int] = field(default_factory=dict)
     carries: set[int] = field(default_factory=set)
