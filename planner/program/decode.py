@@ -211,6 +211,7 @@ class _Writer:
     values: list[Value] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     made: dict[tuple[int, Sharding, Waits, int | None], int] = field(default_factory=dict)
+    parted: set[tuple[int, Sharding, Waits]] = field(default_factory=set)
     kept: dict[tuple[int, Waits], int] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
 
@@ -250,7 +251,8 @@ class _Writer:
         alone: int | None = None,
     ) -> int:
         """What a value is brought into, by way of a layout that others share, ``alone`` for the operation that reads
-        it: where constraints say what several read, the compiler brings each of these on.
+        it: where constraints say what several read, each of these is brought on, if only for the compiler to share it
+        again (``same_gathers``); then the first of them asks for it.
         """
         lies = self._behind(value, waits, origin) if waits else value
         if by is not None:
@@ -259,7 +261,9 @@ class _Writer:
             return lies
         key = (lies, want, waits, alone)
         if key not in self.made:
-            asker = self.found.asking.get((value, want, waits, by)) if alone is None else None
+            is_first = alone is None or (lies, want, waits) not in self.parted
+            self.parted.add((lies, want, waits))
+            asker = self.found.asking.get((value, want, waits, by)) if is_first else None
             if asker is not None:
                 origin = replace(origin, source=None) if asker == LOOPS else self.label(asker, origin)
             self.made[key] = len(self.values)

@@ -11,7 +11,7 @@ import numpy as np
 from ..graph import Sharding, Value
 from ..images import CONVOLUTION
 from ..partition.layout import whole
-from .ways import in_vain, ways_to
+from .ways import can_be_left, in_vain, ways_to
 from .wires import Level, Node, Port, Sharing, Wiring, only_to
 
 FEW = 64
@@ -52,6 +52,7 @@ def read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, nar
         first, offered = wiring.nodes[ports[0].node], list(wiring.candidates[wiring.find((level.number, value))])
         has_names = len(wiring.levels) == 1 and not level.behind  # on the way: not in loops, nor behind barriers
         at_least_s = WORTH * wiring.least_s if has_names else math.inf
+        at_least_s = 0.0 if can_be_left(level, value) else at_least_s
         shared, ways = _shared(wiring, level, value, known, source, offered, ports, (), at_least_s)
         wiring.share(shared, value, ports)
         wiring.edge(source, shared, known, first.times, in_order=in_order, rounded=rounded)
