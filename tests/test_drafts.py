@@ -248,6 +248,21 @@ def test_values_have_the_same_names_whichever_places_are_left(name, monkeypatch)
     assert any(op.origin.value for op in whole[-1].ops)
 
 
+def test_what_is_named_beside_what_goes_is_laid_out_anew_by_each_plan() -> None:
+    """A library function's result is also what its call makes, whose place goes while what it is made of changes."""
+
+    def loss(w, x):
+        x = x @ w
+        return jnp.mean((x / jnp.sqrt(jnp.var(x, axis=-1, keepdims=True) + 1)) ** 2)
+
+    workload, args = jax.value_and_grad(loss), tuple(jax.ShapeDtypeStruct((64, 64), jnp.float32) for _ in "wx")
+    head = "meshwright: 1\ntopology: cpu:8\nmesh: {x: 8}\ntensors:\n  ops/loss/_var.mul.0: "
+    rows, columns = (loads(f"{head}{said}\n  '**': replicate\n") for said in ("_@x _", "_ _@x"))
+    named = StepDrafts(None)
+    first, then = (named.laid(plan, workload, args) for plan in (rows, columns))
+    assert then == StepDrafts(None).laid(columns, workload, args) != first
+
+
 def test_policies_are_those_of_a_step_with_blocks() -> None:
     assert Drafts(step, arguments()).remat_policies == ("none", "full", "dots")
     assert Drafts(*looped()).remat_policies == ("none",)

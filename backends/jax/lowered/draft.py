@@ -199,7 +199,8 @@ class Draft:
             if name is not None and self._is_named:
                 marked[made] = name
         for value, mark in marked.items():
-            name_value(value, mark)
+            made = value.owner.operation
+            made.location = with_names(without_names(made.location), [(0, mark)])
 
     def _with_places(self, numbers: AbstractSet[int]) -> Any:
         """The module with no places but these and those that were asked for before: most are never laid out.

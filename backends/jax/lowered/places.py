@@ -18,7 +18,7 @@ from ..constrain import Region, rewrite
 from ..trace import Traced, value_names
 from ..values import carries
 from .edges import ranked
-from .value_names import with_names, without_names
+from .value_names import WHILE, with_names, without_names
 
 PLACE = "meshwright.place"
 CONSTRAINT = "sdy.sharding_constraint"
@@ -123,16 +123,16 @@ def number_of(operation: Any) -> int:
     return int(operation.attributes[PLACE].value)
 
 
-def placed_on(operation: Any) -> tuple[Any, int]:
-    """Whose value has a place, maybe beside others: the operation and the number of its result, or of what it gives to
-    its regions; a loop's are what it carries in either case.
+def placed_on(operation: Any) -> Any:
+    """Which value has a place, maybe beside others; of what a loop carries its result. (MLIR's values keep their hash
+    while they change, its operations do not.)
     """
     value = operation.operands[0]
     while not isinstance(value.owner, ir.Block) and PLACE in value.owner.attributes:
         value = value.owner.operands[0]
-    if isinstance(value.owner, ir.Block):
-        return value.owner.owner.operation, value.arg_number
-    return value.owner.operation, value.result_number
+    if isinstance(value.owner, ir.Block) and value.owner.owner.name == WHILE:
+        return value.owner.owner.operation.results[value.arg_number]
+    return value
 
 
 def resolve(operation: Any, attribute: Any, name: str | None = None) -> Any:
