@@ -104,7 +104,8 @@ class Rounds:
             limited = self.limit_bytes is not None
             solution = self._solved(guess=True)
             if not self.priced and self._open_ways(solution):
-                solution = self._solved(guess=True)
+                again = self._solved(guess=True)
+                solution = solution if again.choices is None else again  # where the time ended
             if solution.choices is None:
                 if self._ended() or not self._raise_limit(solution):
                     break
