@@ -9,7 +9,7 @@ from meshwright.planner.compute.scaled import scaled
 from meshwright.planner.compute.work import work_of
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
-from meshwright.planner.kernels import Kernel, Program
+from meshwright.planner.kernels import Program
 
 
 def by_matrix(rows: int, dtype: str) -> Program:
@@ -51,14 +51,3 @@ def test_work_that_is_scaled_is_that_which_is_counted(rows: int) -> None:
     assert (found.kind, found.products, found.spill_bytes) == (counted.kind, counted.products, counted.spill_bytes)
     assert found.registers == pytest.approx(counted.registers)
     assert (counted.kind == "loop") == (rows == 1)
-
-
-@pytest.mark.parametrize(("dtype", "works"), [("f32", True), ("bf16", False)])
-def test_what_is_written_narrow_is_rounded_for_nothing(dtype: str, works: bool) -> None:
-    """The compiler's sums over devices take float32 and leave bfloat16 where that is all that is read of them."""
-    values = (Value((4096, 4096), dtype), Value((4096, 4096), "bf16"))
-    rounding = Op(kind="convert", operands=(0,), results=(1,))
-    graph = Graph(values=values, ops=(rounding,), arguments=(0,), results=(1,))
-    alone = Program(graph=graph, kernels=(Kernel(ops=(0,), reads=(0,), writes=(1,)),))
-    (took,) = price(alone, catalogue()["v3"])
-    assert (took.seconds > 0) == took.counted == works

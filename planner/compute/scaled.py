@@ -14,6 +14,7 @@ from .sides import sides_of
 from .work import (
     FREE,
     LOOP,
+    NO_WORK,
     REGISTER_ELEMENTS,
     RUNNING,
     VECTOR_OPERATIONS,
@@ -26,7 +27,6 @@ from .work import (
     passes_of,
     spilled,
     vector_operations,
-    working,
 )
 
 Alike = Callable[[int], Hashable]
@@ -88,7 +88,7 @@ class Scaled:
 def scaled(graph: Graph, kernel: Kernel, alike: Alike) -> Scaled:
     """Counts a kernel once. Values that are ``alike`` have as many elements as each other in all shapes asked for."""
     ops = [graph.ops[number] for number in kernel.ops]
-    real = working(graph, ops)
+    real = [op for op in ops if op.kind not in NO_WORK]
     if not real or kernel.bodies:
         return Scaled(kernel=kernel, kind=FREE)
     need = demanded(graph, ops, kernel.writes)

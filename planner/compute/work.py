@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..fusion.nature import ALLOCATE, CONVERT, ELEMENTWISE, PRODUCTS, REDUCE, UPDATE, VIEWS, stands_alone
+from ..fusion.nature import ALLOCATE, ELEMENTWISE, PRODUCTS, REDUCE, UPDATE, VIEWS, stands_alone
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel
 from ..kinds import TURNED_COPY
@@ -62,7 +62,7 @@ class Work:
 def work_of(graph: Graph, kernel: Kernel) -> Work:
     """Counts the work of a kernel of this graph."""
     ops = [graph.ops[number] for number in kernel.ops]
-    real = working(graph, ops)
+    real = [op for op in ops if op.kind not in NO_WORK]
     if not real or kernel.bodies or is_small(graph, kernel):
         return Work(kind=FREE)
     need = demanded(graph, ops, kernel.writes)
@@ -84,19 +84,6 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
         passes=passes_of(graph, real),
     )
-
-
-def working(graph: Graph, ops: Iterable[Op]) -> list[Op]:
-    """The operations that do something. What rounds numbers that are written so narrow already does nothing: those of a
-    sum over devices are, where they are only read so, though it takes wide ones (seen on v3 and v5p).
-    """
-    values = graph.values
-    return [
-        op
-        for op in ops
-        if op.kind not in NO_WORK
-        and not (op.kind == CONVERT and values[op.operands[0]].dtype == values[op.results[0]].dtype)
-    ]
 
 
 def of_squares(products: tuple[Product, ...]) -> tuple[tuple[Product, ...], int]:

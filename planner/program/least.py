@@ -18,13 +18,13 @@ from ..compute.products import product_of
 from ..compute.speed import Speed
 from ..compute.work import (
     ALONE,
+    NO_WORK,
     PRODUCT,
     REGISTER_ELEMENTS,
     is_small,
     kind_of_cost,
     padded_bytes,
     vector_operations,
-    working,
 )
 from ..fusion.nature import PRODUCTS, UPDATE
 from ..graph import Graph, Op
@@ -85,7 +85,7 @@ class _Least:
     def seconds(self) -> float:
         """What one run takes at least."""
         graph, of = self._graph, self._speed.coefficients
-        real = working(graph, graph.ops)
+        real = [op for op in graph.ops if op.kind not in NO_WORK]
         kind = kind_of_cost(real) if real else ALONE
         if kind == ALONE:
             return 0.0
