@@ -75,13 +75,13 @@ def cost_s(program: Program, choices: Choices) -> float:
 def test_what_is_paid_twice_has_ways_and_all_else_costs_what_it_did(program: Program) -> None:
     node, choices = paid_twice(program)
     wiring = program.wiring
+    sharing = wiring.sharing[node]
     draw = np.random.default_rng(0)
     others = [[int(draw.integers(len(each.costs))) for each in wiring.nodes] for _ in range(20)]
     before = [cost_s(program, each) for each in others]
     fixed, paid_s = len(wiring.nodes[node].costs), cost_s(program, choices)
     assert ways.open_ways(wiring, program.leader, choices, 0.0)
     assert [cost_s(program, each) for each in others] == before
-    sharing = wiring.sharing[node]
     want = {port.layouts[choices[port.node]] for port in sharing.ports}
     by = sharing.layouts[choices[node]]
     [way] = [
@@ -109,3 +109,21 @@ def test_a_plan_leaves_what_is_brought_on_once_in_between(program: Program) -> N
     assert said[str(maker.origin.value)] == by
     read = [path for path, layout in said.items() if ".in" in path and layout == want]
     assert len(read) >= len(sharing.ports)
+
+
+def test_what_has_ways_gets_no_more(program: Program) -> None:
+    node, choices = paid_twice(program)
+    assert ways.open_ways(program.wiring, program.leader, choices, 0.0)
+    counts = [len(each.costs) for each in program.wiring.nodes]
+    assert node not in program.wiring.sharing
+    choices[node] = counts[node] - 1
+    ways.open_ways(program.wiring, program.leader, choices, 0.0)
+    assert len(program.wiring.nodes[node].costs) == counts[node]
+    assert program.solve().layouts is not None
+
+
+def test_what_is_pinned_is_not_left_elsewhere() -> None:
+    head = "meshwright: 1\ntopology: v4:2x2x4\nmesh: {x: 4, y: 8}\ntensors:\n"
+    found = mw.search(*dispatched(), plan=f"{head}  ops/loss/transpose.0: _ _ _@x _@y\n", ask_compiler=False)
+    assert found.gap is not None
+    assert found.gap < 0.02

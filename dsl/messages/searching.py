@@ -29,7 +29,7 @@ SEARCHING: dict[str, Text] = {
         "The setting is written as '{text}'.", "Write name=value: --set layers=36, for each setting of the model."
     ),
     "MW557": Text(
-        "The pins name {count} axes ({axes}), more than the mesh of {topology} can have.",
+        "The pins and the model name {count} axes ({axes}), more than the mesh of {topology} can have.",
         "Name at most {most}, or give the mesh.",
     ),
     "MW558": Text(

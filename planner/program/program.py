@@ -62,7 +62,9 @@ class Program:
         stop: Callable[[], bool] | None = None,
         cutoff_s: float = math.inf,
     ) -> Found:
-        """The layouts that take least and fit, found in the time; nothing above ``cutoff_s`` is looked for."""
+        """The layouts that take least and fit, found in the time; nothing above ``cutoff_s`` is looked for. The program
+        may have more choices afterwards (``open_ways``).
+        """
         return Rounds(self, time.monotonic() + time_limit_s, seed, stop, cutoff_s).run()
 
     def lowest(self, *, time_limit_s: float = 60.0, seed: int = 0, stop: Callable[[], bool] | None = None) -> Found:

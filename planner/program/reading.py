@@ -52,7 +52,8 @@ def read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, nar
         first, offered = wiring.nodes[ports[0].node], list(wiring.candidates[wiring.find((level.number, value))])
         has_names = len(wiring.levels) == 1 and not level.behind  # on the way: not in loops, nor behind barriers
         at_least_s = WORTH * wiring.least_s if has_names else math.inf
-        at_least_s = 0.0 if can_be_left(level, value) else at_least_s
+        is_short = len(level.program.kernels) <= FEW
+        at_least_s = 0.0 if is_short and can_be_left(level, value) else at_least_s
         shared, ways = _shared(wiring, level, value, known, source, offered, ports, (), at_least_s)
         wiring.share(shared, value, ports)
         wiring.edge(source, shared, known, first.times, in_order=in_order, rounded=rounded)

@@ -30,7 +30,9 @@ class Way:
 
 
 def ways_to(wiring: Wiring, known: Value, sources: Sequence[Sharding], offered: Sequence[Sharding]) -> list[Way]:
-    """The ways by which offered layouts are reached from some source in less time than at once."""
+    """The ways by which offered layouts are reached from some source in less time than at once, in a second step that
+    takes some.
+    """
     ours, theirs = list(dict.fromkeys(sources)), list(dict.fromkeys(offered))
     at_once, then = wiring.reshards.table(known, ours, theirs), wiring.reshards.table(known, theirs, theirs)
     found: dict[tuple[int, int], None] = {}
@@ -39,7 +41,8 @@ def ways_to(wiring: Wiring, known: Value, sources: Sequence[Sharding], offered: 
         best = by_way.argmin(axis=0)
         quicker = np.flatnonzero(by_way.min(axis=0) < start * QUICKER)
         found |= {(int(best[to]), int(to)): None for to in quicker}
-    return [Way(by=theirs[by], to=theirs[to], then_s=float(then[by, to])) for by, to in found]
+    ways = (Way(by=theirs[by], to=theirs[to], then_s=float(then[by, to])) for by, to in found)
+    return [way for way in ways if way.then_s > 0]
 
 
 def in_vain(
@@ -53,21 +56,25 @@ def in_vain(
 
 
 def can_be_left(level: Level, value: int) -> bool:
-    """Whether a plan can leave a value in another layout than it is made in: it has a path and is only another one
-    turned, which has one too and that nothing else reads. It has none behind barriers.
+    """Whether a plan can leave a value in another layout than it is made in: it has a path, of which a plan with holes
+    says nothing, and is only another one turned, which has one too and no other use. Behind barriers values have no
+    paths: where a level has some, none can be left.
     """
     graph = level.graph
     maker = next((op for op in graph.ops if value in op.results), None)
-    if maker is None or maker.kind not in VIEWS or value in graph.results or level.behind:
+    if maker is None or maker.kind not in VIEWS or level.behind:
         return False
-    own, before = {each for op in graph.ops for each, _ in op.named}, maker.operands[0]
+    before = maker.operands[0]
+    if value in level.pinned or any(read == value for _, read in level.asked) or {value, before} & {*graph.results}:
+        return False
+    own = {each for op in graph.ops for each, _ in op.named}
     return own.issuperset((value, before)) and sum(before in op.operands for op in graph.ops) == 1
 
 
 def open_ways(wiring: Wiring, leader: NDArray[np.int64], choices: Sequence[int], cost_s: float) -> bool:
     """Adds ways, as choices of their own, to what is shared where a solution pays second steps of several readers that
     are the same, if that is much of what it costs and a plan can say it; whether any were. Nodes and choices keep their
-    numbers.
+    numbers. What has ways is no more among what may get some (``sharing``).
     """
     twice = {node: again_s for node in wiring.sharing if (again_s := _paid_again_s(wiring, node, choices)) > 0}
     twice = {
@@ -99,7 +106,7 @@ def _open(wiring: Wiring, nodes: Sequence[int]) -> bool:
     every = [wiring.sharing[node] for node in nodes]
     sources = [layout for each in every for layout in each.source.layouts]
     known = every[0].known
-    ways = [way for way in ways_to(wiring, known, sources, every[0].offered) if way.then_s > 0]
+    ways = ways_to(wiring, known, sources, every[0].offered)
     if not ways:
         return False
     for node, sharing in zip(nodes, every, strict=True):
@@ -113,6 +120,7 @@ def _open(wiring: Wiring, nodes: Sequence[int]) -> bool:
         for ends, table in list(_with_readers(wiring, node, sharing, tos, shared)):
             wiring.tables[ends] = table
         wiring.hand_on(sharing.source, shared, in_vain(wiring, known, sharing.source.layouts, fixed, ways))
+        del wiring.sharing[node]
     return True
 
 

@@ -221,9 +221,9 @@ class Draft:
         """Takes the places out of a module that nobody asked for. Where values are named, those are whose places go,
         and what has a place beside one that stays keeps it: a constraint there would have the name.
         """
-        asked = {operation: number_of(operation) in self._asked for operation in places_of(module)}
-        kept = {placed_on(operation) for operation, is_asked in asked.items() if is_asked and self._is_named}
-        for operation, is_asked in asked.items():
+        asked = [(operation, number_of(operation) in self._asked) for operation in places_of(module)]
+        kept = {placed_on(operation) for operation, is_asked in asked if is_asked and self._is_named}
+        for operation, is_asked in asked:
             if not is_asked and (not kept or placed_on(operation) not in kept):
                 if self._is_named:
                     self._name(operation)
