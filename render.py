@@ -98,7 +98,7 @@ def _answers(verdict: Verdict) -> Iterator[str]:
     if verdict.holes:
         open_ends = ", ".join(verdict.holes[:8]) + (", ..." if len(verdict.holes) > 8 else "")
         yield f"not complete (the planner is to decide {open_ends})"
-    else:
+    elif verdict.legal:
         yield "complete"
     if verdict.legal and verdict.fits is not None:
         yield "its arguments fit" if verdict.fits else "does not fit"

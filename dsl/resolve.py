@@ -81,6 +81,7 @@ class _Resolver:
     dims: dict[str, tuple[int, Tensor]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     unassigned: list[Tensor] = field(default_factory=list)
+    misspelt: set[int] = field(default_factory=set)
     index: dict[str, list[Tensor]] = field(default_factory=dict)
     failed: set[Key] = field(default_factory=set)
     clashes: set[str] = field(default_factory=set)
@@ -118,11 +119,18 @@ class _Resolver:
     def _give(self, rule: Rule, group: list[Tensor]) -> None:
         first = group[0]
         given = give(self.plan.mesh, rule.assignment, first, rule.place, others=len(group) - 1)
-        self.problems += given.problems
+        self.problems += (each for each in given.problems if not self._is_said(rule, each))
         for name, size in given.names.items():
             self._name(rule, name, size, first)
         for tensor in group:
             self._keep(tensor, given.layout)
+
+    def _is_said(self, rule: Rule, found: Problem) -> bool:
+        """Whether a rule's word was asked about before, which is misspelt whatever the rank; notes that it is."""
+        asks = found.code == "MW104" and bool(found.numbers["hint"])
+        is_said = asks and id(rule) in self.misspelt
+        self.misspelt.update({id(rule)} if asks else ())
+        return is_said
 
     def _keep(self, tensor: Tensor, layout: Layout | None) -> None:
         if layout is None:

@@ -101,6 +101,14 @@ def test_a_misspelt_word_is_said_to_be(word: str, meant: str | None) -> None:
     assert meant is None or f"Did you mean '{meant}'?" in found.remedy
 
 
+def test_a_misspelt_word_is_asked_about_once_and_a_missing_dim_for_each_shape() -> None:
+    tensors = [tensor("a/b", 6, 8), tensor("a/c", 6, 8, 4), tensor("b", 2, 2)]
+    asked = resolve(plan_with("a/*: replicat\nb: replicat"), tensors).problems
+    assert [each.code for each in asked] == ["MW104", "MW104"]  # one a line
+    told = resolve(plan_with("'**': _@x"), tensors).problems
+    assert [each.code for each in told] == ["MW104"] * 3
+
+
 def test_an_indivisible_dim_comes_with_the_numbers_and_with_what_divides() -> None:
     (found,) = resolve(plan_with("a: B T@x"), [tensor("a", 3, 18)]).problems
     assert (found.numbers["size"], found.numbers["parts"], found.numbers["remainder"]) == (18, 4, 2)

@@ -76,9 +76,11 @@ def open_ways(wiring: Wiring, leader: NDArray[np.int64], choices: Sequence[int],
     are the same, if that is much of what it costs and a plan can say it; whether any were. Nodes and choices keep their
     numbers. What has ways is no more among what may get some (``sharing``).
     """
-    twice = {node: again_s for node in wiring.sharing if (again_s := _paid_again_s(wiring, node, choices)) > 0}
     twice = {
-        n: s for n, s in twice.items() if can_be_left(wiring.levels[wiring.nodes[n].level], wiring.sharing[n].value)
+        node: again_s
+        for node, sharing in wiring.sharing.items()
+        if (again_s := _paid_again_s(wiring, node, choices)) > 0
+        and can_be_left(wiring.levels[wiring.nodes[node].level], sharing.value)
     }
     if sum(twice.values()) < TWICE * cost_s:
         return False
