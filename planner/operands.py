@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from .graph import Graph, Op
 
 TURN = re.compile(r"(.*)/(\d+)$")
+OPERAND = re.compile(r"\.in\d+(?=$|/)")
 
 
 def operand_path(path: str, position: int) -> str:
@@ -16,11 +17,15 @@ def operand_path(path: str, position: int) -> str:
     return f"{path}.in{position}" if turn is None else f"{turn[1]}.in{position}/{turn[2]}"
 
 
+def maker_path(path: str) -> str:
+    """The path of the operation's value whose operand has this path; any other path as it is."""
+    return OPERAND.sub("", path)
+
+
 def operand_paths(op: Op, place: int, paths: Sequence[str]) -> tuple[str, ...]:
     """The paths of an operand of an operation with these."""
-    product = op.origin.exchanged
-    if product is not None:
-        return (operand_path(product, 1 - place),)
+    if op.origin.reads:
+        return tuple(filter(None, op.origin.reads[place : place + 1]))
     return tuple(operand_path(path, _place(op, place)) for path in paths)
 
 

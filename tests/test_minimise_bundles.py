@@ -47,7 +47,8 @@ def test_without_trials_nothing_is_left_out_that_matters():
 
 
 def test_what_a_product_reads_is_its_own_where_another_makes_it_transposed() -> None:
-    place = Origin(source="model.py:1", scope="dot", value="ops/f/transpose.0", exchanged="ops/f/dot_general.0")
+    reads = ("ops/f/dot_general.0.in1", "ops/f/dot_general.0.in0")
+    place = Origin(source="model.py:1", scope="dot", value="ops/f/transpose.0", reads=reads)
     product = Op(kind="dot_general", operands=(0, 1), results=(2,), origin=place)
     graph = Graph(values=(Value((8, 8), "f32", WHOLE),) * 3, ops=(product,), arguments=(0, 1), results=(2,))
     read = "ops/f/dot_general.0.in1"

@@ -106,6 +106,17 @@ def foretelling_by_experts(batch: int = 64, length: int = 256, width: int = 256,
     return small_steps.trained(loss, params, shape(batch, length, dtype=jnp.int32))
 
 
+def looked_up(rows: int = 65536, width: int = 128, batch: int = 8192) -> Pair:
+    """Two tables whose rows are looked up, with momentum: what is scattered is added to that without a gradient."""
+
+    def loss(params: dict[str, jax.Array], found: jax.Array) -> jax.Array:
+        x = jnp.concatenate([params["first"][found[:, 0]], params["second"][found[:, 1]]], -1)
+        return jnp.mean(jax.nn.relu(x @ params["in"]) ** 2)
+
+    params = {"first": shape(rows, width), "second": shape(rows, width), "in": shape(2 * width, 512)}
+    return small_steps.trained(loss, params, shape(batch, 2, dtype=jnp.int32), momentum=True)
+
+
 def moved(low: int, high: int, rows: int = 2048, width: int = 2048) -> Pair:
     """What is padded is multiplied."""
 
@@ -124,6 +135,7 @@ def moved(low: int, high: int, rows: int = 2048, width: int = 2048) -> Pair:
         pytest.param(
             foretelling_by_experts(), "v3:4x4", {"a": 4, "b": 8}, 0.02, id="what a product reads as others do not"
         ),
+        pytest.param(looked_up(), "v4:2x2x4", {"a": 2, "b": 16}, 0.1, id="what is scattered into momentum"),
     ],
 )
 def test_a_plan_takes_about_what_no_plan_takes_less_than(

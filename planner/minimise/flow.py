@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ..graph import Graph, Op, Origin
-from ..operands import operand_path
+from ..operands import maker_path, operand_path
 
 Spot = tuple[str | None, str | None]
 """The place in the model that asks for an operation: source and scope."""
@@ -27,8 +27,8 @@ class Flow:
         self.unnamed: dict[Spot, set[str]] = defaultdict(set)
         """By place, what operations there whose results have no path are made of."""
         self.products: set[str] = set()
-        self.exchanged: dict[str, str] = {}
-        """By the path of a product that another makes with its operands exchanged, transposed, that one."""
+        self.read_by: dict[str, str] = {}
+        """By the path of an operation whose operands another reads that took its place, that one."""
         self.constant: set[str] = set()
         """The values, and operands as they are read, that nothing given to the step decides."""
         self._run(graph, [GIVEN] * len(graph.arguments))
@@ -72,8 +72,7 @@ class Flow:
                 self.constant.add(own)
             self.constant.update(operand_path(own, i) for i, paths in enumerate(operands) if paths <= self.constant)
         self.spots[path] = spot_of(op.origin)
-        if op.origin.exchanged is not None:
-            self.exchanged[op.origin.exchanged] = path
+        self.read_by.update((maker_path(read), path) for read in op.origin.reads if read)
         if op.kind in PRODUCTS:
             self.products.add(path)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...dsl.rule_matches import without_turn
 from ...dsl.tensors import Layout, Tensor
-
-OPERAND = re.compile(r"\.in\d+(?=$|/)")
+from ..operands import maker_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +41,8 @@ def _group(stem: str, layout: Layout, members: Sequence[Tensor], tags: Mapping[s
         stem=stem,
         layout=layout,
         paths=paths,
-        makers=tuple(OPERAND.sub("", maker) for maker in makers),
-        is_operand=members[0].role == "op" and OPERAND.search(stem) is not None,
+        makers=tuple(maker_path(maker) for maker in makers),
+        is_operand=members[0].role == "op" and maker_path(stem) != stem,
         is_tag=members[0].role == "tagged",
         num_bytes=sum(tensor.num_bytes for tensor in members),
     )

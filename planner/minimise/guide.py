@@ -47,7 +47,7 @@ class Guide:
         for group in sorted(groups, key=lambda group: not group.is_tag):
             for maker in group.makers:
                 if group.is_operand:
-                    self._operands[flow.exchanged.get(maker, maker)].append(group)
+                    self._operands[flow.read_by.get(maker, maker)].append(group)
                 else:
                     self._group.setdefault(maker, group)
                     self._wanted.setdefault(maker, group.layout.axes)

@@ -118,7 +118,7 @@ def _beside(
         if op.origin.value is None:
             is_turned = any((number, operand) in solved.wanted or operand in turned for operand in op.operands)
             turned.update(op.results if is_turned else solved.brought.intersection(op.results))
-        if number not in readers or op.origin.exchanged is not None:
+        if number not in readers or op.origin.reads:
             continue
         for place, operand in enumerate(op.operands):
             key = (operand, waits(op, operand))

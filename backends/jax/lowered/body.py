@@ -180,7 +180,7 @@ class Body:
         results = tuple(range(first, len(self._values)))
         self._numbers.update(zip(made, results, strict=True))
         origin = self.reading.origins.of(self._location(operation), len(results))
-        if form.exchanged is not None and self.reading.is_named:
-            origin = replace(origin, exchanged=form.exchanged)
+        if form.reads and self.reading.is_named:
+            origin = replace(origin, reads=form.reads)
         kind, attributes = said.get("kind", form.kind), said.get("attributes", {})
         self._ops.append(plain_op(kind, operands, results, attributes, origin, form.factors, *inside))

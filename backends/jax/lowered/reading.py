@@ -15,7 +15,7 @@ from .device_groups import axes_of_groups, axes_of_pairs
 from .origins import Origins
 from .regions import BUILDERS
 from .shardings import RESHARD, RESHARDS, axes_by_dim, each_sharding, factors
-from .value_names import exchanged
+from .value_names import reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,8 @@ class Form:
     """An operation's name, its ``kind`` (that without its dialect), its attributes, as MLIR has them and as ``plain``
     values, and what else they say.
 
-    ``shardings`` are those of its results, ``exchanged`` the path of the product whose operands it has exchanged.
+    ``shardings`` are those of its results, ``reads`` the paths of its operands where others than its
+    value's own are noted.
     ``names_devices`` says that ``plain`` hangs on the mesh, ``is_plain`` that there is one result, and nothing else to
     be read of such an operation, its regions included.
     """
@@ -34,7 +35,7 @@ class Form:
     plain: Mapping[str, Any]
     shardings: tuple[Sharding | None, ...]
     factors: Factors | None
-    exchanged: str | None
+    reads: tuple[str, ...]
     names_devices: bool
     is_plain: bool
     made: dict[Any, Value] = field(default_factory=dict)
@@ -124,14 +125,14 @@ class Reading:
             plain=self._plain(attributes) if names_devices else self._plain_once(attributes),
             shardings=self._stated(operation, attributes),
             factors=None if name == RESHARD else self._rule(attributes),
-            exchanged=exchanged(attributes),
+            reads=reads(attributes),
             names_devices=names_devices,
             is_plain=self._is_plain(operation, name, attributes),
         )
 
     @staticmethod
     def _is_plain(operation: Any, name: str, attributes: Mapping[str, Any]) -> bool:
-        has_more = name in BUILDERS or exchanged(attributes) is not None
+        has_more = name in BUILDERS or bool(reads(attributes))
         is_told = not len(operation.regions) or REDUCERS in attributes
         return is_told and not has_more and len(operation.results) == 1
 

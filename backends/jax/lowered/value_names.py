@@ -6,14 +6,16 @@ several named values, and one of one result that stands for others that computed
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
 
+from ....planner.operands import operand_path
+
 PREFIX, WHILE = "meshwright.value:", "stablehlo.while"
-NOTES, EXCHANGED = "mhlo.frontend_attributes", "meshwright.exchanged"
-"""Where a product that took the place of its transpose has the path of that, whose operands it has exchanged."""
+NOTES, READS = "mhlo.frontend_attributes", "meshwright.reads"
+"""Where an operation that took the place of several has the paths of its operands."""
 
 
 def all_names(location: Any) -> tuple[tuple[int, str], ...]:
@@ -29,10 +31,17 @@ def value_names(location: Any) -> dict[int, str]:
     return dict(reversed(all_names(location)))
 
 
-def exchanged(attributes: Mapping[str, Any]) -> str | None:
-    """The path of the product whose operands one with these attributes has exchanged."""
+def reads(attributes: Mapping[str, Any]) -> tuple[str, ...]:
+    """The paths of the operands of an operation with these attributes, as far as they are noted: "" has none."""
     notes = attributes.get(NOTES)
-    return notes[EXCHANGED].value if notes is not None and EXCHANGED in notes else None
+    return tuple(notes[READS].value.split(" ")) if notes is not None and READS in notes else ()
+
+
+def reading(operands: Sequence[tuple[Any, int]]) -> dict[str, Any]:
+    """What notes of an operation whose operands it reads in the place of others: operations, and which of theirs."""
+    paths = [(value_names(operation.location).get(0), place) for operation, place in operands]
+    text = " ".join("" if path is None else operand_path(path, place) for path, place in paths)
+    return {NOTES: ir.DictAttr.get({READS: ir.StringAttr.get(text)})} if text.strip() else {}
 
 
 def without_names(location: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from ..attributes import plain
-from ..value_names import without_names
+from ..value_names import reading, without_names
 from .rewriter import Number, Rewriter, is_floating, is_used_once, maker, shape_of, splat_of
 
 ADD, MULTIPLY, NEGATE = "stablehlo.add", "stablehlo.multiply", "stablehlo.negate"
@@ -83,11 +83,13 @@ def _add_to_scatter(op: Any, rewriter: Rewriter) -> bool:
     """
     if all(maker(value, SCATTER) is not None for value in op.operands):
         return False
-    for value, other in (tuple(op.operands), tuple(op.operands)[::-1]):
+    for value, other, place in ((*op.operands, 1), (*tuple(op.operands)[::-1], 0)):
         scatter = maker(value, SCATTER)
         if scatter is not None and splat_of(scatter.operands[0]) == 0 and is_used_once(value) and is_sum(scatter):
             inner = scatter.clone(ip=ir.InsertionPoint(op))
             inner.operands[0] = other
+            for note, text in reading([(op, place), (scatter, 1), (scatter, 2)]).items():
+                inner.attributes[note] = text
             inner.location = without_names(inner.location)
             rewriter.replace(op, inner.results[0])
             return True

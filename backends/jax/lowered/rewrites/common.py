@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any
 
-from ..value_names import EXCHANGED, NOTES, join_names
+from ..value_names import NOTES, READS, join_names
 from .rewriter import BROADCAST, CONSTANT, maker
 
 KEPT = ("stablehlo.custom_call", "stablehlo.rng", "stablehlo.rng_bit_generator", "stablehlo.iota", "func.call")
@@ -86,6 +86,6 @@ def _form(operation: Any) -> Any:
     types = tuple([result.type for result in operation.results])
     try:
         said = operation.attributes.items()
-        return types, tuple([(name, each) for name, each in said if name != NOTES or EXCHANGED not in each])
+        return types, tuple([(name, each) for name, each in said if name != NOTES or READS not in each])
     except TypeError:
         return operation

@@ -7,7 +7,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from ..value_names import EXCHANGED, NOTES, value_names
+from ..value_names import reading
 from .rewriter import Rewriter, is_used_once, maker, shape_of
 
 DOT = "stablehlo.dot_general"
@@ -30,10 +30,7 @@ def transpose(op: Any, rewriter: Rewriter) -> None:
 
 
 def _exchanged(dot: Any, numbers: Any) -> dict[str, Any]:
-    attributes = dict(dot.attributes.items())
-    path = value_names(dot.location).get(0)
-    if path is not None:
-        attributes[NOTES] = ir.DictAttr.get({EXCHANGED: ir.StringAttr.get(path)})
+    attributes = dict(dot.attributes.items()) | reading([(dot, 1), (dot, 0)])
     attributes[NUMBERS] = stablehlo.DotDimensionNumbers.get(
         lhs_batching_dimensions=list(numbers.rhs_batching_dimensions),
         rhs_batching_dimensions=list(numbers.lhs_batching_dimensions),
