@@ -14,6 +14,7 @@ from meshwright.planner.memory.flow import flow
 from meshwright.planner.memory.indices import indices
 from meshwright.planner.memory.operands import operands
 from meshwright.planner.memory.orders import depth_first_order, list_order, post_order
+from meshwright.planner.memory.schedule import schedule
 from programs import form_bytes, of_ops, program
 from test_fusion import Writer
 from test_fusion_barriers import barrier
@@ -95,3 +96,34 @@ def test_a_barrier_stands_between_what_it_takes_and_what_reads_behind_it() -> No
     assert all(grown.maker[value] == 2 for values in grown.operands[3:] for value in values)
     for order in (list_order(grown), depth_first_order(grown), post_order(grown)):
         assert order.index(2) == 2
+
+
+def test_of_what_is_reached_on_very_many_ways_that_comes_first_which_post_order_has_last() -> None:
+    """Ways are counted up to the number of instructions, their bytes up to what is made until then in post-order.
+
+    Here each value is read by the next two. The first result needs them all, the second but some: post-order makes the
+    first before it. By their kernels' numbers it would be the other way round.
+    """
+    chain = [("add", (max(0, n - 2), n - 1), (n,)) for n in range(1, 31)]
+    ends = [("add", (18, 19, 20), (31,)), ("add", (28, 29, 30), (32,))]
+    made = program([SHAPE] * 33, [*chain, *ends], (0,), (32, 31))
+    order = depth_first_order(flow(made, form_bytes, lambda _: 0))
+    assert order.index(30) < order.index(20)
+    assert post_order(flow(made, form_bytes, lambda _: 0))[-2:] == [31, 30]
+
+
+def updates(*, donated: bool) -> Program:
+    """Two gradients of what a product makes, each read by an update that makes three values of its size."""
+    products = [("dot_general", (n, n), (n + 4,)) for n in (0, 1)]
+    made = [("subtract", (n + 4, n + 2), tuple(range(6 + 3 * n, 9 + 3 * n))) for n in (0, 1)]
+    results = (6, 7, 8, 9, 10, 11)
+    aliases = dict.fromkeys(range(6), 0) if donated else {}
+    return program([(256, 8)] * 2 + [SHAPE] * 10, [*products, *made], (0, 1, 2, 3), results, aliases=aliases)
+
+
+def test_results_in_donated_arguments_place_are_no_more_at_one_point_than_at_another() -> None:
+    """The list scheduler puts updates off, which make more than they free; one after another takes less meanwhile."""
+    order = [kernel.writes[0] for kernel in schedule(updates(donated=True)).kernels]
+    assert order in ([4, 6, 5, 9], [5, 9, 4, 6])
+    order = [kernel.writes[0] for kernel in schedule(updates(donated=False)).kernels]
+    assert set(order[:2]) == {4, 5}

@@ -119,13 +119,14 @@ def _weights(flow: Flow) -> dict[int, tuple[int, int]]:
     """Of each value, the users beyond the first of all that it is made from, and their bytes, both negated.
 
     A kernel of several results has these for users, and each of them its readers; whatever is reached on several ways
-    counts on each, up to the number of kernels and the bytes made so far.
+    counts on each, up to the number of instructions and the bytes made so far in post-order.
     """
     readers = Counter(chain.from_iterable(flow.operands))
     readers.update(flow.results)
     weights: dict[int, tuple[int, int]] = {}
-    limit = 0
-    for kernel, values in enumerate(flow.operands):
+    limit, most = 0, _instructions(flow)
+    for kernel in post_order(flow):
+        values = flow.operands[kernel]
         written = sum([flow.num_bytes[buffer] for buffer in flow.writes[kernel]])
         limit += written
         fan, total = len(flow.made[kernel]) - 1, written
@@ -136,8 +137,13 @@ def _weights(flow: Flow) -> dict[int, tuple[int, int]]:
         total = min(limit, total)
         for value in flow.made[kernel]:
             beyond = max(0, readers[value] - 1)
-            weights[value] = (-min(len(flow.operands), fan + beyond), -total)
+            weights[value] = (-min(most, fan + beyond), -total)
     return weights
+
+
+def _instructions(flow: Flow) -> int:
+    """How many instructions the compiler has of it: kernels, each of several results of one, arguments and the end."""
+    return 1 + len(flow.operands) + len(flow.touches) + sum([len(made) for made in flow.made if len(made) > 1])
 
 
 def _post_order(flow: Flow, operands: Sequence[Sequence[int]], ends: Sequence[int]) -> list[int]:

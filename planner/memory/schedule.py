@@ -95,7 +95,7 @@ def _scheduled(program: Program, sizes: Sizes, offloads: bool) -> Scheduled:
     found = flow(replace(program, kernels=tuple(kernels)), sizes, lambda body: needs[id(body)], offloads=offloads)
     groups = combined(program, found)
     found = with_tuples(found, groups)
-    order, peak, best = _best(found, groups, program.kernels)
+    order, peak, best = _best(found, groups, program.kernels, _donated(program, found))
     given = sum(sizes(program.graph, v) for v in program.graph.arguments)
     return Scheduled(
         program=replace(program, kernels=tuple(kernels[number] for number in order)),
@@ -106,14 +106,25 @@ def _scheduled(program: Program, sizes: Sizes, offloads: bool) -> Scheduled:
     )
 
 
-def _best(found: Flow, groups: Members, kernels: Sequence[Kernel]) -> tuple[list[int], int, int]:
-    """The order, its peak, and which of the three it is."""
+def _donated(program: Program, found: Flow) -> frozenset[int]:
+    """The results that lie in arguments' place."""
+    graph = program.graph
+    return frozenset(found.buffer.get(graph.results[result], -1) for result in graph.aliases)
+
+
+def _best(
+    found: Flow, groups: Members, kernels: Sequence[Kernel], donated: frozenset[int] = frozenset()
+) -> tuple[list[int], int, int]:
+    """The order, its peak, and which of the three it is; what is ``donated`` is no more at one point than at another,
+    though the list scheduler would put off what makes it.
+    """
     members = in_order(found, groups) if groups else ()
     joint = regrouped(found, members) if groups else found
     alone = tuple((number,) for number in range(len(kernels)))
     grown, own = with_barriers(joint, [[kernels[number] for number in group] for group in members or alone])
     orders = [[own[k] for k in each(grown) if own[k] >= 0] for each in (list_order, depth_first_order, post_order)]
-    peaks = [scheduled_peak_bytes(joint, order) for order in orders]
+    counted = replace(joint, num_bytes={b: 0 if b in donated else size for b, size in joint.num_bytes.items()})
+    peaks = [scheduled_peak_bytes(counted if donated else joint, order) for order in orders]
     best = peaks.index(min(peaks))
     order = orders[best]
     return [kernel for point in order for kernel in members[point]] if members else order, peaks[best], best
