@@ -177,6 +177,23 @@ def test_exchanges_of_a_shared_gather_are_shared() -> None:
     assert [(op.kind, op.operands) for op in found.ops] == [(ALL_GATHER, (0,)), (ALL_TO_ALL, (1,)), ("add", (3, 3))]
 
 
+@pytest.mark.parametrize(("between", "gathers"), [("tanh", 1), ("long scan", 2), ("several results", 2)])
+def test_long_scans_and_what_gives_several_results_keep_readers_of_a_gather_apart(between: str, gathers: int) -> None:
+    """98 operations stand between the two; XLA writes a long scan as several, and takes results out of tuples."""
+    gathered, window = {"axes": ("x",), "dimensions": (0,)}, {"window_dimensions": (512, 1)}
+    ops = [Op(kind=ALL_GATHER, operands=(0,), results=(1,), attributes=gathered)]
+    for n in range(2, 100):
+        is_scan = between == "long scan" and n == 50
+        results = (n, n + 100) if between == "several results" and n in (20, 40, 60, 80) else (n,)
+        kind = "reduce_window" if is_scan else "tanh"
+        ops.append(Op(kind=kind, operands=(n - 1,), results=results, attributes=window if is_scan else {}))
+    ops.append(Op(kind=ALL_GATHER, operands=(0,), results=(100,), attributes=gathered))
+    ops.append(Op(kind="add", operands=(99, 100), results=(101,)))
+    values = (Value((256, 4), "f32"), *[Value((512, 4), "f32")] * 200)
+    found = share_gathers(of_ops(values, tuple(ops), (0,), (101,)).graph)
+    assert sum(op.kind == ALL_GATHER for op in found.ops) == gathers
+
+
 @pytest.mark.parametrize(("columns", "dtype"), [(1, "f32"), (8, "bf16")])
 def test_what_a_vector_is_multiplied_by_is_gathered_as_it_is(columns: int, dtype: str) -> None:
     values = (

@@ -14,6 +14,10 @@ from ...kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
 from ..reshard import SLICE
 
 DISTANCE = 100
+LONGEST_SCAN, SCAN_STEPS = 128, 8
+"""How long sums of all that comes before are that XLA leaves as they are, and how many operations more it makes of a
+longer one: sums in parts of that length, the parts' own, and both put together again.
+"""
 SHARED = frozenset({ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE, SLICE})
 
 
@@ -81,13 +85,18 @@ def _renamed(op: Op, renamed: dict[int, int]) -> Op:
 
 
 def _heights(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
-    """How many operations follow each value on the longest way to a result, and that of its lowest reader."""
+    """How many operations follow each value on the longest way to a result, and that of its lowest reader.
+
+    What takes one of several results of an operation out of a tuple is one too.
+    """
     heights: dict[int, int] = dict.fromkeys(graph.results, 1)
     lowest: dict[int, int] = dict.fromkeys(graph.results, 0)
     height_of, lowest_of = heights.get, lowest.get
     for op in reversed(graph.ops):
         made = op.results
-        height = height_of(made[0], 0) if len(made) == 1 else max([height_of(value, 0) for value in made], default=0)
+        height = height_of(made[0], 0) if len(made) == 1 else 1 + max([height_of(v, 0) for v in made], default=0)
+        if op.kind == "reduce_window" and max(op.attributes.get("window_dimensions", ()), default=0) > LONGEST_SCAN:
+            height += SCAN_STEPS
         for value in op.operands:
             if height_of(value, 0) <= height:
                 heights[value] = height + 1
