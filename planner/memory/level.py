@@ -15,6 +15,7 @@ from ..graph import Value
 from ..kernels import Program
 from .carried import homes
 from .convolved import copied_images, smallest_batch
+from .donated import in_donated_place
 from .flow import Flow
 from .gathered import awaited, gathers_beside, under_way, with_tuples
 from .hoisted import NARROW, hoisted_copies
@@ -74,6 +75,7 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     """The buffers of a whole step in its order, on a chip."""
     graph = step.program.graph
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
+    donated |= in_donated_place(step.program, step.flow)
     where = Where(chip, graph.mesh)
     placed = _level(step, where, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
     return _with_turned(_with_tables(_with_copies(placed, chip), chip), chip)

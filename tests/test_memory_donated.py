@@ -1,0 +1,37 @@
+"""What lies in a donated argument's place before its next value does."""
+
+from __future__ import annotations
+
+import pytest
+from meshwright.planner.graph import Op, Value
+from meshwright.planner.kernels import Program
+from meshwright.planner.memory import memory
+from programs import of_ops
+
+TABLE_BYTES = 4096 * 128 * 4
+
+
+def decayed(*, donated: bool = True, read_again: bool = False, turned: bool = False) -> Program:
+    """A table's momentum that decays, takes rows and is summed over devices."""
+    table, rows, ids = Value((4096, 128), "f32"), Value((512, 128), "f32"), Value((512, 1), "s32")
+    scatter = {"inserted_window_dims": (0,), "update_window_dims": (1,)}
+    ops = [
+        Op(kind="reverse" if turned else "tanh", operands=(0,), results=(3,)),
+        Op(kind="scatter", operands=(3, 2, 1), results=(4,), attributes=scatter),
+        Op(kind="all-reduce", operands=(4,), results=(5,), attributes={"axes": ("x",), "reducer": "add"}),
+    ]
+    if read_again:
+        ops.append(Op(kind="reduce", operands=(5, 0), results=(6,)))
+    values = (table, rows, ids, table, table, table, Value((4096,), "f32"))
+    results = (5, 6) if read_again else (5,)
+    return of_ops(values, tuple(ops), (0, 1, 2), results, aliases={0: 0} if donated else {})
+
+
+def test_momentum_decays_takes_rows_and_is_summed_where_it_lies() -> None:
+    assert memory(decayed()).temp_bytes < TABLE_BYTES
+
+
+@pytest.mark.parametrize("changed", [{"donated": False}, {"read_again": True}, {"turned": True}])
+def test_it_does_not_where_the_place_is_another_or_needed_still(changed: dict[str, bool]) -> None:
+    """Not what is not donated, what is read later, and what does not come from it number by number."""
+    assert memory(decayed(**changed)).temp_bytes >= TABLE_BYTES
