@@ -124,3 +124,26 @@ def test_each_level_of_an_associative_scan_is_written(levels: int) -> None:
     assert [program.graph.shape(kernel.writes[0])[1] for kernel in program.kernels] == [
         64 >> n for n in range(levels + 1)
     ]
+
+
+def added_parts(w: Writer, made: int) -> list[int]:
+    """How many additions each kernel has that adds something to one of two halves of the rows of a value."""
+    (rows, columns), ends = w.values[made].shape, []
+    for first in (0, rows // 2):
+        said = {"start_indices": (first, 0), "limit_indices": (first + rows // 2, columns)}
+        part = w.op("slice", made, shape=(rows // 2, columns), **said)
+        ends.append(w.op("add", part, w.arg(rows // 2, columns)))
+    program = fuse(w.graph(*ends))
+    counts = ([program.graph.ops[n].kind for n in kernel.ops].count("add") for kernel in program.kernels)
+    return [count for count in counts if count]
+
+
+def test_both_ways_around_a_ring_add_to_parts_of_one_product_at_once() -> None:
+    """As turns of a product with its reduce-scatter are compiled for v4 and v5e."""
+    w = Writer()
+    assert added_parts(w, w.dot(w.arg(64, 512), w.arg(512, 1024))) == [2]
+
+
+def test_parts_of_what_no_product_made_are_added_to_apart() -> None:
+    w = Writer()
+    assert added_parts(w, w.arg(64, 1024)) == [1, 1]

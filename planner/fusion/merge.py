@@ -12,6 +12,9 @@ from .group import Group
 from .nature import ELEMENTWISE, REDUCE, UPDATE
 from .uses import Uses
 
+PARTED = ELEMENTWISE | {"slice", "reshape", "broadcast_in_dim"}
+"""What takes parts of a value side by side, as both ways around a ring add what one product made."""
+
 READERS = 64
 """What more kernels read than this is not looked through for pairs of them."""
 
@@ -89,10 +92,12 @@ class Merging:
                     self._merge(first, second)
 
     def _goes_through(self, value: int, group: Group) -> bool:
-        """Whether a group goes through all of a value, or takes a slice of it into a stack that it updates in place."""
+        """Whether a group goes through all of a value, or takes slices of it: into a stack that it updates in place, or
+        to compute with them number by number.
+        """
         if not group.open or group.products:
             return False
-        return self._is_whole(value, group) or (bool(self._stacks(group)) and self._is_sliced(value, group))
+        return self._is_whole(value, group) or self._is_sliced(value, group)
 
     def _stacks(self, group: Group) -> set[int]:
         """What a group updates in place."""
@@ -114,8 +119,16 @@ class Merging:
             return False
         sliced = not (self._is_whole(value, one) or self._is_whole(value, other))
         stacks = self._stacks(one) | self._stacks(other) if sliced else set[int]()
+        if sliced and not stacks:
+            return self._are_parts(value, one, other)
         apart = (one.reads - other.reads - stacks, other.reads - one.reads - stacks)
         return (one.reduces and other.reduces) or any(map(self._are_single, apart))
+
+    def _are_parts(self, value: int, one: Group, other: Group) -> bool:
+        """Whether two groups compute number by number with parts of what a product makes, each with one of its own."""
+        maker = self.groups.get(self.maker.get(value, -1))
+        kinds = {self.graph.ops[number].kind for number in one.ops | other.ops}
+        return maker is not None and bool(maker.products) and kinds <= PARTED
 
     def _are_single(self, values: set[int]) -> bool:
         return all(self.graph.values[value].num_elements <= 1 for value in values)
