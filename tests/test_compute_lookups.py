@@ -56,6 +56,28 @@ def test_a_row_that_nothing_pads_takes_no_more_registers() -> None:
     assert row_tiles(Value((4096, 1, 32), "f32")) == row_tiles(Value((4096, 32), "f32"))
 
 
+def momentum(columns: int) -> Graph:
+    """Rows added to a momentum that decays, and the table that it moves."""
+    table = (65536, columns)
+    shapes = (table, table, (16384, 1), (16384, columns), table, table, table)
+    said = {"inserted_window_dims": (0,), "update_window_dims": (1,)}
+    ops = (
+        Op(kind="multiply", operands=(0, 0), results=(4,)),
+        Op(kind="scatter", operands=(4, 2, 3), results=(5,), attributes=said),
+        Op(kind="subtract", operands=(1, 5), results=(6,)),
+    )
+    values = tuple(Value(shape, "s32" if number == 2 else "f32") for number, shape in enumerate(shapes))
+    return Graph(values=values, ops=ops, arguments=(0, 1, 2, 3), results=(5, 6))
+
+
+@pytest.mark.parametrize(("columns", "decay", "update"), [(16, 29372, 343410), (64, 113094, 403488)])
+def test_what_decays_before_rows_are_added_lies_as_it_wastes_least(columns: int, decay: int, update: int) -> None:
+    """Compiled for v4: the update goes through whole rows of lanes, and both results are copied back from there."""
+    found = [each.cycles for each in price(fuse(momentum(columns)), chip("v4"))]
+    assert found[0] == pytest.approx(decay, rel=0.2)
+    assert found[-1] == pytest.approx(update, rel=0.2)
+
+
 def zeros(rows: int, scattered: int) -> Graph:
     shapes = ((), (rows, 64), (scattered, 1), (scattered, 64), (rows, 64))
     fill = Op(kind="broadcast_in_dim", operands=(0,), results=(1,))

@@ -75,3 +75,16 @@ def test_a_result_that_stays_near_is_rounded_for_nothing() -> None:
     work = work_of(graph, fuse(graph).kernels[0])
     near, far = (cycles_of(work, [True, True], [is_near], 256, of).total for is_near in (True, False))
     assert far - near > 4 * 4096**2 * of.byte_cycles
+
+
+@pytest.mark.parametrize(("rows", "columns", "cycles"), [(640, 32, 1174), (32, 1024, 1519)])
+def test_what_passes_as_one_window_is_read_before_and_written_after(rows: int, columns: int, cycles: int) -> None:
+    """What a turn of a product with its reduce-scatter begins with, compiled for v4."""
+    array = Value((rows, columns), "f32")
+    ops = (
+        Op(kind="negate", operands=(0,), results=(1,)),
+        Op(kind="add", operands=(1, 1), results=(2,)),
+    )
+    graph = Graph(values=(array, array, array), ops=ops, arguments=(0,), results=(2,))
+    (found,) = price(fuse(graph), catalogue()["v4"])
+    assert found.cycles == pytest.approx(cycles, rel=0.2)

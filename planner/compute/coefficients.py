@@ -30,6 +30,7 @@ class Coefficients:
     ``product_start_cycles``: starting a product; ``product_read_cycles``, ``product_write_cycles`` and
     ``product_round_cycles``: what that takes besides for each operand that it reads from memory, where it writes there,
     and where its result is only rounded; none of these where a product starts as any kernel does.
+    ``whole_start_cycles``: starting fused operations that take all they work on as one window, if that is known.
     """
 
     byte_cycles: float
@@ -61,6 +62,7 @@ class Coefficients:
     product_read_cycles: float = 0.0
     product_write_cycles: float = 0.0
     product_round_cycles: float = 0.0
+    whole_start_cycles: float = 0.0
 
     @property
     def held_near_bytes(self) -> float:

@@ -69,8 +69,7 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
             waits += of.wait_cycles * moved / of.scoped_bytes if is_cut else 0.0
         start = _product_start(work, near, near_writes, of)
         return _product(work, waits, far_reads + far_writes, behind, edge, of, start, is_cut=is_cut)
-    took = _loop(work, far_reads, far_writes, of)
-    return took._replace(total=took.total + of.common_write_cycles * left) if left else took
+    return _loop(work, far_reads, far_writes, left, of)
 
 
 def _is_product_of_matrices(work: Work) -> bool:
@@ -113,8 +112,12 @@ def _streamed(work: Work, near: Sequence[bool], of: Coefficients) -> float:
     return once + left * pieces / times + right * times
 
 
-def _loop(work: Work, far_reads: int, far_writes: int, of: Coefficients) -> Cycles:
-    """Reads cost their bytes wherever they are (``near_read_share``): most compilers count them before they know."""
+def _loop(work: Work, far_reads: int, far_writes: int, left: int, of: Coefficients) -> Cycles:
+    """Reads cost their bytes wherever they are (``near_read_share``): most compilers count them before they know.
+
+    ``left`` are the bytes left in a common memory. What passes as one window is read before and written after
+    (``whole_start_cycles``).
+    """
     moved = sum(work.reads) + work.spill_bytes
     at_hand = (1 - of.near_read_share) * (sum(work.reads) - far_reads)
     memory = (moved - at_hand + far_writes) * of.byte_cycles
@@ -126,6 +129,9 @@ def _loop(work: Work, far_reads: int, far_writes: int, of: Coefficients) -> Cycl
     else:
         windows = math.ceil(work.space_bytes / of.single_window_bytes)
     total = max(memory, vector) + windows * of.step_cycles + _start(moved + sum(work.writes), of)
+    total += of.common_write_cycles * left
+    if of.whole_start_cycles:
+        total = min(total, of.whole_start_cycles + memory + max(memory, vector))
     return Cycles(total=total, bound=VECTOR if vector > memory else MEMORY, far_bytes=far_reads + far_writes)
 
 

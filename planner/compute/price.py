@@ -132,7 +132,8 @@ def price_at(
     step = apart or Apart(given=graph.arguments, left=graph.results, edge=(*graph.arguments, *graph.results))
     kinds = frozenset([op.kind for op in graph.ops]) if kinds is None else kinds
     looks_up, given, images = not kinds.isdisjoint(LOOK_UP), step.given, step.images
-    rowwise = Rowwise(graph, speed.coefficients, step.tables, step.edge) if looks_up or step.tables else None
+    tables = None if apart is None else apart.tables
+    rowwise = Rowwise(graph, speed.coefficients, tables, step.edge) if looks_up or step.tables else None
     convolved = None
     if images or CONVOLUTION in kinds:
         convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=images)

@@ -19,27 +19,34 @@ from .coefficients import Coefficients
 from .turning import turning_cycles
 from .work import REGISTER_ELEMENTS, padded_bytes, padded_elements
 
-COPY_RATIO = 1.6
-"""What such a copy takes against what its bytes do, seen on v5e: its windows are small."""
-
 _AS_THEY_LIE = ELEMENTWISE | {REDUCE, BROADCAST, CONSTANT, "iota", ALL_REDUCE}
 """What takes numbers as they lie, and leaves those of the same shape so."""
 
 
 def scattered(graph: Graph) -> set[int]:
-    """What a graph scatters into, and what becomes of that."""
-    return {value for op in graph.ops if op.kind == SCATTER for value in (*tables_of(op), *op.results)}
+    """What a graph scatters into, and what becomes of that. What is computed number by number to be added to lies as
+    it wastes least, and is copied for the scatter: seen on v4 and v5e.
+    """
+    made = {value for op in graph.ops if op.kind in ELEMENTWISE for value in op.results}
+    into = {value for op in graph.ops if op.kind == SCATTER for value in tables_of(op)}
+    return _sums(graph) | (into - made)
+
+
+def _sums(graph: Graph) -> set[int]:
+    return {value for op in graph.ops if op.kind == SCATTER for value in op.results}
 
 
 class Rowwise:
-    """The values that lie so, as the kernels of a program are gone through: those that are known to be ``tables``, what
-    is looked up, and what is scattered into. ``edge`` has what is given to the program's step and left by it.
+    """The values that lie so, as the kernels of a program are gone through: what is looked up, what is scattered into
+    (``tables``, where kernels are apart from their step and it is known of that), and what becomes of it. ``edge`` has
+    what is given to the program's step and left by it.
     """
 
-    def __init__(self, graph: Graph, of: Coefficients, tables: Collection[int], edge: Collection[int]) -> None:
+    def __init__(self, graph: Graph, of: Coefficients, tables: Collection[int] | None, edge: Collection[int]) -> None:
         self._graph, self._of = graph, of
         found = {value for op in graph.ops if op.kind in LOOK_UP and looks_up_rows(graph, op) for value in op.results}
-        self._values = {value for value in (*scattered(graph), *tables, *found) if self._is_narrow(value)}
+        met = scattered(graph) if tables is None else {*tables, *_sums(graph)}
+        self._values = {value for value in (*met, *found) if self._is_narrow(value)}
         self._updated = {graph.shape(value) for value in scattered(graph) if self._is_narrow(value)}
         self._edge = frozenset(edge)
         self._copied: set[int] = set()
@@ -65,8 +72,8 @@ class Rowwise:
         if is_sum:
             return 0.0
         more = sum(self._row_bytes(v) - padded_bytes(self._graph.values[v]) for v in whole)
-        copied = sum(self._row_bytes(v) for v in whole if v in self._edge)
-        return (more + COPY_RATIO * copied) * self._of.byte_cycles
+        copied = sum(self._turning_cycles(v, is_result=v in kernel.writes) for v in whole if v in self._edge)
+        return more * self._of.byte_cycles + copied
 
     def _brought(self, op: Op) -> Iterator[int]:
         """What is copied for a lookup or a scatter: its table or what is added to that, if something else made it.
@@ -90,11 +97,15 @@ class Rowwise:
         return found
 
     def _copy_cycles(self, value: int) -> float:
+        held, took = self._graph.values[value], self._turning_cycles(value)
+        return max(0.0, took - 2 * padded_bytes(held) * self._of.byte_cycles) if value in self._turned else took
+
+    def _turning_cycles(self, value: int, *, is_result: bool = False) -> float:
+        """What a copy takes from where a value lies as it wastes least into rows, or back."""
         held = self._graph.values[value]
         least = padded_elements(held.shape) / REGISTER_ELEMENTS
         num_bytes = self._row_bytes(value) + padded_bytes(held)
-        took = turning_cycles(least + row_tiles(held), num_bytes, self._of)
-        return max(0.0, took - 2 * padded_bytes(held) * self._of.byte_cycles) if value in self._turned else took
+        return turning_cycles(least + row_tiles(held), num_bytes, self._of, is_result=is_result)
 
     def _is_narrow(self, value: int) -> bool:
         held = self._graph.values[value]

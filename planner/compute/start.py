@@ -27,6 +27,7 @@ SEEN = (
     "product_read_cycles",
     "product_write_cycles",
     "product_round_cycles",
+    "whole_start_cycles",
 )
 """What no fit of small programs moves."""
 
