@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.planner.graph import Axes
@@ -81,6 +83,40 @@ def test_a_gather_that_another_product_shares_is_not_looped() -> None:
     rows: dict[int, Axes] = {M: ("x", "y")}
     assert product(rows, split, rows, window_flops_per_byte=1000.0).windowed is not None
     assert product(rows, split, rows, window_flops_per_byte=1000.0, shared=(False, True)).windowed is None
+
+
+GRADIENT: tuple[dict[int, Axes], dict[int, Axes]] = {K: ("x",), M: ("y",)}, {K: ("x",), N: ("y",)}
+IN_LOOPS = {"window_flops_per_byte": 100.0, "fewest_parts": 4}
+
+
+def test_a_sum_hides_in_a_loop_beside_a_gather_of_the_right_operand_and_not_of_the_left() -> None:
+    """As gradients of weights split along both dims compiled for v6e: the gather makes the other operand whole along
+    the axis that groups the devices.
+    """
+    assert product(*GRADIENT, {M: ("y",), N: ("x",)}, **IN_LOOPS).windowed is not None
+    assert product(*GRADIENT, {M: ("x",), N: ("y",)}, **IN_LOOPS).windowed is None
+
+
+def test_a_convolution_beside_a_gather_is_not_looped() -> None:
+    """As gradients of a convolution's weights compiled for v5e: the window is a dim of the result alone."""
+    sizes, window = (8192, 8192, 8192, 1), 3
+    dims = {"left": (M, K), "right": (K, N), "result": (M, N, window), "bits": (32, 32, 32)}
+    loops = Loops(sizes=sizes, mesh=MESH, **dims, **IN_LOOPS)  # type: ignore[arg-type]
+    left, right = GRADIENT
+    ask = Ask(left=left, right=right, result={M: ("y",), N: ("x",)}, axes=frozenset(MESH))
+    assert choose(loops, ask).windowed is None
+    assert choose(loops, replace(ask, right={K: ("x",)})).windowed is not None
+
+
+def test_devices_are_not_grouped_for_a_loop_that_a_gather_comes_before() -> None:
+    """As a convolution's own gradient compiled for v5e: the weights, which are small, are gathered and not looped."""
+    loops = Loops(
+        sizes=(262144, 128, 128), left=(M, K), right=(K, N), result=(M, N), bits=(32, 16, 32), mesh=MESH, **IN_LOOPS
+    )  # type: ignore[arg-type]
+    ask = Ask(
+        left={M: ("x",), K: ("y",)}, right={K: ("x",), N: ("y",)}, result={M: ("x",), N: ("y",)}, axes=frozenset(MESH)
+    )
+    assert choose(loops, ask).windowed is None
 
 
 def test_the_sum_of_a_group_is_weighed_against_that_group_s_own_result() -> None:

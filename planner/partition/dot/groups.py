@@ -72,12 +72,21 @@ def _inside_free(loops: Loops, ask: Ask, side: int, group: Split) -> Ask:
     own, other = (ask.left, ask.right) if side == 0 else (ask.right, ask.left)
     others = _whole_along(loops, ask, other, group, 1 - side)
     mine, result = _aligned(own, group), _aligned(ask.result, group)
-    return _inside(ask, group, *((mine, others) if side == 0 else (others, mine)), result)
+    inner = _inside(ask, group, *((mine, others) if side == 0 else (others, mine)), result)
+    stays_whole = side == 1 or loops.is_convolution
+    return replace(inner, gathered=True) if stays_whole and _shares_axes(other, group) else inner
+
+
+def _shares_axes(split: Split, other: Split) -> bool:
+    return not set(axes_of(split)).isdisjoint(axes_of(other))
 
 
 def _is_looped(loops: Loops, ask: Ask, side: int, dims: tuple[int, ...]) -> bool:
-    """Whether the product in such groups would hide its collective in a loop of permutes."""
-    inner = _inside_free(loops, ask, side, _of(ask.result, dims))
+    """Whether the product in such groups would hide its collective in a loop of permutes, nothing gathered for them."""
+    group = _of(ask.result, dims)
+    if _shares_axes((ask.right, ask.left)[side], group):
+        return False
+    inner = _inside_free(loops, ask, side, group)
     splits = (inner.left, inner.right, inner.result)
     if any(0 < len(axes_of(split)) < len(inner.axes) for split in splits):
         return False
@@ -219,4 +228,5 @@ def _inside(ask: Ask, group: Split, left: Split, right: Split, result: Split) ->
     if parts:
         whole = frozenset(part.partition(":")[0] for part in parts)
         axes = (axes - whole) | parts if not whole & {*axes_of(left), *axes_of(right)} else axes
-    return Ask(left=left, right=right, result=result, axes=axes, outer=joined(ask.outer, group))
+    outer = joined(ask.outer, group)
+    return Ask(left=left, right=right, result=result, axes=axes, outer=outer, gathered=ask.gathered)

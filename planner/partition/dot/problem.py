@@ -51,6 +51,12 @@ class Loops:
         """The factors of the right operand and the result alone."""
         return tuple(f for f in self.right if f not in self.left and f in self.result)
 
+    @cached_property
+    def is_convolution(self) -> bool:
+        """Whether some factors, those of a window, are of one of the three alone."""
+        found = [*self.left, *self.right, *self.result]
+        return any(found.count(factor) == 1 for factor in found)
+
     def parts(self, split: Split, factors: Iterable[int]) -> int:
         """Into how many parts a split cuts some factors together."""
         count = 1
@@ -138,7 +144,8 @@ class Choice:
 class Ask:
     """What is to be computed: the splits that operands and result have, over the ``axes`` of one group of devices.
 
-    ``outer`` is the split that the groups themselves make.
+    ``outer`` is the split that the groups themselves make, ``gathered`` says that they make an operand whole for which
+    XLA puts what is left of the product into no loop.
     """
 
     left: Split
@@ -146,6 +153,7 @@ class Ask:
     result: Split
     axes: frozenset[str]
     outer: Split = field(default_factory=dict)
+    gathered: bool = False
 
 
 def joined(first: Split, second: Split) -> dict[int, Axes]:
