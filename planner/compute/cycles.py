@@ -51,13 +51,13 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
     if of.common_bytes and not _is_product_of_matrices(work):
         left = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if is_near)
         near, near_writes = [False] * len(near), [False] * len(near_writes)
-    far_reads = sum(size for size, is_near in zip(work.reads, near, strict=True) if not is_near)
-    far_writes = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if not is_near)
+    far_reads = sum([size for size, is_near in zip(work.reads, near, strict=True) if not is_near])
+    far_writes = sum([size for size, is_near in zip(work.writes, near_writes, strict=True) if not is_near])
     if work.kind == ALONE:
         total = work.passes * (sum(work.reads) + far_writes) * of.byte_cycles
         return Cycles(total=total, bound=MEMORY, far_bytes=far_reads + far_writes)
     if work.kind == PRODUCT:
-        if not (far_writes or of.near_read_share or any(each.windows for each in work.products)):
+        if work.spill_bytes and not (far_writes or of.near_read_share or any(each.windows for each in work.products)):
             work = replace(work, spill_bytes=0)
         behind = _behind(work, near, near_writes)
         if of.scoped_bytes and not _batch(work) and all(each.windows is None for each in work.products):

@@ -16,10 +16,16 @@ def demanded(graph: Graph, ops: Sequence[Op], writes: Sequence[int]) -> dict[int
     values = graph.values
     need = {value: values[value].num_elements for value in writes}
     for op in reversed(ops):
-        made, in_step = needed_of(op, need), op.kind in ELEMENTWISE
+        results = op.results
+        made = need.get(results[0], 0) if len(results) == 1 else needed_of(op, need)
+        if op.kind in ELEMENTWISE:
+            for value in op.operands:
+                size, here = values[value].num_elements, need.get(value, 0) + made
+                need[value] = here if here < size else size
+            continue
         for position, value in enumerate(op.operands):
             size = values[value].num_elements
-            here = need.get(value, 0) + (made if in_step else _passed_on(graph, op, position, made, size))
+            here = need.get(value, 0) + _passed_on(graph, op, position, made, size)
             need[value] = here if here < size else size
     return need
 

@@ -68,16 +68,17 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
     need = demanded(graph, ops, kernel.writes)
     met = tuple(product_of(graph, op) for op in real if op.kind in PRODUCTS)
     products, summed = of_squares(met)
-    space = max(summed, *(_gone_through(op, need) for op in real))
+    space = max(summed, *[_gone_through(op, need) for op in real])
     growth = _growth(graph, real[0]) if len(real) == 1 else 1.0
+    made = written(graph, kernel, real)
     return Work(
         kind=LOOP if summed else kind_of_cost(real),
         products=products,
         reads=tuple(int(_part(graph.values[v], need.get(v, 0)) * growth) for v in kernel.reads),
-        writes=tuple(int(padded_bytes(value) * growth) for value in written(graph, kernel, real)),
+        writes=tuple(int(padded_bytes(value) * growth) for value in made),
         sides=sides_of(graph, ops, kernel.reads) if products else (),
-        spill_bytes=int(spilled(written(graph, kernel, real), space, bool(products)) * growth),
-        registers=sum(_registers(op, need) for op in real) + VECTOR_OPERATIONS * summed / REGISTER_ELEMENTS,
+        spill_bytes=int(spilled(made, space, bool(products)) * growth),
+        registers=sum([_registers(op, need) for op in real]) + VECTOR_OPERATIONS * summed / REGISTER_ELEMENTS,
         space_bytes=space * WORD_BYTES,
         single=len(real) == 1 and not met,
         flops=sum(2.0 * each.multiply_adds for each in met),

@@ -34,6 +34,7 @@ MOVES = frozenset({"slice", "pad", "reverse", "dynamic_slice", "concatenate", BR
 ELEMENTWISE = frozenset(ELEMENTWISE_KINDS.split())
 IN_PASSING = ELEMENTWISE | VIEWS | MOVES | {"iota"}
 _JOINED = IN_PASSING | PRODUCTS | {REDUCE, UPDATE, CONSTANT}
+_SHARED = tuple((f"{side}_contracting_dimensions", f"{side}_batching_dimensions") for side in ("lhs", "rhs"))
 
 
 def is_scalar(graph: Graph, op: Op) -> bool:
@@ -48,11 +49,13 @@ def is_of_vector(graph: Graph, op: Op) -> bool:
     """
     if op.kind != "dot_general" or "lhs_contracting_dimensions" not in op.attributes:
         return False
-    sizes = []
-    for side, number in zip(("lhs", "rhs"), op.operands, strict=True):
-        shared = {d for part in ("contracting", "batching") for d in op.attributes.get(f"{side}_{part}_dimensions", ())}
-        sizes.append(math.prod([size for d, size in enumerate(graph.shape(number)) if d not in shared]))
-    return 1 in sizes
+    attributes = op.attributes
+    for (summed, batch), number in zip(_SHARED, op.operands, strict=True):
+        shared = *attributes.get(summed, ()), *attributes.get(batch, ())
+        shape = graph.values[number].shape
+        if math.prod([size for dim, size in enumerate(shape) if size != 1 and dim not in shared]) == 1:
+            return True
+    return False
 
 
 def is_constant(op: Op) -> bool:

@@ -45,8 +45,11 @@ def layout_of(
     dims: Sequence[tuple[int, ...]], split: Mapping[int, Axes], sizes: Sequence[int], mesh: Mesh
 ) -> Sharding | None:
     """A tensor's layout where its factors are split so; None where a minor factor is split and a major one is not."""
-    layout = []
+    layout: list[Axes] = []
     for factors in dims:
+        if len(factors) == 1:
+            layout.append(split.get(factors[0], ()))
+            continue
         axes: Axes = ()
         full = True
         for factor in factors:

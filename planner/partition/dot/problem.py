@@ -60,15 +60,17 @@ class Loops:
     def parts(self, split: Split, factors: Iterable[int]) -> int:
         """Into how many parts a split cuts some factors together."""
         count = 1
-        for factor in factors:
-            count *= ways(split.get(factor, ()), self.mesh)
+        for factor in factors if split else ():
+            if axes := split.get(factor):
+                count *= ways(axes, self.mesh)
         return count
 
     def num_bytes(self, split: Split, side: int) -> int:
         """Bytes of one device's part of the left (0) or right (1) operand or the result (2)."""
         number = self.bits[side]
         for factor in (self.left, self.right, self.result)[side]:
-            number *= -(-self.sizes[factor] // ways(split.get(factor, ()), self.mesh))
+            axes = split.get(factor)
+            number *= -(-self.sizes[factor] // ways(axes, self.mesh)) if axes else self.sizes[factor]
         return number // 8
 
     def flops(self, split: Split) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -62,14 +63,13 @@ class Lookup:
 
     def layout(self, split: Split, which: int) -> Sharding:
         """A tensor's layout under a split of its loops."""
-        own = {f: axes for f, axes in split.items() if f in self.order(which)}
-        found = layout_of(self.dims[which], own, self.factors.sizes, self.mesh)
+        found = layout_of(self.dims[which], split, self.factors.sizes, self.mesh)
         return found if found is not None else ((),) * len(self.dims[which])
 
     def num_bytes(self, layout: Sharding, which: int) -> int:
         """What one device holds of a tensor."""
         value = self.values[which]
-        return Value(local_shape(value.shape, layout, self.mesh), value.dtype).num_bytes
+        return (math.prod(local_shape(value.shape, layout, self.mesh)) * value.bits + 7) // 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ def cost(lookup: Lookup, ask: Ask, plan: Plan) -> Sizes:
 def _moves(lookup: Lookup, path: Sequence[Split], which: int) -> list[Sizes]:
     """The bytes before and after each collective on a way from layout to layout."""
     sizes: list[Sizes] = []
-    for one, other in itertools.pairwise(lookup.layout(split, which) for split in path):
+    for one, other in itertools.pairwise([lookup.layout(split, which) for split in path]):
         before = one
         for step in reshard_steps(one, other, lookup.mesh):
             if step.kind != SLICE:

@@ -14,7 +14,9 @@ def without_dead(graph: Graph) -> Graph:
     live = set(graph.results)
     kept: list[Op] = []
     for op in reversed(graph.ops):
-        if not live.isdisjoint(op.results) or op.kind in KEPT:
+        results = op.results
+        is_live = results[0] in live if len(results) == 1 else not live.isdisjoint(results)
+        if is_live or op.kind in KEPT:
             kept.append(replace(op, bodies=tuple(map(without_dead, op.bodies))) if op.bodies else op)
             live.update(op.operands)
     if len(kept) == len(graph.ops) and not any(op.bodies for op in graph.ops):

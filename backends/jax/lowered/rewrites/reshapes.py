@@ -22,6 +22,9 @@ ELEMENTWISE = frozenset(
     """.split()  # noqa: SIM905
 )
 
+MOVING = ELEMENTWISE | {BROADCAST, RESHAPE}
+"""What takes a reshape of what it reads further."""
+
 
 def broadcast(op: Any, rewriter: Rewriter) -> None:
     """As a broadcast of its operand without dims of size one, and of what that is a broadcast or reshape of."""
@@ -94,7 +97,7 @@ def _proper(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _may_move(moved: Any) -> bool:
     """Whether all that reads a reshape would take it further, so that it goes."""
-    return all(use.owner.name in (*ELEMENTWISE, BROADCAST, RESHAPE) for use in moved.results[0].uses)
+    return all(use.owner.name in MOVING for use in moved.results[0].uses)
 
 
 def _is_scalar(made: Any) -> bool:
