@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable
+
+import meshwright as mw
 import pytest
+import small_steps
+from meshwright.backends.jax.drafts import Drafts
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.memory.code import code_bytes, least_code_bytes
 from programs import of_ops
+from small_steps import Pair
+from written_plans import by_hand
 
 KIB = 1 << 10
 
@@ -34,3 +42,21 @@ def test_code_is_about_as_long_as_compiled(rows: int, depth: int, columns: int, 
 
 def test_no_program_takes_less_than_the_least() -> None:
     assert code(8, 8, 8, "v5e") >= least_code_bytes(1, 0) - least_code_bytes(0, 0)
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")
+@pytest.mark.parametrize("topology", ["v3:2x2", "v5e:2x4"])
+@pytest.mark.parametrize(("make", "products", "loops"), [
+    (lambda: small_steps.mlp(512, 256, 512, 2), 11, 0),
+    (lambda: small_steps.scanned(2048, 512, 1024, 4), 6, 2),
+])  # fmt: skip
+def test_small_steps_take_little_code(make: Callable[[], Pair], products: int, loops: int, topology: str) -> None:
+    """What a step's kernels take is all that there is: a plan was refused for a MiB of code that it does not have."""
+    pair = make()
+    where = mw.loads(f"meshwright: 1\ntopology: {topology}\n").topology
+    plan = by_hand(Drafts(*pair).tensors, where, {"a": 4, "b": 2})["data and tensor parallel"]
+    compiled = mw.apply(plan, *pair).lower(*pair[1]).compile().memory_analysis().generated_code_size_in_bytes
+    predicted = mw.estimate(plan, *pair).memory.code_bytes
+    assert least_code_bytes(products, loops) <= min(compiled, predicted)
+    assert 0.5 * compiled <= predicted <= 2 * compiled
