@@ -37,6 +37,11 @@ class Learnt:
         """Nothing learnt yet of what these nodes choose."""
         return cls(leader=leader, guess_s=[np.zeros(len(node.costs)) for node in nodes])
 
+    def widen(self, nodes: Sequence[Node]) -> None:
+        """Takes in that some nodes have more choices than before, behind those that they had."""
+        more = (len(node.costs) - len(guess_s) for node, guess_s in zip(nodes, self.guess_s, strict=True))
+        self.guess_s = [np.pad(guess_s, (0, new)) for guess_s, new in zip(self.guess_s, more, strict=True)]
+
     def learn(
         self,
         clusters: Sequence[Missed],

@@ -103,7 +103,7 @@ class Rounds:
         for _ in range(_often(ROUNDS, LOOKING, len(self.program.deciders))):
             limited = self.limit_bytes is not None
             solution = self._solved(guess=True)
-            if not self.priced and self._open_ways(solution):
+            if self._open_ways(solution):
                 again = self._solved(guess=True)
                 solution = solution if again.choices is None else again  # where the time ended
             if solution.choices is None:
@@ -128,14 +128,17 @@ class Rounds:
         return self._answer()
 
     def _open_ways(self, solution: Solution) -> bool:
-        """Whether the program has more choices where its first solution pays the same more than once."""
+        """Whether the program has more choices where a solution pays the same more than once: what was priced before
+        is no measure of its costs then.
+        """
         program, decided = self.program, solution.choices
         if decided is None or not open_ways(
             program.wiring, program.leader, program.choices(decided), solution.cost / PER_S
         ):
             return False
-        self.learnt = Learnt.nothing(program.leader, program.wiring.nodes)
+        self.learnt.widen(program.wiring.nodes)
         self.bound_s = self.floor_s = 0.0
+        self.priced.clear()
         return True
 
     def _price_every(self) -> Found | None:
