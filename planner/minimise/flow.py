@@ -29,6 +29,8 @@ class Flow:
         self.products: set[str] = set()
         self.read_by: dict[str, str] = {}
         """By the path of an operation whose operands another reads that took its place, that one."""
+        self.same: dict[str, str] = {}
+        """By the path of what is computed once with another, that one's: said of one alone they are computed apart."""
         self.constant: set[str] = set()
         """The values, and operands as they are read, that nothing given to the step decides."""
         self._run(graph, [GIVEN] * len(graph.arguments))
@@ -67,6 +69,7 @@ class Flow:
             return
         self.order[path] = len(self.order)
         self.parents[path] = made_of - GIVEN - {path}
+        self.same.update(dict.fromkeys(op.origin.also, path))
         for own in (path, *op.origin.also):
             if made_of <= self.constant:
                 self.constant.add(own)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ...dsl.rule_matches import without_turn
 from ...dsl.tensors import Layout, Tensor
-from ..operands import maker_path
+from ..operands import OPERAND, maker_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +26,18 @@ class Group:
     num_bytes: int = 0
 
 
-def grouped(tensors: Sequence[Tensor], layouts: Mapping[str, Layout], tags: Mapping[str, Sequence[str]]) -> list[Group]:
-    """The groups of these values, in their order. ``tags`` has the computed values that each tag names."""
+def grouped(
+    tensors: Sequence[Tensor],
+    layouts: Mapping[str, Layout],
+    tags: Mapping[str, Sequence[str]],
+    same: Mapping[str, str],
+) -> list[Group]:
+    """The groups of these values, in their order. ``tags`` has the computed values that each tag names, ``same`` the
+    value that one is computed once with: they are of one group.
+    """
     found: dict[tuple[str, Layout], list[Tensor]] = {}
     for tensor in tensors:
-        found.setdefault((stem_of(tensor), layouts[tensor.path]), []).append(tensor)
+        found.setdefault((_stem(tensor, same), layouts[tensor.path]), []).append(tensor)
     return [_group(stem, layout, members, tags) for (stem, layout), members in found.items()]
 
 
@@ -46,6 +53,15 @@ def _group(stem: str, layout: Layout, members: Sequence[Tensor], tags: Mapping[s
         is_tag=members[0].role == "tagged",
         num_bytes=sum(tensor.num_bytes for tensor in members),
     )
+
+
+def _stem(tensor: Tensor, same: Mapping[str, str]) -> str:
+    """The stem of what a value is computed once with, or of what that reads in its place."""
+    maker = maker_path(tensor.path)
+    if maker not in same:
+        return stem_of(tensor)
+    operand = OPERAND.search(tensor.path)
+    return without_turn(same[maker]) + (operand[0] if operand is not None else "")
 
 
 def stem_of(tensor: Tensor) -> str:

@@ -79,7 +79,7 @@ def minimise(
     for other in alike(layouts, tensors, sizes, dims, _pinned(plan, tensors)):
         if prices.spent or prices.prefers(writer(other)):
             break
-    groups = grouped(prices.writer.values, prices.writer.layouts, tags)
+    groups = grouped(prices.writer.values, prices.writer.layouts, tags, flow.same)
     prices.reserved = min(len(prices.writer.spare), trials // 6)
     guide = Guide(groups, flow, workload.lies, workload.laid)
     found = shortened(prices, groups, guide, max(affordable // DROPPING, FEW))

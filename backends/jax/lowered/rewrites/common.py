@@ -9,6 +9,8 @@ from ..value_names import NOTES, READS, join_names
 from .rewriter import BROADCAST, CONSTANT, maker
 
 KEPT = ("stablehlo.custom_call", "stablehlo.rng", "stablehlo.rng_bit_generator", "stablehlo.iota", "func.call")
+OF_SCALARS = frozenset({"stablehlo.reduce", "stablehlo.reduce_window", "stablehlo.scatter", "stablehlo.sort"})
+"""What does to pairs of numbers what its region says."""
 UNLIKE = (CONSTANT, BROADCAST)
 """Of what reads the same the type alone mostly tells these apart."""
 
@@ -39,7 +41,8 @@ def _without_repetition(block: Any, within: Container[str] | None) -> None:
         if nests:
             if within is None or name in within:
                 without_repetition(operation, within)
-            continue
+            if name not in OF_SCALARS:
+                continue
         if name in KEPT:
             continue
         reads = (name, *operation.operands)
@@ -86,6 +89,18 @@ def _form(operation: Any) -> Any:
     types = tuple([result.type for result in operation.results])
     try:
         said = operation.attributes.items()
-        return types, tuple([(name, each) for name, each in said if name != NOTES or READS not in each])
+        form = types, tuple([(name, each) for name, each in said if name != NOTES or READS not in each])
     except TypeError:
         return operation
+    return (*form, *map(_inside, operation.regions)) if len(operation.regions) else form
+
+
+def _inside(region: Any) -> Any:
+    """What a region of scalars computes of the block's arguments, and of what comes from outside."""
+    block = region.blocks[0]
+    numbers: dict[Any, Any] = {argument: place for place, argument in enumerate(block.arguments)}
+    found = []
+    for operation in [op.operation for op in block.operations]:
+        found.append((operation.name, tuple([numbers.get(each, each) for each in operation.operands]), _form(operation)))
+        numbers |= {result: len(numbers) + place for place, result in enumerate(operation.results)}
+    return tuple(found)
