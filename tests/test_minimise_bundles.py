@@ -26,7 +26,7 @@ def bundled(turning, trials=40):
     writer = Writer(best, OPEN, chain.tensors, logical_dims(chain.graph(OPEN)))
     prices = Prices(chain, writer, trials=trials, deadline=math.inf)
     everything = prices.of(prices.everything)
-    groups = grouped(writer.values, writer.layouts, {})
+    groups = grouped(writer.values, writer.layouts, {}, {})
     guide = Guide(groups, Flow(chain.graph(OPEN)), chain.lies, chain.laid)
     return Bundles(prices, guide, Looks(prices, guide)).run(everything), prices
 
@@ -44,6 +44,16 @@ def test_without_trials_nothing_is_left_out_that_matters():
     assert found is not None
     assert prices.close(found)
     assert found.values >= {VALUES[3], VALUES[11]}
+
+
+def test_what_is_computed_once_is_said_of_all_its_names_at_once() -> None:
+    once = Origin(source="model.py:1", scope="norm", value="ops/f/sum.0", also=("ops/g/sum.0",))
+    summed = Op(kind="reduce", operands=(0,), results=(1,), origin=once)
+    graph = Graph(values=(Value((8, 8), "f32", WHOLE),) * 2, ops=(summed,), arguments=(0,), results=(1,))
+    paths = ["ops/f/sum.0", "ops/g/sum.0", "ops/f/sum.0.in0", "ops/g/sum.0.in0", "ops/h/sum.0"]
+    layouts = dict.fromkeys(paths, Layout(axes=ROWS))
+    groups = grouped([tensor(path) for path in paths], layouts, {}, Flow(graph).same)
+    assert [group.paths for group in groups] == [tuple(paths[:2]), tuple(paths[2:4]), (paths[4],)]
 
 
 def test_what_a_product_reads_is_its_own_where_another_makes_it_transposed() -> None:

@@ -149,6 +149,20 @@ def test_equal_operations_are_computed_once():
     assert kinds(module)["sine"] == 1
 
 
+def test_equal_reductions_and_scatters_are_computed_once():
+    def norms(x, table):
+        scaled = [x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + n) for n in (1, 2)]
+        return scaled, [table.at[INDICES].add(x) for _ in range(2)]
+
+    module = rewritten(norms, normal(0, 4, 6, 3), normal(1, 8, 3))
+    assert (kinds(module)["reduce"], kinds(module)["scatter"]) == (1, 1)
+
+
+def test_other_reductions_of_the_same_stay():
+    module = rewritten(lambda x: (x.sum(0), x.max(0), x.sum(1), jnp.square(x).sum(0)), normal(0, 4, 6))
+    assert kinds(module)["reduce"] == 4
+
+
 def test_a_masked_product_is_a_choice():
     module = rewritten(lambda x: x * (x > 0).astype(x.dtype), normal(0, 4))
     assert kinds(module)["multiply"] == 0

@@ -101,6 +101,7 @@ def _inside(region: Any) -> Any:
     numbers: dict[Any, Any] = {argument: place for place, argument in enumerate(block.arguments)}
     found = []
     for operation in [op.operation for op in block.operations]:
-        found.append((operation.name, tuple([numbers.get(each, each) for each in operation.operands]), _form(operation)))
+        reads = tuple([numbers.get(each, each) for each in operation.operands])
+        found.append((operation.name, reads, _form(operation)))
         numbers |= {result: len(numbers) + place for place, result in enumerate(operation.results)}
     return tuple(found)
