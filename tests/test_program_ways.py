@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 import small_steps
 from meshwright.backends.jax.drafts import Drafts
-from meshwright.planner.program import Program, build, reading, ways
+from meshwright.planner.program import Program, build, reading, rounds, ways
 from meshwright.planner.program.decode import laid_out
+from meshwright.planner.program.learnt import Learnt
 from meshwright.planner.program.named import named_layouts
+from meshwright.planner.program.wires import Wiring
+from meshwright.planner.solver.solve import solve
 from meshwright.planner.topology import physical
 
 Choices = list[int]
@@ -127,3 +130,22 @@ def test_what_is_pinned_is_not_left_elsewhere() -> None:
     found = mw.search(*dispatched(), plan=f"{head}  ops/loss/transpose.0: _ _ _@x _@y\n", ask_compiler=False)
     assert found.gap is not None
     assert found.gap < 0.02
+
+
+def test_what_others_are_guessed_to_take_bounds_no_step_once_ways_are_opened(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opened after some solutions were priced: what these taught is a guess for all others."""
+    _, choices = paid_twice(program)
+    asked: list[bool] = []
+
+    def later(wiring: Wiring, leader: Any, *_: Any) -> bool:
+        asked.append(len(asked) == 2 and ways.open_ways(wiring, leader, choices, 0.0))
+        return asked[-1]
+
+    monkeypatch.setattr(rounds, "open_ways", later)
+    found = program.solve()
+    assert any(asked)
+    costs = program.problem(None, Learnt.nothing(program.leader, program.wiring.nodes), guess=False)
+    least_s = solve(costs, time_limit_s=60).cost / rounds.PER_S
+    assert 0.9 * least_s < found.floor_s <= least_s * (1 + 1e-9)

@@ -129,7 +129,7 @@ class Rounds:
 
     def _open_ways(self, solution: Solution) -> bool:
         """Whether the program has more choices where a solution pays the same more than once: what was priced before
-        is no measure of its costs then.
+        is no measure of its costs then, and guesses bound nothing.
         """
         program, decided = self.program, solution.choices
         if decided is None or not open_ways(
@@ -139,6 +139,8 @@ class Rounds:
         self.learnt.widen(program.wiring.nodes)
         self.bound_s = self.floor_s = 0.0
         self.priced.clear()
+        if self.learnt.known:
+            self._solved(guess=False, learnt=self._nothing)
         return True
 
     def _price_every(self) -> Found | None:
@@ -277,18 +279,16 @@ class Rounds:
             above_s = self.bound_s - self.credit_s - self.best[0].estimate.step_time_s
             self.bound_s -= 2 * max(above_s, 0.0)  # others may be below it by as much as the one that was seen
 
-    def _solved(self, *, guess: bool, rows: Sequence[Row] = (), below_s: float = math.inf) -> Solution:
-        left = max(self.deadline - time.monotonic(), 0.1)
-        problem = self.program.problem(self.limit_bytes, self.learnt, guess=guess, doubt=self.doubt, rows=rows)
+    def _solved(
+        self, *, guess: bool, rows: Sequence[Row] = (), below_s: float = math.inf, learnt: Learnt | None = None
+    ) -> Solution:
+        left, learnt = max(self.deadline - time.monotonic(), 0.1), learnt or self.learnt
+        problem = self.program.problem(self.limit_bytes, learnt, guess=guess, doubt=self.doubt, rows=rows)
         effort = None if guess and not rows else EFFORT
         found = solve(problem, time_limit_s=left, seed=self.seed, stop=self.stop, effort=effort, below=below_s * PER_S)
         self.count += 1
-        if (
-            not rows
-            and self.limit_bytes in (None, self.program.limit_bytes)
-            and not self.floor_s
-            and found.choices is not None
-        ):
+        bounds = not rows and not (guess and learnt.known) and self.limit_bytes in (None, self.program.limit_bytes)
+        if bounds and not self.floor_s and found.choices is not None:
             self.floor_s = self.bound_s = found.bound / PER_S
         return found
 
