@@ -21,6 +21,7 @@ from meshwright.backends.jax.step_drafts import StepDrafts
 from meshwright.backends.jax.trace import trace
 from meshwright.dsl.plan import Remat
 from meshwright.dsl.reader import loads
+from meshwright.planner.operands import operand_paths, readers_of
 from unrolled import arguments, step
 
 MESHES = ({"x": 2, "y": 4}, {"x": 8}, {"x": 2, "y": 2, "z": 2})
@@ -313,3 +314,40 @@ def test_a_scatter_that_takes_in_a_sum_goes_by_the_name_of_the_sum():
     graph = Drafts(jax.grad(loss), args).graph(loads("meshwright: 1\ntopology: v3:2x2\nmesh: {x: 8}\n"))
     (scatter,) = [op for op in graph.ops if op.kind == "scatter"]
     assert scatter.origin.value.startswith("ops/loss/grad/add_any")
+
+
+def added_twice(table, rows, x):
+    """A scatter, and an equal one that takes in a sum."""
+    return jnp.tanh(table.at[rows].add(x)), jnp.sin(table + jnp.zeros_like(table).at[rows].add(x))
+
+
+def multiplied_twice(x, w):
+    """A product, and an equal one that takes the place of its transpose."""
+    turned = jax.lax.dot_general(w, x, (((0,), (1,)), ((), ())))
+    return jnp.tanh(x @ w), jnp.sin(turned.T)
+
+
+def turned_twice(x, w):
+    """A product that takes the place of its transpose, and then of that one's."""
+    turned = jnp.concatenate([jnp.einsum("bij,bjk->bik", x, w).transpose(0, 2, 1)], 0)
+    return jnp.sin(turned.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "shapes"),
+    [
+        (added_twice, "scatter", ((64, 8), (16,), (16, 8))),
+        (multiplied_twice, "dot_general", ((64, 32), (32, 16))),
+        (turned_twice, "dot_general", ((8, 64, 32), (8, 32, 16))),
+    ],
+)
+def test_what_takes_the_place_of_several_reads_values_of_these_paths(step, kind, shapes) -> None:
+    args = [jax.ShapeDtypeStruct(shape, jnp.int32 if shape == (16,) else jnp.float32) for shape in shapes]
+    drafts = Drafts(step, args)
+    known = {tensor.path: tensor.shape for tensor in drafts.tensors}
+    graph = drafts.graph(loads("meshwright: 1\ntopology: v3:2x2\nmesh: {x: 8}\n"))
+    [(number, paths)] = [found for found in readers_of(graph).items() if graph.ops[found[0]].kind == kind]
+    for place, operand in enumerate(graph.ops[number].operands):
+        said = operand_paths(graph.ops[number], place, paths)
+        assert said
+        assert {known[path] for path in said} == {graph.shape(operand)}

@@ -39,9 +39,15 @@ def reads(attributes: Mapping[str, Any]) -> tuple[str, ...]:
 
 def reading(operands: Sequence[tuple[Any, int]]) -> dict[str, Any]:
     """What notes of an operation whose operands it reads in the place of others: operations, and which of theirs."""
-    paths = [(value_names(operation.location).get(0), place) for operation, place in operands]
-    text = " ".join("" if path is None else operand_path(path, place) for path, place in paths)
+    text = " ".join(_read(operation, place) for operation, place in operands)
     return {NOTES: ir.DictAttr.get({READS: ir.StringAttr.get(text)})} if text.strip() else {}
+
+
+def _read(operation: Any, place: int) -> str:
+    noted, path = reads(operation.attributes), value_names(operation.location).get(0)
+    if noted:
+        return noted[place] if place < len(noted) else ""
+    return "" if path is None else operand_path(path, place)
 
 
 def without_names(location: Any) -> Any:
@@ -100,6 +106,11 @@ def pass_names(operation: Any, values: Any) -> None:
 
 
 def join_names(operation: Any, same: Any) -> None:
-    """Gives an operation the names of another that computes the same of the same operands, beside its own."""
+    """Gives an operation the names of another that computes the same of the same operands, beside its own. Where the
+    other's paths are not those of its operands, the operation's own are noted, if it has any.
+    """
+    if reads(operation.attributes) and not reads(same.attributes):
+        own = reading([(same, place) for place in range(len(same.operands))])
+        same.attributes[NOTES] = own.get(NOTES, operation.attributes[NOTES])
     for number, path in all_names(operation.location):
         _name(same, number, path, beside=True)
