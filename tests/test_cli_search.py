@@ -75,7 +75,7 @@ def test_writing_over_the_given_file_is_refused(tmp_path: Path, capsys: pytest.C
 
 
 def test_what_cannot_fit_is_3(capsys: pytest.CaptureFixture[str]) -> None:
-    assert search("toy:workload", "--topology", "v5e:2x2", "--mesh", "a=4", "--limit", "512B", "--time-limit", 8) == 3
+    assert search("toy:workload", "--topology", "v5e:2x2", "--mesh", "a=4", "--limit", "512B", "--time-limit", 30) == 3
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "infeasible" in captured.err
