@@ -16,7 +16,7 @@ from meshwright.planner.program import Program, rounds
 from meshwright.planner.program.blueprint import in_order_of_use, kernel_graph, name_of
 from meshwright.planner.program.decode import laid_out, laid_out_step
 from meshwright.planner.program.named import named_layouts
-from meshwright.planner.program.rounds import PER_S
+from meshwright.planner.program.solutions import PER_S
 from meshwright.planner.program.stems import stems
 from meshwright.planner.program.ties import FEWEST
 from meshwright.planner.program.usage import Misfit, misfit_row

@@ -15,6 +15,7 @@ from meshwright.planner.program import Program, build, reading, rounds, ways
 from meshwright.planner.program.decode import laid_out
 from meshwright.planner.program.learnt import Learnt
 from meshwright.planner.program.named import named_layouts
+from meshwright.planner.program.solutions import PER_S
 from meshwright.planner.program.wires import Wiring
 from meshwright.planner.solver.solve import solve
 from meshwright.planner.topology import physical
@@ -147,5 +148,5 @@ def test_what_others_are_guessed_to_take_bounds_no_step_once_ways_are_opened(
     found = program.solve()
     assert any(asked)
     costs = program.problem(None, Learnt.nothing(program.leader, program.wiring.nodes), guess=False)
-    least_s = solve(costs, time_limit_s=60).cost / rounds.PER_S
+    least_s = solve(costs, time_limit_s=60).cost / PER_S
     assert 0.9 * least_s < found.floor_s <= least_s * (1 + 1e-9)

@@ -33,7 +33,8 @@ from .learnt import Learnt, company
 from .lowering import Lowering, Moves
 from .lowest import lowest
 from .reshards import Reshards
-from .rounds import PER_S, Rounds
+from .rounds import Rounds
+from .solutions import PER_S, Solutions
 from .strategies import Strategies
 from .ties import tied
 from .usage import Row, local_bytes, with_memory, with_rows
@@ -65,7 +66,7 @@ class Program:
         """The layouts that take least and fit, found in the time; nothing above ``cutoff_s`` is looked for. The program
         may have more choices afterwards (``open_ways``).
         """
-        return Rounds(self, time.monotonic() + time_limit_s, seed, stop, cutoff_s).run()
+        return Rounds(Solutions(self, time.monotonic() + time_limit_s, seed, stop, cutoff_s)).run()
 
     def lowest(self, *, time_limit_s: float = 60.0, seed: int = 0, stop: Callable[[], bool] | None = None) -> Found:
         """The layouts that take least memory, as far as they are found (``Found.least``)."""
