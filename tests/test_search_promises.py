@@ -117,6 +117,25 @@ def looked_up(rows: int = 65536, width: int = 128, batch: int = 8192) -> Pair:
     return small_steps.trained(loss, params, shape(batch, 2, dtype=jnp.int32), momentum=True)
 
 
+def one_more(batch: int = 32, length: int = 512, width: int = 512, heads: int = 8) -> Pair:
+    """One more token beside caches that the step is only lent: it copies them."""
+    size = width // heads
+
+    def step(
+        params: dict[str, jax.Array], keys: jax.Array, values: jax.Array, x: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        query, key, value = (jnp.einsum("bm,mnd->bnd", x, params[name]) for name in "qkv")
+        keys, values = (
+            jax.lax.dynamic_update_slice(old, new[:, None], (0, 5, 0, 0)) for old, new in ((keys, key), (values, value))
+        )
+        weights = jax.nn.softmax(jnp.einsum("bnd,btnd->bnt", query, keys))
+        return jnp.einsum("bnt,btnd,ndm->bm", weights, values, params["o"]), keys, values
+
+    params = {name: shape(width, heads, size) for name in "qkv"} | {"o": shape(heads, size, width)}
+    cache = shape(batch, length, heads, size)
+    return step, (params, cache, cache, shape(batch, width))
+
+
 def moved(low: int, high: int, rows: int = 2048, width: int = 2048) -> Pair:
     """What is padded is multiplied."""
 
@@ -136,6 +155,7 @@ def moved(low: int, high: int, rows: int = 2048, width: int = 2048) -> Pair:
             foretelling_by_experts(), "v3:4x4", {"a": 4, "b": 8}, 0.02, id="what a product reads as others do not"
         ),
         pytest.param(looked_up(), "v4:2x2x4", {"a": 2, "b": 16}, 0.1, id="what is scattered into momentum"),
+        pytest.param(one_more(), "v3:2x2", {"a": 4, "b": 2}, 0.02, id="caches that are copied"),
     ],
 )
 def test_a_plan_takes_about_what_no_plan_takes_less_than(

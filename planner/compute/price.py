@@ -25,7 +25,7 @@ from .rowwise import Rowwise
 from .speed import Speed, speed_of
 from .strided import rows_cycles, strided, turned_stacks
 from .turned import WIDE_EDGE, Turned
-from .updated import Updated
+from .updated import Updated, lent
 from .work import ALONE, FREE, PRODUCT, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes, work_of
 
 Counting = Callable[[Graph, Kernel], Work]
@@ -65,7 +65,8 @@ class Apart:
     ``given`` are the values that are its arguments, ``left`` those that are its results, ``stays`` those that vector
     memory holds for good if they fit, as a loop's turns hand them on; ``images`` has shapes of what is
     convolved elsewhere, ``tables`` the values that meet what is scattered into, and ``edge`` what of those is given or
-    left. What products read is fetched while others run, and no gradient lies transposed.
+    left, ``lent`` what they are the first to update of its arguments that are not donated. What products read is
+    fetched while others run, and no gradient lies transposed.
     """
 
     given: Collection[int] = ()
@@ -74,6 +75,7 @@ class Apart:
     images: Mapping[Shape, Image] = field(default_factory=dict)
     tables: Collection[int] = ()
     edge: Collection[int] = ()
+    lent: Collection[int] = ()
 
 
 def price(program: Program, chip: Chip, calibration: Calibration | None = None) -> tuple[KernelPrice, ...]:
@@ -137,7 +139,8 @@ def price_at(
     convolved = None
     if images or CONVOLUTION in kinds:
         convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=images)
-    updated = Updated(graph, speed.coefficients, graph.arguments) if graph.names and speed.edge > 1 else None
+    borrowed = step.lent if apart is not None or not graph.names else lent(graph)
+    updated = Updated(graph, speed.coefficients, borrowed) if borrowed and speed.edge > 1 else None
     results, fixed = frozenset(step.left) - copied_out, unchanged(graph) if trips else frozenset()
     brought = _brought(program, residence, step.stays, trips, speed.coefficients.byte_cycles)
     lying = strided(graph, given) if any(kernel.bodies for kernel in program.kernels) else frozenset[int]()
@@ -164,8 +167,8 @@ def price_at(
             more = _copies_cycles((graph.values[v] for v in moved), sides, speed) if moved else 0.0
             rows = rowwise.extra_cycles(kernel) if rowwise else 0.0
             more += sum(brought.pop(value, 0.0) for value in kernel.reads) if brought else 0.0
-            lent = updated.copies_cycles(kernel) if updated else 0.0
-            more += lent + convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel) if convolved else lent
+            more += updated.copies_cycles(kernel) if updated else 0.0
+            more += convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel) if convolved else 0.0
             more += convolved.grouped_cycles(kernel) if convolved else 0.0
             more += rows_cycles(graph, kernel, stacks, speed.edge) if stacks else 0.0
             known, here = count(graph, kernel), copied if at_hand else ()

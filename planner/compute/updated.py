@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..fusion.nature import UPDATE
 from ..graph import Graph, Value
-from ..kernels import Kernel
+from ..kernels import Kernel, Program
 from .coefficients import Coefficients
 from .work import padded_bytes
 
@@ -20,12 +20,27 @@ HIDDEN_LATER = 0.75
 """What of such copies runs beside the kernels, seen on v5e and v6e: six of eight, and all that pass vector memory."""
 
 
-class Updated:
-    """The arguments of a step that are copied where they are first updated."""
+def lent(graph: Graph) -> frozenset[int]:
+    """The arguments of a whole step that are not donated."""
+    return frozenset(graph.arguments) - {graph.arguments[argument] for argument in graph.aliases.values()}
 
-    def __init__(self, graph: Graph, of: Coefficients, given: Collection[int]) -> None:
-        donated = {graph.arguments[argument] for argument in graph.aliases.values()}
-        self._graph, self._of, self._lent = graph, of, set(given) - donated
+
+def first_updates(program: Program) -> dict[int, int]:
+    """By argument that a whole step is only lent, the first operation that updates it."""
+    graph, found = program.graph, dict[int, int]()
+    known = lent(graph)
+    for number in (number for kernel in program.kernels for number in kernel.ops):
+        op = graph.ops[number]
+        if op.kind == UPDATE and op.operands[0] in known:
+            found.setdefault(op.operands[0], number)
+    return found
+
+
+class Updated:
+    """What a step is only ``lent`` that is copied where it is first updated."""
+
+    def __init__(self, graph: Graph, of: Coefficients, lent: Collection[int]) -> None:
+        self._graph, self._of, self._lent = graph, of, set(lent)
         self._updates = {n for n, op in enumerate(graph.ops) if op.kind == UPDATE and op.operands[0] in self._lent}
 
     def copies_cycles(self, kernel: Kernel) -> float:

@@ -14,7 +14,8 @@ class Around(NamedTuple):
     """Values of a kernel by their numbers: those of the step's arguments that it is the first to convolve (``given``),
     the step's results (``left``), what vector memory holds throughout a loop where it fits (``stays``), what
     convolutions elsewhere read and make (``images``), what meets tables that are scattered into (``tables``), and what
-    of that is given to the step or left by it (``edge``).
+    of that is given to the step or left by it (``edge``), and what the kernel is the first to update though the step is
+    only ``lent`` it.
     """
 
     given: frozenset[int] = frozenset()
@@ -23,6 +24,7 @@ class Around(NamedTuple):
     images: tuple[tuple[int, Seen], ...] = ()
     tables: frozenset[int] = frozenset()
     edge: frozenset[int] = frozenset()
+    lent: frozenset[int] = frozenset()
 
     def of_part(self, numbers: Sequence[int]) -> Around:
         """The same of a part of the kernel, of which nothing is the first to convolve; ``numbers`` has its values'."""
@@ -37,10 +39,11 @@ class Around(NamedTuple):
             images=tuple((place, images[number]) for place, number in enumerate(numbers) if number in images),
             tables=places(self.tables),
             edge=places(self.edge),
+            lent=places(self.lent),
         )
 
     def apart(self, shapes: Mapping[int, Shape]) -> Apart:
         """The same for devices that have parts of these shapes."""
         images = parts(dict(self.images), shapes)
-        own = {"tables": self.tables, "edge": self.edge}
+        own = {"tables": self.tables, "edge": self.edge, "lent": self.lent}
         return Apart(given=self.given, left=self.left, stays=self.stays, images=images, **own)

@@ -131,7 +131,7 @@ def fused(
     moves = {kernel.ops for kernel in program.kernels if not pieces and _moves(program.graph, kernel)}
     single = (k if not k.single or k.kernel.ops in moves else replace(k, single=False) for k in counted)
     works = {work.kernel.ops: work for work in single}
-    needed = _looked_up(program.graph).union(*(work.values for work in works.values()))
+    needed = _looked_up(program.graph).union(around.lent, *(work.values for work in works.values()))
     return Fused(
         program=program,
         works=works,

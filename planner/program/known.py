@@ -11,6 +11,7 @@ from ..compute.residence import copied_results
 from ..compute.rowwise import scattered
 from ..compute.speed import Speed
 from ..compute.turned import WIDE_EDGE, Turned
+from ..compute.updated import first_updates
 from ..compute.work import vector_operations
 from ..fusion import fuse
 from ..fusion.behind import At, Behind, Waits, behind
@@ -57,7 +58,8 @@ class Known:
     copy for a kernel, since a gradient lies transposed. ``least_s`` has what computing a step takes at least, by its
     operations' id and the number of devices. ``turning`` has of loops' bodies how often they turn, the operations that
     they add up (if over devices too, then once, behind the loop), and the values that vector memory holds throughout.
-    ``convolving`` has of steps' arguments the first operation that convolves them, ``images`` what convolutions of a
+    ``convolving`` has of steps' arguments the first operation that convolves them, ``updating`` that which updates what
+    steps are only lent, ``images`` what convolutions of a
     graph read and make, ``behind`` what operations of it read behind barriers, ``tables`` what meets tables of it that
     are scattered into, ``put`` what loops' turns put into stacks, ``rounded`` what products make narrower than the step
     has it, ``padded`` what nothing but pads reads, ``cuts`` the kernels that are cut at what plans pin.
@@ -76,6 +78,7 @@ class Known:
     wholes: dict[tuple[int, int], Program] = field(default_factory=dict)
     turning: dict[int, tuple[Graph, int, frozenset[int], Sequence[Staying]]] = field(default_factory=dict)
     convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
+    updating: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     images: dict[int, tuple[Graph, Mapping[Shape, Seen]]] = field(default_factory=dict)
     behind: dict[int, tuple[Graph, Mapping[At, Waits]]] = field(default_factory=dict)
     tables: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
@@ -115,6 +118,7 @@ class Known:
         self.programs.append((graph.ops, near_bytes, paths, program, values))
         self.wholes[id(graph.ops), near_bytes] = fused
         self.convolving[id(program.graph)] = program.graph, _first_convolved(program)
+        self.updating[id(program.graph)] = program.graph, first_updates(program)
         self._turn(program, values)
         self._note_barriers(program, behind(graph))
         return program, values
@@ -175,6 +179,7 @@ class Known:
     def _around(self, graph: Graph, kernel: Kernel, numbers: Sequence[int], held: Sequence[Staying]) -> Around:
         """What is known of the values of a kernel, which have these ``numbers`` in the graph."""
         _, first = self.convolving.get(id(graph), (graph, {}))
+        _, updating = self.updating.get(id(graph), (graph, {}))
         places = list(enumerate(numbers))
         _, put = self.put.get(id(graph), (graph, frozenset[int]()))
         _, known = self.tables.get(id(graph), (graph, frozenset[int]()))
@@ -188,6 +193,7 @@ class Known:
             images=tuple(self._images(graph, numbers).items()),
             tables=tables,
             edge=frozenset(place for place, number in places if number in ends),
+            lent=frozenset(place for place, number in places if updating.get(number) in kernel.ops),
         )
 
     def _padded(self, graph: Graph, kernel: Kernel, numbers: Sequence[int]) -> tuple[Padding, ...]:
