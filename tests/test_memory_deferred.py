@@ -32,7 +32,7 @@ def kinds(program: Program) -> list[str]:
 
 @pytest.mark.parametrize(("chip", "sent", "waits"), [
     ("v5e", ALL_GATHER, True), ("v6e", ALL_GATHER, True), ("v5e", ALL_REDUCE, False), ("v3", ALL_GATHER, False),
-    ("v4", ALL_GATHER, False), ("tpu7x", ALL_REDUCE, True),
+    ("v4", ALL_GATHER, False), ("tpu7x", ALL_REDUCE, True), ("v5e", "sort", False), ("v6e", "sort", False),
 ])  # fmt: skip
 def test_a_gradient_waits_for_the_loop_where_more_than_sums_are_sent_after_it(
     chip: str, sent: str, waits: bool

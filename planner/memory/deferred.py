@@ -27,15 +27,15 @@ def defers(chip: Chip | None) -> bool:
 def deferred(program: Program, flow: Flow, order: Sequence[int], *, beside_sums: bool = False) -> list[int]:
     """The order with the products behind the last loop that only what comes after it needs, and what needs those.
 
-    Unless sums over all devices are all that is sent after the loop, which run alone: ``beside_sums`` says that they do
-    not, and then whatever the loop does not need waits for it.
+    Unless nothing is sent after the loop but sums over devices, which run alone: ``beside_sums`` says that they do not,
+    and then whatever the loop does not need waits for it.
     """
     kinds = [{program.graph.ops[op].kind for op in kernel.ops} for kernel in program.kernels]
     last = max((p for p, k in enumerate(order) if _is_loop(program, program.kernels[k])), default=None)
     if last is None:
         return list(order)
     sent = {kind for k in order[last + 1 :] for kind in kinds[k]}.intersection(KINDS)
-    if sent == {ALL_REDUCE} and not beside_sums:
+    if sent <= {ALL_REDUCE} and not beside_sums:
         return list(order)
     free = set(_free(program, flow, order, last))
     summed = {flow.maker[value] for k, found in enumerate(kinds) if ALL_REDUCE in found for value in flow.operands[k]}
