@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from ..fusion.nature import BROADCAST, CONSTANT, ELEMENTWISE
 from ..graph import Graph, Op, Value
 from ..kernels import Program
-from ..lookups import GATHER, LOOK_UP, added_by, looks_up_rows, tables_of
+from ..lookups import GATHER, LOOK_UP, SCATTER, added_by, looks_up_rows, tables_of
 from .tiles import LANES, aligned, padded_bytes, round_up, tile_rows
 
-STATE_IN_ROWS = 1
-"""How many arrays of state a table's update may have that lies row by row."""
+STATE_IN_ROWS, LITTLE_PADDED = 1, 2
+"""How many arrays of state a table's update may have that lies row by row, and by what rows may pad those: Adagrad's of
+64 columns lies so on v3 to v6e, of 8, 16 and 32 on none.
+"""
 
+_NUMBER_BY_NUMBER = ELEMENTWISE | {BROADCAST, CONSTANT}
 IN_PASSING = frozenset({"add", "subtract", "multiply", "divide", "select", "compare", "maximum", "minimum"})
 
 
@@ -72,17 +76,23 @@ def copied_tables(
     """The arguments that are copied to lie row by row, from the first to the last point at which the copy lives.
 
     An argument lies as it pads least. The compiler makes its copy ``at_start``, or else when it is first read, and
-    keeps it for the update, but for one that lies as its arguments do.
+    keeps it for the update, but for one that lies as its arguments do. So does what is computed of an argument and
+    scattered into: that is what is copied, in advance before the first of such scatters.
     """
     graph = program.graph
     wanted = looked_up_shapes(graph)
-    elsewhere = {point for point, _ in _updates_in_columns(program)}
+    if not wanted:
+        return {}
+    begun = {value: point for value, point in _begun_with(program).items() if graph.shape(value) in wanted}
+    elsewhere = {*(point for point, _ in _updates_in_columns(program)), *begun.values()}
     read = {
         v: [point for point in touches.get(v, ()) if point not in elsewhere]
         for v in graph.arguments
         if graph.shape(v) in wanted
     }
-    return {v: (0 if at_start else points[0], points[-1]) for v, points in read.items() if points}
+    copies = {v: (0 if at_start else points[0], points[-1]) for v, points in read.items() if points}
+    first = min(begun.values(), default=0)
+    return copies | {v: (first, point - 1) for v, point in begun.items() if at_start and point > first}
 
 
 def turned_back(program: Program) -> dict[int, int]:
@@ -101,15 +111,31 @@ def _updates_in_columns(program: Program) -> Iterator[tuple[int, tuple[int, ...]
     """The positions of updates of such tables that lie as arguments do, and the tables' shapes.
 
     An update lies as most of its arrays do. The table and its gradient lie row by row; so a rule with one array of
-    state (or none) does too, of which that is copied, and one with two, as Adam, does not.
+    state (or none) does too, of which that is copied, where rows pad it little, and one with two, as Adam, does not.
     """
     graph = program.graph
     wanted, given = looked_up_shapes(graph), set(graph.arguments)
     for point, kernel in enumerate(program.kernels if wanted else ()):
-        met = given.intersection(kernel.reads)
-        if len(met) > STATE_IN_ROWS + 1:
-            shapes = [graph.shape(value) for value in met]
-            yield from ((point, shape) for shape in wanted if shapes.count(shape) > STATE_IN_ROWS + 1)
+        met = [graph.values[value] for value in given.intersection(kernel.reads)]
+        for shape in wanted.intersection([value.shape for value in met]) if len(met) > 1 else ():
+            alike = [value for value in met if value.shape == shape]
+            in_rows = STATE_IN_ROWS if row_bytes(alike[0]) <= LITTLE_PADDED * padded_bytes(alike[0]) else 0
+            if len(alike) > in_rows + 1:
+                yield point, shape
+
+
+def _begun_with(program: Program) -> dict[int, int]:
+    """What scatters add rows to and is computed of an argument number by number, as momentum that decays, and by the
+    kernels at which positions.
+    """
+    graph = program.graph
+    tables = {value for op in graph.ops if op.kind == SCATTER for value in tables_of(op)}
+    return {
+        value: point
+        for point, kernel in enumerate(program.kernels)
+        for value in tables.intersection(kernel.writes)
+        if _NUMBER_BY_NUMBER.issuperset(graph.ops[number].kind for number in kernel.ops)
+    }
 
 
 def rewritten_tables(graph: Graph) -> frozenset[int]:
