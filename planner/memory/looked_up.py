@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ..fusion.nature import BROADCAST, CONSTANT, ELEMENTWISE
 from ..graph import Graph, Op, Value
 from ..kernels import Program
+from ..kinds import ALL_REDUCE
 from ..lookups import GATHER, LOOK_UP, SCATTER, added_by, looks_up_rows, tables_of
 from .tiles import LANES, aligned, padded_bytes, round_up, tile_rows
 
@@ -21,7 +22,8 @@ IN_PASSING = frozenset({"add", "subtract", "multiply", "divide", "select", "comp
 
 
 def looked_up_shapes(graph: Graph) -> frozenset[tuple[int, ...]]:
-    """The shapes of which whole rows are gathered or scattered, where rows one by one pad more than columns do.
+    """The shapes of which whole rows are gathered or scattered, where rows one by one pad more than columns do; of
+    several tables of one shape that are stacked too.
 
     The gradient of such a table, and what its optimiser works on, lies row by row as the table does.
     """
@@ -52,14 +54,17 @@ def _tables_of(graph: Graph) -> Iterator[Value]:
 
 
 def _tables(graph: Graph, op: Op) -> Iterator[Value]:
-    if op.kind == "gather":
-        windows, last = op.attributes.get("slice_sizes", ()), op.attributes.get("collapsed_slice_dims", ())
-    elif op.kind == "scatter":
-        windows, last = graph.shape(op.operands[0]), op.attributes.get("inserted_window_dims", ())
+    if op.kind == GATHER:
+        windows, batch = op.attributes.get("slice_sizes", ()), op.attributes.get("operand_batching_dims", ())
+        found_by = (*batch, *op.attributes.get("collapsed_slice_dims", ()))
+    elif op.kind == SCATTER:
+        windows, batch = graph.shape(op.operands[0]), op.attributes.get("input_batching_dims", ())
+        found_by = (*batch, *op.attributes.get("inserted_window_dims", ()))
     else:
         return
     for table in (graph.values[value] for value in tables_of(op)):
-        if len(table.shape) == 2 and tuple(last) == (0,) and tuple(windows)[-1:] == table.shape[-1:]:
+        stacked = tuple(batch) == (*range(len(table.shape) - 2),) and found_by == (*range(len(table.shape) - 1),)
+        if len(table.shape) > 1 and stacked and tuple(windows)[-1:] == table.shape[-1:]:
             yield table
 
 
@@ -96,15 +101,23 @@ def copied_tables(
 
 
 def turned_back(program: Program) -> dict[int, int]:
-    """The gradients of such tables that are copied to lie as arguments do, and the positions of their updates."""
+    """The gradients of such tables that are copied to lie as arguments do, and the positions of their updates; of
+    stacked ones those of the sums over devices that are results themselves.
+    """
     graph = program.graph
-    given = set(graph.arguments)
-    return {
+    given, returned = set(graph.arguments), set(graph.results)
+    found = {
         value: point
         for point, shape in _updates_in_columns(program)
         for value in program.kernels[point].reads
         if graph.shape(value) == shape and value not in given
     }
+    wanted = looked_up_shapes(graph)
+    for point, kernel in enumerate(program.kernels if wanted else ()):
+        op = graph.ops[kernel.ops[-1]]
+        if op.kind == ALL_REDUCE and returned.issuperset(op.results):
+            found |= {v: point for v in op.operands if graph.shape(v) in wanted and len(graph.shape(v)) > 2}
+    return found
 
 
 def _updates_in_columns(program: Program) -> Iterator[tuple[int, tuple[int, ...]]]:
