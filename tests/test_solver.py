@@ -235,3 +235,13 @@ def test_stages_say_what_they_gained() -> None:
 def test_a_problem_without_nodes_costs_its_constant() -> None:
     solution = solve(build(costs=[], ends=np.zeros((0, 2), np.int64), tables=[]))
     assert (solution.status, solution.cost) == ("optimal", 0.0)
+
+
+@MANY
+@given(problems(), st.sampled_from([1e-12, 1e-9]))
+def test_with_no_effort_worth_the_name_something_is_found_all_the_same(problem: Problem, effort: float) -> None:
+    best = least_cost(problem)
+    found = solve(problem, time_limit_s=600, effort=effort, until_found=True)
+    assert (found.choices is None) == (best == np.inf)
+    if found.choices is not None:
+        assert found.bound <= best <= price(problem, tuple(found.choices)) == found.cost

@@ -33,6 +33,8 @@ NEAR = 1.05
 """How many times the best a solution may take that counts against the bound."""
 CLOSE = 0.01
 """How far from the bound what is found may be: until then it is tried as often as may be. So far go limits too."""
+GUESSING = 0.1
+"""How hard solutions are looked for once there is a bound (``solver.solve``): costs guessed at prove nothing."""
 LOOKING = 4_000
 """How many nodes in all are priced whole where solutions are looked for."""
 Choices = list[int]
@@ -70,10 +72,18 @@ class Solutions:
         """
         left, learnt = max(self.deadline - time.monotonic(), 0.1), learnt or self.learnt
         problem = self.program.problem(self.limit_bytes, learnt, guess=guess, doubt=self.doubt, rows=rows)
-        effort = None if guess and not rows else EFFORT
-        found = solve(problem, time_limit_s=left, seed=self.seed, stop=self.stop, effort=effort, below=below_s * PER_S)
-        self.count += 1
         bounds = not rows and not (guess and learnt.known) and self.limit_bytes in (None, self.program.limit_bytes)
+        looks = guess and not rows
+        found = solve(
+            problem,
+            time_limit_s=left,
+            seed=self.seed,
+            stop=self.stop,
+            effort=(None if bounds else GUESSING) if looks else EFFORT,
+            until_found=looks,
+            below=below_s * PER_S,
+        )
+        self.count += 1
         if bounds and not self.floor_s and found.choices is not None:
             self.floor_s = self.bound_s = found.bound / PER_S
         return found

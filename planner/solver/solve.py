@@ -7,6 +7,7 @@ fix nearly everything, so that the search below it is short; where it finds noth
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,7 @@ def solve(
     seed: int = 0,
     bound_only: bool = False,
     effort: float | None = None,
+    until_found: bool = False,
     below: float = np.inf,
     on_stage: Callable[[Stage], None] | None = None,
     stop: Callable[[], bool] | None = None,
@@ -46,9 +48,9 @@ def solve(
     """The cheapest choices within the limits that are found in the time, and a bound on the cheapest there are.
 
     Only what costs less than ``below`` is looked for: where nothing does, there are no choices and the bound says so.
-    With an ``effort`` the search ends after that part of a first round, proven or not. ``stop`` is asked some times a
-    second whether to end early. What is found is the same for the same seed as far as the search got: all work is
-    counted, the clock only ends it.
+    With an ``effort`` the search ends after that part of a first round, proven or not; ``until_found`` not before there
+    are choices. ``stop`` is asked some times a second whether to end early. What is found is the same for the same seed
+    as far as the search got: all work is counted, the clock only ends it.
     """
     with Clock(time_limit_s, stop) as clock:
         state = Incumbent(problem=problem, clock=clock, on_stage=on_stage, below=below)
@@ -57,21 +59,31 @@ def solve(
             return state.infeasible()
         state.reduced(reduction)
         if not state.ended():
-            _solve_core(state, reduction.problem, seed=seed, effort=effort, bound_only=bound_only)
+            search = _Search(seed=seed, effort=effort, until_found=until_found, bound_only=bound_only)
+            _solve_core(state, reduction.problem, search)
         return state.solution()
 
 
-def _solve_core(state: Incumbent, core: Problem, *, seed: int, effort: float | None, bound_only: bool) -> None:
+class _Search(NamedTuple):
+    """How ``solve`` is to search."""
+
+    seed: int
+    effort: float | None
+    until_found: bool
+    bound_only: bool
+
+
+def _solve_core(state: Incumbent, core: Problem, search: _Search) -> None:
     """Climbs, then searches."""
     large = core.nodes > LARGE
     dual = climb_dual(core, halt=state.clock.halt, target=state.below, sweeps=LARGE_SWEEPS if large else FIRST_SWEEPS)
     state.learn(dual)
-    if large and not bound_only and effort is None:
-        _search_large(state, dual, seed)
+    if large and not search.bound_only and (search.effort is None or search.until_found):
+        _search_large(state, dual, search.seed)
         return
     dual = _climb(state, dual)
-    if not bound_only and not state.ended():
-        _search(state, dual, seed, effort)
+    if not search.bound_only and not state.ended():
+        _search(state, dual, search)
 
 
 def _climb(state: Incumbent, dual: Dual) -> Dual:
@@ -104,19 +116,18 @@ def _climb_on(state: Incumbent, dual: Dual, sweeps: int = MORE_SWEEPS, part: flo
     return again if again.bound > dual.bound else dual
 
 
-def _search(state: Incumbent, dual: Dual, seed: int, effort: float | None) -> None:
+def _search(state: Incumbent, dual: Dual, search: _Search) -> None:
     """Hunts below cutoffs and improves by neighbourhoods in turn, with more work every time.
 
-    With an ``effort`` it hunts once.
+    With an ``effort`` it hunts once, or until it has found something.
     """
-    if effort is not None:
-        _hunt(state, dual, effort)
-        return
+    if search.effort is not None:
+        _hunt(state, dual, search.effort)
     work = 1
-    while not state.ended():
+    while not state.ended() and (search.effort is None or (search.until_found and not np.isfinite(state.cost))):
         _hunt(state, dual, work)
         if np.isfinite(state.cost) and not state.ended():
-            _improve(state, dual, seed + work, work)
+            _improve(state, dual, search.seed + work, work)
         if not state.ended():
             dual = _climb_on(state, dual)
         work *= 2
