@@ -26,7 +26,7 @@ from ..kernels import Kernel
 from ..kinds import ALL_GATHER
 from .coefficients import Coefficients
 from .products import Product, product_of
-from .turning import turning_cycles
+from .turning import Side, turning_cycles
 from .windows import is_plain, manner_of, windows_of
 from .work import FREE, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes, padded_elements
 
@@ -191,8 +191,8 @@ class Convolved:
         """Cycles of a copy of an image between where it pads least and where convolutions want it."""
         laid = self._laid_of(whole, image, turned=value in self._turned)
         registers = laid * _emptied(whole.shape[image.batch], self._is_cut(whole.shape, image))
-        num_bytes = laid * whole.bits / 8 + padded_bytes(whole)
-        return turning_cycles((registers + padded_elements(whole.shape)) / REGISTER_ELEMENTS, num_bytes, self._of)
+        read = Side(padded_elements(whole.shape) / REGISTER_ELEMENTS, padded_bytes(whole))
+        return turning_cycles(read, Side(registers / REGISTER_ELEMENTS, laid * whole.bits / 8), self._of)
 
     def _growth(self, value: int) -> float:
         """How much larger than where it pads least a value is."""

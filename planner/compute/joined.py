@@ -14,7 +14,7 @@ from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from ..lookups import LOOK_UP, looks_up_rows, tables_of
 from .coefficients import Coefficients
-from .turning import turning_cycles
+from .turning import Side, turning_cycles
 from .work import REGISTER_ELEMENTS, padded_bytes, padded_elements
 
 JOIN = "concatenate"
@@ -41,8 +41,8 @@ class Joined:
 
     def _copy_cycles(self, value: int) -> float:
         held = self._graph.values[value]
-        registers = padded_elements(held.shape) / REGISTER_ELEMENTS
-        return turning_cycles(2 * registers, 2 * padded_bytes(held), self._of)
+        side = Side(padded_elements(held.shape) / REGISTER_ELEMENTS, padded_bytes(held))
+        return turning_cycles(side, side, self._of)
 
     def _connected(self, start: Iterable[int]) -> frozenset[int]:
         """These values and what they come of or become without lying otherwise, as far as lookups."""

@@ -174,7 +174,8 @@ def price_at(
             known, here = count(graph, kernel), copied if at_hand else ()
             work = convolved.counted(kernel, known) if convolved else known
             work = grown(kernel, work, growth) if growth else work
-            work = Work(kind=FREE) if inside and kernel.writes and inside.issuperset(kernel.writes) else work
+            if inside and kernel.writes and inside.issuperset(kernel.writes):
+                work, rows = Work(kind=FREE), 0.0
             rows += joined.copies_cycles(op) if joined and op.kind in LOOK_UP else 0.0
             more += rows
             is_looked_up = op.kind in LOOK_UP and more > 0

@@ -16,7 +16,7 @@ from ..kernels import Kernel
 from ..kinds import ALL_REDUCE, KINDS, TURNED_COPY
 from ..lookups import LOOK_UP, SCATTER, added_by, looks_up_rows, row_tiles, tables_of
 from .coefficients import Coefficients
-from .turning import turning_cycles
+from .turning import Side, leaves_near, room_bytes, turning_cycles
 from .work import REGISTER_ELEMENTS, padded_bytes, padded_elements
 
 _AS_THEY_LIE = ELEMENTWISE | {REDUCE, BROADCAST, CONSTANT, "iota", ALL_REDUCE}
@@ -36,6 +36,19 @@ def _sums(graph: Graph) -> set[int]:
     return {value for op in graph.ops if op.kind == SCATTER for value in op.results}
 
 
+def _summed_for(graph: Graph, edge: Collection[int]) -> Iterator[int]:
+    """What is scattered into and then added up over devices for what the step is given or leaves: the sum goes by the
+    layout of those, in which less is sent, and so does what is computed of it number by number (v5e).
+    """
+    sums, near = _sums(graph), set(edge)
+    for op in reversed(graph.ops if sums else ()):
+        if op.kind == ALL_REDUCE:
+            made = zip(op.operands, op.results, strict=True)
+            yield from (value for value, result in made if value in sums and result in near)
+        elif op.kind in ELEMENTWISE and not near.isdisjoint((*op.results, *op.operands)):
+            near.update(value for value in op.operands if graph.shape(value) == graph.shape(op.results[0]))
+
+
 class Rowwise:
     """The values that lie so, as the kernels of a program are gone through: what is looked up, what is scattered into
     (``tables``, where kernels are apart from their step and it is known of that), and what becomes of it. ``edge`` has
@@ -46,9 +59,11 @@ class Rowwise:
         self._graph, self._of = graph, of
         found = {value for op in graph.ops if op.kind in LOOK_UP and looks_up_rows(graph, op) for value in op.results}
         met = scattered(graph) if tables is None else {*tables, *_sums(graph)}
-        self._values = {value for value in (*met, *found) if self._is_narrow(value)}
+        self._summed = {value for value in _summed_for(graph, frozenset(edge)) if self._is_narrow(value)}
+        self._values = {value for value in (*met, *found) if self._is_narrow(value)} - self._summed
         self._updated = {graph.shape(value) for value in scattered(graph) if self._is_narrow(value)}
-        self._edge = frozenset(edge)
+        self._edge, self._given = frozenset(edge), frozenset(graph.arguments)
+        self._free_bytes = room_bytes(of)
         self._copied: set[int] = set()
         self._turned = {value for op in graph.ops if op.kind == TURNED_COPY for value in (*op.operands, *op.results)}
 
@@ -56,7 +71,8 @@ class Rowwise:
         """What a kernel takes more because of it, copies included; of a lookup the copies are all that is counted."""
         op = self._graph.ops[kernel.ops[-1]]
         if op.kind in LOOK_UP:
-            return sum(map(self._copy_cycles, self._brought(op)))
+            left = sum(self._turning_cycles(value, is_result=True) for value in op.results if value in self._summed)
+            return left + sum(map(self._copy_cycles, self._brought(op)))
         read = [value for value in kernel.reads if value in self._values]
         if read and op.kind != ALL_REDUCE and not self._takes_rows(kernel):
             return 0.0 if op.kind in KINDS else sum(map(self._copy_cycles, self._new(read)))
@@ -71,9 +87,11 @@ class Rowwise:
         self._values.update(v for v in kernel.writes if self._graph.shape(v) in met)
         if is_sum:
             return 0.0
-        more = sum(self._row_bytes(v) - padded_bytes(self._graph.values[v]) for v in whole)
-        copied = sum(self._turning_cycles(v, is_result=v in kernel.writes) for v in whole if v in self._edge)
-        return more * self._of.byte_cycles + copied
+        more = [self._row_bytes(v) - padded_bytes(self._graph.values[v]) for v in whole]
+        single = len(kernel.ops) == 1
+        windows = max(more) / self._of.single_window_bytes if single else sum(more) / self._of.loop_window_bytes
+        copied = sum(self._turning_cycles(v, is_result=v not in self._given) for v in whole if v in self._edge)
+        return sum(more) * self._of.byte_cycles + windows * self._of.step_cycles + copied
 
     def _brought(self, op: Op) -> Iterator[int]:
         """What is copied for a lookup or a scatter: its table or what is added to that, if something else made it.
@@ -103,9 +121,13 @@ class Rowwise:
     def _turning_cycles(self, value: int, *, is_result: bool = False) -> float:
         """What a copy takes from where a value lies as it wastes least into rows, or back."""
         held = self._graph.values[value]
-        least = padded_elements(held.shape) / REGISTER_ELEMENTS
-        num_bytes = self._row_bytes(value) + padded_bytes(held)
-        return turning_cycles(least + row_tiles(held), num_bytes, self._of, is_result=is_result)
+        least = Side(padded_elements(held.shape) / REGISTER_ELEMENTS, padded_bytes(held))
+        rows = Side(row_tiles(held), self._row_bytes(value))
+        read, made = (rows, least) if is_result else (least, rows)
+        free = self._free_bytes
+        if not is_result and self._of.near_total_bytes and leaves_near(read, made, self._of, free):
+            self._free_bytes -= made.num_bytes
+        return turning_cycles(read, made, self._of, is_result=is_result, free_bytes=free)
 
     def _is_narrow(self, value: int) -> bool:
         held = self._graph.values[value]

@@ -1,4 +1,4 @@
-"""What loops begin with is filled for each of them; what one writes over piece by piece is not filled at all."""
+"""What loops and scatters begin with is filled for each; what a loop writes over piece by piece is not filled."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..graph import Graph, Op
+from ..lookups import SCATTER, tables_of
 from .nature import ALLOCATE, BROADCAST, UPDATE
 
 
 def with_own_fills(graph: Graph) -> Graph:
-    """The graph in which each loop has an array of its own where it is given one number everywhere.
+    """The graph in which each loop and scatter has an array of its own where it is given one number everywhere.
 
-    A loop writes into what it is given. All else computes such an array in passing.
+    These write into what they are given. All else computes such an array in passing.
     """
     filled = {op.results[0]: op for op in graph.ops if _is_filled(graph, op)}
-    reads = graph.reads() if filled and any(op.kind == "while" and op.bodies for op in graph.ops) else {}
+    reads = graph.reads() if filled and any(map(_written_into, graph.ops)) else {}
     if not any(reads[value] > 1 for value in filled if value in reads):
         return graph
     values, ops = list(graph.values), list[Op]()
     for op in graph.ops:
-        if op.kind == "while" and op.bodies:
+        if written := _written_into(op):
             operands = list(op.operands)
-            for position, value in enumerate(op.operands):
+            for position, value in enumerate(written):
                 if value in filled and reads[value] > 1:
                     operands[position] = len(values)
                     ops.append(replace(filled[value], results=(len(values),)))
@@ -47,6 +48,13 @@ def with_allocations(graph: Graph) -> Graph:
         return graph
     ops = (_allocated(op) if op.results and op.results[0] in filled else op for op in graph.ops)
     return replace(graph, ops=tuple(ops))
+
+
+def _written_into(op: Op) -> tuple[int, ...]:
+    """The first operands of an operation that writes into these: of a loop all, of a scatter what it adds to."""
+    if op.kind == SCATTER:
+        return tables_of(op)
+    return op.operands if op.kind == "while" and op.bodies else ()
 
 
 def _is_filled(graph: Graph, op: Op) -> bool:
