@@ -12,7 +12,7 @@ from meshwright.backends.jax.lowered.inline import inline_calls
 from meshwright.backends.jax.lowered.order import in_order_of_use
 from meshwright.backends.jax.lowered.propagation import main_function
 from meshwright.backends.jax.lowered.rewrites.common import constants_once
-from meshwright.backends.jax.lowered.rewrites.simplify import simplify
+from meshwright.backends.jax.lowered.rewrites.simplify import constants_ahead, simplify
 
 
 def rewritten(step, *args, large=True):
@@ -210,3 +210,38 @@ def test_constants_that_are_merged_beforehand_leave_the_same_module():
     for module in (merged, apart):
         simplify(module, tpu=True)
     assert str(merged) == str(apart)
+
+
+def test_constants_that_are_computed_beforehand_leave_the_same_module():
+    """Products of constants, and quotients by them, in loops too; not what arguments make."""
+
+    def step(x):
+        scale = jnp.full(x.shape, 3.0) * 2.0
+        halved = jax.lax.fori_loop(0, 3, lambda _, y: y / (jnp.full(x.shape, 1.0) + 1.0), x)
+        return x / scale + halved / 5.0 + x / halved
+
+    x = normal(0, 4, 8)
+    plain = jax.jit(step).lower(x).compiler_ir("stablehlo").operation
+    ahead = plain.clone()
+    constants_ahead(ahead)
+    assert kinds(plain)["divide"] == 3
+    assert kinds(ahead)["divide"] == 1
+    assert str(ahead).count("stablehlo.divide") == 1
+    np.testing.assert_allclose(run(ahead, x)[0], jax.jit(step)(x), rtol=1e-6)
+    for module in (plain, ahead):
+        simplify(module, tpu=True)
+        in_order_of_use(module)
+    assert str(plain) == str(ahead)
+
+
+def test_no_constants_are_computed_beforehand_that_a_branch_hangs_on():
+    """They would be known when branches are taken, as they are not in a step prepared at once."""
+
+    def step(x):
+        return jax.lax.cond(jnp.full((), 1.0) * 2.0 > 1.0, jnp.sin, jnp.cos, x)
+
+    before = jax.jit(step).lower(normal(0, 4)).compiler_ir("stablehlo").operation
+    after = before.clone()
+    constants_ahead(after)
+    assert kinds(after)["case"] == 1
+    assert str(after) == str(before)

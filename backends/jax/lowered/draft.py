@@ -32,6 +32,7 @@ from .inline import inline_calls
 from .places import CONSTRAINT, Place, has_place, number_of, operations, placed_on, places_of, resolve, with_places
 from .propagation import main_function, prepare, split
 from .rewrites.common import constants_once
+from .rewrites.simplify import constants_ahead
 from .step_graph import argument_paths
 from .value_names import WHILE, name_carried, name_value, with_names, without_names
 from .value_names import value_names as value_names_at
@@ -72,8 +73,9 @@ class Draft:
         self._module = self._lower(placed).compiler_ir("stablehlo").operation.clone()
         self._numbers = _numbers(self.places)
         inline_calls(self._module, large=False)
-        with self._module.context:
-            constants_once(self._module, has_place)  # once, as each plan would do it
+        with self._module.context:  # once, as each plan would do it
+            constants_once(self._module, has_place)
+            constants_ahead(self._module)
         self._fewer, self._names_fewer = self._module, False
         with self._module.context:
             self.has_loops = any(op.name == WHILE for op in operations(self._module))

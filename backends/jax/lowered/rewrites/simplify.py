@@ -12,7 +12,7 @@ from .branches import CASE, takes_known_branch
 from .common import without_repetition
 from .products import transpose
 from .reshapes import ELEMENTWISE, broadcast, reshape, sink
-from .rewriter import BROADCAST, CONSTANT, RESHAPE, Rewriter
+from .rewriter import BROADCAST, CONSTANT, RESHAPE, Rewriter, splat_of
 from .top_k import top_k
 
 NESTING = ("func.func", "stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
@@ -42,6 +42,9 @@ UNIFORM = frozenset({CONSTANT, BROADCAST, RESHAPE})
 CHANGING = UNIFORM | {algebra.CONVERT, algebra.SCATTER, algebra.DIVIDE}
 """Without any of these among what it reads no rule applies to an elementwise operation, a conversion aside."""
 
+READING = ELEMENTWISE | algebra.FOLDED.keys()
+"""Whether a rule applies to these hangs on what kinds of operations make what they read."""
+
 
 def simplify(module: Any, *, tpu: bool) -> None:
     """Rewrites a module in place, as the compilers do, and as the one for TPUs does beside."""
@@ -58,12 +61,25 @@ def simplify(module: Any, *, tpu: bool) -> None:
         without_repetition(module, within=NESTING)
 
 
+def constants_ahead(module: Any) -> None:
+    """Does of ``simplify``, in place, what it does to constants of constants and to quotients by them; nothing where
+    there are conditionals, of which it takes only branches that are known before.
+    """
+    with module.context, ir.Location.unknown():
+        found = list(nested(module))
+        for operation, name in () if any(name == CASE for _, name in found) else found:
+            if name not in algebra.FOLDED or algebra.fold(operation, Rewriter()):
+                continue
+            if name == algebra.DIVIDE and splat_of(operation.operands[1]):
+                algebra.divide(operation, Rewriter())
+
+
 def _rewrite(operation: Any, name: str, structure: Mapping[str, Callable[[Any, Rewriter], object]]) -> None:
     """Applies the rules to an operation of this name, then to those that they make of it."""
     pending = [(operation, name)]
     while pending:
         current, name = pending.pop()
-        of = _makers(current)
+        of = _makers(current) if name in READING else set[str]()
         if name in ELEMENTWISE and name != algebra.CONVERT and of.isdisjoint(CHANGING):
             continue
         rewriter = Rewriter()
