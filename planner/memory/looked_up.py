@@ -12,10 +12,8 @@ from ..kinds import ALL_REDUCE
 from ..lookups import GATHER, LOOK_UP, SCATTER, added_by, looks_up_rows, tables_of
 from .tiles import LANES, aligned, padded_bytes, round_up, tile_rows
 
-STATE_IN_ROWS, LITTLE_PADDED = 1, 2
-"""How many arrays of state a table's update may have that lies row by row, and by what rows may pad those: Adagrad's of
-64 columns lies so on v3 to v6e, of 8, 16 and 32 on none.
-"""
+STATE_IN_ROWS = 1
+"""How many arrays of state a table's update may have that lies row by row."""
 
 _NUMBER_BY_NUMBER = ELEMENTWISE | {BROADCAST, CONSTANT}
 IN_PASSING = frozenset({"add", "subtract", "multiply", "divide", "select", "compare", "maximum", "minimum"})
@@ -124,17 +122,15 @@ def _updates_in_columns(program: Program) -> Iterator[tuple[int, tuple[int, ...]
     """The positions of updates of such tables that lie as arguments do, and the tables' shapes.
 
     An update lies as most of its arrays do. The table and its gradient lie row by row; so a rule with one array of
-    state (or none) does too, of which that is copied, where rows pad it little, and one with two, as Adam, does not.
+    state (or none) does too, of which that is copied, and one with two, as Adam, does not.
     """
     graph = program.graph
     wanted, given = looked_up_shapes(graph), set(graph.arguments)
     for point, kernel in enumerate(program.kernels if wanted else ()):
-        met = [graph.values[value] for value in given.intersection(kernel.reads)]
-        for shape in wanted.intersection([value.shape for value in met]) if len(met) > 1 else ():
-            alike = [value for value in met if value.shape == shape]
-            in_rows = STATE_IN_ROWS if row_bytes(alike[0]) <= LITTLE_PADDED * padded_bytes(alike[0]) else 0
-            if len(alike) > in_rows + 1:
-                yield point, shape
+        met = given.intersection(kernel.reads)
+        if len(met) > STATE_IN_ROWS + 1:
+            shapes = [graph.shape(value) for value in met]
+            yield from ((point, shape) for shape in wanted if shapes.count(shape) > STATE_IN_ROWS + 1)
 
 
 def _begun_with(program: Program) -> dict[int, int]:
