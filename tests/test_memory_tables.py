@@ -126,6 +126,25 @@ def test_such_copies_are_made_before_the_first_scatter_where_memory_moves_while_
     assert copied_tables(program, touches) == {1: (0, 3), 2: (0, 7), 10: (1, 4)}
 
 
+def test_zeros_that_scatters_fill_are_copied_for_none() -> None:
+    tables, rows = Value((ROWS, 64), "f32"), Value((COUNT, 64), "f32")
+    values = (rows, Value((COUNT, 1), "s32"), Value((), "f32"), *[tables] * 4)
+    ops = tuple(
+        op
+        for zeros in (3, 5)
+        for op in (
+            Op(kind="broadcast_in_dim", operands=(2,), results=(zeros,)),
+            Op(
+                kind="scatter",
+                operands=(zeros, 1, 0),
+                results=(zeros + 1,),
+                attributes={"inserted_window_dims": (0,)},
+            ),
+        )
+    )
+    assert copied_tables(of_ops(values, ops, (0, 1, 2), (4, 6)), {}) == {}
+
+
 def test_wide_tables_lie_row_by_row_already() -> None:
     held = memory(trained_table(256))
     assert held.temp_bytes == pytest.approx(ROWS * 256 * 4, rel=0.05)

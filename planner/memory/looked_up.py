@@ -138,12 +138,14 @@ def _begun_with(program: Program) -> dict[int, int]:
     kernels at which positions.
     """
     graph = program.graph
+    given = {value for value in graph.arguments if graph.shape(value)}
     tables = {value for op in graph.ops if op.kind == SCATTER for value in tables_of(op)}
     return {
         value: point
         for point, kernel in enumerate(program.kernels)
         for value in tables.intersection(kernel.writes)
-        if _NUMBER_BY_NUMBER.issuperset(graph.ops[number].kind for number in kernel.ops)
+        if given.intersection(kernel.reads)
+        and _NUMBER_BY_NUMBER.issuperset(graph.ops[number].kind for number in kernel.ops)
     }
 
 
