@@ -58,15 +58,23 @@ def filled(graph: Graph) -> frozenset[int]:
     if not scatters:
         return frozenset()
     made = {op.results[0] for op in graph.ops if op.kind == FILL and graph.values[op.operands[0]].num_elements == 1}
-    begun = {v for op in scatters if looks_up_rows(graph, op) and _takes_many(graph, op) for v in tables_of(op)}
+    begun = {v for op in scatters if _adds_rows(graph, op) and _takes_many(graph, op) for v in tables_of(op)}
     others = {v for op in graph.ops for v in op.operands[_num_tables(op) :]}.union(graph.results)
     few = {v for op in scatters for v in tables_of(op)} - begun
     return frozenset(made & begun - others - few)
 
 
+def _adds_rows(graph: Graph, op: Op) -> bool:
+    """Whether a scatter adds whole rows to a table of two dims, or to such stacked."""
+    said, dims = op.attributes, len(graph.shape(op.operands[0]))
+    stacks = tuple(said.get("input_batching_dims", ()))
+    found_by = tuple(sorted((*stacks, *said.get("inserted_window_dims", ()))))
+    return found_by == tuple(range(len(found_by))) and dims == 2 + len(stacks) == 1 + len(found_by)
+
+
 def _takes_many(graph: Graph, op: Op) -> bool:
     table, added = (graph.values[values[0]] for values in (tables_of(op), added_by(op)))
-    return len(table.shape) == 2 and added.num_elements >= FEW_ROWS * table.num_elements
+    return added.num_elements >= FEW_ROWS * table.num_elements
 
 
 def _num_tables(op: Op) -> int:
