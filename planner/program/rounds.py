@@ -66,7 +66,7 @@ class Rounds:
             fits = self.limited.fits(took, solution)
             if limited and kept.best is None and not mended:
                 mended = True
-                if self.limited.mend():
+                if self.limited.is_too_low() or self.limited.mend():
                     break
             if kept.ended() or (fits and took.estimate.step_time_s <= solution.cost / PER_S * (1 + ENOUGH)):
                 break
@@ -98,7 +98,7 @@ class Rounds:
         """Prices all solutions, where that is little work; None where it is not, or the time ended."""
         kept = self.kept
         program = self.program
-        problem = program.problem(program.limit_bytes, kept.learnt, guess=False, doubt=DOUBT)
+        problem = program.problem(program.limit_bytes, kept.learnt, guess=False, doubt=DOUBT, sure=True)
         found = every(problem, WAYS)
         if found is None or len(found[0]) * len(program.wiring.nodes) > EVERY:
             return None
