@@ -86,6 +86,7 @@ def test_what_turns_add_up_is_added_over_devices_behind_the_loop(begins_empty: b
             False,
         ),  # memory's order is 0, 2, 3, 1: parts of dim 2 lie in 8 places
         ((), (1, 512), (16, 64), (1, 512, 4, 64), True),  # but here in one
+        ((), (8, 512), (4, 64), (8, 512, 1, 64), True),  # and of one head each: they lie before all others
         ((), (8, 512), (1024,), (2, 512, 1024), True),
         ((64, 16), (64,), (512,), (64, 16, 64, 128), True),
         ((64, 16), (64,), (256,), (64, 16, 64, 64), False),  # half a tile of 128 numbers

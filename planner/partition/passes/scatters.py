@@ -175,14 +175,15 @@ def trimmed_values(graph: Graph, readers: Counter[int]) -> frozenset[int]:
 
 
 def _in_tiles(part: Value, dim: int, tiled: Sequence[int]) -> bool:
-    """Whether a part is whole tiles, or lies apart in memory: the compiler cuts no tile, and leaves no gaps.
+    """Whether a part is whole tiles, or lies apart in memory: the compiler cuts no tile, and leaves no gaps. A dim of
+    which one is kept may lie before all others.
 
     A matrix is padded to whole rows of tiles for all parts.
     """
     if part.num_bytes < TILE_BYTES:
         return False
     if dim not in tiled:
-        return all(size == 1 or d in tiled for d, size in enumerate(part.shape[:dim]))
+        return part.shape[dim] == 1 or all(size == 1 or d in tiled for d, size in enumerate(part.shape[:dim]))
     lanes = LANES * 32 // part.bits  # a whole register's, of narrow numbers
     if dim == _by_fill(part, tiled)[-1]:
         return part.shape[dim] % lanes == 0
