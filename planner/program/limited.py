@@ -60,8 +60,8 @@ class Limited:
         if solution.status != "infeasible" or kept.limit_bytes is None or limit is None:
             return False
         if kept.limit_bytes >= limit:
-            kept.refuted, kept.doubt = kept.doubt >= DOUBT, DOUBT
-            return not (kept.refuted or self.is_too_low())
+            kept.sure, kept.doubt = kept.doubt >= DOUBT, DOUBT
+            return not (kept.sure or self.is_too_low())
         self.too_low = kept.limit_bytes
         kept.limit_bytes = (kept.limit_bytes + limit) // 2
         return kept.limit_bytes - self.too_low > limit * CLOSE
@@ -114,7 +114,7 @@ class Limited:
         several = [np.array(each, np.int64)[deciders] for each in near[: STARTS - 1]]
         least = least_by_rows(
             self.program,
-            (limit, min(peaks.values())) if kept.refuted else (self.too_low, limit),
+            (limit, min(peaks.values())) if kept.sure else (self.too_low, limit),
             kept.nothing,
             deadline=kept.deadline,
             seed=kept.seed,

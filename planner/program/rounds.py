@@ -90,8 +90,10 @@ class Rounds:
         kept.learnt.widen(program.wiring.nodes)
         kept.bound_s = kept.floor_s = 0.0
         kept.priced.clear()
-        if kept.learnt.known:
+        if kept.learnt.known or kept.limit_bytes is not None:
+            limit_bytes, kept.limit_bytes = kept.limit_bytes, None
             kept.solved(guess=False, learnt=kept.nothing)
+            kept.limit_bytes = limit_bytes
         return True
 
     def _price_every(self) -> Found | None:
@@ -114,9 +116,12 @@ class Rounds:
         return replace(kept.answer(), bound_s=least_s, floor_s=least_s, credit_s=credit_s, status="optimal")
 
     def _prove(self, best_s: float) -> None:
-        """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt."""
+        """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt; within a limit
+        by rows that are sure, or it would prove nothing.
+        """
         kept = self.kept
         kept.limit_bytes = self.program.limit_bytes if kept.limit_bytes is not None else None
+        kept.sure, kept.doubt = True, DOUBT
         size = sum(len(self.program.wiring.nodes[node].costs) for node in self.program.deciders)
         proofs, patience = often(PROOFS, PROVING, size), often(STALLED, 2 * PROVING, size)
         patience = STALLED[0] if self.limited.lowered else patience  # what fits is far from what the program says
