@@ -73,6 +73,7 @@ class _Flow:
         self.makers = {value: number for number, op in enumerate(graph.ops) for value in op.results}
         self.before = _before(graph, self.makers)
         behind = _behind(self.before)
+        self.left = _left(graph, self.makers)
         self.least: dict[int, int] = {}
         self.until: dict[int, dict[int, int]] = {}
         self.num_bytes = np.zeros(len(graph.ops))
@@ -111,6 +112,8 @@ class _Flow:
         local = self._parts(position, number)
         used, least = np.zeros(len(self.wiring.nodes[node].costs), np.int64), dict[int, int]()
         for root, (place, bits) in self._roots(op).items() if local else ():
+            if root in self.left:
+                continue
             elements = np.array([math.prod(each[place]) if each else 0 for each in local], np.int64)
             read = elements * min(bits, NARROW_BITS) // 8
             is_given = root not in self.least
@@ -199,6 +202,18 @@ def _multiplied(local: Graph, *, is_left: bool, is_held: bool) -> tuple[tuple[in
     is_cut = any(local.values[each.results[0]].num_elements < size for each in sums)
     is_there = is_cut or is_held or (bool(sums) and not is_left)
     return *(local.shape(operand) for operand in op.operands[:2]), local.shape(made) if is_there else (0,)
+
+
+def _left(graph: Graph, makers: Mapping[int, int]) -> frozenset[int]:
+    """What results are computed of number by number: gathered for a product, it may lie where a result will."""
+    found, waiting = set[int](), list(graph.results)
+    while waiting:
+        value = waiting.pop()
+        if value not in found:
+            found.add(value)
+            op = graph.ops[makers[value]] if value in makers else None
+            waiting += op.operands if op is not None and op.kind in ELEMENTWISE | VIEWS else ()
+    return frozenset(found)
 
 
 def _before(graph: Graph, makers: Mapping[int, int]) -> list[int]:

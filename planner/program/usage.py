@@ -133,8 +133,10 @@ def with_rows(problem: Problem, rows: Sequence[Row], place: NDArray[np.int64]) -
     ends = problem.usage_start[-1] + np.cumsum([len(own) for _, _, own in pieces])
     return replace(
         problem,
-        piece_nodes=np.concatenate([problem.piece_nodes, [int(place[node]) for _, node, _ in pieces]]),
-        piece_rows=np.concatenate([problem.piece_rows, [(number, number + 1) for number, _, _ in pieces]]),
+        piece_nodes=np.concatenate([problem.piece_nodes, np.array([place[node] for _, node, _ in pieces], np.int64)]),
+        piece_rows=np.concatenate(
+            [problem.piece_rows, np.array([(number, number + 1) for number, _, _ in pieces], np.int64).reshape(-1, 2)]
+        ),
         usage_start=np.concatenate([problem.usage_start, ends]),
         usages=np.concatenate([problem.usages, *(own for _, _, own in pieces)]),
         limits=np.concatenate([problem.limits, [row.limit_bytes for row in rows]]),
