@@ -37,7 +37,7 @@ from .rounds import Rounds
 from .solutions import PER_S, Solutions
 from .strategies import Strategies
 from .ties import tied
-from .usage import Row, local_bytes, with_memory, with_needs, with_rows
+from .usage import Row, local_bytes, with_memory, with_rows
 from .wires import Wiring
 from .wiring import wire
 
@@ -80,11 +80,9 @@ class Program:
         guess: bool,
         doubt: float = 1.0,
         rows: Sequence[Row] = (),
-        sure: bool = False,
     ) -> Problem:
         """The program as the solver reads it, its costs in picoseconds; without a limit memory is not counted, with one
-        in so much ``doubt`` (``with_memory``), or in rows that are sure (``with_needs``). ``rows`` are counted beside
-        those.
+        in so much ``doubt`` (``with_memory``). ``rows`` are counted beside those of the step's points.
 
         What was learnt is added to the costs: as a ``guess`` to every choice that had a part in it, or exactly, by
         nodes of its own after the others. Of nodes that share a decision the first stands for all.
@@ -117,8 +115,7 @@ class Program:
         if limit_bytes is None:
             return plain
         at = place[self.leader]
-        held = (with_needs if sure else with_memory)(self.wiring, plain, limit_bytes, at, self.machine.chip, doubt)
-        return with_rows(held, rows, at)
+        return with_rows(with_memory(self.wiring, plain, limit_bytes, at, self.machine.chip, doubt), rows, at)
 
     @property
     def deciders(self) -> NDArray[np.int64]:

@@ -14,11 +14,11 @@ from ..fusion.nature import PRODUCTS
 from ..graph import Sharding, Value
 from ..memory.code import least_code_bytes
 from ..memory.tight import is_tight
+from ..memory.tiles import padded_bytes
 from ..partition.layout import local_shape
 from ..solver.arrays import starts
 from ..solver.problem import Problem
-from .lives import kept, part_bytes, spans
-from .needs import Need, needs
+from .lives import Span, spans
 from .wires import Port, Wiring
 
 
@@ -49,7 +49,7 @@ def with_memory(
     ``place`` has the problem's node for each of the wiring's.
     """
     lent = is_tight(limit_bytes, chip.hbm_bytes)  # then temporaries may lie where results will
-    always = [(port, part_bytes(wiring, port, value)) for port, value in _always(wiring)]
+    always = [(port, _usages(wiring, port, value)) for port, value in _always(wiring)]
     live = [
         (wiring.levels[span.level].source[span.value], wiring.levels[span.level].graph.values[span.value], span)
         for span in spans(wiring, with_results=lent)
@@ -59,7 +59,7 @@ def with_memory(
     given = len(wiring.levels[0].graph.arguments) if lent else len(always)
     pieces += [(port, used, 1, 1 + points) for port, used in always[:given] if points]
     for port, value, span in live:
-        used = (part_bytes(wiring, port, kept(value, span)) / doubt).astype(np.int64)
+        used = (_usages(wiring, port, _kept(value, span)) / doubt).astype(np.int64)
         pieces.append((port, used, 1 + span.begin, 1 + span.end))
     least = least_bytes(wiring, chip)
     return replace(
@@ -70,37 +70,6 @@ def with_memory(
         usages=np.concatenate([np.zeros(0, np.int64), *(used for _, used, *_ in pieces)]),
         limits=limit_bytes - least + np.array([0] + [chip.buffer_vmem_most_bytes] * points, np.int64),
     )
-
-
-def with_needs(
-    wiring: Wiring, problem: Problem, limit_bytes: int, place: NDArray[np.int64], chip: Chip, doubt: float = 1.0
-) -> Problem:
-    """The problem with rows that are sure: what each product of the step needs at least (``needs``), in whatever order
-    it is computed, and what is there all the time. As for ``with_memory``.
-    """
-    lent = is_tight(limit_bytes, chip.hbm_bytes)  # then temporaries may lie where results will
-    always = list(_always(wiring))
-    given = len(wiring.levels[0].graph.arguments)
-    first = [(port.node, part_bytes(wiring, port, value)) for port, value in always]
-    least, near = least_bytes(wiring, chip), chip.buffer_vmem_most_bytes
-    rows = [Row(usages=tuple(first), limit_bytes=limit_bytes - least)]
-    for need in needs(wiring, with_results=lent, doubt=doubt):
-        rows.append(_row_of(need, wiring, first[: given if lent else len(first)], limit_bytes - least + near))
-    none = np.zeros((0, 2), np.int64)
-    empty = replace(problem, piece_nodes=none[:, 0], piece_rows=none, usage_start=starts(none[:, 0]), usages=none[:, 0])
-    return with_rows(replace(empty, limits=none[:, 0]), rows, place)
-
-
-def _row_of(need: Need, wiring: Wiring, always: Sequence[tuple[int, NDArray[np.int64]]], limit_bytes: int) -> Row:
-    arguments = wiring.levels[0].graph.arguments
-    usages = [
-        each
-        for position, each in enumerate(always)
-        if position >= len(arguments) or arguments[position] not in need.least
-    ]
-    if need.node is not None and need.used is not None:
-        usages.append((need.node, need.used))
-    return Row(usages=tuple(usages), limit_bytes=limit_bytes - need.num_bytes - sum(need.least.values()))
 
 
 def misfit_row(wiring: Wiring, choices: Sequence[int], misfit: Misfit, limit_bytes: int, *, hopeful: bool) -> Row:
@@ -114,9 +83,9 @@ def misfit_row(wiring: Wiring, choices: Sequence[int], misfit: Misfit, limit_byt
         level = wiring.levels[span.level]
         port = level.source[span.value]
         if port.node in misfit.held_bytes:
-            own, known = part_bytes(wiring, port, kept(level.graph.values[span.value], span)), least.get(port.node)
+            own, known = _usages(wiring, port, _kept(level.graph.values[span.value], span)), least.get(port.node)
             least[port.node] = own if known is None else np.maximum(known, own)
-    usages = [(port.node, part_bytes(wiring, port, value)) for port, value in _always(wiring)]
+    usages = [(port.node, _usages(wiring, port, value)) for port, value in _always(wiring)]
     for node, held in misfit.held_bytes.items():
         own = np.minimum(least.get(node, np.zeros(len(wiring.nodes[node].costs), np.int64)), held)
         own[choices[node]] = held
@@ -133,10 +102,8 @@ def with_rows(problem: Problem, rows: Sequence[Row], place: NDArray[np.int64]) -
     ends = problem.usage_start[-1] + np.cumsum([len(own) for _, _, own in pieces])
     return replace(
         problem,
-        piece_nodes=np.concatenate([problem.piece_nodes, np.array([place[node] for _, node, _ in pieces], np.int64)]),
-        piece_rows=np.concatenate(
-            [problem.piece_rows, np.array([(number, number + 1) for number, _, _ in pieces], np.int64).reshape(-1, 2)]
-        ),
+        piece_nodes=np.concatenate([problem.piece_nodes, [int(place[node]) for _, node, _ in pieces]]),
+        piece_rows=np.concatenate([problem.piece_rows, [(number, number + 1) for number, _, _ in pieces]]),
         usage_start=np.concatenate([problem.usage_start, ends]),
         usages=np.concatenate([problem.usages, *(own for _, _, own in pieces)]),
         limits=np.concatenate([problem.limits, [row.limit_bytes for row in rows]]),
@@ -169,6 +136,20 @@ def least_bytes(wiring: Wiring, chip: Chip) -> int:
     )
     loops = sum(len(level.inner) for level in wiring.levels)
     return least_code_bytes(sum(1 for _ in products), loops)
+
+
+def _kept(value: Value, span: Span) -> Value:
+    return replace(value, dtype="bf16") if span.narrow and value.dtype == "f32" else value
+
+
+def _usages(wiring: Wiring, port: Port, value: Value) -> NDArray[np.int64]:
+    """What one device holds of a value under each choice, tiles filled up."""
+    mesh = wiring.reshards.mesh
+    sizes = {
+        layout: padded_bytes(replace(value, shape=local_shape(value.shape, layout, mesh)))
+        for layout in dict.fromkeys(port.layouts)
+    }
+    return np.array([sizes[layout] for layout in port.layouts], np.int64)
 
 
 def local_bytes(value: Value, layout: Sharding, mesh: object) -> int:
