@@ -49,8 +49,9 @@ def solve(
 
     Only what costs less than ``below`` is looked for: where nothing does, there are no choices and the bound says so.
     With an ``effort`` the search ends after that part of a first round, proven or not; ``until_found`` not before there
-    are choices. ``stop`` is asked some times a second whether to end early. What is found is the same for the same seed
-    as far as the search got: all work is counted, the clock only ends it.
+    are choices, and in problems of thousands of nodes as if there were no ``effort``. ``stop`` is asked some times a
+    second whether to end early. What is found is the same for the same seed as far as the search got: all work is
+    counted, the clock only ends it.
     """
     with Clock(time_limit_s, stop) as clock:
         state = Incumbent(problem=problem, clock=clock, on_stage=on_stage, below=below)
