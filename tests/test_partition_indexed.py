@@ -6,10 +6,13 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
+import meshwright as mw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from meshwright.planner.graph import Factors, Graph, Op, Sharding, Value
+from meshwright.planner.graph import Axes, Factors, Graph, Op, Sharding, Value
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVE_PERMUTE
 from meshwright.planner.partition.layout import cut_axis, left_over, overlap, ways
 from meshwright.planner.partition.rules import strategy
@@ -113,16 +116,40 @@ def test_a_row_s_own_place_is_looked_up_where_its_batch_lies() -> None:
         sizes=(64, 512, 1, 32000, 1), operands=dims[:2], results=dims[2:], reduction=(3,), replicated=(4,)
     )
 
-    def looked_up(logits: Sharding) -> list[tuple[str, float]]:
+    def looked_up(logits: Sharding, tokens: Axes = BOTH) -> list[tuple[str, float]]:
         values = (
             Value((64, 512, 32000), "f32", logits),
-            Value((64, 512, 1, 1), "s32", (BOTH, (), (), ())),
-            Value((64, 512, 1), "f32", (BOTH, (), ())),
+            Value((64, 512, 1, 1), "s32", (tokens, (), (), ())),
+            Value((64, 512, 1), "f32", (tokens, (), ())),
         )
         return moved(Op(kind="gather", operands=(0, 1), results=(2,), factors=factors), values, 2)
 
     assert looked_up((BOTH, (), ())) == []
     assert looked_up(((), (), BOTH)) == []  # indices are gathered, and places added up: both are small
+    # its copies split the batch, and all parts are counted anew: x has the batch, a part of y the places
+    assert looked_up(((), (), ("x",)), ("x",)) == [(COLLECTIVE_PERMUTE, 250)]
+    assert looked_up((("y",), (), ("x",)), ("x",)) == []  # that splits the batch more: the indices lie as it does
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize("table", ["D0s8@y D1s32768 D2s64@x", "D0s8@x D1s32768 D2s64@y"])
+def test_updates_of_stacked_tables_are_exchanged_as_compiled(table: str) -> None:
+    def step(tables: jax.Array, weights: jax.Array, rows: jax.Array) -> jax.Array:
+        def loss(tables: jax.Array) -> jax.Array:
+            return jnp.sum((jax.vmap(lambda table, row: table[row], (0, 1), 1)(tables, rows) * weights) ** 2)
+
+        return jax.grad(loss)(tables)
+
+    text = f"meshwright: 1\ntopology: v3:4x4\nmesh: {{x: 4, y: 8}}\ntensors:\n  tables: {table}\n"
+    plan = mw.loads(text + "  rows: D0s8192@x D1s8\n  '**': infer\n")
+    shapes = (((8, 32768, 64), jnp.float32), ((64,), jnp.float32), ((8192, 8), jnp.int32))
+    found = mw.verify(plan, jax.jit(step), [jax.ShapeDtypeStruct(*shape) for shape in shapes])
+    predicted, compiled = (
+        {kind: sum(c.total_bytes for c in each.collectives if c.kind == kind) for kind in (ALL_TO_ALL, ALL_GATHER)}
+        for each in (found.predicted, found.compiled)
+    )
+    assert compiled[ALL_TO_ALL] >= MIB
+    assert predicted == pytest.approx(compiled, rel=0.02)
 
 
 def factors_of(axes: Sequence[str]) -> list[tuple[str, int]]:

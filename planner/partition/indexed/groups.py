@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...graph import Axes
-from ..layout import Mesh, cut_axis, left_over, ways
+from ..layout import Mesh, cut_axis, left_over, merged, ways
 from .problem import Lookup, Split
 
 
@@ -64,6 +64,39 @@ def aligned(tensor: Grouped, reference: Grouped, lookup: Lookup) -> dict[int, Ax
         return dict(tensor.split)
     names = _renamed(tensor.axes, reference.axes, lookup.mesh)
     return {f: tuple(n for axis in own for n in names[axis]) for f, own in tensor.split.items()} if names else {}
+
+
+def recounted(
+    split: Split, factors: Sequence[int], axes: Axes, lookup: Lookup, counts: Mapping[int, int]
+) -> Split | None:
+    """A tensor's parts counted anew: its devices in the order of its parts now, dealt out by ``counts`` where given.
+
+    None where an axis would have to be cut unevenly.
+    """
+    mesh = lookup.mesh
+    spare, found = list(_in_order(split, axes, factors, mesh)), dict[int, Axes]()
+    for factor in factors:
+        count = counts.get(factor, ways(split.get(factor, ()), mesh))
+        taken = _leading(spare, count, mesh)
+        if taken is None:
+            return None
+        found[factor] = merged(taken, mesh)
+        spare = list(left_over(spare, taken, mesh))
+    return {factor: own for factor, own in found.items() if own}
+
+
+def _leading(axes: list[str], count: int, mesh: Mesh) -> Axes | None:
+    """The first axes, which make so many parts, the last one cut if need be."""
+    found: list[str] = []
+    for axis in axes:
+        size = ways((axis,), mesh)
+        if count == 1:
+            break
+        if count % size and size % count:
+            return None
+        found.append(axis if count % size == 0 else cut_axis(axis, count, mesh)[0])
+        count = max(count // size, 1)
+    return tuple(found) if count == 1 else None
 
 
 def _inside(split: Split, group: Axes, axes: Axes, lookup: Lookup) -> Grouped:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ...graph import Axes
-from ..layout import Mesh, left_over, overlap, ways
+from ..layout import Mesh, overlap, ways
 from .groups import Grouped, aligned, borrowed, grouped
+from .matched import matched
 from .problem import INDICES, OPERAND, SLICES, After, Ask, Lookup, Plan, Solve, Split, cost, joined
 
 Way = Callable[[Lookup, Ask, Solve], Plan | None]
@@ -32,24 +33,22 @@ def _whole(lookup: Lookup, ask: Ask) -> Plan:
 
 
 def by_parallel(lookup: Lookup, ask: Ask, solve_inner: Solve) -> Plan | None:
-    """Grouped by the batch dims of operand and indices, as the one lies that splits them more; the other has to have
-    copies enough.
+    """Grouped by the batch dims of operand and indices, as the one lies that splits them more; the other's copies are
+    split as much, its devices counted anew.
     """
-    splits = [_of(split, lookup.parallel) for split in (ask.operand, ask.indices)]
-    counts = [_ways(lookup, split) for split in splits]
-    group, other = (splits[0], ask.indices) if counts[0] > counts[1] else (splits[1], ask.operand)
-    copies = ways(left_over(ask.axes, _axes(other), lookup.mesh), lookup.mesh)
-    if max(counts) == 1 or copies * min(counts) % max(counts):
+    found = matched(lookup, ask)
+    if found is None:
         return None
-    axes = _axes(group)
-    operand, indices = (
-        _without(_cut(split, lookup.parallel), axes, lookup.mesh) for split in (ask.operand, ask.indices)
-    )
-    slices = _of(operand, lookup.through)
-    if not lookup.is_gather:
-        slices = _without(_cut(ask.slices, lookup.parallel), axes, lookup.mesh)
-    rest = left_over(ask.axes, axes, lookup.mesh)
-    inner = Ask(operand=operand, indices=indices, slices=slices, result=operand, axes=rest)
+    parts = [
+        grouped(split, _of(split, lookup.parallel), ask.axes, lookup.order(which), lookup.mesh)
+        for which, split in ((OPERAND, found.operand), (INDICES, found.indices))
+    ]
+    reference = parts[found.leads]
+    group = _of((found.operand, found.indices)[found.leads], lookup.parallel)
+    operand, indices = (aligned(part, reference, lookup) for part in parts)
+    batch = _of(indices, lookup.batch)
+    slices = {**batch, **_without(_of(operand, lookup.through), _axes(batch), lookup.mesh)}
+    inner = Ask(operand=operand, indices=indices, slices=slices, result=operand, axes=reference.axes)
     return _finished(lookup, ask, inner, solve_inner, (group, group, group, group))
 
 
@@ -155,7 +154,3 @@ def _without(split: Split, axes: Axes, mesh: Mesh) -> dict[int, Axes]:
 
 def _axes(split: Split) -> Axes:
     return tuple(axis for axes in split.values() for axis in axes)
-
-
-def _ways(lookup: Lookup, split: Split) -> int:
-    return ways(_axes(split), lookup.mesh)
