@@ -232,8 +232,9 @@ def test_a_product_that_is_added_to_what_it_multiplies_takes_no_memory_of_its_ow
 def check_rows(program: Program) -> None:
     for choices in possible(program):
         peak = exact_of(program, choices).estimate.peak_bytes
-        rows = program.problem(peak, nothing(program), guess=False)
-        assert (used_by(usage_of(rows), np.array(choices)[program.deciders]) <= rows.limits).all()
+        for sure in (False, True):
+            rows = program.problem(peak, nothing(program), guess=False, sure=sure)
+            assert (used_by(usage_of(rows), np.array(choices)[program.deciders]) <= rows.limits).all()
 
 
 @FEW

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..solver.solution import Solution
+from ..solver.solve import solve
 from .exact import Exact
 from .lowering import Lowering
-from .lowest import least_by_rows, looks
+from .lowest import EFFORT, least_by_rows, looks
 from .solutions import CLOSE, LOOKING, Solutions, often
 from .usage import misfit_row
 
@@ -59,11 +60,20 @@ class Limited:
         if solution.status != "infeasible" or kept.limit_bytes is None or limit is None:
             return False
         if kept.limit_bytes >= limit:
-            kept.infeasible, kept.doubt = kept.doubt >= DOUBT, DOUBT
-            return not kept.infeasible
+            kept.sure, kept.doubt = kept.doubt >= DOUBT, DOUBT
+            return not (kept.sure or self.is_too_low())
         self.too_low = kept.limit_bytes
         kept.limit_bytes = (kept.limit_bytes + limit) // 2
         return kept.limit_bytes - self.too_low > limit * CLOSE
+
+    def is_too_low(self) -> bool:
+        """Whether it is proven that nothing fits: by rows that are sure."""
+        kept, program = self.kept, self.program
+        problem = program.problem(program.limit_bytes, kept.nothing, guess=False, doubt=DOUBT, sure=True)
+        left = max(kept.deadline - time.monotonic(), 0.1)
+        found = solve(problem, time_limit_s=left, seed=kept.seed, stop=kept.stop, effort=EFFORT)
+        kept.infeasible = found.status == "infeasible"
+        return kept.infeasible
 
     def mend(self) -> bool:
         """Solves with rows of what did not fit; whether anything fits then."""
@@ -104,7 +114,7 @@ class Limited:
         several = [np.array(each, np.int64)[deciders] for each in near[: STARTS - 1]]
         least = least_by_rows(
             self.program,
-            (self.too_low, limit),
+            (limit, min(peaks.values())) if kept.sure else (self.too_low, limit),
             kept.nothing,
             deadline=kept.deadline,
             seed=kept.seed,

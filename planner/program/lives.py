@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..fusion.nature import PRODUCTS, VIEWS
-from ..graph import Graph
+from ..graph import Graph, Value
 from ..kernels import Kernel
+from ..memory.tiles import padded_bytes
+from ..partition.layout import local_shape
 from .passing import own_reads
-from .wires import Level, Node, Wiring
+from .wires import Level, Node, Port, Wiring
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,21 @@ def spans(wiring: Wiring, *, with_results: bool = False) -> Iterator[Span]:
     _number(wiring, wiring.levels[0], 0, begins)
     for level in wiring.levels:
         yield from _level_spans(wiring, level, begins, with_results=with_results and level.number == 0)
+
+
+def kept(value: Value, span: Span) -> Value:
+    """The value as it is kept."""
+    return replace(value, dtype="bf16") if span.narrow and value.dtype == "f32" else value
+
+
+def part_bytes(wiring: Wiring, port: Port, value: Value) -> NDArray[np.int64]:
+    """What one device holds of a value under each choice, tiles filled up."""
+    mesh = wiring.reshards.mesh
+    sizes = {
+        layout: padded_bytes(replace(value, shape=local_shape(value.shape, layout, mesh)))
+        for layout in dict.fromkeys(port.layouts)
+    }
+    return np.array([sizes[layout] for layout in port.layouts], np.int64)
 
 
 def _number(wiring: Wiring, level: Level, point: int, begins: dict[int, tuple[int, int]]) -> int:

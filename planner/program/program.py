@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from ..estimate.limit import memory_limit
 from ..estimate.traffic import tariff
 from ..graph import Graph, Sharding
 from ..kernels import Program as Kernels
+from ..memory.tight import is_tight
 from ..partition.target import target
 from ..solver.arrays import starts
 from ..solver.problem import Problem, assemble
@@ -32,12 +33,13 @@ from .known import Known
 from .learnt import Learnt, company
 from .lowering import Lowering, Moves
 from .lowest import lowest
+from .needs import Need, needs
 from .reshards import Reshards
 from .rounds import Rounds
 from .solutions import PER_S, Solutions
 from .strategies import Strategies
 from .ties import tied
-from .usage import Row, local_bytes, with_memory, with_rows
+from .usage import Row, local_bytes, with_memory, with_needs, with_rows
 from .wires import Wiring
 from .wiring import wire
 
@@ -47,13 +49,16 @@ S_PER_BYTE = 1e-15
 
 @dataclass(slots=True, kw_only=True)
 class Program:
-    """The choices of a step on one mesh of one machine. ``leader`` has for each node the one that decides for it."""
+    """The choices of a step on one mesh of one machine. ``leader`` has for each node the one that decides for it;
+    ``needed`` what products need, by whether results count where they are made, doubt and the number of choices.
+    """
 
     wiring: Wiring
     mesh: Mesh
     machine: Machine
     limit_bytes: int | None
     leader: NDArray[np.int64]
+    needed: dict[tuple[bool, float, int], Sequence[Need]] = field(default_factory=dict)
 
     def solve(
         self,
@@ -80,9 +85,11 @@ class Program:
         guess: bool,
         doubt: float = 1.0,
         rows: Sequence[Row] = (),
+        sure: bool = False,
     ) -> Problem:
         """The program as the solver reads it, its costs in picoseconds; without a limit memory is not counted, with one
-        in so much ``doubt`` (``with_memory``). ``rows`` are counted beside those of the step's points.
+        in so much ``doubt`` (``with_memory``), or in rows that are sure (``with_needs``). ``rows`` are counted beside
+        those.
 
         What was learnt is added to the costs: as a ``guess`` to every choice that had a part in it, or exactly, by
         nodes of its own after the others. Of nodes that share a decision the first stands for all.
@@ -115,7 +122,20 @@ class Program:
         if limit_bytes is None:
             return plain
         at = place[self.leader]
-        return with_rows(with_memory(self.wiring, plain, limit_bytes, at, self.machine.chip, doubt), rows, at)
+        chip = self.machine.chip
+        if sure:
+            held = with_needs(self.wiring, plain, limit_bytes, at, chip, self._needs(limit_bytes, doubt))
+        else:
+            held = with_memory(self.wiring, plain, limit_bytes, at, chip, doubt)
+        return with_rows(held, rows, at)
+
+    def _needs(self, limit_bytes: int, doubt: float) -> Sequence[Need]:
+        """What products need, worked out once as long as there are no more choices."""
+        lent = is_tight(limit_bytes, self.machine.chip.hbm_bytes)
+        known = lent, doubt, sum(len(node.costs) for node in self.wiring.nodes)
+        if known not in self.needed:
+            self.needed[known] = tuple(needs(self.wiring, with_results=lent, doubt=doubt))
+        return self.needed[known]
 
     @property
     def deciders(self) -> NDArray[np.int64]:

@@ -66,7 +66,7 @@ class Rounds:
             fits = self.limited.fits(took, solution)
             if limited and kept.best is None and not mended:
                 mended = True
-                if self.limited.mend():
+                if self.limited.is_too_low() or self.limited.mend():
                     break
             if kept.ended() or (fits and took.estimate.step_time_s <= solution.cost / PER_S * (1 + ENOUGH)):
                 break
@@ -90,15 +90,19 @@ class Rounds:
         kept.learnt.widen(program.wiring.nodes)
         kept.bound_s = kept.floor_s = 0.0
         kept.priced.clear()
-        if kept.learnt.known:
+        if kept.learnt.known or kept.limit_bytes is not None:
+            limit_bytes, kept.limit_bytes = kept.limit_bytes, None
             kept.solved(guess=False, learnt=kept.nothing)
+            kept.limit_bytes = limit_bytes
         return True
 
     def _price_every(self) -> Found | None:
         """Prices all solutions, where that is little work; None where it is not, or the time ended."""
         kept = self.kept
         program = self.program
-        problem = program.problem(program.limit_bytes, kept.learnt, guess=False, doubt=DOUBT)
+        if math.prod(len(program.wiring.nodes[node].costs) for node in program.deciders) > WAYS:
+            return None  # before any row is made
+        problem = program.problem(program.limit_bytes, kept.learnt, guess=False, doubt=DOUBT, sure=True)
         found = every(problem, WAYS)
         if found is None or len(found[0]) * len(program.wiring.nodes) > EVERY:
             return None
@@ -114,9 +118,12 @@ class Rounds:
         return replace(kept.answer(), bound_s=least_s, floor_s=least_s, credit_s=credit_s, status="optimal")
 
     def _prove(self, best_s: float) -> None:
-        """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt."""
+        """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt; within a limit
+        by rows that are sure, or it would prove nothing.
+        """
         kept = self.kept
         kept.limit_bytes = self.program.limit_bytes if kept.limit_bytes is not None else None
+        kept.sure, kept.doubt = True, DOUBT
         size = sum(len(self.program.wiring.nodes[node].costs) for node in self.program.deciders)
         proofs, patience = often(PROOFS, PROVING, size), often(STALLED, 2 * PROVING, size)
         patience = STALLED[0] if self.limited.lowered else patience  # what fits is far from what the program says

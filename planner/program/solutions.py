@@ -44,7 +44,8 @@ class Solutions:
     """What was found and priced, the best of it, and the bound.
 
     ``limit_bytes`` is what the rows of the program are held to now (None: no rows), ``doubt`` how far they are trusted.
-    ``misfits`` has what each solution taught that did not fit.
+    ``misfits`` has what each solution taught that did not fit. ``sure`` says that rows are those that are: where others
+    allow none, though it is not sure that there is none, and for proofs.
     ``priced`` has each solution with what it took, and how much less than its costs in some places: others may as well,
     so that counts against the bound.
     """
@@ -63,6 +64,7 @@ class Solutions:
         self.misfits: dict[tuple[int, ...], Misfit] = {}
         self.least: tuple[int, Choices] | None = None
         self.infeasible = False
+        self.sure = False
 
     def solved(
         self, *, guess: bool, rows: Sequence[Row] = (), below_s: float = math.inf, learnt: Learnt | None = None
@@ -71,8 +73,9 @@ class Solutions:
         what is known exactly alone; the bound of the first that has one is kept.
         """
         left, learnt = max(self.deadline - time.monotonic(), 0.1), learnt or self.learnt
-        problem = self.program.problem(self.limit_bytes, learnt, guess=guess, doubt=self.doubt, rows=rows)
-        bounds = not rows and not (guess and learnt.known) and self.limit_bytes in (None, self.program.limit_bytes)
+        make, sure = self.program.problem, self.sure
+        problem = make(self.limit_bytes, learnt, guess=guess, doubt=self.doubt, rows=rows, sure=sure)
+        bounds = not rows and not (guess and learnt.known) and self.limit_bytes is None
         looks = guess and not rows
         found = solve(
             problem,

@@ -14,11 +14,11 @@ from ..fusion.nature import PRODUCTS
 from ..graph import Sharding, Value
 from ..memory.code import least_code_bytes
 from ..memory.tight import is_tight
-from ..memory.tiles import padded_bytes
 from ..partition.layout import local_shape
 from ..solver.arrays import starts
 from ..solver.problem import Problem
-from .lives import Span, spans
+from .lives import kept, part_bytes, spans
+from .needs import Need
 from .wires import Port, Wiring
 
 
@@ -49,17 +49,18 @@ def with_memory(
     ``place`` has the problem's node for each of the wiring's.
     """
     lent = is_tight(limit_bytes, chip.hbm_bytes)  # then temporaries may lie where results will
-    always = [(port, _usages(wiring, port, value)) for port, value in _always(wiring)]
+    level = wiring.levels[0]
+    always = [(port, part_bytes(wiring, port, level.values[value])) for port, value in _always(wiring)]
     live = [
         (wiring.levels[span.level].source[span.value], wiring.levels[span.level].graph.values[span.value], span)
         for span in spans(wiring, with_results=lent)
     ]
     points = max((span.end for *_, span in live), default=0)
     pieces = [(port, used, 0, 1) for port, used in always]
-    given = len(wiring.levels[0].graph.arguments) if lent else len(always)
+    given = len(level.graph.arguments) if lent else len(always)
     pieces += [(port, used, 1, 1 + points) for port, used in always[:given] if points]
     for port, value, span in live:
-        used = (_usages(wiring, port, _kept(value, span)) / doubt).astype(np.int64)
+        used = (part_bytes(wiring, port, kept(value, span)) / doubt).astype(np.int64)
         pieces.append((port, used, 1 + span.begin, 1 + span.end))
     least = least_bytes(wiring, chip)
     return replace(
@@ -70,6 +71,44 @@ def with_memory(
         usages=np.concatenate([np.zeros(0, np.int64), *(used for _, used, *_ in pieces)]),
         limits=limit_bytes - least + np.array([0] + [chip.buffer_vmem_most_bytes] * points, np.int64),
     )
+
+
+def with_needs(
+    wiring: Wiring, problem: Problem, limit_bytes: int, place: NDArray[np.int64], chip: Chip, needed: Sequence[Need]
+) -> Problem:
+    """The problem with rows that are sure: what is there all the time, and besides that what is ``needed`` in whatever
+    order the step is computed (``needs``). As for ``with_memory``.
+    """
+    lent = is_tight(limit_bytes, chip.hbm_bytes)  # then temporaries may lie where results will
+    level = wiring.levels[0]
+    pieces: list[tuple[int, NDArray[np.int64], tuple[int, int]]] = []
+    for position, (port, value) in enumerate(_always(wiring)):
+        is_given = position < len(level.graph.arguments)
+        apart = [row for row, need in enumerate(needed, 1) if value in need.least] if is_given else []
+        used = part_bytes(wiring, port, level.values[value])
+        pieces += [(port.node, used, rows) for rows in _between(apart, 1 + len(needed) if is_given or not lent else 1)]
+    for row, need in enumerate(needed, 1):
+        if need.node is not None and need.used is not None:
+            pieces.append((need.node, need.used, (row, row + 1)))
+    least = limit_bytes - least_bytes(wiring, chip)
+    beside = [chip.buffer_vmem_most_bytes - need.num_bytes - sum(need.least.values()) for need in needed]
+    return replace(
+        problem,
+        piece_nodes=np.array([int(place[node]) for node, *_ in pieces], np.int64),
+        piece_rows=np.array([rows for *_, rows in pieces], np.int64).reshape(-1, 2),
+        usage_start=starts(np.array([len(used) for _, used, _ in pieces], np.int64)),
+        usages=np.concatenate([np.zeros(0, np.int64), *(used for _, used, _ in pieces)]),
+        limits=least + np.array([0, *beside], np.int64),
+    )
+
+
+def _between(apart: Sequence[int], end: int) -> Iterator[tuple[int, int]]:
+    """The rows up to ``end`` but for those ``apart``, by ranges."""
+    first = 0
+    for row in (*apart, end):
+        if first < row:
+            yield first, row
+        first = row + 1
 
 
 def misfit_row(wiring: Wiring, choices: Sequence[int], misfit: Misfit, limit_bytes: int, *, hopeful: bool) -> Row:
@@ -83,9 +122,10 @@ def misfit_row(wiring: Wiring, choices: Sequence[int], misfit: Misfit, limit_byt
         level = wiring.levels[span.level]
         port = level.source[span.value]
         if port.node in misfit.held_bytes:
-            own, known = _usages(wiring, port, _kept(level.graph.values[span.value], span)), least.get(port.node)
+            own, known = part_bytes(wiring, port, kept(level.graph.values[span.value], span)), least.get(port.node)
             least[port.node] = own if known is None else np.maximum(known, own)
-    usages = [(port.node, _usages(wiring, port, value)) for port, value in _always(wiring)]
+    values = wiring.levels[0].values
+    usages = [(port.node, part_bytes(wiring, port, values[value])) for port, value in _always(wiring)]
     for node, held in misfit.held_bytes.items():
         own = np.minimum(least.get(node, np.zeros(len(wiring.nodes[node].costs), np.int64)), held)
         own[choices[node]] = held
@@ -99,29 +139,30 @@ def with_rows(problem: Problem, rows: Sequence[Row], place: NDArray[np.int64]) -
     if not rows:
         return problem
     pieces = [(number, node, own) for number, row in enumerate(rows, len(problem.limits)) for node, own in row.usages]
-    ends = problem.usage_start[-1] + np.cumsum([len(own) for _, _, own in pieces])
+    ends = problem.usage_start[-1] + np.cumsum([len(own) for _, _, own in pieces], dtype=np.int64)
+    own_rows = [(number, number + 1) for number, _, _ in pieces]
     return replace(
         problem,
-        piece_nodes=np.concatenate([problem.piece_nodes, [int(place[node]) for _, node, _ in pieces]]),
-        piece_rows=np.concatenate([problem.piece_rows, [(number, number + 1) for number, _, _ in pieces]]),
+        piece_nodes=np.concatenate([problem.piece_nodes, np.array([place[node] for _, node, _ in pieces], np.int64)]),
+        piece_rows=np.concatenate([problem.piece_rows, np.array(own_rows, np.int64).reshape(-1, 2)]),
         usage_start=np.concatenate([problem.usage_start, ends]),
         usages=np.concatenate([problem.usages, *(own for _, _, own in pieces)]),
         limits=np.concatenate([problem.limits, [row.limit_bytes for row in rows]]),
     )
 
 
-def _always(wiring: Wiring) -> Iterator[tuple[Port, Value]]:
+def _always(wiring: Wiring) -> Iterator[tuple[Port, int]]:
     """What is there at every point, as a node lays it out: what the step is given, then the memory of what it leaves,
     but for what lies where something given did.
     """
     level = wiring.levels[0]
     graph = level.graph
     for given in graph.arguments:
-        yield level.source[given], level.values[given]
+        yield level.source[given], given
     for position, left in enumerate(graph.results):
         port = wiring.ends.get(left) or level.source.get(left)
         if port is not None and position not in graph.aliases:
-            yield port, level.values[left]
+            yield port, left
 
 
 def least_bytes(wiring: Wiring, chip: Chip) -> int:
@@ -136,20 +177,6 @@ def least_bytes(wiring: Wiring, chip: Chip) -> int:
     )
     loops = sum(len(level.inner) for level in wiring.levels)
     return least_code_bytes(sum(1 for _ in products), loops)
-
-
-def _kept(value: Value, span: Span) -> Value:
-    return replace(value, dtype="bf16") if span.narrow and value.dtype == "f32" else value
-
-
-def _usages(wiring: Wiring, port: Port, value: Value) -> NDArray[np.int64]:
-    """What one device holds of a value under each choice, tiles filled up."""
-    mesh = wiring.reshards.mesh
-    sizes = {
-        layout: padded_bytes(replace(value, shape=local_shape(value.shape, layout, mesh)))
-        for layout in dict.fromkeys(port.layouts)
-    }
-    return np.array([sizes[layout] for layout in port.layouts], np.int64)
 
 
 def local_bytes(value: Value, layout: Sharding, mesh: object) -> int:

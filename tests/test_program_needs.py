@@ -1,0 +1,82 @@
+"""What products need in whatever order they are computed: it is never more than a device holds, and it proves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import small_steps
+from meshwright.backends.jax.drafts import Drafts
+from meshwright.dsl.reader import loads
+from meshwright.planner.program import Program, build
+from meshwright.planner.program.exact import exact_memory
+from meshwright.planner.solver.rows_used import usage_of, used_by
+from meshwright.planner.solver.solve import solve
+from meshwright.planner.topology import physical
+from small_graphs import nothing
+from small_steps import Pair
+
+MIB = 1 << 20
+LOOKS = 60
+STEPS: dict[str, Callable[[], Pair]] = {
+    "products": lambda: small_steps.mlp(layers=2),
+    "a loop": lambda: small_steps.scanned(8192, 1024, 2048, 3),
+}
+
+
+def program(pair: Pair, topology: str, mesh: str, limit_bytes: int | None = None) -> Program:
+    plan = loads(f"meshwright: 1\ntopology: {topology}\nmesh: {mesh}\ntensors: {{}}\n")
+    assert plan.topology is not None
+    workload = Drafts(*pair)
+    returned = {each.path: each.returns for each in workload.tensors if each.returns}
+    machine = physical(plan.topology)
+    return build(workload.graph(plan), plan.mesh, machine, returned=returned, limit_bytes=limit_bytes)
+
+
+@pytest.mark.parametrize("topology", ["v3:2x2", "v5e:2x4"])
+@pytest.mark.parametrize("name", STEPS)
+def test_no_solution_holds_less_than_is_needed(name: str, topology: str) -> None:
+    found = program(STEPS[name](), topology, "{a: 4, b: 2}")
+    free = solve(found.problem(None, nothing(found), guess=False), time_limit_s=60)
+    assert free.choices is not None
+    chosen, moves, drawn = free.choices[: len(found.deciders)], found.moves(), random.Random(0)
+    for _ in range(LOOKS):
+        others = list(moves.others(drawn.randrange(len(chosen)), chosen))
+        chosen = drawn.choice(others) if others else chosen
+        peak = exact_memory(found.wiring, found.choices(chosen), found.machine).peak_bytes
+        rows = found.problem(peak, nothing(found), guess=False, sure=True)
+        assert (used_by(usage_of(rows), np.array(chosen)) <= rows.limits).all()
+
+
+def test_what_products_read_and_add_up_proves_that_nothing_fits() -> None:
+    """What is live between kernels alone would allow 32 MiB."""
+    pair = small_steps.mlp(8192, 1024, 4096, 1, momentum=True)
+    found = program(pair, "v3:2x2", "{a: 4, b: 2}", 33 * MIB).solve(time_limit_s=60)
+    assert found.status == "infeasible"
+
+
+def test_what_does_not_fit_in_one_order_of_kernels_is_not_proven_not_to() -> None:
+    """The mask of the gradient of logits is made early in the program, and late or in passing by the compiler."""
+    found = program(tied(), "v3:4x4", "{x: 4, y: 8}", 330 * MIB).solve(time_limit_s=60)
+    assert found.layouts is not None
+    assert found.peak_bytes <= 330 * MIB
+    assert found.bound_s <= found.objective_s
+
+
+def tied(batch: int = 64, length: int = 512, width: int = 1024, words: int = 32000) -> Pair:
+    """A language model of one block, whose logits are by the embedding."""
+
+    def loss(params: Any, tokens: Any) -> jax.Array:
+        x = params["e"][tokens]
+        x = x + jax.nn.relu(x @ params["i"]) @ params["o"]
+        logits = jax.nn.log_softmax(jnp.einsum("btm,vm->btv", x, params["e"]))
+        return -jnp.mean(jnp.take_along_axis(logits[:, :-1], tokens[:, 1:, None], -1))
+
+    shape = small_steps.shape
+    params = {"e": shape(words, width), "i": shape(width, 4 * width), "o": shape(4 * width, width)}
+    return small_steps.trained(loss, params, shape(batch, length, dtype=jnp.int32))
