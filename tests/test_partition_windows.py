@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 
+import jax
+import jax.numpy as jnp
+import meshwright as mw
 import pytest
 from meshwright.dsl.machine import parse_topology
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Program
-from meshwright.planner.kinds import COLLECTIVE_PERMUTE
+from meshwright.planner.kinds import ALL_GATHER, COLLECTIVE_PERMUTE
 from meshwright.planner.memory.vmem import matrix_flops
 from meshwright.planner.partition.builder import Builder
 from meshwright.planner.partition.looped import in_loop
@@ -107,3 +110,31 @@ def test_loops_begin_where_the_compiler_begins_them(topology: str, begins_rows: 
     assert begins is not None
     fewest, most = (rows / 2 * parts / 2 for rows in begins_rows)
     assert fewest <= begins <= most
+
+
+@pytest.mark.tpu_compiler
+@pytest.mark.parametrize(
+    ("topology", "split", "columns", "found"),
+    [
+        ("v4:2x2x2", 4, 4096, ALL_GATHER),
+        ("v4:2x2x2", 4, 8192, COLLECTIVE_PERMUTE),
+        ("v5p:2x2x4", 4, 8192, ALL_GATHER),
+        ("v5p:2x2x4", 4, 10240, COLLECTIVE_PERMUTE),
+        ("v5e:4x4", 4, 10240, COLLECTIVE_PERMUTE),
+        ("v4:2x2x1", 2, 20480, ALL_GATHER),  # a single host
+        ("v5e:2x2", 1, 20480, ALL_GATHER),
+        ("v5p:2x2x1", 1, 20480, ALL_GATHER),
+        ("v6e:2x2", 1, 65536, ALL_GATHER),
+    ],
+)
+def test_four_parts_go_round_where_the_product_is_large_enough(
+    topology: str, split: int, columns: int, found: str
+) -> None:
+    """Of a product with a gathered operand, by how many columns the other has."""
+    lines = f"  x: D0s1024@x D1s512@y\n  w: D0s512 D1s{columns}@y\n  '**': infer\n"
+    mesh = f"mesh: {{x: {split}, y: 4}}\n"
+    plan = mw.loads(f"meshwright: 1\ntopology: {topology}\n{mesh}tensors:\n" + lines)
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((1024, 512), (512, columns))]
+    seen = mw.verify(plan, jax.jit(lambda x, w: jnp.tanh(x @ w)), args)
+    for each in (seen.predicted, seen.compiled):
+        assert {c.kind for c in each.collectives if c.total_bytes >= 2**15} == {found}

@@ -19,8 +19,8 @@ ONE_HOST_CHIPS, ONE_HOST_RATIO = 4, 3.0
 """On a single host of v4, and of v4 alone, where it needs more operations to begin."""
 
 FEWEST_PARTS = 8
-FEWEST_PARTS_OF: Mapping[str, int] = MappingProxyType({"v5e": 4, "v6e": 4})
-"""It makes none for fewer parts, as seen on each chip."""
+FEWEST_PARTS_OF: Mapping[str, int] = MappingProxyType({"v4": 4, "v5e": 4, "v5p": 4, "v6e": 4})
+"""It makes none for fewer parts, as seen on each chip of more than one host. On one host it needs ``FEWEST_PARTS``."""
 
 RING_BYTES = 57 * 2**18
 """Memory that the pieces of one ring share, four more than it has devices: read off libtpu 0.0.51's shapes."""
@@ -63,7 +63,7 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
         devices=math.prod(machine.sizes),
         is_tpu=machine.platform == "tpu",
         scatters_whole=one_ring,
-        fewest_parts=FEWEST_PARTS_OF.get(machine.topology.kind, FEWEST_PARTS),
+        fewest_parts=_fewest(machine.topology.kind, math.prod(machine.sizes) // cores),
         window_flops_per_byte=_window(machine.topology.kind, math.prod(machine.sizes) // cores),
         ring_bytes=LARGE_RING_BYTES if machine.topology.kind == "v6e" else RING_BYTES,
     )
@@ -72,3 +72,7 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
 def _window(kind: str, chips: int) -> float | None:
     begin = WINDOW_FLOPS_PER_BYTE.get(kind)
     return begin * ONE_HOST_RATIO if begin and kind == "v4" and chips <= ONE_HOST_CHIPS else begin
+
+
+def _fewest(kind: str, chips: int) -> int:
+    return FEWEST_PARTS if chips <= ONE_HOST_CHIPS else FEWEST_PARTS_OF.get(kind, FEWEST_PARTS)
