@@ -323,16 +323,16 @@ def test_a_product_in_a_region_of_a_loop_sends_what_one_in_the_loop_sends() -> N
     )
 
     def around(kind: str, body: Graph, **more: Any) -> Graph:
-        written = Written({"x": 4})
+        written = Written({"x": 8})
         a, b = written.argument((16384, 4096), rows), written.argument((16384, 1024), rows)
         return written.graph(written.op(kind, (a, b), (4096, 1024), rows, bodies=(body,), **more))
 
     def sent(graph: Graph) -> int:
-        found = moved(partition(graph, machine=machine("v5e:2x2")))
+        found = moved(partition(graph, machine=machine("v5e:2x4")))
         assert {kind for kind, *_ in found} == {COLLECTIVE_PERMUTE}
         return sum(size for *_, size in found)
 
-    inner = Written({"x": 4})
+    inner = Written({"x": 8})
     a, b = inner.argument((16384, 4096), rows), inner.argument((16384, 1024), rows)
     body = inner.graph(inner.op("dot_general", (a, b), (4096, 1024), rows, factors=product))
     layouts = {"in_shardings": (rows, rows), "out_shardings": (rows,)}
