@@ -129,7 +129,9 @@ class _Flow:
             least.update({root: known} if is_given else {})
             used += (read / doubt).astype(np.int64)
         made = np.array([math.prod(each[2]) if each else 0 for each in local], np.int64)
-        used += (made * graph.values[op.results[0]].bits // 8 / doubt).astype(np.int64) if local else 0
+        bits = graph.values[op.results[0]].bits
+        wide = np.array([bits if each and each[3] else min(bits, NARROW_BITS) for each in local], np.int64)
+        used += (made * wide // 8 / doubt).astype(np.int64) if local else 0
         return Need(num_bytes=num_bytes, node=node, used=used, least=least)
 
     def _roots(self, op: Op) -> dict[int, tuple[int, int]]:
@@ -201,7 +203,11 @@ def _multiplied(local: Graph, *, is_left: bool, is_held: bool) -> tuple[tuple[in
     size = local.values[made].num_elements
     is_cut = any(local.values[each.results[0]].num_elements < size for each in sums)
     is_there = is_cut or is_held or (bool(sums) and not is_left)
-    return *(local.shape(operand) for operand in op.operands[:2]), local.shape(made) if is_there else (0,)
+    return (
+        *(local.shape(operand) for operand in op.operands[:2]),
+        local.shape(made) if is_there else (0,),
+        (1,) * bool(sums),  # only what is added up is as wide as it is made: what products alone read is rounded
+    )
 
 
 def _left(graph: Graph, makers: Mapping[int, int]) -> frozenset[int]:
