@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from ..graph import Graph, Op
 from ..kernels import Kernel
 from ..kinds import KINDS
 from .lives import Span, kept, part_bytes, spans
+from .reading import rounded_reads
 from .wires import Level, Wiring
 
 NARROW_BITS = 16
@@ -82,10 +83,16 @@ class _Flow:
         for kernel in level.program.kernels:
             for value in kernel.reads:
                 readers.setdefault(value, []).append(kernel)
+        self.narrow = {
+            value
+            for each in (level.program.kernels[position] for position in level.kernels)
+            for value in rounded_reads(wiring, graph, each)
+        }
         for span in held:
             kernel, value = made_by[span.value], span.value
             if all(graph.ops[number].kind in PASSED for number in kernel.ops):
                 continue
+            span = replace(span, narrow=span.narrow or value in self.narrow)
             self.least[value] = int(part_bytes(wiring, level.source[value], kept(graph.values[value], span)).min())
             self.until[value] = {each.ops[-1]: self._until(each, value) for each in readers.get(value, ())}
             maker, last = self.makers[value], 0
@@ -123,15 +130,16 @@ class _Flow:
                 else self.least[root]
             )
             if is_given or any(each >> number & 1 for end, each in self.until[root].items() if end != kernel.ops[-1]):
-                read = np.clip(elements * graph.values[root].bits // 8 - known, 0, read)
+                wide = NARROW_BITS if root in self.narrow and not is_given else graph.values[root].bits
+                read = np.clip(elements * wide // 8 - known, 0, read)
             else:
                 read = np.clip(read - known, 0, None)
             least.update({root: known} if is_given else {})
             used += (read / doubt).astype(np.int64)
         made = np.array([math.prod(each[2]) if each else 0 for each in local], np.int64)
         bits = graph.values[op.results[0]].bits
-        wide = np.array([bits if each and each[3] else min(bits, NARROW_BITS) for each in local], np.int64)
-        used += (made * wide // 8 / doubt).astype(np.int64) if local else 0
+        made *= np.array([bits if each and each[3] else min(bits, NARROW_BITS) for each in local], np.int64)
+        used += (made // 8 / doubt).astype(np.int64) if local else 0
         return Need(num_bytes=num_bytes, node=node, used=used, least=least)
 
     def _roots(self, op: Op) -> dict[int, tuple[int, int]]:

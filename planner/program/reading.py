@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..graph import Sharding, Value
+from ..graph import Graph, Sharding, Value
 from ..images import CONVOLUTION
+from ..kernels import Kernel
 from ..partition.layout import whole
 from .ways import can_be_left, in_vain, ways_to
 from .wires import Level, Node, Port, Sharing, Wiring, only_to
@@ -31,6 +32,12 @@ def value_node(
         level=level.number, costs=np.zeros(len(found)), layouts={value: found}, times=level.times * own, repeats=own
     )
     return Port(wiring.node(node), tuple(found))
+
+
+def rounded_reads(wiring: Wiring, graph: Graph, kernel: Kernel) -> set[int]:
+    """The float32 values that a kernel reads for its products alone, which round them."""
+    blueprint, numbers = wiring.strategies.known.blueprint(graph, kernel)
+    return {numbers[place] for place in blueprint.rounded}
 
 
 def read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, in_order: bool) -> None:

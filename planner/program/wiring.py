@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..fusion.behind import Waits
-from ..graph import Graph, Op, Sharding, Value
-from ..kernels import Kernel, Program, repeats_of, repeats_of_arguments
+from ..graph import Op, Sharding, Value
+from ..kernels import Program, repeats_of, repeats_of_arguments
 from ..partition.layout import whole
 from ..partition.passes.turned import in_order
 from .apart import part_apart
@@ -16,7 +16,7 @@ from .inside import first_reads, hand_on_inside
 from .joined import join_cuts
 from .passing import own_reads
 from .pinned import brought, lay_out_pinned, pinned, pinned_reads
-from .reading import read, read_end, read_passing, value_node
+from .reading import read, read_end, read_passing, rounded_reads, value_node
 from .reshards import Reshards
 from .stems import shared_paths, stems
 from .strategies import REGION, Strategies
@@ -160,7 +160,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
                     readers.setdefault((operand, False, ()), []).append(port)
             continue
         node = wiring.nodes[level.kernels[position]]
-        rounded = _rounded(wiring, level.graph, kernel)
+        rounded = rounded_reads(wiring, level.graph, kernel)
         for value in own_reads(level.graph, kernel):
             if value not in wanted[level.kernels[position]]:
                 continue
@@ -200,12 +200,6 @@ def _lay_out_before_barriers(wiring: Wiring, level: Level) -> None:
         if maker.stems is not None and maker.ended is None and not maker.in_passing:
             level.source[value] = value_node(wiring, level, value, repeats=maker.repeats)
             wiring.edge(made, level.source[value], level.graph.values[value], maker.times)
-
-
-def _rounded(wiring: Wiring, graph: Graph, kernel: Kernel) -> set[int]:
-    """The float32 values that a kernel reads for its products alone, which round them."""
-    blueprint, numbers = wiring.strategies.known.blueprint(graph, kernel)
-    return {numbers[place] for place in blueprint.rounded}
 
 
 def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[int]) -> list[tuple[int, Port, bool]]:
