@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -22,10 +23,41 @@ from small_graphs import nothing
 from small_steps import Pair
 
 MIB = 1 << 20
-LOOKS = 60
+LOOKS = 100
+SHAPE = small_steps.shape
+
+
+def computed_anew(x: jax.Array, w: jax.Array) -> tuple[jax.Array, ...]:
+    y = x + 1
+    return x.T @ x, x @ (x.T @ y), x.sum(1), y[:512].sum(0), y[:512] + w
+
+
+def viewed(x: jax.Array, w: jax.Array) -> tuple[jax.Array, ...]:
+    y = jnp.tanh(-x)
+    return y.sum(0), y @ w, y.reshape(256, 8192)
+
+
+def rounded(x: jax.Array, w: jax.Array, v: jax.Array) -> tuple[jax.Array, ...]:
+    y = (x + x) @ w
+    return y.sum(0), (y @ v) @ (y @ v)
+
+
+def rejoined(x: jax.Array, w: jax.Array, b: jax.Array, c: jax.Array, a: jax.Array) -> jax.Array:
+    v = x @ w
+    h = jax.nn.relu(v @ b) @ c
+    return (v @ a) * (jnp.sum(jax.nn.relu(h), 1, keepdims=True) + jnp.max(h, 1, keepdims=True))
+
+
 STEPS: dict[str, Callable[[], Pair]] = {
     "products": lambda: small_steps.mlp(layers=2),
     "a loop": lambda: small_steps.scanned(8192, 1024, 2048, 3),
+    "what is computed anew": lambda: (computed_anew, (SHAPE(1024, 512), SHAPE(512, 512))),
+    "a view of what is gathered": lambda: (viewed, (SHAPE(512, 4096), SHAPE(4096, 4096))),
+    "what a sum parts from its end": lambda: (
+        rejoined,
+        (SHAPE(65536, 16), SHAPE(16, 1024), SHAPE(1024, 1024), SHAPE(1024, 2048), SHAPE(1024, 16)),
+    ),
+    "what products round": lambda: (rounded, (SHAPE(512, 1024), SHAPE(1024, 4096), SHAPE(4096, 512))),
 }
 
 
@@ -38,19 +70,25 @@ def program(pair: Pair, topology: str, mesh: str, limit_bytes: int | None = None
     return build(workload.graph(plan), plan.mesh, machine, returned=returned, limit_bytes=limit_bytes)
 
 
-@pytest.mark.parametrize("topology", ["v3:2x2", "v5e:2x4"])
+@pytest.mark.parametrize(
+    ("topology", "mesh"), [("v3:2x2", "{a: 4, b: 2}"), ("v5e:2x4", "{a: 4, b: 2}"), ("cpu:8", "{a: 8}")]
+)
 @pytest.mark.parametrize("name", STEPS)
-def test_no_solution_holds_less_than_is_needed(name: str, topology: str) -> None:
-    found = program(STEPS[name](), topology, "{a: 4, b: 2}")
+def test_no_solution_holds_less_than_is_needed(name: str, topology: str, mesh: str) -> None:
+    found = program(STEPS[name](), topology, mesh)
     free = solve(found.problem(None, nothing(found), guess=False), time_limit_s=60)
     assert free.choices is not None
     chosen, moves, drawn = free.choices[: len(found.deciders)], found.moves(), random.Random(0)
+    near = -math.inf
     for _ in range(LOOKS):
         others = list(moves.others(drawn.randrange(len(chosen)), chosen))
-        chosen = drawn.choice(others) if others else chosen
-        peak = exact_memory(found.wiring, found.choices(chosen), found.machine).peak_bytes
+        other = drawn.choice(others) if others else chosen
+        peak = exact_memory(found.wiring, found.choices(other), found.machine).peak_bytes
         rows = found.problem(peak, nothing(found), guess=False, sure=True)
-        assert (used_by(usage_of(rows), np.array(chosen)) <= rows.limits).all()
+        above = float(((used_by(usage_of(rows), np.array(other)) - rows.limits) / peak).max())
+        assert above <= 0
+        if above >= near or drawn.random() < 0.2:
+            chosen, near = other, above  # those of which it says most are looked at further
 
 
 def test_what_products_read_and_add_up_proves_that_nothing_fits() -> None:
@@ -77,6 +115,6 @@ def tied(batch: int = 64, length: int = 512, width: int = 1024, words: int = 320
         logits = jax.nn.log_softmax(jnp.einsum("btm,vm->btv", x, params["e"]))
         return -jnp.mean(jnp.take_along_axis(logits[:, :-1], tokens[:, 1:, None], -1))
 
-    shape = small_steps.shape
+    shape = SHAPE
     params = {"e": shape(words, width), "i": shape(width, 4 * width), "o": shape(4 * width, width)}
     return small_steps.trained(loss, params, shape(batch, length, dtype=jnp.int32))

@@ -60,7 +60,7 @@ class Limited:
         if solution.status != "infeasible" or kept.limit_bytes is None or limit is None:
             return False
         if kept.limit_bytes >= limit:
-            kept.sure, kept.doubt = kept.doubt >= DOUBT, DOUBT
+            kept.sure, kept.doubt = kept.doubt >= DOUBT, DOUBT  # what is solved from here on is a proof, or ``lower``
             return not (kept.sure or self.is_too_low())
         self.too_low = kept.limit_bytes
         kept.limit_bytes = (kept.limit_bytes + limit) // 2

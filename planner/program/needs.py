@@ -2,7 +2,8 @@
 
 What is made before a product and read after what it makes is there beside it, wherever the compiler puts either. How it
 lies then is not known: what makes or reads it may have it in other layouts than it is kept in. What is computed number
-by number is not counted, for it may be computed anew.
+by number is not counted, for it may be computed anew, nor what may be gathered where a result lies; what products alone
+read is counted as narrow as they read it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..graph import Graph, Op
 from ..kernels import Kernel
 from ..kinds import KINDS
 from .lives import Span, kept, part_bytes, spans
+from .passing import own_ops
 from .reading import rounded_reads
 from .wires import Level, Wiring
 
@@ -90,9 +92,12 @@ class _Flow:
         }
         for span in held:
             kernel, value = made_by[span.value], span.value
-            if all(graph.ops[number].kind in PASSED for number in kernel.ops):
+            own = own_ops(graph, replace(kernel, writes=(value,)))
+            if all(graph.ops[number].kind in PASSED for number in own):
                 continue
-            span = replace(span, narrow=span.narrow or value in self.narrow)
+            if span.narrow:
+                self.narrow.add(value)
+            span = replace(span, narrow=value in self.narrow)
             self.least[value] = int(part_bytes(wiring, level.source[value], kept(graph.values[value], span)).min())
             self.until[value] = {each.ops[-1]: self._until(each, value) for each in readers.get(value, ())}
             maker, last = self.makers[value], 0
@@ -101,16 +106,25 @@ class _Flow:
             self.num_bytes += self.least[value] * _bits(behind[maker] & last & ~(1 << maker), len(graph.ops))
 
     def _until(self, kernel: Kernel, value: int) -> int:
-        """The operations that are done before a kernel is done with a value that it reads."""
-        ops = self.level.graph.ops
+        """The operations that are done before a kernel is done with a value that it reads, or with what it computes of
+        it alone that is no smaller. A collective may part products and sums from what the kernel does with these.
+        """
         if kernel.bodies:
             return self.before[kernel.ops[-1]]
-        reading = sum(1 << number for number in kernel.ops if value in ops[number].operands)
-        done = [self.before[self.makers[made]] for made in kernel.writes]
-        found = 0
-        for each in done:
-            found |= each if each & reading else 0
+        ops, found = self.level.graph.ops, 0
+        waiting = [value]
+        for each in waiting:
+            for number in kernel.ops:
+                if each in ops[number].operands:
+                    found |= self.before[number]
+                    waiting += (made for made in ops[number].results if self._stands_for(kernel, made, each, value))
         return found
+
+    def _stands_for(self, kernel: Kernel, made: int, each: int, value: int) -> bool:
+        """Whether what a kernel makes of ``each`` alone has as many numbers as a value, as wide as that is counted."""
+        values = self.level.graph.values
+        wide = min(values[value].bits, NARROW_BITS) if value in self.narrow else values[value].bits
+        return made not in kernel.writes and values[made].bits >= wide and self._alone(made) == each
 
     def product(self, position: int, number: int, num_bytes: int, doubt: float) -> Need:
         """What a product needs of a kernel's at a position; the rest is beside it."""
@@ -119,8 +133,6 @@ class _Flow:
         local = self._parts(position, number)
         used, least = np.zeros(len(self.wiring.nodes[node].costs), np.int64), dict[int, int]()
         for root, (place, bits) in self._roots(op).items() if local else ():
-            if root in self.left:
-                continue
             elements = np.array([math.prod(each[place]) if each else 0 for each in local], np.int64)
             read = elements * min(bits, NARROW_BITS) // 8
             is_given = root not in self.least
@@ -150,24 +162,27 @@ class _Flow:
         for place, operand in enumerate(op.operands[:2]):
             path = list(self._back(operand))
             is_given = not self.level.number and path[-1] in self.level.graph.arguments
-            if (is_given or path[-1] in self.least) and path[-1] not in found:
+            may_be_left = not self.left.isdisjoint(path)  # then it may be gathered where a result lies
+            if (is_given or path[-1] in self.least) and path[-1] not in found and not may_be_left:
                 found[path[-1]] = place, min(self.level.graph.values[value].bits for value in path)
         return found
 
     def _back(self, value: int) -> Iterator[int]:
         """A value, and what it is computed of number by number and of nothing else that is as large."""
-        graph = self.level.graph
         yield value
-        while value not in self.least and value in self.makers:
-            op = graph.ops[self.makers[value]]
-            if op.kind not in ELEMENTWISE | VIEWS:
-                return
-            size = graph.values[value].num_elements
-            large = [each for each in op.operands if not self._is_small(each, size)]
-            if len(large) != 1 or graph.values[large[0]].num_elements != size:
-                return
-            value = large[0]
+        while value not in self.least and (made_of := self._alone(value)) is not None:
+            value = made_of
             yield value
+
+    def _alone(self, value: int) -> int | None:
+        """What a value is computed of number by number, if nothing else that it is computed of is as large."""
+        graph = self.level.graph
+        op = graph.ops[self.makers[value]] if value in self.makers else None
+        if op is None or op.kind not in ELEMENTWISE | VIEWS:
+            return None
+        size = graph.values[value].num_elements
+        large = [each for each in op.operands if not self._is_small(each, size)]
+        return large[0] if len(large) == 1 and graph.values[large[0]].num_elements == size else None
 
     def _is_small(self, value: int, size: int) -> bool:
         """Whether a value has fewer numbers, or is made of what has."""

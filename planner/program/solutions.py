@@ -44,8 +44,8 @@ class Solutions:
     """What was found and priced, the best of it, and the bound.
 
     ``limit_bytes`` is what the rows of the program are held to now (None: no rows), ``doubt`` how far they are trusted.
-    ``misfits`` has what each solution taught that did not fit. ``sure`` says that rows are those that are: where others
-    allow none, though it is not sure that there is none, and for proofs.
+    ``misfits`` has what each solution taught that did not fit. ``sure`` says that rows are those that
+    hold in any order of kernels: for proofs, and for what is tried last, where those doubted most allow nothing.
     ``priced`` has each solution with what it took, and how much less than its costs in some places: others may as well,
     so that counts against the bound.
     """
