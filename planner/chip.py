@@ -14,6 +14,8 @@ Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Delay = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Precision = Literal["default", "high", "highest"]
+NAMES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16", "s8": "int8", "u8": "int8"}
+"""The compiler's names of dtypes, and the catalogue's."""
 FLOATS, INTEGERS = ("float4", "float8", "float16", "float32", "float64"), ("int4", "int8", "int16", "int32")
 
 
@@ -213,11 +215,16 @@ class Chip(Entry):
         return self.platform == "tpu"
 
     def peak_flops_per_s(self, dtype: str, precision: Precision = "default") -> float | None:
-        """FLOP/s of a device's matrix units on this dtype; None where the catalogue has none.
+        """FLOP/s of a device's matrix units on this dtype, by either name; None where the catalogue has none.
 
-        A dtype that the units multiply in several bfloat16 passes has that share of bfloat16's rate.
+        A dtype that the units multiply in several bfloat16 passes has that share of bfloat16's rate. float32 is
+        multiplied as tfloat32 where the units do that, unless its highest precision is asked for
+        (``jax.lax.Precision``).
         """
+        dtype = NAMES.get(dtype, dtype)
         if dtype in self.passes and "bfloat16" in self.peak_tflops:
             return self.peak_tflops["bfloat16"] * 1e12 / self.cores / self.passes[dtype].of(precision)
+        if dtype == "float32" and precision != "highest":
+            dtype = "tfloat32" if "tfloat32" in self.peak_tflops else dtype
         peak = self.peak_tflops.get(dtype) or self.peak_tflops.get(dtype.partition("_")[0])
         return peak * 1e12 / self.cores if peak else None

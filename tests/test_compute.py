@@ -21,9 +21,11 @@ from meshwright.planner.compute.sides import ONCE
 from meshwright.planner.compute.start import first_guess
 from meshwright.planner.compute.windows import LATER, Windows, windows_of
 from meshwright.planner.compute.work import padded_bytes, work_of
+from meshwright.planner.estimate.roofline import bound
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Program
+from meshwright.planner.search.floor import Products
 
 MIB = 2**20
 
@@ -38,9 +40,10 @@ def graph(*ops: tuple[str, tuple[int, ...], Value, dict[str, object]], arguments
     return Graph(values=tuple(values), ops=made, arguments=tuple(range(len(arguments))), results=(len(values) - 1,))
 
 
-def product(rows: int, depth: int, columns: int, dtype: str = "bf16") -> Graph:
+def product(rows: int, depth: int, columns: int, dtype: str = "bf16", precision: str = "DEFAULT") -> Graph:
     left, right = Value((rows, depth), dtype), Value((depth, columns), dtype)
-    said = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    said: dict[str, object] = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    said["precision_config"] = (precision, precision)
     return graph(("dot_general", (0, 1), Value((rows, columns), dtype), said), arguments=(left, right))
 
 
@@ -198,6 +201,26 @@ def test_large_products_come_near_the_peak_and_never_above_it(name: str) -> None
     rate = 2 * 4096**3 / seconds(price(fuse(product(4096, 4096, 4096)), known))
     assert peak is not None
     assert 0.5 * peak < rate < 1.1 * peak
+
+
+@pytest.mark.parametrize("precision", ["DEFAULT", "HIGH", "HIGHEST"])
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32", "s8"])
+@pytest.mark.parametrize("name", sorted(catalogue()))
+def test_no_product_takes_less_than_a_search_takes_it_to_take_at_least(name: str, dtype: str, precision: str) -> None:
+    """Nor than the roofline has it."""
+    known, step = chip(name), product(4096, 4096, 4096, dtype, precision)
+    took = seconds(price(fuse(step), known))
+    assert Products.of(step).seconds([1], known) <= took
+    assert (bound(step, step, known).plan_s or 0.0) <= took
+
+
+def test_gpus_multiply_float32_as_tfloat32_unless_all_its_bits_are_asked_for() -> None:
+    rounded, narrow, precise = (
+        seconds(price(fuse(product(8192, 8192, 8192, *said)), chip("h100")))
+        for said in (("f32", "HIGH"), ("bf16",), ("f32", "HIGHEST"))
+    )
+    assert rounded == pytest.approx(989 / 495 * narrow, rel=0.01)
+    assert precise == pytest.approx(989 / 67 * narrow, rel=0.01)
 
 
 @pytest.mark.parametrize("name", ["v3", "v5e", "v5p", "v6e"])

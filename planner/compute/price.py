@@ -172,7 +172,7 @@ def price_at(
             more += convolved.grouped_cycles(kernel) if convolved else 0.0
             more += rows_cycles(graph, kernel, stacks, speed.edge) if stacks else 0.0
             known, here = count(graph, kernel), copied if at_hand else ()
-            work = convolved.counted(kernel, known) if convolved else known
+            work = speed.work(convolved.counted(kernel, known) if convolved else known)
             work = grown(kernel, work, growth) if growth else work
             if inside and kernel.writes and inside.issuperset(kernel.writes):
                 work, rows = Work(kind=FREE), 0.0

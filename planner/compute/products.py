@@ -35,7 +35,7 @@ class Product:
     rows: int
     columns: int
     depth: int
-    passes: int
+    passes: float
     dtype: str
     windows: Windows | None = None
     vectors: int = 0

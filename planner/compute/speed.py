@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from ..chip import Chip
+from ..chip import Chip, Precision
 from .calibration import Calibration, shipped
 from .coefficients import Coefficients
+from .products import HIGH_PASSES, PRECISE_PASSES, Product
+from .work import Work
 
 # Of a chip without a table: the shares of its published peaks that well-written kernels reach, and what starting one
 # takes. Round figures, stated as such.
@@ -17,6 +21,7 @@ CPU_BYTES_PER_S, CPU_FLOPS_PER_S = 2e10, 1e11
 NANOSECOND = 1e-9
 EDGE = 128
 UNBOUNDED_BYTES = 1e18
+PRECISIONS: Mapping[float, Precision] = MappingProxyType({1: "default", HIGH_PASSES: "high", PRECISE_PASSES: "highest"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +29,8 @@ class Speed:
     """A chip's coefficients and the clock of their cycles; ``source`` says where both come from.
 
     ``products_near`` and ``gathers_near``: whether what products make, and what collectives do but for permutes, may be
-    left in vector memory.
+    left in vector memory. ``peaks`` is the chip whose published peaks say what products of other dtypes than bfloat16
+    take; none where the passes of its matrix units do.
     """
 
     coefficients: Coefficients
@@ -33,6 +39,21 @@ class Speed:
     source: str
     products_near: bool = True
     gathers_near: bool = True
+    peaks: Chip | None = None
+
+    def work(self, work: Work) -> Work:
+        """The work with its products as often as this chip multiplies in the time of one of bfloat16's."""
+        if self.peaks is None or not work.products:
+            return work
+        return replace(work, products=tuple(map(self.product, work.products)))
+
+    def product(self, product: Product) -> Product:
+        """The same of one product."""
+        if self.peaks is None:
+            return product
+        one = self.peaks.peak_flops_per_s("bfloat16")
+        peak = self.peaks.peak_flops_per_s(product.dtype, PRECISIONS.get(product.passes, "default"))
+        return replace(product, passes=one / peak) if one and peak else product
 
 
 def speed_of(chip: Chip, calibration: Calibration | None = None) -> Speed:
@@ -86,4 +107,4 @@ def _assumed(chip: Chip) -> Speed:
         near_total_bytes=0.0,
     )
     said = f"published peaks, of which {MATRIX_SHARE:.0%} of the FLOP/s and {MEMORY_SHARE:.0%} of the bandwidth"
-    return Speed(coefficients=assumed, clock_hz=1 / NANOSECOND, edge=1, source=said)
+    return Speed(coefficients=assumed, clock_hz=1 / NANOSECOND, edge=1, source=said, peaks=chip)

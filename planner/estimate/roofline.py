@@ -10,7 +10,6 @@ from ..chip import Chip, Precision
 from ..graph import Graph, Op
 from .figures import Bound
 
-NUMPY_NAMES = {"f32": "float32", "f64": "float64", "bf16": "bfloat16", "f16": "float16", "s8": "int8", "u8": "int8"}
 Work = Counter[tuple[str, Precision]]
 
 
@@ -74,7 +73,7 @@ def _longer(work: Work, devices: int, num_bytes: int, chip: Chip) -> float | Non
 def _seconds(work: Iterable[tuple[tuple[str, Precision], int]], chip: Chip) -> float | None:
     total_s = 0.0
     for (dtype, precision), flops in work:
-        peak = chip.peak_flops_per_s(NUMPY_NAMES.get(dtype, dtype), precision) or chip.peak_flops_per_s("bfloat16")
+        peak = chip.peak_flops_per_s(dtype, precision) or chip.peak_flops_per_s("bfloat16")
         if peak is None:
             return None
         total_s += flops / peak

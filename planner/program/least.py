@@ -117,7 +117,7 @@ class _Least:
         """Multiply-adds of one device for a product; none for what is no plain product."""
         if op.kind != DOT:
             return 0.0
-        product = product_of(self._graph, op)
+        product = self._speed.product(product_of(self._graph, op))
         return product.padded(self._speed.edge) / math.gcd(product.multiply_adds, self._devices)
 
     def _registers(self, op: Op, share: float, need: Mapping[int, int]) -> float:

@@ -11,7 +11,7 @@ from itertools import product
 
 from ...dsl.tensors import Tensor
 from ..chip import Chip, Precision
-from ..estimate.roofline import NUMPY_NAMES, matrix_flops, product_precision
+from ..estimate.roofline import matrix_flops, product_precision
 from ..graph import Graph, Op, Sharding
 
 
@@ -45,7 +45,7 @@ class Products:
     def _seconds(self, chip: Chip, ways: Callable[[tuple[int, ...] | None], int]) -> float:
         total_s = 0.0
         for (dtype, precision, factors), flops in self.flops.items():
-            peak = chip.peak_flops_per_s(NUMPY_NAMES.get(dtype, dtype), precision) or chip.peak_flops_per_s("bfloat16")
+            peak = chip.peak_flops_per_s(dtype, precision) or chip.peak_flops_per_s("bfloat16")
             total_s += flops / ways(factors) / peak if peak is not None else 0.0
         return total_s
 
