@@ -108,8 +108,8 @@ def test_what_norms_are_made_of_is_said_where_the_layout_hangs_on_it() -> None:
         loss, {name: small_steps.shape(*sizes) for name, sizes in weights.items()}, small_steps.shape(2048, 2048)
     )
     found = search(*step, topology="v3:2x2", mesh={"x": 2, "y": 4}, time_limit_s=60)
-    assert any("/mul.1" in str(rule) for rule in found.plan.rules)
-    assert found.gap < 0.08  # what norms are read in part and whole lies there, which bounds do not know
+    assert any(name in str(rule) for rule in found.plan.rules for name in ("/mul.0", "/mul.1"))
+    assert found.gap < 0.07  # what norms are read in part and whole lies there, which bounds do not know
 
 
 MESHES = [{"a": 2, "b": 4}, MESH]

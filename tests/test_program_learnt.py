@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from meshwright.planner.program.exact import Missed, netted
+from meshwright.planner.program.exact import Missed, alone, netted
 from meshwright.planner.program.learnt import Learnt
 
 NODES, CHOICES = 5, 3
@@ -44,6 +45,16 @@ def test_what_nothing_makes_up_for_stays() -> None:
     assert sorted(netted(alone), key=lambda each: each.seconds) == alone
 
 
+def test_what_one_node_has_sent_beyond_all_that_is_said_of_it_hangs_on_what_hands_it_that() -> None:
+    """What other nodes of its cluster take less stays with these, and it is told no more than the cluster takes."""
+    read = {1: {7: frozenset({0, 1})}}
+    several, one = missed(5.0, 1, 2, 3, read={7: frozenset({1})}), missed(4.0, 4)
+    found = alone([several, one], {1: 3.0, 2: -1.0, 4: 9.0}, read)
+    assert found == [missed(3.0, 1, read=read[1]), replace(several, seconds=2.0), one]
+    assert alone([several], {1: 6.0}, read) == [missed(5.0, 1, read=read[1]), replace(several, seconds=0.0)]
+    assert alone([replace(several, seconds=-1.0)], {1: 6.0}, read) == [replace(several, seconds=-1.0)]
+
+
 clusters = st.lists(
     st.builds(
         lambda nodes, seconds: missed(seconds, *sorted(nodes)),
@@ -71,12 +82,21 @@ def test_netting_keeps_the_sum_and_nodes_are_lost_to_none(several: list[tuple[tu
 def test_what_is_learnt_charges_no_known_solution_more_than_it_took(
     several: list[tuple[tuple[int, ...], list[Missed]]],
 ) -> None:
-    learnt, before = learner(), []
+    learnt = learner()
     for choices, found in several:
-        before.append(learnt.charged_s(choices))
         learnt.learn(found, choices, [np.ones(CHOICES)] * NODES, 0.01)
-    for (taken, more_s), charged_s in zip(learnt.known, before, strict=True):
-        assert learnt.charged_s(taken) <= max(more_s, charged_s) + 1e-9
+    for taken, more_s in learnt.known:
+        assert learnt.charged_s(taken) <= more_s + 1e-9
+
+
+def test_what_a_solution_did_not_take_is_taken_back_before_what_it_took_itself() -> None:
+    learnt, costs = learner(), [np.ones(CHOICES)] * NODES
+    learnt.learn([missed(1.0, 0, 1), missed(2.0, 2, 3)], (0, 0, 0, 0, 0), costs, 0.01)
+    assert not learnt.corrected
+    learnt.learn([missed(1.0, 0, 1), missed(0.5, 4)], (0, 0, 0, 0, 1), costs, 0.01)
+    assert learnt.corrected
+    assert learnt.charged_s((0, 0, 1, 1, 0)) == 1.0
+    assert learnt.charged_s((1, 1, 0, 0, 0)) == pytest.approx(0.5)
 
 
 def test_what_is_known_already_is_not_charged_again() -> None:

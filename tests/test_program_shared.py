@@ -11,6 +11,7 @@ import small_steps
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.planner.estimate.figures import Estimate
 from meshwright.planner.program import Program, build
+from meshwright.planner.program.decode import laid_out
 from meshwright.planner.solver.solve import solve
 from meshwright.planner.topology import physical
 from small_graphs import exact_of, nothing
@@ -119,3 +120,16 @@ def test_what_several_compute_in_passing_is_written_only_to_be_brought_elsewhere
     for lies, brought, table in tables:
         alike = np.array([[one == other for other in brought] for one in lies])
         assert set(table[alike].tolist()) == {0.0, np.inf}
+
+
+def test_what_something_is_brought_into_at_once_nothing_is_brought_into_by_way_of_another_layout() -> None:
+    """A plan has one layout of what a product reads: where one cannot say on which way, what it reads is there."""
+    program = program_of(small_steps.experts(top=2), "v5e:2x4", "{a: 2, b: 4}")
+    wiring, rng = program.wiring, np.random.default_rng(0)
+    level, by_way = wiring.levels[0], 0
+    for _ in range(60):
+        found = laid_out(wiring, level, [int(rng.integers(len(node.costs))) for node in wiring.nodes])
+        by_way += len(found.through)
+        at_once = {(key[1], want) for key, want in found.wanted.items() if key not in found.through}
+        assert at_once.isdisjoint((key[1], found.wanted[key]) for key in found.through)
+    assert by_way

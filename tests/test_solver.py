@@ -232,6 +232,12 @@ def test_stages_say_what_they_gained() -> None:
     assert [s.cost for s in stages] == sorted((s.cost for s in stages), reverse=True)
 
 
+def test_with_an_effort_what_is_found_is_improved_before_it_ends() -> None:
+    solution = solve(chain(60, 5), time_limit_s=300, effort=1e-9, until_found=True)
+    assert solution.status == "feasible"
+    assert solution.stages[-1].name == "improve"
+
+
 def test_a_problem_without_nodes_costs_its_constant() -> None:
     solution = solve(build(costs=[], ends=np.zeros((0, 2), np.int64), tables=[]))
     assert (solution.status, solution.cost) == ("optimal", 0.0)

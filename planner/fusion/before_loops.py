@@ -22,15 +22,11 @@ def with_roundings_before_loops(graph: Graph) -> Graph:
 
     The conversions have new numbers; so have those of what is stacked up, in the loops' bodies.
     """
-    inside = {
-        number: rounded_arguments(op.bodies[0])
-        for number, op in enumerate(graph.ops)
-        if op.bodies and op.turns and not any(each.attributes.get("around") for each in op.bodies[0].ops)
-    }
+    inside = _rounding(graph)
     if not any(inside.values()):
         return graph
     uses = read_uses(graph)
-    stacks = {number: tuple(_stacked(graph, uses, graph.ops[number], inside)) for number in inside}
+    stacks = _stacks(graph, uses, inside)
     values, ops = list(graph.values), list[Op]()
     rounded: dict[int, int] = {}
     for number, op in enumerate(graph.ops):
@@ -49,6 +45,25 @@ def with_roundings_before_loops(graph: Graph) -> Graph:
                 ops.append(Op(kind="convert", operands=(value,), results=(rounded[value],), origin=origin))
         ops.append(_reading(op, given, rounded) if given else op)
     return replace(graph, values=tuple(values), ops=tuple(ops))
+
+
+def narrow_stacks(graph: Graph) -> Mapping[int, tuple[int, ...]]:
+    """By loop the positions of what it only stacks up, a piece a turn, for others to round."""
+    inside = _rounding(graph)
+    return _stacks(graph, read_uses(graph), inside) if any(inside.values()) else {}
+
+
+def _rounding(graph: Graph) -> dict[int, frozenset[int]]:
+    """By loop the positions of what it rounds."""
+    return {
+        number: rounded_arguments(op.bodies[0])
+        for number, op in enumerate(graph.ops)
+        if op.bodies and op.turns and not any(each.attributes.get("around") for each in op.bodies[0].ops)
+    }
+
+
+def _stacks(graph: Graph, uses: Uses, inside: Rounding) -> dict[int, tuple[int, ...]]:
+    return {number: tuple(_stacked(graph, uses, graph.ops[number], inside)) for number in inside}
 
 
 def _is_given(graph: Graph, uses: Uses, value: int, inside: Rounding, rounded: Mapping[int, int]) -> bool:

@@ -90,7 +90,8 @@ def _leading(
     """Those ``shared`` layouts through which bringing a value into the one ``wanted`` takes less than doing so at once.
 
     What it takes to bring it there counts where nothing reads it so before or behind the same barrier. A plan says one
-    layout of what is read: a product has to be one that the compiler brings from there into the one wanted.
+    layout of what is read: a product has to be one that the compiler brings from there into the one wanted. Where
+    something else is brought into that at once, that is there for all.
     """
     graph, seconds = level.graph, wiring.reshards.seconds
 
@@ -108,7 +109,8 @@ def _leading(
         is_less = before_s + seconds(value, by, want) < seconds(value, lies, want)
         if is_less and _goes_on(wiring, level, made, wanted, key, by):
             found[key] = by
-    return found
+    at_once = {(key[1], want, waits(key)) for key, want in wanted.items() if key not in found}
+    return {key: by for key, by in found.items() if (key[1], wanted[key], waits(key)) not in at_once}
 
 
 def _goes_on(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -64,19 +64,38 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
         if more[choices[ends[0]], choices[ends[1]]]:
             clusters.join(*ends)
             clusters.join(ends[0], wiring.reader(ends))
-    took: dict[int, float] = defaultdict(float)
+    took, sent = defaultdict[int, float](float), defaultdict[int, float](float)
     for kernel in found.kernels:
         if kernel.counted:
             took[clusters.of(kernel.origin)] += kernel.predicted_s * kernel.times
     for collective in found.collectives:
         took[clusters.of(collective.origin)] += collective.total_s
+        sent[_node(collective.origin)] += collective.total_s
     for node, seconds in promised:
         took[clusters.root(node)] -= seconds
-    nodes, read = clusters.members(), _read(wiring, choices, clusters)
+        sent[node] -= seconds
+    nodes, read = clusters.members(), _read(wiring, choices, clusters.root)
     missed = [Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s) for root, s in took.items()]
-    return Exact(
-        estimate=found, missed=tuple(netted(missed, _kin(wiring))), held_bytes=held_bytes(found.memory.tensors)
-    )
+    apart = alone(netted(missed, _kin(wiring)), sent, _read(wiring, choices, lambda node: node))
+    return Exact(estimate=found, missed=tuple(apart), held_bytes=held_bytes(found.memory.tensors))
+
+
+def alone(
+    missed: Sequence[Missed], sent: Mapping[int, float], read: Mapping[int, Mapping[int, frozenset[int]]]
+) -> list[Missed]:
+    """Clusters, apart from what single nodes of theirs have sent beyond all that is said of them, as far as their
+    cluster takes more: that hangs on those alone and on what they are handed by, ``read``, and on no other node.
+    """
+    found = []
+    for each in missed:
+        left_s = each.seconds
+        for node in each.nodes if len(each.nodes) > 1 else ():
+            more_s = min(sent.get(node, 0.0), left_s)
+            if more_s > 0:
+                left_s -= more_s
+                found.append(Missed(nodes=(node,), read=read.get(node, {}), seconds=more_s))
+        found.append(replace(each, seconds=left_s))
+    return found
 
 
 def netted(missed: Sequence[Missed], kin: Mapping[int, frozenset[int]] = NO_KIN) -> list[Missed]:
@@ -160,11 +179,13 @@ def held_bytes(tensors: Iterable[LiveTensor]) -> dict[int, int]:
     return dict(held)
 
 
-def _read(wiring: Wiring, choices: Sequence[int], clusters: _Clusters) -> dict[int, dict[int, frozenset[int]]]:
-    """The nodes that hand values to each cluster, with the choices that hand on the same: they take as long for all."""
+def _read(wiring: Wiring, choices: Sequence[int], root: Callable[[int], int]) -> dict[int, dict[int, frozenset[int]]]:
+    """The nodes that hand values to each cluster, by its ``root``, with the choices that hand on the same: they take as
+    long for all.
+    """
     found: dict[int, dict[int, frozenset[int]]] = defaultdict(dict)
     for ends, table in wiring.tables.items():
-        own = found[clusters.root(wiring.reader(ends))]
+        own = found[root(wiring.reader(ends))]
         for node, rows in zip(ends, (table, table.T), strict=True):
             same = frozenset(np.flatnonzero((rows == rows[choices[node]]).all(axis=1)).tolist())
             own[node] = own.get(node, same) & same

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from ..compute.turned import WIDE_EDGE, Turned
 from ..compute.updated import first_updates
 from ..compute.work import vector_operations
 from ..fusion import fuse
+from ..fusion.before_loops import narrow_stacks
 from ..fusion.behind import At, Behind, Waits, behind
 from ..fusion.narrow import NARROW, narrow, rounded_arguments
 from ..fusion.nature import IN_PASSING, PRODUCTS, stands_alone
@@ -212,12 +214,17 @@ class Known:
 
     def _narrowed(self, program: Program) -> Program:
         """The program with values as narrow as they are where masks are left as bits."""
-        graph = narrow(program.graph, read_uses(program.graph), frozenset(self._masks(program.graph)))
+        stacks = narrow_stacks(program.graph)
+        ops = program.graph.ops
+        ends = {v for n, at in stacks.items() for p in at for v in (ops[n].operands[p], ops[n].results[p])}
+        graph = _with_narrow(program.graph, ends)
+        graph = narrow(graph, read_uses(graph), frozenset(self._masks(program.graph)))
         kernels = []
         for each in program.kernels:
-            turns = program.graph.ops[each.ops[-1]].turns if each.bodies else 0
-            bodies = (self._narrowed(_given_rounded(body) if turns else body) for body in each.bodies)
-            kernels.append(replace(each, bodies=tuple(bodies)))
+            number = each.ops[-1] if each.bodies else -1
+            turns = ops[number].turns if each.bodies else 0
+            given = (_given_rounded(body, stacks.get(number, ())) if turns else body for body in each.bodies)
+            kernels.append(replace(each, bodies=tuple(self._narrowed(body) for body in given)))
         return replace(program, graph=graph, kernels=tuple(kernels))
 
     def _turn(self, program: Program, values: Sequence[Value]) -> None:
@@ -304,14 +311,19 @@ def _only_ends(op: Op) -> bool:
     return op.kind == "pad" and not stands_alone(op) and not any(op.attributes["edge_padding_low"])
 
 
-def _given_rounded(body: Program) -> Program:
-    """A loop's body that is given narrow what it only rounds: it is converted before the loop."""
+def _given_rounded(body: Program, stacks: Sequence[int]) -> Program:
+    """A loop's body that is given narrow what it only rounds: it is converted before the loop; and what it stacks up at
+    these positions, for others to round.
+    """
     graph = body.graph
-    given = {graph.arguments[position] for position in rounded_arguments(graph)}
-    if not given:
-        return body
-    values = tuple(replace(v, dtype=NARROW) if number in given else v for number, v in enumerate(graph.values))
-    return replace(body, graph=replace(graph, values=values))
+    given = {graph.arguments[position] for position in (*rounded_arguments(graph), *stacks)}
+    given.update(graph.results[position] for position in stacks)
+    return replace(body, graph=_with_narrow(graph, given)) if given else body
+
+
+def _with_narrow(graph: Graph, narrowed: AbstractSet[int]) -> Graph:
+    values = (replace(v, dtype=NARROW) if number in narrowed else v for number, v in enumerate(graph.values))
+    return replace(graph, values=tuple(values)) if narrowed else graph
 
 
 def _of_tables(program: Program) -> frozenset[int]:

@@ -23,14 +23,16 @@ class Learnt:
     """``missed_s`` is what some choices take together beyond their costs, exactly, where it is more.
 
     ``guess_s`` has for each node the same shared out among its choices: a guess of what they take in other company.
-    ``known`` are the solutions so far, by the choice of each node, with what their clusters took more in all: what is
-    learnt later charges none beyond that, though what others taught may hold for it too.
+    ``known`` are the solutions so far, by the choice of each node, with what their clusters took more in all: nothing
+    that is learnt charges one beyond that, though what others taught may hold for it too; ``corrected`` is how often
+    something was taken back for that.
     """
 
     leader: NDArray[np.int64]
     guess_s: list[NDArray[np.float64]]
     missed_s: dict[Together, float] = field(default_factory=dict)
     known: list[tuple[Sequence[int], float]] = field(default_factory=list)
+    corrected: int = 0
 
     @classmethod
     def nothing(cls, leader: NDArray[np.int64], nodes: Sequence[Node]) -> Learnt:
@@ -55,7 +57,9 @@ class Learnt:
             found[self._together(each, choices)] += each.seconds
             if each.seconds > 0:
                 self._guess(each.nodes, each.seconds, choices, costs)
-        self.known.append((choices, sum(max(missed_s, 0.0) for missed_s in found.values())))
+        more_s = sum(max(missed_s, 0.0) for missed_s in found.values())
+        self._correct(choices, more_s, found)
+        self.known.append((choices, more_s))
         new = False
         for together, missed_s in sorted(found.items(), key=lambda each: -each[1]):
             if together and missed_s >= least_s and together not in self.missed_s:
@@ -64,6 +68,17 @@ class Learnt:
                     self.missed_s[together] = missed_s
                     new = True
         return new
+
+    def _correct(self, choices: Sequence[int], more_s: float, found: Mapping[Together, float]) -> None:
+        """Takes back what a solution is charged beyond what it took more, of what it was not seen to take itself."""
+        wrong_s = self.charged_s(choices) - more_s
+        held = [each for each in self.missed_s if _holds(each, choices)]
+        for each in sorted(held, key=lambda each: (found.get(each, 0.0), -self.missed_s[each])):
+            back_s = min(wrong_s, self.missed_s[each])
+            if back_s > 0:
+                wrong_s -= back_s
+                self.missed_s[each] -= back_s
+                self.corrected += 1
 
     def _room_s(self, together: Together) -> float:
         """What may be charged for some choices together without charging a known solution more than it took."""

@@ -53,23 +53,24 @@ def read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, nar
     rounded = narrow and value in level.graph.arguments  # what is made by a kernel is rounded in it
     ways: Sequence[Sharding | None] = ()
     for port in (each for each in ports if not level.number and (value, each.node) in wiring.updates):
-        wiring.edge(source, port, known, wiring.nodes[port.node].times, in_order=in_order, rounded=rounded)
+        wiring.edge(source, port, known, wiring.handed(level, port.node), in_order=in_order, rounded=rounded)
     ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]
     if len(ports) > 1 and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
-        first, offered = wiring.nodes[ports[0].node], list(wiring.candidates[wiring.find((level.number, value))])
+        times = wiring.handed(level, ports[0].node)
+        offered = list(wiring.candidates[wiring.find((level.number, value))])
         has_names = len(wiring.levels) == 1 and not level.behind  # on the way: not in loops, nor behind barriers
         at_least_s = WORTH * wiring.least_s if has_names else math.inf
         is_short = len(level.program.kernels) <= FEW
         at_least_s = 0.0 if is_short and can_be_left(level, value) else at_least_s
         shared, ways = _shared(wiring, level, value, known, source, offered, ports, (), at_least_s)
         wiring.share(shared, value, ports)
-        wiring.edge(source, shared, known, first.times, in_order=in_order, rounded=rounded)
+        wiring.edge(source, shared, known, times, in_order=in_order, rounded=rounded)
         wiring.spare(made, shared, value, pin)
         source = shared
     for port in ports:
-        reader = wiring.nodes[port.node]
-        table = reader.tables.get(value) if source is level.source[value] else None
-        wiring.edge(source, port, known, reader.times, in_order=in_order, rounded=rounded, table=table, ways=ways)
+        times = wiring.handed(level, port.node)
+        table = wiring.nodes[port.node].tables.get(value) if source is level.source[value] else None
+        wiring.edge(source, port, known, times, in_order=in_order, rounded=rounded, table=table, ways=ways)
         if len(ports) == 1:
             wiring.spare(made, port, value, pin)
 
@@ -109,10 +110,10 @@ def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]
     if len(ports) > 1 or pin is not None:
         written = list(wiring.candidates[wiring.find((level.number, value))]) if pin is None else [pin]
         as_made = [each for each in dict.fromkeys(source.layouts) if pin in (None, each)]
-        first = wiring.nodes[ports[0].node]
+        times = wiring.handed(level, ports[0].node)
         shared, ways = _shared(wiring, level, value, known, source, written, ports, as_made)
         wiring.share(shared, value, ports)
-        took = first.times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
+        took = times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
         same = np.array([[one == other for other in shared.layouts] for one in source.layouts])
         passed = np.arange(len(shared.layouts)) < len(as_made)
         as_it_lies = took if _convolves(level, ports) else np.inf
@@ -126,7 +127,7 @@ def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]
         reader = wiring.nodes[port.node]
         saving = np.minimum(reader.savings.get(value, np.zeros(len(port.layouts))), reader.costs)
         reader.costs = reader.costs - saving
-        took = reader.times * reshards.table(known, source.layouts, port.layouts)
+        took = wiring.handed(level, port.node) * reshards.table(known, source.layouts, port.layouts)
         in_place = np.where(passing[:, None], saving[None, :], 0.0)
         took = np.where(took > 0, took + alone[:, None], in_place)
         wiring.hand_on(source, port, only_to(ways, source, port, took))
@@ -147,12 +148,12 @@ def _shared(
     goes on; and by its choices the layout into which it is brought on once for all of them, if that is what it says:
     in a second step that takes so many seconds at least.
     """
-    first = wiring.nodes[ports[0].node]
+    first, times = wiring.nodes[ports[0].node], wiring.handed(level, ports[0].node)
     on = ways_to(wiring, known, source.layouts, offered) if len(level.program.kernels) <= FEW else []
-    on = [way for way in on if first.times * way.then_s >= at_least_s]
+    on = [way for way in on if times * way.then_s >= at_least_s]
     shared = value_node(wiring, level, value, [*as_made, *offered, *(way.by for way in on)], first.repeats)
     fixed = len(as_made) + len(offered)
-    wiring.nodes[shared.node].costs = np.array([0.0] * fixed + [first.times * way.then_s for way in on])
+    wiring.nodes[shared.node].costs = np.array([0.0] * fixed + [times * way.then_s for way in on])
     if on:
         wiring.hand_on(source, shared, in_vain(wiring, known, source.layouts, fixed, on))
     ways = [None] * fixed + [way.to for way in on]
@@ -165,7 +166,7 @@ def _shared(
             layouts=shared.layouts,
             offered=tuple(offered),
             ports=tuple(ports),
-            times=first.times,
+            times=times,
         )
     return shared, ways
 

@@ -33,8 +33,8 @@ NEAR = 1.05
 """How many times the best a solution may take that counts against the bound."""
 CLOSE = 0.01
 """How far from the bound what is found may be: until then it is tried as often as may be. So far go limits too."""
-GUESSING = 0.1
-"""How hard solutions are looked for once there is a bound (``solver.solve``): costs guessed at prove nothing."""
+LOOKING_HARD = 0.1
+"""How hard solutions are looked for (``solver.solve``): costs that leave something out prove little."""
 LOOKING = 4_000
 """How many nodes in all are priced whole where solutions are looked for."""
 Choices = list[int]
@@ -82,7 +82,7 @@ class Solutions:
             time_limit_s=left,
             seed=self.seed,
             stop=self.stop,
-            effort=(None if bounds else GUESSING) if looks else EFFORT,
+            effort=LOOKING_HARD if looks else EFFORT,
             until_found=looks,
             below=below_s * PER_S,
         )
@@ -102,7 +102,10 @@ class Solutions:
         seconds = took.estimate.step_time_s
         less_s = -sum(min(each.seconds, 0.0) for each in took.missed)
         if learns:
+            before = self.learnt.corrected
             self.learnt.learn(took.missed, choices, costs, LEAST * seconds)
+            if self.learnt.corrected > before:
+                self.bound_s = self.floor_s  # what was proven since was with too much
             self.priced.append((choices, seconds, less_s, sum(each.seconds for each in took.missed)))
         limit, peak = program.limit_bytes, took.estimate.peak_bytes
         self.seen(peak, choices)

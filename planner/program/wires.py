@@ -88,7 +88,8 @@ class Wiring:
     ``candidates`` the layouts that a value may have, ``same`` those that have the same ones; ``pins`` the layouts by
     path that are not to be chosen; ``ends`` how results of the step lie that have to lie otherwise than they are made;
     ``updates`` the step's arguments whose next value a node makes, with that; ``opened`` the nodes of arguments that
-    loops only read, which are cut before a loop and not in it; ``together`` has what of an edge's table both ends take
+    loops only read, which are cut before a loop and not in it, ``rounded`` those of what loops are given converted;
+    ``together`` has what of an edge's table both ends take
     more as one (``join_up``), less where sums are cut, ``scattered`` the nodes that make these and the values.
     ``least_s`` is what the kernels take at least. ``partitioned`` and ``counted`` are what whole prices of solutions
     have in common.
@@ -111,6 +112,7 @@ class Wiring:
     candidates: dict[At, dict[Sharding, None]] = field(default_factory=dict)
     same: dict[At, At] = field(default_factory=dict)
     opened: set[int] = field(default_factory=set)
+    rounded: set[int] = field(default_factory=set)
     together: dict[tuple[int, int], Costs] = field(default_factory=dict)
     scattered: set[tuple[int, int, bool]] = field(default_factory=set)
     least_s: float = 0.0
@@ -121,6 +123,13 @@ class Wiring:
         """Adds a node, and gives its number."""
         self.nodes.append(node)
         return len(self.nodes) - 1
+
+    def handed(self, level: Level, reader: int) -> int:
+        """How often a step a value of a level is handed to a node: what a loop begins with each time that it begins,
+        and not each turn.
+        """
+        node = self.nodes[reader]
+        return node.times * level.times // self.levels[node.level].times
 
     def share(self, shared: Port, value: int, ports: Sequence[Port]) -> None:
         """Several read a value through a node that says what it is brought into; the first asks for that."""
@@ -152,7 +161,7 @@ class Wiring:
         if rounded:
             took = times * np.array([[self.reshards.rounding(value, layout)] for layout in ours])
             seconds = np.where(seconds > 0, seconds + took, seconds)
-        if target.node in self.carries:  # what is only cut is written too, for a loop reads it from memory
+        if target.node in self.carries - self.rounded:  # what is only cut is written, for a loop reads it from memory
             cut = times * np.array([[self.reshards.cutting(value, layout)] for layout in theirs]).T
             others = np.array([[a != b for b in theirs] for a in ours])
             seconds = np.where(others & (seconds == 0), cut, seconds)

@@ -18,6 +18,7 @@ from .passing import own_reads
 from .pinned import brought, lay_out_pinned, pinned, pinned_reads
 from .reading import read, read_end, read_passing, rounded_reads, value_node
 from .reshards import Reshards
+from .rounding import is_converted, round_before_loops
 from .stems import shared_paths, stems
 from .strategies import REGION, Strategies
 from .wires import Level, Node, Port, Wiring
@@ -155,7 +156,8 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
         if kernel.bodies:
             for operand, port, as_it_lies in loops[position]:
                 if as_it_lies and operand in level.source:
-                    wiring.edge(level.source[operand], port, level.graph.values[operand], level.times, as_it_lies=True)
+                    times = wiring.handed(level, port.node)
+                    wiring.edge(level.source[operand], port, level.graph.values[operand], times, as_it_lies=True)
                 else:
                     readers.setdefault((operand, False, ()), []).append(port)
             continue
@@ -181,6 +183,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
         elif known.shape and value in level.source:
             read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered)
     hand_on_inside(wiring, level)
+    round_before_loops(wiring, level)
     join_cuts(wiring, level)
     for position, inner in level.inner.items():
         op = level.graph.ops[level.program.kernels[position].ops[-1]]
@@ -220,6 +223,8 @@ def _lay_out_loop(wiring: Wiring, level: Level, position: int, inner: Sequence[i
         for place, (operand, argument) in enumerate(zip(op.operands[lead:], body.graph.arguments, strict=True)):
             body.source[argument] = value_node(wiring, body, argument)
             wiring.carries.add(body.source[argument].node)
+            if is_converted(level, operand, body, argument):
+                wiring.rounded.add(body.source[argument].node)
             kept = place >= changing or body.graph.results[place] == argument
             asked.append((operand, body.source[argument], kept and bool(body.graph.values[argument].shape)))
             if place >= changing and not level.number and operand in level.graph.arguments:

@@ -120,10 +120,12 @@ def _climb_on(state: Incumbent, dual: Dual, sweeps: int = MORE_SWEEPS, part: flo
 def _search(state: Incumbent, dual: Dual, search: _Search) -> None:
     """Hunts below cutoffs and improves by neighbourhoods in turn, with more work every time.
 
-    With an ``effort`` it hunts once, or until it has found something.
+    With an ``effort`` it does so once, or until it has found something.
     """
     if search.effort is not None:
         _hunt(state, dual, search.effort)
+        if search.until_found and np.isfinite(state.cost) and not state.ended():
+            _improve(state, dual, search.seed, search.effort)
     work = 1
     while not state.ended() and (search.effort is None or (search.until_found and not np.isfinite(state.cost))):
         _hunt(state, dual, work)

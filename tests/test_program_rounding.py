@@ -1,0 +1,90 @@
+"""What loops round alike in the program: converted once before them, stacked up narrow, begun with once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from meshwright.backends.jax.drafts import Drafts
+from meshwright.dsl.machine import parse_topology
+from meshwright.dsl.reader import loads
+from meshwright.planner.program import Program, build
+from meshwright.planner.program.wires import Wiring
+from meshwright.planner.solver.solve import solve
+from meshwright.planner.topology import physical
+from small_graphs import exact_of, nothing
+from small_steps import Pair, scanned, shape, trained
+
+TOPOLOGY = "v5e:2x2"
+
+
+def program_of(pair: Pair, mesh: str) -> Program:
+    workload = Drafts(*pair)
+    plan = loads(f"meshwright: 1\ntopology: {TOPOLOGY}\nmesh: {mesh}\n")
+    return build(workload.graph(plan), plan.mesh, physical(parse_topology(TOPOLOGY)))
+
+
+def solved(program: Program) -> list[int]:
+    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
+    assert found.choices is not None
+    return program.choices(found.choices)
+
+
+def begun(turns: int) -> Pair:
+    """A loop that begins with what is computed before it."""
+
+    def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        def turn(x: jax.Array, _: None) -> tuple[jax.Array, None]:
+            return jnp.tanh(x @ params["w"]), None
+
+        return jnp.mean(jax.lax.scan(turn, jnp.sin(x), None, length=turns)[0] ** 2)
+
+    return trained(loss, {"w": shape(1024, 1024)}, shape(4096, 1024))
+
+
+def entering(wiring: Wiring) -> dict[tuple[int, ...], float]:
+    """By its shape the most that bringing something of the step into the layout that a loop carries takes."""
+    found: dict[tuple[int, ...], float] = {}
+    for ends, table in wiring.tables.items():
+        outer, inner = (wiring.nodes[node] for node in ends)
+        if not outer.level and inner.level and ends[1] in wiring.carries:
+            for value in inner.layouts:
+                known = wiring.levels[inner.level].graph.shape(value)
+                found[known] = max(found.get(known, 0.0), float(table[np.isfinite(table)].max()))
+    return {known: seconds for known, seconds in found.items() if seconds}
+
+
+def test_what_a_loop_begins_with_is_brought_there_once_however_often_it_turns() -> None:
+    few, many = (entering(program_of(begun(turns), "{a: 4}").wiring)[4096, 1024] for turns in (3, 12))
+    assert 0 < few == pytest.approx(many)
+
+
+@pytest.mark.parametrize("mesh", ["{a: 4}", "{a: 2, b: 2}"])
+def test_what_loops_round_is_converted_before_them_once_for_all_of_them(mesh: str) -> None:
+    """The program says of a solution what converting takes: the kernels that do so are no more than that."""
+    program = program_of(scanned(512, 512, 4096, 4), mesh)
+    wiring, choices = program.wiring, solved(program)
+    took = exact_of(program, choices)
+    ahead = [each for each in took.estimate.kernels if each.label == "convert" and each.times == 1]
+    promised = sum(_promised(wiring, choices, node) for node in {int(each.origin.source or -1) for each in ahead})
+    assert ahead
+    assert sum(each.predicted_s for each in ahead) == pytest.approx(promised, rel=1e-3)
+
+
+def _promised(wiring: Wiring, choices: Sequence[int], node: int) -> float:
+    tables = (table[choices[a], choices[b]] for (a, b), table in wiring.tables.items() if wiring.reader((a, b)) == node)
+    return float(wiring.nodes[node].costs[choices[node]] + sum(tables))
+
+
+def test_what_a_loop_stacks_up_for_others_to_round_is_narrow() -> None:
+    """What the forward loop saves for the gradients' products lies in bfloat16, in both loops and in between."""
+    program = program_of(scanned(4096, 512, 1024, 4), "{a: 4}")
+    top, *bodies = program.wiring.levels
+    inside, between = (
+        {value.dtype for level in levels for value in level.graph.values if value.shape == (4, 4096, 1024)}
+        for levels in (bodies, [top])
+    )
+    assert inside - {"pred"} == between - {"pred"} == {"bf16"}
