@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import pytest
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.reader import loads
+from meshwright.planner.graph import Sharding
 from meshwright.planner.program import Program, build
 from meshwright.planner.program.wires import Wiring
 from meshwright.planner.solver.solve import solve
@@ -21,10 +22,10 @@ from small_steps import Pair, scanned, shape, trained
 TOPOLOGY = "v5e:2x2"
 
 
-def program_of(pair: Pair, mesh: str) -> Program:
+def program_of(pair: Pair, mesh: str, pins: Mapping[str, Sharding] | None = None) -> Program:
     workload = Drafts(*pair)
     plan = loads(f"meshwright: 1\ntopology: {TOPOLOGY}\nmesh: {mesh}\n")
-    return build(workload.graph(plan), plan.mesh, physical(parse_topology(TOPOLOGY)))
+    return build(workload.graph(plan), plan.mesh, physical(parse_topology(TOPOLOGY)), pins=pins)
 
 
 def solved(program: Program) -> list[int]:
@@ -88,3 +89,46 @@ def test_what_a_loop_stacks_up_for_others_to_round_is_narrow() -> None:
         for levels in (bodies, [top])
     )
     assert inside - {"pred"} == between - {"pred"} == {"bf16"}
+
+
+def masked(batch: int = 8, length: int = 256, width: int = 512, hidden: int = 2048) -> Pair:
+    """Scanned layers of matrices, the masks of which are saved."""
+
+    def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        def layer(x: jax.Array, own: dict[str, jax.Array]) -> tuple[jax.Array, None]:
+            return x + jax.nn.relu(x @ own["wi"]) @ own["wo"], None
+
+        return jnp.mean(jax.lax.scan(layer, x, params)[0] ** 2)
+
+    return trained(loss, {"wi": shape(4, width, hidden), "wo": shape(4, hidden, width)}, shape(batch, length, width))
+
+
+ROWS: Mapping[str, Sharding] = {"params/wi": ((), (), ()), "params/wo": ((), (), ()), "batch0": (("a",), ())}
+
+
+@pytest.mark.parametrize(
+    ("step", "pins", "expected"),
+    [(masked(), {}, 3), (scanned(16384, 512, 1024), ROWS, 2)],
+    ids=["masks", "sums"],
+)
+def test_masks_as_bits_and_what_devices_send_are_put_into_stacks_by_kernels_of_their_own(
+    step: Pair, pins: Mapping[str, Sharding], expected: int
+) -> None:
+    """The program says of a solution what that takes: the kernels that put them take no more."""
+    program = program_of(step, "{a: 4}", pins)
+    wiring, choices = program.wiring, solved(program)
+    took = exact_of(program, choices)
+    putting = [each for each in took.estimate.kernels if each.label == "dynamic_update_slice"]
+    seen = 0
+    for node in {int(each.origin.source or -1) for each in putting}:
+        if any(_is_done(wiring, choices, a) for (a, b) in wiring.tables if b == node):
+            own_s = sum(each.predicted_s * each.times for each in putting if each.origin.source == str(node))
+            less_s = sum(float(each[choices[a], choices[b]]) for (a, b), each in wiring.together.items() if b == node)
+            assert own_s == pytest.approx(_promised(wiring, choices, node) - less_s, rel=1e-3)
+            seen += 1
+    assert seen == expected
+
+
+def _is_done(wiring: Wiring, choices: Sequence[int], node: int) -> bool:
+    """Whether a node leaves a mask as bits, or something that devices sent."""
+    return any(each[choices[node]] for each in wiring.nodes[node].done.values())

@@ -12,7 +12,7 @@ from ..convolution_layout import convolution_layout, turns
 from ..estimate.traffic import Tariff, axes_of, held_bytes
 from ..fusion.written import is_packed
 from ..graph import Op, Sharding, Value
-from ..kinds import ALL_REDUCE
+from ..kinds import ALL_REDUCE, KINDS
 from ..partition.layout import local_shape
 from ..topology import Machine
 from .blueprint import Blueprint, Padding
@@ -109,10 +109,6 @@ class Costs:
             return None
         return Sum(axes_of(graph.ops[-1]), held_bytes(graph, graph.ops[-1]))
 
-    def leaves_bits(self, choice: Choice) -> bool:
-        """Whether it leaves a mask as bits, which is written before what reads it."""
-        return bool(self._masks(choice))
-
     def _pieces(self, choice: Choice) -> dict[int, Piece]:
         found = {number: self._piece(number, choice) for number in choice.asking}
         return {number: piece for number, piece in found.items() if not piece.plain}
@@ -123,7 +119,7 @@ class Costs:
         """What computing takes; of what is ``left`` in another layout than the choice has, the value and that."""
         nest, known = self.blueprint.nest, self.blueprint.fused
         found = {number: piece for number, piece in pieces.items() if not self._is_behind(number, piece)}
-        masks = self._masks(choice)
+        masks = self.masks(choice)
 
         def part(value: int, dtype: str) -> Value:
             form = nest.form_of[value]
@@ -172,8 +168,12 @@ class Costs:
         )
         return copies_seconds(copied, held, self.pricing.speed)
 
-    def _masks(self, choice: Choice) -> frozenset[int]:
-        """The values that are left as bits."""
+    def is_received(self, number: int, choice: Choice) -> bool:
+        """Whether what an operation leaves is what devices sent each other."""
+        return number in choice.asking and self._piece(number, choice).graph.ops[-1].kind in KINDS
+
+    def masks(self, choice: Choice) -> frozenset[int]:
+        """The masks that are left as bits, each written before what reads it."""
         if not self.blueprint.masks:
             return frozenset()
         own, form_of = self.blueprint.own, self.blueprint.nest.form_of

@@ -13,7 +13,7 @@ from ..images import CONVOLUTION
 from ..kernels import Kernel
 from ..partition.layout import whole
 from .ways import can_be_left, in_vain, ways_to
-from .wires import Level, Node, Port, Sharing, Wiring, only_to
+from .wires import Costs, Level, Node, Port, Sharing, Wiring, only_to
 
 FEW = 64
 """Of steps of so many kernels at most all ways are choices: of longer ones they make proofs too long."""
@@ -69,10 +69,22 @@ def read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, nar
         source = shared
     for port in ports:
         times = wiring.handed(level, port.node)
-        table = wiring.nodes[port.node].tables.get(value) if source is level.source[value] else None
-        wiring.edge(source, port, known, times, in_order=in_order, rounded=rounded, table=table, ways=ways)
+        as_made = source is level.source[value]
+        table = wiring.nodes[port.node].tables.get(value) if as_made else None
+        put = _put_apart(wiring, value, source, port) if as_made else None
+        wiring.edge(source, port, known, times, in_order=in_order, rounded=rounded, table=table, unsent=put, ways=ways)
         if len(ports) == 1:
             wiring.spare(made, port, value, pin)
+
+
+def _put_apart(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | None:
+    """Seconds of putting into a stack what no kernel that makes it can put there, (choices of who makes it, of who puts
+    it).
+    """
+    done, reader = wiring.nodes[source.node].done.get(value), wiring.nodes[port.node]
+    if done is None or reader.apart is None or reader.in_passing:
+        return None
+    return np.where(done[:, None], reader.apart[None, :], 0.0)
 
 
 def read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:

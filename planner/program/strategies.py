@@ -30,7 +30,8 @@ class Options:
     ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing; ``tables``
     those more where it reads a value as it lies that was scattered into. Those of a product that something ends are
     more by ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has what is added up over devices
-    as it is written, by the value.
+    as it is written, ``done`` under which strategies nothing done to it later can be computed
+    with it, by the value: it is left as bits, or devices sent it.
     """
 
     costs: Seconds
@@ -43,13 +44,15 @@ class Options:
     ended: Seconds | None = None
     alone: Seconds | None = None
     sums: dict[int, list[Sum | None]] = field(default_factory=dict)
+    done: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
 
     def renamed(self, numbers: Sequence[int]) -> Options:
         """The same of a kernel whose values have other numbers."""
         layouts = {numbers[place]: each for place, each in self.layouts.items()}
         savings, tables = ({numbers[v]: each for v, each in found.items()} for found in (self.savings, self.tables))
         sums = {numbers[value]: each for value, each in self.sums.items()}
-        return replace(self, layouts=layouts, savings=savings, tables=tables, sums=sums)
+        done = {numbers[value]: each for value, each in self.done.items()}
+        return replace(self, layouts=layouts, savings=savings, tables=tables, sums=sums, done=done)
 
 
 @dataclass(kw_only=True)
@@ -160,15 +163,17 @@ class Strategies:
         by_form = [[choice.layouts[form] for _, choice in best.values()] for form in range(len(nest.forms))]
         chosen = [choice for _, choice in best.values()]
         apart = np.array([costs.computing_s(choice) if blueprint.is_free else 0.0 for choice in chosen])
+        masks = [costs.masks(choice) for choice in chosen]
         return Options(
             costs=np.array([seconds for seconds, _ in best.values()]),
             apart=apart,
-            after=np.where([costs.leaves_bits(choice) for choice in chosen], apart, 0.0),
+            after=np.where([bool(each) for each in masks], apart, 0.0),
             layouts={value: by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))},
             savings=dict(self._savings(blueprint, costs, chosen)),
             tables=self._tables(blueprint, costs, chosen),
             chosen=tuple(chosen),
             sums=_sums(blueprint, costs, chosen, _left(blueprint.own)),
+            done=_done(blueprint, costs, chosen, masks),
         )
 
     def _savings(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Iterator[tuple[int, Seconds]]:
@@ -191,6 +196,16 @@ def _sums(
     """What of these values is added up over devices as it is written."""
     summed = {value: blueprint.summed[value] for value in values if value in blueprint.summed}
     return {value: [costs.sum_of(number, each) for each in chosen] for value, number in summed.items()}
+
+
+def _done(
+    blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice], masks: Sequence[frozenset[int]]
+) -> dict[int, NDArray[np.bool_]]:
+    """Under which strategies nothing that is done to a value later can be computed with it."""
+    summed = [value for value in _left(blueprint.own) if value in blueprint.summed]
+    found = {value: np.array([costs.is_received(blueprint.summed[value], each) for each in chosen]) for value in summed}
+    bits = {value: np.array([value in each for each in masks]) for value in frozenset[int]().union(*masks)}
+    return found | bits
 
 
 def _left(own: Graph) -> list[int]:

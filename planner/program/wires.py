@@ -31,7 +31,8 @@ class Node:
 
     What is computed ``in_passing`` by those that it is handed to is ``apart`` only where what it hands on is not as
     they have it, or takes what it does ``after`` a product; these then take less by ``savings``, by the value. What
-    reads a value as it lies that was scattered into takes more by ``tables``.
+    reads a value as it lies that was scattered into takes more by ``tables``. Under choices under
+    which a value is ``done`` nothing later is computed with it: it is put into a stack by a kernel of its own.
 
     ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
     kernel is called but for its turn (``ties``), None of a value, ``paths`` those that it may share with others. It is
@@ -49,6 +50,7 @@ class Node:
     ended: Costs | None = None
     alone: Costs | None = None
     sums: Mapping[int, Sequence[Sum | None]] = field(default_factory=dict)
+    done: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
     times: int = 1
     repeats: int = 1
     stems: Hashable = None
@@ -153,7 +155,8 @@ class Wiring:
     ) -> None:
         """Adds what handing a value on takes; ``as_it_lies`` allows no other layout, ``in_order`` and ``result`` say
         what it is for (``Reshards.table``). One that is ``rounded`` is written as bfloat16 before it is sent; one that
-        is a ``table`` takes so much more where it is read as it lies, one that is ``unsent`` where nothing is sent.
+        is a ``table`` takes so much more where it is read as it lies, one that is ``unsent`` where nothing is sent, by
+        the choices of the target or of both.
         Some choices of the source may be ``ways`` (``only_to``).
         """
         ours, theirs = _unique(source.layouts), _unique(target.layouts)
@@ -175,7 +178,7 @@ class Wiring:
         full = seconds[np.ix_(rows, columns)]
         full = np.where(full > 0, full + self._apart(source)[:, None] + self._apart(target)[None, :], full)
         if unsent is not None:
-            full = np.where(full > 0, full, full + unsent[None, :])
+            full = np.where(full > 0, full, full + unsent)
         if table is not None:
             same = np.array([[a == b for b in theirs] for a in ours])[np.ix_(rows, columns)]
             full = np.where(same, full + table[None, :], full)

@@ -117,6 +117,7 @@ def _level(
                 ended=None if options.ended is None else options.ended * often,
                 alone=None if options.alone is None else options.alone * often,
                 sums=options.sums,
+                done=options.done,
                 stems=stems(program.graph, kernel),
                 paths=shared_paths(program.graph, kernel),
             )
