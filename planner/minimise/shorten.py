@@ -107,6 +107,7 @@ class _Shortener:
         self.blamed: dict[Spot, float] = {}
         self.given_up: list[Cause] = []
         self._known: dict[frozenset[str], frozenset[str]] = {}
+        self._asks_exactly = True
 
     def begun(self, everything: Priced) -> list[Cause]:
         """First causes of what takes long with everything annotated, as far as propagation alone tells them."""
@@ -181,6 +182,7 @@ class _Shortener:
     def _several(self, lost: Mapping[Spot, float], kept: Sequence[Cause], best: Estimate) -> list[Cause]:
         """Causes, those that are left once the first are annotated too."""
         found: list[Cause] = []
+        self._asks_exactly = True
         for _ in range(self.in_a_row):
             known = groups_of(found)
             more = [cause for cause in self._causes(lost, [*kept, *found], best) if cause.group not in known]
@@ -199,7 +201,7 @@ class _Shortener:
         is_hopeless = sum(right.values()) > best.step_time_s
         if found and self.is_large and not is_hopeless:
             return found  # what is still lost then tells which products matter
-        if right and not self.is_large and max(right.values()) >= max(lost.values()):
+        if right and self._asks_exactly and not self.is_large and max(right.values()) >= max(lost.values()):
             found += self._exactly(right, [*kept, *found])
         beside = self.guide.beside(right, self._settled([*kept, *found]), at_once=self.is_large)
         if beside:
@@ -222,11 +224,16 @@ class _Shortener:
         return groups_of([*kept, *self.given_up])
 
     def _exactly(self, right: Mapping[Spot, float], kept: Sequence[Cause]) -> list[Cause]:
-        """Causes of what is blamed, as a price has them: what propagation alone tells explains nothing of it."""
+        """Causes of what is blamed, as a price has them: what propagation alone tells explains nothing of it.
+
+        Where that explains nothing either, it is not asked again before the next price.
+        """
         paths = frozenset(paths_of(kept))
         if paths not in self._known:
             self._known[paths] = self.guide.exactly_wrong(self.prices.writer.draft_of(paths))
-        return self.guide.causes(self._known[paths], right, self._settled(kept))[: self.at_once]
+        found = self.guide.causes(self._known[paths], right, self._settled(kept))[: self.at_once]
+        self._asks_exactly = bool(found)
+        return found
 
     def _dropped(self, current: Priced, kept: Sequence[Cause]) -> Priced:
         """A good plan without what changes nothing of how values lie, and without what costs little."""
