@@ -226,3 +226,26 @@ def test_parts_that_lie_between_each_other_are_not_padded(
 ) -> None:
     """As compiled: rows are padded to pieces of equal size, columns never."""
     assert padding_tiles(Value(part, "f32"), dim, tiled, parts, RING_BYTES) == tiles
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "kind"),
+    [
+        (8, 32, ALL_REDUCE),
+        (8, 96, ALL_REDUCE),
+        (8, 128, ALL_REDUCE),
+        (4, 256, ALL_REDUCE),
+        (16, 32, REDUCE_SCATTER),
+        (16, 24, REDUCE_SCATTER),
+        (32, 16, ALL_REDUCE),  # the rows fill lanes better
+    ],
+)
+def test_rows_are_scattered_where_a_part_is_more_than_a_tile(rows: int, columns: int, kind: str) -> None:
+    """As compiled for a product on v3:4x4 of which each of eight devices keeps so many rows."""
+    whole, part = Value((rows * 8, columns), "f32"), Value((rows, columns), "f32")
+    ops = (
+        Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes={"axes": ("y",), "reducer": "add"}),
+        Op(kind=SLICE, operands=(1,), results=(2,), attributes={"axes": ("y",)}),
+    )
+    found = scatter(of_ops((whole, whole, part), ops, (0,), (2,)).graph, Target(8), {"y": 8})
+    assert found.ops[0].kind == kind

@@ -178,8 +178,12 @@ def _in_tiles(part: Value, dim: int, tiled: Sequence[int]) -> bool:
     """Whether a part is whole tiles, or lies apart in memory: the compiler cuts no tile, and leaves no gaps. A dim of
     which one is kept may lie before all others.
 
-    A matrix is padded to whole rows of tiles for all parts.
+    A matrix is padded to whole rows of tiles for all parts; of a part of its rows more than a tile is written, lanes
+    that it leaves empty counted.
     """
+    if len(part.shape) == 2 and dim in tiled and dim != _by_fill(part, tiled)[-1]:
+        columns = part.shape[1 - dim]
+        return part.num_bytes // columns * -(-columns // LANES) * LANES > TILE_BYTES
     if part.num_bytes < TILE_BYTES:
         return False
     if dim not in tiled:
@@ -187,7 +191,7 @@ def _in_tiles(part: Value, dim: int, tiled: Sequence[int]) -> bool:
     lanes = LANES * 32 // part.bits  # a whole register's, of narrow numbers
     if dim == _by_fill(part, tiled)[-1]:
         return part.shape[dim] % lanes == 0
-    return len(part.shape) == 2 or part.shape[dim] % (SUBLANES * 32 // part.bits) == 0
+    return part.shape[dim] % (SUBLANES * 32 // part.bits) == 0
 
 
 def _by_fill(part: Value, tiled: Sequence[int]) -> Sequence[int]:
