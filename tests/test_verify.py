@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from meshwright.backends.jax import verify as verify_module
+from meshwright.backends.jax.comparison import pairs
 from meshwright.backends.jax.compiled import Argument
 from meshwright.backends.jax.misfit import read_misfit
 from meshwright.backends.jax.program import program_text as program_text_module
@@ -266,6 +267,42 @@ def test_a_text_that_cannot_be_had_leaves_a_note(monkeypatch: pytest.MonkeyPatch
     assert found.note
     assert "No such compile option" in found.note
     assert program_text_module.ProgramText(text="x").note is None
+
+
+def test_of_a_program_that_cannot_be_read_no_collective_is_compared(
+    verified: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = verified("v3:2x2")
+    assert any(pair.name.startswith("collective_bytes") for pair in pairs(said.compiled, said.predicted))
+    unread = replace(said.compiled, matrix_flops=None, collectives=(), cycles=None, compute_s=None)
+    assert [pair.name for pair in pairs(unread, said.predicted)] == ["peak_bytes"]
+
+
+@pytest.mark.tpu_compiler
+@needs_libtpu
+def test_where_gathers_are_offloaded_all_the_same_the_text_is_the_one_the_compiler_wrote() -> None:
+    def next_words(table: Any, tokens: Any) -> Any:
+        def loss(table: Any) -> jax.Array:
+            said = jax.nn.log_softmax(jnp.tanh(table[tokens]) @ table.T)
+            return -jnp.mean(jnp.take_along_axis(said, tokens[:, None], -1))
+
+        return jax.grad(loss)(table)
+
+    asked = Plan(
+        name="words",
+        topology=parse_topology("v5p:2x2x1"),
+        mesh=Mesh(axes=(Axis(name="model", size=4),)),
+        rules=(
+            Rule(pattern="table", assignment=split("V M@model")),
+            Rule(pattern="**", assignment=Infer()),
+        ),
+    )
+    arrays = jax.ShapeDtypeStruct((8000, 512), jnp.float32), jax.ShapeDtypeStruct((8192,), jnp.int32)
+    compiled = verify(asked, next_words, arrays).compiled
+    assert compiled.collectives
+    assert compiled.cycles
+    assert compiled.note
+    assert "SparseCores" in compiled.note
 
 
 @pytest.mark.parametrize(

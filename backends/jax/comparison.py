@@ -41,7 +41,7 @@ def pairs(compiled: Compiled, predicted: Estimate) -> Iterator[Pair]:
     if compiled.predicted_communication_s is not None:
         said = "communication (of the compiled program: the network model's price)"
         yield _pair("comm_s", said, predicted.comm_s, compiled.predicted_communication_s)
-    if compiled.argument_bytes is None:
+    if not compiled.program_read:
         return
     planned, made = predicted.collective_bytes, total_bytes_by_kind(compiled.collectives)
     for kind in dict.fromkeys([*made, *planned]):

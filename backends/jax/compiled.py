@@ -76,6 +76,11 @@ class Compiled:
     note: str | None = None
 
     @property
+    def program_read(self) -> bool:
+        """Whether the program's text was read: else nothing is known of its collectives, cycles and products."""
+        return self.matrix_flops is not None
+
+    @property
     def shardings_kept(self) -> bool:
         """Whether every argument and result has the layout that the plan says; ``strays`` are those that have not."""
         return not self.strays
