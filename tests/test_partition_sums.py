@@ -249,3 +249,15 @@ def test_rows_are_scattered_where_a_part_is_more_than_a_tile(rows: int, columns:
     )
     found = scatter(of_ops((whole, whole, part), ops, (0,), (2,)).graph, Target(8), {"y": 8})
     assert found.ops[0].kind == kind
+
+
+@pytest.mark.parametrize(("part", "kind"), [((1, 32, 16), REDUCE_SCATTER), ((1, 8, 8), ALL_REDUCE)])
+def test_a_part_of_one_matrix_is_counted_with_its_empty_lanes(part: tuple[int, ...], kind: str) -> None:
+    """The first as compiled on v3:4x4, a small kernel's gradient tap by tap; the other is less than a tile."""
+    whole = Value((*part[:-1], part[-1] * 8), "f32")
+    ops = (
+        Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes={"axes": ("y",), "reducer": "add"}),
+        Op(kind=SLICE, operands=(1,), results=(2,), attributes={"axes": ("y",)}),
+    )
+    found = scatter(of_ops((whole, whole, Value(part, "f32")), ops, (0,), (2,)).graph, Target(8), {"y": 8})
+    assert found.ops[0].kind == kind

@@ -182,9 +182,8 @@ def _in_tiles(part: Value, dim: int, tiled: Sequence[int]) -> bool:
     that it leaves empty counted.
     """
     if len(part.shape) == 2 and dim in tiled and dim != _by_fill(part, tiled)[-1]:
-        columns = part.shape[1 - dim]
-        return part.num_bytes // columns * -(-columns // LANES) * LANES > TILE_BYTES
-    if part.num_bytes < TILE_BYTES:
+        return _with_empty_lanes(part, 1 - dim) > TILE_BYTES
+    if part.num_bytes < TILE_BYTES and not _is_padded_matrix(part, dim, tiled):
         return False
     if dim not in tiled:
         return part.shape[dim] == 1 or all(size == 1 or d in tiled for d, size in enumerate(part.shape[:dim]))
@@ -192,6 +191,20 @@ def _in_tiles(part: Value, dim: int, tiled: Sequence[int]) -> bool:
     if dim == _by_fill(part, tiled)[-1]:
         return part.shape[dim] % lanes == 0
     return part.shape[dim] % (SUBLANES * 32 // part.bits) == 0
+
+
+def _is_padded_matrix(part: Value, dim: int, tiled: Sequence[int]) -> bool:
+    """Whether a part is a matrix but for dims of one, cut by its rows, and more than a tile with lanes left empty."""
+    *_, minor = _by_fill(part, tiled)
+    if dim not in tiled or dim == minor or any(size > 1 for d, size in enumerate(part.shape) if d not in tiled):
+        return False
+    return _with_empty_lanes(part, minor) > TILE_BYTES
+
+
+def _with_empty_lanes(part: Value, minor: int) -> int:
+    """Bytes of a part whose minor dim is filled up to whole lanes."""
+    columns = part.shape[minor]
+    return part.num_bytes // columns * -(-columns // LANES) * LANES
 
 
 def _by_fill(part: Value, tiled: Sequence[int]) -> Sequence[int]:
