@@ -261,3 +261,20 @@ def test_a_part_of_one_matrix_is_counted_with_its_empty_lanes(part: tuple[int, .
     )
     found = scatter(of_ops((whole, whole, Value(part, "f32")), ops, (0,), (2,)).graph, Target(8), {"y": 8})
     assert found.ops[0].kind == kind
+
+
+@pytest.mark.parametrize(("features", "kind"), [(64, ALL_REDUCE), (128, REDUCE_SCATTER)])
+def test_a_sum_of_a_products_parts_lies_as_the_product_does(features: int, kind: str) -> None:
+    """As compiled on v5p:2x2x4: of 64 features the rows fill lanes, of which a second sum would cut a register."""
+    shapes = ((4096, 2048), (4096, 16, features), (2048, 16, features), (2048, 16, features))
+    values = [Value(shape, "bf16") for shape in (*shapes, (512, 16, features), (512, 16, features), (128, 16, features))]
+    product = {"lhs_contracting_dimensions": (0,), "rhs_contracting_dimensions": (0,)}
+    ops = [Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=product)]
+    for axis, start in (("x", 2), ("y", 4)):
+        reduced = {"axes": (axis,), "reducer": "add"}
+        ops += [
+            Op(kind=ALL_REDUCE, operands=(start,), results=(start + 1,), attributes=reduced),
+            Op(kind=SLICE, operands=(start + 1,), results=(start + 2,), attributes={"axes": (axis,)}),
+        ]
+    found = scatter(of_ops(tuple(values), tuple(ops), (0, 1), (6,)).graph, Target(16), {"x": 4, "y": 4})
+    assert [op.kind for op in found.ops[:3]] == ["dot_general", REDUCE_SCATTER, kind]
