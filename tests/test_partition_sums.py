@@ -266,8 +266,8 @@ def test_a_part_of_one_matrix_is_counted_with_its_empty_lanes(part: tuple[int, .
 @pytest.mark.parametrize(("features", "kind"), [(64, ALL_REDUCE), (128, REDUCE_SCATTER)])
 def test_a_sum_of_a_products_parts_lies_as_the_product_does(features: int, kind: str) -> None:
     """As compiled on v5p:2x2x4: of 64 features the rows fill lanes, of which a second sum would cut a register."""
-    shapes = ((4096, 2048), (4096, 16, features), (2048, 16, features), (2048, 16, features))
-    values = [Value(shape, "bf16") for shape in (*shapes, (512, 16, features), (512, 16, features), (128, 16, features))]
+    rows = (4096, 2048, 2048, 512, 512, 128)
+    values = [Value((4096, 2048), "bf16"), *(Value((n, 16, features), "bf16") for n in rows)]
     product = {"lhs_contracting_dimensions": (0,), "rhs_contracting_dimensions": (0,)}
     ops = [Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=product)]
     for axis, start in (("x", 2), ("y", 4)):
@@ -278,3 +278,18 @@ def test_a_sum_of_a_products_parts_lies_as_the_product_does(features: int, kind:
         ]
     found = scatter(of_ops(tuple(values), tuple(ops), (0, 1), (6,)).graph, Target(16), {"x": 4, "y": 4})
     assert [op.kind for op in found.ops[:3]] == ["dot_general", REDUCE_SCATTER, kind]
+
+
+@pytest.mark.parametrize(("between", "kind"), [(False, ALL_REDUCE), (True, REDUCE_SCATTER)])
+def test_a_sum_whose_part_is_cut_again_is_no_reduce_scatter(between: bool, kind: str) -> None:
+    """As compiled for convolutions' gradients on v3:4x4: both slices become one, of more devices than added it up."""
+    rows = (1024, 1024, 256, 256, 64)
+    values = tuple(Value((n, 512), "f32") for n in rows)
+    ops = [
+        Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes={"axes": ("x",), "reducer": "add"}),
+        Op(kind=SLICE, operands=(1,), results=(2,), attributes={"axes": ("x",)}),
+        *([Op(kind="negate", operands=(2,), results=(3,))] if between else []),
+        Op(kind=SLICE, operands=(3 if between else 2,), results=(4,), attributes={"axes": ("y",)}),
+    ]
+    found = scatter(of_ops(values, tuple(ops), (0,), (4,)).graph, Target(16), {"x": 4, "y": 4})
+    assert found.ops[0].kind == kind

@@ -161,11 +161,12 @@ class _Scattering:
 
 
 def trimmed_values(graph: Graph, readers: Counter[int]) -> frozenset[int]:
-    """The values of which some reader keeps a run of rows only.
+    """The values of which some reader keeps a run of rows only, or whose one reader keeps a device's part.
 
-    The compiler joins that with the slice of a sum, which then is no even part. It moves it above an operation that
-    works number by number where nothing else reads what that makes.
+    The compiler joins that with the slice of a sum, which then is no even part, or that of more devices than added it
+    up. It moves a run of rows above an operation that works number by number where nothing else reads what that makes.
     """
+    parted = {op.operands[0] for op in graph.ops if op.kind == SLICE and "axes" in op.attributes}
     found: set[int] = set()
     for op in reversed(graph.ops):
         if op.kind == "slice":
@@ -173,7 +174,7 @@ def trimmed_values(graph: Graph, readers: Counter[int]) -> frozenset[int]:
                 found.add(op.operands[0])
         elif op.kind in _NUMBER_BY_NUMBER and op.results[0] in found and readers[op.results[0]] == 1:
             found.update(op.operands)
-    return frozenset(found)
+    return frozenset(found | {value for value in parted if readers[value] == 1})
 
 
 def _in_tiles(part: Value, dim: int, tiled: Sequence[int]) -> bool:
