@@ -65,8 +65,8 @@ class _Scattering:
             reduce = ops[where] if where is not None else None
             if reduce is not None and where is not None and self._fits(reduce, op):
                 ops[where] = None
-                if made := self.products.get(reduce.operands[0]):
-                    self.products[op.results[0]] = made
+                if product := self.products.get(reduce.operands[0]):
+                    self.products[op.results[0]] = product
                 ops += self._joined(reduce, op)
                 continue
             if op.kind == ALL_REDUCE:
