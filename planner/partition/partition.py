@@ -15,7 +15,7 @@ from .passes.narrow import narrow
 from .passes.same_gathers import share_gathers
 from .passes.scatters import scatter
 from .passes.sliced import slice_sums
-from .passes.small_gathers import sum_small_gathers
+from .passes.summed_gathers import sum_small_gathers, sum_whole_gathers
 from .passes.sums_of_sums import reassociate
 from .passes.turned import turned
 from .reshard import SLICE
@@ -43,4 +43,5 @@ def partition(
         return local
     local = reassociate(without_dead(share_gathers(gather_before_broadcasts(local))))
     local = keep_once(sum_small_gathers(local))
-    return mask_lookups(turned(narrow(sum_behind_loops(scatter(slice_sums(local), goal, graph.mesh)))))
+    local = turned(narrow(sum_behind_loops(scatter(slice_sums(local), goal, graph.mesh))))
+    return mask_lookups(sum_whole_gathers(local, goal, graph.mesh))

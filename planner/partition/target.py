@@ -27,6 +27,13 @@ RING_BYTES = 57 * 2**18
 LARGE_RING_BYTES = 29 * 2**20
 """The same on v6e."""
 
+FEWEST_SUMMED = 64
+"""Devices of a slice from which on gathers of all of it are sums: of 48 they are none (v3, v4, v5e, v5p, v6e, tpu7x)."""
+MOST_SUMMED_BYTES = 16 * 2**20
+"""On a torus of two dims, such gathers of no more: 16 MiB are a sum, 17 are gathered, of 64 devices to 512 (v3, v5e,
+v6e). On one of three dims of any size, as seen up to 2 GiB.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -36,7 +43,8 @@ class Target:
     smaller than the machine, and for all of a machine of one dim, or of two that differ (or two by two chips of one
     core). ``devices`` is how many there are. ``window_flops_per_byte`` is how many operations of a product hide a byte
     of its collective in a loop of permutes, ``fewest_parts`` of how many parts; None where the compiler makes no such
-    loops. ``ring_bytes`` is what a ring's pieces may fill.
+    loops. ``ring_bytes`` is what a ring's pieces may fill. ``summed_devices`` is how many devices' gathers are sums,
+    those of a whole slice, and ``summed_bytes`` of how many bytes at most; None where none are, and where all are.
     """
 
     devices: int
@@ -45,6 +53,19 @@ class Target:
     window_flops_per_byte: float | None = None
     fewest_parts: int = FEWEST_PARTS
     ring_bytes: int = RING_BYTES
+    summed_devices: int | None = None
+    summed_bytes: int | None = MOST_SUMMED_BYTES
+
+    @property
+    def may_sum_gathers(self) -> bool:
+        """Whether any gather becomes a sum."""
+        return self.is_tpu and self.summed_devices is not None
+
+    def sums_gather(self, axes: Iterable[str], mesh: Mesh, num_bytes: int) -> bool:
+        """Whether so many bytes gathered along these axes are a sum of what devices have among zeros."""
+        if not self.may_sum_gathers or ways(axes, mesh) != self.summed_devices:
+            return False
+        return self.summed_bytes is None or num_bytes <= self.summed_bytes
 
     def may_scatter(self, axes: Iterable[str], mesh: Mesh) -> bool:
         """Whether a sum along these axes of which each device keeps a part becomes a reduce-scatter."""
@@ -58,6 +79,7 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
     sizes = [size for name, size in machine.dims if size > 1 and name not in (CORE, *OUTER)]
     cores = dict(machine.dims).get(CORE, 1)
     square = [2, 2] if cores == 1 else []
+    in_slice = math.prod(size for name, size in machine.dims if name not in OUTER)
     one_ring = len(sizes) < 2 or (len(sizes) == 2 and (sizes[0] != sizes[1] or sizes == square))
     return Target(
         devices=math.prod(machine.sizes),
@@ -66,6 +88,8 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
         fewest_parts=_fewest(machine.topology.kind, math.prod(machine.sizes) // cores),
         window_flops_per_byte=_window(machine.topology.kind, math.prod(machine.sizes) // cores),
         ring_bytes=LARGE_RING_BYTES if machine.topology.kind == "v6e" else RING_BYTES,
+        summed_devices=in_slice if in_slice >= FEWEST_SUMMED else None,
+        summed_bytes=None if len(machine.chip.dims) > 2 else MOST_SUMMED_BYTES,
     )
 
 

@@ -13,7 +13,7 @@ from ..compute.price import convert_seconds, turn_seconds
 from ..compute.speed import Speed
 from ..estimate.traffic import Tariff
 from ..graph import Op, Sharding, Value
-from ..kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
+from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from ..partition.layout import local_shape
 from ..partition.passes.turned import COPIED, pieces, turns
 from ..partition.reshard import SLICE, Step, reshard_steps
@@ -144,6 +144,8 @@ class Reshards:
         held = max(math.prod(self._part(value, now)), math.prod(self._part(value, step.layout)))
         way = {"source": now, "target": step.layout} if step.kind == COLLECTIVE_PERMUTE else {}
         num_bytes = (held * value.bits + 7) // 8
+        if step.kind == ALL_GATHER and self.target.sums_gather(step.axes, self.mesh, num_bytes):
+            return self._summing(ALL_REDUCE, step.axes, num_bytes) + self.cutting(value, step.layout)
         key = (step.kind, step.axes, num_bytes, *way.values())
         if key not in self.sent:
             op = Op(kind=step.kind, attributes={"axes": step.axes, "dimensions": step.dims, **way})
