@@ -28,7 +28,7 @@ LARGE_RING_BYTES = 29 * 2**20
 """The same on v6e."""
 
 FEWEST_SUMMED = 64
-"""Devices of a slice from which on gathers of all of it are sums: of 48 they are none (v3, v4, v5e, v5p, v6e, tpu7x)."""
+"""Devices of a slice from which on gathers of all of it are sums: of 48 they are none."""
 MOST_SUMMED_BYTES = 16 * 2**20
 """On a torus of two dims, such gathers of no more: 16 MiB are a sum, 17 are gathered, of 64 devices to 512 (v3, v5e,
 v6e). On one of three dims of any size, as seen up to 2 GiB.
