@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.planner.graph import Axes
@@ -95,6 +96,30 @@ def test_a_sum_hides_in_a_loop_beside_a_gather_of_the_right_operand_and_not_of_t
     """
     assert product(*GRADIENT, {M: ("y",), N: ("x",)}, **IN_LOOPS).windowed is not None
     assert product(*GRADIENT, {M: ("x",), N: ("y",)}, **IN_LOOPS).windowed is None
+
+
+@pytest.mark.parametrize(
+    ("split", "through"),
+    [
+        ({M: ("x",)}, {M: ("y:(1)4",), B: ("x",)}),  # permuted to where its own rows lie along part of y, then gathered
+        ({M: ("x",), N: ("y",)}, {B: ("x",), N: ("y",)}),  # nothing is left over: the axis moves from dim to dim
+    ],
+)
+def test_an_operand_of_a_batch_keeps_its_parts_along_spare_axes(
+    split: dict[int, Axes], through: dict[int, Axes]
+) -> None:
+    """As what experts made compiled for v4:2x2x4, batch over groups: ``gsec,egcm->gsm`` on 4x8, experts along x."""
+    loops = Loops(
+        sizes=(64, 64, 64, 64),
+        left=(B, M, K),
+        right=(M, B, K, N),
+        result=(B, N),
+        bits=(32, 32, 32),
+        mesh=MESH,
+    )
+    groups: dict[int, Axes] = {B: ("x",)}
+    found = choose(loops, Ask(left=groups, right=split, result=groups, axes=frozenset(MESH)))
+    assert dict(found.paths[1][0]) == through
 
 
 def test_a_convolution_beside_a_gather_is_not_looped() -> None:

@@ -25,8 +25,20 @@ def by_batch(loops: Loops, ask: Ask, matching: bool, solve: Solve) -> Choice | N
         return None
     if left != right and not all(_fits_batch(loops, ask, side, result) for side in (0, 1)):
         return None
-    inner = _inside(ask, group, _aligned(ask.left, group), _aligned(ask.right, group), _aligned(ask.result, group))
+    mine, theirs = (_brought(loops, ask, split, group) for split in (ask.left, ask.right))
+    inner = _inside(ask, group, mine, theirs, _aligned(ask.result, group))
     return solve(inner).within(inner, group, group, group)
+
+
+def _brought(loops: Loops, ask: Ask, split: Split, group: Split) -> dict[int, Axes]:
+    """An operand's split inside the groups of a batch: axes that it had along other dims and that now make the groups
+    are replaced by spare ones, or their parts, where it is cut along the batch by those: permuted before.
+    """
+    other = {f: own for f, own in split.items() if f not in group}
+    moved = set(axes_of(group)) & set(axes_of(other))
+    spare = [axis for axis in sorted(ask.axes) if axis not in axes_of(split)]
+    found = _elsewhere(loops, other, moved, spare) if moved else {}
+    return found or _aligned(split, group)
 
 
 def _fits_batch(loops: Loops, ask: Ask, side: int, batch_parts: int) -> bool:
@@ -188,7 +200,7 @@ def _summed_result(loops: Loops, ask: Ask, group: Split) -> tuple[dict[int, Axes
     covered = {f: own for f, own in result.items() if own and set(own) <= axes}
     unsplit = [a for a in sorted(ask.axes) if a not in axes_of(result)]
     if ways(unsplit, loops.mesh) % ways(axes, loops.mesh) == 0:
-        return _elsewhere(loops, ask, taken, [a for a in unsplit if a not in axes]), {}
+        return _elsewhere(loops, result, taken, [a for a in unsplit if a not in axes]), {}
     if axes - set(axes_of(covered)) in (set(), set(unsplit)):
         return {f: own for f, own in result.items() if f not in covered}, covered
     minor = {f: own[-len(axes) :] for f, own in result.items() if set(own[-len(axes) :]) == axes}
@@ -199,8 +211,8 @@ def _summed_result(loops: Loops, ask: Ask, group: Split) -> tuple[dict[int, Axes
     return {}, {}
 
 
-def _elsewhere(loops: Loops, ask: Ask, taken: set[str], spare: list[str]) -> dict[int, Axes]:
-    """The result's split with the axes of the sum replaced by spare ones, or their parts: permuted back later."""
+def _elsewhere(loops: Loops, split: Split, taken: set[str], spare: list[str]) -> dict[int, Axes]:
+    """A split with the axes that are taken replaced by spare ones, or their parts; empty where these are too few."""
     names: dict[str, str] = {}
     for axis in sorted(taken, key=lambda a: -ways((a,), loops.mesh)):
         size = ways((axis,), loops.mesh)
@@ -210,7 +222,7 @@ def _elsewhere(loops: Loops, ask: Ask, taken: set[str], spare: list[str]) -> dic
         spare.remove(other)
         same = ways((other,), loops.mesh) == size
         names[axis] = other if same or other not in loops.mesh else halves(other, size, loops.mesh)[0]
-    return renamed(ask.result, names)
+    return renamed(split, names)
 
 
 def _of(split: Split, factors: Iterable[int]) -> dict[int, Axes]:
