@@ -219,13 +219,15 @@ def test_what_a_vector_is_multiplied_by_is_gathered_as_it_is(columns: int, dtype
         ((8192, 2048), 1, (0, 1), 4, 0),
         ((64, 64, 1024), 1, (1, 2), 8, 0),
         ((1, 32, 64, 1024), 0, (2, 3), 8, 10),  # to 2058 tiles
+        ((32, 128, 4000), 1, (0, 2), 8, 6),  # to 16006 tiles
     ],
 )
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_parts_that_lie_between_each_other_are_not_padded(
-    part: tuple[int, ...], dim: int, tiled: tuple[int, ...], parts: int, tiles: int
+    part: tuple[int, ...], dim: int, tiled: tuple[int, ...], parts: int, tiles: int, dtype: str
 ) -> None:
-    """As compiled: rows are padded to pieces of equal size, columns never."""
-    assert padding_tiles(Value(part, "f32"), dim, tiled, parts, RING_BYTES) == tiles
+    """As compiled: rows are padded to pieces of equal size, columns never; sums of bfloat16 as those of float32."""
+    assert padding_tiles(Value(part, dtype), dim, tiled, parts, RING_BYTES) == tiles
 
 
 @pytest.mark.parametrize(

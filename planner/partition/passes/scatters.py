@@ -147,7 +147,7 @@ class _Scattering:
 
     def _returned(self, made: Op, part: Value, dim: int, tiles: int) -> Iterator[Op]:
         """The reduce-scatter, then the permute of the tiles that its padding moved away."""
-        strip = Value((tiles, TILE_BYTES * 8 // (part.bits * LANES), LANES), part.dtype)
+        strip = Value((tiles, SUBLANES, LANES), part.dtype)
         first, cut, sent = (self._add(value) for value in (part, strip, strip))
         attributes = {"axes": made.attributes["axes"], "dimensions": (dim,)}
         yield replace(made, results=(first,))
@@ -228,13 +228,14 @@ def _padded(rows: int, columns: int) -> int:
 def padding_tiles(part: Value, dim: int, tiled: Sequence[int], parts: int, ring_bytes: int) -> int:
     """By how many tiles a ring with so much memory pads a part: its pieces are as many tiles, or rows of tiles.
 
-    Parts that lie between each other are not padded.
+    Numbers of any dtype have four bytes in the ring. Parts that lie between each other are not padded.
     """
     flat = dim not in tiled
     if not flat and (dim == tiled[-1] or len(part.shape) > 2):
         return 0
-    row = TILE_BYTES if flat else max(TILE_BYTES, part.num_bytes * SUBLANES // max(1, part.shape[dim]))
-    rows = -(-part.num_bytes // row)
+    num_bytes = 4 * part.num_elements
+    row = TILE_BYTES if flat else max(TILE_BYTES, num_bytes * SUBLANES // max(1, part.shape[dim]))
+    rows = -(-num_bytes // row)
     pieces = -(-rows // max(1, ring_bytes // (parts + 4) // row))
     piece = -(-rows // pieces)
     if flat and pieces > 1:
