@@ -11,6 +11,8 @@ RAGGED_ALL_TO_ALL = "ragged-all-to-all"
 COLLECTIVE_BROADCAST = "collective-broadcast"
 TURNED_COPY = "turned-copy"
 """No collective, but the copy that one takes: a value's numbers in another order in memory."""
+GATHERED = "gathered"
+"""Said of a sum over devices that takes the place of a gather: of the parts of all, each among zeros."""
 KINDS = (
     ALL_GATHER,
     ALL_REDUCE,

@@ -32,7 +32,7 @@ def summed(machine: str, mesh: dict[str, int], axes: tuple[str, ...], num_bytes:
     kinds = {tuple(op.kind for _, op, _ in graph.walk() if op.kind != "while") for graph in found}
     assert len(kinds) == 1
     (made,) = kinds
-    assert made in (("pad", ALL_REDUCE), (ALL_GATHER,))
+    assert made in (("constant", "broadcast_in_dim", "dynamic_update_slice", ALL_REDUCE), (ALL_GATHER,))
     return made != (ALL_GATHER,)
 
 

@@ -1,4 +1,4 @@
-"""What loops and scatters begin with is filled for each; what a loop writes over piece by piece is not filled."""
+"""What loops, scatters and updates write into is filled for each; what a loop writes over piece by piece is not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .nature import ALLOCATE, BROADCAST, UPDATE
 
 
 def with_own_fills(graph: Graph) -> Graph:
-    """The graph in which each loop and scatter has an array of its own where it is given one number everywhere.
+    """The graph in which each loop, scatter and update has an array of its own where it is given one number everywhere.
 
     These write into what they are given. All else computes such an array in passing.
     """
@@ -51,9 +51,13 @@ def with_allocations(graph: Graph) -> Graph:
 
 
 def _written_into(op: Op) -> tuple[int, ...]:
-    """The first operands of an operation that writes into these: of a loop all, of a scatter what it adds to."""
+    """The first operands of an operation that writes into these: of a loop all, of a scatter what it adds to, of an
+    update what it is put into.
+    """
     if op.kind == SCATTER:
         return tables_of(op)
+    if op.kind == UPDATE:
+        return op.operands[:1]
     return op.operands if op.kind == "while" and op.bodies else ()
 
 

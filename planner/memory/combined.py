@@ -10,7 +10,7 @@ from itertools import chain
 from operator import or_
 
 from ..kernels import Program
-from ..kinds import ALL_REDUCE
+from ..kinds import ALL_REDUCE, GATHERED
 from .deferred import PRODUCTS
 from .flow import Flow
 from .orders import post_order
@@ -27,7 +27,8 @@ def combined(program: Program, flow: Flow) -> Members:
     does not depend on those it has and does not make too much of it: of 40, 90, 40, 10, 40 and 30 MiB those of 40, 40,
     10 and 30 are one. What depends on one of a group then depends on all that this needs. Followed here are those that
     no other waits for, as the gradients of weights, and of others the sums of products of one dtype, as queries, keys
-    and values: how the partitioner writes down the groups of devices of what else stands between others is not known.
+    and values, and gathers of whole slices: how the partitioner writes down the groups of devices of what else stands
+    between others is not known.
     """
     keys = dict(_keys(program))
     if len(keys) < 2:
@@ -36,7 +37,7 @@ def combined(program: Program, flow: Flow) -> Members:
     needs = _needs(flow, waiting)
     bits = {kernel: 1 << bit for bit, kernel in enumerate(waiting)}
     awaited = reduce(or_, needs.values())
-    waiting = [kernel for kernel in waiting if not awaited & bits[kernel] or _is_of_product(program, flow, kernel)]
+    waiting = [kernel for kernel in waiting if not awaited & bits[kernel] or _has_known_groups(program, flow, kernel)]
     for kernel in waiting:
         if awaited & bits[kernel]:
             keys[kernel] = keys[kernel], program.graph.values[program.kernels[kernel].writes[0]].dtype
@@ -51,8 +52,10 @@ def combined(program: Program, flow: Flow) -> Members:
     return tuple(groups)
 
 
-def _is_of_product(program: Program, flow: Flow, kernel: int) -> bool:
-    """Whether a product makes what is summed."""
+def _has_known_groups(program: Program, flow: Flow, kernel: int) -> bool:
+    """Whether a product makes what is summed, or the sum is a gather of all devices' parts."""
+    if program.graph.ops[program.kernels[kernel].ops[0]].attributes.get(GATHERED):
+        return True
     makers = (program.kernels[flow.maker[value]] for value in flow.operands[kernel] if value in flow.maker)
     return any(program.graph.ops[op].kind in PRODUCTS for maker in makers for op in maker.ops)
 

@@ -6,55 +6,34 @@ of one gather, which a sum brings along all dims of the torus at once: on a toru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...graph import Graph, Op, plain_op
-from ...kinds import ALL_GATHER, ALL_REDUCE
+from ...graph import Graph, Op, Value, plain_op
+from ...kinds import ALL_GATHER, ALL_REDUCE, GATHERED
 from ..layout import Mesh
 from ..target import Target
+from .narrow import SENT_ROUNDED
 
 TILE_NUMBERS = 1024
-
-Chosen = Callable[[Op, Graph], bool]
 
 
 def sum_small_gathers(graph: Graph) -> Graph:
     """The graph with an all-reduce for each all-gather of a vector with parts smaller than a tile, in loops too."""
-    return _summed(graph, _is_small)
-
-
-def sum_whole_gathers(graph: Graph, target: Target, mesh: Mesh) -> Graph:
-    """The graph with an all-reduce for each all-gather of a whole slice that the compiler makes one, in loops too."""
-    if not target.may_sum_gathers:
-        return graph
-
-    def is_chosen(op: Op, graph: Graph) -> bool:
-        if op.kind != ALL_GATHER:
-            return False
-        return target.sums_gather(op.attributes.get("axes", ()), mesh, graph.values[op.results[0]].num_bytes)
-
-    return _summed(graph, is_chosen)
-
-
-def _summed(graph: Graph, is_chosen: Chosen) -> Graph:
-    if not any(op.bodies or is_chosen(op, graph) for op in graph.ops):
+    if not any(op.bodies or _is_small(op, graph) for op in graph.ops):
         return graph
     values = list(graph.values)
-    said: dict[int, Mapping[str, Any]] = {}  # one mapping for all alike, by which alike kernels are known
 
     ops: list[Op] = []
     for op in graph.ops:
-        if not is_chosen(op, graph):
-            bodies = tuple(_summed(body, is_chosen) for body in op.bodies)
-            ops.append(replace(op, bodies=bodies) if bodies else op)
+        if not _is_small(op, graph):
+            ops.append(replace(op, bodies=tuple(map(sum_small_gathers, op.bodies))) if op.bodies else op)
             continue
         values.append(values[op.results[0]])
         inner = (len(values) - 1,)
         ops.append(plain_op("pad", op.operands, inner, {}, op.origin))
-        summing = said.setdefault(id(op.attributes), {**op.attributes, "reducer": "add"})
-        ops.append(plain_op(ALL_REDUCE, inner, op.results, summing, op.origin))
+        ops.append(plain_op(ALL_REDUCE, inner, op.results, {**op.attributes, "reducer": "add"}, op.origin))
     return replace(graph, values=tuple(values), ops=tuple(ops))
 
 
@@ -63,3 +42,57 @@ def _is_small(op: Op, graph: Graph) -> bool:
         return False
     part = graph.values[op.operands[0]]
     return len(part.shape) == 1 and part.num_elements % TILE_NUMBERS != 0
+
+
+def sum_whole_gathers(graph: Graph, target: Target, mesh: Mesh) -> Graph:
+    """The graph with an all-reduce for each all-gather of a whole slice that the compiler makes one, in loops too."""
+    if not target.may_sum_gathers or not any(op.bodies or op.kind == ALL_GATHER for op in graph.ops):
+        return graph
+    return _Summing(graph, target, mesh).graph()
+
+
+class _Summing:
+    """A graph in which gathers become sums; those alike have one mapping of attributes, by which they are known."""
+
+    def __init__(self, graph: Graph, target: Target, mesh: Mesh):
+        self.source, self.target, self.mesh = graph, target, mesh
+        self.values = list(graph.values)
+        self.said: dict[int, Mapping[str, Any]] = {}
+        rounding = (op for op in graph.ops if op.kind == "convert" and op.attributes is SENT_ROUNDED)
+        self.wide = {op.results[0]: op.operands[0] for op in rounding}
+
+    def graph(self) -> Graph:
+        """The graph with sums."""
+        ops: list[Op] = []
+        for op in self.source.ops:
+            if op.bodies:
+                bodies = tuple(sum_whole_gathers(body, self.target, self.mesh) for body in op.bodies)
+                ops.append(replace(op, bodies=bodies))
+            elif op.kind == ALL_GATHER and self._is_summed(op):
+                ops += self._sum(op)
+            else:
+                ops.append(op)
+        read = {*self.source.results, *(value for op in ops for value in op.operands)}
+        made = tuple(op for op in ops if op.attributes is not SENT_ROUNDED or op.results[0] in read)
+        return replace(self.source, values=tuple(self.values), ops=made)
+
+    def _is_summed(self, op: Op) -> bool:
+        num_bytes = self.values[op.results[0]].num_bytes
+        return self.target.sums_gather(op.attributes.get("axes", ()), self.mesh, num_bytes)
+
+    def _sum(self, op: Op) -> Iterator[Op]:
+        """Zeros, a device's part written into them in the dtype that it is made in, and the sum, which is rounded as it
+        is sent, where the gather was.
+        """
+        part = self.wide.get(op.operands[0], op.operands[0])
+        whole = Value(self.values[op.results[0]].shape, self.values[part].dtype)
+        zero, zeros, among = (self._add(value) for value in (Value((), whole.dtype), whole, whole))
+        said = self.said.setdefault(id(op.attributes), {**op.attributes, "reducer": "add", GATHERED: True})
+        yield plain_op("constant", (), (zero,), {"splat": 0.0}, op.origin)
+        yield plain_op("broadcast_in_dim", (zero,), (zeros,), {"broadcast_dimensions": ()}, op.origin)
+        yield plain_op("dynamic_update_slice", (zeros, part), (among,), {}, op.origin)
+        yield plain_op(ALL_REDUCE, (among,), op.results, said, op.origin)
+
+    def _add(self, value: Value) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
