@@ -237,8 +237,11 @@ def _transfer(instruction: Instruction) -> str | None:
 def _bytes(program: Program, computation: str, instruction: Instruction) -> int:
     """The larger of operands and results. What a start returns holds its operands (and counters) beside its results.
 
-    Of an uneven all-to-all it is the smaller of the rows there and the room for those that arrive, its first operands.
+    Of an uneven all-to-all it is the smaller of the rows there and the room for those that arrive, its first operands; a
+    sum may round its operands as it sends them.
     """
+    if instruction.opcode == ALL_REDUCE:
+        return instruction.num_bytes
     if instruction.opcode.startswith(RAGGED_ALL_TO_ALL):
         known = program.computations[computation].instructions
         return min(known[name].num_bytes for name in instruction.operands[:2])
