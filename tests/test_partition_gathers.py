@@ -6,6 +6,7 @@ import pytest
 from meshwright.dsl.machine import parse_topology
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE
+from meshwright.planner.partition.passes.narrow import SENT_ROUNDED
 from meshwright.planner.partition.passes.summed_gathers import sum_whole_gathers
 from meshwright.planner.partition.target import target
 from meshwright.planner.topology import physical
@@ -58,3 +59,22 @@ def test_gathers_of_whole_slices_are_sums_as_compiled(
 ) -> None:
     """As libtpu 0.0.51 compiled an argument split over these axes and handed on whole."""
     assert summed(machine, mesh, axes, mib * 2**20) == is_sum
+
+
+@pytest.mark.parametrize(("mib", "is_sum"), [(8, True), (9, False)])
+@pytest.mark.parametrize("attributes", [{}, SENT_ROUNDED])
+def test_what_is_rounded_to_be_sent_counts_as_it_was(mib: int, is_sum: bool, attributes: dict[str, bool]) -> None:
+    """As compiled for v5e:8x8, rounded by the model or for a product: 8 MiB of bfloat16 are a sum, 9 are gathered."""
+    rows = mib * 2**20 // 2048
+    values = (Value((rows // 64, 1024), "f32"), Value((rows // 64, 1024), "bf16"), Value((rows, 1024), "bf16"))
+    ops = (
+        Op(kind="convert", operands=(0,), results=(1,), attributes=attributes),
+        Op(kind=ALL_GATHER, operands=(1,), results=(2,), attributes={"axes": ("x",), "dimensions": (0,)}),
+    )
+    goal = target("tpu", physical(parse_topology("v5e:8x8")), 64)
+    found = sum_whole_gathers(Graph(values=values, ops=ops, arguments=(0,), results=(2,)), goal, {"x": 64})
+    assert (ALL_REDUCE in {op.kind for op in found.ops}) == is_sum
+    if is_sum:
+        (update,) = (op for op in found.ops if op.kind == "dynamic_update_slice")
+        written, part = (found.values[value].dtype for value in update.operands)
+        assert written == part == ("f32" if attributes else "bf16")

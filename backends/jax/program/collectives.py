@@ -237,8 +237,8 @@ def _transfer(instruction: Instruction) -> str | None:
 def _bytes(program: Program, computation: str, instruction: Instruction) -> int:
     """The larger of operands and results. What a start returns holds its operands (and counters) beside its results.
 
-    Of an uneven all-to-all it is the smaller of the rows there and the room for those that arrive, its first operands; a
-    sum may round its operands as it sends them.
+    Of an uneven all-to-all it is the smaller of the rows there and the room for those that arrive, its first operands.
+    A sum may round its operands as it sends them.
     """
     if instruction.opcode == ALL_REDUCE:
         return instruction.num_bytes

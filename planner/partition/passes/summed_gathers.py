@@ -58,8 +58,9 @@ class _Summing:
         self.source, self.target, self.mesh = graph, target, mesh
         self.values = list(graph.values)
         self.said: dict[int, Mapping[str, Any]] = {}
-        rounding = (op for op in graph.ops if op.kind == "convert" and op.attributes is SENT_ROUNDED)
-        self.wide = {op.results[0]: op.operands[0] for op in rounding}
+        converts = [op for op in graph.ops if op.kind == "convert"]
+        self.wide = {op.results[0]: op.operands[0] for op in converts if op.attributes is SENT_ROUNDED}
+        self.before = {op.results[0]: graph.values[op.operands[0]] for op in converts}
 
     def graph(self) -> Graph:
         """The graph with sums."""
@@ -77,7 +78,10 @@ class _Summing:
         return replace(self.source, values=tuple(self.values), ops=made)
 
     def _is_summed(self, op: Op) -> bool:
-        num_bytes = self.values[op.results[0]].num_bytes
+        """Whether a gather is a sum: its bytes count as they are before what is sent is rounded, by the model too."""
+        whole, (part,) = self.values[op.results[0]], op.operands
+        bits = max(whole.bits, self.before[part].bits if part in self.before else 0)
+        num_bytes = whole.num_elements * bits // 8
         return self.target.sums_gather(op.attributes.get("axes", ()), self.mesh, num_bytes)
 
     def _sum(self, op: Op) -> Iterator[Op]:
