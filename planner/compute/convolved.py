@@ -30,7 +30,7 @@ from .turning import Side, turning_cycles
 from .windows import is_plain, manner_of, windows_of
 from .work import FREE, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes, padded_elements
 
-SLICE, RESHAPE = "dynamic_slice", "reshape"
+SLICE, UPDATE, RESHAPE = "dynamic_slice", "dynamic_update_slice", "reshape"
 
 Shape = tuple[int, ...]
 PARTS, LARGE_IMAGE = ROWS, 2**19
@@ -39,16 +39,32 @@ PARTS, LARGE_IMAGE = ROWS, 2**19
 SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
 """The smallest batch that is not cut, seen on v4 and v5e; and where no values are kept near, on v3."""
 
-REARRANGING, REARRANGING_NARROW = 7, 10
-"""How often images that are cut are gone through besides, as they lie and again unpadded, seen on v3 and v5e; and those
-of 16 bits, whose rows share registers, seen on v5e.
+REARRANGING, REARRANGING_LATER, REARRANGING_GRADIENT, REARRANGING_GIVEN = 7.0, 4.5, 10.0, 2.0
+"""How often images that are cut are gone through besides, as they lie and again unpadded, seen on v3; on v5e and later
+chips by convolutions, by gradients of kernels, which want them shifted to each place of a row, and by those of kernels
+that convolve an argument: that stays whole, and the other image is put together again for it.
 """
+
+NARROW_SHARE = 10 / 7
+"""How much oftener those of 16 bits are, whose rows share registers, seen on v5e."""
 
 NEAREST, SHIFTING_BYTES = 3, 34
 """Of what is cut, shifts are made for the gradient of a kernel, so many from the parts themselves. Each further one
 takes so many bytes a number: it is cut out, put together with the next part's edge, laid behind others. Seen on v5e
 and v5p.
 """
+
+STRIDED_SHARE = 0.5
+"""What of taking some features apart is left where they are taken in passing but windows move on by several places, as
+seen on v5e.
+"""
+
+HALVES = 2
+"""The parts of an image's features that each turn of a loop has: they are brought to the squares one after the other
+for the gradient of a kernel.
+"""
+
+DILATIONS = ("lhs_dilation", "rhs_dilation")
 
 TURNING_CYCLES = 10.0
 """What bringing 1024 numbers into another layout takes besides their bytes, seen on v3 and v5e."""
@@ -74,7 +90,8 @@ class Convolved:
         self._graph, self._of = graph, of
         self._images = {**(known or {}), **images(graph)} if edge > 1 else {}
         smallest = SMALLEST if of.near_total_bytes or of.whole_bytes else SMALLEST_WITHOUT_VMEM
-        self._smallest = 0 if in_loop else smallest
+        self._packs = manner_of(of).packs_all
+        self._smallest, self._in_loop = 0 if in_loop else smallest, in_loop
         self._given = set(given) if self._images and not in_loop else set[int]()
         self._turned: set[int] = set()
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
@@ -169,16 +186,34 @@ class Convolved:
         return self._turning(value, whole, self._images[whole.shape])
 
     def slices_cycles(self, kernel: Kernel) -> float:
-        """What taking some features of images takes for a loop's turns: two parts, written on lanes of their own."""
-        took = 0.0
-        for op in (self._graph.ops[number] for number in kernel.ops) if self._images else ():
+        """What taking some features of images takes for a loop's turns: two parts, written on lanes of their own.
+
+        Compilers that keep values near take those of few images in passing where windows move on by one, and then put
+        apart what a turn makes of some features.
+        """
+        ops, took = [self._graph.ops[number] for number in kernel.ops] if self._images else [], 0.0
+        in_passing = STRIDED_SHARE if any(map(_moves_on, ops)) else 0.0
+        for op in ops:
             if op.kind == SLICE and "step" in op.attributes:
-                whole, piece = (self._graph.values[values[0]] for values in (op.operands, op.results))
-                image = self._images.get(piece.shape)
-                if image and 1 < piece.shape[image.features] < whole.shape[image.features]:
-                    laid = 2 * laid_elements(_halved(piece, image.features), image)
-                    took += laid * piece.bits / 8 * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
+                share = in_passing if self._packs and self._is_few(op.results[0]) else 1.0
+                took += share * self._parts_cycles(whole=op.operands[0], piece=op.results[0])
+            elif op.kind == UPDATE and self._packs and self._in_loop:
+                took += self._parts_cycles(whole=op.operands[0], piece=op.operands[1])
         return took
+
+    def _is_few(self, value: int) -> bool:
+        """Whether images are so few that they would be cut outside of loops."""
+        image = self._images.get(self._graph.shape(value))
+        return image is not None and self._graph.shape(value)[image.batch] < SMALLEST
+
+    def _parts_cycles(self, *, whole: int, piece: int) -> float:
+        """What it takes to write two halves of some features of an image on lanes of their own."""
+        part = self._graph.values[piece]
+        image = self._images.get(part.shape)
+        if image is None or not 1 < part.shape[image.features] < self._graph.shape(whole)[image.features]:
+            return 0.0
+        laid = 2 * laid_elements(_halved(part, image.features), image)
+        return laid * part.bits / 8 * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
 
     def _copy_cycles(self, value: int, image: Image) -> float:
         whole = self._graph.values[value]
@@ -232,25 +267,41 @@ class Convolved:
         return shape[image.batch] < self._smallest and len(shape) > 3 and size >= LARGE_IMAGE
 
     def _cuts(self, op: Op) -> bool:
+        """Whether a convolution is of parts of its images: strided ones are on v5e and later chips as well."""
         (value, image), *_ = images_of(self._graph, op)
-        return is_plain(op.attributes) and self._is_cut(self._graph.shape(value), image)
+        strided = self._packs and not any(step > 1 for name in DILATIONS for step in op.attributes.get(name, ()))
+        return (is_plain(op.attributes) or strided) and self._is_cut(self._graph.shape(value), image)
+
+    def _keeps_whole(self, op: Op) -> bool:
+        """Whether a kernel's gradient leaves an argument whole, whatever convolved it."""
+        return self._packs and op.operands[0] in self._graph.arguments and is_gradient_of_kernel(self._graph, op)
 
     def _product(self, op: Op) -> Product:
-        parts, turned = PARTS if self._cuts(op) else 1, op.operands[0] in self._turned
-        manner = manner_of(self._of)
-        return replace(product_of(self._graph, op), windows=windows_of(self._graph, op, manner, parts, turned=turned))
+        cut, turned = self._cuts(op) and not self._keeps_whole(op), op.operands[0] in self._turned
+        windows = windows_of(self._graph, op, manner_of(self._of), PARTS if cut else 1, turned=turned)
+        if self._in_loop and is_gradient_of_kernel(self._graph, op):
+            windows = replace(windows, loads=HALVES * windows.loads)
+        return replace(product_of(self._graph, op), windows=windows)
 
     def _rearranged_bytes(self, op: Op, width_bytes: float) -> int:
         """What passes of images of such numbers that are cut and put together again."""
         if not self._cuts(op):
             return 0
-        graph = self._graph
-        value = op.operands[1] if is_gradient_of_kernel(graph, op) else op.results[0]
+        graph, is_gradient = self._graph, is_gradient_of_kernel(self._graph, op)
+        strided = any(step > 1 for step in op.attributes.get("window_strides", ()))
+        value = op.operands[1] if is_gradient else op.operands[0] if strided else op.results[0]
         laid = self._laid(value, self._images[graph.shape(value)]) + graph.values[value].num_elements
         num_bytes = laid * width_bytes
         read_share = self._of.near_read_share if num_bytes <= self._of.near_total_bytes else 1.0
-        times = REARRANGING if width_bytes >= WORD_BYTES else REARRANGING_NARROW
+        times = self._times(op, is_gradient=is_gradient) * (1 if width_bytes >= WORD_BYTES else NARROW_SHARE)
         return int(times * num_bytes * (1 + read_share) / 2) + self._shifted_bytes(op)
+
+    def _times(self, op: Op, *, is_gradient: bool) -> float:
+        if not self._packs:
+            return REARRANGING
+        if self._keeps_whole(op):
+            return REARRANGING_GIVEN
+        return REARRANGING_GRADIENT if is_gradient else REARRANGING_LATER
 
     def _shifted_bytes(self, op: Op) -> int:
         """What passes of shifts of what is cut, but for an argument, which is not."""
@@ -258,6 +309,12 @@ class Convolved:
         if further <= 0 or image in self._graph.arguments:
             return 0
         return further * SHIFTING_BYTES * self._laid(image, self._images[self._graph.shape(image)])
+
+
+def _moves_on(op: Op) -> bool:
+    """Whether a convolution's windows move on by several places, or those of its gradient."""
+    steps = (*op.attributes.get("window_strides", ()), *op.attributes.get("rhs_dilation", ()))
+    return op.kind == CONVOLUTION and any(step > 1 for step in steps)
 
 
 def _halved(value: Value, dim: int) -> Value:

@@ -16,8 +16,10 @@ from ..graph import Graph, Op, Value
 from ..images import LANES, ROWS, batch_on_lanes, images_of, is_gradient_of_kernel, tile_rows
 from .coefficients import Coefficients
 
-NARROWEST, FEW = 64, 4
-"""The features that a position of a window takes of a square's depth at least; and in patches, of few features."""
+NARROWEST, NARROWER, FEW = 64, 32, 4
+"""The features that a position of a window takes of a square's depth at least; where registers are full of images, as
+v5e and v6e have it; and in patches, of few features.
+"""
 
 MOST_SHARED = 2 * ROWS
 """The largest batch for which positions share a depth in the forward pass, seen on v3 and v5e."""
@@ -28,14 +30,15 @@ TURNED_ROWS = 1.3 * ROWS
 
 class Manner(NamedTuple):
     """How a chip's compiler convolves: ``few_rows`` are those that a register of few images takes at least, and
-    ``packs_turned`` if positions share a depth also where what leaves has the batch on the lanes. ``loading`` are the
+    ``packs_all`` if positions share a depth also where what leaves has the batch on the lanes, where windows move on
+    by several places, and of batches of any size, in whichever layout they are. ``loading`` are the
     rows that bringing a row of ``columns`` of a kernel into a square takes where an image has gaps, ``tap_operations``
     the vector operations for each position of a window whose features stay apart. ``picture_rows`` are those that a
     register of images of so few features as pictures have takes for each position of a window.
     """
 
     few_rows: float
-    packs_turned: bool
+    packs_all: bool
     loading: float
     columns: int
     tap_operations: float
@@ -59,8 +62,9 @@ def manner_of(of: Coefficients) -> Manner:
 class Windows:
     """``taps`` are the places times the positions of the window: at each ``streamed`` rows for a depth of ``entering``
     and ``leaving`` columns, and no fewer than ``least`` all told. Several positions share a depth if each takes only
-    so much ``room`` of it; they do not if that is None. ``registers`` are vector operations instead of squares, and
-    ``loads`` how often a register of an image is brought to the squares.
+    so much ``room`` of it; they do not if that is None. Where only two can, the odd one of each row of ``beside`` that
+    lie beside each other stays alone. ``registers`` are vector operations instead of squares, and ``loads`` how often a
+    register of an image is brought to the squares.
     """
 
     taps: int
@@ -69,13 +73,19 @@ class Windows:
     leaving: int
     room: int | None = None
     least: float = 0.0
+    beside: int = 1
+    turns_over: bool = False
     registers: float = 0.0
-    loads: int = 0
+    loads: float = 0
 
     def rows(self, edge: int) -> float:
         """Rows streamed through squares of this edge."""
         room = _up(self.entering, LANES) if self.room is None else self.room
         share = min(1.0, room / edge)
+        if self.beside > 1 and edge == 2 * room:
+            share = -(-self.beside // 2) / self.beside
+        if self.turns_over:
+            share = max(share, min(1.0, (edge - LANES) / edge))
         squares = share * -(-self.entering // edge) * -(-self.leaving // edge)
         return self.taps * max(self.streamed * squares, self.least)
 
@@ -105,20 +115,47 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
     if features < ROWS and gaps == 1 and batch < LANES and math.prod(result if is_gradient else window) > 1:
         least = manner.picture_rows * -(-batch // ROWS)
         return Windows(taps=taps, streamed=batch, entering=features, leaving=leaving, room=FEW, least=least)
+    plain = is_plain(said) or (manner.packs_all and gaps == 1)
+    beside = (result if is_gradient else window)[-1] if manner.packs_all and window else 1
+    leaves_on_lanes = _leaves_on_lanes(graph, op, is_gradient)
+    turns_over = manner.packs_all and batch_on_lanes(leaving, batch)
     if turned:
-        rows = _up(features, ROWS)
-        return Windows(taps=taps, streamed=rows, entering=batch, leaving=leaving, room=_up(batch, LANES))
+        rows, room = _up(features, ROWS), _up(batch, LANES)
+        if plain and beside > 1 and turns_over:
+            room = _up(min(features, batch), NARROWER)
+        return Windows(taps=taps, streamed=rows, entering=batch, leaving=leaving, room=room, turns_over=turns_over)
     rows = _up(batch, min(ROWS, tile_rows(batch, 1)))
-    turns_over = manner.packs_turned and batch_on_lanes(leaving, batch)
-    few = is_gradient or turns_over or ROWS <= batch <= MOST_SHARED
-    shares = is_plain(said) and few and (turns_over or _leaves_on_lanes(graph, op, is_gradient))
-    room = _up(features, NARROWEST) if shares else None
-    least = manner.few_rows * -(-features // LANES) if batch < ROWS and not is_gradient else 0.0
+    few = is_gradient or manner.packs_all or ROWS <= batch <= MOST_SHARED
+    room, least = None, 0.0
+    if plain and few and (turns_over or leaves_on_lanes):
+        room = _up(features, NARROWER if manner.packs_all and beside > 1 and batch >= ROWS else NARROWEST)
+    if batch < ROWS and not is_gradient:
+        if manner.packs_all:
+            rows = max(rows, ROWS)
+        else:
+            least = manner.few_rows * -(-features // LANES)
     if gaps > 1:
         least = max(least, manner.loading * features * -(-leaving // manner.columns))
         rows = -(-rows // gaps)
-    loads = taps * -(-features // LANES) * -(-batch // (2 * ROWS)) if gaps == 1 else 0
-    return Windows(taps=taps, streamed=rows, entering=features, leaving=leaving, room=room, least=least, loads=loads)
+    loads = taps * -(-features // LANES) * -(-batch // (2 * ROWS)) * _loaded(manner, batch, room, is_gradient)
+    return Windows(
+        taps=taps,
+        streamed=rows,
+        entering=features,
+        leaving=leaving,
+        room=room,
+        least=least,
+        beside=beside,
+        turns_over=turns_over,
+        loads=loads if gaps == 1 else 0,
+    )
+
+
+def _loaded(manner: Manner, batch: int, room: int | None, is_gradient: bool) -> float:
+    """What of its registers an image brings to the squares at each position: half where many positions share one."""
+    if not manner.packs_all:
+        return 1.0
+    return min(1.0, (room or LANES) / NARROWEST) * (min(1.0, batch / ROWS) if is_gradient else 1.0)
 
 
 def is_depthwise(graph: Graph, op: Op) -> bool:
