@@ -284,7 +284,7 @@ class Convolved:
         return replace(product_of(self._graph, op), windows=windows)
 
     def _rearranged_bytes(self, op: Op, width_bytes: float) -> int:
-        """What passes of images of such numbers that are cut and put together again: nothing for windows of one place."""
+        """What passes of images of such numbers that are cut and put together again: none for windows of one place."""
         if not self._cuts(op) or _is_of_one_place(self._graph, op):
             return 0
         graph, is_gradient = self._graph, is_gradient_of_kernel(self._graph, op)

@@ -47,10 +47,11 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
     """Cycles of a kernel, given which of its reads and writes are in vector memory."""
     if work.kind == FREE:
         return Cycles(total=0.0, bound=MEMORY, far_bytes=0)
-    left = 0  # in a common memory, which is as slow as the large one but for products, and slower to write
-    if of.common_bytes and not _is_product_of_matrices(work):
+    left = 0  # in a common memory, which is as slow as the large one but for what products read, and slower to write
+    if of.common_bytes:
         left = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if is_near)
-        near, near_writes = [False] * len(near), [False] * len(near_writes)
+        near = near if _is_product_of_matrices(work) else [False] * len(near)
+        near_writes = [False] * len(near_writes)
     far_reads = sum([size for size, is_near in zip(work.reads, near, strict=True) if not is_near])
     far_writes = sum([size for size, is_near in zip(work.writes, near_writes, strict=True) if not is_near])
     if work.kind == ALONE:
@@ -67,6 +68,7 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
             moved = _streamed(work, near, of) + far_writes - behind
             waits = (moved + work.spill_bytes) * of.byte_cycles
             waits += of.wait_cycles * moved / of.scoped_bytes if is_cut else 0.0
+        waits += 0.0 if behind else of.common_write_cycles * left
         start = _product_start(work, near, near_writes, of)
         return _product(work, waits, far_reads + far_writes, behind, edge, of, start, is_cut=is_cut)
     return _loop(work, far_reads, far_writes, left, of)
