@@ -89,3 +89,12 @@ def tile_rows(size: int, packed: int) -> int:
 
 def _up(size: int, to: int) -> int:
     return -(-size // to) * to
+
+
+def is_of_one_place(graph: Graph, op: Op) -> bool:
+    """Whether a convolution's windows are one place each, or those whose gradient it is."""
+    if is_gradient_of_kernel(graph, op):
+        sizes, dims = graph.shape(op.results[0]), op.attributes.get("output_spatial_dimensions", ())
+    else:
+        sizes, dims = graph.shape(op.operands[1]), op.attributes.get("kernel_spatial_dimensions", ())
+    return bool(dims) and all(sizes[dim] == 1 for dim in dims)

@@ -143,6 +143,29 @@ def test_a_sum_of_images_is_scattered_by_features_where_these_are_whole_rows(
     assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
 
 
+@pytest.mark.parametrize(
+    ("kind", "is_scattered"), [(None, True), ("tanh", True), ("convolution", False), ("reduce", False)]
+)
+def test_a_sum_of_images_lies_along_a_row_s_places_only_where_it_is_a_result(
+    kind: str | None, is_scattered: bool
+) -> None:
+    """As compiled for v3, v5e and v6e alike: what convolutions or sums read of it has features on the lanes."""
+    whole, part = Value((8, 128, 128, 128), "f32"), Value((8, 128, 128, 16), "f32")
+    kernel, further = Value((3, 3, 128, 128), "f32"), Value((3, 3, 16, 16), "f32")
+    dims = {"output_batch_dimension": 0, "output_feature_dimension": 3, "output_spatial_dimensions": (1, 2)}
+    ops = [
+        Op(kind="convolution", operands=(0, 1), results=(3,), attributes=dims),
+        Op(kind=ALL_REDUCE, operands=(3,), results=(4,), attributes={"axes": ("x",), "reducer": "add"}),
+        Op(kind=SLICE, operands=(4,), results=(5,), attributes={"axes": ("x",)}),
+    ]
+    if kind:
+        ops.append(Op(kind=kind, operands=(5, 2) if kind == "convolution" else (5,), results=(6,), attributes=dims))
+    values = (whole, kernel, further, whole, whole, part, part)
+    program = of_ops(values, tuple(ops), (0, 1, 2), (ops[-1].results[0],))
+    found = scatter(program.graph, Target(32), {"x": 8, "y": 4})
+    assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
+
+
 def test_a_slice_along_a_part_of_the_summed_axis_leaves_the_sum() -> None:
     whole, half = Value((512, 512), "f32"), Value((256, 512), "f32")
     ops = (

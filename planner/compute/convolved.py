@@ -19,6 +19,7 @@ from ..images import (
     images,
     images_of,
     is_gradient_of_kernel,
+    is_of_one_place,
     laid_elements,
     shifts_of,
 )
@@ -285,7 +286,7 @@ class Convolved:
 
     def _rearranged_bytes(self, op: Op, width_bytes: float) -> int:
         """What passes of images of such numbers that are cut and put together again: none for windows of one place."""
-        if not self._cuts(op) or _is_of_one_place(self._graph, op):
+        if not self._cuts(op) or is_of_one_place(self._graph, op):
             return 0
         graph, is_gradient = self._graph, is_gradient_of_kernel(self._graph, op)
         strided = any(step > 1 for step in op.attributes.get("window_strides", ()))
@@ -309,15 +310,6 @@ class Convolved:
         if further <= 0 or image in self._graph.arguments:
             return 0
         return further * SHIFTING_BYTES * self._laid(image, self._images[self._graph.shape(image)])
-
-
-def _is_of_one_place(graph: Graph, op: Op) -> bool:
-    """Whether a convolution's windows are one place each, or those whose gradient it is."""
-    if is_gradient_of_kernel(graph, op):
-        sizes, dims = graph.shape(op.results[0]), op.attributes["output_spatial_dimensions"]
-    else:
-        sizes, dims = graph.shape(op.operands[1]), op.attributes["kernel_spatial_dimensions"]
-    return all(sizes[dim] == 1 for dim in dims)
 
 
 def _moves_on(op: Op) -> bool:

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..chip import Chip
-from ..fusion.nature import BROADCAST, ELEMENTWISE
+from ..fusion.nature import BROADCAST, ELEMENTWISE, SLICE
 from ..graph import Graph, Op, Value
-from ..images import CONVOLUTION, Image, batch_on_lanes, images, images_of, laid_elements, shifts_of
+from ..images import CONVOLUTION, Image, batch_on_lanes, images, images_of, is_of_one_place, laid_elements, shifts_of
 from ..kernels import Program
-from ..kinds import ALL_GATHER, REDUCE_SCATTER
+from ..kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from .taken_in_pieces import NARROW, pieces_of, rounded_fills, turned_shapes
 from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
 SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
 CUT_COPIES, NEAREST = 2, 3
 FEW_FEATURES, NARROW_BITS = ROWS, 16
+
+
+class Lying(NamedTuple):
+    """How images of a shape lie: their dims, whether few may be cut, whether the batch is on the lanes anyway."""
+
+    image: Image
+    may_cut: bool
+    is_turned: bool
 
 
 def smallest_batch(chip: Chip | None) -> int:
@@ -35,14 +45,17 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
     """
     wanted = _wanted(program.graph)
     read = _read_by_convolutions(program.graph) if wanted else dict[int, int]()
+    rounded = rounded_fills(program.graph) if wanted else frozenset[int]()
 
     def num_bytes(graph: Graph, number: int) -> int:
         value = graph.values[number]
-        dims = wanted.get(value.shape)
-        if dims is None or not math.prod(value.shape):
+        if graph is program.graph and number in rounded:
+            value = replace(value, dtype=NARROW)
+        lying = wanted.get(value.shape)
+        if lying is None or not math.prod(value.shape):
             return padded_bytes(value)
-        laid = _laid_bytes(value, dims[0], smallest)
-        if not dims[1] or value.shape[dims[0].batch] >= smallest or (graph is program.graph and number not in read):
+        laid, is_few = _laid_bytes(value, lying, smallest), value.shape[lying.image.batch] < smallest
+        if not lying.may_cut or not is_few or (graph is program.graph and number not in read):
             return laid
         shifts = read.get(number, 0) if graph is program.graph else 0
         return laid + (shifts * laid * NARROW_BITS // value.bits if shifts > NEAREST else (CUT_COPIES - 1) * laid)
@@ -50,16 +63,30 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
     return num_bytes
 
 
+def laid_bytes(program: Program, smallest: int) -> Callable[[Value], int]:
+    """The bytes of a value that lies as images of its shape do around a program's convolutions."""
+    wanted = _wanted(program.graph)
+
+    def num_bytes(value: Value) -> int:
+        lying = wanted.get(value.shape)
+        return _laid_bytes(value, lying, smallest) if lying and value.num_elements else padded_bytes(value)
+
+    return num_bytes
+
+
 def _read_by_convolutions(graph: Graph) -> dict[int, int]:
     """What convolutions read, and what that is made of number by number, if of one array and what is spread over it.
 
-    With the places of the filter whose gradient reads it, along the dim that images are cut along.
+    With the places of the filter whose gradient reads it, along the dim that images are cut along. Windows of one place
+    read no copies.
     """
     sources = _sources(graph)
     found: dict[int, int] = {}
     for op in graph.ops:
-        shifts = shifts_of(graph, op) if op.kind == CONVOLUTION else 0
-        for place, number in enumerate(op.operands if op.kind == CONVOLUTION else ()):
+        if op.kind != CONVOLUTION or is_of_one_place(graph, op):
+            continue
+        shifts = shifts_of(graph, op)
+        for place, number in enumerate(op.operands):
             for value in (number, sources.get(number, number)):
                 found[value] = max(found.get(value, 0), 0 if place else shifts)
     return found
@@ -78,18 +105,24 @@ def _sources(graph: Graph) -> dict[int, int]:
     return sources
 
 
-def _wanted(graph: Graph) -> dict[tuple[int, ...], tuple[Image, bool]]:
-    """The images of a program by their shape, as what comes first has them.
+def _wanted(graph: Graph) -> dict[tuple[int, ...], Lying]:
+    """How the images of a program lie by their shape, as what comes first has them.
 
-    And whether they may be cut: what a loop convolves piece by piece is not.
+    What a loop convolves piece by piece is not cut, and lies as its pieces do.
     """
-    wanted: dict[tuple[int, ...], tuple[Image, bool]] = {}
+    wanted: dict[tuple[int, ...], Lying] = {}
+    turned = turned_shapes(graph)
     for inner, op, _ in graph.walk():
         if op.kind == CONVOLUTION:
             joined = {each.results[0]: each for each in inner.ops if each.kind == "concatenate"}
             for value, image in images_of(inner, op):
                 for each in (value, *_put_together(value, joined, inner)):
-                    wanted.setdefault(inner.shape(each), (image, inner is graph))
+                    shape = inner.shape(each)
+                    wanted.setdefault(shape, Lying(image, inner is graph and shape not in turned, shape in turned))
+        for body in op.bodies if op.turns else ():
+            for piece in pieces_of(body):
+                shape = body.shape(piece.whole)
+                wanted.setdefault(shape, Lying(piece.image, False, shape in turned))
     return wanted
 
 
@@ -100,13 +133,14 @@ def _put_together(value: int, joined: Mapping[int, Op], graph: Graph) -> Iterato
         yield value
 
 
-def _laid_bytes(value: Value, image: Image, smallest: int) -> int:
+def _laid_bytes(value: Value, lying: Lying, smallest: int) -> int:
     """Bytes of an image as it lies; what is cut has no row to be padded, and rows of packed dtypes go by twos."""
+    image = lying.image
     batch, packed = value.shape[image.batch], 32 // max(value.bits, 1)
     rows = batch if batch < smallest or packed == 1 else round_up(batch, 2 * packed)
     shape = (*value.shape[: image.batch], rows, *value.shape[image.batch + 1 :])
-    elements = laid_elements(replace(value, shape=shape), image)
-    if batch < smallest:
+    elements = laid_elements(replace(value, shape=shape), image, turned=lying.is_turned)
+    if batch < smallest and not lying.is_turned:
         elements = elements // tile_rows(batch, packed) * batch
     return aligned((elements * value.bits + 7) // 8)
 
@@ -118,14 +152,28 @@ def turned_bytes(graph: Graph) -> dict[int, int]:
     """
     found: dict[int, int] = {}
     lie = images(graph) if any(op.kind == CONVOLUTION for op in graph.ops) else {}
-    for op in graph.ops if lie else ():
-        if op.kind in (ALL_GATHER, REDUCE_SCATTER):
-            ends = (op.operands[0], op.results[0])
-            piece, whole = ends if op.kind == ALL_GATHER else reversed(ends)
+    for piece, wholes in _pieces(graph) if lie else ():
+        for whole in wholes:
             value, part, image = graph.values[whole], graph.values[piece], lie.get(graph.shape(whole))
             if image and part.shape[image.features] < value.shape[image.features] and _is_turned(part, image):
                 found[whole] = aligned((laid_elements(value, image, turned=True) * value.bits + 7) // 8)
     return found
+
+
+def _pieces(graph: Graph) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """What a device holds of something, and the values that are all of it: of a sum of which it keeps a part both what
+    is added up and what comes out.
+    """
+    sums: dict[int, int] = {}
+    for op in graph.ops:
+        if op.kind == ALL_GATHER:
+            yield op.operands[0], op.results[:1]
+        elif op.kind == REDUCE_SCATTER:
+            yield op.results[0], op.operands[:1]
+        elif op.kind == ALL_REDUCE:
+            sums.update(zip(op.results, op.operands, strict=True))
+        elif op.kind == SLICE and "axes" in op.attributes and op.operands[0] in sums:
+            yield op.results[0], (op.operands[0], sums[op.operands[0]])
 
 
 def _is_turned(value: Value, image: Image) -> bool:
@@ -145,15 +193,16 @@ def copied_images(
     for kernel in program.kernels:
         if any(graph.ops[op].kind == "convolution" for op in kernel.ops):
             for value in loaded.intersection(kernel.reads):
-                image, dims = graph.values[value], wanted.get(graph.shape(value))
-                if dims and image.num_elements and _is_relaid(image, *dims, smallest):
+                image, lying = graph.values[value], wanted.get(graph.shape(value))
+                if lying and image.num_elements and _is_relaid(image, lying, smallest):
                     narrow = replace(image, dtype="bf16")
-                    found[value] = ((0, touches[value][-1]), _laid_bytes(narrow, dims[0], smallest))
+                    found[value] = ((0, touches[value][-1]), _laid_bytes(narrow, lying, smallest))
     return found
 
 
-def _is_relaid(value: Value, image: Image, may_cut: bool, smallest: int) -> bool:
+def _is_relaid(value: Value, lying: Lying, smallest: int) -> bool:
     """Whether a convolution reads a copy of an argument: not of what it cuts, which it takes as it comes."""
-    if may_cut and value.shape[image.batch] < smallest and value.shape[image.features] >= FEW_FEATURES:
+    image = lying.image
+    if lying.may_cut and value.shape[image.batch] < smallest and value.shape[image.features] >= FEW_FEATURES:
         return False
-    return padded_bytes(value) < _laid_bytes(value, image, smallest)
+    return padded_bytes(value) < _laid_bytes(value, lying, smallest)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ..fusion.nature import PRODUCTS
 from ..graph import Graph, Op
 from ..kernels import Program
 from .flow import VIEWS
+from .taken_in_pieces import pieces_of
 
 NARROW = "bf16"
 SLICES = frozenset({"dynamic_slice", "slice"})
@@ -36,11 +38,18 @@ def _narrowed(graph: Graph, loop: Op, body: Program) -> Iterator[int]:
     readers = _readers(inner.ops[number] for kernel in body.kernels for number in kernel.ops)
     goes_round = any(op.attributes.get("around") for op in inner.ops)  # a product in parts, which is given them narrow
     given = () if goes_round else graph.arguments
+    cut = {piece.whole for piece in pieces_of(inner)} if not loop.turns else set[int]()
     for position, (operand, argument) in enumerate(zip(loop.operands, inner.arguments, strict=False)):
         kept = position >= len(inner.results) or inner.results[position] == argument
         value = graph.values[operand]
         stacked = len(value.shape) > 2 or (operand in given and len(value.shape) > 1)
-        if kept and value.dtype == "f32" and stacked and _only_multiplied(inner, readers, argument):
+        if (
+            kept
+            and argument not in cut
+            and value.dtype == "f32"
+            and stacked
+            and _only_multiplied(inner, readers, argument)
+        ):
             yield operand
 
 
@@ -67,7 +76,7 @@ def _reached(readers: Mapping[int, Sequence[Op]], value: int) -> set[int] | None
     while waiting:
         here = waiting.pop()
         for op in readers.get(here, ()):
-            if op.kind == "dot_general" or (op.kind == "while" and op.bodies and _multiplies(op, here)):
+            if op.kind in PRODUCTS or (op.kind == "while" and op.bodies and _multiplies(op, here)):
                 continue
             if op.kind not in HANDED_ON:
                 return None

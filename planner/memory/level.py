@@ -14,7 +14,7 @@ from ..fusion.nature import ALLOCATE
 from ..graph import Value
 from ..kernels import Program
 from .carried import homes
-from .convolved import copied_images, smallest_batch
+from .convolved import copied_images, laid_bytes, smallest_batch
 from .donated import in_donated_place
 from .flow import Flow
 from .gathered import awaited, gathers_beside, under_way, with_tuples
@@ -24,6 +24,7 @@ from .liveness import in_place, lifetimes
 from .looked_up import copied_tables, row_bytes, turned_back
 from .offloaded import sums_under_way
 from .schedule import Scheduled
+from .taken_in_pieces import beside_loops
 from .tiles import padded_bytes
 from .vmem import is_fetched, is_near, near_buffers, staying_copies
 
@@ -88,8 +89,12 @@ def _with_copies(placed: Level, chip: Chip | None) -> Level:
     stacks = hoisted_copies(program, flow.buffer)
     copies = {value if value in placed.num_bytes else -1 - value: value for value in stacks.keys() | images.keys()}
     spans = {b: images[value][0] if value in images else stacks[value] for b, value in copies.items() if b < 0}
-    narrow = {b: padded_bytes(replace(program.graph.values[value], dtype=NARROW)) for b, value in copies.items()}
+    laid = laid_bytes(program, smallest_batch(chip))
+    narrow = {b: laid(replace(program.graph.values[value], dtype=NARROW)) for b, value in copies.items()}
     narrow |= {-1 - value: num_bytes for value, (_, num_bytes) in images.items()}
+    for number, beside in enumerate(beside_loops(program)):
+        buffer = -1 - 2 * len(program.graph.values) - number
+        copies[buffer], spans[buffer], narrow[buffer] = beside
     narrow |= dict(_stacks(placed, narrow))
     for_loops = {b: span for b, span in spans.items() if copies[b] not in images}
     for buffer in staying_copies(program, chip, for_loops, narrow, placed.room_bytes):

@@ -121,4 +121,6 @@ def _copy_name(level: Level, buffer: int, names: Mapping[int | None, str]) -> st
         return "where a device's part begins"
     if buffer in level.relaid:
         return f"copy of {names.get(level.relaid[buffer], 'a result')} in another layout"
+    if buffer < -2 * len(level.program.graph.values):
+        return "what a loop takes of an image, or puts into it"
     return f"narrow copy of {names.get(level.copies.get(buffer), 'a weight')}"

@@ -41,9 +41,9 @@ def bytes_gathered(piece: Value, whole: Value) -> int:
     if len(dims) < 2 or not math.prod(dims):
         return padded_bytes(whole)
     packed = 32 // max(whole.bits, 1)
-    pads = {pair: _growth(parts, pair, packed) for pair in permutations(range(len(dims)), 2)}
+    pads = {pair: padding_growth(parts, pair, packed) for pair in permutations(range(len(dims)), 2)}
     least = min(pads.values())
-    growth = max(_growth(dims, pair, packed) for pair, pad in pads.items() if pad == least)
+    growth = max(padding_growth(dims, pair, packed) for pair, pad in pads.items() if pad == least)
     return aligned((round(math.prod(dims) * growth) * whole.bits + 7) // 8)
 
 
@@ -54,7 +54,7 @@ def batched_bytes(value: Value, batch: frozenset[int]) -> int:
     others = [d for d, size in enumerate(dims) if size > 1 and d not in batch]
     if len(others) < 2 or not math.prod(dims):
         return padded_bytes(value)
-    growth = min(_growth(dims, pair, packed) for pair in permutations(others, 2))
+    growth = min(padding_growth(dims, pair, packed) for pair in permutations(others, 2))
     return aligned((round(math.prod(dims) * growth) * value.bits + 7) // 8)
 
 
@@ -88,7 +88,7 @@ def _padded_elements(dims: tuple[int, ...], packed: int) -> int:
     return round(elements * min(lanes[lane] * rows[row] for lane, row in pairs))
 
 
-def _growth(dims: Sequence[int], pair: tuple[int, int], packed: int) -> float:
+def padding_growth(dims: Sequence[int], pair: tuple[int, int], packed: int) -> float:
     """By how much padding makes an array larger with a pair of dims on the lanes and on the rows."""
     lane, row = (dims[d] for d in pair)
     return round_up(lane, LANES) / lane * round_up(row, tile_rows(row, packed)) / row

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ...fusion.nature import ELEMENTWISE
 from ...graph import Graph, Op, Value
 from ...images import CONVOLUTION
 from ...kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, REDUCE_SCATTER
@@ -26,10 +27,15 @@ _NUMBER_BY_NUMBER = frozenset({"convert", "exponential", "negate", "tanh", "logi
 
 def scatter(graph: Graph, target: Target, mesh: Mesh) -> Graph:
     """The graph with reduce-scatters in the place of all-reduces read by one slice along the same axes alone."""
+    return _scattered(graph, target, mesh, is_step=True)
+
+
+def _scattered(graph: Graph, target: Target, mesh: Mesh, *, is_step: bool) -> Graph:
+    """The same of a whole step, whose results lie as they pad least, or of what is inside of one."""
     kinds = {op.kind for op in graph.ops}
     if (ALL_REDUCE not in kinds or SLICE not in kinds) and not any(op.bodies for op in graph.ops):
         return graph
-    return _Scattering(graph, target, mesh).graph()
+    return _Scattering(graph, target, mesh, is_step=is_step).graph()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ class _Kept:
 class _Scattering:
     """A graph in which sums become reduce-scatters."""
 
-    def __init__(self, graph: Graph, target: Target, mesh: Mesh):
+    def __init__(self, graph: Graph, target: Target, mesh: Mesh, *, is_step: bool):
         self.source = graph
         self.target = target
         self.mesh = mesh
@@ -54,13 +60,14 @@ class _Scattering:
         turned = (op for op in graph.ops if op.kind == "transpose")
         self.turned = {op.operands[0]: tuple(op.attributes["permutation"]) for op in turned}
         self.products = {op.results[0]: op for op in graph.ops if op.kind in ("dot_general", CONVOLUTION)}
+        self.returned = returned_values(graph) if is_step else frozenset[int]()
 
     def graph(self) -> Graph:
         reduces: dict[int, int] = {}
         ops: list[Op | None] = []
         for op in self.source.ops:
             if op.bodies:
-                op = replace(op, bodies=tuple(scatter(body, self.target, self.mesh) for body in op.bodies))
+                op = replace(op, bodies=tuple([self._inside(body) for body in op.bodies]))
             where = reduces.get(op.operands[0]) if op.kind == SLICE and "axes" in op.attributes else None
             reduce = ops[where] if where is not None else None
             if reduce is not None and where is not None and self._fits(reduce, op):
@@ -74,6 +81,9 @@ class _Scattering:
             ops.append(op)
         made = tuple(op for op in ops if op is not None)
         return replace(self.source, values=tuple(self.values), ops=made)
+
+    def _inside(self, body: Graph) -> Graph:
+        return _scattered(body, self.target, self.mesh, is_step=False)
 
     def _fits(self, reduce: Op, kept: Op) -> bool:
         axes, target = reduce.attributes["axes"], self.target
@@ -91,10 +101,12 @@ class _Scattering:
         dim = self._dim(kept)
         if self._comes_first(kept, dim):
             return part.num_bytes >= TILE_BYTES
-        return any(_in_tiles(part, dim, tiled) for tiled in self._tilings(reduce.operands[0], part.shape))
+        returned = kept.results[0] in self.returned
+        return any(_in_tiles(part, dim, tiled) for tiled in self._tilings(reduce.operands[0], part.shape, returned))
 
-    def _tilings(self, summed: int, part: Shape) -> Iterator[Sequence[int]]:
-        """The pairs of dims that tiles may have: of an image its features with the batch, or with a row's places.
+    def _tilings(self, summed: int, part: Shape, returned: bool) -> Iterator[Sequence[int]]:
+        """The pairs of dims that tiles may have: of an image its features with the batch, as convolutions have them, or
+        with a row's places where it is ``returned``, since a step's results lie as they pad least.
 
         Places where they fill lanes better than the batch does, and features two tiles.
         """
@@ -105,7 +117,7 @@ class _Scattering:
         batch, features = (made.attributes[f"output_{name}_dimension"] for name in ("batch", "feature"))
         places = made.attributes["output_spatial_dimensions"][-1]
         yield sorted((batch, features))
-        if _fill(part[places]) > _fill(part[batch]) and part[features] % (2 * SUBLANES) == 0:
+        if returned and _fill(part[places]) > _fill(part[batch]) and part[features] % (2 * SUBLANES) == 0:
             yield sorted((places, features))
 
     def _comes_first(self, kept: Op, dim: int) -> bool:
@@ -158,6 +170,17 @@ class _Scattering:
     def _add(self, value: Value) -> int:
         self.values.append(value)
         return len(self.values) - 1
+
+
+def returned_values(graph: Graph) -> frozenset[int]:
+    """The values that become results of a graph number by number, and that nothing else reads."""
+    found, elsewhere = set(graph.results), set[int]()
+    for op in reversed(graph.ops):
+        if op.kind in ELEMENTWISE and found.issuperset(op.results) and elsewhere.isdisjoint(op.results):
+            found.update(op.operands)
+        else:
+            elsewhere.update(op.operands)
+    return frozenset(found - elsewhere)
 
 
 def trimmed_values(graph: Graph, readers: Counter[int]) -> frozenset[int]:
