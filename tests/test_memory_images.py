@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import meshwright as mw
 import pytest
-from meshwright.planner.graph import Op, Value
+from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import REDUCE_SCATTER
 from meshwright.planner.memory import memory
 from meshwright.planner.memory.flow import flow
+from meshwright.planner.memory.taken_in_pieces import beside_loops, turned_shapes
 from meshwright.planner.memory.temporaries import temporary_bytes
 from meshwright.planner.topology import physical
 from programs import of_ops
@@ -104,3 +106,50 @@ def test_what_is_added_up_into_few_features_lies_as_they_do() -> None:
     program = of_ops((whole, *weights, whole, piece, piece), ops, (0, 1, 2), (5,))
     found = flow(program, temporary_bytes(program), lambda body: 0)
     assert found.num_bytes[3] == 4 * 64 * 256 * 256 * 128
+
+
+def in_turns(batch: int, features: int, trips: int, *, fills: bool = False) -> Program:
+    """A loop that takes, or fills, the features of two devices at a time; each has so many of ``16 * features``."""
+    whole, part = Value((batch, 64, 64, 16 * features), "f32"), Value((batch, 64, 64, 2 * features), "f32")
+    kernel = Value((3, 3, part.shape[3], whole.shape[3]), "bf16")
+    said = ROLES | {"kernel_input_feature_dimension": 2, "output_spatial_dimensions": (1, 2)}
+    if fills:
+        inner = (
+            Op(kind="convolution", operands=(0, 1), results=(3,), attributes=said),
+            Op(kind="dynamic_update_slice", operands=(2, 3), results=(4,)),
+        )
+        values = (whole, kernel, whole, part, whole)
+    else:
+        inner = (
+            Op(kind="dynamic_slice", operands=(0,), results=(3,), attributes={"step": 0}),
+            Op(kind="convolution", operands=(3, 1), results=(4,), attributes=said),
+        )
+        values = (whole, kernel, whole, part, whole)
+    body = Graph(values=values, ops=inner, arguments=(2, 0, 1), results=(4,))
+    ops = (
+        Op(kind="sort", operands=(0,), results=(2,)),
+        Op(kind="while", operands=(2, 0, 1), results=(3,), bodies=(body,), trips=trips),
+    )
+    return of_ops((whole, kernel, whole, whole), ops, (0, 1), (3,))
+
+
+def test_few_features_a_turn_lay_all_of_an_image_with_its_batch_on_the_lanes() -> None:
+    """As compiled for v6e: bf16[4,256,256,32] of which each device has two features takes 512 MiB, not 16 or 64."""
+    program = in_turns(4, 2, 4)
+    assert turned_shapes(program.graph) == {(4, 64, 64, 32)}
+    assert temporary_bytes(program)(program.graph, 2) == 4 * 64 * 64 * 32 * 128
+    assert not turned_shapes(in_turns(2, 8, 4).graph)  # and eight features of two images do not, as on v6e and v5e
+    assert not turned_shapes(in_turns(4, 2, 1).graph)  # one turn is no loop
+
+
+def test_what_a_turn_puts_into_an_image_is_made_and_then_taken_apart() -> None:
+    """As compiled for v5e: f32[4,256,256,2,8] takes 256 MiB and its two parts as much, eight features on the lanes."""
+    made = [each.num_bytes for each in beside_loops(in_turns(4, 8, 4, fills=True))]
+    assert made == [2 * 4 * 64 * 64 * 4 * 128] * 2
+    assert not list(beside_loops(in_turns(1, 8, 4, fills=True)))
+
+
+def test_one_turn_takes_its_parts_out_of_an_image_before_it() -> None:
+    """As compiled for v6e: bf16[16,128,128,2,32] takes 128 MiB, since its image has features on the lanes."""
+    (part,) = beside_loops(in_turns(16, 8, 1))
+    assert part.num_bytes == 2 * 2 * 16 * 64 * 64 * 128

@@ -62,7 +62,8 @@ class Beside(NamedTuple):
 def pieces_of(body: Graph) -> Iterator[Piece]:
     """What convolutions of a loop's body take of images, or put into them, by their features.
 
-    Those whose windows are one place each are products of matrices, which take what they need in passing.
+    Those whose windows are one place each are products of matrices, which take what they need in passing. A single
+    image is left out: it has no batch for the lanes, and two programs of one (v5e, v6e) hold none of this.
     """
     cut = {op.results[0]: op.operands[0] for op in body.ops if op.kind == SLICE and "step" in op.attributes}
     put = {op.operands[1]: op.results[0] for op in body.ops if op.kind == UPDATE}
@@ -71,7 +72,8 @@ def pieces_of(body: Graph) -> Iterator[Piece]:
             continue
         for part, image in images_of(body, op):
             whole = cut.get(part, put.get(part))
-            if whole is not None and body.shape(part)[image.features] < body.shape(whole)[image.features]:
+            several = body.shape(part)[image.batch] > 1
+            if whole is not None and several and body.shape(part)[image.features] < body.shape(whole)[image.features]:
                 yield Piece(part, whole, image, part in cut, is_gradient_of_kernel(body, op))
 
 
