@@ -166,6 +166,28 @@ def test_a_sum_of_images_lies_along_a_row_s_places_only_where_it_is_a_result(
     assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
 
 
+@pytest.mark.parametrize(("adds_image", "is_scattered"), [(True, True), (False, False)])
+def test_a_sum_of_images_that_is_added_to_another_lies_along_a_row_s_places(
+    adds_image: bool, is_scattered: bool
+) -> None:
+    """As compiled for v5e of nets with residuals, and of what a number is added to before it is convolved again."""
+    whole, part = Value((8, 128, 128, 128), "f32"), Value((8, 128, 128, 16), "f32")
+    kernel, further, number = Value((3, 3, 128, 128), "f32"), Value((3, 3, 16, 16), "f32"), Value((), "f32")
+    dims = {"output_batch_dimension": 0, "output_feature_dimension": 3, "output_spatial_dimensions": (1, 2)}
+    spread = Op(kind="broadcast_in_dim", operands=(4,), results=(8,), attributes={"broadcast_dimensions": ()})
+    ops = (
+        Op(kind="convolution", operands=(0, 1), results=(5,), attributes=dims),
+        Op(kind=ALL_REDUCE, operands=(5,), results=(6,), attributes={"axes": ("x",), "reducer": "add"}),
+        Op(kind=SLICE, operands=(6,), results=(7,), attributes={"axes": ("x",)}),
+        *([] if adds_image else [spread]),
+        Op(kind="add", operands=(7, 3 if adds_image else 8), results=(9,)),
+        Op(kind="convolution", operands=(9, 2), results=(10,), attributes=dims),
+    )
+    values = (whole, kernel, further, part, number, whole, whole, part, part, part, part)
+    found = scatter(of_ops(values, ops, (0, 1, 2, 3, 4), (10,)).graph, Target(32), {"x": 8, "y": 4})
+    assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
+
+
 def test_a_slice_along_a_part_of_the_summed_axis_leaves_the_sum() -> None:
     whole, half = Value((512, 512), "f32"), Value((256, 512), "f32")
     ops = (

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ...fusion.nature import ELEMENTWISE
+from ...fusion.nature import BROADCAST, ELEMENTWISE
 from ...graph import Graph, Op, Value
 from ...images import CONVOLUTION
 from ...kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, REDUCE_SCATTER
@@ -173,9 +173,13 @@ class _Scattering:
 
 
 def returned_values(graph: Graph) -> frozenset[int]:
-    """The values that become results of a graph number by number, and that nothing else reads."""
+    """The values that become results of a graph, or are added to another, number by number, and nothing else reads."""
     found, elsewhere = set(graph.results), set[int]()
+    spread = {op.results[0] for op in graph.ops if op.kind == BROADCAST}
     for op in reversed(graph.ops):
+        if op.kind == "add" and spread.isdisjoint(op.operands):
+            found.update(op.results)
+            elsewhere.difference_update(op.results)
         if op.kind in ELEMENTWISE and found.issuperset(op.results) and elsewhere.isdisjoint(op.results):
             found.update(op.operands)
         else:
