@@ -126,7 +126,8 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
         return Windows(taps=taps, streamed=rows, entering=batch, leaving=leaving, room=room, turns_over=turns_over)
     rows = _up(batch, min(ROWS, tile_rows(batch, 1)))
     few = is_gradient or manner.packs_all or ROWS <= batch <= MOST_SHARED
-    room, least = None, 0.0
+    least = 0.0
+    room: int | None = None
     if plain and few and (turns_over or leaves_on_lanes):
         room = _up(features, NARROWER if manner.packs_all and beside > 1 and batch >= ROWS else NARROWEST)
     if batch < ROWS and not is_gradient:
