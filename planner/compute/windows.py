@@ -127,9 +127,9 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
     rows = _up(batch, min(ROWS, tile_rows(batch, 1)))
     few = is_gradient or manner.packs_all or ROWS <= batch <= MOST_SHARED
     least = 0.0
-    room: int | None = None
+    shared: int | None = None
     if plain and few and (turns_over or leaves_on_lanes):
-        room = _up(features, NARROWER if manner.packs_all and beside > 1 and batch >= ROWS else NARROWEST)
+        shared = _up(features, NARROWER if manner.packs_all and beside > 1 and batch >= ROWS else NARROWEST)
     if batch < ROWS and not is_gradient:
         if manner.packs_all:
             rows = max(rows, ROWS)
@@ -138,13 +138,13 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
     if gaps > 1:
         least = max(least, manner.loading * features * -(-leaving // manner.columns))
         rows = -(-rows // gaps)
-    loads = taps * -(-features // LANES) * -(-batch // (2 * ROWS)) * _loaded(manner, batch, room, is_gradient)
+    loads = taps * -(-features // LANES) * -(-batch // (2 * ROWS)) * _loaded(manner, batch, shared, is_gradient)
     return Windows(
         taps=taps,
         streamed=rows,
         entering=features,
         leaving=leaving,
-        room=room,
+        room=shared,
         least=least,
         beside=beside,
         turns_over=turns_over,
