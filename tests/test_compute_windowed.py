@@ -100,10 +100,13 @@ def test_products_alone_read_the_common_memory_faster() -> None:
     [
         ((2048, 256, 4096), 152_648),
         ((4096, 128, 1024), 76_548),
+        ((4096, 128, 256), 20_630),
+        ((1024, 512, 2048), 42_796),
+        ((1024, 512, 4096), 80_984),
     ],
 )
 def test_products_take_longer_to_leave_something_in_the_common_memory(
     shape: tuple[int, int, int], counted: int
 ) -> None:
-    """Their cycles where both operands and the result lie in v4's: shallow ones wait for what they write."""
+    """Their cycles where both operands and the result lie in v4's: the shallow ones wait for what they write."""
     assert cycles("v4", shape, "f32", "f32", (True, True), near_result=True) == pytest.approx(counted, rel=0.12)

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from meshwright.planner.fusion import fuse
-from meshwright.planner.fusion.nature import joins_lanes
 from meshwright.planner.fusion.written import is_packed
-from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Kernel, Program
 from test_fusion import Writer
 
@@ -22,7 +20,7 @@ def routed(g: Writer, mask: int) -> int:
         "dot_general",
         tokens,
         mask,
-        shape=(GROUPS, WIDTH, EXPERTS, PLACES),
+        shape=(GROUPS, WIDTH, *g.values[mask].shape[2:]),
         lhs_batching_dimensions=(0,),
         rhs_batching_dimensions=(0,),
         lhs_contracting_dimensions=(1,),
@@ -132,12 +130,16 @@ def test_gates_of_two_products_are_computed_anew_by_each_product_that_reads_them
     assert shared == [0, 1]
 
 
-@pytest.mark.parametrize(("experts", "capacity", "is_one"), [(8, 64, True), (32, 32, True), (64, 32, False)])
-def test_minor_dims_are_seen_as_one_where_the_last_is_no_smaller(experts: int, capacity: int, is_one: bool) -> None:
-    """As compiled of dispatches of tokens to experts, ``gsec,gsm->egcm``: the larger dim comes into the lanes alone."""
-    said = {"lhs_batching_dimensions": (0,), "rhs_batching_dimensions": (0,)}
-    said |= {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (1,)}
-    shapes = ((16, 256, experts, capacity), (16, 256, 512), (16, experts, capacity, 512))
-    op = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=said)
-    graph = Graph(values=tuple(Value(shape, "f32") for shape in shapes), ops=(op,), arguments=(0, 1), results=(2,))
-    assert joins_lanes(graph, op, 0) == is_one
+@pytest.mark.parametrize(
+    ("experts", "places", "joins"), [(8, 64, True), (32, 32, True), (64, 32, False), (32, 16, False), (16, 128, False)]
+)
+def test_products_join_two_dims_where_the_last_is_no_smaller_than_the_other(
+    experts: int, places: int, *, joins: bool
+) -> None:
+    """As compiled for v3, v4, v5e and v5p: more experts than places come into the lanes as they are."""
+    g = Writer()
+    shape = (GROUPS, TOKENS, experts, places)
+    one = g.spread(g.arg(GROUPS, TOKENS, experts), *shape, dims=(0, 1, 2))
+    mask = g.op("multiply", one, g.spread(g.arg(GROUPS, TOKENS, places), *shape, dims=(0, 1, 3)))
+    program = fuse(g.graph(routed(g, mask)))
+    assert any(mask in kernel.writes for kernel in program.kernels) == joins
