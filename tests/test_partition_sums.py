@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from meshwright.planner.estimate.traffic import held_bytes
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 from meshwright.planner.partition.passes.accumulated import sum_behind_loops
@@ -256,23 +255,6 @@ def test_what_a_vector_is_multiplied_by_is_gathered_as_it_is(columns: int, dtype
     )
     found = narrow(of_ops(values, ops, (0, 2), (3,)).graph)
     assert [found.values[op.results[0]].dtype for op in found.ops if op.kind == ALL_GATHER] == [dtype]
-
-
-@pytest.mark.parametrize(("also_read", "dtype"), [(False, "bf16"), (True, "f32")])
-def test_a_sum_that_only_products_read_is_left_rounded(also_read: bool, dtype: str) -> None:
-    """As compiled for v3, v5e and v6e: it takes float32, and what is sent counts as what it leaves."""
-    square = Value((64, 64), "f32")
-    dims = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
-    ops = [
-        Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=dims),
-        Op(kind=ALL_REDUCE, operands=(2,), results=(3,), attributes={"axes": ("x",), "reducer": "add"}),
-        Op(kind="dot_general", operands=(3, 1), results=(4,), attributes=dims),
-        *([Op(kind="tanh", operands=(3,), results=(5,))] if also_read else []),
-    ]
-    found = narrow(of_ops((square,) * 6, tuple(ops), (0, 1), (4, 5) if also_read else (4,)).graph)
-    (reduce,) = (op for op in found.ops if op.kind == ALL_REDUCE)
-    assert [found.values[value].dtype for value in (*reduce.operands, *reduce.results)] == ["f32", dtype]
-    assert held_bytes(found, reduce) == 64 * 64 * (2 if dtype == "bf16" else 4)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Values that only matrix products read are moved as bfloat16.
 
 The TPU's matrix units round float32 operands of default precision to bfloat16. Its compiler therefore makes them in
-bfloat16 where nothing else reads them, and what is gathered or exchanged on the way there is half as large; sums over
-devices take float32 and leave bfloat16. Truth values, of which products read ones and zeros, are moved as they are.
+bfloat16 where nothing else reads them, and what is gathered or exchanged on the way there is half as large. Truth
+values, of which products read ones and zeros, are moved as they are.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ...fusion.nature import SENT, is_of_vector
 from ...graph import Graph, Op, Value
-from ...kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVE_PERMUTE
+from ...kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
 from ..reshard import SLICE
 
 WIDE, NARROW, TRUTH = "f32", "bf16", "pred"
@@ -32,7 +32,7 @@ def narrow(graph: Graph) -> Graph:
 
 
 def _narrow(graph: Graph, results: Sequence[bool]) -> Graph:
-    if not any(op.bodies or op.kind in EXCHANGES or op.kind == ALL_REDUCE for op in graph.ops):
+    if not any(op.bodies or op.kind in EXCHANGES for op in graph.ops):
         return graph
     told, read = told_apart(graph, results)
     if any(op.bodies for op in graph.ops):
@@ -108,9 +108,6 @@ class _Narrowing:
         for op in self.source.ops:
             if op.kind in PASSED and op.results[0] in self.rounded:
                 ops += self._op(op)
-            elif op.kind == ALL_REDUCE and op.results[0] in self.rounded:
-                self._set_narrow(op.results[0])
-                ops.append(op)
             else:
                 ops.append(op)
         if self.truths:
