@@ -87,7 +87,7 @@ def test_products_alone_read_the_common_memory_faster() -> None:
     shape, both, none = (2048, 2048, 1024), (True, True), (False, False)
     far, near = (cycles("v4", shape, "bf16", "f32", at, near_result=True) for at in (none, both))
     assert near == pytest.approx(77_450, rel=0.08)
-    assert far > near
+    assert far > 1.05 * near
     speed, size = speed_of(catalogue()["v4"]), 8 << 20
     work = Work(kind="loop", reads=(size, size), writes=(size,))
     left, sent = (cycles_of(work, both, (at,), speed.edge, speed.coefficients).total for at in (True, False))

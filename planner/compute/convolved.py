@@ -55,11 +55,6 @@ takes so many bytes a number: it is cut out, put together with the next part's e
 and v5p.
 """
 
-STRIDED_SHARE = 0.5
-"""What of taking some features apart is left where they are taken in passing but windows move on by several places, as
-seen on v5e.
-"""
-
 HALVES = 2
 """The parts of an image's features that each turn of a loop has: they are brought to the squares one after the other
 for the gradient of a kernel.
@@ -193,11 +188,11 @@ class Convolved:
         apart what a turn makes of some features.
         """
         ops, took = [self._graph.ops[number] for number in kernel.ops] if self._images else [], 0.0
-        in_passing = STRIDED_SHARE if any(map(_moves_on, ops)) else 0.0
+        passes = self._packs and not any(map(_moves_on, ops))
         for op in ops:
             if op.kind == SLICE and "step" in op.attributes:
-                share = in_passing if self._packs and self._is_few(op.results[0]) else 1.0
-                took += share * self._parts_cycles(whole=op.operands[0], piece=op.results[0])
+                if not (passes and self._is_few(op.results[0])):
+                    took += self._parts_cycles(whole=op.operands[0], piece=op.results[0])
             elif op.kind == UPDATE and self._packs and self._in_loop:
                 took += self._parts_cycles(whole=op.operands[0], piece=op.operands[1])
         return took
