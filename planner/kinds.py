@@ -13,6 +13,8 @@ TURNED_COPY = "turned-copy"
 """No collective, but the copy that one takes: a value's numbers in another order in memory."""
 GATHERED = "gathered"
 """Said of a sum over devices that takes the place of a gather: of the parts of all, each among zeros."""
+ROUNDED = "rounded"
+"""Said of a sum over devices that leaves what it adds up in a narrower dtype."""
 KINDS = (
     ALL_GATHER,
     ALL_REDUCE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from meshwright.planner.estimate.traffic import held_bytes
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 from meshwright.planner.partition.passes.accumulated import sum_behind_loops
@@ -255,6 +256,27 @@ def test_what_a_vector_is_multiplied_by_is_gathered_as_it_is(columns: int, dtype
     )
     found = narrow(of_ops(values, ops, (0, 2), (3,)).graph)
     assert [found.values[op.results[0]].dtype for op in found.ops if op.kind == ALL_GATHER] == [dtype]
+
+
+@pytest.mark.parametrize(("also_read", "dtype"), [(False, "bf16"), (True, "f32")])
+@pytest.mark.parametrize("is_converted", [False, True])
+def test_a_sum_that_is_only_rounded_leaves_that(is_converted: bool, also_read: bool, dtype: str) -> None:
+    """By a product or by the step, as compiled for v3, v4, v5e and v6e: what is sent counts as what it leaves."""
+    square = Value((64, 64), "f32")
+    dims = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    ops = [
+        Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=dims),
+        Op(kind=ALL_REDUCE, operands=(2,), results=(3,), attributes={"axes": ("x",), "reducer": "add"}),
+        Op(kind="convert", operands=(3,), results=(4,))
+        if is_converted
+        else Op(kind="dot_general", operands=(3, 1), results=(4,), attributes=dims),
+        *([Op(kind="tanh", operands=(3,), results=(5,))] if also_read else []),
+    ]
+    values = (*(square,) * 4, Value((64, 64), "bf16") if is_converted else square, square)
+    found = narrow(of_ops(values, tuple(ops), (0, 1), (4, 5) if also_read else (4,)).graph)
+    (reduce,) = (op for op in found.ops if op.kind == ALL_REDUCE)
+    assert [found.values[value].dtype for value in (*reduce.operands, *reduce.results)] == ["f32", dtype]
+    assert held_bytes(found, reduce) == 64 * 64 * (2 if dtype == "bf16" else 4)
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,8 @@ def test_a_gradient_is_resharded_once_before_the_update_that_ends_it() -> None:
     assert promised_s(program, choices) == pytest.approx(took.step_time_s, rel=0.05)
 
 
-def test_sums_over_devices_of_what_is_only_rounded_are_of_float32() -> None:
-    """A product's reader rounds it and a mask is all that comes between: added up over devices it is as it was made."""
+def test_sums_over_devices_of_what_is_only_rounded_leave_bfloat16() -> None:
+    """A product's reader rounds it and a mask is all that comes between: as compiled for v3, v4 and v5e."""
     drawing = Drawing()
     dy, w, h, x = drawing.arg(512, 8192), drawing.arg(4096, 8192), drawing.arg(512, 4096), drawing.arg(512, 8192)
     made = drawing.dot(dy, w, 1, 1)
@@ -118,5 +118,5 @@ def test_sums_over_devices_of_what_is_only_rounded_are_of_float32() -> None:
     assert found.choices is not None
     choices = program.choices(found.choices)
     took = exact_of(program, choices).estimate
-    assert [each.num_bytes for each in took.collectives] == [512 * 4096 * 4]
+    assert [each.num_bytes for each in took.collectives] == [512 * 4096 * 2]
     assert promised_s(program, choices) == pytest.approx(took.step_time_s, rel=0.05)

@@ -47,8 +47,8 @@ def test_an_update_takes_more_with_part_of_the_lanes_of_a_table_that_is_scattere
     assert [seconds > 0 for seconds in more] == [bool(layout[1]) for layout in node.layouts[value]]
 
 
-def test_what_is_looked_up_is_added_up_unrounded() -> None:
-    """A product alone reads it, and rounds what it reads: after the sum over the devices with parts of the table."""
+def test_what_is_looked_up_is_added_up_as_the_program_prices_it() -> None:
+    """A product alone reads it and rounds it: the sum over the devices with parts of the table leaves bfloat16."""
     found = program_of(looked_up(), pins={"params/table": (("a",), ()), "mu/table": (("a",), ())}).solve()
     assert found.layouts is not None
     assert found.floor_s == pytest.approx(found.objective_s, rel=0.03)

@@ -17,16 +17,8 @@ from .fills import is_fill
 from .fused import Fused
 from .nest import Nest, nest_of
 from .passing import own_ops
+from .pieces import Alone
 from .seen import Shape
-
-
-@dataclass(frozen=True, slots=True)
-class Alone:
-    """An operation as a graph of its own, by its name, with the forms of its values: operands, then results."""
-
-    graph: Graph
-    name: Hashable
-    forms: tuple[int, ...]
 
 
 class KernelPart(NamedTuple):
@@ -59,7 +51,7 @@ class Blueprint:
     values that it makes unless it is handed them, ``told`` those inside of it whose layouts tell choices apart,
     ``turned`` those that some chips copy transposed for it. What its operations ``behind`` make is added up by a loop
     of so many ``turns``: over devices behind the loop. What is in ``rounded_sums`` products make in bfloat16 for what
-    reads it, and add up over devices in float32. ``around`` is what the step knows of its values, ``padded`` are those
+    reads it, and round what devices added up in float32. ``around`` is what the step knows of its values, ``padded`` are those
     of them that only pads read. Of ``copies``, each with what it is of, those are the same that lie alike (``twice``).
     """
 
@@ -141,7 +133,9 @@ class Blueprint:
         """One of its operations."""
         if number not in self.ops:
             graph, values = _alone(self.own, number, self.rounded_sums)
-            self.ops[number] = Alone(graph, name_of(graph), tuple(self.nest.form_of[v] for v in values))
+            rounded = graph.values[graph.results[0]].dtype != self.own.values[self.own.ops[number].results[0]].dtype
+            forms = tuple(self.nest.form_of[v] for v in values)
+            self.ops[number] = Alone(graph, (name_of(graph), rounded), forms, rounded)
         return self.ops[number]
 
     def without(self, value: int) -> KernelPart:

@@ -36,10 +36,13 @@ class Pricing:
 
 
 class Sum(NamedTuple):
-    """What devices along ``axes`` add up, so many bytes on each, for all of them to have it."""
+    """What devices along ``axes`` add up for all of them to have it: so many bytes on each, where each is left a part
+    ``whole_bytes``, which are not rounded.
+    """
 
     axes: tuple[str, ...]
     num_bytes: int
+    whole_bytes: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -87,7 +90,7 @@ class Costs:
         number = next(at for at, op in enumerate(self.blueprint.own.ops) if value in op.results)
         alone = self.blueprint.alone(number)
         lies = tuple([layout if place == value else choice.layouts[form] for place, form in self._around(number)])
-        piece = self.pieces.of(alone.graph, alone.name, lies)
+        piece = self.pieces.of(alone, lies)
         others = {at: each for at, each in self._pieces(choice).items() if at != number}
         found = dict(sorted((others | ({} if piece.plain else {number: piece})).items()))
         collectives_s = sum(self._asking_s(at, each) for at, each in found.items())
@@ -107,7 +110,8 @@ class Costs:
         graph = self._piece(number, choice).graph if number in choice.asking else None
         if graph is None or graph.ops[-1].kind != ALL_REDUCE:
             return None
-        return Sum(axes_of(graph.ops[-1]), held_bytes(graph, graph.ops[-1]))
+        op = graph.ops[-1]
+        return Sum(axes_of(op), held_bytes(graph, op), sum(graph.values[value].num_bytes for value in op.operands))
 
     def _pieces(self, choice: Choice) -> dict[int, Piece]:
         found = {number: self._piece(number, choice) for number in choice.asking}
@@ -188,7 +192,7 @@ class Costs:
         layouts = tuple([choice.layouts[form] for form in alone.forms])
         found = self.asked.get((number, layouts))
         if found is None:
-            found = self.asked[number, layouts] = self.pieces.of(alone.graph, alone.name, layouts)
+            found = self.asked[number, layouts] = self.pieces.of(alone, layouts)
         return found
 
     def _shape(self, value: int, form: int, layout: Sharding) -> tuple[int, ...]:

@@ -11,7 +11,20 @@ from ..estimate.traffic import Tariff, axes_of, group_size, held_bytes
 from ..graph import Graph, Op, Sharding, Value
 from ..kinds import KINDS
 from ..partition import Found, partition
+from ..partition.passes.narrow import rounds_its_sum
 from ..topology import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """An operation as a graph of its own, by its name, with the forms of its values: operands, then results. What it
+    leaves may be read as bfloat16 alone: ``rounded``.
+    """
+
+    graph: Graph
+    name: Hashable
+    forms: tuple[int, ...]
+    rounded: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +50,16 @@ class Pieces:
     known: dict[Hashable, Piece] = field(default_factory=dict)
     found: Found = field(default_factory=Found)
 
-    def of(self, alone: Graph, name: Hashable, layouts: Sequence[Sharding]) -> Piece:
-        """The piece of a graph of one operation whose values are laid out so; ``name`` is that of the graph."""
-        key = (name, tuple(layouts))
+    def of(self, alone: Alone, layouts: Sequence[Sharding]) -> Piece:
+        """The piece of one operation whose values are laid out so."""
+        key = (alone.name, tuple(layouts))
         found = self.known.get(key)
         if found is None:
-            values = tuple(Value(v.shape, v.dtype, s) for v, s in zip(alone.values, layouts, strict=True))
-            laid = replace(alone, values=values, mesh=self.mesh)
+            values = tuple(Value(v.shape, v.dtype, s) for v, s in zip(alone.graph.values, layouts, strict=True))
+            laid = replace(alone.graph, values=values, mesh=self.mesh)
             local = partition(laid, platform=self.machine.platform, machine=self.machine, found=self.found)
-            found = self.known[key] = self._piece(alone.ops[0], local, key)
+            local = rounds_its_sum(local) if alone.rounded and self.machine.platform == "tpu" else local
+            found = self.known[key] = self._piece(alone.graph.ops[0], local, key)
         return found
 
     def _piece(self, op: Op, local: Graph, key: Hashable) -> Piece:

@@ -105,8 +105,8 @@ class Reshards:
         further = first.layout[dim][len(source[dim]) :]
         if set(further) != set(each.axes) or not self.target.may_scatter(each.axes, self.mesh):
             return 0.0
-        took, whole = (self._summing(kind, each.axes, each.num_bytes) for kind in (REDUCE_SCATTER, ALL_REDUCE))
-        return max(0.0, whole - took)
+        took = self._summing(REDUCE_SCATTER, each.axes, each.whole_bytes)
+        return max(0.0, self._summing(ALL_REDUCE, each.axes, each.num_bytes) - took)
 
     def _summing(self, kind: str, axes: tuple[str, ...], num_bytes: int) -> float:
         key = (kind, axes, num_bytes)

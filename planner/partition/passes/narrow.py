@@ -1,18 +1,19 @@
 """Values that only matrix products read are moved as bfloat16.
 
 The TPU's matrix units round float32 operands of default precision to bfloat16. Its compiler therefore makes them in
-bfloat16 where nothing else reads them, and what is gathered or exchanged on the way there is half as large. Truth
-values, of which products read ones and zeros, are moved as they are.
+bfloat16 where nothing else reads them, and what is gathered or exchanged on the way there is half as large; sums over
+devices take float32 and leave bfloat16. Truth values, of which products read ones and zeros, are moved as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ...fusion.nature import SENT, is_of_vector
 from ...graph import Graph, Op, Value
-from ...kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
+from ...kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVE_PERMUTE, ROUNDED
 from ..reshard import SLICE
 
 WIDE, NARROW, TRUTH = "f32", "bf16", "pred"
@@ -31,15 +32,35 @@ def narrow(graph: Graph) -> Graph:
     return _narrow(graph, [True] * len(graph.results))
 
 
+def rounds_its_sum(graph: Graph) -> Graph:
+    """The graph where its results are read rounded alone: a sum over devices that makes one leaves bfloat16."""
+    sums = {value for op in graph.ops if op.kind == ALL_REDUCE for value in op.results}
+    rounded = {value for value in sums.intersection(graph.results) if graph.values[value].dtype == WIDE}
+    return _Narrowing(graph, rounded).graph() if rounded else graph
+
+
 def _narrow(graph: Graph, results: Sequence[bool]) -> Graph:
-    if not any(op.bodies or op.kind in EXCHANGES for op in graph.ops):
+    if not any(op.bodies or op.kind in EXCHANGES or op.kind == ALL_REDUCE for op in graph.ops):
         return graph
     told, read = told_apart(graph, results)
     if any(op.bodies for op in graph.ops):
         ops = (replace(op, bodies=tuple(_inner(op, told))) if op.bodies else op for op in graph.ops)
         graph = replace(graph, ops=tuple(ops))
-    rounded = {value for value in read - told if graph.values[value].dtype == WIDE}
+    rounded = {value for value in read - told if graph.values[value].dtype == WIDE} | _converted(graph)
     return _Narrowing(graph, rounded).graph() if rounded else graph
+
+
+def _converted(graph: Graph) -> set[int]:
+    """The sums over devices that the step itself rounds, and reads not otherwise."""
+    sums = {op.results[0] for op in graph.ops if op.kind == ALL_REDUCE and graph.values[op.results[0]].dtype == WIDE}
+    sums -= set(graph.results)
+    found = set[int]()
+    for op in graph.ops if sums else ():
+        if op.kind == "convert" and graph.values[op.results[0]].dtype == NARROW:
+            found.update(op.operands)
+        else:
+            sums.difference_update(op.operands)
+    return sums & found
 
 
 def _inner(op: Op, told: set[int]) -> Iterator[Graph]:
@@ -99,6 +120,7 @@ class _Narrowing:
         self.rounded = rounded
         self.values = list(graph.values)
         self.converted: dict[int, int] = {}
+        self.said: dict[int, Mapping[str, Any]] = {}
         converts = (op for op in graph.ops if op.kind == "convert")
         self.truths = {op.results[0]: op.operands[0] for op in converts if self.values[op.operands[0]].dtype == TRUTH}
 
@@ -108,6 +130,9 @@ class _Narrowing:
         for op in self.source.ops:
             if op.kind in PASSED and op.results[0] in self.rounded:
                 ops += self._op(op)
+            elif op.kind == ALL_REDUCE and op.results[0] in self.rounded:
+                self._set_narrow(op.results[0])
+                ops.append(replace(op, attributes=self._rounding(op.attributes)))
             else:
                 ops.append(op)
         if self.truths:
@@ -141,6 +166,10 @@ class _Narrowing:
         self._set_narrow(result)
         yield replace(op, operands=(operand,), results=(arrived,))
         yield replace(op, kind="convert", operands=(arrived,), results=(result,), attributes={})
+
+    def _rounding(self, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Those of a sum that rounds what it leaves: one mapping for all alike, by which alike kernels are known."""
+        return self.said.setdefault(id(attributes), {**attributes, ROUNDED: True})
 
     def _all_narrow(self, op: Op) -> bool:
         return all(self.values[v].dtype != WIDE for v in op.operands)
