@@ -139,10 +139,19 @@ def test_a_sum_of_which_each_device_keeps_a_part_takes_less(
     """Of what is added up along ``y``: where the first that is done to it is to cut one dim along ``y``."""
     priced, num_bytes = resharding(), 1 << 24
     before, after = (tuple((axis,) if axis else () for axis in layout) for layout in (source, after_it))
-    ((less_s,),) = priced.spared([Sum(("y",), num_bytes)], [before], [after])
+    ((less_s,),) = priced.spared([Sum(("y",), num_bytes, num_bytes)], [before], [after])
     took_s = {key[0]: each for key, each in priced.sent.items()}
     assert (less_s > 0) == is_spared
     assert not is_spared or less_s == took_s[ALL_REDUCE] - took_s[REDUCE_SCATTER]
+
+
+def test_a_sum_that_is_rounded_is_spared_no_bytes_where_it_is_scattered() -> None:
+    """Where all have it bfloat16 is left, parts are float32: as much is sent either way, in half the hops."""
+    priced, whole_bytes = resharding(), 1 << 24
+    before, after = ((), (), ()), (("y",), (), ())
+    sums = [Sum(("y",), num_bytes, whole_bytes) for num_bytes in (whole_bytes // 2, whole_bytes)]
+    rounded_s, as_it_is_s = priced.spared(sums, [before, before], [after])[:, 0]
+    assert 0 <= rounded_s < 0.1 * as_it_is_s
 
 
 @pytest.mark.parametrize(
