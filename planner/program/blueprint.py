@@ -51,8 +51,9 @@ class Blueprint:
     values that it makes unless it is handed them, ``told`` those inside of it whose layouts tell choices apart,
     ``turned`` those that some chips copy transposed for it. What its operations ``behind`` make is added up by a loop
     of so many ``turns``: over devices behind the loop. What is in ``rounded_sums`` products make in bfloat16 for what
-    reads it, and round what devices added up in float32. ``around`` is what the step knows of its values, ``padded`` are those
-    of them that only pads read. Of ``copies``, each with what it is of, those are the same that lie alike (``twice``).
+    reads it, and round what devices added up in float32. ``around`` is what the step knows of its values, ``padded``
+    are those of them that only pads read. Of ``copies``, each with what it is of, those are the same that lie alike
+    (``twice``).
     """
 
     own: Graph
