@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from meshwright.planner.program.exact import Missed, alone, netted
 from meshwright.planner.program.learnt import Learnt
+from meshwright.planner.program.rounds import Rounds
+from meshwright.planner.program.solutions import PER_S
 
 NODES, CHOICES = 5, 3
 
@@ -105,3 +109,21 @@ def test_what_is_known_already_is_not_charged_again() -> None:
     assert learnt.learn([missed(1.0, 0, 1)], (0, 0, 0, 0, 0), costs, 0.01)
     assert not learnt.learn([missed(1.0, 0)], (0, 0, 1, 0, 0), costs, 0.01)
     assert learnt.learn([missed(1.0, 0)], (1, 0, 0, 0, 0), costs, 0.01)
+
+
+def test_a_proof_is_tried_once_more_where_something_was_taken_back() -> None:
+    """What was proven with too much is forgotten: with less what is left may prove as much."""
+    bounds, learnt = [0.9, 1.0], learner()
+    program = SimpleNamespace(deciders=[0], wiring=SimpleNamespace(nodes=[SimpleNamespace(costs=[0.0])]))
+    took = SimpleNamespace(estimate=SimpleNamespace(step_time_s=1.0))
+    kept = mock.Mock(program=program, learnt=learnt, bound_s=0.5, credit_s=0.0, cutoff_s=math.inf, limit_bytes=None)
+    kept.ended.return_value = False
+    kept.solved.side_effect = lambda **_: SimpleNamespace(choices=[0], bound=bounds.pop(0) * PER_S)
+
+    def price(_: list[int]) -> object:
+        learnt.corrected, kept.bound_s = learnt.corrected + 1, 0.5
+        return took
+
+    kept.price.side_effect = price
+    Rounds(kept)._prove(1.0)
+    assert kept.bound_s == 1.0

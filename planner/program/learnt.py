@@ -39,6 +39,11 @@ class Learnt:
         """Nothing learnt yet of what these nodes choose."""
         return cls(leader=leader, guess_s=[np.zeros(len(node.costs)) for node in nodes])
 
+    @property
+    def state(self) -> tuple[int, int]:
+        """What changes where anything is learnt, or taken back."""
+        return len(self.missed_s), self.corrected
+
     def widen(self, nodes: Sequence[Node]) -> None:
         """Takes in that some nodes have more choices than before, behind those that they had."""
         more = (len(node.costs) - len(guess_s) for node, guess_s in zip(nodes, self.guess_s, strict=True))

@@ -137,12 +137,12 @@ class Rounds:
             kept.bound_s = max(kept.bound_s, solution.bound / PER_S)
             if solution.choices is None or kept.bound_s - kept.credit_s >= best_s * (1 - ENOUGH):
                 return
-            raised_s, known = kept.bound_s - kept.credit_s - before_s, len(kept.learnt.missed_s)
+            raised_s, known = kept.bound_s - kept.credit_s - before_s, kept.learnt.state
             took = kept.price(solution.choices)
             found_s = took.estimate.step_time_s if kept.is_within(took) else math.inf
             stalled = stalled + 1 if count and max(raised_s, best_s - found_s) < ENOUGH * best_s else 0
             best_s = min(best_s, found_s)
-            if len(kept.learnt.missed_s) == known:
+            if kept.learnt.state == known:
                 return
 
     def _look_beside(self) -> None:

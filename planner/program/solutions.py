@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,18 @@ LOOKING = 4_000
 Choices = list[int]
 
 
+class Priced(NamedTuple):
+    """A solution that takes ``seconds`` and ``peak_bytes``, of which the program says ``less_s`` more in some places
+    and ``more_s`` less in all.
+    """
+
+    choices: Choices
+    seconds: float
+    peak_bytes: int
+    less_s: float
+    more_s: float
+
+
 class Solutions:
     """What was found and priced, the best of it, and the bound.
 
@@ -47,7 +59,7 @@ class Solutions:
     ``misfits`` has what each solution taught that did not fit. ``sure`` says that rows are those that
     hold in any order of kernels: for proofs, and for what is tried last, where those doubted most allow nothing.
     ``priced`` has each solution with what it took, and how much less than its costs in some places: others may as well,
-    so that counts against the bound.
+    so that counts against the bound (``credit_s``).
     """
 
     def __init__(self, program: Program, deadline: float, seed: int, stop: Callable[[], bool] | None, cutoff_s: float):
@@ -55,7 +67,7 @@ class Solutions:
         self.deadline, self.seed, self.stop, self.cutoff_s = deadline, seed, stop, cutoff_s
         self.learnt = Learnt.nothing(program.leader, program.wiring.nodes)
         self.best: tuple[Exact, Choices] | None = None
-        self.priced: list[tuple[Choices, float, float, float]] = []
+        self.priced: list[Priced] = []
         self.bound_s = 0.0
         self.floor_s = 0.0
         self.count = 0
@@ -106,7 +118,8 @@ class Solutions:
             self.learnt.learn(took.missed, choices, costs, LEAST * seconds)
             if self.learnt.corrected > before:
                 self.bound_s = self.floor_s  # what was proven since was with too much
-            self.priced.append((choices, seconds, less_s, sum(each.seconds for each in took.missed)))
+            more_s = sum(each.seconds for each in took.missed)
+            self.priced.append(Priced(choices, seconds, took.estimate.peak_bytes, less_s, more_s))
         limit, peak = program.limit_bytes, took.estimate.peak_bytes
         self.seen(peak, choices)
         if limit is not None and peak > limit:
@@ -132,13 +145,17 @@ class Solutions:
 
     @property
     def credit_s(self) -> float:
-        """The most that a solution near the best took less than its costs: in some places, or in all with what others
-        taught of it.
+        """The most that a plan near the best took less than its costs: in some places, or in all with what others
+        taught of it. Of several solutions that are one plan, the program stands for it by what it says least of.
         """
         best_s = self.best[0].estimate.step_time_s if self.best is not None else math.inf
-        near = [each for each in self.priced if each[1] <= best_s * NEAR]
-        less_s = (max(less_s, self.learnt.charged_s(choices) - more_s) for choices, _, less_s, more_s in near)
-        return max(less_s, default=0.0)
+        found: dict[tuple[float, int], float] = {}
+        for each in self.priced:
+            if each.seconds <= best_s * NEAR:
+                less_s = max(each.less_s, self.learnt.charged_s(each.choices) - each.more_s)
+                plan = each.seconds, each.peak_bytes
+                found[plan] = min(less_s, found.get(plan, less_s))
+        return max(found.values(), default=0.0)
 
     def ended(self) -> bool:
         """Whether the time is over, or the search is to stop."""
