@@ -153,3 +153,36 @@ def test_one_turn_takes_its_parts_out_of_an_image_before_it() -> None:
     """As compiled for v6e: bf16[16,128,128,2,32] takes 128 MiB, since its image has features on the lanes."""
     (part,) = beside_loops(in_turns(16, 8, 1))
     assert part.num_bytes == 2 * 2 * 16 * 64 * 64 * 128
+
+
+GRADIENT = {
+    "input_batch_dimension": 3,
+    "input_feature_dimension": 0,
+    "kernel_input_feature_dimension": 0,
+    "kernel_output_feature_dimension": 3,
+    "kernel_spatial_dimensions": (1, 2),
+    "output_batch_dimension": 2,
+    "output_feature_dimension": 3,
+    "output_spatial_dimensions": (0, 1),
+}
+
+
+@pytest.mark.parametrize(("early", "first"), [(True, 0), (False, 2)])
+def test_a_gradient_in_a_loop_reads_a_copy_with_the_batch_on_the_lanes(early: bool, first: int) -> None:
+    """As compiled: bf16[2,256,256,32], two features a device, is copied into 512 MiB just before its loop on v6e;
+    bf16[2,64,64,32] and bf16[4,64,64,64] as soon as they are there on v5e.
+    """
+    image, part, made = Value((2, 64, 64, 32), "bf16"), Value((2, 64, 64, 4), "bf16"), Value((3, 3, 4, 32), "f32")
+    inner = (
+        Op(kind="dynamic_slice", operands=(1,), results=(3,), attributes={"step": 0}),
+        Op(kind="convolution", operands=(3, 2), results=(4,), attributes=GRADIENT),
+    )
+    body = Graph(values=(made, image, image, part, made), ops=inner, arguments=(0, 1, 2), results=(4,))
+    ops = (
+        Op(kind="sort", operands=(0,), results=(3,)),
+        Op(kind="sort", operands=(1,), results=(4,)),
+        Op(kind="while", operands=(2, 3, 4), results=(5,), bodies=(body,), trips=4),
+    )
+    program = of_ops((image, image, made, image, image, made), ops, (0, 1, 2), (5,))
+    (copy,) = beside_loops(program, early=early)
+    assert copy == (3, (first, 2), 2 * 64 * 64 * 32 * 128)

@@ -92,8 +92,9 @@ def _with_copies(placed: Level, chip: Chip | None) -> Level:
     laid = laid_bytes(program, smallest_batch(chip))
     narrow = {b: laid(replace(program.graph.values[value], dtype=NARROW)) for b, value in copies.items()}
     narrow |= {-1 - value: num_bytes for value, (_, num_bytes) in images.items()}
-    for number, beside in enumerate(beside_loops(program)):
-        buffer = -1 - 2 * len(program.graph.values) - number
+    early = chip is not None and chip.gathers_beside_products
+    for number, beside in enumerate(beside_loops(program, early=early)):
+        buffer = -1 - 3 * len(program.graph.values) - number
         copies[buffer], spans[buffer], narrow[buffer] = beside
     narrow |= dict(_stacks(placed, narrow))
     for_loops = {b: span for b, span in spans.items() if copies[b] not in images}

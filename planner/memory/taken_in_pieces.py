@@ -88,9 +88,11 @@ def turned_shapes(graph: Graph) -> frozenset[Shape]:
     return frozenset(found)
 
 
-def beside_loops(program: Program) -> Iterator[Beside]:
+def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
     """What lies beside images for loops: parts that are cut out of them before, copies that lie otherwise, and what is
     put into them: what a convolution makes for two devices, which is taken apart before each part is put in.
+
+    Copies are made just before their loop, or ``early``, as soon as they can be, beside what is sent.
     """
     graph, narrow = program.graph, rounded_fills(program.graph)
     turned, points = turned_shapes(graph), _points(program)
@@ -108,7 +110,8 @@ def beside_loops(program: Program) -> Iterator[Beside]:
                     first = first_cut.setdefault(value, point)
                     yield Beside(value, (first, point), _part_bytes(whole, part, piece.image.features))
                 elif piece.is_read and whole.shape not in turned and _is_turned_for_gradient(body, piece):
-                    first = max((each for each in points.get(value, ()) if each < point), default=0)
+                    before = [0, *(each for each in points.get(value, ()) if each < point)]
+                    first = max(before) if early else point
                     copy = replace(whole, dtype=NARROW)
                     yield Beside(value, (first, point), _laid_bytes(copy, piece.image, turned=True))
                 elif not piece.is_read and loop.turns:
