@@ -150,9 +150,13 @@ def test_what_a_turn_puts_into_an_image_is_made_and_then_taken_apart() -> None:
 
 
 def test_one_turn_takes_its_parts_out_of_an_image_before_it() -> None:
-    """As compiled for v6e: bf16[16,128,128,2,32] takes 128 MiB, since its image has features on the lanes."""
-    (part,) = beside_loops(in_turns(16, 8, 1))
+    """As compiled for v6e: bf16[16,128,128,2,32] takes 128 MiB, since its image has features on the lanes. A copy lies
+    as the convolution has it, as bf16[16,256,256,2,8] in 256 MiB, the batch on the lanes, on v5e.
+    """
+    part, copy = beside_loops(in_turns(16, 8, 1))
     assert part.num_bytes == 2 * 2 * 16 * 64 * 64 * 128
+    assert copy.num_bytes == 2 * 2 * 8 * 64 * 64 * 128
+    assert copy.span == (1, 1)
 
 
 GRADIENT = {

@@ -109,6 +109,8 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
                 if piece.is_read and not loop.turns:
                     first = first_cut.setdefault(value, point)
                     yield Beside(value, (first, point), _part_bytes(whole, part, piece.image.features))
+                    before = [each for each in points.get(value, ()) if each < point] if piece.is_of_gradient else []
+                    yield Beside(value, (max(before, default=point), point), _both_bytes(part, piece.image))
                 elif piece.is_read and whole.shape not in turned and _is_turned_for_gradient(body, piece):
                     before = [0, *(each for each in points.get(value, ()) if each < point)]
                     first = max(before) if early else point
@@ -170,6 +172,12 @@ def _part_bytes(whole: Value, part: Value, features: int) -> int:
     lies = min(usual, key=lambda pair: padding_growth(whole.shape, pair, 32 // max(whole.bits, 1)))
     growth = padding_growth(dims, lies, 32 // NARROW_BITS)
     return aligned(round(math.prod(dims) * growth) * BOTH_WAYS * NARROW_BITS // 8)
+
+
+def _both_bytes(part: Value, image: Image) -> int:
+    """Bytes of two devices' features as a convolution reads them, in bfloat16: a copy of what was cut out."""
+    shape = resized(part.shape, image.features, part.shape[image.features] // BOTH_WAYS)
+    return BOTH_WAYS * _laid_bytes(Value(shape, NARROW), image)
 
 
 def _laid_bytes(value: Value, image: Image, *, turned: bool = False) -> int:
