@@ -13,6 +13,7 @@ from ..graph import Graph, Op, Value
 from ..images import CONVOLUTION, Image, batch_on_lanes, images, images_of, is_of_one_place, laid_elements, shifts_of
 from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from .scattered_images import shapes_in_rows
 from .taken_in_pieces import NARROW, pieces_of, rounded_fills, turned_shapes
 from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
@@ -46,13 +47,14 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
     wanted = _wanted(program.graph)
     read = _read_by_convolutions(program.graph) if wanted else dict[int, int]()
     rounded = rounded_fills(program.graph) if wanted else frozenset[int]()
+    rows = shapes_in_rows(program.graph) if wanted else frozenset[tuple[int, ...]]()
 
     def num_bytes(graph: Graph, number: int) -> int:
         value = graph.values[number]
         if graph is program.graph and number in rounded:
             value = replace(value, dtype=NARROW)
         lying = wanted.get(value.shape)
-        if lying is None or not math.prod(value.shape):
+        if lying is None or value.shape in rows or not math.prod(value.shape):
             return padded_bytes(value)
         laid, is_few = _laid_bytes(value, lying, smallest), value.shape[lying.image.batch] < smallest
         if not lying.may_cut or not is_few or (graph is program.graph and number not in read):
@@ -190,11 +192,12 @@ def copied_images(
     """
     graph, found = program.graph, dict[int, tuple[tuple[int, int], int]]()
     wanted, loaded = _wanted(graph), set(graph.arguments)
+    rows = shapes_in_rows(graph)
     for kernel in program.kernels:
         if any(graph.ops[op].kind == "convolution" for op in kernel.ops):
             for value in loaded.intersection(kernel.reads):
                 image, lying = graph.values[value], wanted.get(graph.shape(value))
-                if lying and image.num_elements and _is_relaid(image, lying, smallest):
+                if lying and image.shape not in rows and image.num_elements and _is_relaid(image, lying, smallest):
                     narrow = replace(image, dtype="bf16")
                     found[value] = ((0, touches[value][-1]), _laid_bytes(narrow, lying, smallest))
     return found

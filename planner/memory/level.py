@@ -23,6 +23,7 @@ from .indices import INDEX, indices
 from .liveness import in_place, lifetimes
 from .looked_up import copied_tables, row_bytes, turned_back
 from .offloaded import sums_under_way
+from .scattered_images import copied_for_convolutions
 from .schedule import Scheduled
 from .taken_in_pieces import beside_loops
 from .tiles import padded_bytes
@@ -93,7 +94,7 @@ def _with_copies(placed: Level, chip: Chip | None) -> Level:
     narrow = {b: laid(replace(program.graph.values[value], dtype=NARROW)) for b, value in copies.items()}
     narrow |= {-1 - value: num_bytes for value, (_, num_bytes) in images.items()}
     early = chip is not None and chip.gathers_beside_products
-    for number, beside in enumerate(beside_loops(program, early=early)):
+    for number, beside in enumerate((*beside_loops(program, early=early), *copied_for_convolutions(program, laid))):
         buffer = -1 - 3 * len(program.graph.values) - number
         copies[buffer], spans[buffer], narrow[buffer] = beside
     narrow |= dict(_stacks(placed, narrow))
