@@ -10,15 +10,25 @@ from typing import NamedTuple
 from ..chip import Chip
 from ..fusion.nature import BROADCAST, ELEMENTWISE, SLICE
 from ..graph import Graph, Op, Value
-from ..images import CONVOLUTION, Image, batch_on_lanes, images, images_of, is_of_one_place, laid_elements, shifts_of
+from ..images import (
+    CONVOLUTION,
+    Image,
+    batch_on_lanes,
+    images,
+    images_of,
+    is_gradient_of_kernel,
+    is_of_one_place,
+    laid_elements,
+    shifts_of,
+)
 from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from .scattered_images import shapes_in_rows
-from .taken_in_pieces import NARROW, pieces_of, rounded_fills, turned_shapes
+from .taken_in_pieces import NARROW, Beside, pieces_of, rounded_fills, turned_shapes
 from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
 SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
-CUT_COPIES, NEAREST = 2, 3
+CUT_COPIES, NEAREST, PARTS = 2, 3, 8
 FEW_FEATURES, NARROW_BITS = ROWS, 16
 
 
@@ -80,12 +90,12 @@ def _read_by_convolutions(graph: Graph) -> dict[int, int]:
     """What convolutions read, and what that is made of number by number, if of one array and what is spread over it.
 
     With the places of the filter whose gradient reads it, along the dim that images are cut along. Windows of one place
-    read no copies.
+    read no copies, nor do gradients of filters that convolve arguments.
     """
     sources = _sources(graph)
     found: dict[int, int] = {}
     for op in graph.ops:
-        if op.kind != CONVOLUTION or is_of_one_place(graph, op):
+        if op.kind != CONVOLUTION or is_of_one_place(graph, op) or _reads_whole(graph, op):
             continue
         shifts = shifts_of(graph, op)
         for place, number in enumerate(op.operands):
@@ -136,10 +146,18 @@ def _put_together(value: int, joined: Mapping[int, Op], graph: Graph) -> Iterato
 
 
 def _laid_bytes(value: Value, lying: Lying, smallest: int) -> int:
-    """Bytes of an image as it lies; what is cut has no row to be padded, and rows of packed dtypes go by twos."""
+    """Bytes of an image as it lies; what is cut has no row to be padded, and rows of packed dtypes go by twos.
+
+    Whether features or batch fill the lanes better is asked of the parts: as compiled for v5e, those of four images of
+    16 features, ``f32[128,32,16,16]``, have the batch there.
+    """
     image = lying.image
     batch, packed = value.shape[image.batch], 32 // max(value.bits, 1)
     rows = batch if batch < smallest or packed == 1 else round_up(batch, 2 * packed)
+    is_cut = lying.may_cut and batch < smallest and not lying.is_turned
+    if is_cut and batch_on_lanes(value.shape[image.features], PARTS * batch, value.bits):
+        parts = replace(value, shape=(*value.shape[: image.batch], PARTS * batch, *value.shape[image.batch + 1 :]))
+        return aligned((laid_elements(parts, image) // PARTS * value.bits + 7) // 8)
     shape = (*value.shape[: image.batch], rows, *value.shape[image.batch + 1 :])
     elements = laid_elements(replace(value, shape=shape), image, turned=lying.is_turned)
     if batch < smallest and not lying.is_turned:
@@ -201,6 +219,37 @@ def copied_images(
                     narrow = replace(image, dtype="bf16")
                     found[value] = ((0, touches[value][-1]), _laid_bytes(narrow, lying, smallest))
     return found
+
+
+def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Beside]:
+    """The copies in bfloat16 for gradients of kernels that convolve few images of the step's arguments.
+
+    Those are not cut, as others are: both an argument and what comes back to it lie whole, their features on the lanes
+    of two rows at least. The former is copied just before, or ``early``, before what comes back is computed. Seen on
+    v4, v5e and v6e.
+    """
+    graph = program.graph
+    maker = {value: point for point, kernel in enumerate(program.kernels) for value in kernel.writes}
+    for point, kernel in enumerate(program.kernels):
+        for op in [graph.ops[number] for number in kernel.ops]:
+            if op.kind != CONVOLUTION or not _reads_whole(graph, op):
+                continue
+            (argument, image), (back, of) = images_of(graph, op)
+            whole = graph.values[argument]
+            is_few = whole.shape[image.batch] < smallest and whole.shape[image.features] >= FEW_FEATURES
+            if is_few and padded_bytes(whole) < _whole_bytes(whole, image):
+                first = maker.get(back, point) if early else point
+                yield Beside(argument, (first, point), _whole_bytes(replace(whole, dtype=NARROW), image))
+                yield Beside(back, (point, point), _whole_bytes(replace(graph.values[back], dtype=NARROW), of))
+
+
+def _reads_whole(graph: Graph, op: Op) -> bool:
+    """Whether a convolution is the gradient of a kernel of several places that convolves an argument."""
+    return op.operands[0] in graph.arguments and is_gradient_of_kernel(graph, op) and not is_of_one_place(graph, op)
+
+
+def _whole_bytes(value: Value, image: Image) -> int:
+    return aligned(laid_elements(value, image) * value.bits // 8)
 
 
 def _is_relaid(value: Value, lying: Lying, smallest: int) -> bool:
