@@ -7,11 +7,12 @@ from dataclasses import replace
 import meshwright as mw
 import pytest
 from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.image_pieces import turned_shapes
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import REDUCE_SCATTER
 from meshwright.planner.memory import memory
 from meshwright.planner.memory.flow import flow
-from meshwright.planner.memory.taken_in_pieces import beside_loops, turned_shapes
+from meshwright.planner.memory.taken_in_pieces import beside_loops
 from meshwright.planner.memory.temporaries import temporary_bytes
 from meshwright.planner.topology import physical
 from programs import of_ops

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ..chip import Chip
 from ..fusion.nature import BROADCAST, ELEMENTWISE, SLICE
 from ..graph import Graph, Op, Value
+from ..image_pieces import pieces_of, turned_shapes
 from ..images import (
     CONVOLUTION,
     Image,
@@ -24,7 +25,7 @@ from ..images import (
 from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from .scattered_images import shapes_in_rows
-from .taken_in_pieces import NARROW, Beside, pieces_of, rounded_fills, turned_shapes
+from .taken_in_pieces import NARROW, Beside, rounded_fills
 from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
 SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2

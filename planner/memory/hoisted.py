@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..fusion.nature import PRODUCTS
 from ..graph import Graph, Op
+from ..image_pieces import pieces_of
 from ..kernels import Program
 from .flow import VIEWS
-from .taken_in_pieces import pieces_of
 
 NARROW = "bf16"
 SLICES = frozenset({"dynamic_slice", "slice"})

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ..graph import Graph, Value
+from ..image_pieces import Shape
 from ..images import CONVOLUTION, LANES, batch_on_lanes, images, images_of
 from ..kernels import Program
 from ..kinds import ALL_GATHER, REDUCE_SCATTER
-from .taken_in_pieces import NARROW, Beside, Shape
+from .taken_in_pieces import NARROW, Beside
 
 
 def shapes_in_rows(graph: Graph) -> frozenset[Shape]:

@@ -15,40 +15,15 @@ from dataclasses import replace
 from itertools import permutations
 from typing import NamedTuple
 
-from ..fusion.nature import SLICE, UPDATE
 from ..graph import Graph, Op, Value
-from ..images import (
-    CONVOLUTION,
-    Image,
-    batch_on_lanes,
-    images_of,
-    is_gradient_of_kernel,
-    is_of_one_place,
-    laid_elements,
-)
+from ..image_pieces import BOTH_WAYS, NARROW_BITS, Shape, is_turned_for_gradient, pieces_of, turned_shapes
+from ..images import Image, laid_elements
 from ..kernels import Program
 from .tiles import aligned, padding_growth
 
-BOTH_WAYS = 2
-"""Devices whose parts a product in a loop meets at once: parts go round both ways."""
-NARROW, NARROW_BITS = "bf16", 16
+NARROW = "bf16"
 
 CHOOSING = frozenset({"select", "convert"})
-
-Shape = tuple[int, ...]
-
-
-class Piece(NamedTuple):
-    """The features of two devices that a convolution reads or makes of an image: both values, and the image's dims.
-
-    ``is_read`` if it is cut out of the image, else it is written into it.
-    """
-
-    part: int
-    whole: int
-    image: Image
-    is_read: bool
-    is_of_gradient: bool
 
 
 class Beside(NamedTuple):
@@ -57,35 +32,6 @@ class Beside(NamedTuple):
     value: int
     span: tuple[int, int]
     num_bytes: int
-
-
-def pieces_of(body: Graph) -> Iterator[Piece]:
-    """What convolutions of a loop's body take of images, or put into them, by their features.
-
-    Those whose windows are one place each are products of matrices, which take what they need in passing. A single
-    image is left out: it has no batch for the lanes, and two programs of one (v5e, v6e) hold none of this.
-    """
-    cut = {op.results[0]: op.operands[0] for op in body.ops if op.kind == SLICE and "step" in op.attributes}
-    put = {op.operands[1]: op.results[0] for op in body.ops if op.kind == UPDATE}
-    for op in body.ops:
-        if op.kind != CONVOLUTION or is_of_one_place(body, op):
-            continue
-        for part, image in images_of(body, op):
-            whole = cut.get(part, put.get(part))
-            several = body.shape(part)[image.batch] > 1
-            if whole is not None and several and body.shape(part)[image.features] < body.shape(whole)[image.features]:
-                yield Piece(part, whole, image, part in cut, is_gradient_of_kernel(body, op))
-
-
-def turned_shapes(graph: Graph) -> frozenset[Shape]:
-    """The shapes of the images that loops of several turns take in pieces which lie with the batch on the lanes."""
-    found = set[Shape]()
-    for _, loop, _ in graph.walk():
-        for body in loop.bodies if loop.turns else ():
-            for piece in pieces_of(body):
-                if batch_on_lanes(*_features_and_batch(body, piece), NARROW_BITS):
-                    found.add(body.shape(piece.whole))
-    return frozenset(found)
 
 
 def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
@@ -111,7 +57,7 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
                     yield Beside(value, (first, point), _part_bytes(whole, part, piece.image.features))
                     before = [each for each in points.get(value, ()) if each < point] if piece.is_of_gradient else []
                     yield Beside(value, (max(before, default=point), point), _both_bytes(part, piece.image))
-                elif piece.is_read and whole.shape not in turned and _is_turned_for_gradient(body, piece):
+                elif piece.is_read and whole.shape not in turned and is_turned_for_gradient(body, piece):
                     before = [0, *(each for each in points.get(value, ()) if each < point)]
                     first = max(before) if early else point
                     copy = replace(whole, dtype=NARROW)
@@ -149,18 +95,6 @@ def _points(program: Program) -> dict[int, list[int]]:
         for value in made.intersection((*kernel.reads, *kernel.writes)):
             found.setdefault(value, []).append(point)
     return found
-
-
-def _is_turned_for_gradient(body: Graph, piece: Piece) -> bool:
-    """Whether a gradient of a kernel has a piece's batch on the lanes: it does where both ways pad alike."""
-    features, batch = _features_and_batch(body, piece)
-    return piece.is_of_gradient and not batch_on_lanes(batch, features, NARROW_BITS)
-
-
-def _features_and_batch(body: Graph, piece: Piece) -> tuple[int, int]:
-    """The features of one device in a piece, and its images."""
-    shape = body.shape(piece.part)
-    return shape[piece.image.features] // BOTH_WAYS, shape[piece.image.batch]
 
 
 def _part_bytes(whole: Value, part: Value, features: int) -> int:
