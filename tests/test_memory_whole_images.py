@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from meshwright.planner.graph import Op, Value
+from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.memory.convolved import copied_whole
 from meshwright.planner.memory.temporaries import temporary_bytes
 from programs import of_ops
@@ -40,3 +40,28 @@ def test_the_gradient_of_an_argument_s_kernel_reads_both_whole(early: bool, firs
     ]
     assert temporary_bytes(program)(program.graph, 1) == 16 * MIB
     assert not list(copied_whole(program, 1, early=early))
+
+
+ROLES = {
+    f"{side}_{role}_dimension": dim for side in ("input", "output") for role, dim in (("batch", 0), ("feature", 3))
+} | {"kernel_output_feature_dimension": 3, "kernel_spatial_dimensions": (0, 1), "output_spatial_dimensions": (1, 2)}
+
+
+def test_images_are_cut_beside_a_loop_that_leaves_others_of_their_shape_whole() -> None:
+    """As compiled for v4: the loop makes f32[4,128,128,8] in 32 MiB, and a convolution f32[128,32,16,8] in 8, the parts
+    on the lanes.
+    """
+    wide, image, kernel = Value((4, 128, 128, 128), "f32"), Value((4, 128, 128, 8), "f32"), Value((3, 3, 8, 8), "f32")
+    part, few = Value((4, 128, 128, 32), "f32"), Value((3, 3, 32, 8), "f32")
+    inner = (
+        Op(kind="dynamic_slice", operands=(1,), results=(3,), attributes={"step": 0}),
+        Op(kind="convolution", operands=(3, 2), results=(4,), attributes=ROLES),
+    )
+    body = Graph(values=(image, wide, few, part, image), ops=inner, arguments=(0, 1, 2), results=(4,))
+    ops = (
+        Op(kind="while", operands=(0, 1, 2), results=(4,), bodies=(body,), trips=4),
+        Op(kind="convolution", operands=(4, 3), results=(5,), attributes=ROLES),
+    )
+    program = of_ops((image, wide, few, kernel, image, image), ops, (0, 1, 2, 3), (5,))
+    sizes = temporary_bytes(program)
+    assert [sizes(program.graph, value) // MIB for value in (4, 5)] == [32, 8]

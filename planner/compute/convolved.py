@@ -85,9 +85,10 @@ class Convolved:
         known: Mapping[tuple[int, ...], Image] | None = None,
     ) -> None:
         self._graph, self._of = graph, of
-        self._looped = looped_images(graph) if edge > 1 else {}
+        self._looped, outside = (looped_images(graph), images(graph)) if edge > 1 else ({}, {})
         self._turned_shapes = turned_shapes(graph) if self._looped else frozenset[Shape]()
-        self._images = {**(known or {}), **self._looped, **images(graph)} if edge > 1 else {}
+        self._images = {**(known or {}), **self._looped, **outside} if edge > 1 else {}
+        self._uncut = self._turned_shapes.union(self._looped.keys() - outside.keys())
         smallest = SMALLEST if of.near_total_bytes or of.whole_bytes else SMALLEST_WITHOUT_VMEM
         self._packs = manner_of(of).packs_all
         self._smallest, self._in_loop = 0 if in_loop else smallest, in_loop
@@ -285,7 +286,7 @@ class Convolved:
         size = 1
         for each in shape:
             size *= each
-        if tuple(shape) in self._looped:
+        if tuple(shape) in self._uncut:
             return False
         return shape[image.batch] < self._smallest and len(shape) > 3 and size >= LARGE_IMAGE
 

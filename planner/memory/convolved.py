@@ -59,6 +59,7 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
     read = _read_by_convolutions(program.graph) if wanted else dict[int, int]()
     rounded = rounded_fills(program.graph) if wanted else frozenset[int]()
     rows = shapes_in_rows(program.graph) if wanted else frozenset[tuple[int, ...]]()
+    cut, looped = _cut_beside_loops(program.graph, wanted) if wanted else (frozenset[tuple[int, ...]](), set[int]())
 
     def num_bytes(graph: Graph, number: int) -> int:
         value = graph.values[number]
@@ -67,13 +68,24 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
         lying = wanted.get(value.shape)
         if lying is None or value.shape in rows or not math.prod(value.shape):
             return padded_bytes(value)
+        if graph is program.graph and value.shape in cut and number not in looped:
+            lying = lying._replace(may_cut=True)
         laid, is_few = _laid_bytes(value, lying, smallest), value.shape[lying.image.batch] < smallest
-        if not lying.may_cut or not is_few or (graph is program.graph and number not in read):
+        if not lying.may_cut or not is_few or (graph is program.graph and (number not in read or number in looped)):
             return laid
         shifts = read.get(number, 0) if graph is program.graph else 0
         return laid + (shifts * laid * NARROW_BITS // value.bits if shifts > NEAREST else (CUT_COPIES - 1) * laid)
 
     return num_bytes
+
+
+def _cut_beside_loops(
+    graph: Graph, wanted: Mapping[tuple[int, ...], Lying]
+) -> tuple[frozenset[tuple[int, ...]], set[int]]:
+    """The shapes of images that loops take whole and convolutions outside of them cut, and what loops read and make."""
+    looped = {value for op in graph.ops if op.bodies for value in (*op.operands, *op.results)}
+    outside = {shape for shape in images(graph) if shape in wanted}
+    return frozenset(shape for shape in outside if not (wanted[shape].may_cut or wanted[shape].is_turned)), looped
 
 
 def laid_bytes(program: Program, smallest: int) -> Callable[[Value], int]:
