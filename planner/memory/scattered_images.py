@@ -15,7 +15,6 @@ from ..images import CONVOLUTION, LANES, batch_on_lanes, images, images_of
 from ..kernels import Program
 from ..kinds import ALL_GATHER, REDUCE_SCATTER
 from .taken_in_pieces import NARROW, Beside
-from .tiles import padded_bytes
 
 
 def shapes_in_rows(graph: Graph) -> frozenset[Shape]:
@@ -43,5 +42,4 @@ def copied_for_convolutions(program: Program, laid_bytes: Callable[[Value], int]
                 if graph.shape(value) in rows:
                     made = graph.values[value]
                     copy = replace(made, dtype=NARROW) if value in op.operands else made
-                    if laid_bytes(copy) > padded_bytes(copy):
-                        yield Beside(value, (point, point), laid_bytes(copy))
+                    yield Beside(value, (point, point), laid_bytes(copy))

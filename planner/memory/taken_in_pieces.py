@@ -55,7 +55,8 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
                 if piece.is_read and not loop.turns:
                     first = first_cut.setdefault(value, point)
                     yield Beside(value, (first, point), _part_bytes(whole, part, piece.image.features))
-                    before = [each for each in points.get(value, ()) if each < point] if piece.is_of_gradient else []
+                    waits = early and piece.is_of_gradient
+                    before = [each for each in points.get(value, ()) if each < point] if waits else []
                     yield Beside(value, (max(before, default=point), point), _both_bytes(part, piece.image))
                 elif piece.is_read and whole.shape not in turned and is_turned_for_gradient(body, piece):
                     before = [0, *(each for each in points.get(value, ()) if each < point)]
