@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from meshwright.dsl.machine import parse_topology
 from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.kinds import ALL_GATHER
 from meshwright.planner.memory.convolved import copied_whole
 from meshwright.planner.memory.temporaries import temporary_bytes
+from meshwright.planner.topology import physical
 from programs import of_ops
 
 GRADIENT = {
@@ -65,3 +68,25 @@ def test_images_are_cut_beside_a_loop_that_leaves_others_of_their_shape_whole() 
     program = of_ops((image, wide, few, kernel, image, image), ops, (0, 1, 2, 3), (5,))
     sizes = temporary_bytes(program)
     assert [sizes(program.graph, value) // MIB for value in (4, 5)] == [32, 8]
+
+
+@pytest.mark.parametrize(
+    ("topology", "batch", "features", "turned"),
+    [("v3:4x4", 2, 4, True), ("v3:4x4", 8, 8, True), ("v3:4x4", 8, 16, False), ("v5p:2x2x4", 8, 8, False)],
+)
+def test_v3_gathers_images_with_the_batch_on_the_lanes_for_gradients(
+    topology: str, batch: int, features: int, turned: bool
+) -> None:
+    """As compiled for v3: bf16[2,64,64,32] of which devices hold four features takes 32 MiB, bf16[8,64,64,32] of eight
+    too; for v5p the features are on the lanes.
+    """
+    part, whole = Value((batch, 64, 64, features), "bf16"), Value((batch, 64, 64, 32), "bf16")
+    back, kernel = Value((batch, 64, 64, features), "bf16"), Value((3, 3, 32, features), "f32")
+    ops = (
+        Op(kind=ALL_GATHER, operands=(0,), results=(2,)),
+        Op(kind="convolution", operands=(2, 1), results=(3,), attributes=GRADIENT),
+    )
+    program = of_ops((part, back, whole, kernel), ops, (0, 1), (3,))
+    found = temporary_bytes(program, physical(parse_topology(topology)).chip)(program.graph, 2)
+    usual = 64 * 64 * 2 * 128 * batch
+    assert found == (32 * MIB if turned else usual)

@@ -26,11 +26,11 @@ from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from .scattered_images import shapes_in_rows
 from .taken_in_pieces import NARROW, Beside, rounded_fills
-from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
+from .tiles import LANES, ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
 SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
 CUT_COPIES, NEAREST, PARTS = 2, 3, 8
-FEW_FEATURES, NARROW_BITS = ROWS, 16
+FEW_FEATURES, NARROW_BITS, THIN_ROWS = ROWS, 16, 4
 
 
 class Lying(NamedTuple):
@@ -59,6 +59,7 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
     read = _read_by_convolutions(program.graph) if wanted else dict[int, int]()
     rounded = rounded_fills(program.graph) if wanted else frozenset[int]()
     rows = shapes_in_rows(program.graph) if wanted else frozenset[tuple[int, ...]]()
+    tied = dict(_turned_for_gradients(program.graph, smallest)) if wanted else dict[int, Image]()
     cut, looped = _cut_beside_loops(program.graph, wanted) if wanted else (frozenset[tuple[int, ...]](), set[int]())
 
     def num_bytes(graph: Graph, number: int) -> int:
@@ -68,6 +69,8 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
         lying = wanted.get(value.shape)
         if lying is None or value.shape in rows or not math.prod(value.shape):
             return padded_bytes(value)
+        if graph is program.graph and number in tied:
+            return _whole_bytes(value, tied[number], turned=True)
         if graph is program.graph and value.shape in cut and number not in looped:
             lying = lying._replace(may_cut=True)
         laid, is_few = _laid_bytes(value, lying, smallest), value.shape[lying.image.batch] < smallest
@@ -209,6 +212,32 @@ def _pieces(graph: Graph) -> Iterator[tuple[int, tuple[int, ...]]]:
             yield op.results[0], (op.operands[0], sums[op.operands[0]])
 
 
+def _turned_for_gradients(graph: Graph, smallest: int) -> Iterator[tuple[int, Image]]:
+    """The images that v2 and v3 gather by features for gradients of kernels, which sum the batch and have it on the
+    lanes where that pads what a device holds no more, in bfloat16, whose tiles have four rows there at least.
+
+    As compiled for v3 of two images of four features, and of eight of eight; of 16 of 16 not so for v5p.
+    """
+    if smallest != SMALLEST_WITHOUT_VMEM:
+        return
+    lie = images(graph)
+    summed = [op for op in graph.ops if op.kind == CONVOLUTION and is_gradient_of_kernel(graph, op)]
+    read = {op.operands[0] for op in summed if not is_of_one_place(graph, op)}
+    for op in graph.ops:
+        image = lie.get(graph.shape(op.results[0])) if op.kind == ALL_GATHER and op.results[0] in read else None
+        if image is not None:
+            part, whole = graph.shape(op.operands[0]), graph.shape(op.results[0])
+            features, batch = part[image.features], part[image.batch]
+            is_part = features < whole[image.features] and batch >= smallest
+            if is_part and _thin_tiles(batch, features) <= _thin_tiles(features, batch):
+                yield op.results[0], image
+
+
+def _thin_tiles(lanes: int, rows: int) -> int:
+    """The numbers in tiles of bfloat16 that have four rows at least."""
+    return round_up(lanes, LANES) * round_up(rows, max(THIN_ROWS, tile_rows(rows, 32 // NARROW_BITS)))
+
+
 def _is_turned(value: Value, image: Image) -> bool:
     return batch_on_lanes(value.shape[image.features], value.shape[image.batch], value.bits)
 
@@ -261,8 +290,8 @@ def _reads_whole(graph: Graph, op: Op) -> bool:
     return op.operands[0] in graph.arguments and is_gradient_of_kernel(graph, op) and not is_of_one_place(graph, op)
 
 
-def _whole_bytes(value: Value, image: Image) -> int:
-    return aligned(laid_elements(value, image) * value.bits // 8)
+def _whole_bytes(value: Value, image: Image, *, turned: bool = False) -> int:
+    return aligned(laid_elements(value, image, turned=turned) * value.bits // 8)
 
 
 def _is_relaid(value: Value, lying: Lying, smallest: int) -> bool:
