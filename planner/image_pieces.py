@@ -29,16 +29,17 @@ class Piece(NamedTuple):
     is_of_gradient: bool
 
 
-def pieces_of(body: Graph) -> Iterator[Piece]:
+def pieces_of(body: Graph, *, turns: bool = True) -> Iterator[Piece]:
     """What convolutions of a loop's body take of images, or put into them, by their features.
 
-    Those whose windows are one place each are products of matrices, which take what they need in passing. A single
-    image is left out: it has no batch for the lanes, and two programs of one (v5e, v6e) hold none of this.
+    Those whose windows are one place each are products of matrices, which take what they need in passing where the loop
+    ``turns``, and not from one turn, which is none (v5e and v5p). A single image is left out: it has no batch for the
+    lanes, and two programs of one (v5e, v6e) hold none of this.
     """
     cut = {op.results[0]: op.operands[0] for op in body.ops if op.kind == SLICE and "step" in op.attributes}
     put = {op.operands[1]: op.results[0] for op in body.ops if op.kind == UPDATE}
     for op in body.ops:
-        if op.kind != CONVOLUTION or is_of_one_place(body, op):
+        if op.kind != CONVOLUTION or (turns and is_of_one_place(body, op)):
             continue
         for part, image in images_of(body, op):
             whole = cut.get(part, put.get(part))

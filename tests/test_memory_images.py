@@ -109,8 +109,10 @@ def test_what_is_added_up_into_few_features_lies_as_they_do() -> None:
     assert found.num_bytes[3] == 4 * 64 * 256 * 256 * 128
 
 
-def in_turns(batch: int, features: int, trips: int, *, fills: bool = False) -> Program:
-    """A loop that takes, or fills, the features of two devices at a time; each has so many of ``16 * features``."""
+def in_turns(batch: int, features: int, trips: int, *, fills: bool = False, is_made: bool = False) -> Program:
+    """A loop that takes, or fills, the features of two devices at a time; each has so many of ``16 * features``, of an
+    argument or of what is made.
+    """
     whole, part = Value((batch, 64, 64, 16 * features), "f32"), Value((batch, 64, 64, 2 * features), "f32")
     kernel = Value((3, 3, part.shape[3], whole.shape[3]), "bf16")
     said = ROLES | {"kernel_input_feature_dimension": 2, "output_spatial_dimensions": (1, 2)}
@@ -129,7 +131,7 @@ def in_turns(batch: int, features: int, trips: int, *, fills: bool = False) -> P
     body = Graph(values=values, ops=inner, arguments=(2, 0, 1), results=(4,))
     ops = (
         Op(kind="sort", operands=(0,), results=(2,)),
-        Op(kind="while", operands=(2, 0, 1), results=(3,), bodies=(body,), trips=trips),
+        Op(kind="while", operands=(2, 2 if is_made else 0, 1), results=(3,), bodies=(body,), trips=trips),
     )
     return of_ops((whole, kernel, whole, whole), ops, (0, 1), (3,))
 
@@ -152,12 +154,15 @@ def test_what_a_turn_puts_into_an_image_is_made_and_then_taken_apart() -> None:
 
 def test_one_turn_takes_its_parts_out_of_an_image_before_it() -> None:
     """As compiled for v6e: bf16[16,128,128,2,32] takes 128 MiB, since its image has features on the lanes. A copy lies
-    as the convolution has it, as bf16[16,256,256,2,8] in 256 MiB, the batch on the lanes, on v5e.
+    as the convolution has it, as bf16[16,256,256,2,8] in 256 MiB, the batch on the lanes, on v5e; there is none of an
+    argument's that has its features there.
     """
-    part, copy = beside_loops(in_turns(16, 8, 1))
+    part, copy = beside_loops(in_turns(16, 8, 1, is_made=True))
     assert part.num_bytes == 2 * 2 * 16 * 64 * 64 * 128
     assert copy.num_bytes == 2 * 2 * 8 * 64 * 64 * 128
     assert copy.span == (1, 1)
+    (part,) = beside_loops(in_turns(16, 8, 1))
+    assert part.num_bytes == 2 * 2 * 16 * 64 * 64 * 128
 
 
 GRADIENT = {

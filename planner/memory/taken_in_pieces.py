@@ -38,7 +38,8 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
     """What lies beside images for loops: parts that are cut out of them before, copies that lie otherwise, and what is
     put into them: what a convolution makes for two devices, which is taken apart before each part is put in.
 
-    Copies are made just before their loop, or ``early``, as soon as they can be, beside what is sent.
+    Copies are made just before their loop, or ``early``, as soon as they can be, beside what is sent; none of parts
+    of arguments that have their features on the lanes already.
     """
     graph, narrow = program.graph, rounded_fills(program.graph)
     turned, points = turned_shapes(graph), _points(program)
@@ -46,7 +47,7 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
     for point, loop in enumerate(graph.ops[kernel.ops[-1]] for kernel in program.kernels):
         for body in loop.bodies[:1] if loop.kind == "while" else ():
             given = dict(zip((*body.arguments, *body.results), (*loop.operands, *loop.results), strict=False))
-            for piece in pieces_of(body):
+            for piece in pieces_of(body, turns=bool(loop.turns)):
                 value, part = given.get(piece.whole), body.values[piece.part]
                 if value is None or ((value, point) in found and loop.turns):
                     continue
@@ -54,10 +55,12 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
                 whole = graph.values[value]
                 if piece.is_read and not loop.turns:
                     first = first_cut.setdefault(value, point)
-                    yield Beside(value, (first, point), _part_bytes(whole, part, piece.image.features))
+                    lying, wanted = _part_bytes(whole, part, piece.image.features), _both_bytes(part, piece.image)
+                    yield Beside(value, (first, point), lying)
                     waits = early and piece.is_of_gradient
                     before = [each for each in points.get(value, ()) if each < point] if waits else []
-                    yield Beside(value, (max(before, default=point), point), _both_bytes(part, piece.image))
+                    if wanted > lying or value not in graph.arguments:
+                        yield Beside(value, (max(before, default=point), point), wanted)
                 elif piece.is_read and whole.shape not in turned and is_turned_for_gradient(body, piece):
                     before = [0, *(each for each in points.get(value, ()) if each < point)]
                     first = max(before) if early else point
