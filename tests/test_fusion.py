@@ -383,3 +383,15 @@ def test_each_product_of_matrices_cuts_out_the_part_that_it_reads() -> None:
     assert cut_for_products(512, 256, batch=()) == [["all-gather"], *[["dot_general", "dynamic_slice"]] * 2]
     cut_once = [["all-gather"], ["dynamic_slice"], ["dot_general"], ["dot_general"]]
     assert cut_for_products(4, 512, 256, batch=(0,)) == cut_once
+
+
+def test_what_is_added_up_for_two_products_behind_a_mask_and_a_sum_is_written() -> None:
+    """As the gradient of a residual's image compiled on v4 and v5e: both convolutions read it, and the sum after it."""
+    w = Writer()
+    summed, gradient, more, seen, kernel, other = (w.arg(64, 64) for _ in range(6))
+    zeros = w.spread(w.scalar(0.0), 64, 64)
+    added = w.op("add", summed, gradient)
+    mask = w.op("compare", seen, zeros, dtype="i1", comparison_direction="GT")
+    chosen = w.op("select", mask, added, zeros)
+    program = fuse(w.graph(w.dot(chosen, kernel), w.dot(chosen, other), w.op("add", added, more)))
+    assert added in {value for kernel in program.kernels for value in kernel.writes}

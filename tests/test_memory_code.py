@@ -42,6 +42,20 @@ def test_code_is_about_as_long_as_compiled(rows: int, depth: int, columns: int, 
     assert code(rows, depth, columns, kind_of_chip) / KIB == pytest.approx(kib, rel=0.3)
 
 
+@pytest.mark.parametrize(("places", "groups", "kib"), [(1, 1, 376), (3, 1, 1157), (5, 1, 1180), (7, 128, 208)])
+def test_the_code_of_convolutions_hangs_on_their_windows(places: int, groups: int, kib: int) -> None:
+    """As compiled for v5e, forward and for the kernel on average: windows of 1, 9 and 25 places over 16 images and over
+    a single one, and features apart.
+    """
+    image, kernel = Value((16, 64, 64, 128), "f32"), Value((places, places, 128 // groups, 128), "f32")
+    said = {"kernel_spatial_dimensions": (0, 1), "output_spatial_dimensions": (1, 2), "input_feature_dimension": 3}
+    said |= {"input_batch_dimension": 0, "kernel_output_feature_dimension": 3, "feature_group_count": groups}
+    said |= {"output_feature_dimension": 3, "output_batch_dimension": 0}
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said)
+    made = code_bytes(of_ops((image, kernel, image), (op,), (0, 1), (2,)), catalogue()["v5e"]) - BASE_BYTES
+    assert 0.5 * kib <= made / KIB <= 2 * kib
+
+
 def test_no_program_takes_less_than_the_least() -> None:
     assert code(8, 8, 8, "v5e") >= least_code_bytes(1, 0)
 

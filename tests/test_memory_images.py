@@ -7,11 +7,12 @@ from dataclasses import replace
 import meshwright as mw
 import pytest
 from meshwright.planner.graph import Graph, Op, Value
+from meshwright.planner.image_pieces import turned_shapes
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import REDUCE_SCATTER
 from meshwright.planner.memory import memory
 from meshwright.planner.memory.flow import flow
-from meshwright.planner.memory.taken_in_pieces import beside_loops, turned_shapes
+from meshwright.planner.memory.taken_in_pieces import beside_loops
 from meshwright.planner.memory.temporaries import temporary_bytes
 from meshwright.planner.topology import physical
 from programs import of_ops
@@ -108,8 +109,10 @@ def test_what_is_added_up_into_few_features_lies_as_they_do() -> None:
     assert found.num_bytes[3] == 4 * 64 * 256 * 256 * 128
 
 
-def in_turns(batch: int, features: int, trips: int, *, fills: bool = False) -> Program:
-    """A loop that takes, or fills, the features of two devices at a time; each has so many of ``16 * features``."""
+def in_turns(batch: int, features: int, trips: int, *, fills: bool = False, is_made: bool = False) -> Program:
+    """A loop that takes, or fills, the features of two devices at a time; each has so many of ``16 * features``, of an
+    argument or of what is made.
+    """
     whole, part = Value((batch, 64, 64, 16 * features), "f32"), Value((batch, 64, 64, 2 * features), "f32")
     kernel = Value((3, 3, part.shape[3], whole.shape[3]), "bf16")
     said = ROLES | {"kernel_input_feature_dimension": 2, "output_spatial_dimensions": (1, 2)}
@@ -128,7 +131,7 @@ def in_turns(batch: int, features: int, trips: int, *, fills: bool = False) -> P
     body = Graph(values=values, ops=inner, arguments=(2, 0, 1), results=(4,))
     ops = (
         Op(kind="sort", operands=(0,), results=(2,)),
-        Op(kind="while", operands=(2, 0, 1), results=(3,), bodies=(body,), trips=trips),
+        Op(kind="while", operands=(2, 2 if is_made else 0, 1), results=(3,), bodies=(body,), trips=trips),
     )
     return of_ops((whole, kernel, whole, whole), ops, (0, 1), (3,))
 
@@ -150,6 +153,46 @@ def test_what_a_turn_puts_into_an_image_is_made_and_then_taken_apart() -> None:
 
 
 def test_one_turn_takes_its_parts_out_of_an_image_before_it() -> None:
-    """As compiled for v6e: bf16[16,128,128,2,32] takes 128 MiB, since its image has features on the lanes."""
+    """As compiled for v6e: bf16[16,128,128,2,32] takes 128 MiB, since its image has features on the lanes. A copy lies
+    as the convolution has it, as bf16[16,256,256,2,8] in 256 MiB, the batch on the lanes, on v5e; there is none of an
+    argument's that has its features there.
+    """
+    part, copy = beside_loops(in_turns(16, 8, 1, is_made=True))
+    assert part.num_bytes == 2 * 2 * 16 * 64 * 64 * 128
+    assert copy.num_bytes == 2 * 2 * 8 * 64 * 64 * 128
+    assert copy.span == (1, 1)
     (part,) = beside_loops(in_turns(16, 8, 1))
     assert part.num_bytes == 2 * 2 * 16 * 64 * 64 * 128
+
+
+GRADIENT = {
+    "input_batch_dimension": 3,
+    "input_feature_dimension": 0,
+    "kernel_input_feature_dimension": 0,
+    "kernel_output_feature_dimension": 3,
+    "kernel_spatial_dimensions": (1, 2),
+    "output_batch_dimension": 2,
+    "output_feature_dimension": 3,
+    "output_spatial_dimensions": (0, 1),
+}
+
+
+@pytest.mark.parametrize(("early", "first"), [(True, 0), (False, 2)])
+def test_a_gradient_in_a_loop_reads_a_copy_with_the_batch_on_the_lanes(early: bool, first: int) -> None:
+    """As compiled: bf16[2,256,256,32], two features a device, is copied into 512 MiB just before its loop on v6e;
+    bf16[2,64,64,32] and bf16[4,64,64,64] as soon as they are there on v5e.
+    """
+    image, part, made = Value((2, 64, 64, 32), "bf16"), Value((2, 64, 64, 4), "bf16"), Value((3, 3, 4, 32), "f32")
+    inner = (
+        Op(kind="dynamic_slice", operands=(1,), results=(3,), attributes={"step": 0}),
+        Op(kind="convolution", operands=(3, 2), results=(4,), attributes=GRADIENT),
+    )
+    body = Graph(values=(made, image, image, part, made), ops=inner, arguments=(0, 1, 2), results=(4,))
+    ops = (
+        Op(kind="sort", operands=(0,), results=(3,)),
+        Op(kind="sort", operands=(1,), results=(4,)),
+        Op(kind="while", operands=(2, 3, 4), results=(5,), bodies=(body,), trips=4),
+    )
+    program = of_ops((image, image, made, image, image, made), ops, (0, 1, 2), (5,))
+    (copy,) = beside_loops(program, early=early)
+    assert copy == (3, (first, 2), 2 * 64 * 64 * 32 * 128)

@@ -7,9 +7,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from meshwright.dsl.machine import parse_topology
 from meshwright.planner.graph import Axes
 from meshwright.planner.partition.dot import Choice, Loops, choose
 from meshwright.planner.partition.dot.problem import Ask, axes_of
+from meshwright.planner.partition.target import target
+from meshwright.planner.topology import physical
 
 MESH = {"x": 4, "y": 8}
 M, N, K, B = 0, 1, 2, 3
@@ -131,6 +134,23 @@ def test_a_convolution_beside_a_gather_is_not_looped() -> None:
     ask = Ask(left=left, right=right, result={M: ("y",), N: ("x",)}, axes=frozenset(MESH))
     assert choose(loops, ask).windowed is None
     assert choose(loops, replace(ask, right={K: ("x",)})).windowed is not None
+
+
+def test_the_sum_of_a_kernel_s_gradient_is_looped_beside_a_gather_of_its_images() -> None:
+    """As compiled for v5e, v5p and v6e of nets split both ways: images are gathered by features, and cut again."""
+    dims = {"left": (M, K), "right": (K, N), "result": (M, N, 3), "bits": (32, 32, 32)}
+    loops = Loops(sizes=(8192, 8192, 8192, 1), mesh=MESH, **dims, **IN_LOOPS)  # type: ignore[arg-type]
+    left, right = GRADIENT
+    found = choose(loops, Ask(left=left, right=right, result={M: ("x",), N: ("y",)}, axes=frozenset(MESH)))
+    assert found.windowed is not None
+    assert (found.windowed.moving, found.windowed.axes) == (None, ("x",))
+
+
+@pytest.mark.parametrize(("topology", "parts"), [("v4:2x2x4", 8), ("v5e:4x4", 4), ("v3:4x4", 8)])
+def test_convolutions_are_looped_from_so_many_parts_on(topology: str, parts: int) -> None:
+    """As compiled: of nets for v4 with kernels in four parts none has a loop, of products some have."""
+    machine = physical(parse_topology(topology))
+    assert target("tpu", machine, machine.num_devices).fewest_convolved == parts
 
 
 def test_devices_are_not_grouped_for_a_loop_that_a_gather_comes_before() -> None:

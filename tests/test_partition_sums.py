@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from meshwright.planner.estimate.traffic import held_bytes
-from meshwright.planner.graph import Op, Value
+from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 from meshwright.planner.partition.passes.accumulated import sum_behind_loops
 from meshwright.planner.partition.passes.narrow import narrow
@@ -167,11 +167,15 @@ def test_a_sum_of_images_lies_along_a_row_s_places_only_where_it_is_a_result(
     assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
 
 
-@pytest.mark.parametrize(("adds_image", "is_scattered"), [(True, True), (False, False)])
+@pytest.mark.parametrize(
+    ("adds_image", "loops", "is_scattered"), [(True, True, True), (True, False, False), (False, True, False)]
+)
 def test_a_sum_of_images_that_is_added_to_another_lies_along_a_row_s_places(
-    adds_image: bool, is_scattered: bool
+    adds_image: bool, loops: bool, is_scattered: bool
 ) -> None:
-    """As compiled for v5e of nets with residuals, and of what a number is added to before it is convolved again."""
+    """As compiled for v5e of nets with residuals whose kernels go round in loops, of those whose do not, and of what a
+    number is added to before it is convolved again.
+    """
     whole, part = Value((8, 128, 128, 128), "f32"), Value((8, 128, 128, 16), "f32")
     kernel, further, number = Value((3, 3, 128, 128), "f32"), Value((3, 3, 16, 16), "f32"), Value((), "f32")
     dims = {"output_batch_dimension": 0, "output_feature_dimension": 3, "output_spatial_dimensions": (1, 2)}
@@ -184,7 +188,11 @@ def test_a_sum_of_images_that_is_added_to_another_lies_along_a_row_s_places(
         Op(kind="add", operands=(7, 3 if adds_image else 8), results=(9,)),
         Op(kind="convolution", operands=(9, 2), results=(10,), attributes=dims),
     )
-    values = (whole, kernel, further, part, number, whole, whole, part, part, part, part)
+    inner = (Op(kind="convolution", operands=(0, 1), results=(2,), attributes=dims),)
+    body = Graph(values=(part, further, part), ops=inner, arguments=(0, 1), results=(2,))
+    if loops:
+        ops = (*ops, Op(kind="while", operands=(3, 2), results=(11,), bodies=(body,), trips=4))
+    values = (whole, kernel, further, part, number, whole, whole, part, part, part, part, part)
     found = scatter(of_ops(values, ops, (0, 1, 2, 3, 4), (10,)).graph, Target(32), {"x": 8, "y": 4})
     assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
 

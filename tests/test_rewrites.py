@@ -98,6 +98,10 @@ CASES = {
         jax.grad(lambda k, x: jnp.sum(jax.lax.conv(x, k, (1, 1), "SAME") ** 2)),
         (normal(0, 3, 3, 3, 3), normal(1, 2, 3, 8, 8)),
     ),
+    "convolution of one place": (
+        jax.grad(lambda x, k: jnp.sum(jax.lax.conv(x, k, (1, 1), "SAME") ** 2)),
+        (normal(0, 2, 3, 8, 8), normal(1, 3, 3, 1, 1)),
+    ),
     "divisions": (lambda x: x / 3.0 / (x + 5.0) / (x * x + 1.0) - 0.0, (normal(0, 4, 6),)),
     "complex": (lambda x: jnp.exp(1j * x).imag * 1.0, (normal(0, 4, 6),)),
     "random": (lambda x: x + jax.random.normal(jax.random.key(0), (4, 6)), (normal(0, 4, 6),)),
@@ -142,6 +146,13 @@ def test_two_scatters_are_added_as_they_are():
 def test_a_transposed_product_is_the_product_of_its_operands_exchanged():
     module = rewritten(lambda a, b: (a @ b).T, normal(0, 4, 8), normal(1, 8, 5))
     assert kinds(module) == {"dot_general": 1, "return": 1}
+
+
+@pytest.mark.parametrize(("places", "reverses"), [(1, 0), (3, 1)])
+def test_a_kernel_of_one_place_is_read_as_it_is_for_the_gradient_of_what_it_convolves(places, reverses):
+    convolved = lambda x, k: jnp.sum(jax.lax.conv(x, k, (1, 1), "SAME") ** 2)  # noqa: E731
+    module = rewritten(jax.grad(convolved), normal(0, 2, 4, 8, 8), normal(1, 4, 4, places, places))
+    assert kinds(module)["reverse"] == reverses
 
 
 def test_equal_operations_are_computed_once():

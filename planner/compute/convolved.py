@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ..fusion.grouped import parts_lanes
 from ..graph import Graph, Op, Value
+from ..image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
 from ..images import (
     CONVOLUTION,
     ROWS,
@@ -84,7 +85,10 @@ class Convolved:
         known: Mapping[tuple[int, ...], Image] | None = None,
     ) -> None:
         self._graph, self._of = graph, of
-        self._images = {**(known or {}), **images(graph)} if edge > 1 else {}
+        self._looped, outside = (looped_images(graph), images(graph)) if edge > 1 else ({}, {})
+        self._turned_shapes = turned_shapes(graph) if self._looped else frozenset[Shape]()
+        self._images = {**(known or {}), **self._looped, **outside} if edge > 1 else {}
+        self._uncut = self._turned_shapes.union(self._looped.keys() - outside.keys())
         smallest = SMALLEST if of.near_total_bytes or of.whole_bytes else SMALLEST_WITHOUT_VMEM
         self._packs = manner_of(of).packs_all
         self._smallest, self._in_loop = 0 if in_loop else smallest, in_loop
@@ -92,6 +96,7 @@ class Convolved:
         self._turned: set[int] = set()
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
         self._convolved, self._regrouped = set[int](), set[int]()
+        self._for_loops = 0.0
 
     def _parted_shapes(self) -> dict[Shape, Shape]:
         """The shapes of images whose features are parted into groups, with those that they have whole."""
@@ -115,6 +120,23 @@ class Convolved:
             self._given.add(op.results[0])
             self._turned.add(op.results[0])
 
+    def looped(self, loop: Op) -> None:
+        """Takes notice of a loop: of copies of the images that it takes in pieces, of arguments and, for gradients of
+        kernels, with the batch on the lanes. They are counted with the next kernel.
+        """
+        for body in loop.bodies[:1] if loop.turns and self._looped else ():
+            given = dict(zip(body.arguments, loop.operands, strict=False))
+            for value, piece in {given.get(piece.whole): piece for piece in pieces_of(body) if piece.is_read}.items():
+                whole = self._graph.values[value] if value is not None else None
+                if whole is None:
+                    continue
+                is_shape, turned = whole.shape in self._turned_shapes, is_turned_for_gradient(body, piece)
+                if (turned and not is_shape) or value in self._given:
+                    laid = laid_elements(replace(whole, dtype="bf16"), piece.image, turned=turned or is_shape)
+                    self._for_loops += 2 * laid * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
+                if not turned or is_shape:
+                    self._given.discard(value)
+
     def counted(self, kernel: Kernel, work: Work) -> Work:
         """The work of a kernel with its images as they lie."""
         if not self._images or work.kind == FREE:
@@ -137,10 +159,11 @@ class Convolved:
         )
 
     def copies_cycles(self, kernel: Kernel) -> float:
-        """What copying the arguments takes that a kernel is the first to convolve."""
+        """What copying the arguments takes that a kernel is the first to convolve, and what loops before it read."""
+        graph, took = self._graph, self._for_loops
+        self._for_loops = 0.0
         if self._given.isdisjoint(kernel.reads):
-            return 0.0
-        graph, took = self._graph, 0.0
+            return took
         for op in (graph.ops[number] for number in kernel.ops):
             for value, image in images_of(graph, op) if op.kind == CONVOLUTION else ():
                 given = self._given & _behind(graph, kernel, value) if value in op.operands else None
@@ -242,12 +265,15 @@ class Convolved:
         """How many more registers than its numbers fill an image takes: few images leave rows of each empty."""
         whole = self._graph.values[value]
         image = self._images.get(whole.shape)
-        if image is None or batch_on_lanes(whole.shape[image.features], whole.shape[image.batch], whole.bits):
+        if image is None or whole.shape in self._turned_shapes:
+            return 1.0
+        if batch_on_lanes(whole.shape[image.features], whole.shape[image.batch], whole.bits):
             return 1.0
         return _emptied(whole.shape[image.batch], self._is_cut(whole.shape, image))
 
     def _laid(self, value: int, image: Image) -> int:
-        return self._laid_of(self._graph.values[value], image, turned=value in self._turned)
+        whole = self._graph.values[value]
+        return self._laid_of(whole, image, turned=value in self._turned or whole.shape in self._turned_shapes)
 
     def _laid_of(self, whole: Value, image: Image, *, turned: bool) -> int:
         if not self._is_cut(whole.shape, image):
@@ -260,6 +286,8 @@ class Convolved:
         size = 1
         for each in shape:
             size *= each
+        if tuple(shape) in self._uncut:
+            return False
         return shape[image.batch] < self._smallest and len(shape) > 3 and size >= LARGE_IMAGE
 
     def _cuts(self, op: Op) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..chip import Chip
 from ..fusion.nature import SLICE
 from ..graph import Graph, Op, Value
+from ..image_pieces import looped_images
 from ..images import CONVOLUTION, Image
 from ..kernels import Kernel, Program
 from ..kinds import COLLECTIVE_PERMUTE, KINDS, TURNED_COPY
@@ -137,7 +138,7 @@ def price_at(
     tables = None if apart is None else apart.tables
     rowwise = Rowwise(graph, speed.coefficients, tables, step.edge) if looks_up or step.tables else None
     convolved = None
-    if images or CONVOLUTION in kinds:
+    if images or CONVOLUTION in kinds or ("while" in kinds and looped_images(graph)):
         convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=images)
     borrowed = step.lent if apart is not None or not graph.names else lent(graph)
     updated = Updated(graph, speed.coefficients, borrowed) if borrowed and speed.edge > 1 else None
@@ -150,6 +151,8 @@ def price_at(
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
+            if convolved:
+                convolved.looped(op)
             for body in kernel.bodies:
                 read = turned_stacks(op, lying) if op.turns else frozenset[int]()
                 yield from price_at(body, speed, times * op.trips, count, pace, trips=op.turns, stacks=read)

@@ -272,18 +272,27 @@ def _is_behind_product(graph: Graph, uses: Uses, number: int) -> bool:
 
 
 def _reads(graph: Graph, uses: Uses, written: set[int]) -> dict[int, int]:
-    """How many kernels read what each elementwise operation makes if what is computed of it alone is in passing."""
+    """How many kernels read what each elementwise operation makes if what is computed of it alone is in passing, and
+    what chooses between it and zeros: gradients added up for a residual's are written once (compiled on v4 and v5e).
+    """
     reads: dict[int, int] = {}
     handed_on: dict[int, int] = {}
+    chosen: dict[tuple[int, int], int] = {}
     for number in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[number]
         if op.kind not in _STEPWISE:
             continue
         (value,) = op.results
-        reads[value] = sum([handed_on.get(reader, 1) for reader in uses.after[value]])
+        reads[value] = sum([handed_on.get(reader) or chosen.get((reader, value), 1) for reader in uses.after[value]])
         if reads[value] > 1 and number not in written and (op.kind in VIEWS or _is_alone(graph, uses, op)):
             handed_on[number] = reads[value]
+        elif op.kind == "select" and reads[value] > 1 and _is_spread(graph, uses, op.operands[2]):
+            chosen[number, op.operands[1]] = reads[value]
     return reads
+
+
+def _is_spread(graph: Graph, uses: Uses, value: int) -> bool:
+    return value in uses.makers and graph.ops[uses.makers[value]].kind in SPREAD
 
 
 def _is_alone(graph: Graph, uses: Uses, op: Op) -> bool:

@@ -10,15 +10,27 @@ from typing import NamedTuple
 from ..chip import Chip
 from ..fusion.nature import BROADCAST, ELEMENTWISE, SLICE
 from ..graph import Graph, Op, Value
-from ..images import CONVOLUTION, Image, batch_on_lanes, images, images_of, is_of_one_place, laid_elements, shifts_of
+from ..image_pieces import pieces_of, turned_shapes
+from ..images import (
+    CONVOLUTION,
+    Image,
+    batch_on_lanes,
+    images,
+    images_of,
+    is_gradient_of_kernel,
+    is_of_one_place,
+    laid_elements,
+    shifts_of,
+)
 from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
-from .taken_in_pieces import NARROW, pieces_of, rounded_fills, turned_shapes
-from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
+from .scattered_images import shapes_in_rows
+from .taken_in_pieces import NARROW, Beside, rounded_fills
+from .tiles import LANES, ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
 SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
-CUT_COPIES, NEAREST = 2, 3
-FEW_FEATURES, NARROW_BITS = ROWS, 16
+CUT_COPIES, NEAREST, PARTS = 2, 3, 8
+FEW_FEATURES, NARROW_BITS, THIN_ROWS = ROWS, 16, 4
 
 
 class Lying(NamedTuple):
@@ -46,21 +58,37 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
     wanted = _wanted(program.graph)
     read = _read_by_convolutions(program.graph) if wanted else dict[int, int]()
     rounded = rounded_fills(program.graph) if wanted else frozenset[int]()
+    rows = shapes_in_rows(program.graph) if wanted else frozenset[tuple[int, ...]]()
+    tied = dict(_turned_for_gradients(program.graph, smallest)) if wanted else dict[int, Image]()
+    cut, looped = _cut_beside_loops(program.graph, wanted) if wanted else (frozenset[tuple[int, ...]](), set[int]())
 
     def num_bytes(graph: Graph, number: int) -> int:
         value = graph.values[number]
         if graph is program.graph and number in rounded:
             value = replace(value, dtype=NARROW)
         lying = wanted.get(value.shape)
-        if lying is None or not math.prod(value.shape):
+        if lying is None or value.shape in rows or not math.prod(value.shape):
             return padded_bytes(value)
+        if graph is program.graph and number in tied:
+            return _whole_bytes(value, tied[number], turned=True)
+        if graph is program.graph and value.shape in cut and number not in looped:
+            lying = lying._replace(may_cut=True)
         laid, is_few = _laid_bytes(value, lying, smallest), value.shape[lying.image.batch] < smallest
-        if not lying.may_cut or not is_few or (graph is program.graph and number not in read):
+        if not lying.may_cut or not is_few or (graph is program.graph and (number not in read or number in looped)):
             return laid
         shifts = read.get(number, 0) if graph is program.graph else 0
         return laid + (shifts * laid * NARROW_BITS // value.bits if shifts > NEAREST else (CUT_COPIES - 1) * laid)
 
     return num_bytes
+
+
+def _cut_beside_loops(
+    graph: Graph, wanted: Mapping[tuple[int, ...], Lying]
+) -> tuple[frozenset[tuple[int, ...]], set[int]]:
+    """The shapes of images that loops take whole and convolutions outside of them cut, and what loops read and make."""
+    looped = {value for op in graph.ops if op.bodies for value in (*op.operands, *op.results)}
+    outside = {shape for shape in images(graph) if shape in wanted}
+    return frozenset(shape for shape in outside if not (wanted[shape].may_cut or wanted[shape].is_turned)), looped
 
 
 def laid_bytes(program: Program, smallest: int) -> Callable[[Value], int]:
@@ -78,12 +106,12 @@ def _read_by_convolutions(graph: Graph) -> dict[int, int]:
     """What convolutions read, and what that is made of number by number, if of one array and what is spread over it.
 
     With the places of the filter whose gradient reads it, along the dim that images are cut along. Windows of one place
-    read no copies.
+    read no copies, nor do gradients of filters that convolve arguments.
     """
     sources = _sources(graph)
     found: dict[int, int] = {}
     for op in graph.ops:
-        if op.kind != CONVOLUTION or is_of_one_place(graph, op):
+        if op.kind != CONVOLUTION or is_of_one_place(graph, op) or _reads_whole(graph, op):
             continue
         shifts = shifts_of(graph, op)
         for place, number in enumerate(op.operands):
@@ -134,10 +162,18 @@ def _put_together(value: int, joined: Mapping[int, Op], graph: Graph) -> Iterato
 
 
 def _laid_bytes(value: Value, lying: Lying, smallest: int) -> int:
-    """Bytes of an image as it lies; what is cut has no row to be padded, and rows of packed dtypes go by twos."""
+    """Bytes of an image as it lies; what is cut has no row to be padded, and rows of packed dtypes go by twos.
+
+    Whether features or batch fill the lanes better is asked of the parts: as compiled for v5e, those of four images of
+    16 features, ``f32[128,32,16,16]``, have the batch there.
+    """
     image = lying.image
     batch, packed = value.shape[image.batch], 32 // max(value.bits, 1)
     rows = batch if batch < smallest or packed == 1 else round_up(batch, 2 * packed)
+    is_cut = lying.may_cut and batch < smallest and not lying.is_turned
+    if is_cut and batch_on_lanes(value.shape[image.features], PARTS * batch, value.bits):
+        parts = replace(value, shape=(*value.shape[: image.batch], PARTS * batch, *value.shape[image.batch + 1 :]))
+        return aligned((laid_elements(parts, image) // PARTS * value.bits + 7) // 8)
     shape = (*value.shape[: image.batch], rows, *value.shape[image.batch + 1 :])
     elements = laid_elements(replace(value, shape=shape), image, turned=lying.is_turned)
     if batch < smallest and not lying.is_turned:
@@ -176,6 +212,32 @@ def _pieces(graph: Graph) -> Iterator[tuple[int, tuple[int, ...]]]:
             yield op.results[0], (op.operands[0], sums[op.operands[0]])
 
 
+def _turned_for_gradients(graph: Graph, smallest: int) -> Iterator[tuple[int, Image]]:
+    """The images that v2 and v3 gather by features for gradients of kernels, which sum the batch and have it on the
+    lanes where that pads what a device holds no more, in bfloat16, whose tiles have four rows there at least.
+
+    As compiled for v3 of two images of four features, and of eight of eight; of 16 of 16 not so for v5p.
+    """
+    if smallest != SMALLEST_WITHOUT_VMEM:
+        return
+    lie = images(graph)
+    summed = [op for op in graph.ops if op.kind == CONVOLUTION and is_gradient_of_kernel(graph, op)]
+    read = {op.operands[0] for op in summed if not is_of_one_place(graph, op)}
+    for op in graph.ops:
+        image = lie.get(graph.shape(op.results[0])) if op.kind == ALL_GATHER and op.results[0] in read else None
+        if image is not None:
+            part, whole = graph.shape(op.operands[0]), graph.shape(op.results[0])
+            features, batch = part[image.features], part[image.batch]
+            is_part = features < whole[image.features] and batch >= smallest
+            if is_part and _thin_tiles(batch, features) <= _thin_tiles(features, batch):
+                yield op.results[0], image
+
+
+def _thin_tiles(lanes: int, rows: int) -> int:
+    """The numbers in tiles of bfloat16 that have four rows at least."""
+    return round_up(lanes, LANES) * round_up(rows, max(THIN_ROWS, tile_rows(rows, 32 // NARROW_BITS)))
+
+
 def _is_turned(value: Value, image: Image) -> bool:
     return batch_on_lanes(value.shape[image.features], value.shape[image.batch], value.bits)
 
@@ -190,14 +252,46 @@ def copied_images(
     """
     graph, found = program.graph, dict[int, tuple[tuple[int, int], int]]()
     wanted, loaded = _wanted(graph), set(graph.arguments)
+    rows = shapes_in_rows(graph)
     for kernel in program.kernels:
         if any(graph.ops[op].kind == "convolution" for op in kernel.ops):
             for value in loaded.intersection(kernel.reads):
                 image, lying = graph.values[value], wanted.get(graph.shape(value))
-                if lying and image.num_elements and _is_relaid(image, lying, smallest):
+                if lying and image.shape not in rows and image.num_elements and _is_relaid(image, lying, smallest):
                     narrow = replace(image, dtype="bf16")
                     found[value] = ((0, touches[value][-1]), _laid_bytes(narrow, lying, smallest))
     return found
+
+
+def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Beside]:
+    """The copies in bfloat16 for gradients of kernels that convolve few images of the step's arguments.
+
+    Those are not cut, as others are: both an argument and what comes back to it lie whole, their features on the lanes
+    of two rows at least. The former is copied just before, or ``early``, before what comes back is computed. Seen on
+    v4, v5e and v6e.
+    """
+    graph = program.graph
+    maker = {value: point for point, kernel in enumerate(program.kernels) for value in kernel.writes}
+    for point, kernel in enumerate(program.kernels):
+        for op in [graph.ops[number] for number in kernel.ops]:
+            if op.kind != CONVOLUTION or not _reads_whole(graph, op):
+                continue
+            (argument, image), (back, of) = images_of(graph, op)
+            whole = graph.values[argument]
+            is_few = whole.shape[image.batch] < smallest and whole.shape[image.features] >= FEW_FEATURES
+            if is_few and padded_bytes(whole) < _whole_bytes(whole, image):
+                first = maker.get(back, point) if early else point
+                yield Beside(argument, (first, point), _whole_bytes(replace(whole, dtype=NARROW), image))
+                yield Beside(back, (point, point), _whole_bytes(replace(graph.values[back], dtype=NARROW), of))
+
+
+def _reads_whole(graph: Graph, op: Op) -> bool:
+    """Whether a convolution is the gradient of a kernel of several places that convolves an argument."""
+    return op.operands[0] in graph.arguments and is_gradient_of_kernel(graph, op) and not is_of_one_place(graph, op)
+
+
+def _whole_bytes(value: Value, image: Image, *, turned: bool = False) -> int:
+    return aligned(laid_elements(value, image, turned=turned) * value.bits // 8)
 
 
 def _is_relaid(value: Value, lying: Lying, smallest: int) -> bool:

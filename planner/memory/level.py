@@ -14,7 +14,7 @@ from ..fusion.nature import ALLOCATE
 from ..graph import Value
 from ..kernels import Program
 from .carried import homes
-from .convolved import copied_images, laid_bytes, smallest_batch
+from .convolved import copied_images, copied_whole, laid_bytes, smallest_batch
 from .donated import in_donated_place
 from .flow import Flow
 from .gathered import awaited, gathers_beside, under_way, with_tuples
@@ -23,6 +23,7 @@ from .indices import INDEX, indices
 from .liveness import in_place, lifetimes
 from .looked_up import copied_tables, row_bytes, turned_back
 from .offloaded import sums_under_way
+from .scattered_images import copied_for_convolutions
 from .schedule import Scheduled
 from .taken_in_pieces import beside_loops
 from .tiles import padded_bytes
@@ -92,8 +93,11 @@ def _with_copies(placed: Level, chip: Chip | None) -> Level:
     laid = laid_bytes(program, smallest_batch(chip))
     narrow = {b: laid(replace(program.graph.values[value], dtype=NARROW)) for b, value in copies.items()}
     narrow |= {-1 - value: num_bytes for value, (_, num_bytes) in images.items()}
-    for number, beside in enumerate(beside_loops(program)):
-        buffer = -1 - 2 * len(program.graph.values) - number
+    early = chip is not None and chip.gathers_beside_products
+    loops, rows = beside_loops(program, early=early), copied_for_convolutions(program, laid)
+    whole = copied_whole(program, smallest_batch(chip), early=early)
+    for number, beside in enumerate((*loops, *rows, *whole)):
+        buffer = -1 - 3 * len(program.graph.values) - number
         copies[buffer], spans[buffer], narrow[buffer] = beside
     narrow |= dict(_stacks(placed, narrow))
     for_loops = {b: span for b, span in spans.items() if copies[b] not in images}

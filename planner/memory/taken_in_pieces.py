@@ -15,40 +15,15 @@ from dataclasses import replace
 from itertools import permutations
 from typing import NamedTuple
 
-from ..fusion.nature import SLICE, UPDATE
 from ..graph import Graph, Op, Value
-from ..images import (
-    CONVOLUTION,
-    Image,
-    batch_on_lanes,
-    images_of,
-    is_gradient_of_kernel,
-    is_of_one_place,
-    laid_elements,
-)
+from ..image_pieces import BOTH_WAYS, NARROW_BITS, Shape, is_turned_for_gradient, pieces_of, turned_shapes
+from ..images import Image, laid_elements
 from ..kernels import Program
 from .tiles import aligned, padding_growth
 
-BOTH_WAYS = 2
-"""Devices whose parts a product in a loop meets at once: parts go round both ways."""
-NARROW, NARROW_BITS = "bf16", 16
+NARROW = "bf16"
 
 CHOOSING = frozenset({"select", "convert"})
-
-Shape = tuple[int, ...]
-
-
-class Piece(NamedTuple):
-    """The features of two devices that a convolution reads or makes of an image: both values, and the image's dims.
-
-    ``is_read`` if it is cut out of the image, else it is written into it.
-    """
-
-    part: int
-    whole: int
-    image: Image
-    is_read: bool
-    is_of_gradient: bool
 
 
 class Beside(NamedTuple):
@@ -59,38 +34,12 @@ class Beside(NamedTuple):
     num_bytes: int
 
 
-def pieces_of(body: Graph) -> Iterator[Piece]:
-    """What convolutions of a loop's body take of images, or put into them, by their features.
-
-    Those whose windows are one place each are products of matrices, which take what they need in passing. A single
-    image is left out: it has no batch for the lanes, and two programs of one (v5e, v6e) hold none of this.
-    """
-    cut = {op.results[0]: op.operands[0] for op in body.ops if op.kind == SLICE and "step" in op.attributes}
-    put = {op.operands[1]: op.results[0] for op in body.ops if op.kind == UPDATE}
-    for op in body.ops:
-        if op.kind != CONVOLUTION or is_of_one_place(body, op):
-            continue
-        for part, image in images_of(body, op):
-            whole = cut.get(part, put.get(part))
-            several = body.shape(part)[image.batch] > 1
-            if whole is not None and several and body.shape(part)[image.features] < body.shape(whole)[image.features]:
-                yield Piece(part, whole, image, part in cut, is_gradient_of_kernel(body, op))
-
-
-def turned_shapes(graph: Graph) -> frozenset[Shape]:
-    """The shapes of the images that loops of several turns take in pieces which lie with the batch on the lanes."""
-    found = set[Shape]()
-    for _, loop, _ in graph.walk():
-        for body in loop.bodies if loop.turns else ():
-            for piece in pieces_of(body):
-                if batch_on_lanes(*_features_and_batch(body, piece), NARROW_BITS):
-                    found.add(body.shape(piece.whole))
-    return frozenset(found)
-
-
-def beside_loops(program: Program) -> Iterator[Beside]:
+def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
     """What lies beside images for loops: parts that are cut out of them before, copies that lie otherwise, and what is
     put into them: what a convolution makes for two devices, which is taken apart before each part is put in.
+
+    Copies are made just before their loop, or ``early``, as soon as they can be, beside what is sent; none of parts
+    of arguments that have their features on the lanes already.
     """
     graph, narrow = program.graph, rounded_fills(program.graph)
     turned, points = turned_shapes(graph), _points(program)
@@ -98,7 +47,7 @@ def beside_loops(program: Program) -> Iterator[Beside]:
     for point, loop in enumerate(graph.ops[kernel.ops[-1]] for kernel in program.kernels):
         for body in loop.bodies[:1] if loop.kind == "while" else ():
             given = dict(zip((*body.arguments, *body.results), (*loop.operands, *loop.results), strict=False))
-            for piece in pieces_of(body):
+            for piece in pieces_of(body, turns=bool(loop.turns)):
                 value, part = given.get(piece.whole), body.values[piece.part]
                 if value is None or ((value, point) in found and loop.turns):
                     continue
@@ -106,9 +55,15 @@ def beside_loops(program: Program) -> Iterator[Beside]:
                 whole = graph.values[value]
                 if piece.is_read and not loop.turns:
                     first = first_cut.setdefault(value, point)
-                    yield Beside(value, (first, point), _part_bytes(whole, part, piece.image.features))
-                elif piece.is_read and whole.shape not in turned and _is_turned_for_gradient(body, piece):
-                    first = max((each for each in points.get(value, ()) if each < point), default=0)
+                    lying, wanted = _part_bytes(whole, part, piece.image.features), _both_bytes(part, piece.image)
+                    yield Beside(value, (first, point), lying)
+                    waits = early and piece.is_of_gradient
+                    before = [each for each in points.get(value, ()) if each < point] if waits else []
+                    if wanted > lying or value not in graph.arguments:
+                        yield Beside(value, (max(before, default=point), point), wanted)
+                elif piece.is_read and whole.shape not in turned and is_turned_for_gradient(body, piece):
+                    before = [0, *(each for each in points.get(value, ()) if each < point)]
+                    first = max(before) if early else point
                     copy = replace(whole, dtype=NARROW)
                     yield Beside(value, (first, point), _laid_bytes(copy, piece.image, turned=True))
                 elif not piece.is_read and loop.turns:
@@ -146,18 +101,6 @@ def _points(program: Program) -> dict[int, list[int]]:
     return found
 
 
-def _is_turned_for_gradient(body: Graph, piece: Piece) -> bool:
-    """Whether a gradient of a kernel has a piece's batch on the lanes: it does where both ways pad alike."""
-    features, batch = _features_and_batch(body, piece)
-    return piece.is_of_gradient and not batch_on_lanes(batch, features, NARROW_BITS)
-
-
-def _features_and_batch(body: Graph, piece: Piece) -> tuple[int, int]:
-    """The features of one device in a piece, and its images."""
-    shape = body.shape(piece.part)
-    return shape[piece.image.features] // BOTH_WAYS, shape[piece.image.batch]
-
-
 def _part_bytes(whole: Value, part: Value, features: int) -> int:
     """Bytes of two devices' features of an image in bfloat16, which lie beside each other as the whole does."""
     if not part.num_elements:
@@ -167,6 +110,12 @@ def _part_bytes(whole: Value, part: Value, features: int) -> int:
     lies = min(usual, key=lambda pair: padding_growth(whole.shape, pair, 32 // max(whole.bits, 1)))
     growth = padding_growth(dims, lies, 32 // NARROW_BITS)
     return aligned(round(math.prod(dims) * growth) * BOTH_WAYS * NARROW_BITS // 8)
+
+
+def _both_bytes(part: Value, image: Image) -> int:
+    """Bytes of two devices' features as a convolution reads them, in bfloat16: a copy of what was cut out."""
+    shape = resized(part.shape, image.features, part.shape[image.features] // BOTH_WAYS)
+    return BOTH_WAYS * _laid_bytes(Value(shape, NARROW), image)
 
 
 def _laid_bytes(value: Value, image: Image, *, turned: bool = False) -> int:

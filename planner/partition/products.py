@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..graph import Axes, Factors, Sharding
+from ..images import CONVOLUTION
 from .convolutions import by_groups, follow_window
 from .dot import Choice, Loops, choose
 from .dot.problem import Ask
@@ -49,6 +50,7 @@ def _path(loops: Loops, choice: Choice, side: int) -> tuple[Sharding, ...]:
 
 def _loops(factors: Factors, bits: tuple[int, int, int], asked: Asked) -> Loops:
     left, right, result = ([dims[0] for dims in rule] for rule in (*factors.operands[:2], factors.results[0]))
+    target = asked.target
     return Loops(
         sizes=factors.sizes,
         left=tuple(left),
@@ -57,8 +59,8 @@ def _loops(factors: Factors, bits: tuple[int, int, int], asked: Asked) -> Loops:
         bits=bits,
         mesh=asked.mesh,
         shared=asked.shared,
-        window_flops_per_byte=asked.target.window_flops_per_byte,
-        fewest_parts=asked.target.fewest_parts,
+        window_flops_per_byte=target.window_flops_per_byte,
+        fewest_parts=target.fewest_convolved if asked.op.kind == CONVOLUTION else target.fewest_parts,
     )
 
 

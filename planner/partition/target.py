@@ -21,6 +21,8 @@ ONE_HOST_CHIPS, ONE_HOST_RATIO = 4, 3.0
 FEWEST_PARTS = 8
 FEWEST_PARTS_OF: Mapping[str, int] = MappingProxyType({"v4": 4, "v5e": 4, "v5p": 4, "v6e": 4})
 """It makes none for fewer parts, as seen on each chip of more than one host. On one host it needs ``FEWEST_PARTS``."""
+CONVOLVED_IN_MORE = frozenset({"v4"})
+"""Where convolutions need ``FEWEST_PARTS``: three nets with kernels in four parts have no loop, one in eight has."""
 
 RING_BYTES = 57 * 2**18
 """Memory that the pieces of one ring share, four more than it has devices: read off libtpu 0.0.51's shapes."""
@@ -42,9 +44,10 @@ class Target:
     The TPU compiler fuses a sum with the slice of it that a device keeps where it runs over one ring: for every group
     smaller than the machine, and for all of a machine of one dim, or of two that differ (or two by two chips of one
     core). ``devices`` is how many there are. ``window_flops_per_byte`` is how many operations of a product hide a byte
-    of its collective in a loop of permutes, ``fewest_parts`` of how many parts; None where the compiler makes no such
-    loops. ``ring_bytes`` is what a ring's pieces may fill. ``summed_devices`` is how many devices' gathers are sums,
-    those of a whole slice, and ``summed_bytes`` of how many bytes at most; None where none are, and where all are.
+    of its collective in a loop of permutes, ``fewest_parts`` of how many parts, ``fewest_convolved`` for convolutions;
+    None where the compiler makes no such loops. ``ring_bytes`` is what a ring's pieces may fill. ``summed_devices`` is
+    how many devices' gathers are sums, those of a whole slice, and ``summed_bytes`` of how many bytes at most; None
+    where none are, and where all are.
     """
 
     devices: int
@@ -52,6 +55,7 @@ class Target:
     scatters_whole: bool = True
     window_flops_per_byte: float | None = None
     fewest_parts: int = FEWEST_PARTS
+    fewest_convolved: int = FEWEST_PARTS
     ring_bytes: int = RING_BYTES
     summed_devices: int | None = None
     summed_bytes: int | None = MOST_SUMMED_BYTES
@@ -81,11 +85,13 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
     square = [2, 2] if cores == 1 else []
     in_slice = math.prod(size for name, size in machine.dims if name not in OUTER)
     one_ring = len(sizes) < 2 or (len(sizes) == 2 and (sizes[0] != sizes[1] or sizes == square))
+    fewest = _fewest(machine.topology.kind, math.prod(machine.sizes) // cores)
     return Target(
         devices=math.prod(machine.sizes),
         is_tpu=machine.platform == "tpu",
         scatters_whole=one_ring,
-        fewest_parts=_fewest(machine.topology.kind, math.prod(machine.sizes) // cores),
+        fewest_parts=fewest,
+        fewest_convolved=FEWEST_PARTS if machine.topology.kind in CONVOLVED_IN_MORE else fewest,
         window_flops_per_byte=_window(machine.topology.kind, math.prod(machine.sizes) // cores),
         ring_bytes=LARGE_RING_BYTES if machine.topology.kind == "v6e" else RING_BYTES,
         summed_devices=in_slice if in_slice >= FEWEST_SUMMED else None,

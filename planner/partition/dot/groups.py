@@ -80,13 +80,19 @@ def by_free(loops: Loops, ask: Ask, matching: bool, solve: Solve) -> Choice | No
 
 
 def _inside_free(loops: Loops, ask: Ask, side: int, group: Split) -> Ask:
-    """What is asked of the groups that an operand's free dims make."""
+    """What is asked of the groups that an operand's free dims make.
+
+    Images that are gathered for a kernel's gradient are convolved in a loop of sums all the same (compiled on v5e, v5p
+    and v6e).
+    """
     own, other = (ask.left, ask.right) if side == 0 else (ask.right, ask.left)
     others = _whole_along(loops, ask, other, group, 1 - side)
     mine, result = _aligned(own, group), _aligned(ask.result, group)
     inner = _inside(ask, group, *((mine, others) if side == 0 else (others, mine)), result)
     stays_whole = side == 1 or loops.is_convolution
-    return replace(inner, gathered=True) if stays_whole and _shares_axes(other, group) else inner
+    if not stays_whole or not _shares_axes(other, group):
+        return inner
+    return replace(inner, gathered=True, may_sum=side == 1 and loops.is_convolution)
 
 
 def _shares_axes(split: Split, other: Split) -> bool:
@@ -241,4 +247,5 @@ def _inside(ask: Ask, group: Split, left: Split, right: Split, result: Split) ->
         whole = frozenset(part.partition(":")[0] for part in parts)
         axes = (axes - whole) | parts if not whole & {*axes_of(left), *axes_of(right)} else axes
     outer = joined(ask.outer, group)
-    return Ask(left=left, right=right, result=result, axes=axes, outer=outer, gathered=ask.gathered)
+    found = {"gathered": ask.gathered, "may_sum": ask.may_sum}
+    return Ask(left=left, right=right, result=result, axes=axes, outer=outer, **found)

@@ -11,8 +11,10 @@ MOST = 32
 
 def windowed(loops: Loops, ask: Ask, parts: int) -> Choice | None:
     """The product in a loop, or None where XLA makes none."""
-    if ask.gathered or loops.window_flops_per_byte is None or not loops.fewest_parts <= parts <= MOST:
+    if loops.window_flops_per_byte is None or not loops.fewest_parts <= parts <= MOST:
         return None
+    if ask.gathered:
+        return _summed(loops, ask, parts) if ask.may_sum else None
     return _gathered(loops, ask, parts, 1) or _gathered(loops, ask, parts, 0) or _summed(loops, ask, parts)
 
 

@@ -147,7 +147,7 @@ class Ask:
     """What is to be computed: the splits that operands and result have, over the ``axes`` of one group of devices.
 
     ``outer`` is the split that the groups themselves make, ``gathered`` says that they make an operand whole for which
-    XLA puts what is left of the product into no loop.
+    XLA puts what is left of the product into no loop, unless ``may_sum`` and its sums go round.
     """
 
     left: Split
@@ -156,6 +156,7 @@ class Ask:
     axes: frozenset[str]
     outer: Split = field(default_factory=dict)
     gathered: bool = False
+    may_sum: bool = False
 
 
 def joined(first: Split, second: Split) -> dict[int, Axes]:

@@ -173,11 +173,14 @@ class _Scattering:
 
 
 def returned_values(graph: Graph) -> frozenset[int]:
-    """The values that become results of a graph, or are added to another, number by number, and nothing else reads."""
+    """The values that become results of a graph, number by number, and nothing else reads; and those that are added to
+    another where loops convolve: without loops (tensor parallel nets for v4 and v5e) they lie as convolutions want.
+    """
     found, elsewhere = set(graph.results), set[int]()
+    convolves = any(inner.kind == CONVOLUTION for op in graph.ops for body in op.bodies for inner in body.ops)
     spread = {op.results[0] for op in graph.ops if op.kind == BROADCAST}
     for op in reversed(graph.ops):
-        if op.kind == "add" and spread.isdisjoint(op.operands):
+        if convolves and op.kind == "add" and spread.isdisjoint(op.operands):
             found.update(op.results)
             elsewhere.difference_update(op.results)
         if op.kind in ELEMENTWISE and found.issuperset(op.results) and elsewhere.isdisjoint(op.results):

@@ -183,6 +183,15 @@ def square(op: Any, rewriter: Rewriter) -> bool:
     return True
 
 
+def reverse(op: Any, rewriter: Rewriter) -> bool:
+    """Dims of size one are as they are the other way round: kernels of one place are read by two convolutions."""
+    (value,) = op.operands
+    if any(shape_of(value)[dim] != 1 for dim in op.attributes["dimensions"]):
+        return False
+    rewriter.replace(op, value)
+    return True
+
+
 def reduce(op: Any, rewriter: Rewriter) -> bool:
     """A reduction over dims of size one is a reshape; a sum of negated numbers is negated."""
     if len(op.operands) != 2:

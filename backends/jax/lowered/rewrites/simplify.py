@@ -24,6 +24,7 @@ ALGEBRA: Mapping[str, Callable[[Any, Rewriter], bool]] = {
     "stablehlo.convert": algebra.convert,
     "stablehlo.select": algebra.select,
     "stablehlo.reduce": algebra.reduce,
+    "stablehlo.reverse": algebra.reverse,
     "chlo.square": algebra.square,
 }
 

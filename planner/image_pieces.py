@@ -1,0 +1,78 @@
+"""Images whose features loops take two devices' at a time, as their kernel goes round, and how these lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .fusion.nature import SLICE, UPDATE
+from .graph import Graph
+from .images import CONVOLUTION, Image, batch_on_lanes, images_of, is_gradient_of_kernel, is_of_one_place
+
+BOTH_WAYS = 2
+"""Devices whose parts a product in a loop meets at once: parts go round both ways."""
+NARROW_BITS = 16
+
+Shape = tuple[int, ...]
+
+
+class Piece(NamedTuple):
+    """The features of two devices that a convolution reads or makes of an image: both values, and the image's dims.
+
+    ``is_read`` if it is cut out of the image, else it is written into it.
+    """
+
+    part: int
+    whole: int
+    image: Image
+    is_read: bool
+    is_of_gradient: bool
+
+
+def pieces_of(body: Graph, *, turns: bool = True) -> Iterator[Piece]:
+    """What convolutions of a loop's body take of images, or put into them, by their features.
+
+    Those whose windows are one place each are products of matrices, which take what they need in passing where the loop
+    ``turns``, and not from one turn, which is none (v5e and v5p). A single image is left out: it has no batch for the
+    lanes, and two programs of one (v5e, v6e) hold none of this.
+    """
+    cut = {op.results[0]: op.operands[0] for op in body.ops if op.kind == SLICE and "step" in op.attributes}
+    put = {op.operands[1]: op.results[0] for op in body.ops if op.kind == UPDATE}
+    for op in body.ops:
+        if op.kind != CONVOLUTION or (turns and is_of_one_place(body, op)):
+            continue
+        for part, image in images_of(body, op):
+            whole = cut.get(part, put.get(part))
+            several = body.shape(part)[image.batch] > 1
+            if whole is not None and several and body.shape(part)[image.features] < body.shape(whole)[image.features]:
+                yield Piece(part, whole, image, part in cut, is_gradient_of_kernel(body, op))
+
+
+def looped_images(graph: Graph) -> dict[Shape, Image]:
+    """The images, by their shape, that loops of several turns take in pieces, or put together of these."""
+    return {body.shape(piece.whole): piece.image for body, piece in _pieces(graph)}
+
+
+def turned_shapes(graph: Graph) -> frozenset[Shape]:
+    """The shapes of the images that loops of several turns take in pieces which lie with the batch on the lanes."""
+    lying = ((body.shape(piece.whole), features_and_batch(body, piece)) for body, piece in _pieces(graph))
+    return frozenset(shape for shape, each in lying if batch_on_lanes(*each, NARROW_BITS))
+
+
+def _pieces(graph: Graph) -> Iterator[tuple[Graph, Piece]]:
+    for _, loop, _ in graph.walk():
+        for body in loop.bodies if loop.turns else ():
+            for piece in pieces_of(body):
+                yield body, piece
+
+
+def is_turned_for_gradient(body: Graph, piece: Piece) -> bool:
+    """Whether a gradient of a kernel has a piece's batch on the lanes: it does where both ways pad alike."""
+    features, batch = features_and_batch(body, piece)
+    return piece.is_of_gradient and not batch_on_lanes(batch, features, NARROW_BITS)
+
+
+def features_and_batch(body: Graph, piece: Piece) -> tuple[int, int]:
+    """The features of one device in a piece, and its images."""
+    shape = body.shape(piece.part)
+    return shape[piece.image.features] // BOTH_WAYS, shape[piece.image.batch]
