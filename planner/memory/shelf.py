@@ -6,8 +6,6 @@ of equals, and the end of what is taken where none does (``GlobalDecreasingSizeB
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 
@@ -55,6 +53,7 @@ class Shelf:
         taken = self.taken[: self.count]
         return taken[(taken[:, 0] <= last) & (taken[:, 1] >= first)]
 
-    def _between(self, first: int, last: int) -> Iterable[tuple[int, int]]:
+    def _between(self, first: int, last: int) -> list[tuple[int, int]]:
+        """From where to where something lies between two points, the lowest first."""
         around = self._around(first, last)[:, 2:]
-        return around[np.lexsort((around[:, 1], around[:, 0]))].tolist()
+        return sorted(zip(around[:, 0].tolist(), around[:, 1].tolist(), strict=True))
