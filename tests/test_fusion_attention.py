@@ -12,8 +12,11 @@ from test_fusion import Writer
 BATCH, HEADS, ROWS = 4, 2, 256
 
 
-def writes_probabilities(width: int, readers: int, heads: int = HEADS) -> bool:
-    """Whether what ``exp`` makes of scores is written that so many products of batches over two dims read."""
+def writes_probabilities(width: int, readers: int, heads: int = HEADS, *, read_again: bool = False) -> bool:
+    """Whether what ``exp`` makes of scores is written that so many products of batches over two dims read.
+
+    ``read_again`` if something else reads what each of these makes.
+    """
     g = Writer()
     scores = g.arg(BATCH, heads, ROWS, ROWS)
     made = g.op("exponential", scores)
@@ -23,6 +26,7 @@ def writes_probabilities(width: int, readers: int, heads: int = HEADS) -> bool:
         values = g.arg(BATCH, heads, ROWS, width)
         contracted = {"lhs_contracting_dimensions": (3,), "rhs_contracting_dimensions": (2,)}
         ends.append(g.op("dot_general", made, values, shape=(BATCH, heads, ROWS, width), **said, **contracted))
+    ends += [g.op("tanh", end) for end in ends] if read_again else []
     program = fuse(g.graph(*ends))
     return any(made in kernel.writes for kernel in program.kernels)
 
@@ -30,6 +34,11 @@ def writes_probabilities(width: int, readers: int, heads: int = HEADS) -> bool:
 def test_probabilities_are_written_for_two_products_as_wide_as_a_registers_lanes() -> None:
     assert writes_probabilities(128, 2)
     assert not writes_probabilities(128, 1)
+
+
+def test_they_are_computed_in_passing_where_more_than_one_reads_each_product() -> None:
+    """As layers on embeddings have it, whose gradient weights and input read: 256 MiB of 5.7 GiB a layer on v4."""
+    assert not writes_probabilities(128, 2, read_again=True)
 
 
 def test_narrower_products_compute_them_in_passing() -> None:
@@ -59,8 +68,11 @@ def test_what_softmax_makes_for_keys_that_heads_share_is_written_for_two_product
     assert not writes_shares(of_rows=False)
 
 
-def attention(readers: int, dtype: str = "bf16") -> tuple[Writer, int, int, list[int]]:
-    """Scores of this dtype, their exponentials and the ends of as many products of the softmax."""
+def attention(readers: int, dtype: str = "bf16", *, rounds: bool = True) -> tuple[Writer, int, int, list[int]]:
+    """Scores of this dtype, their exponentials and the ends of as many products of the softmax.
+
+    ``rounds`` if that is made as narrow as the scores before products read it.
+    """
     g = Writer()
     said = {f"{side}_batching_dimensions": (0, 1) for side in ("lhs", "rhs")}
     shape = (BATCH, HEADS, ROWS, ROWS)
@@ -78,7 +90,7 @@ def attention(readers: int, dtype: str = "bf16") -> tuple[Writer, int, int, list
     made = g.op("exponential", g.op("subtract", scores, most))
     total = g.spread(g.total(made, 3), *shape, dims=(0, 1, 2))
     share = g.op("divide", made, total)
-    share = g.op("convert", share, dtype=dtype) if dtype != "f32" else share
+    share = g.op("convert", share, dtype=dtype) if rounds and dtype != "f32" else share
     return g, scores, made, [product(share, each, 64, (3, 2)) for each in values]
 
 
@@ -102,6 +114,13 @@ def test_where_less_is_near_its_scores_are_written_too() -> None:
 def test_a_softmax_of_narrow_scores_is_kept_as_wide_exponentials() -> None:
     """As v4, v5e and v6e keep it for the gradient where products make bfloat16 scores."""
     assert written(2, 96 << 20) == written(2, 46 << 20) == (False, True, False)
+
+
+def test_scores_that_are_kept_stay_where_products_read_wide_probabilities() -> None:
+    """As v4, v5e, v5p and v6e keep the bfloat16 scores that ``softmax(s / numpy.sqrt(d))`` widens."""
+    g, _, made, ends = attention(2, rounds=False)
+    program = fuse(g.graph(*ends), near_bytes=96 << 20)
+    assert made not in {v for kernel in program.kernels for v in kernel.writes}
 
 
 def test_what_a_remat_policy_computes_again_stays_scores() -> None:

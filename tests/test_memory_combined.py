@@ -146,3 +146,17 @@ def test_nothing_to_combine_leaves_the_graph() -> None:
     made = gradients(1, 1024)
     assert isinstance(made.graph, Graph)
     assert [k.writes for k in schedule(made).kernels] == [(2,), (3,), (4,)]
+
+
+def test_sums_of_reductions_that_others_wait_for_are_one_apart_from_those_of_products() -> None:
+    """As v5e adds up exponentials and labels of a softmax over devices in one all-reduce."""
+    kernels = [
+        ("dot_general", (0, 1), (2,)),
+        ("reduce", (0,), (3,)),
+        ("reduce", (1,), (4,)),
+        *(("all-reduce", (made,), (made + 3,)) for made in (2, 3, 4)),
+        ("add", (5, 6, 7), (8,)),
+        ("all-reduce", (8,), (9,)),
+    ]
+    made = with_axes(program([(1024, 1024)] * 10, kernels, (0, 1), (9,)), {})
+    assert groups(made) == [{6, 7}]

@@ -39,7 +39,9 @@ def is_only_multiplied(graph: Graph, uses: Uses, value: int, keeps_near: bool, *
 def is_shared_operand(graph: Graph, uses: Uses, op: Op) -> bool:
     """Whether batches of products over two dims or more read it, or over one what softmax makes, and as little else.
 
-    Products as wide as a register's lanes compute it in passing if it is for one of them; for two it is written.
+    Products as wide as a register's lanes compute it in passing if it is for one of them; for two it is written, where
+    one product alone reads what one of these makes: attention whose input needs no gradient, as of a first layer on
+    data (v3, v4 and v5e; layers on embeddings compute their probabilities again, on v5p too).
     """
     if op.kind not in ELEMENTWISE or widens(graph, op):
         return False
@@ -52,7 +54,12 @@ def is_shared_operand(graph: Graph, uses: Uses, op: Op) -> bool:
         and all(_rounds(reader, dtype) for reader, _ in readers)
         and min(batch_dims(graph, reader) for reader, _ in readers) > (not _is_of_rows(graph, uses, op.results[0]))
         and all(_columns(graph, reader, position) >= LANES for reader, position in readers)
+        and any(_is_read_once(graph, uses, reader.results[0]) for reader, _ in readers)
     )
+
+
+def _is_read_once(graph: Graph, uses: Uses, value: int) -> bool:
+    return len(beyond_views(graph, uses, value)) + (value in uses.results) == 1
 
 
 def _is_of_rows(graph: Graph, uses: Uses, value: int) -> bool:

@@ -4,7 +4,9 @@ The TPU compiler does so with scores that a product makes narrower than they are
 product is left of it: forward passes whose backward pass computes them again. It writes the exponentials instead of the
 scores: in float32, with their sum, out of the kernel of the product that makes the scores. Where less memory is near,
 the scores are written too, as wide, and the exponentials made from those. It does so too where such scores are kept for
-the backward pass. What a backward pass computes again, and what is added up over devices first, stays as it lies.
+the backward pass, if probabilities are rounded before products read them: those that products read as wide are computed
+again from the scores, which stay (v4, v5e, v5p and v6e). What a backward pass computes again, and what is added up over
+devices first, stays as it lies.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from .nature import (
     free_dims,
     widens,
 )
+from .operands import beyond_views
 from .recomputed import is_rematted, recomputed
 from .uses import Uses
 
@@ -72,7 +75,9 @@ def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
     for number, (scores, maximum) in rows.items():
         source, is_narrow = _source(graph, uses, scores)
         alone = _is_for_one_product(graph, uses, graph.ops[number])
-        lies = _lies(graph, source, is_narrow)
+        lies = _lies(graph, source, is_narrow) and not (
+            is_narrow and _is_multiplied_wide(graph, uses, graph.ops[number])
+        )
         rematted = is_rematted(graph.ops[number])
         yield Softmax(scores, maximum, number, source, is_narrow, lies, number in again, rematted, alone)
 
@@ -150,6 +155,12 @@ def _lies(graph: Graph, source: int, is_narrow: bool) -> bool:
     if op.kind == "dot_general":
         return is_narrow and batch_dims(graph, op) > 1 and all(free_dims(graph, op, side) < 2 for side in (0, 1))
     return op.kind in (ALL_REDUCE, REDUCE_SCATTER)
+
+
+def _is_multiplied_wide(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether products read what exponentials are divided to, as wide as these."""
+    shares = (graph.ops[n] for n in uses.next_ops(op.results[0]) if graph.ops[n].kind == "divide")
+    return any(reader.kind in PRODUCTS for each in shares for reader, _ in beyond_views(graph, uses, each.results[0]))
 
 
 def _is_for_one_product(graph: Graph, uses: Uses, op: Op) -> bool:

@@ -16,6 +16,7 @@ from .flow import Flow
 from .orders import post_order
 
 LIMIT_BYTES = 120 << 20
+PRODUCT, REDUCTION = "product", "reduce"
 
 Members = tuple[tuple[int, ...], ...]
 
@@ -26,9 +27,9 @@ def combined(program: Program, flow: Flow) -> Members:
     XLA's combiner (``collective_combiner_utils.h``) goes through them in post-order and takes to the first whatever
     does not depend on those it has and does not make too much of it: of 40, 90, 40, 10, 40 and 30 MiB those of 40, 40,
     10 and 30 are one. What depends on one of a group then depends on all that this needs. Followed here are those that
-    no other waits for, as the gradients of weights, and of others the sums of products of one dtype, as queries, keys
-    and values, and gathers of whole slices: how the partitioner writes down the groups of devices of what else stands
-    between others is not known.
+    no other waits for, as the gradients of weights, and of others, of one dtype, the sums of products, as queries, keys
+    and values, those of reductions, and gathers of whole slices: the partitioner writes the groups of devices down in
+    one way for products and in another for reductions, for what else stands between others in ways that are not known.
     """
     keys = dict(_keys(program))
     if len(keys) < 2:
@@ -37,10 +38,10 @@ def combined(program: Program, flow: Flow) -> Members:
     needs = _needs(flow, waiting)
     bits = {kernel: 1 << bit for bit, kernel in enumerate(waiting)}
     awaited = reduce(or_, needs.values())
-    waiting = [kernel for kernel in waiting if not awaited & bits[kernel] or _has_known_groups(program, flow, kernel)]
-    for kernel in waiting:
-        if awaited & bits[kernel]:
-            keys[kernel] = keys[kernel], program.graph.values[program.kernels[kernel].writes[0]].dtype
+    written = {kernel: _written(program, flow, kernel) for kernel in waiting if awaited & bits[kernel]}
+    waiting = [kernel for kernel in waiting if written.get(kernel, PRODUCT)]
+    for kernel, way in written.items():
+        keys[kernel] = keys[kernel], way, program.graph.values[program.kernels[kernel].writes[0]].dtype
     groups: list[tuple[int, ...]] = []
     while waiting:
         group = _first_group(program, waiting, keys, needs, bits)
@@ -52,12 +53,16 @@ def combined(program: Program, flow: Flow) -> Members:
     return tuple(groups)
 
 
-def _has_known_groups(program: Program, flow: Flow, kernel: int) -> bool:
-    """Whether a product makes what is summed, or the sum is a gather of all devices' parts."""
-    if program.graph.ops[program.kernels[kernel].ops[0]].attributes.get(GATHERED):
-        return True
-    makers = (program.kernels[flow.maker[value]] for value in flow.operands[kernel] if value in flow.maker)
-    return any(program.graph.ops[op].kind in PRODUCTS for maker in makers for op in maker.ops)
+def _written(program: Program, flow: Flow, kernel: int) -> str:
+    """What decides how the groups of devices of a sum are written down, nothing where that is not known."""
+    graph, kernels = program.graph, program.kernels
+    if graph.ops[kernels[kernel].ops[0]].attributes.get(GATHERED):
+        return PRODUCT
+    summed = flow.operands[kernel]
+    inside = [graph.ops[op] for value in summed if value in flow.maker for op in kernels[flow.maker[value]].ops]
+    if any(op.kind == REDUCTION and op.results[0] in summed for op in inside):
+        return REDUCTION
+    return PRODUCT if any(op.kind in PRODUCTS for op in inside) else ""
 
 
 def _join(group: Sequence[int], needs: dict[int, int], bits: Mapping[int, int]) -> None:

@@ -1,8 +1,8 @@
 """How the TPU compiler's memory space assignment fills a chip's fast memory (XLA's ``memory_space_assignment``).
 
 What saves most memory time for the square root of its bytes comes first, arguments too. It stays from one use to the
-next where there is room all that time and the time is not too long; else it is fetched again before the next use, while
-a copy of it lies in the large memory, or is read there.
+next where it lies, if nothing else lies there in that time and the time is not too long; else it is fetched again
+before the next use, while a copy of it lies in the large memory, or is read there.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from .shelf import Shelf
 
 PREFERRED_OVERLAP = 2.0
 """How often what a copy takes the compiler would have it begin before what it fetches is needed."""
@@ -42,15 +44,19 @@ class Memory:
     bytes_per_s: float
     longest_s: float
 
+    def may_stay(self, last: int, use: int) -> bool:
+        """Whether what was used at one point may stay there unused until another."""
+        return bool(self.begins_s[use] - self.begins_s[last] <= self.longest_s)
+
 
 def near_from(wanted: Iterable[Wanted], memory: Memory) -> dict[int, int]:
     """From which point on each buffer lies in fast memory to its end: the one that makes it if it never leaves it.
 
     What is read from the large memory at the end is left out.
     """
-    found = {}
+    found, shelf = {}, Shelf(memory.room_bytes)
     for each in sorted(wanted, key=_rank):
-        begin = _placed(each, memory)
+        begin = _placed(each, memory, shelf)
         if begin is not None:
             found[each.number] = begin
     return found
@@ -60,34 +66,51 @@ def _rank(each: Wanted) -> tuple[float, int, int]:
     return -each.saved_s / math.sqrt(each.num_bytes), -each.num_bytes, each.number
 
 
-def _placed(each: Wanted, memory: Memory) -> int | None:
-    """Takes the room of one buffer; from which point on it lies there, None if its last use reads it elsewhere."""
-    begin = each.made if each.left_near else None
+def _placed(each: Wanted, memory: Memory, shelf: Shelf) -> int | None:
+    """Takes the room of one buffer; from which point on it lies there, None if its last use reads it elsewhere.
+
+    Where it is put first, it can stay for as many uses as anywhere.
+    """
+    uses = each.uses or ([each.made] if each.left_near else [])
+    place, begin = None, each.made
     last, free = each.made, each.made + (not each.left_near)
-    for use in each.uses or ([each.made] if each.left_near else []):
+    for number, use in enumerate(uses):
         first: int | None = free
-        if begin is None or not _stays(each.num_bytes, last, free, use, memory):
-            first = begin = _fetched(each.num_bytes, free, use, memory)
-        if first is not None:
-            memory.room_bytes[first : use + 1] -= each.num_bytes
+        if number == 0 and each.left_near and memory.may_stay(last, use):
+            place = _lasting(each.num_bytes, free, uses, memory, shelf)
+        elif place is not None:
+            stays = memory.may_stay(last, use) and shelf.is_free(place, each.num_bytes, free, use)
+            place = place if stays else None
+        if place is None:
+            first = _fetched(each.num_bytes, free, use, memory, shelf)
+        if place is None and first is not None:
+            place, begin = _lasting(each.num_bytes, first, uses[number:], memory, shelf), first
+        if place is not None and first is not None:
+            shelf.take(place, each.num_bytes, first, use)
         last, free = use, use + 1
-    return begin
+    return begin if place is not None else None
 
 
-def _stays(num_bytes: int, last: int, free: int, use: int, memory: Memory) -> bool:
-    """Whether a buffer can stay from the point that used it last, with room of its own before ``free``, to a use."""
-    if memory.begins_s[use] - memory.begins_s[last] > memory.longest_s:
-        return False
-    return bool(memory.room_bytes[free : use + 1].min(initial=num_bytes) >= num_bytes)
+def _lasting(num_bytes: int, first: int, uses: Sequence[int], memory: Memory, shelf: Shelf) -> int | None:
+    """Where a buffer has room from a point to the latest of its uses that it has room for."""
+    stays, last = [uses[0]], uses[0]
+    for use in uses[1:]:
+        if not memory.may_stay(last, use):
+            break
+        stays.append(use)
+        last = use
+    places = (shelf.place(num_bytes, first, use) for use in reversed(stays))
+    return next((place for place in places if place is not None), None)
 
 
-def _fetched(num_bytes: int, earliest: int, use: int, memory: Memory) -> int | None:
+def _fetched(num_bytes: int, earliest: int, use: int, memory: Memory, shelf: Shelf) -> int | None:
     """The point before which a buffer is fetched for a use; None where there is no room or no time."""
     takes_s = num_bytes / memory.bytes_per_s
     begins = memory.begins_s
     first = max(earliest, int(np.searchsorted(begins, begins[use] - PREFERRED_OVERLAP * takes_s)))
-    if first >= use:
-        return None
-    fits = np.minimum.accumulate(memory.room_bytes[first : use + 1][::-1])[::-1] >= num_bytes
-    begin = first + int(fits.argmax())
-    return begin if fits[begin - first] and begin < use and begins[use] - begins[begin] >= takes_s else None
+    for begin in range(first, use):
+        if begins[use] - begins[begin] < takes_s:
+            return None
+        if shelf.place(num_bytes, begin, use) is not None:
+            return begin
+    return None

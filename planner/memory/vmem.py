@@ -20,7 +20,6 @@ from .near import Memory, Wanted, near_from
 from .tiles import padded_bytes
 
 LONGEST_STAY = 8.4
-LARGEST_SENT_BYTES = 32 << 20
 LARGEST_FETCHED = 0.25
 PRODUCTS = frozenset({"dot_general", "convolution"})
 OFFLOADED = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER})
@@ -50,7 +49,7 @@ def _wanted(
     program: Program, flow: Flow, lives: Mapping[int, tuple[int, int]], chip: Chip, took: Sequence[tuple[float, float]]
 ) -> Iterator[Wanted]:
     """The temporaries and the arguments that may lie in fast memory."""
-    sent, elsewhere = sent_from_hbm(program, flow, chip), written_to_hbm(program, flow, chip)
+    sent, elsewhere = offloaded(program, flow, chip), written_to_hbm(program, flow, chip)
     communicates = [any(program.graph.ops[op].kind in KINDS for op in each.ops) for each in program.kernels]
     reads: dict[int, list[int]] = {}
     for point, buffers in enumerate(flow.reads):
@@ -130,22 +129,16 @@ def residents(
     return frozenset(staying)
 
 
-def sent_from_hbm(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
-    """The buffers that collectives read or write in the large memory: those of more than 32 MiB, which hardly ever
-    stay, and on chips that offload collectives all of both.
+def offloaded(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
+    """The buffers that collectives read or write which a chip offloads: they lie in the large memory.
 
-    Of 230 large all-reduces and all-gathers for v4, v5e and v6e, one in six had its result in fast memory; of smaller
-    ones, more than half.
+    Other chips have them near where they find room, however large: of reduce-scatters the 64 MiB that are added up, on
+    v4 and v5e, of an all-gather on v5e 64 MiB.
     """
-    graph = program.graph
     found = set[int]()
-    for point, kernel in enumerate(program.kernels):
-        kinds = {graph.ops[op].kind for op in kernel.ops}.intersection(KINDS)
-        if kinds:
-            buffers = (*flow.reads[point], *flow.writes[point])
-            found.update(b for b in buffers if flow.num_bytes[b] > LARGEST_SENT_BYTES)
-            if chip.offloads_collectives and kinds & OFFLOADED:
-                found.update(buffers)
+    for point, kernel in enumerate(program.kernels if chip.offloads_collectives else ()):
+        if OFFLOADED.intersection(program.graph.ops[op].kind for op in kernel.ops):
+            found.update((*flow.reads[point], *flow.writes[point]))
     return frozenset(found)
 
 
