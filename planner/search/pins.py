@@ -35,11 +35,12 @@ class Pinned:
 
 def pinned(plan: Plan, tensors: Sequence[Tensor]) -> Pinned:
     """What a plan with a whole mesh pins. Explicit device assignments are pins, but give no layout by axes."""
-    problems = [found for found in device_order.check(plan) if found.severity == "error"]
-    if problems:
-        return Pinned(shardings={}, complete=False, problems=tuple(problems))
+    wrong = [found for found in device_order.check(plan) if found.severity == "error"]
     resolution = resolve(plan, tensors)
     errors = [found for found in resolution.problems if found.severity == "error"]
+    if wrong:
+        pins = (found for found in errors if found.code not in OPEN)
+        return Pinned(shardings={}, complete=False, problems=(*wrong, *pins))
     shardings: dict[str, Sharding] = {}
     several: set[str] = set()
     for (path, shape), layout in resolution.layouts.items():
@@ -90,7 +91,8 @@ def demands_of(plan: Plan, tensors: Sequence[Tensor], mesh: Mesh) -> list[Demand
     given = plan.mesh.sizes
     probe = Mesh(axes=tuple(Axis(name=name, size=given.get(name) or 1) for name in mesh.sizes), place=plan.mesh.place)
     resolution = resolve(replace(plan, mesh=probe, topology=None), tensors)
-    raise_errors(found for found in resolution.problems if found.code not in OPEN | OF_ALL_DEVICES)
+    wrong = [p for p in resolution.problems if p.code not in OPEN | OF_ALL_DEVICES and p.severity == "error"]
+    raise_errors([*wrong, *device_order.check(plan)] if wrong else ())
     found: dict[Demand, None] = {}
     for (path, shape), layout in resolution.layouts.items():
         rule = resolution.rules[path, shape]
