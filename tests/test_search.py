@@ -25,6 +25,7 @@ from meshwright.planner.search.question import Answer, Means, Question
 from meshwright.planner.search.report import headline, misfit_text, notes, tables
 from meshwright.planner.search.result import PricedPlan
 from meshwright.planner.search.task import Found, Task
+from meshwright.planner.search.tried import Tried, why_not
 
 
 def test_the_best_mesh_is_found_and_proven() -> None:
@@ -112,6 +113,21 @@ def test_what_the_time_ended_is_solved_once_more_in_what_is_left() -> None:
     again = [task for task in solver.tasks if 16 in task.mesh.sizes.values()]
     assert len(again) > len({tuple(task.mesh.sizes) for task in again})
     assert (slow.step_time_s, slow.bound_s) == (quick.step_time_s, quick.bound_s)
+
+
+@pytest.mark.parametrize(
+    ("bound_s", "objective_s", "why"),
+    [
+        (2.0, 2.5, "its bound is above the best plan"),
+        (1.0, 2.5, "its layouts cost more than the best plan"),
+        (1.0, 1.5, "the time was over before it was written"),
+    ],
+)
+def test_what_could_be_better_than_the_best_plan_is_not_said_to_cost_more(
+    bound_s: float, objective_s: float, why: str
+) -> None:
+    tried = Tried(candidate=None, bound_s=bound_s, objective_s=objective_s, layouts={"params/w": ((), ())})
+    assert why_not(tried, 2.0) == why
 
 
 def test_what_was_left_out_is_counted_and_not_proven() -> None:

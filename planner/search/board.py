@@ -78,6 +78,11 @@ class Board:
         return values[self.top_k - 1] if len(values) >= self.top_k else math.inf
 
     @property
+    def written_s(self) -> float:
+        """What a plan has to take less than to be of interest, beside those that were written."""
+        return self.ranked[self.top_k - 1].step_time_s if len(self.ranked) >= self.top_k else math.inf
+
+    @property
     def best_s(self) -> float:
         """The best that is known to be had."""
         return min((one.value_s for one in self.every), default=math.inf)

@@ -77,7 +77,7 @@ class Driver:
         board.settle()
         for one in board.tried:
             if not one.why and one.priced is None:
-                one.why = why_not(one, board.worth_s)
+                one.why = why_not(one, board.written_s)
         return list(board.every)
 
     def least(self, clock: Clock) -> PricedPlan | None:

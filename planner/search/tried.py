@@ -66,12 +66,13 @@ class Tried:
         return self.bound_s == math.inf
 
 
-def why_not(one: Tried, worth_s: float) -> str:
-    """Why a candidate has no plan."""
+def why_not(one: Tried, best_s: float) -> str:
+    """Why a candidate has no plan, where the best that was written takes ``best_s``."""
     if one.infeasible:
         return "no layouts fit the limit"
-    if one.bound_s >= worth_s * (1 - CLOSE):
+    if one.bound_s >= best_s * (1 - CLOSE):
         return "its bound is above the best plan"
     if one.layouts:
-        return "its layouts cost more than the best plan"
+        costs_more = one.objective_s >= best_s
+        return "its layouts cost more than the best plan" if costs_more else "the time was over before it was written"
     return "no layouts were found, which proves nothing" if one.solved else "the time was over"
