@@ -127,8 +127,10 @@ def test_what_a_cut_kernel_leaves_open_is_as_good_as_in_the_whole() -> None:
     assert pinned.gap < 0.01
 
 
-@pytest.mark.parametrize("policy", ["none", "full"])
-def test_a_pinned_tag_of_what_a_call_gives_is_pinned_in_the_program(policy: str) -> None:
+@pytest.mark.parametrize(
+    ("pinned", "policy"), [("acts/hidden", "none"), ("acts/hidden", "full"), ("ops/block/relu.0", "none")]
+)
+def test_what_a_call_gives_is_pinned_in_the_program(pinned: str, policy: str) -> None:
     """The plan is none laid out by hand, as where the program knew nothing of the pin and its plans took longer."""
 
     @mw.remat
@@ -141,7 +143,7 @@ def test_a_pinned_tag_of_what_a_call_gives_is_pinned_in_the_program(policy: str)
         return jnp.mean(x**2)
 
     step, args = trained(loss, [{"wi": shape(256, 1024), "wo": shape(1024, 256)}] * 2, shape(512, 256), momentum=True)
-    asked = f"meshwright: 1\nmesh: {{a: 2, b: 2}}\ntensors: {{acts/hidden: B@a H@b}}\nremat: {policy}\n"
+    asked = f"meshwright: 1\nmesh: {{a: 2, b: 2}}\ntensors: {{{pinned}: B@a H@b}}\nremat: {policy}\n"
     found = search(step, args, topology="v5e:2x2", plan=asked)
     assert found.plan is not None
     assert found.gap < 0.1

@@ -1,4 +1,6 @@
-"""Which computed values a model tags: a tag's path and the paths of what it names speak of the same values."""
+"""Which computed values have several names: a tag's path and the paths of what it names speak of the same values, a
+call's and those of what it calls too.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +31,13 @@ def tag_values(traced: Traced) -> Mapping[str, tuple[str, ...]]:
         else:
             found.setdefault(f"acts/{called}", {})[path] = None
     return {tag: tuple(values) for tag, values in found.items() if tag not in unknown}
+
+
+def call_values(traced: Traced) -> Mapping[str, str]:
+    """By the path of what a call gives, that of what is computed in it, where the graph knows the value by that."""
+    paths = _Paths(traced)
+    found = ((path, paths.of(variable)) for variable, path in traced.values.of_variable.items())
+    return {path: inside for path, inside in found if inside is not None and inside != path}
 
 
 class _Paths:

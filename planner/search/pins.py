@@ -10,6 +10,7 @@ from ...dsl.errors import Problem, raise_errors
 from ...dsl.plan import Assignment, Auto, Axis, Mesh, Place, Plan, Remat
 from ...dsl.resolve import resolve
 from ...dsl.rule_checks import axes_of
+from ...dsl.rule_matches import OPS
 from ...dsl.tensors import Tensor
 from .. import device_order
 from ..graph import Sharding
@@ -56,12 +57,18 @@ def pinned(plan: Plan, tensors: Sequence[Tensor]) -> Pinned:
 
 
 def pinned_values(plan: Plan, workload: Workload, remat: Remat | None) -> dict[str, Sharding]:
-    """The layouts that a plan's pins give; a pinned tag is a pin of the computed values that it names too."""
+    """The layouts that a plan's pins give; a pinned tag is a pin of the computed values that it names too, that of what
+    a call gives one of what is computed in it.
+    """
     found = dict(pinned(plan, workload.tensors_under(remat)).shardings)
     tags = workload.tags_under(remat) if any(path.startswith(TAGS) for path in found) else {}
     for tag, values in tags.items():
         for value in values if tag in found else ():
             found.setdefault(value, found[tag])
+    calls = workload.calls_under(remat) if any(path.startswith(OPS) for path in found) else {}
+    for path, inside in calls.items():
+        if path in found:
+            found.setdefault(inside, found[path])
     return found
 
 
