@@ -28,8 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
     reading = read(*plan_file.text(arguments.plan))
     plan = reading.plan
     if plan is None or reading.problems:
-        raise PlanError(reading.also(_verdict(plan).problems if plan else ()))
-    verdict = _verdict(plan)
+        raise PlanError(reading.also(verdict_on(plan).problems if plan else ()))
+    verdict = verdict_on(plan)
     write_problems(verdict.problems)
     if arguments.json:
         write_json("check", file=plan.file, **verdict.as_json())
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     return NO if verdict.fits is False else YES
 
 
-def _verdict(plan: Plan) -> Verdict:
+def verdict_on(plan: Plan) -> Verdict:
     """The verdict on a plan, with its model's tensors and its chip's memory where it names them."""
     from ..dsl.verdict import judge
     from ..planner import device_assignment, device_order, topology

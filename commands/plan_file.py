@@ -37,11 +37,17 @@ def unwritable(path: str) -> str | None:
     return None if os.access(folder, os.W_OK) else os.strerror(errno.EACCES)
 
 
-def load(path: str) -> Plan:
-    """The plan in a file. Raises ``PlanError`` with every problem."""
-    from ..dsl.reader import loads
+def load(path: str, change: Callable[[Plan], Plan] = lambda plan: plan) -> Plan:
+    """The plan in a file. Raises ``PlanError`` with every problem; those of what is sound beside them are of the plan
+    that ``change`` makes of it, as options do.
+    """
+    from ..dsl.reader import read
+    from .check import verdict_on
 
-    return loads(*text(path))
+    reading = read(*text(path))
+    if reading.plan is None or reading.problems:
+        raise PlanError(reading.also(verdict_on(change(reading.plan)).problems if reading.plan else ()))
+    return reading.plan
 
 
 def machine_of(plan: Plan) -> Machine | None:

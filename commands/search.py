@@ -87,7 +87,15 @@ def _asked(arguments: argparse.Namespace) -> Plan:
 def _given(plan: Plan, arguments: argparse.Namespace) -> Plan:
     if _is_model(arguments.subject):
         return replace(plan, model=arguments.subject)
-    return load(arguments.subject)
+    return load(arguments.subject, lambda sound: _as_asked(sound, arguments))
+
+
+def _as_asked(plan: Plan, arguments: argparse.Namespace) -> Plan:
+    """A plan with what the options say, unless that is wrong, which is told beside."""
+    try:
+        return overridden(plan, arguments)
+    except PlanError:
+        return plan
 
 
 def _is_model(subject: str) -> bool:

@@ -115,6 +115,23 @@ def test_all_wrong_arguments_are_told_at_once(tmp_path: Path, capsys: pytest.Cap
     assert codes == ["011", "025", "062", "202", "553", "553", "553", "554", "556"]
 
 
+@pytest.mark.parametrize(
+    ("options", "codes"),
+    [("", {"015", "101", "106", "210"}), ("--mesh a=2,b=auto", {"015", "101"}), ("--mesh a=2,b=x", {"015", "554"})],
+)
+def test_what_is_wrong_for_the_step_is_told_beside_what_cannot_be_read(
+    options: str, codes: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What options say stands in the place of the plan's own there too."""
+    plan = tmp_path / "plan.yaml"
+    rules = "{params/zz: replicate, batch/x: B@b D}"
+    plan.write_text(
+        f"meshwright: 1\nmodel: toy:workload\ntopology: cpu:2\nmesh: {{a: 3}}\nremat: some\ntensors: {rules}\n"
+    )
+    assert search(plan, *options.split()) == 2
+    assert codes <= {line.split("MW")[1][:3] for line in capsys.readouterr().err.splitlines() if "MW" in line}
+
+
 def test_help_brings_no_jax() -> None:
     code = "import sys; from meshwright import cli\ntry: cli.main(['search', '--help'])\nexcept SystemExit: pass\n"
     check = "assert not {'jax', 'numba', 'numpy'} & set(sys.modules)"

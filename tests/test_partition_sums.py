@@ -117,6 +117,22 @@ def test_a_sum_is_scattered_where_parts_are_whole_tiles_in_a_product_s_memory_or
     assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
 
 
+@pytest.mark.parametrize("part", [(1, 256, 2), (2, 256, 1024)])
+def test_a_product_whose_operands_have_no_dims_of_their_own_has_tiles_too(part: tuple[int, ...]) -> None:
+    """As ``gsk,gske->gsk`` is, weights of a token's experts."""
+    whole = Value((4 * part[0], *part[1:]), "f32")
+    values = (*[Value((*whole.shape, 8), "f32")] * 2, whole, whole, Value(part, "f32"))
+    dims = {f"{side}_batching_dimensions": (0, 1, 2) for side in ("lhs", "rhs")}
+    dims |= {f"{side}_contracting_dimensions": (3,) for side in ("lhs", "rhs")}
+    ops = (
+        Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=dims),
+        Op(kind=ALL_REDUCE, operands=(2,), results=(3,), attributes={"axes": ("x",), "reducer": "add"}),
+        Op(kind=SLICE, operands=(3,), results=(4,), attributes={"axes": ("x",)}),
+    )
+    found = scatter(of_ops(values, ops, (0, 1), (4,)).graph, Target(8), {"x": 4, "y": 2})
+    assert found.results == (4,)
+
+
 @pytest.mark.parametrize(
     ("part", "dtype", "is_scattered"),
     [

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import meshwright as mw
 import pytest
 from in_process import search
 from meshwright.planner.graph import Graph, Sharding
@@ -124,3 +125,25 @@ def test_what_a_cut_kernel_leaves_open_is_as_good_as_in_the_whole() -> None:
     assert free.step_time_s is not None
     assert pinned.step_time_s == pytest.approx(free.step_time_s, rel=1e-3)
     assert pinned.gap < 0.01
+
+
+@pytest.mark.parametrize(
+    ("pinned", "policy"), [("acts/hidden", "none"), ("acts/hidden", "full"), ("ops/block/relu.0", "none")]
+)
+def test_what_a_call_gives_is_pinned_in_the_program(pinned: str, policy: str) -> None:
+    """The plan is none laid out by hand, as where the program knew nothing of the pin and its plans took longer."""
+
+    @mw.remat
+    def block(own: Any, x: jax.Array) -> jax.Array:
+        return x + mw.tag(jax.nn.relu(x @ own["wi"]), "hidden") @ own["wo"]
+
+    def loss(params: Any, x: jax.Array) -> jax.Array:
+        for own in params:
+            x = block(own, x)
+        return jnp.mean(x**2)
+
+    step, args = trained(loss, [{"wi": shape(256, 1024), "wo": shape(1024, 256)}] * 2, shape(512, 256), momentum=True)
+    asked = f"meshwright: 1\nmesh: {{a: 2, b: 2}}\ntensors: {{{pinned}: B@a H@b}}\nremat: {policy}\n"
+    found = search(step, args, topology="v5e:2x2", plan=asked)
+    assert found.plan is not None
+    assert found.gap < 0.1

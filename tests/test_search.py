@@ -25,6 +25,7 @@ from meshwright.planner.search.question import Answer, Means, Question
 from meshwright.planner.search.report import headline, misfit_text, notes, tables
 from meshwright.planner.search.result import PricedPlan
 from meshwright.planner.search.task import Found, Task
+from meshwright.planner.search.tried import Tried, why_not
 
 
 def test_the_best_mesh_is_found_and_proven() -> None:
@@ -93,6 +94,40 @@ def test_a_best_plan_of_more_lines_than_few_is_left_for_one_that_takes_little_lo
     assert result.plan is not None
     assert (len(result.plan.rules) == 1) == is_left
     assert any(f"its plan has {lines + 1} lines" in row.why for row in result.candidates) == is_left
+
+
+def test_what_the_time_ended_is_solved_once_more_in_what_is_left() -> None:
+    """The mesh ``16x2`` is not solved in its first part of the time."""
+
+    class Slow(FakeSolver):
+        def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+            seen = [other for other in self.tasks if other.mesh == task.mesh]
+            if 16 in task.mesh.sizes.values() and not seen:
+                self.tasks.append(task)
+                return Found(status="unknown", objective_s=math.inf, bound_s=0.0, ended=True)
+            return super().__call__(task, stop)
+
+    options = {"text": "mesh: {a: auto, b: auto}", "time_limit_s": 60.0}
+    slow, solver, _ = ask(solver=Slow(by_axes), **options)
+    quick, _, _ = ask(**options)
+    again = [task for task in solver.tasks if 16 in task.mesh.sizes.values()]
+    assert len(again) > len({tuple(task.mesh.sizes) for task in again})
+    assert (slow.step_time_s, slow.bound_s) == (quick.step_time_s, quick.bound_s)
+
+
+@pytest.mark.parametrize(
+    ("bound_s", "objective_s", "why"),
+    [
+        (2.0, 2.5, "its bound is above the best plan"),
+        (1.0, 2.5, "its layouts cost more than the best plan"),
+        (1.0, 1.5, "the time was over before it was written"),
+    ],
+)
+def test_what_could_be_better_than_the_best_plan_is_not_said_to_cost_more(
+    bound_s: float, objective_s: float, why: str
+) -> None:
+    tried = Tried(candidate=None, bound_s=bound_s, objective_s=objective_s, layouts={"params/w": ((), ())})
+    assert why_not(tried, 2.0) == why
 
 
 def test_what_was_left_out_is_counted_and_not_proven() -> None:

@@ -199,6 +199,14 @@ def test_a_pin_that_does_not_divide_on_the_given_mesh_is_its_own_problem() -> No
     assert {found.code for found in error.value.problems} >= {"MW106"}
 
 
+@pytest.mark.parametrize(("mesh", "code"), [("{a: 3, b: 2}", "MW210"), ("{a: 3, b: auto}", "MW211")])
+def test_a_wrong_mesh_and_wrong_pins_are_told_at_once(mesh: str, code: str) -> None:
+    plan = plan_of(f"topology: cpu:8\nmesh: {mesh}\ntensors: {{params/zz: replicate, batch/x: B X@c}}")
+    with pytest.raises(PlanError) as error:
+        meshes(plan, machine("cpu:8"), TENSORS)
+    assert {found.code for found in error.value.problems} == {code, "MW101", "MW106"}
+
+
 def test_a_wrong_pattern_is_said_on_whatever_mesh() -> None:
     plan = plan_of("mesh: auto\ntensors: {params/zz: E@a ...}")
     with pytest.raises(PlanError) as error:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -13,7 +14,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from meshwright.backends.jax.drafts import Drafts
 from meshwright.backends.jax.trace import trace
+from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.plan import Remat
 from meshwright.dsl.reader import loads
 from meshwright.dsl.writer import dumps
@@ -77,6 +80,23 @@ def test_each_call_of_a_library_s_function_has_paths_of_its_own() -> None:
     values = trace(spread, (np.ones((8, 16)), np.ones((8, 16)))).values
     assert {"ops/spread/_var.sub.0", "ops/spread/_var.sub.1", "ops/spread/_var.square.1.in0"} <= set(values.by_path)
     assert not values.shared
+
+
+@pytest.mark.parametrize("remat", [None, FULL])
+def test_a_tag_on_what_a_call_gives_is_what_is_computed_in_it(remat) -> None:
+    """``jax.nn.relu`` is two calls around one operation, by whose path alone the graph knows the value."""
+    block = mw.remat(lambda w, x: mw.tag(jax.nn.relu(x @ w), "hidden") @ w.T)
+
+    def loss(w, x):
+        return jnp.sum(block(w, block(w, x)))
+
+    drafts = Drafts(jax.value_and_grad(loss), (np.ones((16, 32)), np.ones((8, 16))))
+    told = replace(plan(), topology=parse_topology("v5e:2x4"), remat=remat)
+    made = {path for op in drafts.graph(told).ops for _, path in op.named}
+    tagged = drafts.tags_under(remat)["acts/hidden"]
+    assert not drafts.traced(remat).values.shared
+    assert len(tagged) == (4 if remat is None else 6)
+    assert set(tagged) <= made
 
 
 def test_large_functions_of_a_library_stay_shared() -> None:

@@ -12,7 +12,7 @@ from ...planner.estimate.figures import Estimate
 from ...planner.graph import Graph, Sharding
 from ...planner.search.floor import Products
 from .estimate import drafts_of, estimate, graph_of
-from .tag_values import tag_values
+from .tag_values import call_values, tag_values
 from .trace import Traced
 from .workload import PyTree, Step
 
@@ -56,6 +56,10 @@ class Drafts:
     def tags_under(self, remat: Remat | None) -> Mapping[str, tuple[str, ...]]:
         """The computed values that the model tags, by the tag's path, under a remat policy."""
         return tag_values(self.traced(remat))
+
+    def calls_under(self, remat: Remat | None) -> Mapping[str, str]:
+        """By the path of what a call gives, that of what is computed in it, under a remat policy."""
+        return call_values(self.traced(remat))
 
     @cached_property
     def remat_policies(self) -> tuple[str, ...]:

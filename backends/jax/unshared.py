@@ -14,6 +14,7 @@ from jax._src.core import DropVar
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 
 from .constrain import rewrite
+from .program.hlo_source import is_internal
 from .values import ENTERED, JITTED, each_jaxpr
 from .written import Written
 
@@ -50,9 +51,12 @@ def _size(jaxpr: Jaxpr) -> int:
 
 
 def _is_plain(jaxpr: Jaxpr, written: Written) -> bool:
-    """Whether a function is a library's, and enters nothing but jitted ones that are."""
+    """Whether a function is a library's, and enters nothing but jitted ones that are. Where what it computes is traced
+    anew, in blocks that are computed anew, it seems to be written by the user.
+    """
     inside = [_called(each) for each in jaxpr.eqns if each.primitive.name in ENTERED]
-    return written.is_library(jaxpr) and all(each is not None and _is_plain(each.jaxpr, written) for each in inside)
+    is_library = written.is_library(jaxpr) or is_internal(jaxpr.debug_info.func_filename or "")
+    return is_library and all(each is not None and _is_plain(each.jaxpr, written) for each in inside)
 
 
 def _with(equation: JaxprEqn, called: ClosedJaxpr) -> JaxprEqn:

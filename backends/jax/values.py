@@ -152,7 +152,7 @@ class _Walk:
     def __init__(self, jaxpr: Jaxpr):
         self.jaxpr = jaxpr
         equations = [e for j in each_jaxpr(jaxpr) for e in j.eqns]  # of which several jaxprs may have the same
-        self.uses = Counter(map(id, equations)) + Counter(id(inner) for e in equations for inner in _inner(e))
+        self.uses = Counter(map(id, equations)) + Counter(id(inner) for e in equations for inner in inner_jaxprs(e))
         self.entered: set[int] = set()
         self.keys: dict[Any, int] = {}
         self.sites: dict[str, dict[int, int]] = {}
@@ -175,7 +175,7 @@ class _Walk:
                 self.entered.add(id(equation))
                 stem = f"{OPS}{place.function}/{way}{'' if own else around.call}{name}"
                 yield from self._of(equation, stem, key, is_shared=around.is_shared or self.uses[id(equation)] > 1)
-            for inner in _inner(equation):
+            for inner in inner_jaxprs(equation):
                 is_shared = around.is_shared or self.uses[id(inner)] > 1
                 if id(inner) not in self.entered:
                     self.entered.add(id(inner))
@@ -215,13 +215,14 @@ def each_jaxpr(jaxpr: Jaxpr) -> Iterator[Jaxpr]:
     while stack:
         current = stack.pop()
         yield current
-        for inner in (j for e in current.eqns for j in _inner(e)):
+        for inner in (j for e in current.eqns for j in inner_jaxprs(e)):
             if id(inner) not in seen:
                 seen.add(id(inner))
                 stack.append(inner)
 
 
-def _inner(equation: JaxprEqn) -> Iterator[Jaxpr]:
+def inner_jaxprs(equation: JaxprEqn) -> Iterator[Jaxpr]:
+    """The jaxprs that an equation computes values of the step in."""
     if equation.primitive.name not in ENTERED:
         return
     for name, value in equation.params.items():

@@ -18,6 +18,7 @@ from .flow import Flow
 from .groups import grouped
 from .guide import Guide
 from .prices import CLOSE, TOLERANCE, Priced, Prices
+from .relieved import relieved
 from .rules import Writer, is_value
 from .shorten import FEW_LINES, shortened
 
@@ -84,6 +85,8 @@ def minimise(
     guide = Guide(groups, flow, workload.lies, workload.laid)
     found = shortened(prices, groups, guide, max(affordable // DROPPING, FEW))
     prices.reserved = 0
+    if affordable >= FEWEST:
+        found = relieved(prices, found, groups, flow)
     if affordable >= FEWEST or len(prices.writer.plan_of(found.values).rules) > FEW_LINES:
         found = _without_spare(prices, found)
     if not exact:

@@ -130,6 +130,10 @@ class Prices:
         """Whether a plan takes about what the layouts were said to take, if that was said."""
         return not self.promised_s or found.rank <= (0, self.promised_s * (1 + TOLERANCE))
 
+    def keeps(self, found: Priced) -> bool:
+        """The same but for what fewer lines are worth."""
+        return not self.promised_s or found.rank <= (0, self.promised_s * (1 + KEPT))
+
     def worth(self, found: Priced, current: Priced, fewer: int) -> bool:
         """Whether a plan is better than another one for so many fewer things that it says.
 

@@ -11,6 +11,7 @@ from .result import PricedPlan
 from .tried import CLOSE, Tried
 
 AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
+LONGER = 1.5  # times the time that one was not solved in: what there must be to solve it once more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +78,21 @@ class Board:
         return values[self.top_k - 1] if len(values) >= self.top_k else math.inf
 
     @property
+    def written_s(self) -> float:
+        """What a plan has to take less than to be of interest, beside those that were written."""
+        return self.ranked[self.top_k - 1].step_time_s if len(self.ranked) >= self.top_k else math.inf
+
+    @property
     def best_s(self) -> float:
         """The best that is known to be had."""
         return min((one.value_s for one in self.every), default=math.inf)
 
-    def open(self, *, again: bool) -> list[Tried]:
-        """Those that may give a better plan if they are solved; ``again``: a much better one."""
+    def open(self, *, again: bool, in_s: float = 0.0) -> list[Tried]:
+        """Those that may give a better plan if they are solved, each in so much time; ``again``: a much better one."""
         worth_s = self.worth_s
         least_s = worth_s * (1 - (AGAIN if again else CLOSE))
-        return [one for one in self.tried if one.cutoff_s < worth_s and one.bound_s < least_s]
+        unsolved = [one for one in self.tried if one.cutoff_s < worth_s or one.given_s * LONGER < in_s]
+        return [one for one in unsolved if one.bound_s < least_s]
 
     def expected_s(self, one: Tried) -> float:
         """What solving a candidate is likely to take: what others with no more axes took."""

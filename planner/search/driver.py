@@ -15,7 +15,7 @@ from .candidates import Candidate
 from .pool import Pool
 from .progress import Clock, Progress
 from .result import PricedPlan
-from .solving import Solving
+from .solving import SOLVING, Solving
 from .tried import Tried, why_not
 from .workload import Workload
 from .writing import Minimise, Writing
@@ -59,7 +59,7 @@ class Driver:
         """Searches; the candidates in their order, with what was learnt of them."""
         board = self.board
         for number in range(ROUNDS):
-            todo = board.open(again=number > 0)
+            todo = board.open(again=number > 0, in_s=self._clock.left_s * SOLVING)
             if not todo or (self._clock.over and number):
                 break
             self._solving.solve(todo, self._writing.meanwhile)
@@ -77,7 +77,7 @@ class Driver:
         board.settle()
         for one in board.tried:
             if not one.why and one.priced is None:
-                one.why = why_not(one, board.worth_s)
+                one.why = why_not(one, board.written_s)
         return list(board.every)
 
     def least(self, clock: Clock) -> PricedPlan | None:

@@ -10,6 +10,7 @@ from ...dsl.errors import Problem, raise_errors
 from ...dsl.plan import Assignment, Auto, Axis, Mesh, Place, Plan, Remat
 from ...dsl.resolve import resolve
 from ...dsl.rule_checks import axes_of
+from ...dsl.rule_matches import OPS
 from ...dsl.tensors import Tensor
 from .. import device_order
 from ..graph import Sharding
@@ -35,11 +36,12 @@ class Pinned:
 
 def pinned(plan: Plan, tensors: Sequence[Tensor]) -> Pinned:
     """What a plan with a whole mesh pins. Explicit device assignments are pins, but give no layout by axes."""
-    problems = [found for found in device_order.check(plan) if found.severity == "error"]
-    if problems:
-        return Pinned(shardings={}, complete=False, problems=tuple(problems))
+    wrong = [found for found in device_order.check(plan) if found.severity == "error"]
     resolution = resolve(plan, tensors)
     errors = [found for found in resolution.problems if found.severity == "error"]
+    if wrong:
+        pins = (found for found in errors if found.code not in OPEN)
+        return Pinned(shardings={}, complete=False, problems=(*wrong, *pins))
     shardings: dict[str, Sharding] = {}
     several: set[str] = set()
     for (path, shape), layout in resolution.layouts.items():
@@ -55,12 +57,18 @@ def pinned(plan: Plan, tensors: Sequence[Tensor]) -> Pinned:
 
 
 def pinned_values(plan: Plan, workload: Workload, remat: Remat | None) -> dict[str, Sharding]:
-    """The layouts that a plan's pins give; a pinned tag is a pin of the computed values that it names too."""
+    """The layouts that a plan's pins give; a pinned tag is a pin of the computed values that it names too, that of what
+    a call gives one of what is computed in it.
+    """
     found = dict(pinned(plan, workload.tensors_under(remat)).shardings)
     tags = workload.tags_under(remat) if any(path.startswith(TAGS) for path in found) else {}
     for tag, values in tags.items():
         for value in values if tag in found else ():
             found.setdefault(value, found[tag])
+    calls = workload.calls_under(remat) if any(path.startswith(OPS) for path in found) else {}
+    for path, inside in calls.items():
+        if path in found:
+            found.setdefault(inside, found[path])
     return found
 
 
@@ -90,7 +98,8 @@ def demands_of(plan: Plan, tensors: Sequence[Tensor], mesh: Mesh) -> list[Demand
     given = plan.mesh.sizes
     probe = Mesh(axes=tuple(Axis(name=name, size=given.get(name) or 1) for name in mesh.sizes), place=plan.mesh.place)
     resolution = resolve(replace(plan, mesh=probe, topology=None), tensors)
-    raise_errors(found for found in resolution.problems if found.code not in OPEN | OF_ALL_DEVICES)
+    wrong = [p for p in resolution.problems if p.code not in OPEN | OF_ALL_DEVICES and p.severity == "error"]
+    raise_errors([*wrong, *device_order.check(plan)] if wrong else ())
     found: dict[Demand, None] = {}
     for (path, shape), layout in resolution.layouts.items():
         rule = resolution.rules[path, shape]

@@ -171,12 +171,12 @@ class Solving:
 
     def _begin(self, one: Tried, time_limit_s: float) -> None:
         """Gives a candidate to a worker, unless what the model assigns in place is impossible on its mesh."""
-        one.cutoff_s = self._board.worth_s
+        one.cutoff_s, one.given_s = self._board.worth_s, time_limit_s
         begin_s = self._clock.elapsed_s
         try:
             task = self._task(one, time_limit_s)
         except PlanError as error:
-            one.solved, one.bound_s = True, math.inf
+            one.solved, one.bound_s, one.given_s = True, math.inf, math.inf
             one.why = str(error.problems[0].message if error.problems else error)
             return
         self._reading_s[one.candidate.policy] = self._clock.elapsed_s - begin_s
@@ -205,6 +205,7 @@ class Solving:
         if found is None:
             one.why = "the time was over"
             return
+        one.given_s = one.given_s if found.ended else math.inf
         _keep_least(one, found)
         board, axes = self._board, one.num_axes
         board.solving_s[axes] = max(board.solving_s.get(axes, 0.0), found.took_s)
@@ -224,7 +225,10 @@ class Solving:
         one.floor_s = max(one.candidate.floor_s, min(bounds_s[max(doubts, 1)], one.cutoff_s))
         one.bound_s = max(one.bound_s, min(bounds_s[doubts], one.cutoff_s))
         if found.layouts and found.objective_s < one.objective_s:
-            one.objective_s, one.layouts = found.objective_s, found.layouts
+            if one.priced or one.why:  # solved once more
+                board.by_hand.append(_beside(one.candidate, found.objective_s, found.layouts))
+            else:
+                one.objective_s, one.layouts = found.objective_s, found.layouts
         self._say(f"solved {one.candidate}")
 
     def _answer(self, future: Future[Found], clock: Clock) -> Found | None:

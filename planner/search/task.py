@@ -49,7 +49,8 @@ class Found:
     ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone. ``credit_s`` is the most that a
     solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``least_s`` is what
     the step takes at least on any mesh of the machine. Where nothing fits, ``least`` are the layouts of the least
-    memory that were seen, which take ``least_bytes``. ``took_s`` is what it took to build the program and to solve it.
+    memory that were seen, which take ``least_bytes``. ``took_s`` is what it took to build the program and to solve it;
+    ``ended`` says that the time ended that.
     """
 
     status: Status
@@ -59,6 +60,7 @@ class Found:
     credit_s: float = 0.0
     least_s: float = 0.0
     took_s: float = 0.0
+    ended: bool = False
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least_bytes: int = 0
@@ -114,6 +116,7 @@ class Solver:
         else:
             found = program.solve(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
         layouts, chip = {} if found.layouts is None else dict(found.layouts), task.machine.chip
+        took_s = time.monotonic() - begin_s
         return Found(
             status=found.status,
             objective_s=found.objective_s,
@@ -121,7 +124,8 @@ class Solver:
             floor_s=found.floor_s,
             credit_s=found.credit_s,
             least_s=known.least_seconds(task.graph, speed_of(chip), task.machine.num_devices, chip.buffer_vmem_bytes),
-            took_s=time.monotonic() - begin_s,
+            took_s=took_s,
+            ended=stop() or took_s >= task.time_limit_s,
             layouts=layouts,
             least=dict(found.least or {}),
             least_bytes=found.peak_bytes,

@@ -19,8 +19,9 @@ class Tried:
 
     ``cutoff_s`` is what it was last solved below, -inf where it was not. ``floor_s`` is a bound that takes less for
     granted than ``bound_s``; both allow that a plan takes ``credit_s`` less than its program says. ``loose_s`` is what
-    plans take at least that need not keep pins on what stays inside of kernels. ``least`` are layouts that take
-    ``least_bytes``, the least that was seen, where none fit; ``beyond`` is a plan that does not.
+    plans take at least that need not keep pins on what stays inside of kernels. ``given_s`` is the time that it was not
+    solved in, infinite where it was. ``least`` are layouts that take ``least_bytes``, the least that was seen, where
+    none fit; ``beyond`` is a plan that does not.
     """
 
     candidate: Candidate
@@ -30,6 +31,7 @@ class Tried:
     credit_s: float = 0.0
     loose_s: float = 0.0
     solved: bool = False
+    given_s: float = math.inf
     objective_s: float = math.inf
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     priced: PricedPlan | None = None
@@ -64,12 +66,13 @@ class Tried:
         return self.bound_s == math.inf
 
 
-def why_not(one: Tried, worth_s: float) -> str:
-    """Why a candidate has no plan."""
+def why_not(one: Tried, best_s: float) -> str:
+    """Why a candidate has no plan, where the best that was written takes ``best_s``."""
     if one.infeasible:
         return "no layouts fit the limit"
-    if one.bound_s >= worth_s * (1 - CLOSE):
+    if one.bound_s >= best_s * (1 - CLOSE):
         return "its bound is above the best plan"
     if one.layouts:
-        return "its layouts cost more than the best plan"
+        costs_more = one.objective_s >= best_s
+        return "its layouts cost more than the best plan" if costs_more else "the time was over before it was written"
     return "no layouts were found, which proves nothing" if one.solved else "the time was over"

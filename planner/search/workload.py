@@ -36,6 +36,9 @@ class Workload(Protocol):
     def tags_under(self, remat: Remat | None) -> Mapping[str, Sequence[str]]:
         """The computed values that the model tags, by the tag's path: two names of the same values."""
 
+    def calls_under(self, remat: Remat | None) -> Mapping[str, str]:
+        """By the path of what a call gives, that of what is computed in it: two names of the same value."""
+
     def lies(self, plan: Plan) -> Mapping[str, Sharding] | None:
         """How the step's values come to lie under a complete plan, by path, nearly; None where it is not known.
 
@@ -90,6 +93,10 @@ class Rematerialised:
     def tags_under(self, remat: Remat | None) -> Mapping[str, Sequence[str]]:
         """The computed values that the model tags with another policy, by the tag's path."""
         return self.workload.tags_under(remat)
+
+    def calls_under(self, remat: Remat | None) -> Mapping[str, str]:
+        """What calls give with another policy, and what is computed in them."""
+        return self.workload.calls_under(remat)
 
     def lies(self, plan: Plan) -> Mapping[str, Sharding] | None:
         """How the values lie under a plan."""

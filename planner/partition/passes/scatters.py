@@ -130,7 +130,8 @@ class _Scattering:
     def _tiled(self, summed: int, part: Shape) -> list[int]:
         """The dims whose numbers a tile of what is summed up has, the major one first.
 
-        A product's tiles have that of either operand's own dims which fills their lanes best, the last one of equals.
+        A product's tiles have that of either operand's own dims which fills their lanes best, the last one of equals;
+        of one whose operands have none the last dims.
         """
         made = self.products.get(summed)
         if made is None or made.kind == CONVOLUTION or len(part) < 3:
@@ -141,7 +142,7 @@ class _Scattering:
             taken = batch + len(given.get(f"{side}_contracting_dimensions", ()))
             own = range(end, end := end + len(self.values[number].shape) - taken)
             found += sorted(own, key=lambda d: _fill(part[d]))[-1:]
-        return found
+        return found or [*range(len(part))][-2:]
 
     def _dim(self, kept: Op) -> int:
         """The dim that is scattered."""
