@@ -52,8 +52,8 @@ def test_targets_that_are_all_but_the_last_token_are_laid_out_as_promised() -> N
         logits = jax.nn.log_softmax(jnp.einsum("btd,vd->btv", x, own["table"]))
         return -jnp.mean(jnp.take_along_axis(logits[:, :-1], tokens[:, 1:, None], -1))
 
-    own = {"wi": shape(512, 2048), "wo": shape(2048, 512), "table": shape(8000, 512)}
-    own["attention"] = attention_weights(512, 8)
+    dense = {"wi": shape(512, 2048), "wo": shape(2048, 512), "table": shape(8000, 512)}
+    own = dense | {"attention": attention_weights(512, 8)}
     step, args = trained(loss, own, shape(16, 256, dtype=jnp.int32), momentum=True)
     found = search(step, args, topology="v5e:2x2", mesh={"a": 2, "b": 2}, time_limit_s=60)
     solved = next(row for row in found.candidates if row.step_time_s is not None)

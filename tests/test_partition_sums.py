@@ -122,8 +122,8 @@ def test_a_product_whose_operands_have_no_dims_of_their_own_has_tiles_too(part: 
     """As ``gsk,gske->gsk`` is, weights of a token's experts."""
     whole = Value((4 * part[0], *part[1:]), "f32")
     values = (*[Value((*whole.shape, 8), "f32")] * 2, whole, whole, Value(part, "f32"))
-    dims = {f"{side}_batching_dimensions": (0, 1, 2) for side in ("lhs", "rhs")}
-    dims |= {f"{side}_contracting_dimensions": (3,) for side in ("lhs", "rhs")}
+    batching = {f"{side}_batching_dimensions": (0, 1, 2) for side in ("lhs", "rhs")}
+    dims = batching | {f"{side}_contracting_dimensions": (3,) for side in ("lhs", "rhs")}
     ops = (
         Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=dims),
         Op(kind=ALL_REDUCE, operands=(2,), results=(3,), attributes={"axes": ("x",), "reducer": "add"}),
