@@ -8,6 +8,28 @@ from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Kernel, Program
 from meshwright.planner.memory.tiles import padded_bytes
 
+CONVOLVED = {
+    "input_batch_dimension": 0,
+    "input_feature_dimension": 3,
+    "kernel_input_feature_dimension": 2,
+    "kernel_output_feature_dimension": 3,
+    "kernel_spatial_dimensions": (0, 1),
+    "output_batch_dimension": 0,
+    "output_feature_dimension": 3,
+    "output_spatial_dimensions": (1, 2),
+}
+"""The dims of images by batch, rows, columns and features, and of their kernels, features last."""
+
+KERNEL_GRADIENT = CONVOLVED | {
+    "input_batch_dimension": 3,
+    "input_feature_dimension": 0,
+    "kernel_input_feature_dimension": 0,
+    "kernel_spatial_dimensions": (1, 2),
+    "output_batch_dimension": 2,
+    "output_spatial_dimensions": (0, 1),
+}
+"""The same of the gradient of such a kernel: images are convolved with each other."""
+
 
 def program(
     shapes: Sequence[tuple[int, ...]],

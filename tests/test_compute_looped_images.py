@@ -11,25 +11,8 @@ from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.compute.work import work_of
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Kernel
+from programs import CONVOLVED, KERNEL_GRADIENT
 
-SAID = {
-    "input_batch_dimension": 0,
-    "input_feature_dimension": 3,
-    "kernel_input_feature_dimension": 2,
-    "kernel_output_feature_dimension": 3,
-    "kernel_spatial_dimensions": (0, 1),
-    "output_batch_dimension": 0,
-    "output_feature_dimension": 3,
-    "output_spatial_dimensions": (1, 2),
-}
-GRADIENT = SAID | {
-    "input_batch_dimension": 3,
-    "input_feature_dimension": 0,
-    "kernel_input_feature_dimension": 0,
-    "kernel_spatial_dimensions": (1, 2),
-    "output_batch_dimension": 2,
-    "output_spatial_dimensions": (0, 1),
-}
 TURNS = 4
 
 
@@ -40,7 +23,7 @@ def looped(batch: int, size: int, *, gradient: bool = False) -> Graph:
     made = (kernel, other)
     inner = (
         Op(kind="dynamic_slice", operands=(0,), results=(3,), attributes={"step": 0}),
-        Op(kind="convolution", operands=(3, 1), results=(4,), attributes=GRADIENT if gradient else SAID),
+        Op(kind="convolution", operands=(3, 1), results=(4,), attributes=KERNEL_GRADIENT if gradient else CONVOLVED),
     )
     body = Graph(values=(image, other, made[0], part, made[0]), ops=inner, arguments=(0, 1, 2), results=(4,))
     ops = (

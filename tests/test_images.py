@@ -18,17 +18,7 @@ from meshwright.planner.fusion.uses import read_uses
 from meshwright.planner.fusion.written import image_dims, is_packed
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.images import Image, batch_on_lanes, images, is_gradient_of_kernel, laid_elements
-
-SAID = {
-    "input_batch_dimension": 0,
-    "input_feature_dimension": 3,
-    "kernel_input_feature_dimension": 2,
-    "kernel_output_feature_dimension": 3,
-    "kernel_spatial_dimensions": (0, 1),
-    "output_batch_dimension": 0,
-    "output_feature_dimension": 3,
-    "output_spatial_dimensions": (1, 2),
-}
+from programs import CONVOLVED
 
 
 def chip(kind: str) -> Chip:
@@ -40,7 +30,7 @@ def net(batch: int, size: int, features: int) -> Graph:
     image = Value((batch, size, size, features), "f32")
     kernel = Value((3, 3, features, features), "f32")
     ops = (
-        Op(kind="convolution", operands=(0, 1), results=(2,), attributes=SAID),
+        Op(kind="convolution", operands=(0, 1), results=(2,), attributes=CONVOLVED),
         Op(kind="tanh", operands=(2,), results=(3,)),
     )
     return Graph(values=(image, kernel, image, image), ops=ops, arguments=(0, 1), results=(3,))
@@ -122,7 +112,7 @@ def put_beside(dim: int, size: int, features: int) -> int:
     along = {"input_spatial_dimensions": (1, 2)}
     ops = (
         Op(kind="concatenate", operands=(0, 4), results=(5,), attributes={"dimension": dim}),
-        replace(graph.ops[0], operands=(5, 1), attributes=SAID | along),
+        replace(graph.ops[0], operands=(5, 1), attributes=CONVOLVED | along),
         graph.ops[1],
     )
     values = (*graph.values, Value(strip, "f32"), Value(whole, "f32"))
@@ -165,11 +155,11 @@ def test_the_gradient_of_a_kernel_is_told_by_its_window() -> None:
     graph = net(8, 128, 64)
     assert not is_gradient_of_kernel(graph, graph.ops[0])
     turned = replace(graph, values=(graph.values[0], graph.values[0], graph.values[1], graph.values[1]))
-    said = SAID | {"kernel_spatial_dimensions": (1, 2), "output_spatial_dimensions": (0, 1)}
+    said = CONVOLVED | {"kernel_spatial_dimensions": (1, 2), "output_spatial_dimensions": (0, 1)}
     assert is_gradient_of_kernel(turned, replace(graph.ops[0], attributes=said))
 
 
-OF_KERNEL = SAID | {
+OF_KERNEL = CONVOLVED | {
     "input_batch_dimension": 3,
     "input_feature_dimension": 0,
     "kernel_input_feature_dimension": 0,
@@ -232,7 +222,7 @@ def grouped(features: int, groups: int, dilation: int = 1) -> Graph:
     image = Value((32, 56, 56, features), "f32")
     kernel = Value((3, 3, features // groups, features), "f32")
     made = Value((32, 56 * dilation, 56 * dilation, features), "f32")
-    said = {**SAID, "feature_group_count": groups, "lhs_dilation": (dilation, dilation)}
+    said = {**CONVOLVED, "feature_group_count": groups, "lhs_dilation": (dilation, dilation)}
     op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said)
     return Graph(values=(image, kernel, made), ops=(op,), arguments=(0, 1), results=(2,))
 
@@ -275,7 +265,7 @@ def test_an_image_with_gaps_waits_for_its_kernel_at_each_place(
 ) -> None:
     """Gradients of convolutions with strides, as compiled for v3."""
     image, made = Value((batch, size, size, enters), "bf16"), Value((batch, 2 * size, 2 * size, leaves), "bf16")
-    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes={**SAID, "lhs_dilation": (2, 2)})
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes={**CONVOLVED, "lhs_dilation": (2, 2)})
     values = (image, Value((3, 3, enters, leaves), "bf16"), made)
     found = seconds(Graph(values=values, ops=(op,), arguments=(0, 1), results=(2,)), "v3") * (chip("v3").clock_hz or 0)
     assert found == pytest.approx(cycles, rel=0.25)
@@ -284,9 +274,11 @@ def test_an_image_with_gaps_waits_for_its_kernel_at_each_place(
 def test_the_kernels_of_patches_are_told_from_images_by_their_stride() -> None:
     """A patch has more numbers than there are patches along an image; its kernel's gradient has gaps instead."""
     values = (Value((16, 224, 224, 3), "f32"), Value((16, 16, 3, 768), "f32"), Value((16, 14, 14, 768), "f32"))
-    forward = Op(kind="convolution", operands=(0, 1), results=(2,), attributes={**SAID, "window_strides": (16, 16)})
+    forward = Op(
+        kind="convolution", operands=(0, 1), results=(2,), attributes={**CONVOLVED, "window_strides": (16, 16)}
+    )
     swapped = {
-        **SAID,
+        **CONVOLVED,
         "kernel_spatial_dimensions": (1, 2),
         "output_spatial_dimensions": (0, 1),
         "rhs_dilation": (16, 16),

@@ -14,7 +14,7 @@ from meshwright.backends.jax.drafts import Drafts
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.memory.code import BASE_BYTES, code_bytes, least_code_bytes
-from programs import of_ops
+from programs import CONVOLVED, of_ops
 from small_steps import Pair
 from written_plans import by_hand
 
@@ -48,10 +48,12 @@ def test_the_code_of_convolutions_hangs_on_their_windows(places: int, groups: in
     a single one, and features apart.
     """
     image, kernel = Value((16, 64, 64, 128), "f32"), Value((places, places, 128 // groups, 128), "f32")
-    said = {"kernel_spatial_dimensions": (0, 1), "output_spatial_dimensions": (1, 2), "input_feature_dimension": 3}
-    said |= {"input_batch_dimension": 0, "kernel_output_feature_dimension": 3, "feature_group_count": groups}
-    said |= {"output_feature_dimension": 3, "output_batch_dimension": 0}
-    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said)
+    op = Op(
+        kind="convolution",
+        operands=(0, 1),
+        results=(2,),
+        attributes=CONVOLVED | {"feature_group_count": groups},
+    )
     made = code_bytes(of_ops((image, kernel, image), (op,), (0, 1), (2,)), catalogue()["v5e"]) - BASE_BYTES
     assert 0.5 * kib <= made / KIB <= 2 * kib
 

@@ -15,7 +15,7 @@ from meshwright.planner.memory.flow import flow
 from meshwright.planner.memory.taken_in_pieces import beside_loops
 from meshwright.planner.memory.temporaries import temporary_bytes
 from meshwright.planner.topology import physical
-from programs import of_ops
+from programs import KERNEL_GRADIENT, of_ops
 
 BATCH, SIDE, PATCH, FEATURES = 16, 224, 16, 768
 ROLES = {
@@ -165,18 +165,6 @@ def test_one_turn_takes_its_parts_out_of_an_image_before_it() -> None:
     assert part.num_bytes == 2 * 2 * 16 * 64 * 64 * 128
 
 
-GRADIENT = {
-    "input_batch_dimension": 3,
-    "input_feature_dimension": 0,
-    "kernel_input_feature_dimension": 0,
-    "kernel_output_feature_dimension": 3,
-    "kernel_spatial_dimensions": (1, 2),
-    "output_batch_dimension": 2,
-    "output_feature_dimension": 3,
-    "output_spatial_dimensions": (0, 1),
-}
-
-
 @pytest.mark.parametrize(("early", "first"), [(True, 0), (False, 2)])
 def test_a_gradient_in_a_loop_reads_a_copy_with_the_batch_on_the_lanes(early: bool, first: int) -> None:
     """As compiled: bf16[2,256,256,32], two features a device, is copied into 512 MiB just before its loop on v6e;
@@ -185,7 +173,7 @@ def test_a_gradient_in_a_loop_reads_a_copy_with_the_batch_on_the_lanes(early: bo
     image, part, made = Value((2, 64, 64, 32), "bf16"), Value((2, 64, 64, 4), "bf16"), Value((3, 3, 4, 32), "f32")
     inner = (
         Op(kind="dynamic_slice", operands=(1,), results=(3,), attributes={"step": 0}),
-        Op(kind="convolution", operands=(3, 2), results=(4,), attributes=GRADIENT),
+        Op(kind="convolution", operands=(3, 2), results=(4,), attributes=KERNEL_GRADIENT),
     )
     body = Graph(values=(made, image, image, part, made), ops=inner, arguments=(0, 1, 2), results=(4,))
     ops = (

@@ -9,18 +9,8 @@ from meshwright.planner.kinds import ALL_GATHER
 from meshwright.planner.memory.convolved import copied_whole
 from meshwright.planner.memory.temporaries import temporary_bytes
 from meshwright.planner.topology import physical
-from programs import of_ops
+from programs import KERNEL_GRADIENT, of_ops
 
-GRADIENT = {
-    "input_batch_dimension": 3,
-    "input_feature_dimension": 0,
-    "kernel_input_feature_dimension": 0,
-    "kernel_output_feature_dimension": 3,
-    "kernel_spatial_dimensions": (1, 2),
-    "output_batch_dimension": 2,
-    "output_feature_dimension": 3,
-    "output_spatial_dimensions": (0, 1),
-}
 MIB = 2**20
 
 
@@ -33,7 +23,7 @@ def test_the_gradient_of_an_argument_s_kernel_reads_both_whole(early: bool, firs
     back = Value((1, 256, 256, 64), "bf16")
     ops = (
         Op(kind="sort", operands=(0,), results=(1,)),
-        Op(kind="convolution", operands=(0, 1), results=(2,), attributes=GRADIENT),
+        Op(kind="convolution", operands=(0, 1), results=(2,), attributes=KERNEL_GRADIENT),
     )
     program = of_ops((image, back, kernel), ops, (0,), (2,))
     found = list(copied_whole(program, 8, early=early))
@@ -84,7 +74,7 @@ def test_v3_gathers_images_with_the_batch_on_the_lanes_for_gradients(
     back, kernel = Value((batch, 64, 64, features), "bf16"), Value((3, 3, 32, features), "f32")
     ops = (
         Op(kind=ALL_GATHER, operands=(0,), results=(2,)),
-        Op(kind="convolution", operands=(2, 1), results=(3,), attributes=GRADIENT),
+        Op(kind="convolution", operands=(2, 1), results=(3,), attributes=KERNEL_GRADIENT),
     )
     program = of_ops((part, back, whole, kernel), ops, (0, 1), (3,))
     found = temporary_bytes(program, physical(parse_topology(topology)).chip)(program.graph, 2)
