@@ -1,0 +1,93 @@
+"""What was measured, as it is kept: ``measured.json``, made of what ``measure.py`` wrote on a GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+KEPT = Path(__file__).parent / "measured.json"
+LIBRARIES = ("gemm", "nvjet", "cutlass", "cudnn", "xmma")
+RUNS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One program as it ran. ``median_s``, ``least_s``: a call among many; ``kernels_s`` its kernels under the
+    profiler, ``products_s`` those of libraries and of Triton that multiply, ``kernels`` how many. Bytes as compiled,
+    ``result_bytes`` of results that do not lie in arguments' place. ``is_finite``: whether no number overflowed.
+    """
+
+    name: str
+    median_s: float
+    least_s: float
+    kernels_s: float
+    products_s: float
+    kernels: int
+    argument_bytes: int
+    result_bytes: int
+    temp_bytes: int
+    is_finite: bool
+
+    @property
+    def peak_bytes(self) -> int:
+        """What a device held."""
+        return self.argument_bytes + self.result_bytes + self.temp_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A card, with which JAX and when, and its programs by name."""
+
+    device: str
+    topology: str
+    jax: str
+    driver: str
+    date: str
+    programs: Mapping[str, Program]
+
+
+def kept() -> Measured:
+    """What is kept."""
+    said = json.loads(KEPT.read_text())
+    programs = {each["name"]: Program(**each) for each in said.pop("programs")}
+    return Measured(programs=programs, **said)
+
+
+def keep(file: Path, topology: str) -> None:
+    """Writes what ``measure.py`` wrote as what is kept."""
+    rows = {row["name"]: row for row in map(json.loads, file.read_text().splitlines())}
+    machine = rows.pop("machine")
+    said = {
+        "device": machine["device"],
+        "topology": topology,
+        "jax": machine["jax"],
+        "driver": machine["smi"].splitlines()[1].split(", ")[1],
+        "date": machine["date"].split()[0],
+    }
+    programs = [json.dumps(asdict(_program(row))) for row in rows.values() if "hot" in row]
+    head = json.dumps(said)[:-1]
+    KEPT.write_text(f'{head}, "programs": [\n' + ",\n".join(programs) + "\n]}\n")
+
+
+def _program(row: Mapping[str, Any]) -> Program:
+    memory, kernels = row["memory"], row.get("kernels", [])
+    multiply = (seconds for _, name, _, seconds in kernels if any(each in name for each in LIBRARIES))
+    return Program(
+        name=row["name"],
+        median_s=_rounded(row["hot"]["median_s"]),
+        least_s=_rounded(row["hot"]["least_s"]),
+        kernels_s=_rounded(sum(seconds for *_, seconds in kernels) / RUNS),
+        products_s=_rounded(sum(multiply) / RUNS),
+        kernels=round(sum(count for _, _, count, _ in kernels) / RUNS),
+        argument_bytes=memory["argument_size_in_bytes"],
+        result_bytes=memory["output_size_in_bytes"] - memory["alias_size_in_bytes"],
+        temp_bytes=memory["temp_size_in_bytes"],
+        is_finite=row["finite"],
+    )
+
+
+def _rounded(seconds: float) -> float:
+    return float(f"{seconds:.4g}")
