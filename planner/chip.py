@@ -126,6 +126,26 @@ class Algorithm(Entry):
     bandwidth: Amount
 
 
+class Measured(Entry):
+    """What programs were measured to reach on one chip, as shares of what is published of it, and what starting takes.
+
+    ``matrix`` by dtype; ``turned`` where both operands of a product lie with what they share outermost, as those of a
+    weight's gradient do, if it is less; ``vector`` of the FLOP/s in float32, at one a number and operation.
+    """
+
+    matrix: dict[Dtype, Share]
+    turned: dict[Dtype, Share] = Field(default_factory=dict)
+    memory: Share
+    vector: Share
+    start_us: Delay
+    product_start_us: Delay
+
+    def share(self, dtype: str, *, is_turned: bool) -> Share:
+        """The share of the peak of a dtype's products; bfloat16's of a dtype that was not measured."""
+        shares = self.matrix | self.turned if is_turned else self.matrix
+        return shares.get(dtype, self.matrix["bfloat16"])
+
+
 class Chip(Entry):
     """One kind of chip: what ``chips.yaml`` says of it; that file's head explains the fields."""
 
@@ -159,6 +179,7 @@ class Chip(Entry):
     switch: Switch | None = None
     uplink: Uplink | None = None
     algorithms: tuple[Algorithm, ...] = Field(default=(), strict=False)
+    measured: Measured | None = None
     sources: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -224,7 +245,12 @@ class Chip(Entry):
         dtype = NAMES.get(dtype, dtype)
         if dtype in self.passes and "bfloat16" in self.peak_tflops:
             return self.peak_tflops["bfloat16"] * 1e12 / self.cores / self.passes[dtype].of(precision)
-        if dtype == "float32" and precision != "highest":
-            dtype = "tfloat32" if "tfloat32" in self.peak_tflops else dtype
+        dtype = self.multiplied(dtype, precision)
         peak = self.peak_tflops.get(dtype) or self.peak_tflops.get(dtype.partition("_")[0])
         return peak * 1e12 / self.cores if peak else None
+
+    def multiplied(self, dtype: str, precision: Precision = "default") -> str:
+        """The dtype, by its long name, that this one is multiplied as."""
+        dtype = NAMES.get(dtype, dtype)
+        rounds = dtype == "float32" and precision != "highest" and "tfloat32" in self.peak_tflops
+        return "tfloat32" if rounds else dtype

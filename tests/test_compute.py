@@ -28,6 +28,7 @@ from meshwright.planner.kernels import Program
 from meshwright.planner.search.floor import Products
 
 MIB = 2**20
+GPU_DTYPES = {("bf16",): "bfloat16", ("f32",): "tfloat32", ("f32", "HIGHEST"): "float32"}
 
 
 def graph(*ops: tuple[str, tuple[int, ...], Value, dict[str, object]], arguments: tuple[Value, ...]) -> Graph:
@@ -221,6 +222,52 @@ def test_gpus_multiply_float32_as_tfloat32_unless_all_its_bits_are_asked_for() -
     )
     assert rounded == pytest.approx(989 / 495 * narrow, rel=0.01)
     assert precise == pytest.approx(989 / 67 * narrow, rel=0.01)
+
+
+def test_a_measured_gpu_reaches_the_shares_that_were_measured_of_it() -> None:
+    known = chip("h200")
+    had = known.measured
+    assert had is not None
+    took = {dtype: seconds(price(fuse(product(8192, 8192, 8192, *dtype), is_gpu=True), known)) for dtype in GPU_DTYPES}
+    for dtype, name in GPU_DTYPES.items():
+        peak = known.peak_flops_per_s(name, "highest" if name == "float32" else "default")
+        assert peak is not None
+        assert took[dtype] - had.product_start_us * 1e-6 == pytest.approx(2 * 8192**3 / peak / had.matrix[name])
+    summed = product(4096, 4096, 4096, "f32")
+    said = {**summed.ops[0].attributes, "lhs_contracting_dimensions": (0,)}
+    gradient = replace(summed, ops=(replace(summed.ops[0], attributes=said),))
+    assert product_of(gradient, gradient.ops[0]).turned
+    assert not product_of(summed, summed.ops[0]).turned
+    slower = seconds(price(fuse(gradient, is_gpu=True), known)) / seconds(price(fuse(summed, is_gpu=True), known))
+    assert slower == pytest.approx(had.matrix["tfloat32"] / had.turned["tfloat32"], rel=0.01)
+
+
+def test_a_gpu_passes_what_it_reads_and_writes_once() -> None:
+    known = chip("h200")
+    had = known.measured
+    assert had is not None
+    one = Value((65536, 1024), "f32")
+    rounded = graph(("convert", (0,), replace(one, dtype="bf16"), {}), arguments=(one,))
+    (took,) = price(fuse(rounded, is_gpu=True), known)
+    assert known.hbm_bytes_per_s is not None
+    moved = 65536 * 1024 * 6
+    assert took.seconds == pytest.approx(had.start_us * 1e-6 + moved / known.hbm_bytes_per_s / had.memory)
+
+
+def test_a_gpus_library_of_convolutions_makes_many_features_at_a_time() -> None:
+    few, many = (
+        seconds(price(fuse(g, is_gpu=True), chip("h200")))
+        for g in (
+            convolved((64, 64, 64, 128), (3, 3, 128, features), (64, 64, 64, features), gradient=False)
+            for features in (64, 128)
+        )
+    )
+    assert few == pytest.approx(many)
+
+
+def test_a_gpu_that_nobody_measured_is_guessed() -> None:
+    assert "measured" not in speed_of(chip("h100")).source
+    assert "NVIDIA H200" in speed_of(chip("h200")).source
 
 
 @pytest.mark.parametrize("name", ["v3", "v5e", "v5p", "v6e"])

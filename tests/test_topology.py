@@ -104,6 +104,14 @@ def test_float32_products_take_passes_of_bfloat16() -> None:
     assert catalogue()["h100"].peak_flops_per_s("float32", "highest") == 67e12
 
 
+def test_measured_shares_are_by_dtype_and_bfloat16s_of_what_was_not_measured() -> None:
+    had = catalogue()["h200"].measured
+    assert had is not None
+    assert had.share("float16", is_turned=False) == had.share("float16", is_turned=True) == had.matrix["bfloat16"]
+    assert had.share("tfloat32", is_turned=True) == had.turned["tfloat32"] < had.share("tfloat32", is_turned=False)
+    assert {name for name, chip in catalogue().items() if chip.measured} == {"h200"}
+
+
 @pytest.mark.parametrize(
     ("text", "code", "says"),
     [

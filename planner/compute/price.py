@@ -21,6 +21,7 @@ from .convolved import Convolved
 from .cycles import Cycles, cycles_of
 from .joined import Joined
 from .loops import Staying, is_hoisted, staying, unchanged
+from .relaid import Relaid
 from .residence import Residence, copied_results
 from .rowwise import Rowwise
 from .speed import Speed, speed_of
@@ -134,6 +135,11 @@ def price_at(
     turned = Turned(graph, speed.edge if apart is None else 0)
     step = apart or Apart(given=graph.arguments, left=graph.results, edge=(*graph.arguments, *graph.results))
     kinds = frozenset([op.kind for op in graph.ops]) if kinds is None else kinds
+    if speed.is_gpu:
+        relaid = Relaid(graph, speed.coefficients) if apart is None else None
+        results = frozenset(step.left) - copied_out
+        yield from _plainly(program, speed, residence, results, relaid, times, count, pace, trips)
+        return
     looks_up, given, images = not kinds.isdisjoint(LOOK_UP), step.given, step.images
     tables = None if apart is None else apart.tables
     rowwise = Rowwise(graph, speed.coefficients, tables, step.edge) if looks_up or step.tables else None
@@ -186,6 +192,34 @@ def price_at(
             besides = 0.0 if is_looked_up else more
             took = _price(graph, kernel, work, residence, results, speed, times, besides, here, paced)
             took = _only(took, more, speed) if is_looked_up else took
+            spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
+            yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
+
+
+def _plainly(
+    program: Program,
+    speed: Speed,
+    residence: Residence,
+    results: frozenset[int],
+    relaid: Relaid | None,
+    times: int,
+    count: Counting,
+    pace: Pacing,
+    trips: int,
+) -> Iterator[KernelPrice]:
+    """The same on a GPU: nothing is padded or turned, or copied but what ``relaid`` has."""
+    graph, fixed = program.graph, unchanged(program.graph) if trips else frozenset[int]()
+    for kernel in program.kernels:
+        op = graph.ops[kernel.ops[-1]]
+        if kernel.bodies:
+            for body in kernel.bodies:
+                yield from price_at(body, speed, times * op.trips, count, pace, trips=op.turns)
+        elif op.kind not in KINDS:
+            known = count(graph, kernel)
+            work = speed.work(known)
+            paced = pace if work is known else cycles_of
+            more = relaid.copies_cycles(kernel) if relaid else 0.0
+            took = _price(graph, kernel, work, residence, results, speed, times, more, (), paced)
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
 

@@ -28,7 +28,8 @@ class Product:
     """``batch`` products of [rows, depth] with [depth, columns], ``passes`` times; ``dtype`` is that multiplied.
 
     ``windows`` are of a convolution: what the squares really stream for it. ``vectors`` are the numbers that a vector
-    multiplies, for which no square is used, if it is one; ``narrow`` says that they have less than 32 bits.
+    multiplies, for which no square is used, if it is one; ``narrow`` says that they have less than 32 bits. ``turned``
+    says that both operands lie with what they share outside of what they do not.
     """
 
     batch: int
@@ -40,6 +41,7 @@ class Product:
     windows: Windows | None = None
     vectors: int = 0
     narrow: bool = False
+    turned: bool = False
 
     def vector_operations(self, of: Coefficients) -> float:
         """The vector operations that take the place of squares, 1024 numbers each."""
@@ -94,7 +96,17 @@ def _dot(graph: Graph, op: Op) -> Product:
         dtype=left.dtype,
         vectors=max(left.num_elements, right.num_elements) if is_of_vector(graph, op) else 0,
         narrow=max(left.bits, right.bits) < WORD_BITS,
+        turned=all(_is_turned(graph, op, side) for side in (0, 1)),
     )
+
+
+def _is_turned(graph: Graph, op: Op, side: int) -> bool:
+    """Whether what an operand shares with the other is not all inside of what it does not."""
+    name, shape = ("lhs", "rhs")[side], graph.shape(op.operands[side])
+    shared = [d for d in op.attributes.get(f"{name}_contracting_dimensions", ()) if shape[d] > 1]
+    batch = op.attributes.get(f"{name}_batching_dimensions", ())
+    own = [d for d, size in enumerate(shape) if size > 1 and d not in shared and d not in batch]
+    return bool(shared and own) and max(own) > min(shared)
 
 
 def _convolution(graph: Graph, op: Op) -> Product:

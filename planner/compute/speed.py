@@ -6,18 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from ..chip import Chip, Precision
+from ..chip import Chip, Measured, Precision
 from .calibration import Calibration, shipped
 from .coefficients import Coefficients
 from .products import HIGH_PASSES, PRECISE_PASSES, Product
 from .work import Work
 
-# Of a chip without a table: the shares of its published peaks that well-written kernels reach, and what starting one
-# takes. Round figures, stated as such.
+# Of a chip without a table that nobody measured: the shares of its published peaks that well-written kernels reach, and
+# what starting one takes. Round figures, stated as such.
 MATRIX_SHARE, MEMORY_SHARE = 0.75, 0.8
 GPU_START_S, CPU_START_S = 3e-6, 1e-6
 # Of a chip of which the catalogue gives no peaks (a host's CPU): round figures, no machine's.
 CPU_BYTES_PER_S, CPU_FLOPS_PER_S = 2e10, 1e11
+CONVOLVED_COLUMNS = 128
+"""How many features at a time a GPU's library of convolutions makes: 64 of them took as long as 128 do, on an H200."""
 NANOSECOND = 1e-9
 EDGE = 128
 UNBOUNDED_BYTES = 1e18
@@ -41,19 +43,41 @@ class Speed:
     gathers_near: bool = True
     peaks: Chip | None = None
 
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is a GPU's."""
+        return self.peaks is not None and self.peaks.platform == "gpu"
+
     def work(self, work: Work) -> Work:
-        """The work with its products as often as this chip multiplies in the time of one of bfloat16's."""
-        if self.peaks is None or not work.products:
+        """The work with its products as often as this chip multiplies in the time of one of bfloat16's.
+
+        On a GPU what is only gone through takes nothing.
+        """
+        if self.peaks is None or not (work.products or work.spill_bytes):
             return work
-        return replace(work, products=tuple(map(self.product, work.products)))
+        products = tuple(map(self.product, work.products))
+        return replace(work, products=products, spill_bytes=0 if self.is_gpu else work.spill_bytes)
 
     def product(self, product: Product) -> Product:
         """The same of one product."""
         if self.peaks is None:
             return product
-        one = self.peaks.peak_flops_per_s("bfloat16")
-        peak = self.peaks.peak_flops_per_s(product.dtype, PRECISIONS.get(product.passes, "default"))
-        return replace(product, passes=one / peak) if one and peak else product
+        precision = PRECISIONS.get(product.passes, "default")
+        one = self._flops_per_s("bfloat16", "default", is_turned=False)
+        reached = self._flops_per_s(product.dtype, precision, is_turned=product.turned)
+        passes = one / reached if one and reached else product.passes
+        if product.windows is None or not self.is_gpu:
+            return replace(product, passes=passes)
+        columns = -(-product.columns // CONVOLVED_COLUMNS) * CONVOLVED_COLUMNS
+        return replace(product, passes=passes, windows=None, columns=columns)
+
+    def _flops_per_s(self, dtype: str, precision: Precision, *, is_turned: bool) -> float:
+        """What products reach, or in proportion to it; none where no peak is known."""
+        peak = self.peaks.peak_flops_per_s(dtype, precision) if self.peaks else None
+        measured = self.peaks.measured if self.peaks else None
+        if not peak or self.peaks is None or measured is None:
+            return peak or 0.0
+        return peak * measured.share(self.peaks.multiplied(dtype, precision), is_turned=is_turned)
 
 
 def speed_of(chip: Chip, calibration: Calibration | None = None) -> Speed:
@@ -86,15 +110,18 @@ def _clock_hz(chip: Chip, of: Coefficients) -> float:
 
 def _assumed(chip: Chip) -> Speed:
     """In nanoseconds, so that a cycle is one."""
-    bytes_per_s = (chip.hbm_bytes_per_s or CPU_BYTES_PER_S) * MEMORY_SHARE
-    flops_per_s = (chip.peak_flops_per_s("bfloat16") or CPU_FLOPS_PER_S) * MATRIX_SHARE
-    vector_flops_per_s = chip.peak_flops_per_s("float32") or flops_per_s
-    start_s = GPU_START_S if chip.platform == "gpu" else CPU_START_S
+    had = chip.measured or _guessed(chip)
+    bytes_per_s = (chip.hbm_bytes_per_s or CPU_BYTES_PER_S) * had.memory
+    flops_per_s = (chip.peak_flops_per_s("bfloat16") or CPU_FLOPS_PER_S) * had.matrix["bfloat16"]
+    vector_flops_per_s = (chip.peak_flops_per_s("float32", "highest") or CPU_FLOPS_PER_S) * had.vector
+    said = f"published peaks, of which {MATRIX_SHARE:.0%} of the FLOP/s and {MEMORY_SHARE:.0%} of the bandwidth"
+    if chip.measured:
+        said = f"published peaks, of them the shares measured: {chip.sources.get('measured', 'where is not said')}"
     assumed = Coefficients(
         byte_cycles=1 / bytes_per_s / NANOSECOND,
         step_cycles=0.0,
         near_step_cycles=0.0,
-        start_cycles=start_s / NANOSECOND,
+        start_cycles=had.start_us * 1e-6 / NANOSECOND,
         register_cycles=1024 / vector_flops_per_s / NANOSECOND,
         multiply_add_cycles=2 / flops_per_s / NANOSECOND,
         loop_window_bytes=UNBOUNDED_BYTES,
@@ -105,6 +132,17 @@ def _assumed(chip: Chip) -> Speed:
         held_bytes=UNBOUNDED_BYTES,
         near_bytes=0.0,
         near_total_bytes=0.0,
+        product_start_cycles=had.product_start_us * 1e-6 / NANOSECOND,
     )
-    said = f"published peaks, of which {MATRIX_SHARE:.0%} of the FLOP/s and {MEMORY_SHARE:.0%} of the bandwidth"
     return Speed(coefficients=assumed, clock_hz=1 / NANOSECOND, edge=1, source=said, peaks=chip)
+
+
+def _guessed(chip: Chip) -> Measured:
+    start_us = (GPU_START_S if chip.platform == "gpu" else CPU_START_S) * 1e6
+    return Measured(
+        matrix={"bfloat16": MATRIX_SHARE},
+        memory=MEMORY_SHARE,
+        vector=MATRIX_SHARE,
+        start_us=start_us,
+        product_start_us=start_us,
+    )
