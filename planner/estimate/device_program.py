@@ -29,5 +29,5 @@ class DeviceProgram:
 def device_program(graph: Graph, machine: Machine, found: Found | None = None) -> DeviceProgram:
     """What one device of a machine runs of a step whose values have their layouts; ``found`` is ``partition``'s."""
     local = partition(graph, platform=machine.platform, machine=machine, found=found)
-    program = fuse(local, near_bytes=machine.chip.buffer_vmem_bytes)
+    program = fuse(local, near_bytes=machine.chip.buffer_vmem_bytes, is_gpu=machine.platform == "gpu")
     return DeviceProgram(step=graph, local=local, order=put_in_order(program, machine.chip))

@@ -1,4 +1,4 @@
-"""What a device runs at once: the operations of one device grouped into kernels, as the TPU compiler groups them."""
+"""What a device runs at once: the operations of one device as kernels, as the TPU compiler groups them, or XLA on GPU."""
 
 from .fuse import fuse
 

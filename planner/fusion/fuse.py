@@ -14,20 +14,26 @@ from ..graph import Graph, Op
 from ..kernels import Kernel, Program, plain_kernel
 from .before_loops import with_roundings_before_loops
 from .group import Group, groups
+from .libraries import closed
 from .merge import Merging
 from .narrow import narrow
 from .nature import AFTER, APART, BEHIND
-from .parts import parts
+from .parts import NO_PARTS, parts
 from .pieces import COMPARE, in_pieces
 from .simplify import simplify
-from .uses import read_uses
+from .uses import Uses, read_uses
 from .written import NEAR_BYTES, IsMask, is_packed_mask, written_ops
 
 ORDERING = frozenset({AFTER, APART, BEHIND})
 
 
 def fuse(
-    graph: Graph, *, is_mask: IsMask = is_packed_mask, near_bytes: int = NEAR_BYTES, rounds_ahead: bool = True
+    graph: Graph,
+    *,
+    is_mask: IsMask = is_packed_mask,
+    near_bytes: int = NEAR_BYTES,
+    rounds_ahead: bool = True,
+    is_gpu: bool = False,
 ) -> Program:
     """The kernels in which a device computes a graph, its own shapes in it, and their order.
 
@@ -35,25 +41,33 @@ def fuse(
     and what only products read is bfloat16. A kernel of nothing but reshapes and transposes costs nothing: what it
     writes is what it reads under another shape. ``is_mask`` says which operations leave masks of bits; ``near_bytes``
     what a chip keeps in memory of its own (``Chip.buffer_vmem_bytes``), ``rounds_ahead`` whether what loops only round
-    is rounded before them, by operations of its own.
+    is rounded before them, by operations of its own. On a GPU (``is_gpu``) nothing is left as bits, kept near or made
+    narrow, and libraries multiply (``libraries``).
     """
     simple = simplify(graph)
-    return _program(with_roundings_before_loops(simple) if rounds_ahead else simple, is_mask, near_bytes)
+    if is_gpu:
+        return _program(simple, _is_none, 0, is_gpu=True)
+    return _program(with_roundings_before_loops(simple) if rounds_ahead else simple, is_mask, near_bytes, is_gpu=False)
 
 
-def _program(graph: Graph, is_mask: IsMask, near_bytes: int) -> Program:
+def _is_none(graph: Graph, uses: Uses, op: Op) -> bool:
+    return False
+
+
+def _program(graph: Graph, is_mask: IsMask, near_bytes: int, *, is_gpu: bool) -> Program:
     uses = read_uses(graph)
     masks = frozenset([number for number, op in enumerate(graph.ops) if is_mask(graph, uses, op)])
-    shared = parts(graph, uses)
-    pieces = in_pieces(graph, uses) if not near_bytes else set[int]()
-    written = written_ops(graph, uses, masks, pieces.union(shared), near_bytes=near_bytes)
+    shared = NO_PARTS if is_gpu else parts(graph, uses)
+    pieces = set[int]() if is_gpu or near_bytes else in_pieces(graph, uses)
+    written = written_ops(graph, uses, masks, pieces.union(shared), near_bytes=near_bytes, is_gpu=is_gpu)
     alone = masks.union(number for number in pieces if graph.ops[number].kind == COMPARE)
-    merged = Merging(graph, uses, groups(graph, uses, written, alone, shared)).run()
-    graph = narrow(graph, uses, masks, shared)
+    found = groups(graph, uses, written, alone, shared)
+    merged = Merging(graph, uses, list(map(closed, found)) if is_gpu else found, by_rows=is_gpu).run()
+    graph = graph if is_gpu else narrow(graph, uses, masks, shared)
     wanted = uses.results.union(*(group.reads for group in merged))
     ordered = _in_order(graph, merged)
     barred = any(BEHIND in op.attributes for op in graph.ops)
-    kernels = tuple([_kernel(graph, wanted, group, is_mask, near_bytes, barred=barred) for group in ordered])
+    kernels = tuple([_kernel(graph, wanted, group, is_mask, near_bytes, barred, is_gpu) for group in ordered])
     if any(group.waits for group in ordered):
         kernels = tuple(_with_waits(graph, ordered, kernels))
     return Program(graph=_without_waits(graph), kernels=kernels)
@@ -87,11 +101,11 @@ def _without_waits(graph: Graph) -> Graph:
 
 
 def _kernel(
-    graph: Graph, wanted: frozenset[int], group: Group, is_mask: IsMask, near_bytes: int, *, barred: bool
+    graph: Graph, wanted: frozenset[int], group: Group, is_mask: IsMask, near_bytes: int, barred: bool, is_gpu: bool
 ) -> Kernel:
     """The kernel of a group; ``barred`` says that something in the graph is read behind a barrier."""
     ops = tuple(sorted(group.ops))
-    bodies = tuple([_program(body, is_mask, near_bytes) for body in graph.ops[ops[-1]].bodies])
+    bodies = tuple([_program(body, is_mask, near_bytes, is_gpu=is_gpu) for body in graph.ops[ops[-1]].bodies])
     made = tuple([value for root in sorted(group.roots) for value in graph.ops[root].results])
     writes = tuple([value for value in made if value in wanted]) or made
     behind: tuple[tuple[int, tuple[int, ...]], ...] = ()

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from ..graph import Graph
 from .group import Group
+from .libraries import is_row
 from .nature import ELEMENTWISE, REDUCE, UPDATE
 from .uses import Uses
 
@@ -20,10 +21,13 @@ READERS = 64
 
 
 class Merging:
-    """Groups by number, which of them makes each value and which ones read it, as they are merged."""
+    """Groups by number, which of them makes each value and which ones read it, as they are merged.
 
-    def __init__(self, graph: Graph, uses: Uses, found: list[Group]) -> None:
-        self.graph, self.uses = graph, uses
+    ``by_rows``: what rows are reduced to is handed to what goes through the rows again (``libraries``).
+    """
+
+    def __init__(self, graph: Graph, uses: Uses, found: list[Group], *, by_rows: bool = False) -> None:
+        self.graph, self.uses, self.by_rows = graph, uses, by_rows
         self.groups: dict[int, Group] = dict(enumerate(found))
         self.maker = {v: n for n, group in self.groups.items() for root in group.roots for v in graph.ops[root].results}
         self.readers: defaultdict[int, set[int]] = defaultdict(set)
@@ -74,7 +78,7 @@ class Merging:
         if not group.open:
             return []
         made = (value for root in group.roots for value in self.graph.ops[root].results)
-        found = {r for v in made if v in self.readers and self._is_whole(v, group) for r in self.readers[v]}
+        found = {r for v in made if v in self.readers and self._is_handed_on(v, group) for r in self.readers[v]}
         groups, space = self.groups, group.space
         return sorted([r for r in found if r != number and groups[r].open and groups[r].space == space])
 
@@ -139,7 +143,7 @@ class Merging:
     def _merge(self, first: int, second: int) -> bool:
         one, other = self.groups[first], self.groups[second]
         fits = one.open and other.open and one.space == other.space and one.products + other.products <= 1
-        if not fits or not self._hands_over_whole(one, other):
+        if not fits or not self._hands_over_whole(one, other) or (self.by_rows and not self._reduce_alike(one, other)):
             return False
         if self._path(first, second) or self._path(second, first, skip_direct=True):
             return False
@@ -156,7 +160,22 @@ class Merging:
         made = [v for v in results if v in other.reads]
         if made and other.products:
             return False
-        return all(self._is_whole(value, other) and self._is_read_in_step(value, other) for value in made)
+        return all(
+            (self._is_whole(value, other) and self._is_read_in_step(value, other)) or self._is_of_rows(value)
+            for value in made
+        )
+
+    def _is_handed_on(self, value: int, group: Group) -> bool:
+        return self._is_whole(value, group) or self._is_of_rows(value)
+
+    def _is_of_rows(self, value: int) -> bool:
+        """Whether it is what rows are reduced to, where these are passed once."""
+        return self.by_rows and is_row(self.graph, self.graph.ops[self.uses.makers[value]])
+
+    def _reduce_alike(self, one: Group, other: Group) -> bool:
+        """Whether the two reduce rows alone, or no rows."""
+        reductions = (self.graph.ops[root] for root in one.roots | other.roots)
+        return len({is_row(self.graph, op) for op in reductions if op.kind == REDUCE}) < 2
 
     def _is_read_in_step(self, value: int, group: Group) -> bool:
         kinds = (self.graph.ops[reader].kind for reader, _ in self.uses.readers[value] if reader in group.ops)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
 from .grouped import grouped
+from .libraries import ends_product, is_passed, multiplied
 from .nature import (
     APART,
     BEHIND,
@@ -45,18 +46,25 @@ IsMask = Callable[[Graph, Uses, Op], bool]
 
 
 def written_ops(
-    graph: Graph, uses: Uses, masks: frozenset[int], shared: Collection[int] = (), *, near_bytes: int = NEAR_BYTES
+    graph: Graph,
+    uses: Uses,
+    masks: frozenset[int],
+    shared: Collection[int] = (),
+    *,
+    near_bytes: int = NEAR_BYTES,
+    is_gpu: bool = False,
 ) -> set[int]:
     """The numbers of the operations whose result is written.
 
     Whatever can be computed in passing by everything that reads it is computed there, several times if need be, but for
     four things: what shifts a product's rows and is read twice, ``masks`` of activations kept for the gradient,
     what combines several arrays and is read by three or more, and what is ``shared``. What follows a product and is its
-    only reader is computed with it, and written instead of it.
+    only reader is computed with it, and written instead of it; on a GPU (``is_gpu``) as ``libraries`` says.
     """
-    found = list(softmaxes(graph, uses))
+    found = [] if is_gpu else list(softmaxes(graph, uses))
     again = _made(graph, {each.source for each in found if each.is_again})
-    written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number, again)} | masks
+    written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number, again, is_gpu)} | masks
+    written |= multiplied(graph, uses) if is_gpu else set[int]()
     written.update(shared)
     written |= grouped(graph, uses)
     written |= set(put_together(graph, uses, written))
@@ -68,7 +76,7 @@ def written_ops(
     written |= _combined(graph, uses, written, apart, again - apart, near_bytes > 0)
     taken: set[int] = set()
     for number in sorted((n for n in written if graph.ops[n].kind in PRODUCTS), reverse=True):
-        _move_behind(graph, uses, number, written, taken)
+        _move_behind(graph, uses, number, written, taken, is_gpu=is_gpu)
     write_exponentials(graph, uses, written, near, much)
     return written
 
@@ -115,7 +123,7 @@ def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
     return any(each.kind in PRODUCTS and len(uses.next_ops(each.results[0])) > 1 for each in compared)
 
 
-def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int]) -> bool:
+def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], is_gpu: bool) -> bool:
     op, ops = graph.ops[number], graph.ops
     kind = op.kind
     if kind == CONSTANT:
@@ -128,10 +136,11 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int]) ->
     for number_of, position in _readers(graph, uses, op):
         reader = ops[number_of]
         is_taken = (reader.kind in ELEMENTWISE and not is_joined) or takes(graph, reader, position, op)
+        is_taken |= is_gpu and is_passed(op, reader)
         if not is_taken or (BEHIND in reader.attributes and _is_read_there(reader, op)):
             return True
     readers = uses.readers[op.results[0]]
-    if len(readers) == 1 and ops[readers[0][0]].kind not in VIEWS:
+    if is_gpu or (len(readers) == 1 and ops[readers[0][0]].kind not in VIEWS):
         return False  # nothing shares it
     shared = is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op) or _is_taken_apart(graph, uses, op)
     return shared or (is_shared_operand(graph, uses, op) and not _joins(graph, uses, number, again))
@@ -286,12 +295,12 @@ def _reads(graph: Graph, uses: Uses, written: set[int]) -> dict[int, int]:
         reads[value] = sum([handed_on.get(reader) or chosen.get((reader, value), 1) for reader in uses.after[value]])
         if reads[value] > 1 and number not in written and (op.kind in VIEWS or _is_alone(graph, uses, op)):
             handed_on[number] = reads[value]
-        elif op.kind == "select" and reads[value] > 1 and _is_spread(graph, uses, op.operands[2]):
+        elif op.kind == "select" and reads[value] > 1 and _is_passed(graph, uses, op.operands[2]):
             chosen[number, op.operands[1]] = reads[value]
     return reads
 
 
-def _is_spread(graph: Graph, uses: Uses, value: int) -> bool:
+def _is_passed(graph: Graph, uses: Uses, value: int) -> bool:
     return value in uses.makers and graph.ops[uses.makers[value]].kind in SPREAD
 
 
@@ -306,10 +315,12 @@ def _source(graph: Graph, uses: Uses, value: int) -> set[int]:
     return set() if maker is not None and is_constant(graph.ops[maker]) else {value}
 
 
-def _move_behind(graph: Graph, uses: Uses, product: int, written: set[int], taken: set[int]) -> None:
+def _move_behind(graph: Graph, uses: Uses, product: int, written: set[int], taken: set[int], *, is_gpu: bool) -> None:
     """Follows what alone reads a product, and alone reads that, and writes the last of it instead of the product."""
     last = product
     while (after := _only_reader(graph, uses, last)) is not None and after not in taken:
+        if is_gpu and not ends_product(graph.ops[after]):
+            break
         last = after
     taken.add(last)
     at = product

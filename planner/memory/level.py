@@ -80,6 +80,8 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     donated |= in_donated_place(step.program, step.flow)
     where = Where(chip, graph.mesh)
     placed = _level(step, where, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
+    if chip is not None and chip.platform == "gpu":
+        return placed
     return _with_turned(_with_tables(_with_copies(placed, chip), chip), chip)
 
 

@@ -19,7 +19,10 @@ def temporary_bytes(program: Program, chip: Chip | None = None) -> Sizes:
     """The bytes of a program's temporaries, as the operations want them that read and make them.
 
     A batch of products wants its batch outside: what it reads and makes has other dims on the lanes and on the rows.
+    On a GPU nothing wants anything.
     """
+    if chip is not None and chip.platform == "gpu":
+        return lambda graph, number: padded_bytes(graph.values[number])
     tables, images = looked_up_shapes(program.graph), convolved_bytes(program, smallest_batch(chip))
     known: dict[int, tuple[Graph, Batches]] = {}
 

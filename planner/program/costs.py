@@ -139,7 +139,7 @@ class Costs:
         if key not in known:
             own, near_bytes = self.blueprint, self.pricing.machine.chip.buffer_vmem_bytes
             whole = own.once if is_once else own.own
-            known[key] = fused(whole, part, found, nest.form_of, masks, near_bytes, own.around)
+            known[key] = fused(whole, part, found, nest.form_of, masks, near_bytes, own.around, is_gpu=self._is_gpu)
         counts_all = self.pricing.machine.platform != "tpu"
         passing = self._selected(choice) if self.blueprint.padded else frozenset[Padding]()
         took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all, passing=passing)
@@ -172,13 +172,17 @@ class Costs:
         )
         return copies_seconds(copied, held, self.pricing.speed)
 
+    @property
+    def _is_gpu(self) -> bool:
+        return self.pricing.machine.platform == "gpu"
+
     def is_received(self, number: int, choice: Choice) -> bool:
         """Whether what an operation leaves is what devices sent each other."""
         return number in choice.asking and self._piece(number, choice).graph.ops[-1].kind in KINDS
 
     def masks(self, choice: Choice) -> frozenset[int]:
         """The masks that are left as bits, each written before what reads it."""
-        if not self.blueprint.masks:
+        if not self.blueprint.masks or self._is_gpu:
             return frozenset()
         own, form_of = self.blueprint.own, self.blueprint.nest.form_of
         made = ((own.ops[number].results[0], along) for number, along in self.blueprint.masks.items())

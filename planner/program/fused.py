@@ -113,15 +113,17 @@ def fused(
     masks: frozenset[int],
     near_bytes: int,
     around: Around,
+    *,
+    is_gpu: bool = False,
 ) -> Fused:
     """The kernels for these layouts on a chip that keeps ``near_bytes``, ``masks`` being left as bits. Without pieces
-    or masks the kernel is one, as it stands.
+    or masks the kernel is one, as it stands; on a GPU (``is_gpu``) it is fused as there.
     """
     local = replace(own, values=tuple(part(number, value.dtype) for number, value in enumerate(own.values)))
     made: tuple[tuple[int, int, int], ...] = ()
     if pieces or masks:
         local, made = _spliced(local, pieces)
-        program = fuse(local, is_mask=lambda _, __, op: op.results[0] in masks, near_bytes=near_bytes)
+        program = fuse(local, is_mask=lambda _, __, op: op.results[0] in masks, near_bytes=near_bytes, is_gpu=is_gpu)
     else:
         kernel = Kernel(ops=tuple(range(len(own.ops))), reads=own.arguments, writes=own.results)
         kernel = replace(kernel, ops=own_ops(own, kernel))

@@ -94,7 +94,7 @@ class Known:
         self.cuts = Cuts(passing=self.passing)
 
     def program(
-        self, graph: Graph, near_bytes: int = NEAR_BYTES, pins: Collection[str] = ()
+        self, graph: Graph, near_bytes: int = NEAR_BYTES, pins: Collection[str] = (), *, is_gpu: bool = False
     ) -> tuple[Program, tuple[Value, ...]]:
         """A step's fused program, its kernels in the order in which they are computed, and its values as the step has
         them: the program's are as narrow as what reads them allows. A chip keeps ``near_bytes`` in memory of its own;
@@ -108,7 +108,8 @@ class Known:
         for ops, near, known, program, values in self.programs:
             if ops is graph.ops and near == near_bytes and known == paths:
                 return program, values
-        fused = self._narrowed(schedule(fuse(graph, is_mask=_is_none, near_bytes=near_bytes, rounds_ahead=False)))
+        fused = schedule(fuse(graph, is_mask=_is_none, near_bytes=near_bytes, rounds_ahead=False, is_gpu=is_gpu))
+        fused = fused if is_gpu else self._narrowed(fused)
         read = {value for _, value in behind(graph).reads}
         twice = with_second_operands(*with_own_fills(fused, simplify(graph).values), read)
         self.copies[id(twice.program.graph)] = twice.program.graph, twice.copies
@@ -125,9 +126,11 @@ class Known:
         self._note_barriers(program, behind(graph))
         return program, values
 
-    def least_seconds(self, graph: Graph, speed: Speed, devices: int, near_bytes: int = NEAR_BYTES) -> float:
+    def least_seconds(
+        self, graph: Graph, speed: Speed, devices: int, near_bytes: int = NEAR_BYTES, *, is_gpu: bool = False
+    ) -> float:
         """What computing a step takes at least on each of so many devices of one machine (``least``)."""
-        self.program(graph, near_bytes)
+        self.program(graph, near_bytes, is_gpu=is_gpu)
         key = (id(graph.ops), near_bytes, devices)
         if key not in self.least_s:
             self.least_s[key] = least_seconds(self.wholes[id(graph.ops), near_bytes], speed, devices)

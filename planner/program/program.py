@@ -217,7 +217,8 @@ def build(
     numbers = dict(zip(graph.names, graph.arguments, strict=False))
     results = dict(zip(graph.result_names, graph.results, strict=False))
     known = Known() if known is None else known
-    program, values = known.program(graph, machine.chip.buffer_vmem_bytes, () if loose else pins or {})
+    near_bytes, is_gpu = machine.chip.buffer_vmem_bytes, machine.platform == "gpu"
+    program, values = known.program(graph, near_bytes, () if loose else pins or {}, is_gpu=is_gpu)
     strategies = Strategies(pricing=pricing, known=known)
     if helped:
         strategies.share(program)

@@ -116,6 +116,7 @@ class Solver:
         else:
             found = program.solve(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
         layouts, chip = {} if found.layouts is None else dict(found.layouts), task.machine.chip
+        speed, devices, is_gpu = speed_of(chip), task.machine.num_devices, chip.platform == "gpu"
         took_s = time.monotonic() - begin_s
         return Found(
             status=found.status,
@@ -123,7 +124,7 @@ class Solver:
             bound_s=found.bound_s,
             floor_s=found.floor_s,
             credit_s=found.credit_s,
-            least_s=known.least_seconds(task.graph, speed_of(chip), task.machine.num_devices, chip.buffer_vmem_bytes),
+            least_s=known.least_seconds(task.graph, speed, devices, chip.buffer_vmem_bytes, is_gpu=is_gpu),
             took_s=took_s,
             ended=stop() or took_s >= task.time_limit_s,
             layouts=layouts,
