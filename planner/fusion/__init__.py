@@ -1,4 +1,4 @@
-"""What a device runs at once: the operations of one device as kernels, as the TPU compiler groups them, or XLA on GPU."""
+"""What a device runs at once: the operations of one device as kernels, grouped as TPU compilers, or XLA on GPUs, do."""
 
 from .fuse import fuse
 
