@@ -1,8 +1,9 @@
-"""One GPU beside its estimates: step time, memory and single kernels, predicted and measured.
+"""GPUs beside their estimates: step time, memory and single kernels, predicted and measured, of one card at a time.
 
-    python benchmarks/gpu_measured.py              what is kept of an H200, beside today's estimates
-    python benchmarks/gpu_measured.py --fit        the figures of ``chips.yaml`` (``measured:``) that it teaches
-    python benchmarks/gpu_measured.py --keep FILE --topology h200     what ``gpu/measure.py`` wrote, from now on
+    python benchmarks/gpu_measured.py              what is kept of each card, beside today's estimates
+    python benchmarks/gpu_measured.py h100         the same of one
+    python benchmarks/gpu_measured.py --fit        the figures of ``chips.yaml`` (``measured:``) that they teach
+    python benchmarks/gpu_measured.py --keep FILE  what ``gpu/measure.py`` wrote, from now on its card's
 
 ``gpu/export.py`` writes the programs, ``gpu/measure.py`` times them where there is a GPU and JAX, this package not
 needed. The figures are fitted on the programs of one kernel or a few; the whole steps judge them. Errors are predicted
@@ -22,7 +23,7 @@ import meshwright as mw
 import numpy as np
 from gpu.case import Case
 from gpu.fitted import fitted
-from gpu.kept import Measured, Program, keep, kept
+from gpu.kept import Measured, Program, cards, keep, kept
 from gpu.small import small
 from gpu.whole import whole
 from rich.console import Console
@@ -84,19 +85,8 @@ def summary(name: str, errors: list[float]) -> str:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fit", action="store_true")
-    parser.add_argument("--keep", metavar="FILE", type=Path)
-    parser.add_argument("--topology", default="h200")
-    given = parser.parse_args()
-    if given.keep:
-        keep(given.keep, given.topology)
-    console, measured = Console(width=max(150, Console().width)), kept()
-    if given.fit:
-        for name, figure in fitted(measured).items():
-            console.print(f"{name}: {figure}", highlight=False)
-        return
+def show(console: Console, measured: Measured) -> None:
+    """The tables of a card."""
     where = f"{measured.device}, jax {measured.jax}, driver {measured.driver}, {measured.date}"
     parts = rows(small(), measured, of_kernels=True)
     steps = rows(whole(), measured, of_kernels=False)
@@ -107,6 +97,25 @@ def main() -> None:
     console.print(summary("steps' memory", [row.memory_error for row in steps]), highlight=False)
     ranks = np.argsort(np.argsort(np.array([row.seconds for row in steps]), axis=0), axis=0)
     console.print(f"rank correlation of step times: {np.corrcoef(ranks.T)[0, 1]:.3f}", highlight=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cards", nargs="*", metavar="CARD", help=f"of {', '.join(cards())}; all where none is named")
+    parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--keep", metavar="FILE", type=Path)
+    given = parser.parse_args()
+    kept_now = [keep(given.keep)] if given.keep else []
+    if unknown := set(given.cards) - set(cards()):
+        parser.error(f"nothing is kept of {', '.join(sorted(unknown))}; of {', '.join(cards())} there is")
+    console = Console(width=max(150, Console().width))
+    for measured in map(kept, given.cards or kept_now or cards()):
+        if not given.fit:
+            show(console, measured)
+            continue
+        console.print(f"{measured.topology}:", highlight=False)
+        for name, figure in fitted(measured).items():
+            console.print(f"  {name}: {figure}", highlight=False)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What was measured, as it is kept: ``measured.json``, made of what ``measure.py`` wrote on a GPU."""
+"""What was measured, as it is kept: a file a card in ``measured/``, made of what ``measure.py`` wrote on a GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-KEPT = Path(__file__).parent / "measured.json"
+from meshwright.planner.catalogue import catalogue
+
+FOLDER = Path(__file__).parent / "measured"
 LIBRARIES = ("gemm", "nvjet", "cutlass", "cudnn", "xmma")
 RUNS = 3
 
@@ -49,27 +51,36 @@ class Measured:
     programs: Mapping[str, Program]
 
 
-def kept() -> Measured:
-    """What is kept."""
-    said = json.loads(KEPT.read_text())
+def cards() -> list[str]:
+    """Of which cards something is kept: the catalogue's names, in its order."""
+    return [name for name in catalogue() if (FOLDER / f"{name}.json").exists()]
+
+
+def kept(card: str) -> Measured:
+    """What is kept of a card."""
+    said = json.loads((FOLDER / f"{card}.json").read_text())
     programs = {each["name"]: Program(**each) for each in said.pop("programs")}
     return Measured(programs=programs, **said)
 
 
-def keep(file: Path, topology: str) -> None:
-    """Writes what ``measure.py`` wrote as what is kept."""
+def keep(file: Path) -> str:
+    """Writes what ``measure.py`` wrote as what is kept of its card; which that is. Raises if no chip is called so."""
     rows = {row["name"]: row for row in map(json.loads, file.read_text().splitlines())}
     machine = rows.pop("machine")
+    card = next((name for name, chip in catalogue().items() if chip.jax_kind == machine["device"]), None)
+    if card is None:
+        raise SystemExit(f"chips.yaml has no chip whose jax_kind is '{machine['device']}': add it, then keep this.")
     said = {
         "device": machine["device"],
-        "topology": topology,
+        "topology": card,
         "jax": machine["jax"],
         "driver": machine["smi"].splitlines()[1].split(", ")[1],
         "date": machine["date"].split()[0],
     }
     programs = [json.dumps(asdict(_program(row))) for row in rows.values() if "hot" in row]
     head = json.dumps(said)[:-1]
-    KEPT.write_text(f'{head}, "programs": [\n' + ",\n".join(programs) + "\n]}\n")
+    (FOLDER / f"{card}.json").write_text(f'{head}, "programs": [\n' + ",\n".join(programs) + "\n]}\n")
+    return card
 
 
 def _program(row: Mapping[str, Any]) -> Program:
