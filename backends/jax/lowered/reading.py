@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -12,6 +12,7 @@ from jaxlib.mlir import ir
 from ....planner.graph import Factors, Sharding, Value
 from .attributes import LEFT_OUT, REDUCERS, plain, reducers_of, splat, spread, value_of
 from .device_groups import axes_of_groups, axes_of_pairs
+from .edges import LIES
 from .origins import Origins
 from .regions import BUILDERS
 from .shardings import RESHARD, RESHARDS, axes_by_dim, each_sharding, factors
@@ -70,6 +71,8 @@ class Reading:
         self._plains: dict[tuple[Any, ...], Mapping[str, Any]] = {}
         self.forms: dict[tuple[Any, ...], Form] = {}
         """What was read of operations, by name, number of results and attributes."""
+        self._alike: dict[tuple[Any, ...], Form] = {}
+        """The last of these by all but how the results lie."""
 
     def over(self, mesh: Mapping[str, int], *, named: bool = True) -> Reading:
         """The same, for a module of the same context over another mesh: what is read of either is known to both.
@@ -111,10 +114,17 @@ class Reading:
         key = name, count, items
         found = self.forms.get(key)
         if found is None:
-            found = self._form(operation, name, dict(items))
+            bare = name, count, tuple([item for item in items if item[0] != LIES])
+            alike = self._alike.get(bare)
+            found = self._form(operation, name, dict(items)) if alike is None else self._laid(alike, dict(items), count)
             if not found.names_devices:
-                self.forms[key] = found
+                self.forms[key] = self._alike[bare] = found
         return found
+
+    def _laid(self, alike: Form, attributes: Mapping[str, Any], count: int) -> Form:
+        """What an operation says that differs from one read before in how its results lie, and in nothing else."""
+        shardings = self._stated(alike.name, attributes, count)
+        return replace(alike, attributes=attributes, shardings=shardings, made={})
 
     def _form(self, operation: Any, name: str, attributes: Mapping[str, Any]) -> Form:
         names_devices = "replica_groups" in attributes or "source_target_pairs" in attributes
@@ -123,7 +133,7 @@ class Reading:
             kind=name.partition(".")[2],
             attributes=attributes,
             plain=self._plain(attributes) if names_devices else self._plain_once(attributes),
-            shardings=self._stated(operation, attributes),
+            shardings=self._stated(name, attributes, len(operation.results)),
             factors=None if name == RESHARD else self._rule(attributes),
             reads=reads(attributes),
             names_devices=names_devices,
@@ -140,16 +150,15 @@ class Reading:
         """What is known of the values that an operation makes, by MLIR's own."""
         return [self.value(result.type, sharding) for result, sharding in zip(made, form.shardings, strict=True)]
 
-    def _stated(self, operation: Any, attributes: Mapping[str, Any]) -> tuple[Sharding | None, ...]:
-        """The sharding of each result; None where nothing is said."""
-        count = len(operation.results)
+    def _stated(self, name: str, attributes: Mapping[str, Any], count: int) -> tuple[Sharding | None, ...]:
+        """The sharding of each of so many results; None where nothing is said."""
         said: tuple[Sharding | None, ...] = (None,) * count
-        if operation.name in RESHARDS:
+        if name in RESHARDS:
             said = (self.sharding(attributes["sharding"]),)
         elif "out_shardings" in attributes:
             said = self.per_value(attributes["out_shardings"])
-        elif "sdy.sharding" in attributes:
-            said = self.per_value(attributes["sdy.sharding"])
+        elif LIES in attributes:
+            said = self.per_value(attributes[LIES])
         return said[:count]  # a callback that gives nothing has one all the same
 
     def _rule(self, attributes: Mapping[str, Any]) -> Factors | None:
@@ -217,4 +226,4 @@ def items_of(attributes: Any) -> tuple[tuple[str, Any], ...]:
     try:
         return tuple(attributes.items())
     except TypeError:
-        return tuple((name, attributes[name]) for name in ("sdy.sharding",) if name in attributes)
+        return tuple((name, attributes[name]) for name in (LIES,) if name in attributes)
