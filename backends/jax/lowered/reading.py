@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -123,8 +123,18 @@ class Reading:
 
     def _laid(self, alike: Form, attributes: Mapping[str, Any], count: int) -> Form:
         """What an operation says that differs from one read before in how its results lie, and in nothing else."""
-        shardings = self._stated(alike.name, attributes, count)
-        return replace(alike, attributes=attributes, shardings=shardings, made={})
+        return Form(
+            name=alike.name,
+            kind=alike.kind,
+            attributes=attributes,
+            plain=alike.plain,
+            shardings=self._stated(alike.name, attributes, count),
+            factors=alike.factors,
+            reads=alike.reads,
+            names_devices=alike.names_devices,
+            is_plain=alike.is_plain,
+            reducing=alike.reducing,
+        )
 
     def _form(self, operation: Any, name: str, attributes: Mapping[str, Any]) -> Form:
         names_devices = "replica_groups" in attributes or "source_target_pairs" in attributes
