@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -187,6 +187,19 @@ class Graph:
     def kinds(self) -> frozenset[str]:
         """The kinds of its operations, loops not entered: what most of the compiler's rules begin with is not there."""
         return frozenset([op.kind for op in self.ops])
+
+    @cached_property
+    def _by_kind(self) -> Mapping[str, Sequence[int]]:
+        found: dict[str, list[int]] = {}
+        for number, op in enumerate(self.ops):
+            found.setdefault(op.kind, []).append(number)
+        return found
+
+    def of_kind(self, *kinds: str) -> list[Op]:
+        """The operations of these kinds in order, loops not entered."""
+        found = self._by_kind
+        numbers = sorted([number for kind in kinds for number in found.get(kind, ())])
+        return [self.ops[number] for number in numbers]
 
     @cached_property
     def nesting(self) -> tuple[Op, ...]:
