@@ -28,6 +28,7 @@ from ..shardings import DeviceMesh
 from ..trace import Traced, equations
 from .donation import donations
 from .edges import ALIASED, ARGUMENTS, DONATED, RESULTS, Edges, Given, integer, ranked
+from .forms import Forms
 from .inline import inline_calls
 from .passes import Passes
 from .places import CONSTRAINT, Place, has_place, number_of, operations, placed_on, places_of, resolve, with_places
@@ -67,6 +68,7 @@ class Draft:
         self.platform = platform
         self.places: tuple[Place, ...] = ()
         self.passes = Passes()
+        self._forms = Forms()
         self._prepared: OrderedDict[Hashable, Prepared] = OrderedDict()
         self._asked: set[int] = set()
         self._most: frozenset[int] = frozenset()
@@ -181,6 +183,7 @@ class Draft:
                 self._constrain(copy, chosen)
                 prepare(copy, tpu=self.platform == "tpu")
                 split(copy)
+                self._forms.write(copy)
                 constraints = tuple(_numbered(copy)) if chosen else ()
                 self._prepared[key] = Prepared(module=copy, main=main_function(copy), constraints=constraints)
         self._prepared.move_to_end(key)
