@@ -51,7 +51,8 @@ def merged(graph: Graph) -> dict[str, Any]:
             same.update(zip(op.results, first.results, strict=True))
             if op.origin.value is not None:
                 also.setdefault(first.results[0], []).extend((op.origin.value, *op.origin.also))
-    ops = [_named(op, also[op.results[0]]) if op.results and op.results[0] in also else op for op in ops]
+    if also:
+        ops = [_named(op, also[op.results[0]]) if op.results and op.results[0] in also else op for op in ops]
     return {"ops": tuple(ops), "results": tuple(same.get(value, value) for value in graph.results)}
 
 
