@@ -133,7 +133,7 @@ def price_at(
     residence = Residence(speed.coefficients, idle=apart is not None, leaving=copied_out)
     turned = Turned(graph, speed.edge if apart is None else 0)
     step = apart or Apart(given=graph.arguments, left=graph.results, edge=(*graph.arguments, *graph.results))
-    kinds = frozenset([op.kind for op in graph.ops]) if kinds is None else kinds
+    kinds = graph.kinds if kinds is None else kinds
     looks_up, given, images = not kinds.isdisjoint(LOOK_UP), step.given, step.images
     tables = None if apart is None else apart.tables
     rowwise = Rowwise(graph, speed.coefficients, tables, step.edge) if looks_up or step.tables else None

@@ -14,6 +14,7 @@ from .nature import (
     BEHIND,
     BROADCAST,
     CONSTANT,
+    CONVERT,
     ELEMENTWISE,
     IN_PASSING,
     PRODUCTS,
@@ -126,6 +127,8 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int]) ->
         return True
     if APART in op.attributes:
         return True
+    if _is_taken_in_step(graph, uses, op):
+        return False
     is_joined = kind == "concatenate"
     for number_of, position in _readers(graph, uses, op):
         reader = ops[number_of]
@@ -137,6 +140,15 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int]) ->
         return False  # nothing shares it
     shared = is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op) or _is_taken_apart(graph, uses, op)
     return shared or (is_shared_operand(graph, uses, op) and not _joins(graph, uses, number, again))
+
+
+def _is_taken_in_step(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether one operation alone reads it, number by number: that computes it, as most are."""
+    after = uses.after[op.results[0]]
+    if len(after) != 1 or op.kind == "concatenate":
+        return False
+    reader = graph.ops[after[0]]
+    return reader.kind in ELEMENTWISE and reader.kind != CONVERT and BEHIND not in reader.attributes
 
 
 def _is_read_there(reader: Op, op: Op) -> bool:

@@ -61,7 +61,8 @@ def _kernels_bytes(program: Program, product: int, *, in_loop: bool = False) -> 
 def _kernel_bytes(graph: Graph, kernel: Kernel, product: int, *, in_loop: bool) -> int:
     kinds = {graph.ops[op].kind for op in kernel.ops}
     more = int(RESULT_TO_PRODUCT * product) * (len(kernel.writes) - 1)
-    convolutions = [op for op in map(graph.ops.__getitem__, kernel.ops) if op.kind == CONVOLUTION]
+    ops = map(graph.ops.__getitem__, kernel.ops if CONVOLUTION in kinds else ())
+    convolutions = [op for op in ops if op.kind == CONVOLUTION]
     if not all(is_of_one_place(graph, op) for op in convolutions):
         apart = any(int(op.attributes.get("feature_group_count", 1)) > 1 for op in convolutions)
         return more + (product if apart else int(CONVOLUTION_TO_PRODUCT * product))

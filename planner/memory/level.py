@@ -109,6 +109,8 @@ def _with_copies(placed: Level, chip: Chip | None) -> Level:
 def _stacks(placed: Level, narrow: Mapping[int, int]) -> Iterator[tuple[int, int]]:
     """What is allocated for loops to fill is as large as what they fill it with."""
     graph = placed.program.graph
+    if ALLOCATE not in graph.kinds:
+        return
     allocated = {value for op in graph.ops if op.kind == ALLOCATE for value in op.results}
     for filled, num_bytes in narrow.items():
         stack = placed.heirs.get(filled)

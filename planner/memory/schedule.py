@@ -122,7 +122,9 @@ def _best(
     joint = regrouped(found, members) if groups else found
     alone = tuple((number,) for number in range(len(kernels)))
     grown, own = with_barriers(joint, [[kernels[number] for number in group] for group in members or alone])
-    orders = [[own[k] for k in each(grown) if own[k] >= 0] for each in (list_order, depth_first_order, post_order)]
+    written = post_order(grown)
+    tried = (list_order(grown), depth_first_order(grown, written), written)
+    orders = [[own[k] for k in order if own[k] >= 0] for order in tried]
     counted = replace(joint, num_bytes={b: 0 if b in donated else size for b, size in joint.num_bytes.items()})
     peaks = [scheduled_peak_bytes(counted if donated else joint, order) for order in orders]
     best = peaks.index(min(peaks))
