@@ -10,7 +10,8 @@ computed in passing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import heapq
+from collections.abc import Collection, Mapping
 
 from ..graph import Graph, Op
 from .nature import BROADCAST, CONSTANT, ELEMENTWISE, PRODUCTS, VIEWS, is_constant, widens
@@ -26,25 +27,23 @@ def not_on_all_ways(graph: Graph, uses: Uses, written: Collection[int]) -> set[i
     them to it, since something on one is ``written``.
     """
     may = [number for number, op in enumerate(graph.ops) if number not in written and _is_copied(graph, uses, op)]
+    if not may:
+        return set()
     bits = {number: 1 << place for place, number in enumerate(may)}
-    barred = [0] * len(graph.ops)
-    reach = [0] * len(graph.ops)
-    found, alone = 0, _read_once(graph, uses, written)
-    for number, op in enumerate(graph.ops):
-        makers = [uses.makers[value] for value in dict.fromkeys(op.operands) if value in uses.makers]
-        for _ in range(2):  # what is found of one operand holds for the others
-            here = 0
-            for maker in makers:
-                is_passed = maker not in written or maker in alone
-                here |= barred[maker] if is_passed and not bits.get(maker, 0) & found else reach[maker]
-            mine = sum(bits.get(maker, 0) for maker in makers)
-            if not here & mine & ~found:
-                break
-            found |= here & mine
-        reached = bits.get(number, 0)
-        for maker in makers:
-            reached |= reach[maker]
-        reach[number], barred[number] = reached, here & ~bits.get(number, 0)
+    reach, barred, ends = [0] * len(graph.ops), [0] * len(graph.ops), _ends(graph, uses, written)
+    found = 0
+    for number in range(may[0], len(graph.ops)):
+        here = reached = direct = 0
+        for value in graph.ops[number].operands:
+            maker = uses.makers.get(value, -1)
+            if maker >= 0 and reach[maker]:
+                own = bits.get(maker, 0)
+                reached |= reach[maker]
+                direct |= own
+                here |= reach[maker] if maker in ends or own & found else barred[maker]
+        found |= here & direct
+        own = bits.get(number, 0)
+        reach[number], barred[number] = reached | own, here
     return {number for number, bit in bits.items() if bit & found and _is_of_memory(graph, uses, number, written)}
 
 
@@ -70,87 +69,117 @@ def _is_copied(graph: Graph, uses: Uses, op: Op) -> bool:
     return sum(full) > 1 and sum(values[v].num_bytes for v in operands) > values[op.results[0]].num_bytes
 
 
-def _read_once(graph: Graph, uses: Uses, written: Collection[int]) -> set[int]:
-    """Products that one operation reads, which is computed with them."""
-    found = set[int]()
+def _ends(graph: Graph, uses: Uses, written: Collection[int]) -> set[int]:
+    """Operations that nothing computes in passing: what is written, but for products that one operation reads, which is
+    computed with them.
+    """
+    found = set(written)
     for number in written:
         op = graph.ops[number]
         if op.kind in PRODUCTS and op.results[0] not in uses.results:
             readers = uses.readers[op.results[0]]
             if len(readers) == 1 and graph.ops[readers[0][0]].kind in _ONE_READER:
-                found.add(number)
+                found.remove(number)
     return found
 
 
-def dearer_in_passing(graph: Graph, uses: Uses, written: Collection[int]) -> set[int]:
-    """The numbers of the operations that are written since that moves fewer bytes, beside those that are anyway."""
-    return _Queue(graph, uses, written).run()
+def dearer_in_passing(
+    graph: Graph, uses: Uses, written: Collection[int], sources: Mapping[int, Collection[int]]
+) -> set[int]:
+    """The numbers of the operations that are written since that moves fewer bytes, beside those that are anyway.
+    ``sources`` has the arrays in memory that a value is made of at most, for what may be computed in passing.
+    """
+    sizes = _Sizes(graph)
+    makers = uses.makers
+    may = {}
+    for value, read in sources.items():
+        number = makers[value]
+        if number not in written and graph.ops[number].kind in ELEMENTWISE:
+            is_shared = len(uses.after[value]) > 1 and not widens(graph, graph.ops[number])
+            if is_shared and sum(map(sizes.of, read)) > sizes.of(value):
+                may[number] = value
+    return _Queue(graph, uses, written, may, sizes).run() if may else set()
+
+
+class _Sizes:
+    """Bytes of values as they are moved: a number has a word at most."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._values = graph.values
+
+    def of(self, value: int) -> float:
+        """Of one value."""
+        known = self._values[value]
+        return known.num_elements * (_WORD_BYTES if known.bits >= _WORD_BITS else known.bits / 8)
 
 
 class _Queue:
-    """Operations that may be computed in passing, by what that saves."""
+    """Operations of several arrays that may be computed in passing, by what that saves: ``left`` are those that nothing
+    is decided of, each with the value that it makes. All others that are not written are.
+    """
 
-    def __init__(self, graph: Graph, uses: Uses, written: Collection[int]) -> None:
-        self.graph, self.uses = graph, uses
-        self.makers = uses.makers
-        ops = enumerate(graph.ops)
-        passing = [n for n, op in ops if n not in written and op.kind != CONSTANT and len(op.results) == 1]
-        self.may = set(passing)
-        self.done = {n for n in passing if graph.ops[n].kind not in ELEMENTWISE or widens(graph, graph.ops[n])}
-        self.bytes = [
-            _WORD_BYTES * v.num_elements if v.bits >= _WORD_BITS else v.bits * v.num_elements / 8 for v in graph.values
-        ]
+    def __init__(
+        self, graph: Graph, uses: Uses, written: Collection[int], left: Mapping[int, int], sizes: _Sizes
+    ) -> None:
+        self._graph, self._uses, self._written, self._sizes = graph, uses, written, sizes
+        self._left = dict(left)
 
-    def readers(self, number: int) -> set[int]:
+    def run(self) -> set[int]:
+        """What is written."""
+        read, reading = {}, {}
+        queue: list[tuple[float, int]] = []
+
+        def look(number: int) -> None:
+            read[number], reading[number] = self._sources(number), self._readers(number)
+            n, own = len(reading[number]), self._sizes.of(self._left[number])
+            saved = own * (1 + n) - (n - 1) * sum(map(self._sizes.of, read[number]))
+            heapq.heappush(queue, (-saved, -number))
+            latest[number] = saved
+
+        latest: dict[int, float] = {}
+        for number in self._left:
+            look(number)
+        while queue:
+            saved, number = -queue[0][0], -heapq.heappop(queue)[1]
+            if number not in self._left or latest[number] != saved:
+                continue
+            if saved < 0:
+                return set(self._left)
+            value = self._left.pop(number)
+            for other in self._left:
+                if number in reading[other] or value in read[other]:
+                    look(other)
+        return set()
+
+    def _readers(self, number: int) -> set[int]:
         """The kernels that read what an operation makes: those of what computes it in passing."""
-        seen, waiting = set[int](), list(self.uses.after[self.graph.ops[number].results[0]])
+        graph, after = self._graph, self._uses.after
+        found, seen, waiting = set[int](), set[int](), list(after[self._left[number]])
         while waiting:
             here = waiting.pop()
-            if here not in seen:
-                seen.add(here)
-                if here in self.done:
-                    waiting += self.uses.after[self.graph.ops[here].results[0]]
-        return seen - self.done
+            if here in seen:
+                continue
+            seen.add(here)
+            if here in self._written or here in self._left:
+                found.add(here)
+            else:
+                waiting += (reader for value in graph.ops[here].results for reader in after[value])
+        return found
 
-    def sources(self, number: int) -> dict[int, float]:
-        """What is read where an operation is computed."""
-        found: dict[int, float] = {}
-        size = self.graph.values[self.graph.ops[number].results[0]].num_elements
-        waiting, seen = list(self.graph.ops[number].operands), set[int]()
+    def _sources(self, number: int) -> set[int]:
+        """What is read where an operation is computed: arrays of half its size or more."""
+        graph, makers = self._graph, self._uses.makers
+        found, seen, waiting = set[int](), set[int](), list(graph.ops[number].operands)
+        least = graph.values[self._left[number]].num_elements / 2
         while waiting:
             value = waiting.pop()
             if value in seen:
                 continue
             seen.add(value)
-            maker = self.makers.get(value)
-            if maker is not None and is_constant(self.graph.ops[maker]):
-                continue
-            if maker is not None and maker in self.done:
-                waiting += self.graph.ops[maker].operands
-            elif 2 * self.graph.values[value].num_elements >= size:
-                found[value] = self.bytes[value]
+            maker = makers.get(value, -1)
+            if maker < 0 or maker in self._written or maker in self._left:
+                if graph.values[value].num_elements >= least:
+                    found.add(value)
+            elif not is_constant(graph.ops[maker]):
+                waiting += graph.ops[maker].operands
         return found
-
-    def saved(self, number: int) -> float:
-        """The bytes that computing it in passing saves."""
-        n = len(self.readers(number))
-        read, own = sum(self.sources(number).values()), self.bytes[self.graph.ops[number].results[0]]
-        return read + own * (1 + n) - n * read
-
-    def run(self) -> set[int]:
-        """What is written."""
-        graph = self.graph
-        for n in self.may - self.done:
-            if len(self.uses.after[graph.ops[n].results[0]]) < 2:
-                self.done.add(n)
-        left = sorted(self.may - self.done)
-        saved = {n: self.saved(n) for n in left}
-        while saved:
-            best = max(saved, key=lambda n: (saved[n], n))
-            if saved[best] < 0:
-                return set(saved)
-            self.done.add(best)
-            del saved[best]
-            for n in saved:
-                saved[n] = self.saved(n)
-        return set()

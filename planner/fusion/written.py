@@ -66,9 +66,10 @@ def written_ops(
     written |= kept
     much = near_bytes >= NEAR_BYTES
     apart = _made(graph, kept | {each.source for each in near if each.is_apart(near=much)})
-    written |= _combined(graph, uses, written, apart, again - apart, near_bytes > 0)
+    combined, sources = _combined(graph, uses, written, apart, again - apart, near_bytes > 0)
+    written |= combined
     written |= not_on_all_ways(graph, uses, written)
-    written |= dearer_in_passing(graph, uses, written)
+    written |= dearer_in_passing(graph, uses, written, sources)
     taken: set[int] = set()
     for number in sorted((n for n in written if graph.ops[n].kind in PRODUCTS), reverse=True):
         _move_behind(graph, uses, number, written, taken)
@@ -213,10 +214,11 @@ def _readers(graph: Graph, uses: Uses, op: Op) -> Sequence[tuple[int, int]]:
 
 def _combined(
     graph: Graph, uses: Uses, written: set[int], apart: frozenset[int], again: frozenset[int], keeps_near: bool
-) -> set[int]:
+) -> tuple[set[int], dict[int, set[int]]]:
     """Operations that bring together several arrays of their own size from memory, for two batches of products or more,
     which read half the bytes, but for what something pads; and where what lies ``apart`` is read, but not where that is
     what a gradient computes ``again``. What is sent is there for one that reads it besides, though it is sent rounded.
+    Also, by value, the arrays in memory that others are made of.
     """
     sources: dict[int, set[int]] = {}
     reads, values = _reads(graph, uses, written), graph.values
@@ -244,7 +246,7 @@ def _combined(
             if narrow or _is_sent(graph, uses, result):
                 found.add(number)
                 del sources[result]
-    return found
+    return found, sources
 
 
 def _is_for_batches(graph: Graph, uses: Uses, value: int) -> bool:
