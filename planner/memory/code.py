@@ -69,7 +69,7 @@ def _kernel_bytes(graph: Graph, kernel: Kernel, product: int, *, in_loop: bool) 
     if convolutions and in_loop:
         return more + int(LOOPED_TO_PRODUCT * product)
     if convolutions or "dot_general" in kinds:
-        return more + _product_bytes(graph, kernel, product)
+        return more + usual_bytes(graph, kernel, product)
     if kernel.bodies:
         return LOOP_BYTES
     if kinds & INDEXED:
@@ -79,7 +79,7 @@ def _kernel_bytes(graph: Graph, kernel: Kernel, product: int, *, in_loop: bool) 
     return more + (REDUCTION_BYTES if kinds & REDUCTIONS else OTHER_KERNEL_BYTES)
 
 
-def _product_bytes(graph: Graph, kernel: Kernel, usual: int) -> int:
+def usual_bytes(graph: Graph, kernel: Kernel, usual: int) -> int:
     """The code of a kernel that multiplies: the more it multiplies, up to a limit."""
     flops = sum(matrix_flops(graph, graph.ops[op]) for op in kernel.ops)
     return max(LEAST_PRODUCT_BYTES, int(min(LARGEST_PRODUCT * usual, GFLOP_BYTES * (flops / 1e9) ** GROWTH)))
