@@ -48,6 +48,21 @@ class MatrixUnit(Entry):
     count: Count
 
 
+class WholeProduct(Entry):
+    """A product of what lies in vector memory is one window up to so many ``rows`` that squares of weights take, and
+    below this result in float32; if it is ``rounded`` or added up as it is made, too.
+    """
+
+    rows: Count
+    result_mib: Count
+    rounded: bool
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of the result."""
+        return self.result_mib * MIB
+
+
 class Tile(Entry):
     """What the two minor dims of an array are padded to: lanes, and sublanes by the bits of the dtype."""
 
@@ -171,6 +186,7 @@ class Chip(Entry):
     buffer_vmem_mib: Count | None = None
     buffer_vmem_most_mib: Count | None = None
     product_code_kib: Count = 350
+    whole_product: WholeProduct | None = None
     gathers_into_vmem: bool = True
     gathers_beside_products: bool = False
     products_into_vmem: bool = True

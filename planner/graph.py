@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -163,7 +164,7 @@ def plain_op(
     return made  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Graph:
     """Operations in program order. ``arguments`` and ``results`` number its values.
 
@@ -181,6 +182,29 @@ class Graph:
     result_names: tuple[str, ...] = ()
     aliases: Mapping[int, int] = field(default_factory=dict)
     mesh: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of its operations, loops not entered: what most of the compiler's rules begin with is not there."""
+        return frozenset([op.kind for op in self.ops])
+
+    @cached_property
+    def _by_kind(self) -> Mapping[str, Sequence[int]]:
+        found: dict[str, list[int]] = {}
+        for number, op in enumerate(self.ops):
+            found.setdefault(op.kind, []).append(number)
+        return found
+
+    def of_kind(self, *kinds: str) -> list[Op]:
+        """The operations of these kinds in order, loops not entered."""
+        found = self._by_kind
+        numbers = sorted([number for kind in kinds for number in found.get(kind, ())])
+        return [self.ops[number] for number in numbers]
+
+    @cached_property
+    def nesting(self) -> tuple[Op, ...]:
+        """The operations that have bodies: loops, branches, regions."""
+        return tuple([op for op in self.ops if op.bodies])
 
     def shape(self, value: int) -> tuple[int, ...]:
         """The shape of a value, by its number."""

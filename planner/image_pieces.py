@@ -60,10 +60,12 @@ def turned_shapes(graph: Graph) -> frozenset[Shape]:
 
 
 def _pieces(graph: Graph) -> Iterator[tuple[Graph, Piece]]:
-    for _, loop, _ in graph.walk():
+    for loop in graph.nesting:
         for body in loop.bodies if loop.turns else ():
             for piece in pieces_of(body):
                 yield body, piece
+        for body in loop.bodies:
+            yield from _pieces(body)
 
 
 def is_turned_for_gradient(body: Graph, piece: Piece) -> bool:

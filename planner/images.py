@@ -26,11 +26,16 @@ class Image(NamedTuple):
 def images(graph: Graph) -> dict[tuple[int, ...], Image]:
     """The images of a graph by their shape, as what comes first has them; loops are not entered."""
     found: dict[tuple[int, ...], Image] = {}
-    for op in graph.ops:
+    for op in graph.ops if CONVOLUTION in graph.kinds else ():
         if op.kind == CONVOLUTION:
             for value, image in images_of(graph, op):
                 found.setdefault(graph.shape(value), image)
     return found
+
+
+def convolves(graph: Graph) -> bool:
+    """Whether a graph convolves, in its loops too."""
+    return CONVOLUTION in graph.kinds or any(convolves(body) for op in graph.nesting for body in op.bodies)
 
 
 def images_of(graph: Graph, op: Op) -> Iterator[tuple[int, Image]]:

@@ -54,10 +54,10 @@ def filled(graph: Graph) -> frozenset[int]:
 
     So it is where it takes more than a few of a table's rows (``FEW_ROWS``); with fewer they are written first.
     """
-    scatters = [op for op in graph.ops if op.kind == SCATTER]
+    scatters = graph.of_kind(SCATTER)
     if not scatters:
         return frozenset()
-    made = {op.results[0] for op in graph.ops if op.kind == FILL and graph.values[op.operands[0]].num_elements == 1}
+    made = {op.results[0] for op in graph.of_kind(FILL) if graph.values[op.operands[0]].num_elements == 1}
     begun = {v for op in scatters if _adds_rows(graph, op) and _takes_many(graph, op) for v in tables_of(op)}
     others = {v for op in graph.ops for v in op.operands[_num_tables(op) :]}.union(graph.results)
     few = {v for op in scatters for v in tables_of(op)} - begun

@@ -90,8 +90,8 @@ def test_a_sum_that_is_read_wider_is_written_narrow() -> None:
     assert all(wide not in kernel.writes for kernel in program.kernels)
 
 
-@pytest.mark.parametrize(("batch", "is_written"), [((2, 4), True), ((1, 4), False), ((), True)])
-def test_what_two_products_make_of_two_arrays_is_written_but_for_batches_over_one_dim(
+@pytest.mark.parametrize(("batch", "is_written"), [((2, 4), True), ((1, 4), False), ((), False)])
+def test_what_two_products_read_of_two_arrays_is_written_for_batches_over_two_dims(
     batch: tuple[int, ...], is_written: bool
 ) -> None:
     g = Writer()

@@ -59,7 +59,7 @@ def test_a_gradient_that_devices_add_up_does_not_wait() -> None:
     assert order.index("dot_general") < order.index("while")
 
 
-@pytest.mark.parametrize(("chip", "waits"), [("v5e", False), ("tpu7x", True)])
+@pytest.mark.parametrize(("chip", "waits"), [("v6e", False), ("tpu7x", True)])
 def test_where_sums_run_beside_all_that_the_loop_does_not_need_waits_for_it(chip: str, waits: bool) -> None:
     """The loss of shifted logits, f32[16,1023,6288], stands behind the backward loop in tpu7x's programs."""
     body = Graph(values=(SIZE, SIZE), ops=(Op(kind="tanh", operands=(0,), results=(1,)),), arguments=(0,), results=(1,))

@@ -65,10 +65,12 @@ def wanted(number: int, made: int, *uses: int, num_bytes: int = 100, saved_s: fl
     return Wanted(number=number, num_bytes=num_bytes, uses=uses, made=made, left_near=made >= 0, saved_s=saved_s)
 
 
-def placed(room_bytes: int, *buffers: Wanted, longest_s: float = 5.0) -> dict[int, int]:
-    """Where buffers lie in a program of a second a kernel, in a memory that is filled with a hundred bytes a second."""
+def placed(room_bytes: int, *buffers: Wanted, longest_s: float = 5.0, kernel_s: float = 1.0) -> dict[int, int]:
+    """Where buffers lie in a program of kernels that take so long, a second, in a memory that is filled with a hundred
+    bytes a second.
+    """
     room = np.full(11, room_bytes, np.int64)
-    memory = Memory(begins_s=np.arange(11.0), room_bytes=room, bytes_per_s=100.0, longest_s=longest_s)
+    memory = Memory(begins_s=np.arange(11.0) * kernel_s, room_bytes=room, bytes_per_s=100.0, longest_s=longest_s)
     return near_from(buffers, memory)
 
 
@@ -95,6 +97,15 @@ def test_an_argument_that_is_read_again_is_kept_in_between() -> None:
 def test_what_there_is_no_time_to_fetch_is_read_where_it_lies() -> None:
     assert placed(100, wanted(1, -1, 1, num_bytes=100), wanted(2, -1, 1, num_bytes=50, saved_s=0.1)) == {1: 0}
     assert placed(400, wanted(1, -1, 1, num_bytes=400)) == {}
+
+
+def test_a_copy_begins_before_a_kernel_that_takes_longer_than_it_should() -> None:
+    """Two seconds are preferred, where the one kernel before the use takes five; of short ones as many as are nearest,
+    or as leave the second that it takes.
+    """
+    assert placed(100, wanted(1, -1, 3), kernel_s=5.0, longest_s=25.0) == {1: 2}
+    assert placed(100, wanted(1, -1, 4), kernel_s=0.6) == {1: 1}
+    assert placed(100, wanted(1, -1, 4), wanted(2, 0, 1, saved_s=2.0), kernel_s=0.6) == {1: 2, 2: 0}
 
 
 def test_only_what_a_chip_offloads_is_sent_from_its_large_memory() -> None:

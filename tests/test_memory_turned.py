@@ -58,3 +58,39 @@ def test_the_state_of_all_such_updates_is_copied_before_the_first() -> None:
     spans = sorted(placed.spans[-1 - state] for state in (2, 3))
     assert [first for first, _ in spans] == [spans[0][0]] * 2
     assert spans[0][1] < spans[1][1]
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_updates_that_share_a_spread_number_with_such_a_one_are_copied_too(is_shared: bool) -> None:
+    """v6e's programs: of an MLP under Adam each layer's weights of the first one's shape, whose gradients lie well."""
+    weight, rows, number = Value((8192, 8192), "f32"), Value((64, 8192), "f32"), Value((), "f32")
+    product = {"lhs_contracting_dimensions": (0,), "rhs_contracting_dimensions": (0,)}
+    origin = Origin(scope="jit(step)/transpose(jvp())/dot_general")
+    batch, gradient, first, second, one, other, hidden, spread, spread_again = range(9)
+    ops = (
+        Op(kind="tanh", operands=(batch,), results=(hidden,)),
+        Op(kind="broadcast_in_dim", operands=(one,), results=(spread,)),
+        Op(kind="broadcast_in_dim", operands=(other,), results=(spread_again,)),
+        *(
+            each
+            for n, (rows_of, state, factor) in enumerate(
+                [(batch, first, spread), (hidden, second, spread if is_shared else spread_again)]
+            )
+            for each in (
+                Op(
+                    kind="dot_general",
+                    operands=(rows_of, gradient),
+                    results=(9 + 3 * n,),
+                    attributes=product,
+                    origin=origin,
+                ),
+                Op(kind="multiply", operands=(state, factor), results=(10 + 3 * n,)),
+                Op(kind="add", operands=(9 + 3 * n, 10 + 3 * n), results=(11 + 3 * n,)),
+            )
+        ),
+    )
+    values = (rows, rows, weight, weight, number, number, rows, *(weight,) * 8)
+    program = of_ops(values, ops, (batch, gradient, first, second, one, other), (11, 14))
+    relaid = memory(program, catalogue()["v6e"]).level.relaid
+    assert set(relaid.values()) >= {first} | ({second} if is_shared else set())
+    assert (second in relaid.values()) == is_shared

@@ -138,7 +138,7 @@ class StepDrafts:
             return None
         draft, reading, layouts, placed = known
         module = draft.laid_out(layouts, placed, named=True)
-        propagate_split(module, has_loops=draft.has_loops, inlines=True)
+        propagate_split(module, draft.passes, has_loops=draft.has_loops, inlines=True)
         return _named_graph(module, layouts.traced, reading)
 
     def lies(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> Mapping[str, Sharding] | None:
@@ -179,7 +179,7 @@ class StepDrafts:
         if not draft.is_layable or (draft.convolves and draft.platform != "tpu"):
             return None
         module = draft.laid_out(layouts, placed)
-        propagate_split(module, has_loops=draft.has_loops)
+        propagate_split(module, draft.passes, has_loops=draft.has_loops)
         if draft.convolves and not are_safe(layouts_of_module(module), placed.mesh):
             return None
         return read_graph(module, traced, reading.over(dict(placed.mesh.shape), named=False), draft.paths)

@@ -32,7 +32,7 @@ def growth_of(graph: Graph) -> dict[int, float]:
     Such a product's operands and result lie so, but for one with a vector, and what is taken apart number by number
     along a dim; and all that operations number by number connect with them.
     """
-    batches = [op for op in graph.ops if op.kind == PRODUCT and op.attributes.get("lhs_batching_dimensions")]
+    batches = [op for op in graph.of_kind(PRODUCT) if op.attributes.get("lhs_batching_dimensions")]
     products = [op for op in batches if not is_of_vector(graph, op)]
     found = dict(_scanned(graph))
     summed = _summed(graph, products) if products else frozenset[int]()
@@ -47,8 +47,8 @@ def growth_of(graph: Graph) -> dict[int, float]:
 
 def _scanned(graph: Graph) -> Iterator[tuple[int, float]]:
     """The values of which every other number along a dim is taken, or between whose numbers others are put."""
-    for op in graph.ops:
-        if op.kind in (SLICE, PAD) and op.operands:
+    for op in graph.of_kind(SLICE, PAD):
+        if op.operands:
             steps = op.attributes.get(STEPS[op.kind], ())
             dims = [dim for dim, step in enumerate(steps) if step > (op.kind == SLICE)]
             for value in (op.operands[0], op.results[0]) if dims else ():
@@ -82,7 +82,7 @@ def _summed(graph: Graph, products: Sequence[Op]) -> frozenset[int]:
     batch = {op.results[0]: len(op.attributes["lhs_batching_dimensions"]) for op in products}
     left = set(graph.results)
     for op in graph.ops:
-        for value in op.operands:
+        for value in () if batch.keys().isdisjoint(op.operands) else op.operands:
             if value in batch and not _sums(op, batch[value]):
                 left.add(value)
     return frozenset(batch.keys() - left)

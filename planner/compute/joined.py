@@ -27,7 +27,7 @@ class Joined:
 
     def __init__(self, program: Program, of: Coefficients) -> None:
         self._graph, self._of = program.graph, of
-        joins = list(_joins(program)) if any(op.kind in LOOK_UP for op in program.graph.ops) else []
+        joins = list(_joins(program)) if not program.graph.kinds.isdisjoint(LOOK_UP) else []
         self._across = self._connected(value for op in joins for value in op.operands)
         self._copied = set(program.graph.arguments)
 

@@ -94,7 +94,7 @@ def copies_seconds(copied: Iterable[Value], around: Iterable[Value], speed: Spee
     """Seconds of the transposed copies of these values for a kernel that reads and writes what is ``around``."""
     if speed.edge < WIDE_EDGE:
         return 0.0
-    return _copies_cycles(copied, 1 if _fits(around, speed) else 2, speed) / speed.clock_hz
+    return _copies_cycles(copied, _sides(around, speed), speed) / speed.clock_hz
 
 
 def convert_seconds(value: Value, dtype: str, speed: Speed) -> float:
@@ -134,12 +134,12 @@ def price_at(
     residence = Residence(speed.coefficients, idle=apart is not None, leaving=copied_out)
     turned = Turned(graph, speed.edge if apart is None else 0)
     step = apart or Apart(given=graph.arguments, left=graph.results, edge=(*graph.arguments, *graph.results))
-    kinds = frozenset([op.kind for op in graph.ops]) if kinds is None else kinds
     if speed.is_gpu:
         relaid = Relaid(graph, speed.coefficients) if apart is None else None
         results = frozenset(step.left) - copied_out
         yield from _plainly(program, speed, residence, results, relaid, times, count, pace, trips)
         return
+    kinds = graph.kinds if kinds is None else kinds
     looks_up, given, images = not kinds.isdisjoint(LOOK_UP), step.given, step.images
     tables = None if apart is None else apart.tables
     rowwise = Rowwise(graph, speed.coefficients, tables, step.edge) if looks_up or step.tables else None
@@ -171,8 +171,9 @@ def price_at(
             _communicate(program, kernel, residence, results, speed)
         else:
             copied = turned.copied(kernel)
-            at_hand = bool(copied) and _fits((graph.values[v] for v in (*kernel.reads, *kernel.writes)), speed)
-            sides, moved = (1, set(copied).intersection(kernel.writes)) if at_hand else (2, copied)
+            sides = _sides([graph.values[v] for v in (*kernel.reads, *kernel.writes)], speed) if copied else 2.0
+            at_hand = sides == 1
+            moved = set(copied).intersection(kernel.writes) if at_hand else copied
             more = _copies_cycles((graph.values[v] for v in moved), sides, speed) if moved else 0.0
             rows = rowwise.extra_cycles(kernel) if rowwise else 0.0
             more += sum(brought.pop(value, 0.0) for value in kernel.reads) if brought else 0.0
@@ -280,12 +281,14 @@ def _only(took: KernelPrice, cycles: float, speed: Speed) -> KernelPrice:
     return took._replace(cycles=cycles, seconds=cycles / speed.clock_hz, counted=True)
 
 
-def _fits(around: Iterable[Value], speed: Speed) -> bool:
-    """Whether vector memory holds all that a kernel reads and writes."""
-    return sum(map(padded_bytes, around)) <= speed.coefficients.near_total_bytes
+def _sides(around: Iterable[Value], speed: Speed) -> float:
+    """How often transposed copies for a kernel cross to memory, on average: once for what vector memory has room for of
+    all that the kernel works on, and twice for the rest (seen on v6e).
+    """
+    return 2 - min(speed.coefficients.near_total_bytes / max(sum(map(padded_bytes, around)), 1), 1.0)
 
 
-def _copies_cycles(copied: Iterable[Value], sides: int, speed: Speed) -> float:
+def _copies_cycles(copied: Iterable[Value], sides: float, speed: Speed) -> float:
     """Cycles of transposed copies, turned register by register; ``sides`` is how often each crosses to memory."""
     side_cycles = speed.coefficients.byte_cycles + TURNING_CYCLES / 2 / (WORD_BYTES * REGISTER_ELEMENTS)
     return sides * side_cycles * sum(map(padded_bytes, copied))

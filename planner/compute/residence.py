@@ -26,6 +26,7 @@ class Residence:
 
     def __init__(self, of: Coefficients, *, idle: bool = False, leaving: Collection[int] = ()) -> None:
         self._of, self._idle, self._leaving = of, idle, frozenset(leaving)
+        self._most_bytes, self._value_bytes = of.held_near_bytes, of.value_near_bytes
         self._copied_bytes = self._before_bytes = 0
         self._held: OrderedDict[int, int] = OrderedDict()
         self._held_bytes = self._shared_bytes = 0
@@ -67,7 +68,7 @@ class Residence:
         """Whether a value is in vector memory when it is read now; ``fetched`` if it is worth fetching there anyway."""
         if value in self._staying:
             return True
-        if self._in_use_bytes + num_bytes > self._of.held_near_bytes:
+        if self._in_use_bytes + num_bytes > self._most_bytes:
             return False
         if value in self._held:
             self._held.move_to_end(value)
@@ -87,7 +88,7 @@ class Residence:
         """Whether a value is left in vector memory."""
         if value in self._staying:
             return True
-        if is_result or not self._fits(num_bytes) or self._in_use_bytes + num_bytes > self._of.held_near_bytes:
+        if is_result or not self._fits(num_bytes) or self._in_use_bytes + num_bytes > self._most_bytes:
             return False
         self._in_use_bytes += num_bytes
         if value in self._leaving:
@@ -104,11 +105,11 @@ class Residence:
         """Whether there is room besides what the kernel before works on, where fused operations read near for nothing
         (seen on v6e).
         """
-        room = self._of.held_near_bytes - self._before_bytes - self._in_use_bytes
+        room = self._most_bytes - self._before_bytes - self._in_use_bytes
         return not self._idle and not self._of.near_read_share and num_bytes <= room
 
     def _fits(self, num_bytes: int) -> bool:
-        return num_bytes <= self._of.value_near_bytes
+        return num_bytes <= self._value_bytes
 
     def _fetched_in_time(self, num_bytes: int) -> bool:
         if self._idle:
@@ -123,5 +124,5 @@ class Residence:
     def _hold(self, value: int, num_bytes: int) -> None:
         self._held_bytes += num_bytes - self._held.pop(value, 0)
         self._held[value] = num_bytes
-        while self._held_bytes > self._of.held_near_bytes and len(self._held) > 1:
+        while self._held_bytes > self._most_bytes and len(self._held) > 1:
             self._held_bytes -= self._held.popitem(last=False)[1]

@@ -27,13 +27,15 @@ def scattered(graph: Graph) -> set[int]:
     """What a graph scatters into, and what becomes of that. What is computed number by number to be added to lies as
     it wastes least, and is copied for the scatter: seen on v4 and v5e.
     """
+    into = {value for op in graph.of_kind(SCATTER) for value in tables_of(op)}
+    if not into:
+        return into
     made = {value for op in graph.ops if op.kind in ELEMENTWISE for value in op.results}
-    into = {value for op in graph.ops if op.kind == SCATTER for value in tables_of(op)}
     return _sums(graph) | (into - made)
 
 
 def _sums(graph: Graph) -> set[int]:
-    return {value for op in graph.ops if op.kind == SCATTER for value in op.results}
+    return {value for op in graph.of_kind(SCATTER) for value in op.results}
 
 
 def _summed_for(graph: Graph, edge: Collection[int]) -> Iterator[int]:
@@ -57,15 +59,16 @@ class Rowwise:
 
     def __init__(self, graph: Graph, of: Coefficients, tables: Collection[int] | None, edge: Collection[int]) -> None:
         self._graph, self._of = graph, of
-        found = {value for op in graph.ops if op.kind in LOOK_UP and looks_up_rows(graph, op) for value in op.results}
-        met = scattered(graph) if tables is None else {*tables, *_sums(graph)}
+        found = {value for op in graph.of_kind(*LOOK_UP) if looks_up_rows(graph, op) for value in op.results}
+        into = scattered(graph)
+        met = into if tables is None else {*tables, *_sums(graph)}
         self._summed = {value for value in _summed_for(graph, frozenset(edge)) if self._is_narrow(value)}
         self._values = {value for value in (*met, *found) if self._is_narrow(value)} - self._summed
-        self._updated = {graph.shape(value) for value in scattered(graph) if self._is_narrow(value)}
+        self._updated = {graph.shape(value) for value in into if self._is_narrow(value)}
         self._edge, self._given = frozenset(edge), frozenset(graph.arguments)
         self._free_bytes = room_bytes(of)
         self._copied: set[int] = set()
-        self._turned = {value for op in graph.ops if op.kind == TURNED_COPY for value in (*op.operands, *op.results)}
+        self._turned = {value for op in graph.of_kind(TURNED_COPY) for value in (*op.operands, *op.results)}
 
     def extra_cycles(self, kernel: Kernel) -> float:
         """What a kernel takes more because of it, copies included; of a lookup the copies are all that is counted."""

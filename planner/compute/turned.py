@@ -2,14 +2,16 @@
 
 For chips whose matrix units are 256 wide the compiler leaves a weight's gradient as JAX writes it, transposed, where
 what the weight multiplies is an argument of the step, as in a first layer. The gradient then lies the other way, its
-update with it, and all that the update takes of the arguments and gives back as results is copied, transposed.
+update with it, and all that the update takes of the arguments and gives back as results is copied, transposed. So are
+other updates of arrays of the same shape: XLA spreads a number over such an array once for all of them, and what it is
+spread over lies as the first one does (v6e: each layer's of an MLP under Adam or momentum).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..fusion.nature import UPDATE
+from ..fusion.nature import BROADCAST, ELEMENTWISE, UPDATE
 from ..graph import Graph
 from ..kernels import Kernel
 from ..kinds import KINDS
@@ -21,32 +23,65 @@ MOVING = PASSING | {"slice", "dynamic_slice", UPDATE}
 
 
 class Turned:
-    """The values that lie transposed so far, as the kernels of a program are gone through."""
+    """The values of a program that lie transposed, and which of these kernels copy as they are gone through.
 
-    def __init__(self, graph: Graph, edge: int) -> None:
-        self._graph = graph
-        self._on = edge >= WIDE_EDGE
-        self._values: set[int] = set()
-        self._makers = {v: n for n, op in enumerate(graph.ops) for v in op.results} if self._on else {}
+    Without ``shares`` an update says nothing of others: whether devices have parts of one shape is not known.
+    """
+
+    def __init__(self, graph: Graph, edge: int, *, shares: bool = True) -> None:
+        self._graph, self._shares = graph, shares
         self._fixed = frozenset(graph.arguments), frozenset(graph.results)
+        self._makers: dict[int, int] = {}
+        self._values: set[int] = set()
+        self._taken: set[int] = set()
+        if edge >= WIDE_EDGE and any(op.kind == "dot_general" for op in graph.ops):
+            self._makers = {v: n for n, op in enumerate(graph.ops) for v in op.results}
+            self._spread([v for n, op in enumerate(graph.ops) if self._is_turned(n) for v in op.results])
 
     def copied(self, kernel: Kernel) -> Sequence[int]:
         """The values that are copied for a kernel: arguments before it, results after it."""
-        if not self._on:
+        if not self._values:
             return ()
-        if not self._values.isdisjoint(kernel.reads) and all(self._graph.ops[n].kind in MOVING for n in kernel.ops):
-            self._values.update(kernel.writes)
-            return ()
-        shapes = {self._graph.shape(v) for v in kernel.reads if v in self._values}
-        shapes |= {self._graph.shape(v) for n in kernel.ops if self._is_turned(n) for v in self._graph.ops[n].results}
-        if not shapes:
-            return ()
-        whole = [v for v in kernel.writes if self._graph.shape(v) in shapes]
-        self._values.update(whole)
-        arguments, results = self._fixed
-        taken = [v for v in kernel.reads if v in arguments and self._graph.shape(v) in shapes]
-        given = [v for v in whole if v in results]
-        return (*taken, *given)
+        taken = [value for value in kernel.reads if value in self._taken and self._is_updated(kernel, value)]
+        self._taken.difference_update(taken)
+        return (*taken, *(value for value in kernel.writes if value in self._values and value in self._fixed[1]))
+
+    def _is_updated(self, kernel: Kernel, value: int) -> bool:
+        """Whether a kernel computes with an argument what lies transposed."""
+        ops = (self._graph.ops[number] for number in kernel.ops)
+        return any(
+            value in op.operands and op.kind in ELEMENTWISE and not self._values.isdisjoint(op.results) for op in ops
+        )
+
+    def _spread(self, waiting: list[int]) -> None:
+        """Finds what lies as these values do: what they are moved to, and what numbers are computed with them."""
+        if not waiting:
+            return
+        ops, arguments = self._graph.ops, self._fixed[0]
+        around: dict[int, list[int]] = {}
+        for number, op in enumerate(ops):
+            for value in {*op.operands, *op.results}:
+                around.setdefault(value, []).append(number)
+        while waiting:
+            value = waiting.pop()
+            if value in self._values:
+                continue
+            self._values.add(value)
+            for number in around[value]:
+                op = ops[number]
+                if op.kind in MOVING and value in op.operands:
+                    waiting += op.results
+                elif op.kind in ELEMENTWISE:
+                    beside = [
+                        v for v in (*op.operands, *op.results) if self._graph.shape(v) == self._graph.shape(value)
+                    ]
+                    self._taken.update(v for v in beside if v in arguments)
+                    waiting += (v for v in beside if v not in arguments and (self._shares or not self._is_number(v)))
+
+    def _is_number(self, value: int) -> bool:
+        """Whether it is a number that is spread."""
+        op = self._graph.ops[self._makers[value]] if value in self._makers else None
+        return op is not None and op.kind == BROADCAST and self._graph.values[op.operands[0]].num_elements == 1
 
     def _is_turned(self, number: int) -> bool:
         """Whether an operation is the gradient of a weight that multiplies an argument."""

@@ -41,7 +41,8 @@ class Updated:
 
     def __init__(self, graph: Graph, of: Coefficients, lent: Collection[int]) -> None:
         self._graph, self._of, self._lent = graph, of, set(lent)
-        self._updates = {n for n, op in enumerate(graph.ops) if op.kind == UPDATE and op.operands[0] in self._lent}
+        ops = enumerate(graph.ops) if UPDATE in graph.kinds else ()
+        self._updates = {n for n, op in ops if op.kind == UPDATE and op.operands[0] in self._lent}
 
     def copies_cycles(self, kernel: Kernel) -> float:
         """What copying takes that a kernel is the first to update."""

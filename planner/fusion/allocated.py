@@ -10,14 +10,18 @@ from ..graph import Graph, Op
 from ..lookups import SCATTER, tables_of
 from .nature import ALLOCATE, BROADCAST, UPDATE
 
+WRITING = frozenset({SCATTER, UPDATE, "while"})
+
 
 def with_own_fills(graph: Graph) -> Graph:
     """The graph in which each loop, scatter and update has an array of its own where it is given one number everywhere.
 
     These write into what they are given. All else computes such an array in passing.
     """
+    if WRITING.isdisjoint(graph.kinds):
+        return graph
     filled = {op.results[0]: op for op in graph.ops if _is_filled(graph, op)}
-    reads = graph.reads() if filled and any(map(_written_into, graph.ops)) else {}
+    reads = graph.reads() if filled else {}
     if not any(reads[value] > 1 for value in filled if value in reads):
         return graph
     values, ops = list(graph.values), list[Op]()
@@ -39,11 +43,11 @@ def with_allocations(graph: Graph) -> Graph:
 
     So JAX makes what a scan stacks up; the compiler sees that no turn reads it and that all turns together write all.
     """
-    loops = [op for op in graph.ops if op.kind == "while" and op.bodies]
-    filled = {op.results[0] for op in graph.ops if _is_filled(graph, op)} - set(graph.results) if loops else set[int]()
-    for op in graph.ops:
-        if filled:
-            filled.difference_update(_taken(op) if op.kind == "while" and op.bodies else op.operands)
+    if not any(op.kind == "while" for op in graph.nesting):
+        return graph
+    filled = {op.results[0] for op in graph.ops if _is_filled(graph, op)} - set(graph.results)
+    for op in graph.ops if filled else ():
+        filled.difference_update(_taken(op) if op.kind == "while" and op.bodies else op.operands)
     if not filled:
         return graph
     ops = (_allocated(op) if op.results and op.results[0] in filled else op for op in graph.ops)

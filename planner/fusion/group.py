@@ -101,11 +101,13 @@ def _group(
             return True
         if maker in shifts and is_made_wider_again(graph, uses, everything[maker], everything[root]):
             return False
-        if not made.products and is_computed_anew(graph, reader, maker, shared) and _is_of_one(graph, uses, made):
+        anew = maker in shared and not made.products and is_computed_anew(graph, reader, maker, shared)
+        if anew and _is_of_one(graph, uses, made):
             return False
-        return not _is_made_anew(graph, uses, made, maker, (reader, position), root)
+        is_whole = values[everything[maker].results[0]].dtype[0] in WHOLE_NUMBERS
+        return not (is_whole and _is_made_anew(graph, uses, made, maker, (reader, position), root))
 
-    makers, everything, products = uses.makers, graph.ops, 0
+    makers, everything, values, products = uses.makers, graph.ops, graph.values, 0
     while waiting:
         reader = waiting.pop()
         op = everything[reader]
@@ -150,12 +152,12 @@ def _waits(graph: Graph, uses: Uses, stored: Mapping[int, Group | None], ops: se
 
 
 def _is_made_anew(graph: Graph, uses: Uses, made: Group, maker: int, read: tuple[int, int], root: int) -> bool:
-    """Whether what lies in memory is computed again, in passing, where an operation reads it.
+    """Whether whole numbers that lie in memory are computed again, in passing, where an operation reads them.
 
-    Whole numbers are: indices in the shape in which rows are looked up, and what is computed of one array alone.
+    So are indices in the shape in which rows are looked up, and what is computed of one array alone.
     """
     producer, reader = graph.ops[maker], graph.ops[read[0]]
-    if graph.values[producer.results[0]].dtype[0] not in WHOLE_NUMBERS or stands_alone(reader):
+    if stands_alone(reader):
         return False
     if _is_thin(graph, producer):
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..graph import Graph, Op
-from ..images import CONVOLUTION, Image, images
+from ..images import Image, images
 from .nature import ELEMENTWISE, LANES, REDUCE
 from .uses import Uses
 
@@ -17,10 +17,10 @@ def grouped(graph: Graph, uses: Uses) -> set[int]:
 
     No layout has both forms: the image is copied into one in which it can be reduced.
     """
-    lie = images(graph) if any(op.kind == CONVOLUTION for op in graph.ops) else {}
+    lie = images(graph)
     return {
         number
-        for number, op in enumerate(graph.ops)
+        for number, op in enumerate(graph.ops if lie else ())
         if op.kind == "reshape"
         if parts_lanes(graph.shape(op.operands[0]), graph.shape(op.results[0]), lie) and _is_reduced(graph, uses, op)
     }

@@ -25,7 +25,7 @@ def parts(graph: Graph, uses: Uses) -> Parts:
     The compiler computes a value again for each that reads it, but not for a slice of it: it writes that, rounded if
     all slices of it are for products. A value that a slice alone reads is computed with that.
     """
-    if not any(op.kind in SLICES for op in graph.ops):
+    if SLICES.isdisjoint(graph.kinds):
         return {}
     taking = _taking(graph, uses)
     found: dict[int, frozenset[int]] = {}

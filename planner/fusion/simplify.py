@@ -25,7 +25,7 @@ def simplify(graph: Graph) -> Graph:
     graph = with_multiplications(graph)
     whole = _without_barriers(replace(graph, **merged(graph)))
     kept = with_roundings(_living(with_allocations(with_own_fills(with_broadcasts_in_loops(whole)))))
-    return replace(kept, ops=tuple(map(_inside, kept.ops))) if any(op.bodies for op in kept.ops) else kept
+    return replace(kept, ops=tuple(map(_inside, kept.ops))) if kept.nesting else kept
 
 
 def merged(graph: Graph) -> dict[str, Any]:
@@ -51,7 +51,8 @@ def merged(graph: Graph) -> dict[str, Any]:
             same.update(zip(op.results, first.results, strict=True))
             if op.origin.value is not None:
                 also.setdefault(first.results[0], []).extend((op.origin.value, *op.origin.also))
-    ops = [_named(op, also[op.results[0]]) if op.results and op.results[0] in also else op for op in ops]
+    if also:
+        ops = [_named(op, also[op.results[0]]) if op.results and op.results[0] in also else op for op in ops]
     return {"ops": tuple(ops), "results": tuple(same.get(value, value) for value in graph.results)}
 
 
@@ -76,7 +77,7 @@ def _without_barriers(graph: Graph) -> Graph:
     a barrier takes of a stack, as a turn of a loop does of what is kept for its gradient, is written (``APART``); what
     is read behind one (``BEHIND``) is read where it lies.
     """
-    if not any(op.kind == BARRIER for op in graph.ops):
+    if BARRIER not in graph.kinds:
         return graph
     same: dict[int, int] = {}
     after: dict[int, frozenset[int]] = {}

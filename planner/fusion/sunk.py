@@ -15,7 +15,7 @@ def with_broadcasts_in_loops(graph: Graph) -> Graph:
     JAX computes what no turn of a scan changes before the scan: masks and fill values as large as the attention
     scores. The compiler sinks their broadcasts into the loop again, so that only what they spread lies in memory.
     """
-    if not any(op.bodies for op in graph.ops):
+    if not graph.nesting:
         return graph
     makers = {op.results[0]: op for op in graph.ops if op.kind == BROADCAST}
     read = {value for op in graph.ops for value in op.operands}.union(graph.results)

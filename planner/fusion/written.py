@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
+from .duplicated import dearer_in_passing, not_on_all_ways
 from .grouped import grouped
 from .libraries import ends_product, is_passed, multiplied
 from .nature import (
@@ -14,6 +15,7 @@ from .nature import (
     BEHIND,
     BROADCAST,
     CONSTANT,
+    CONVERT,
     ELEMENTWISE,
     IN_PASSING,
     PRODUCTS,
@@ -38,7 +40,6 @@ PACKED_BITS = 32
 PACKED_BATCH = 2
 PACKED_DIM = range(2, PACKED_BITS + 1)
 PACKED_ELEMENTS = 2**20
-MANY_READERS = 3
 NEAR_BYTES = 64 << 20
 _STEPWISE = ELEMENTWISE | VIEWS
 SPREAD = frozenset({BROADCAST, CONSTANT, "iota"})
@@ -58,8 +59,9 @@ def written_ops(
 
     Whatever can be computed in passing by everything that reads it is computed there, several times if need be, but for
     four things: what shifts a product's rows and is read twice, ``masks`` of activations kept for the gradient,
-    what combines several arrays and is read by three or more, and what is ``shared``. What follows a product and is its
-    only reader is computed with it, and written instead of it; on a GPU (``is_gpu``) as ``libraries`` says.
+    what combines several arrays where that moves more bytes or XLA forbids it (``duplicated``), and what is ``shared``.
+    What follows a product and is its only reader is computed with it, and written instead of it; on a GPU (``is_gpu``)
+    as ``libraries`` says.
     """
     found = [] if is_gpu else list(softmaxes(graph, uses))
     again = _made(graph, {each.source for each in found if each.is_again})
@@ -73,7 +75,10 @@ def written_ops(
     written |= kept
     much = near_bytes >= NEAR_BYTES
     apart = _made(graph, kept | {each.source for each in near if each.is_apart(near=much)})
-    written |= _combined(graph, uses, written, apart, again - apart, near_bytes > 0)
+    combined, sources = _combined(graph, uses, written, apart, again - apart, near_bytes > 0)
+    written |= combined
+    written |= not_on_all_ways(graph, uses, written)
+    written |= dearer_in_passing(graph, uses, written, sources)
     taken: set[int] = set()
     for number in sorted((n for n in written if graph.ops[n].kind in PRODUCTS), reverse=True):
         _move_behind(graph, uses, number, written, taken, is_gpu=is_gpu)
@@ -132,6 +137,8 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], is
         return True
     if APART in op.attributes:
         return True
+    if _is_taken_in_step(graph, uses, op):
+        return False
     is_joined = kind == "concatenate"
     for number_of, position in _readers(graph, uses, op):
         reader = ops[number_of]
@@ -144,6 +151,15 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], is
         return False  # nothing shares it
     shared = is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op) or _is_taken_apart(graph, uses, op)
     return shared or (is_shared_operand(graph, uses, op) and not _joins(graph, uses, number, again))
+
+
+def _is_taken_in_step(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether one operation alone reads it, number by number: that computes it, as most are."""
+    after = uses.after[op.results[0]]
+    if len(after) != 1 or op.kind == "concatenate":
+        return False
+    reader = graph.ops[after[0]]
+    return reader.kind in ELEMENTWISE and reader.kind != CONVERT and BEHIND not in reader.attributes
 
 
 def _is_read_there(reader: Op, op: Op) -> bool:
@@ -208,13 +224,11 @@ def _readers(graph: Graph, uses: Uses, op: Op) -> Sequence[tuple[int, int]]:
 
 def _combined(
     graph: Graph, uses: Uses, written: set[int], apart: frozenset[int], again: frozenset[int], keeps_near: bool
-) -> set[int]:
-    """Operations that bring together several arrays of their own size from memory, for ``MANY_READERS`` or more.
-
-    Whatever is computed of them alone in passing reads them, several times if it is read so. Two products, which read
-    half the bytes, are enough for what nothing pads, and any two where what lies ``apart`` is read, but not where
-    that is what a gradient computes ``again``. What is sent is there for one that reads it besides, though it is sent
-    rounded. What is only made wider is written as it was.
+) -> tuple[set[int], dict[int, set[int]]]:
+    """Operations that bring together several arrays of their own size from memory, for two batches of products or more,
+    which read half the bytes, but for what something pads; and where what lies ``apart`` is read, but not where that is
+    what a gradient computes ``again``. What is sent is there for one that reads it besides, though it is sent rounded.
+    Also, by value, the arrays in memory that others are made of.
     """
     sources: dict[int, set[int]] = {}
     reads, values = _reads(graph, uses, written), graph.values
@@ -237,71 +251,35 @@ def _combined(
             padded.add(result)
         sources[result] = here
         if len(here) > 1 and op.kind in ELEMENTWISE and reads[result] >= MANY_PRODUCTS and not widens(graph, op):
-            narrow = result not in padded and is_only_multiplied(
-                graph, uses, result, keeps_near, apart=not apart.isdisjoint(here)
-            )
-            narrow = narrow and again.isdisjoint(here) and not _is_gate(graph, uses, number, here)
-            if narrow or reads[result] >= MANY_READERS or _is_sent(graph, uses, result):
+            narrow = result not in padded and again.isdisjoint(here) and _is_for_batches(graph, uses, result)
+            narrow = narrow and is_only_multiplied(graph, uses, result, keeps_near, apart=not apart.isdisjoint(here))
+            if narrow or _is_sent(graph, uses, result):
                 found.add(number)
                 del sources[result]
-    return found
+    return found, sources
+
+
+def _is_for_batches(graph: Graph, uses: Uses, value: int) -> bool:
+    return any(op.kind in PRODUCTS and batch_dims(graph, op) for op, _ in beyond_views(graph, uses, value))
 
 
 def _is_sent(graph: Graph, uses: Uses, value: int) -> bool:
     return any(SENT in graph.ops[reader].attributes for reader in uses.next_ops(value))
 
 
-def _is_gate(graph: Graph, uses: Uses, number: int, sources: set[int]) -> bool:
-    """Whether it brings together what several products made for others too, as gated units do: each product that reads
-    it computes it in passing, wide as it is.
-    """
-    (result,) = graph.ops[number].results
-    made = [uses.makers[value] for value in sources if value in uses.makers]
-    products = [graph.ops[n].kind == PRODUCT and batch_dims(graph, graph.ops[n]) == 0 for n in made]
-    alone = all(graph.ops[reader].kind == PRODUCT for reader in uses.next_ops(result))
-    gates = alone and len(made) == len(sources) and all(products)
-    return gates and not _is_behind_product(graph, uses, number)
-
-
-def _is_behind_product(graph: Graph, uses: Uses, number: int) -> bool:
-    """Whether it is computed of a product that is read for nothing else: it is written where that would be."""
-    inside, waiting = {number}, [number]
-    while waiting:
-        here = waiting.pop()
-        for value in graph.ops[here].operands:
-            maker = uses.makers.get(value)
-            if maker is None or maker in inside or not inside.issuperset(uses.next_ops(value)):
-                continue
-            if graph.ops[maker].kind in PRODUCTS:
-                return True
-            if graph.ops[maker].kind in _STEPWISE:
-                inside.add(maker)
-                waiting.append(maker)
-    return False
-
-
 def _reads(graph: Graph, uses: Uses, written: set[int]) -> dict[int, int]:
-    """How many kernels read what each elementwise operation makes if what is computed of it alone is in passing, and
-    what chooses between it and zeros: gradients added up for a residual's are written once (compiled on v4 and v5e).
-    """
+    """How many kernels read what each elementwise operation makes if what is computed of it alone is in passing."""
     reads: dict[int, int] = {}
     handed_on: dict[int, int] = {}
-    chosen: dict[tuple[int, int], int] = {}
     for number in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[number]
         if op.kind not in _STEPWISE:
             continue
         (value,) = op.results
-        reads[value] = sum([handed_on.get(reader) or chosen.get((reader, value), 1) for reader in uses.after[value]])
+        reads[value] = sum([handed_on.get(reader) or 1 for reader in uses.after[value]])
         if reads[value] > 1 and number not in written and (op.kind in VIEWS or _is_alone(graph, uses, op)):
             handed_on[number] = reads[value]
-        elif op.kind == "select" and reads[value] > 1 and _is_passed(graph, uses, op.operands[2]):
-            chosen[number, op.operands[1]] = reads[value]
     return reads
-
-
-def _is_passed(graph: Graph, uses: Uses, value: int) -> bool:
-    return value in uses.makers and graph.ops[uses.makers[value]].kind in SPREAD
 
 
 def _is_alone(graph: Graph, uses: Uses, op: Op) -> bool:

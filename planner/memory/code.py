@@ -61,14 +61,15 @@ def _kernels_bytes(program: Program, product: int, *, in_loop: bool = False) -> 
 def _kernel_bytes(graph: Graph, kernel: Kernel, product: int, *, in_loop: bool) -> int:
     kinds = {graph.ops[op].kind for op in kernel.ops}
     more = int(RESULT_TO_PRODUCT * product) * (len(kernel.writes) - 1)
-    convolutions = [op for op in map(graph.ops.__getitem__, kernel.ops) if op.kind == CONVOLUTION]
+    ops = map(graph.ops.__getitem__, kernel.ops if CONVOLUTION in kinds else ())
+    convolutions = [op for op in ops if op.kind == CONVOLUTION]
     if not all(is_of_one_place(graph, op) for op in convolutions):
         apart = any(int(op.attributes.get("feature_group_count", 1)) > 1 for op in convolutions)
         return more + (product if apart else int(CONVOLUTION_TO_PRODUCT * product))
     if convolutions and in_loop:
         return more + int(LOOPED_TO_PRODUCT * product)
     if convolutions or "dot_general" in kinds:
-        return more + _product_bytes(graph, kernel, product)
+        return more + usual_bytes(graph, kernel, product)
     if kernel.bodies:
         return LOOP_BYTES
     if kinds & INDEXED:
@@ -78,7 +79,7 @@ def _kernel_bytes(graph: Graph, kernel: Kernel, product: int, *, in_loop: bool) 
     return more + (REDUCTION_BYTES if kinds & REDUCTIONS else OTHER_KERNEL_BYTES)
 
 
-def _product_bytes(graph: Graph, kernel: Kernel, usual: int) -> int:
+def usual_bytes(graph: Graph, kernel: Kernel, usual: int) -> int:
     """The code of a kernel that multiplies: the more it multiplies, up to a limit."""
     flops = sum(matrix_flops(graph, graph.ops[op]) for op in kernel.ops)
     return max(LEAST_PRODUCT_BYTES, int(min(LARGEST_PRODUCT * usual, GFLOP_BYTES * (flops / 1e9) ** GROWTH)))

@@ -15,6 +15,7 @@ from ..images import (
     CONVOLUTION,
     Image,
     batch_on_lanes,
+    convolves,
     images,
     images_of,
     is_gradient_of_kernel,
@@ -140,7 +141,7 @@ def _wanted(graph: Graph) -> dict[tuple[int, ...], Lying]:
     """
     wanted: dict[tuple[int, ...], Lying] = {}
     turned = turned_shapes(graph)
-    for inner, op, _ in graph.walk():
+    for inner, op, _ in graph.walk() if convolves(graph) else ():
         if op.kind == CONVOLUTION:
             joined = {each.results[0]: each for each in inner.ops if each.kind == "concatenate"}
             for value, image in images_of(inner, op):
@@ -187,7 +188,7 @@ def turned_bytes(graph: Graph) -> dict[int, int]:
     They lie as their pieces do: with the batch on the lanes, where that pads a piece less.
     """
     found: dict[int, int] = {}
-    lie = images(graph) if any(op.kind == CONVOLUTION for op in graph.ops) else {}
+    lie = images(graph)
     for piece, wholes in _pieces(graph) if lie else ():
         for whole in wholes:
             value, part, image = graph.values[whole], graph.values[piece], lie.get(graph.shape(whole))
@@ -253,8 +254,8 @@ def copied_images(
     graph, found = program.graph, dict[int, tuple[tuple[int, int], int]]()
     wanted, loaded = _wanted(graph), set(graph.arguments)
     rows = shapes_in_rows(graph)
-    for kernel in program.kernels:
-        if any(graph.ops[op].kind == "convolution" for op in kernel.ops):
+    for kernel in program.kernels if wanted else ():
+        if any(graph.ops[op].kind == CONVOLUTION for op in kernel.ops):
             for value in loaded.intersection(kernel.reads):
                 image, lying = graph.values[value], wanted.get(graph.shape(value))
                 if lying and image.shape not in rows and image.num_elements and _is_relaid(image, lying, smallest):
@@ -272,7 +273,7 @@ def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Be
     """
     graph = program.graph
     maker = {value: point for point, kernel in enumerate(program.kernels) for value in kernel.writes}
-    for point, kernel in enumerate(program.kernels):
+    for point, kernel in enumerate(program.kernels) if CONVOLUTION in graph.kinds else ():
         for op in [graph.ops[number] for number in kernel.ops]:
             if op.kind != CONVOLUTION or not _reads_whole(graph, op):
                 continue

@@ -23,7 +23,7 @@ def hoisted_copies(program: Program, buffer: dict[int, int]) -> dict[int, tuple[
     one it saves narrow at once.
     """
     found: dict[int, tuple[int, int]] = {}
-    for point, kernel in enumerate(program.kernels):
+    for point, kernel in enumerate(program.kernels) if program.graph.nesting else ():
         op = program.graph.ops[kernel.ops[-1]]
         if op.kind == "while" and kernel.bodies:
             for value in _narrowed(program.graph, op, kernel.bodies[0]):

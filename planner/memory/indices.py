@@ -20,7 +20,7 @@ Key = tuple[tuple[str, ...], int]
 def indices(program: Program, *, at_start: bool) -> dict[int, Span]:
     """The spans of such numbers, by numbers below those of all values; ``at_start`` if they are found first of all."""
     found: dict[Key, Span] = {}
-    for point, kernel in enumerate(program.kernels):
+    for point, kernel in enumerate(program.kernels) if SLICE in program.graph.kinds else ():
         for op in [program.graph.ops[number] for number in kernel.ops]:
             for key in _tables(program.graph, op) if op.kind == SLICE else ():
                 first = 0 if at_start else point

@@ -40,7 +40,8 @@ class Level:
     number below zero is a copy for loops or convolutions, from the first to the last point of its span. ``relaid`` are
     the values of which a buffer of a number below zero holds a copy in another layout, ``incoming`` the sums over
     devices of which it holds what has come from others, ``indices`` hold where parts begin. ``bodies`` are the bodies
-    by the point at which they run, ``room_bytes`` what is left of the fast memory at each.
+    by the point at which they run, ``room_bytes`` what is left of the fast memory at each. ``near`` are the buffers,
+    arguments too, that lie in fast memory at their end, by the point from which on they do.
     """
 
     program: Program
@@ -55,6 +56,14 @@ class Level:
     incoming: Mapping[int, int] = field(default_factory=dict)
     indices: frozenset[int] = frozenset()
     bodies: Mapping[int, tuple[Level, ...]] = field(default_factory=dict)
+    near: Mapping[int, int] = field(default_factory=dict)
+
+    def is_near(self, value: int, point: int) -> bool:
+        """Whether a value lies in fast memory where a kernel reads or writes it; a single number is in a register."""
+        if self.program.graph.values[value].num_elements <= 1:
+            return True
+        begin = self.near.get(self.flow.buffer.get(value, value))
+        return begin is not None and begin <= point
 
     def value(self, buffer: int) -> Value:
         """What lies in a buffer first."""
@@ -111,6 +120,8 @@ def _with_copies(placed: Level, chip: Chip | None) -> Level:
 def _stacks(placed: Level, narrow: Mapping[int, int]) -> Iterator[tuple[int, int]]:
     """What is allocated for loops to fill is as large as what they fill it with."""
     graph = placed.program.graph
+    if ALLOCATE not in graph.kinds:
+        return
     allocated = {value for op in graph.ops if op.kind == ALLOCATE for value in op.results}
     for filled, num_bytes in narrow.items():
         stack = placed.heirs.get(filled)
@@ -177,6 +188,7 @@ def _level(part: Scheduled, where: Where, room_bytes: int, elsewhere: set[int], 
         loop = program.graph.ops[program.kernels[point].ops[-1]].kind == "while"
         bodies[point] = tuple(_body(body, loop, where, room_bytes) for body in inner)
         room[point] = min((int(body.room_bytes.min(initial=room_bytes)) for body in bodies[point]), default=room_bytes)
+    near = dict[int, int]()
     if chip is not None and room_bytes and len(room):
         near = near_buffers(program, found, spans, chip, room)
         spans = {b: (first, min(last, near.get(b, last))) for b, (first, last) in spans.items() if near.get(b) != first}
@@ -199,6 +211,7 @@ def _level(part: Scheduled, where: Where, room_bytes: int, elsewhere: set[int], 
         room_bytes=room,
         outputs=outputs - elsewhere,
         bodies=bodies,
+        near=near,
     )
 
 

@@ -26,7 +26,7 @@ def looked_up_shapes(graph: Graph) -> frozenset[tuple[int, ...]]:
     The gradient of such a table, and what its optimiser works on, lies row by row as the table does.
     """
     found = frozenset(table.shape for table in _tables_of(graph) if row_bytes(table) > padded_bytes(table))
-    return found.union(*(looked_up_shapes(body) for op in graph.ops if op.bodies for body in op.bodies))
+    return found.union(*(looked_up_shapes(body) for op in graph.nesting for body in op.bodies))
 
 
 def rows_bytes(graph: Graph) -> dict[int, int]:
@@ -35,8 +35,8 @@ def rows_bytes(graph: Graph) -> dict[int, int]:
     """
     found = (
         value
-        for op in graph.ops
-        if op.kind in LOOK_UP and looks_up_rows(graph, op)
+        for op in graph.of_kind(*LOOK_UP)
+        if looks_up_rows(graph, op)
         for value in (op.results if op.kind == GATHER else added_by(op))
     )
     sizes = {value: row_bytes(graph.values[value]) for value in found if _in_rows(graph.shape(value))}
@@ -48,7 +48,7 @@ def _in_rows(shape: tuple[int, ...]) -> bool:
 
 
 def _tables_of(graph: Graph) -> Iterator[Value]:
-    return (table for op in graph.ops if op.kind in LOOK_UP for table in _tables(graph, op))
+    return (table for op in graph.of_kind(*LOOK_UP) for table in _tables(graph, op))
 
 
 def _tables(graph: Graph, op: Op) -> Iterator[Value]:
@@ -139,10 +139,10 @@ def _begun_with(program: Program) -> dict[int, int]:
     """
     graph = program.graph
     given = {value for value in graph.arguments if graph.shape(value)}
-    tables = {value for op in graph.ops if op.kind == SCATTER for value in tables_of(op)}
+    tables = {value for op in graph.of_kind(SCATTER) for value in tables_of(op)}
     return {
         value: point
-        for point, kernel in enumerate(program.kernels)
+        for point, kernel in enumerate(program.kernels if tables else ())
         for value in tables.intersection(kernel.writes)
         if given.intersection(kernel.reads)
         and _NUMBER_BY_NUMBER.issuperset(graph.ops[number].kind for number in kernel.ops)
@@ -161,15 +161,15 @@ def scatters_begin_with(graph: Graph) -> frozenset[int]:
 
     Where it is computed with, it is made in passing.
     """
-    scatters = [op for op in graph.ops if op.kind == "scatter"]
+    scatters = graph.of_kind(SCATTER)
     scattered = {value for op in scatters for value in tables_of(op)}
     if not scattered:
         return frozenset()
     rest = (op for op in graph.ops if op.kind not in IN_PASSING)
-    others = {v for op in rest for v in op.operands[len(tables_of(op)) if op.kind == "scatter" else 0 :]}.union(
+    others = {v for op in rest for v in op.operands[len(tables_of(op)) if op.kind == SCATTER else 0 :]}.union(
         graph.results
     )
-    filled = {op.results[0] for op in graph.ops if op.kind == "broadcast_in_dim" and _is_uniform(graph, op)}
+    filled = {op.results[0] for op in graph.of_kind(BROADCAST) if _is_uniform(graph, op)}
     return frozenset(filled & scattered - others)
 
 

@@ -16,6 +16,7 @@ from .replay import heap_bytes
 from .schedule import Scheduled, put_in_order
 from .tight import is_tight, lent
 from .tiles import memoised, padded_bytes
+from .unrolled import unrolled_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +89,8 @@ def memory(program: Program | Scheduled, chip: Chip | None = None, *, argument_k
     argument_bytes = sum(sizes(graph.values[v]) for v in graph.arguments)
     output_bytes = sum(sizes(graph.values[v]) for v in graph.results)
     alias_bytes = sum(sizes(graph.values[graph.results[result]]) for result in graph.aliases)
-    code = code_bytes(program, chip) if chip is None or chip.platform == "tpu" else 0
     placed = level(step, chip)
+    code = code_bytes(program, chip) + unrolled_bytes(placed, chip) if chip is None or chip.platform == "tpu" else 0
     temp_bytes = heap_bytes(placed)
     constant_bytes = argument_bytes + output_bytes - alias_bytes + code
     if is_tight(constant_bytes + temp_bytes, chip.hbm_bytes if chip else None):

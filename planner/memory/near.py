@@ -104,13 +104,15 @@ def _lasting(num_bytes: int, first: int, uses: Sequence[int], memory: Memory, sh
 
 
 def _fetched(num_bytes: int, earliest: int, use: int, memory: Memory, shelf: Shelf) -> int | None:
-    """The point before which a buffer is fetched for a use; None where there is no room or no time."""
-    takes_s = num_bytes / memory.bytes_per_s
-    begins = memory.begins_s
-    first = max(earliest, int(np.searchsorted(begins, begins[use] - PREFERRED_OVERLAP * takes_s)))
-    for begin in range(first, use):
-        if begins[use] - begins[begin] < takes_s:
-            return None
-        if shelf.place(num_bytes, begin, use) is not None:
-            return begin
-    return None
+    """The point before which a buffer is fetched for a use; None where there is no room or no time.
+
+    The begin that leaves about the preferred time comes first, then the later ones, which need less room
+    (``CostAnalysisPrefetchIntervalPicker``).
+    """
+    takes_s, begins_s = num_bytes / memory.bytes_per_s, memory.begins_s
+    latest = int(np.searchsorted(begins_s[:use], begins_s[use] - takes_s, side="right")) - 1
+    if latest < earliest:
+        return None
+    left_s = begins_s[use] - begins_s[earliest : latest + 1]
+    first = earliest + int(np.argmin(np.abs(left_s - PREFERRED_OVERLAP * takes_s)))
+    return next((begin for begin in range(first, latest + 1) if shelf.place(num_bytes, begin, use) is not None), None)

@@ -103,9 +103,12 @@ def list_order(flow: Flow) -> list[int]:
     return _ListOrder(flow).run()
 
 
-def depth_first_order(flow: Flow) -> list[int]:
-    """Post-order from the results back: operands with more users below them come first, then those with more bytes."""
-    weights = _weights(flow)
+def depth_first_order(flow: Flow, written: Sequence[int] | None = None) -> list[int]:
+    """Post-order from the results back: operands with more users below them come first, then those with more bytes.
+
+    ``written`` is ``post_order``'s, where that is known.
+    """
+    weights = _weights(flow, post_order(flow) if written is None else written)
     operands = [sorted(values, key=weights.__getitem__) for values in flow.operands]
     return _post_order(flow, operands, sorted(flow.results, key=weights.__getitem__))
 
@@ -115,7 +118,7 @@ def post_order(flow: Flow) -> list[int]:
     return _post_order(flow, flow.operands, flow.results)
 
 
-def _weights(flow: Flow) -> dict[int, tuple[int, int]]:
+def _weights(flow: Flow, order: Sequence[int]) -> dict[int, tuple[int, int]]:
     """Of each value, the users beyond the first of all that it is made from, and their bytes, both negated.
 
     A kernel of several results has these for users, and each of them its readers; whatever is reached on several ways
@@ -125,7 +128,7 @@ def _weights(flow: Flow) -> dict[int, tuple[int, int]]:
     readers.update(flow.results)
     weights: dict[int, tuple[int, int]] = {}
     limit, most = 0, _instructions(flow)
-    for kernel in post_order(flow):
+    for kernel in order:
         values = flow.operands[kernel]
         written = sum([flow.num_bytes[buffer] for buffer in flow.writes[kernel]])
         limit += written

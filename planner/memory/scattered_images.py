@@ -19,9 +19,11 @@ from .taken_in_pieces import NARROW, Beside
 
 def shapes_in_rows(graph: Graph) -> frozenset[Shape]:
     """The shapes of such images, whole and in parts."""
-    lie = images(graph) if any(op.kind == REDUCE_SCATTER for op in graph.ops) else {}
+    lie = images(graph) if REDUCE_SCATTER in graph.kinds else {}
+    if not lie:
+        return frozenset()
     found = set[Shape]()
-    for op in graph.ops if lie else ():
+    for op in graph.ops:
         image = lie.get(graph.shape(op.operands[0])) if op.kind == REDUCE_SCATTER else None
         if image is not None:
             whole, part = graph.values[op.operands[0]], graph.values[op.results[0]]

@@ -11,7 +11,8 @@ from .barriers import with_barriers
 from .combined import Members, combined, in_order, with_tuples
 from .deferred import deferred, defers
 from .flow import Flow, flow, regrouped
-from .gathered import begun_early, gathers_beside
+from .gathered import gathers_beside
+from .hidden import hidden
 from .liveness import scheduled_peak_bytes
 from .offloaded import awaited_last
 from .orders import depth_first_order, list_order, post_order
@@ -43,8 +44,8 @@ def schedule(program: Program) -> Program:
 
     XLA's memory scheduler tries three orders and takes the one whose live bytes peak lowest, the first of those that
     tie (``hlo_memory_scheduler.cc``). Of what the latency-hiding scheduler then moves to hide collectives only the
-    products are followed that it keeps for the end and the gathers that it begins early (``deferred``, ``gathered``,
-    where the chip is known).
+    products are followed that it keeps for the end and, where gathers are made beside products, all that it does to
+    begin these early (``deferred``, ``hidden``, where the chip is known).
     """
     return put_in_order(program).program
 
@@ -57,19 +58,19 @@ def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
         order = range(len(found.program.kernels))
         found = _reordered(found, deferred(found.program, found.flow, order, beside_sums=offloads))
         found = found if offloads else _reordered(found, beside_permutes(found.program, found.flow))
-    if gathers_beside(chip):
-        found = _with_gathers(found)
+    if chip is not None and gathers_beside(chip):
+        found = _with_gathers(found, chip)
     return _reordered(found, awaited_last(found.program, found.flow)) if offloads else found
 
 
-def _with_gathers(found: Scheduled) -> Scheduled:
+def _with_gathers(found: Scheduled, chip: Chip) -> Scheduled:
     """With each gather where it begins, in the bodies of loops too."""
-    bodies = {point: tuple(map(_with_gathers, inner)) for point, inner in found.bodies.items()}
+    bodies = {point: tuple(_with_gathers(body, chip) for body in inner) for point, inner in found.bodies.items()}
     kernels = list(found.program.kernels)
     for point, inner in bodies.items():
         kernels[point] = replace(kernels[point], bodies=tuple(body.program for body in inner))
     found = replace(found, program=replace(found.program, kernels=tuple(kernels)), bodies=bodies)
-    return _reordered(found, begun_early(found.program, found.flow))
+    return _reordered(found, hidden(found.program, found.flow, chip))
 
 
 def _reordered(found: Scheduled, order: Sequence[int]) -> Scheduled:
@@ -122,7 +123,9 @@ def _best(
     joint = regrouped(found, members) if groups else found
     alone = tuple((number,) for number in range(len(kernels)))
     grown, own = with_barriers(joint, [[kernels[number] for number in group] for group in members or alone])
-    orders = [[own[k] for k in each(grown) if own[k] >= 0] for each in (list_order, depth_first_order, post_order)]
+    written = post_order(grown)
+    tried = (list_order(grown), depth_first_order(grown, written), written)
+    orders = [[own[k] for k in order if own[k] >= 0] for order in tried]
     counted = replace(joint, num_bytes={b: 0 if b in donated else size for b, size in joint.num_bytes.items()})
     peaks = [scheduled_peak_bytes(counted if donated else joint, order) for order in orders]
     best = peaks.index(min(peaks))

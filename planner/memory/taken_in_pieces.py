@@ -42,6 +42,8 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
     of arguments that have their features on the lanes already.
     """
     graph, narrow = program.graph, rounded_fills(program.graph)
+    if not graph.nesting:
+        return
     turned, points = turned_shapes(graph), _points(program)
     first_cut, found = dict[int, int](), set[tuple[int, int]]()
     for point, loop in enumerate(graph.ops[kernel.ops[-1]] for kernel in program.kernels):
@@ -76,11 +78,11 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
 def rounded_fills(graph: Graph) -> frozenset[int]:
     """What loops fill with pieces that all readers only choose from and round: it lies in bfloat16 from the start."""
     readers: dict[int, list[Op]] = {}
-    for op in graph.ops:
+    for op in graph.ops if graph.nesting else ():
         for value in op.operands:
             readers.setdefault(value, []).append(op)
     found = set[int]()
-    for loop in graph.ops:
+    for loop in graph.nesting:
         for body in loop.bodies[:1] if loop.turns else ():
             filled = {piece.whole for piece in pieces_of(body) if not piece.is_read}
             for result, first, inner in zip(loop.results, loop.operands, body.results, strict=False):

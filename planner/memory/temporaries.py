@@ -45,8 +45,8 @@ def batches(graph: Graph) -> Batches:
     What operations compute number by number of such values, or they of it, lies as they do.
     """
     found: Batches = {}
-    for op in graph.ops:
-        if op.kind == "dot_general" and op.attributes.get("lhs_batching_dimensions"):
+    for op in graph.of_kind("dot_general"):
+        if op.attributes.get("lhs_batching_dimensions"):
             for number, batch in _batched(graph, op):
                 found[number] = found.get(number, batch) & batch
     return _followed(graph, found) if found else found

@@ -29,7 +29,8 @@ NO_PEAK_FLOPS_PER_S = 1e30
 def near_buffers(
     program: Program, flow: Flow, lives: Mapping[int, tuple[int, int]], chip: Chip, room_bytes: np.ndarray
 ) -> dict[int, int]:
-    """The buffers of a program, of those with ``lives``, that lie in fast memory, and from which point on to their end.
+    """The buffers of a program, of those with ``lives`` and arguments, that lie in fast memory, and from which point on
+    to their end.
 
     That is their first, or for what is written into the large memory, or does not stay, that before which it is fetched
     for the last time. ``room_bytes``, what is free at each point, is taken from.
@@ -41,8 +42,7 @@ def near_buffers(
         bytes_per_s=chip.hbm_bytes_per_s or NO_PEAK_FLOPS_PER_S,
         longest_s=longest_stay_s(chip),
     )
-    near = near_from(_wanted(program, flow, lives, chip, took), memory)
-    return {buffer: point for buffer, point in near.items() if buffer in lives}
+    return near_from(_wanted(program, flow, lives, chip, took), memory)
 
 
 def _wanted(

@@ -94,12 +94,12 @@ def stated(sharding: Sharding | None, rank: int, mesh: Mesh) -> Sharding:
 
 def used(sharding: Sharding) -> Axes:
     """All axes that split some dim."""
-    return tuple(axis for axes in sharding for axis in axes)
+    return tuple([axis for axes in sharding for axis in axes])
 
 
 def local_shape(shape: Sequence[int], sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:
     """What one device holds: each dim divided by its parts, rounded up as the compiler pads."""
-    return tuple(-(-size // ways(axes, mesh)) if axes else size for size, axes in zip(shape, sharding, strict=True))
+    return tuple([-(-size // ways(axes, mesh)) if axes else size for size, axes in zip(shape, sharding, strict=True)])
 
 
 def is_even(shape: Sequence[int], sharding: Sharding, mesh: Mesh) -> bool:

@@ -39,7 +39,7 @@ def partition(
     """
     goal = target(platform, machine, ways(graph.mesh, graph.mesh))
     local = without_dead(spread(graph, graph.mesh, goal, (found or Found()).of(graph.mesh, goal)))
-    if not goal.is_tpu or not any(op.bodies or op.kind in _CHANGED for op in local.ops):
+    if not goal.is_tpu or not (local.nesting or not local.kinds.isdisjoint(_CHANGED)):
         return local
     local = reassociate(without_dead(share_gathers(gather_before_broadcasts(local))))
     local = keep_once(sum_small_gathers(local))

@@ -22,6 +22,7 @@ from .top_k import TOP_K, top_k_layout, top_of_parts
 _LOCAL = "manual_computation"
 _STATED = {kind.replace("-", "_"): kind for kind in KINDS} | {kind: kind for kind in KINDS}
 _SAME_VALUE = frozenset({"reshard", "sharding_constraint", "propagation_barrier"})
+_APART = frozenset({*_STATED, *_SAME_VALUE, _LOCAL})
 
 
 def spread(graph: Graph, mesh: Mesh, target: Target, reused: Reused | None = None) -> Graph:
@@ -82,19 +83,18 @@ class _Writer:
         return self.builder.reshard(self.at[number], self.source.values[number], self.layouts[number], layout, origin)
 
     def _op(self, op: Op) -> None:
-        if op.kind in _SAME_VALUE:
+        if not (op.bodies or op.kind in _APART):
+            self._plain(op)
+        elif op.kind in _SAME_VALUE:
             self.at[op.results[0]] = self._laid(op.operands[0], self.layouts[op.results[0]], op)
         elif op.kind == _LOCAL:
             self._manual(op)
         elif op.bodies:
             self._bodies(op)
         else:
-            self._plain(op)
+            self._stated(op, _STATED[op.kind])
 
     def _plain(self, op: Op) -> None:
-        if op.kind in _STATED:
-            self._stated(op, _STATED[op.kind])
-            return
         if self._lies_right(op):
             at, results = self.at, op.results
             first = self.builder.same(op, tuple(map(at.__getitem__, op.operands)), [self.parts[n] for n in results])

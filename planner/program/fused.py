@@ -54,11 +54,6 @@ class Fused:
     made: tuple[tuple[int, int, int], ...]
     around: Around = field(default_factory=Around)
     took: dict[Hashable, float] = field(default_factory=dict)
-    kinds: frozenset[str] = field(init=False)
-    """Those of its operations."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "kinds", frozenset([op.kind for op in self.program.graph.ops]))
 
     def seconds(
         self,
@@ -90,7 +85,7 @@ class Fused:
         graph = Graph(values=tuple(values), ops=own.ops, arguments=own.arguments, results=own.results)
         program = Program(graph=graph, kernels=self.program.kernels)
         apart = self.around.apart({number: value.shape for number, value in others.items()})
-        prices = price_at(program, speed, count=partial(self._count, passing), apart=apart, kinds=self.kinds)
+        prices = price_at(program, speed, count=partial(self._count, passing), apart=apart, kinds=own.kinds)
         return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
 
     def _count(self, passing: frozenset[Passing], graph: Graph, kernel: Kernel) -> Work:

@@ -232,7 +232,7 @@ class Known:
 
     def _turn(self, program: Program, values: Sequence[Value]) -> None:
         self.rounded[id(program.graph)] = program.graph, _rounded_sums(program.graph, values)
-        turned = Turned(program.graph, WIDE_EDGE)
+        turned = Turned(program.graph, WIDE_EDGE, shares=False)
         self.tables[id(program.graph)] = program.graph, _of_tables(program)
         putting = (put_of(program.graph, each) for each in program.kernels if id(each) in self.free)
         self.put[id(program.graph)] = program.graph, frozenset(value for values in putting for value in values)

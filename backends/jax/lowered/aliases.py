@@ -20,12 +20,13 @@ def aliases(
     shape or dtype.
     """
     found = {int(each["tf.aliasing_output"].value): i for i, each in enumerate(said) if "tf.aliasing_output" in each}
+    donors = [i for i, each in enumerate(said) if "jax.buffer_donor" in each]
     free: dict[int, list[int]] = {}
-    for position, value in enumerate(results):
+    for position, value in enumerate(results if donors else ()):
         if position not in found:
             free.setdefault(_local_bytes(value, mesh), []).append(position)
-    for i, each in enumerate(said):
-        same = free.get(_local_bytes(arguments[i], mesh), []) if "jax.buffer_donor" in each else []
+    for i in donors:
+        same = free.get(_local_bytes(arguments[i], mesh))
         if same:
             found[same.pop(0)] = i
     return found

@@ -45,8 +45,14 @@ PLAIN: Mapping[type, Callable[[Any], Any]] = {
 REDUCERS = "meshwright.reducers"
 """The kinds of the operations in each region of an operation on which they are noted."""
 
+FORM = "meshwright.form"
+"""The number of what an operation says (``forms``)."""
+
+LIES = "sdy.sharding"
+
 LEFT_OUT = (
-    "sdy.sharding",
+    FORM,
+    LIES,
     "mhlo.frontend_attributes",
     "sdy.sharding_rule",
     "sharding",

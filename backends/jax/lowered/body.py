@@ -9,6 +9,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from ....planner.graph import Graph, Op, Sharding, Value, plain_op
+from .attributes import FORM, LIES
 from .loops import CONSTANTS
 from .reading import Form, Reading
 from .regions import BUILDERS, operation_parts
@@ -59,13 +60,8 @@ class Body:
                 if name == CALL:
                     self._call(operation)
                 continue
-            made = list(operation.results)
-            try:
-                form = forms.get((name, len(made), tuple(operation.attributes.items())))
-            except TypeError:
-                form = None
-            if form is None:
-                form = reading.form(operation, len(made))
+            made, said = list(operation.results), operation.attributes
+            form = forms.get((said.get(FORM), said.get(LIES))) or reading.form(operation, len(made))
             if not form.is_plain:
                 self._operation(operation, made, form)
                 continue

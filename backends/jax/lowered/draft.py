@@ -28,7 +28,9 @@ from ..shardings import DeviceMesh
 from ..trace import Traced, equations
 from .donation import donations
 from .edges import ALIASED, ARGUMENTS, DONATED, RESULTS, Edges, Given, integer, ranked
+from .forms import Forms
 from .inline import inline_calls
+from .passes import Passes
 from .places import CONSTRAINT, Place, has_place, number_of, operations, placed_on, places_of, resolve, with_places
 from .propagation import main_function, prepare, split
 from .rewrites.common import constants_once
@@ -57,7 +59,7 @@ class Draft:
     ``donated`` are the numbers of the donated arguments, leaves of the pytrees. ``is_layable`` says whether the module
     can be laid out as a plan says: not where the step itself names a mesh, or orders effects, nor where it has none,
     since no result comes of an argument; ``paths`` are those of the arguments that it keeps, ``convolves`` says whether
-    it has convolutions, ``has_loops`` whether it has loops.
+    it has convolutions, ``has_loops`` whether it has loops, ``passes`` are what modules laid out go through.
     """
 
     def __init__(self, traced: Traced, donated: Sequence[int], placed: DeviceMesh, platform: str, *, values: bool):
@@ -65,6 +67,8 @@ class Draft:
         self.values = values
         self.platform = platform
         self.places: tuple[Place, ...] = ()
+        self.passes = Passes()
+        self._forms = Forms()
         self._prepared: OrderedDict[Hashable, Prepared] = OrderedDict()
         self._asked: set[int] = set()
         self._most: frozenset[int] = frozenset()
@@ -179,6 +183,7 @@ class Draft:
                 self._constrain(copy, chosen)
                 prepare(copy, tpu=self.platform == "tpu")
                 split(copy)
+                self._forms.write(copy)
                 constraints = tuple(_numbered(copy)) if chosen else ()
                 self._prepared[key] = Prepared(module=copy, main=main_function(copy), constraints=constraints)
         self._prepared.move_to_end(key)

@@ -9,8 +9,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
+from .attributes import LIES
+
 ARGUMENTS, RESULTS = "arg_attrs", "res_attrs"
-LIES, ALIASED, DONATED = "sdy.sharding", "tf.aliasing_output", "jax.buffer_donor"
+ALIASED, DONATED = "tf.aliasing_output", "jax.buffer_donor"
 Given = tuple[tuple[str, Any], ...]
 """Attributes of an argument or a result by name."""
 

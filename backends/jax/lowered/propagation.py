@@ -9,7 +9,7 @@ from .attributes import note_reducers
 from .captures import open_for_loops, take_from_outside
 from .inline import inline_calls
 from .order import in_order_of_use
-from .passes import run_passes
+from .passes import Passes, run_passes
 from .rewrites.simplify import NESTING, nested, simplify
 
 PROPAGATION = "sdy-propagation-pipeline"
@@ -104,8 +104,8 @@ def split(module: Any) -> None:
                 note_reducers(operation)
 
 
-def propagate_split(module: Any, *, has_loops: bool = True, inlines: bool = False) -> None:
-    """Propagates layouts over a prepared and ``split`` module, in place.
+def propagate_split(module: Any, passes: Passes, *, has_loops: bool = True, inlines: bool = False) -> None:
+    """Propagates layouts over a prepared and ``split`` module, in place; ``passes`` are those of its context.
 
     ``has_loops`` says whether there may be loops in it: they are looked for. Calls that were left until then stay,
     unless it ``inlines`` them, whose operations then have names of their own.
@@ -116,7 +116,7 @@ def propagate_split(module: Any, *, has_loops: bool = True, inlines: bool = Fals
         _finish(module, ",".join(SPREAD))
     else:
         with module.context:
-            run_passes(_needed(module, (*SPREAD, RULES)), module)
+            passes.run(_needed(module, (*SPREAD, RULES)), module)
 
 
 def propagate(module: Any) -> None:
@@ -125,12 +125,12 @@ def propagate(module: Any) -> None:
     _finish(module, PROPAGATION)
 
 
-def propagate_only(module: Any, *, has_loops: bool = True) -> None:
-    """Propagates layouts over a prepared and ``split`` module, in place, and does nothing else to it."""
+def propagate_only(module: Any, passes: Passes, *, has_loops: bool = True) -> None:
+    """As ``propagate_split``, in place, and does nothing else to the module."""
     if has_loops:
         open_for_loops(module)
     with module.context:
-        run_passes(_needed(module, (*TAKEN, "func.func(sdy-sink-data-flow-edges)")), module)
+        passes.run(_needed(module, (*TAKEN, "func.func(sdy-sink-data-flow-edges)")), module)
 
 
 def _needed(module: Any, passes: Sequence[str]) -> str:

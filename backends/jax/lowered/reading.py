@@ -10,7 +10,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from ....planner.graph import Factors, Sharding, Value
-from .attributes import LEFT_OUT, REDUCERS, plain, reducers_of, splat, spread, value_of
+from .attributes import FORM, LEFT_OUT, LIES, REDUCERS, plain, reducers_of, splat, spread, value_of
 from .device_groups import axes_of_groups, axes_of_pairs
 from .origins import Origins
 from .regions import BUILDERS
@@ -68,8 +68,12 @@ class Reading:
         self._edges: dict[Any, Mapping[str, Any]] = {}
         self._values: dict[tuple[Any, Sharding | None], Value] = {}
         self._plains: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-        self.forms: dict[tuple[Any, ...], Form] = {}
-        """What was read of operations, by name, number of results and attributes."""
+        self.forms: dict[tuple[Any, Any], Form] = {}
+        """What was read of operations, by the number of what they say (``forms``) and how their results lie; without a
+        number by what they say.
+        """
+        self._alike: dict[Any, Form] = {}
+        """The last of these by what they say."""
 
     def over(self, mesh: Mapping[str, int], *, named: bool = True) -> Reading:
         """The same, for a module of the same context over another mesh: what is read of either is known to both.
@@ -106,24 +110,42 @@ class Reading:
 
     def form(self, operation: Any, results: int | None = None) -> Form:
         """What an operation of so many results says of itself; read once for all that say the same."""
-        items = items_of(operation.attributes)
-        name, count = operation.name, len(operation.results) if results is None else results
-        key = name, count, items
-        found = self.forms.get(key)
+        attributes, count = operation.attributes, len(operation.results) if results is None else results
+        number, lies = attributes.get(FORM), attributes.get(LIES)
+        if number is None:
+            number = operation.name, count, items_of(attributes)
+        found = self.forms.get((number, lies))
         if found is None:
-            found = self._form(operation, name, dict(items))
+            alike = self._alike.get(number)
+            found = self._form(operation, lies, count) if alike is None else self._laid(alike, lies, count)
             if not found.names_devices:
-                self.forms[key] = found
+                self.forms[number, lies] = self._alike[number] = found
         return found
 
-    def _form(self, operation: Any, name: str, attributes: Mapping[str, Any]) -> Form:
+    def _laid(self, alike: Form, lies: Any, count: int) -> Form:
+        """What an operation says that differs from one read before in how its results lie, and in nothing else."""
+        return Form(
+            name=alike.name,
+            kind=alike.kind,
+            attributes=alike.attributes,
+            plain=alike.plain,
+            shardings=self._stated(alike.name, alike.attributes, lies, count),
+            factors=alike.factors,
+            reads=alike.reads,
+            names_devices=alike.names_devices,
+            is_plain=alike.is_plain,
+            reducing=alike.reducing,
+        )
+
+    def _form(self, operation: Any, lies: Any, count: int) -> Form:
+        name, attributes = operation.name, dict(items_of(operation.attributes))
         names_devices = "replica_groups" in attributes or "source_target_pairs" in attributes
         return Form(
             name=name,
             kind=name.partition(".")[2],
             attributes=attributes,
             plain=self._plain(attributes) if names_devices else self._plain_once(attributes),
-            shardings=self._stated(operation, attributes),
+            shardings=self._stated(name, attributes, lies, count),
             factors=None if name == RESHARD else self._rule(attributes),
             reads=reads(attributes),
             names_devices=names_devices,
@@ -140,16 +162,15 @@ class Reading:
         """What is known of the values that an operation makes, by MLIR's own."""
         return [self.value(result.type, sharding) for result, sharding in zip(made, form.shardings, strict=True)]
 
-    def _stated(self, operation: Any, attributes: Mapping[str, Any]) -> tuple[Sharding | None, ...]:
-        """The sharding of each result; None where nothing is said."""
-        count = len(operation.results)
+    def _stated(self, name: str, attributes: Mapping[str, Any], lies: Any, count: int) -> tuple[Sharding | None, ...]:
+        """The sharding of each of so many results, which ``lies`` says of most; None where nothing is said."""
         said: tuple[Sharding | None, ...] = (None,) * count
-        if operation.name in RESHARDS:
+        if name in RESHARDS:
             said = (self.sharding(attributes["sharding"]),)
         elif "out_shardings" in attributes:
             said = self.per_value(attributes["out_shardings"])
-        elif "sdy.sharding" in attributes:
-            said = self.per_value(attributes["sdy.sharding"])
+        elif lies is not None:
+            said = self.per_value(lies)
         return said[:count]  # a callback that gives nothing has one all the same
 
     def _rule(self, attributes: Mapping[str, Any]) -> Factors | None:
@@ -213,8 +234,8 @@ def hlo_dtype(name: str) -> str:
 
 
 def items_of(attributes: Any) -> tuple[tuple[str, Any], ...]:
-    """An operation's attributes; of a constant of complex numbers, which the bindings cannot read, its sharding."""
+    """An operation's attributes, how its results lie aside; of a constant of complex numbers the bindings read none."""
     try:
-        return tuple(attributes.items())
+        return tuple([item for item in attributes.items() if item[0] != LIES])
     except TypeError:
-        return tuple((name, attributes[name]) for name in ("sdy.sharding",) if name in attributes)
+        return ()

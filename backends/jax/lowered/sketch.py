@@ -64,7 +64,7 @@ class Sketch:
                 elif place.assignment is None:
                     self._constrain(made, place.path, place.shape, attribute)
             self.draft.lay_edges(main_function(copy), layouts, placed)
-            propagate_only(copy, has_loops=self.draft.has_loops)
+            propagate_only(copy, self.draft.passes, has_loops=self.draft.has_loops)
             found: dict[str, Sharding] = {}
             for path, axes in self._lies(copy, reading):
                 found.setdefault(path, axes)  # constants are copied

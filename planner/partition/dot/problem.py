@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ...graph import Axes, Sharding
-from ..layout import Mesh, used, ways
+from ..layout import Mesh, ways
 
 Split = Mapping[int, Axes]
 
@@ -161,7 +161,10 @@ class Ask:
 
 def joined(first: Split, second: Split) -> dict[int, Axes]:
     """Two splits of the same factors, the first one major."""
-    return {f: (*first.get(f, ()), *second.get(f, ())) for f in (*first, *(f for f in second if f not in first))}
+    found = dict(first)
+    for factor, axes in second.items():
+        found[factor] = (*found[factor], *axes) if factor in found else axes
+    return found
 
 
 def dropped(split: Split, axes: Iterable[str]) -> dict[int, Axes]:
@@ -177,4 +180,4 @@ def renamed(split: Split, names: Mapping[str, str]) -> dict[int, Axes]:
 
 def axes_of(split: Split) -> Axes:
     """All axes of a split."""
-    return used(tuple(split.values()))
+    return tuple([axis for axes in split.values() for axis in axes])

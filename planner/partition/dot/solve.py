@@ -13,12 +13,9 @@ _GROUPS: tuple[Group, ...] = (by_batch, by_free, by_contracted)
 
 def choose(loops: Loops, ask: Ask) -> Choice:
     """How XLA's partitioner computes a product whose tensors have these splits: batch dims first, then free dims."""
-    for matching in (True, False):
-        found = base_case(loops, ask, False) or _grouped(loops, ask, matching)
-        found = found or _without_spare(loops, ask) or base_case(loops, ask, True)
-        if found is not None:
-            return found
-    return _like_result(loops, ask)
+    found = base_case(loops, ask, False) or _grouped(loops, ask, matching=True)
+    found = found or _without_spare(loops, ask) or base_case(loops, ask, True)
+    return found or _grouped(loops, ask, matching=False) or _like_result(loops, ask)
 
 
 def _like_result(loops: Loops, ask: Ask) -> Choice:
@@ -27,7 +24,7 @@ def _like_result(loops: Loops, ask: Ask) -> Choice:
     return Choice(left=left, right=right, raw=ask.result, made=ask.result)
 
 
-def _grouped(loops: Loops, ask: Ask, matching: bool) -> Choice | None:
+def _grouped(loops: Loops, ask: Ask, *, matching: bool) -> Choice | None:
     solve: Callable[[Ask], Choice] = lambda inner: choose(loops, inner)  # noqa: E731
     found = (group(loops, ask, matching, solve) for group in _GROUPS)
     return next((choice for choice in found if choice is not None), None)

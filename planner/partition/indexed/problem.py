@@ -119,7 +119,10 @@ Solve = Callable[[Ask], Plan]
 
 def joined(first: Split, second: Split) -> dict[int, Axes]:
     """Two splits of the same factors, the first one major."""
-    return {f: (*first.get(f, ()), *second.get(f, ())) for f in (*first, *(f for f in second if f not in first))}
+    found = dict(first)
+    for factor, axes in second.items():
+        found[factor] = (*found[factor], *axes) if factor in found else axes
+    return found
 
 
 def cost(lookup: Lookup, ask: Ask, plan: Plan) -> Sizes:

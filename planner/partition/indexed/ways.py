@@ -19,10 +19,10 @@ def solve(lookup: Lookup, ask: Ask) -> Plan:
     found = by_parallel(lookup, ask, lambda inner: solve(lookup, inner))
     if found is not None:
         return found
-    plans = [(cost(lookup, ask, plan), way) for way in WAYS if (plan := way(lookup, ask, whole)) is not None]
+    plans = [(plan, way) for way in WAYS if (plan := way(lookup, ask, whole)) is not None]
     if not plans:
         return whole(ask)
-    _, best = min(plans, key=lambda pair: pair[0])
+    _, best = min(plans, key=lambda pair: cost(lookup, ask, pair[0])) if len(plans) > 1 else plans[0]
     return best(lookup, ask, lambda inner: solve(lookup, inner)) or whole(ask)
 
 

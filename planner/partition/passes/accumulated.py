@@ -25,7 +25,7 @@ class _Sum(NamedTuple):
 
 def sum_behind_loops(graph: Graph) -> Graph:
     """The graph with such all-reduces behind their loops, those inside loops inside first."""
-    if not any(op.bodies for op in graph.ops):
+    if not graph.nesting:
         return graph
     values = list(graph.values)
     makers = {value: op for op in graph.ops for value in op.results}

@@ -17,11 +17,13 @@ BROADCAST = "broadcast_in_dim"
 
 def gather_before_broadcasts(graph: Graph) -> Graph:
     """The graph with gathers of broadcasts before these, in loops too."""
-    if any(op.bodies for op in graph.ops):
+    if graph.nesting:
         ops = (
             replace(op, bodies=tuple(map(gather_before_broadcasts, op.bodies))) if op.bodies else op for op in graph.ops
         )
         graph = replace(graph, ops=tuple(ops))
+    if ALL_GATHER not in graph.kinds:
+        return graph
     broadcasts = {op.results[0]: op for op in graph.ops if op.kind == BROADCAST}
     if not any(op.kind == ALL_GATHER and op.operands[0] in broadcasts for op in graph.ops):
         return graph

@@ -19,7 +19,7 @@ def without_dead(graph: Graph) -> Graph:
         if is_live or op.kind in KEPT:
             kept.append(replace(op, bodies=tuple(map(without_dead, op.bodies))) if op.bodies else op)
             live.update(op.operands)
-    if len(kept) == len(graph.ops) and not any(op.bodies for op in graph.ops):
+    if len(kept) == len(graph.ops) and not graph.nesting:
         return graph
     kept.reverse()
     return replace(graph, ops=tuple(kept))

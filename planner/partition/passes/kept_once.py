@@ -17,7 +17,7 @@ SCATTER, SELECT = "scatter", "select"
 
 def keep_once(graph: Graph) -> Graph:
     """The graph with a selection of the operand before each scatter whose results are added up, in loops too."""
-    if not any(op.bodies or op.kind == SCATTER for op in graph.ops):
+    if not (graph.nesting or SCATTER in graph.kinds):
         return graph
     values = list(graph.values)
     summed = {v for op in graph.ops if op.kind in (ALL_REDUCE, REDUCE_SCATTER) for v in op.operands}

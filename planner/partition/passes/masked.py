@@ -16,7 +16,7 @@ ON_THE_WAY = frozenset({"convert", "reshape"})
 
 def mask_lookups(graph: Graph) -> Graph:
     """The graph with a choice of rows or zeros behind each gather that only a sum over devices reads, in loops too."""
-    if not any(op.bodies or op.kind == GATHER for op in graph.ops):
+    if not (graph.nesting or GATHER in graph.kinds):
         return graph
     values = list(graph.values)
     reads = graph.reads()

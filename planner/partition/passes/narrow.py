@@ -40,10 +40,10 @@ def rounds_its_sum(graph: Graph) -> Graph:
 
 
 def _narrow(graph: Graph, results: Sequence[bool]) -> Graph:
-    if not any(op.bodies or op.kind in EXCHANGES or op.kind == ALL_REDUCE for op in graph.ops):
+    if not graph.nesting and graph.kinds.isdisjoint({*EXCHANGES, ALL_REDUCE}):
         return graph
     told, read = told_apart(graph, results)
-    if any(op.bodies for op in graph.ops):
+    if graph.nesting:
         ops = (replace(op, bodies=tuple(_inner(op, told))) if op.bodies else op for op in graph.ops)
         graph = replace(graph, ops=tuple(ops))
     rounded = {value for value in read - told if graph.values[value].dtype == WIDE} | _converted(graph)

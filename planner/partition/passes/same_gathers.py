@@ -66,7 +66,7 @@ def _key(op: Op, turn: Op | None) -> tuple[object, ...]:
 
 
 def _with_bodies(graph: Graph) -> Graph:
-    if not any(op.bodies for op in graph.ops):
+    if not graph.nesting:
         return graph
     ops = (replace(op, bodies=tuple(map(share_gathers, op.bodies))) if op.bodies else op for op in graph.ops)
     return replace(graph, ops=tuple(ops))

@@ -32,8 +32,7 @@ def scatter(graph: Graph, target: Target, mesh: Mesh) -> Graph:
 
 def _scattered(graph: Graph, target: Target, mesh: Mesh, *, is_step: bool) -> Graph:
     """The same of a whole step, whose results lie as they pad least, or of what is inside of one."""
-    kinds = {op.kind for op in graph.ops}
-    if (ALL_REDUCE not in kinds or SLICE not in kinds) and not any(op.bodies for op in graph.ops):
+    if not (graph.nesting or {ALL_REDUCE, SLICE} <= graph.kinds):
         return graph
     return _Scattering(graph, target, mesh, is_step=is_step).graph()
 
@@ -178,7 +177,7 @@ def returned_values(graph: Graph) -> frozenset[int]:
     another where loops convolve: without loops (tensor parallel nets for v4 and v5e) they lie as convolutions want.
     """
     found, elsewhere = set(graph.results), set[int]()
-    convolves = any(inner.kind == CONVOLUTION for op in graph.ops for body in op.bodies for inner in body.ops)
+    convolves = any(CONVOLUTION in body.kinds for op in graph.nesting for body in op.bodies)
     spread = {op.results[0] for op in graph.ops if op.kind == BROADCAST}
     for op in reversed(graph.ops):
         if convolves and op.kind == "add" and spread.isdisjoint(op.operands):

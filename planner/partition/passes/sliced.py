@@ -17,10 +17,10 @@ from ..reshard import SLICE
 
 def slice_sums(graph: Graph) -> Graph:
     """The graph with slices of joined sums above what joins them, in loops too."""
-    if any(op.bodies for op in graph.ops):
+    if graph.nesting:
         ops = (replace(op, bodies=tuple(map(slice_sums, op.bodies))) if op.bodies else op for op in graph.ops)
         graph = replace(graph, ops=tuple(ops))
-    if not any(op.kind == SLICE for op in graph.ops):
+    if SLICE not in graph.kinds:
         return graph
     readers = graph.reads()
     readers.update(graph.results)

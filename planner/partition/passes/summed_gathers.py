@@ -21,7 +21,7 @@ TILE_NUMBERS = 1024
 
 def sum_small_gathers(graph: Graph) -> Graph:
     """The graph with an all-reduce for each all-gather of a vector with parts smaller than a tile, in loops too."""
-    if not any(op.bodies or _is_small(op, graph) for op in graph.ops):
+    if not graph.nesting and not any(_is_small(op, graph) for op in graph.ops if op.kind == ALL_GATHER):
         return graph
     values = list(graph.values)
 
@@ -46,7 +46,7 @@ def _is_small(op: Op, graph: Graph) -> bool:
 
 def sum_whole_gathers(graph: Graph, target: Target, mesh: Mesh) -> Graph:
     """The graph with an all-reduce for each all-gather of a whole slice that the compiler makes one, in loops too."""
-    if not target.may_sum_gathers or not any(op.bodies or op.kind == ALL_GATHER for op in graph.ops):
+    if not target.may_sum_gathers or not (graph.nesting or ALL_GATHER in graph.kinds):
         return graph
     return _Summing(graph, target, mesh).graph()
 

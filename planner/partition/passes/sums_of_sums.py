@@ -70,7 +70,7 @@ def _below(op: Op, left: _Reduced, right: _Reduced, values: list[Value]) -> Iter
 
 
 def _with_bodies(graph: Graph) -> Graph:
-    if not any(op.bodies for op in graph.ops):
+    if not graph.nesting:
         return graph
     ops = (replace(op, bodies=tuple(map(reassociate, op.bodies))) if op.bodies else op for op in graph.ops)
     return replace(graph, ops=tuple(ops))

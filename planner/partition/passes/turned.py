@@ -33,7 +33,7 @@ _TAKING = ELEMENTWISE | {"reduce"}
 
 def turned(graph: Graph) -> Graph:
     """The graph with the copies around its exchanges, in loops too. The step's own results have names."""
-    if not any(op.bodies or op.kind in COPIED for op in graph.ops):
+    if not graph.nesting and graph.kinds.isdisjoint(COPIED):
         return graph
     return _Turning(graph).graph()
 
