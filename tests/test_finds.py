@@ -91,9 +91,11 @@ def test_a_wide_layer_with_few_tokens_is_tensor_parallel() -> None:
 
 
 def test_a_step_on_wide_matrix_units_is_proven_close() -> None:
-    """Among its layouts are some whose first gradient lies transposed and is copied; the best has none."""
+    """Among its layouts are some whose first gradient lies transposed and is copied, other updates with it, where their
+    parts have one shape; the best has none. What is left are sums that kernels write together (``duplicated``).
+    """
     found = planned(small_steps.mlp(256, 2048, 8192), topology="v6e:2x4", mesh={"x": 8})
-    assert found.result.gap < 0.01
+    assert found.result.gap < 0.05
 
 
 def test_what_norms_are_made_of_is_said_where_the_layout_hangs_on_it() -> None:

@@ -12,7 +12,7 @@ from ..graph import Graph, Op, Value
 from ..image_pieces import looped_images
 from ..images import CONVOLUTION, Image
 from ..kernels import Kernel, Program
-from ..kinds import COLLECTIVE_PERMUTE, KINDS, TURNED_COPY
+from ..kinds import ALL_GATHER, COLLECTIVE_PERMUTE, KINDS, TURNED_COPY
 from ..lookups import LOOK_UP, filled
 from .batched import GROWING, grown, growth_of
 from .calibration import Calibration
@@ -90,11 +90,13 @@ def turn_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
     return _seconds_alone(TURNED_COPY, value, value, speed, **({"pieces": pieces} if pieces else {}))
 
 
-def copies_seconds(copied: Iterable[Value], around: Iterable[Value], speed: Speed) -> float:
-    """Seconds of the transposed copies of these values for a kernel that reads and writes what is ``around``."""
+def copies_seconds(taken: Iterable[Value], given: Iterable[Value], around: Iterable[Value], speed: Speed) -> float:
+    """Seconds of the transposed copies of these arguments and results for a kernel that reads and writes what is
+    ``around``.
+    """
     if speed.edge < WIDE_EDGE:
         return 0.0
-    return _copies_cycles(copied, _sides(around, speed), speed) / speed.clock_hz
+    return _turning_cycles(taken, given, around, speed) / speed.clock_hz
 
 
 def convert_seconds(value: Value, dtype: str, speed: Speed) -> float:
@@ -154,6 +156,7 @@ def price_at(
     growth = growth_of(graph) if speed.edge > 1 and not kinds.isdisjoint(GROWING) else {}
     joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
     inside = filled(graph) if speed.edge > 1 and looks_up else frozenset[int]()
+    awaited: dict[int, Kernel] = {}
     for kernel in program.kernels:
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
@@ -168,13 +171,20 @@ def price_at(
                 rowwise.extra_cycles(kernel)
             if convolved:
                 convolved.gathered(op)
-            _communicate(program, kernel, residence, results, speed)
+            if op.kind == ALL_GATHER:
+                awaited |= dict.fromkeys(kernel.writes, kernel)
+            else:
+                _communicate(program, kernel, residence, results, speed)
         else:
+            for value in awaited.keys() & set(kernel.reads) if awaited else ():
+                _communicate(program, awaited.pop(value), residence, results, speed)
             copied = turned.copied(kernel)
-            sides = _sides([graph.values[v] for v in (*kernel.reads, *kernel.writes)], speed) if copied else 2.0
-            at_hand = sides == 1
-            moved = set(copied).intersection(kernel.writes) if at_hand else copied
-            more = _copies_cycles((graph.values[v] for v in moved), sides, speed) if moved else 0.0
+            around = [graph.values[v] for v in (*kernel.reads, *kernel.writes)] if copied else []
+            at_hand = bool(copied) and _sides(around, speed) == 1
+            own, made = (
+                [graph.values[v] for v in copied if (v in kernel.writes) == is_made] for is_made in (False, True)
+            )
+            more = _turning_cycles(own, made, around, speed) if copied else 0.0
             rows = rowwise.extra_cycles(kernel) if rowwise else 0.0
             more += sum(brought.pop(value, 0.0) for value in kernel.reads) if brought else 0.0
             more += updated.copies_cycles(kernel) if updated else 0.0
@@ -288,10 +298,14 @@ def _sides(around: Iterable[Value], speed: Speed) -> float:
     return 2 - min(speed.coefficients.near_total_bytes / max(sum(map(padded_bytes, around)), 1), 1.0)
 
 
-def _copies_cycles(copied: Iterable[Value], sides: float, speed: Speed) -> float:
-    """Cycles of transposed copies, turned register by register; ``sides`` is how often each crosses to memory."""
+def _turning_cycles(taken: Iterable[Value], given: Iterable[Value], around: Iterable[Value], speed: Speed) -> float:
+    """Cycles of transposed copies, turned register by register, as often as each crosses to memory; where all is at
+    hand the arguments were brought near before.
+    """
+    sides = _sides(around, speed)
+    moved = given if sides == 1 else (*taken, *given)
     side_cycles = speed.coefficients.byte_cycles + TURNING_CYCLES / 2 / (WORD_BYTES * REGISTER_ELEMENTS)
-    return sides * side_cycles * sum(map(padded_bytes, copied))
+    return sides * side_cycles * sum(map(padded_bytes, moved))
 
 
 def _communicate(program: Program, kernel: Kernel, residence: Residence, results: frozenset[int], speed: Speed) -> None:

@@ -165,12 +165,11 @@ class Costs:
 
     def _turning(self, part: Part) -> float:
         """What copies take that come of a gradient that lies transposed."""
-        own = self.blueprint.own
+        own, turned = self.blueprint.own, self.blueprint.turned
+        taken, given = ([v for v in turned if (v in own.results) == is_made] for is_made in (False, True))
         around = dict.fromkeys((*own.arguments, *own.results))
-        copied, held = (
-            [part(value, own.values[value].dtype) for value in each] for each in (self.blueprint.turned, around)
-        )
-        return copies_seconds(copied, held, self.pricing.speed)
+        parts = ([part(value, own.values[value].dtype) for value in each] for each in (taken, given, around))
+        return copies_seconds(*parts, self.pricing.speed)
 
     @property
     def _is_gpu(self) -> bool:

@@ -57,7 +57,8 @@ class Known:
     and put parts of stacks, ``passing`` those that kernels of products compute in passing, by their ids, ``within``
     products that are apart from what is computed after them along other loops, ``masks`` the operations that leave bits
     where a device's part of them has the shape for it, by the graph's operations, ``turned`` the values that some chips
-    copy for a kernel, since a gradient lies transposed. ``least_s`` has what computing a step takes at least, by its
+    copy for a kernel, since a gradient lies transposed, ``alike`` those that they do where such parts of
+    another are of their shape. ``least_s`` has what computing a step takes at least, by its
     operations' id and the number of devices. ``turning`` has of loops' bodies how often they turn, the operations that
     they add up (if over devices too, then once, behind the loop), and the values that vector memory holds throughout.
     ``convolving`` has of steps' arguments the first operation that convolves them, ``updating`` that which updates what
@@ -76,6 +77,7 @@ class Known:
     within: dict[int, Kernel] = field(default_factory=dict)
     masks: dict[int, tuple[Graph, Mapping[int, tuple[int, ...]]]] = field(default_factory=dict)
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
+    alike: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
     wholes: dict[tuple[int, int], Program] = field(default_factory=dict)
     turning: dict[int, tuple[Graph, int, frozenset[int], Sequence[Staying]]] = field(default_factory=dict)
@@ -232,13 +234,14 @@ class Known:
 
     def _turn(self, program: Program, values: Sequence[Value]) -> None:
         self.rounded[id(program.graph)] = program.graph, _rounded_sums(program.graph, values)
-        turned = Turned(program.graph, WIDE_EDGE, shares=False)
+        turned, alike = (Turned(program.graph, WIDE_EDGE, shares=shares) for shares in (False, True))
         self.tables[id(program.graph)] = program.graph, _of_tables(program)
         putting = (put_of(program.graph, each) for each in program.kernels if id(each) in self.free)
         self.put[id(program.graph)] = program.graph, frozenset(value for values in putting for value in values)
         self.padded[id(program.graph)] = program.graph, _padded(program)
         for kernel in program.kernels:
-            self.turned[id(kernel)] = turned.copied(kernel)
+            own = self.turned[id(kernel)] = turned.copied(kernel)
+            self.alike[id(kernel)] = [value for value in alike.copied(kernel) if value not in own]
             op = program.graph.ops[kernel.ops[-1]]
             for body, wide in zip(kernel.bodies, op.bodies if kernel.bodies else (), strict=True):
                 summed = {id(made) for made, _ in added_up(body.graph, len(op.results))} if op.kind == "while" else ()

@@ -14,6 +14,7 @@ from .apart import part_apart
 from .ends import ending, even_layouts
 from .inside import first_reads, hand_on_inside
 from .joined import join_cuts
+from .joined_updates import join_turned
 from .passing import own_reads
 from .pinned import brought, lay_out_pinned, pinned, pinned_reads
 from .reading import read, read_end, read_passing, rounded_reads, value_node
@@ -186,6 +187,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     hand_on_inside(wiring, level)
     round_before_loops(wiring, level)
     join_cuts(wiring, level)
+    join_turned(wiring, level)
     for position, inner in level.inner.items():
         op = level.graph.ops[level.program.kernels[position].ops[-1]]
         for number in inner:
