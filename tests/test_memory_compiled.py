@@ -94,7 +94,7 @@ def predicted_and_compiled(name: str, rules: str, layers: int) -> tuple[Memory, 
 @pytest.mark.parametrize("name", ["v3:2x2", "v5e:2x2"])
 @pytest.mark.parametrize("rules", list(PLANS))
 def test_a_small_step_holds_what_the_compiler_says(name: str, rules: str) -> None:
-    """Of v5e's fast memory 101 MiB are counted on, of which programs fill 112 at most: one 16 MiB result more is there."""
+    """Of v5e's fast memory 101 MiB are counted on; this program fills 112 of it, with one result of 16 MiB more."""
     held, said = predicted_and_compiled(name, PLANS[rules], layers=2)
     assert held.argument_bytes == pytest.approx(said.argument_size_in_bytes, rel=0.01)
     assert held.output_bytes == pytest.approx(said.output_size_in_bytes, rel=0.01)

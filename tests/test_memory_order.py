@@ -70,11 +70,11 @@ def test_where_parts_begin_lies_in_memory_unless_it_grows_with_the_devices_numbe
 def test_what_is_sent_rounded_is_written_as_it_is_for_what_else_reads_it() -> None:
     """The compiler rounds for a gather when kernels stand: a sum of two arrays is there already."""
     w = Writer()
-    x, y = (w.arg(*SHAPE) for _ in range(2))
+    x, y, other = (w.arg(*SHAPE) for _ in range(3))
     sum_ = w.op("add", x, y)
     sent = w.op("convert", sum_)
     w.values[sent] = Value(SHAPE, "bf16")
-    graph = w.graph(w.op("tanh", sum_), w.op("all-gather", sent))
+    graph = w.graph(w.dot(sum_, other, 0, 0), w.op("all-gather", sent))
     ops = tuple(replace(op, attributes={SENT: True}) if op.kind == "convert" else op for op in graph.ops)
     assert any(sum_ in kernel.writes for kernel in fuse(replace(graph, ops=ops)).kernels)
     assert not any(sum_ in kernel.writes for kernel in fuse(graph).kernels)
