@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -90,13 +90,26 @@ def turn_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
     return _seconds_alone(TURNED_COPY, value, value, speed, **({"pieces": pieces} if pieces else {}))
 
 
-def copies_seconds(taken: Iterable[Value], given: Iterable[Value], around: Iterable[Value], speed: Speed) -> float:
-    """Seconds of the transposed copies of these arguments and results for a kernel that reads and writes what is
-    ``around``.
-    """
-    if speed.edge < WIDE_EDGE:
-        return 0.0
-    return _turning_cycles(taken, given, around, speed) / speed.clock_hz
+class Copies(NamedTuple):
+    """What a kernel copies transposed: ``taken`` arguments and ``given`` results, of all that is ``around`` it."""
+
+    taken: Sequence[Value]
+    given: Sequence[Value]
+    around: Sequence[Value]
+
+    @classmethod
+    def of(
+        cls, copied: Iterable[int], made: Container[int], around: Iterable[int], part: Callable[[int], Value]
+    ) -> Copies:
+        """The values of these numbers, of which those ``made`` are results."""
+        parts = [(part(value), value in made) for value in copied]
+        taken, given = ([own for own, is_made in parts if is_made == wanted] for wanted in (False, True))
+        return cls(taken, given, [part(value) for value in around])
+
+
+def copies_seconds(copies: Copies, speed: Speed) -> float:
+    """Seconds of transposed copies."""
+    return _turning_cycles(copies, speed) / speed.clock_hz if speed.edge >= WIDE_EDGE else 0.0
 
 
 def convert_seconds(value: Value, dtype: str, speed: Speed) -> float:
@@ -179,12 +192,11 @@ def price_at(
             for value in awaited.keys() & set(kernel.reads) if awaited else ():
                 _communicate(program, awaited.pop(value), residence, results, speed)
             copied = turned.copied(kernel)
-            around = [graph.values[v] for v in (*kernel.reads, *kernel.writes)] if copied else []
-            at_hand = bool(copied) and _sides(around, speed) == 1
-            own, made = (
-                [graph.values[v] for v in copied if (v in kernel.writes) == is_made] for is_made in (False, True)
-            )
-            more = _turning_cycles(own, made, around, speed) if copied else 0.0
+            more, at_hand = 0.0, False
+            if copied:
+                around = (*kernel.reads, *kernel.writes)
+                copies = Copies.of(copied, kernel.writes, around, graph.values.__getitem__)
+                more, at_hand = _turning_cycles(copies, speed), _sides(copies.around, speed) == 1
             rows = rowwise.extra_cycles(kernel) if rowwise else 0.0
             more += sum(brought.pop(value, 0.0) for value in kernel.reads) if brought else 0.0
             more += updated.copies_cycles(kernel) if updated else 0.0
@@ -298,12 +310,12 @@ def _sides(around: Iterable[Value], speed: Speed) -> float:
     return 2 - min(speed.coefficients.near_total_bytes / max(sum(map(padded_bytes, around)), 1), 1.0)
 
 
-def _turning_cycles(taken: Iterable[Value], given: Iterable[Value], around: Iterable[Value], speed: Speed) -> float:
+def _turning_cycles(copies: Copies, speed: Speed) -> float:
     """Cycles of transposed copies, turned register by register, as often as each crosses to memory; where all is at
     hand the arguments were brought near before.
     """
-    sides = _sides(around, speed)
-    moved = given if sides == 1 else (*taken, *given)
+    sides = _sides(copies.around, speed)
+    moved = copies.given if sides == 1 else (*copies.taken, *copies.given)
     side_cycles = speed.coefficients.byte_cycles + TURNING_CYCLES / 2 / (WORD_BYTES * REGISTER_ELEMENTS)
     return sides * side_cycles * sum(map(padded_bytes, moved))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..compute.price import copies_seconds
+from ..compute.price import Copies, copies_seconds
 from ..compute.speed import Speed
 from ..convolution_layout import convolution_layout, turns
 from ..estimate.traffic import Tariff, axes_of, held_bytes
@@ -165,11 +165,10 @@ class Costs:
 
     def _turning(self, part: Part) -> float:
         """What copies take that come of a gradient that lies transposed."""
-        own, turned = self.blueprint.own, self.blueprint.turned
-        taken, given = ([v for v in turned if (v in own.results) == is_made] for is_made in (False, True))
+        own = self.blueprint.own
         around = dict.fromkeys((*own.arguments, *own.results))
-        parts = ([part(value, own.values[value].dtype) for value in each] for each in (taken, given, around))
-        return copies_seconds(*parts, self.pricing.speed)
+        copies = Copies.of(self.blueprint.turned, own.results, around, lambda v: part(v, own.values[v].dtype))
+        return copies_seconds(copies, self.pricing.speed)
 
     @property
     def _is_gpu(self) -> bool:

@@ -6,9 +6,12 @@ XLA spreads a number over arrays of that shape once for all that read it, which 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 import numpy as np
 
-from ..compute.price import copies_seconds
+from ..compute.price import Copies, copies_seconds
 from ..compute.turned import WIDE_EDGE
 from ..graph import Sharding, Value
 from ..partition.layout import local_shape
@@ -35,20 +38,19 @@ def join_turned(wiring: Wiring, level: Level) -> None:
         source, turned = first[shape_of(copied[0])]
         lies, theirs = wiring.nodes[source].layouts[turned], node.layouts[copied[0]]
 
-        def part(value: int, layout: Sharding) -> Value:
+        def part(layouts: Mapping[int, Sharding], value: int) -> Value:
             own = level.graph.values[value]
-            return Value(local_shape(own.shape, layout, pricing.mesh), own.dtype)
+            return Value(local_shape(own.shape, layouts[value], pricing.mesh), own.dtype)
 
         around = [value for value in (*kernel.reads, *kernel.writes) if value in node.layouts]
-        taken, given = ([v for v in copied if (v in kernel.writes) == is_made] for is_made in (False, True))
-        took = [
-            copies_seconds(
-                *([part(value, node.layouts[value][choice]) for value in each] for each in (taken, given, around)),
-                pricing.speed,
-            )
-            for choice in range(len(theirs))
-        ]
-        ours, others = ([part(value, each).shape for each in of] for value, of in ((turned, lies), (copied[0], theirs)))
+        took = []
+        for choice in range(len(theirs)):
+            laid = {value: layouts[choice] for value, layouts in node.layouts.items()}
+            copies = Copies.of(copied, kernel.writes, around, partial(part, laid))
+            took.append(copies_seconds(copies, pricing.speed))
+        ours, others = (
+            [part({value: own}, value).shape for own in of] for value, of in ((turned, lies), (copied[0], theirs))
+        )
         same = np.array([[one == other for other in others] for one in ours])
         more = node.times * np.where(same, np.array(took)[None, :], 0.0)
         wiring.join_up(Port(source, tuple(lies)), Port(number, tuple(theirs)), more)
