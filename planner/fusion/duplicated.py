@@ -14,11 +14,9 @@ import heapq
 from collections.abc import Collection, Mapping
 
 from ..graph import Graph, Op
-from .nature import BROADCAST, CONSTANT, ELEMENTWISE, PRODUCTS, VIEWS, is_constant, widens
+from .nature import ELEMENTWISE, PRODUCTS, SPREAD, STEPWISE, VIEWS, is_constant, widens
 from .uses import Uses
 
-_ONE_READER = ELEMENTWISE | VIEWS
-_SPREAD = frozenset({BROADCAST, CONSTANT, "iota"})
 _WORD_BYTES, _WORD_BITS = 4, 32
 
 
@@ -65,7 +63,7 @@ def _is_copied(graph: Graph, uses: Uses, op: Op) -> bool:
     values, rank = graph.values, len(graph.shape(op.results[0]))
     operands = dict.fromkeys(op.operands)
     makers = [graph.ops[uses.makers[value]].kind if value in uses.makers else "" for value in operands]
-    full = [len(values[v].shape) >= rank for v, kind in zip(operands, makers, strict=True) if kind not in _SPREAD]
+    full = [len(values[v].shape) >= rank for v, kind in zip(operands, makers, strict=True) if kind not in SPREAD]
     return sum(full) > 1 and sum(values[v].num_bytes for v in operands) > values[op.results[0]].num_bytes
 
 
@@ -78,7 +76,7 @@ def _ends(graph: Graph, uses: Uses, written: Collection[int]) -> set[int]:
         op = graph.ops[number]
         if op.kind in PRODUCTS and op.results[0] not in uses.results:
             readers = uses.readers[op.results[0]]
-            if len(readers) == 1 and graph.ops[readers[0][0]].kind in _ONE_READER:
+            if len(readers) == 1 and graph.ops[readers[0][0]].kind in STEPWISE:
                 found.remove(number)
     return found
 

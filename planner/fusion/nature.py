@@ -32,7 +32,11 @@ ALLOCATE = "allocate"
 VIEWS = frozenset({"reshape", "transpose"})
 MOVES = frozenset({"slice", "pad", "reverse", "dynamic_slice", "concatenate", BROADCAST})
 ELEMENTWISE = frozenset(ELEMENTWISE_KINDS.split())
-IN_PASSING = ELEMENTWISE | VIEWS | MOVES | {"iota"}
+STEPWISE = ELEMENTWISE | VIEWS
+"""What makes each number of the one at its place."""
+SPREAD = frozenset({BROADCAST, CONSTANT, "iota"})
+"""What makes an array of a smaller one, or of none."""
+IN_PASSING = STEPWISE | MOVES | {"iota"}
 _JOINED = IN_PASSING | PRODUCTS | {REDUCE, UPDATE, CONSTANT}
 _SHARED = tuple((f"{side}_contracting_dimensions", f"{side}_batching_dimensions") for side in ("lhs", "rhs"))
 

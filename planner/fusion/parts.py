@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ..graph import Graph, Op
-from .nature import BROADCAST, CONSTANT, ELEMENTWISE, PRODUCTS, REDUCE, SLICE, VIEWS, widens
+from .nature import ELEMENTWISE, PRODUCTS, REDUCE, SLICE, SPREAD, VIEWS, widens
 from .uses import Uses
 
 SLICES = frozenset({"slice", SLICE})
-SPREAD = frozenset({BROADCAST, CONSTANT, "iota"})
 ANEW = PRODUCTS | ELEMENTWISE | VIEWS | {REDUCE}
 FLOATS = frozenset({"f32", "bf16", "f16"})
 

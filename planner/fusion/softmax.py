@@ -16,23 +16,12 @@ from typing import NamedTuple
 
 from ..graph import Graph, Op
 from ..kinds import ALL_REDUCE, REDUCE_SCATTER
-from .nature import (
-    BROADCAST,
-    CONSTANT,
-    ELEMENTWISE,
-    PRODUCTS,
-    REDUCE,
-    VIEWS,
-    batch_dims,
-    free_dims,
-    widens,
-)
+from .nature import BROADCAST, ELEMENTWISE, PRODUCTS, REDUCE, SPREAD, VIEWS, batch_dims, free_dims, widens
 from .operands import beyond_views
 from .recomputed import is_rematted, recomputed
 from .uses import Uses
 
 SPREADING = VIEWS | {BROADCAST}
-SPREAD = frozenset({BROADCAST, CONSTANT, "iota"})
 
 
 class Softmax(NamedTuple):

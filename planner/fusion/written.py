@@ -13,13 +13,14 @@ from .libraries import ends_product, is_passed, multiplied
 from .nature import (
     APART,
     BEHIND,
-    BROADCAST,
     CONSTANT,
     CONVERT,
     ELEMENTWISE,
     IN_PASSING,
     PRODUCTS,
     SENT,
+    SPREAD,
+    STEPWISE,
     VIEWS,
     batch_dims,
     is_constant,
@@ -41,8 +42,6 @@ PACKED_BATCH = 2
 PACKED_DIM = range(2, PACKED_BITS + 1)
 PACKED_ELEMENTS = 2**20
 NEAR_BYTES = 64 << 20
-_STEPWISE = ELEMENTWISE | VIEWS
-SPREAD = frozenset({BROADCAST, CONSTANT, "iota"})
 IsMask = Callable[[Graph, Uses, Op], bool]
 
 
@@ -182,9 +181,9 @@ def _joins(graph: Graph, uses: Uses, number: int, scores: frozenset[int]) -> boo
             maker = uses.makers.get(value)
             if graph.values[value].num_elements != size or maker in seen:
                 continue
-            if maker is None or graph.ops[maker].kind not in _STEPWISE | SPREAD:
+            if maker is None or graph.ops[maker].kind not in STEPWISE | SPREAD:
                 ends.add(value)
-            elif graph.ops[maker].kind in _STEPWISE:
+            elif graph.ops[maker].kind in STEPWISE:
                 seen.add(maker)
                 waiting.append(maker)
     return len(ends) > 1 and not ends.isdisjoint(scores)
@@ -273,7 +272,7 @@ def _reads(graph: Graph, uses: Uses, written: set[int]) -> dict[int, int]:
     handed_on: dict[int, int] = {}
     for number in range(len(graph.ops) - 1, -1, -1):
         op = graph.ops[number]
-        if op.kind not in _STEPWISE:
+        if op.kind not in STEPWISE:
             continue
         (value,) = op.results
         reads[value] = sum([handed_on.get(reader) or 1 for reader in uses.after[value]])
