@@ -18,7 +18,7 @@ from meshwright.planner.fusion.uses import read_uses
 from meshwright.planner.fusion.written import image_dims, is_packed
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.images import Image, batch_on_lanes, images, is_gradient_of_kernel, laid_elements
-from programs import CONVOLVED
+from programs import CONVOLVED, KERNEL_GRADIENT
 
 
 def chip(kind: str) -> Chip:
@@ -159,21 +159,11 @@ def test_the_gradient_of_a_kernel_is_told_by_its_window() -> None:
     assert is_gradient_of_kernel(turned, replace(graph.ops[0], attributes=said))
 
 
-OF_KERNEL = CONVOLVED | {
-    "input_batch_dimension": 3,
-    "input_feature_dimension": 0,
-    "kernel_input_feature_dimension": 0,
-    "kernel_spatial_dimensions": (1, 2),
-    "output_batch_dimension": 2,
-    "output_spatial_dimensions": (0, 1),
-}
-
-
 def gradient(places: int, *, kept: bool) -> Graph:
     """The gradient of a kernel of so many places a side, of two images that are computed (``kept``) or arguments."""
     image, kernel = Value((2, 128, 128, 64), "bf16"), Value((places, places, 64, 64), "f32")
     made = Op(kind="sort", operands=(0,), results=(3,))
-    ops = (made, Op(kind="convolution", operands=(3 if kept else 0, 1), results=(2,), attributes=OF_KERNEL))
+    ops = (made, Op(kind="convolution", operands=(3 if kept else 0, 1), results=(2,), attributes=KERNEL_GRADIENT))
     return Graph(values=(image, image, kernel, image), ops=ops, arguments=(0, 1), results=(2, 3))
 
 
