@@ -13,7 +13,7 @@ from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_GATHER, COLLECTIVE_PERMUTE
 from meshwright.planner.memory.flow import Flow, flow
 from meshwright.planner.memory.liveness import lifetimes, live_bytes
-from meshwright.planner.memory.near import Memory, Wanted, near_from
+from meshwright.planner.memory.near import Memory, Wanted, begins, near_from
 from meshwright.planner.memory.orders import list_order
 from meshwright.planner.memory.temporaries import temporary_bytes
 from meshwright.planner.memory.vmem import near_buffers, offloaded
@@ -58,7 +58,8 @@ def begins_near(kinds: Sequence[str], kind_of_chip: str) -> int | None:
     made = replace(alone, kernels=(first, one, *alone.kernels[len(kinds) + 1 :]))
     found = buffers(made)
     room = np.full(len(made.kernels), chip.buffer_vmem_bytes, np.int64)
-    return near_buffers(made, found, lifetimes(found, range(len(made.kernels))), chip, room).get(len(kinds) + 1)
+    near = near_buffers(made, found, lifetimes(found, range(len(made.kernels))), chip, room)
+    return begins(near).get(len(kinds) + 1)
 
 
 def wanted(number: int, made: int, *uses: int, num_bytes: int = 100, saved_s: float = 1.0) -> Wanted:
@@ -71,7 +72,7 @@ def placed(room_bytes: int, *buffers: Wanted, longest_s: float = 5.0, kernel_s: 
     """
     room = np.full(11, room_bytes, np.int64)
     memory = Memory(begins_s=np.arange(11.0) * kernel_s, room_bytes=room, bytes_per_s=100.0, longest_s=longest_s)
-    return near_from(buffers, memory)
+    return begins(near_from(buffers, memory))
 
 
 def test_what_saves_most_for_the_root_of_its_bytes_comes_first() -> None:

@@ -22,7 +22,7 @@ from .cycles import Cycles, cycles_of
 from .joined import Joined
 from .loops import Staying, is_hoisted, staying, unchanged
 from .relaid import Relaid
-from .residence import Residence, copied_results
+from .residence import Near, Residence, copied_results
 from .rowwise import Rowwise
 from .speed import Speed, speed_of
 from .strided import rows_cycles, strided, turned_stacks
@@ -135,6 +135,7 @@ def price_at(
     apart: Apart | None = None,
     stacks: frozenset[int] = frozenset(),
     kinds: frozenset[str] | None = None,
+    near: Near | None = None,
 ) -> Iterator[KernelPrice]:
     """The same for a chip of this speed. Each body of a loop is priced once, as if it began with nothing at hand
     but what stays there for all turns.
@@ -142,16 +143,18 @@ def price_at(
     ``count`` counts the work of a kernel, for who has counted it before, and ``pace`` says what such work takes;
     ``apart`` says that these kernels are not all of a step. ``trips`` is how often a loop turns of which it is the
     body: what is done before it is spread over its turns; ``stacks`` are what it reads a piece each turn of that does
-    not lie by pieces. ``kinds`` are those of its operations, for who knows them.
+    not lie by pieces. ``kinds`` are those of its operations, for who knows them, ``near`` knows what of a whole step
+    lies in fast memory.
     """
     graph = program.graph
-    copied_out = copied_results(graph) if apart is None else frozenset[int]()
-    residence = Residence(speed.coefficients, idle=apart is not None, leaving=copied_out)
+    copied_out = copied_results(graph) if apart is None else dict[int, int]()
+    idle = apart is not None
+    residence = Residence(speed.coefficients, idle=idle, leaving=copied_out, given=graph.arguments, near=near)
     turned = Turned(graph, speed.edge if apart is None else 0)
     step = apart or Apart(given=graph.arguments, left=graph.results, edge=(*graph.arguments, *graph.results))
     if speed.is_gpu:
         relaid = Relaid(graph, speed.coefficients) if apart is None else None
-        results = frozenset(step.left) - copied_out
+        results = frozenset(step.left) - copied_out.keys()
         yield from _plainly(program, speed, residence, results, relaid, times, count, pace, trips)
         return
     kinds = graph.kinds if kinds is None else kinds
@@ -163,14 +166,14 @@ def price_at(
         convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=images)
     borrowed = step.lent if apart is not None or not graph.names else lent(graph)
     updated = Updated(graph, speed.coefficients, borrowed) if borrowed and speed.edge > 1 else None
-    results, fixed = frozenset(step.left) - copied_out, unchanged(graph) if trips else frozenset()
+    results, fixed = frozenset(step.left) - copied_out.keys(), unchanged(graph) if trips else frozenset()
     brought = _brought(program, residence, step.stays, trips, speed.coefficients.byte_cycles)
     lying = strided(graph, given) if any(kernel.bodies for kernel in program.kernels) else frozenset[int]()
     growth = growth_of(graph) if speed.edge > 1 and not kinds.isdisjoint(GROWING) else {}
     joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
     inside = filled(graph) if speed.edge > 1 and looks_up else frozenset[int]()
     awaited: dict[int, Kernel] = {}
-    for kernel in program.kernels:
+    for point, kernel in enumerate(program.kernels):
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
             if convolved:
@@ -187,10 +190,10 @@ def price_at(
             if op.kind == ALL_GATHER:
                 awaited |= dict.fromkeys(kernel.writes, kernel)
             else:
-                _communicate(program, kernel, residence, results, speed)
+                _communicate(program, kernel, point, residence, results, speed)
         else:
             for value in awaited.keys() & set(kernel.reads) if awaited else ():
-                _communicate(program, awaited.pop(value), residence, results, speed)
+                _communicate(program, awaited.pop(value), point, residence, results, speed)
             copied = turned.copied(kernel)
             more, at_hand = 0.0, False
             if copied:
@@ -213,7 +216,7 @@ def price_at(
             is_looked_up = op.kind in LOOK_UP and more > 0
             paced = pace if work is known else cycles_of
             besides = 0.0 if is_looked_up else more
-            took = _price(graph, kernel, work, residence, results, speed, times, besides, here, paced)
+            took = _price(graph, kernel, point, work, residence, results, speed, times, besides, here, paced)
             took = _only(took, more, speed) if is_looked_up else took
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
@@ -232,7 +235,7 @@ def _plainly(
 ) -> Iterator[KernelPrice]:
     """The same on a GPU: nothing is padded or turned, or copied but what ``relaid`` has."""
     graph, fixed = program.graph, unchanged(program.graph) if trips else frozenset[int]()
-    for kernel in program.kernels:
+    for point, kernel in enumerate(program.kernels):
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
             for body in kernel.bodies:
@@ -242,7 +245,7 @@ def _plainly(
             work = speed.work(known)
             paced = pace if work is known else cycles_of
             more = relaid.copies_cycles(kernel) if relaid else 0.0
-            took = _price(graph, kernel, work, residence, results, speed, times, more, (), paced)
+            took = _price(graph, kernel, point, work, residence, results, speed, times, more, (), paced)
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
 
@@ -262,6 +265,7 @@ def _brought(
 def _price(
     graph: Graph,
     kernel: Kernel,
+    point: int,
     work: Work,
     residence: Residence,
     results: frozenset[int],
@@ -271,7 +275,7 @@ def _price(
     at_hand: Sequence[int],
     pace: Pacing,
 ) -> KernelPrice:
-    residence.next_kernel()
+    residence.next_kernel(point)
     if work.kind == FREE:
         residence.renames(kernel.reads, kernel.writes)
     fetched = work.kind == PRODUCT
@@ -320,9 +324,11 @@ def _turning_cycles(copies: Copies, speed: Speed) -> float:
     return sides * side_cycles * sum(map(padded_bytes, moved))
 
 
-def _communicate(program: Program, kernel: Kernel, residence: Residence, results: frozenset[int], speed: Speed) -> None:
+def _communicate(
+    program: Program, kernel: Kernel, point: int, residence: Residence, results: frozenset[int], speed: Speed
+) -> None:
     """What a collective leaves in vector memory, and that memory is idle while the network works."""
-    residence.next_kernel()
+    residence.next_kernel(point)
     kind = program.graph.ops[kernel.ops[-1]].kind
     leaves = kind == COLLECTIVE_PERMUTE or speed.gathers_near
     for value in kernel.writes:

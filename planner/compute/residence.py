@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol
 
 from ..graph import Graph
 from .coefficients import Coefficients
@@ -11,21 +13,42 @@ from .coefficients import Coefficients
 AHEAD = 4.0
 
 
-def copied_results(graph: Graph) -> frozenset[int]:
-    """The results that kernels may leave in vector memory, from where they are copied while the next one runs: those
-    written in donated arguments' places (seen on v5e, v5p and v6e). All others are made in the large memory.
+class Near(Protocol):
+    """Knows what a whole step has in fast memory, and when."""
+
+    def is_near(self, value: int, point: int) -> bool:
+        """Whether a value lies there where the kernel at this position reads or writes it."""
+
+
+def copied_results(graph: Graph) -> dict[int, int]:
+    """The results that kernels may leave in vector memory, from where they are copied while the next one runs, and the
+    donated arguments in whose places they are written (seen on v5e, v5p and v6e). All others are made in the large
+    memory.
     """
-    kept = [value for place, value in enumerate(graph.results) if place not in graph.aliases]
-    return frozenset(graph.results[place] for place in graph.aliases).difference(kept) if graph.aliases else frozenset()
+    kept = {value for place, value in enumerate(graph.results) if place not in graph.aliases}
+    pairs = ((graph.results[place], graph.arguments[argument]) for place, argument in graph.aliases.items())
+    return {result: argument for result, argument in pairs if result not in kept}
 
 
 class Residence:
     """Vector memory as the compiler assigns it: what was made or fetched last stays, and what memory's idle time allows
     is fetched before it is needed: all of it where memory was ``idle``.
+
+    Of a whole step ``near`` knows better of what it makes, and of more of what is ``given``; a result in a donated
+    argument's place (``leaving``) is left in vector memory where that lies there (seen on v4, v5p and v6e).
     """
 
-    def __init__(self, of: Coefficients, *, idle: bool = False, leaving: Collection[int] = ()) -> None:
-        self._of, self._idle, self._leaving = of, idle, frozenset(leaving)
+    def __init__(
+        self,
+        of: Coefficients,
+        *,
+        idle: bool = False,
+        leaving: Mapping[int, int] = MappingProxyType({}),
+        given: Collection[int] = (),
+        near: Near | None = None,
+    ) -> None:
+        self._of, self._idle, self._leaving = of, idle, leaving
+        self._near, self._given = near, frozenset(given)
         self._most_bytes, self._value_bytes = of.held_near_bytes, of.value_near_bytes
         self._copied_bytes = self._before_bytes = 0
         self._held: OrderedDict[int, int] = OrderedDict()
@@ -34,12 +57,18 @@ class Residence:
         self._fetched_at = 0.0
         self._begun = False
         self._in_use_bytes = 0
+        self._point = 0
+        self._at_hand: set[int] = set()
         self.now = 0.0
 
-    def next_kernel(self) -> None:
-        """Says that the next kernel begins: what the last one worked on may go, but for what is copied from it."""
+    def next_kernel(self, point: int) -> None:
+        """Says that the kernel at this position begins: what the last one worked on may go, but for what is copied from
+        it.
+        """
         self._before_bytes = self._in_use_bytes
         self._in_use_bytes, self._copied_bytes = self._copied_bytes, 0
+        self._point = point
+        self._at_hand.clear()
 
     def stays(self, values: Sequence[int], num_bytes: int, *, changes: bool) -> bool:
         """Keeps a value, and those that take its place if it ``changes``, for good, if there is room: whether it is."""
@@ -66,6 +95,23 @@ class Residence:
 
     def reads(self, value: int, num_bytes: int, fetched: bool) -> bool:
         """Whether a value is in vector memory when it is read now; ``fetched`` if it is worth fetching there anyway."""
+        is_near = self._is_held(value, num_bytes, fetched=fetched)
+        if self._near is not None and value not in self._staying and not (is_near and value in self._given):
+            is_near = self._near.is_near(value, self._point)
+        if is_near:
+            self._at_hand.add(value)
+        return is_near
+
+    def writes(self, value: int, num_bytes: int, is_result: bool) -> bool:
+        """Whether a value is left in vector memory."""
+        is_near = self._is_left(value, num_bytes, is_result=is_result)
+        if self._near is None or value in self._staying:
+            return is_near
+        if value in self._leaving:
+            return not is_result and self._leaving[value] in self._at_hand
+        return self._near.is_near(value, self._point)
+
+    def _is_held(self, value: int, num_bytes: int, *, fetched: bool) -> bool:
         if value in self._staying:
             return True
         if self._in_use_bytes + num_bytes > self._most_bytes:
@@ -84,8 +130,7 @@ class Residence:
         self._in_use_bytes += num_bytes
         return True
 
-    def writes(self, value: int, num_bytes: int, is_result: bool) -> bool:
-        """Whether a value is left in vector memory."""
+    def _is_left(self, value: int, num_bytes: int, *, is_result: bool) -> bool:
         if value in self._staying:
             return True
         if is_result or not self._fits(num_bytes) or self._in_use_bytes + num_bytes > self._most_bytes:

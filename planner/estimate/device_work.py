@@ -9,6 +9,7 @@ from ..chip import Chip
 from ..compute import Calibration, speed_of
 from ..compute.counted import Counted
 from ..compute.price import price_at
+from ..memory import memory
 from ..memory.kinds import WEIGHTS
 from ..topology import Machine
 from .device_program import DeviceProgram
@@ -59,7 +60,10 @@ def device_work(
     kinds = kinds or {}
     weights = {path: name for path, name in (returned or {}).items() if kinds.get(name) == WEIGHTS}
     program, speed, counted = laid_out.program, speed_of(machine.chip, calibration), counted or Counted()
-    prices = price_at(program, speed, count=counted, pace=counted.cycles)
+    said = [kinds.get(name, WEIGHTS) for name in program.graph.names]
+    placed = memory(laid_out.order, machine.chip, argument_kinds=said)
+    near = placed.level if machine.chip.buffer_vmem_bytes else None
+    prices = price_at(program, speed, count=counted, pace=counted.cycles, near=near)
     runs = runs_of(program, prices, counts_all=machine.platform != "tpu")
     return DeviceWork(
         laid_out=laid_out,
@@ -68,7 +72,7 @@ def device_work(
         kernels=late(lambda: tuple(kernels(runs.computing))),
         sending=runs.sending,
         compute_source=speed.source,
-        memory=held(laid_out.order, machine, kinds),
+        memory=held(placed),
         bound=late(lambda: bound(laid_out.step, laid_out.local, machine.chip)),
         tensors=late(lambda: tuple(layouts(laid_out.step))),
         gradients=late(lambda: gradients(program, weights)),

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from ..memory import Memory, Scheduled, memory
-from ..memory.kinds import WEIGHTS
-from ..topology import Machine
+from ..memory import Memory
 from .figures import MemoryPoint, PredictedMemory
 from .late import late
 from .left_out import left_out_bytes
 from .runs import main_op
 
 
-def held(step: Scheduled, machine: Machine, kinds: Mapping[str, str]) -> PredictedMemory:
-    """What a device holds of a step in order; ``kinds`` says what each argument is for."""
-    said = [kinds.get(name, WEIGHTS) for name in step.program.graph.names]
-    found = memory(step, machine.chip, argument_kinds=said)
+def held(found: Memory) -> PredictedMemory:
+    """What a device holds of a step, of its ``memory``."""
     return PredictedMemory(
         by_kind=late(lambda: found.bytes_by_kind),
         tensors=late(lambda: found.tensors),

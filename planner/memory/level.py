@@ -22,6 +22,7 @@ from .hoisted import NARROW, hoisted_copies
 from .indices import INDEX, indices
 from .liveness import in_place, lifetimes
 from .looked_up import copied_tables, row_bytes, turned_back
+from .near import Stay, begins
 from .offloaded import sums_under_way
 from .scattered_images import copied_for_convolutions
 from .schedule import Scheduled
@@ -56,14 +57,14 @@ class Level:
     incoming: Mapping[int, int] = field(default_factory=dict)
     indices: frozenset[int] = frozenset()
     bodies: Mapping[int, tuple[Level, ...]] = field(default_factory=dict)
-    near: Mapping[int, int] = field(default_factory=dict)
+    near: Mapping[int, tuple[Stay, ...]] = field(default_factory=dict)
 
     def is_near(self, value: int, point: int) -> bool:
         """Whether a value lies in fast memory where a kernel reads or writes it; a single number is in a register."""
         if self.program.graph.values[value].num_elements <= 1:
             return True
-        begin = self.near.get(self.flow.buffer.get(value, value))
-        return begin is not None and begin <= point
+        stays = self.near.get(self.flow.buffer.get(value, value), ())
+        return any(stay.first <= point <= stay.last for stay in stays)
 
     def value(self, buffer: int) -> Value:
         """What lies in a buffer first."""
@@ -188,24 +189,27 @@ def _level(part: Scheduled, where: Where, room_bytes: int, elsewhere: set[int], 
         loop = program.graph.ops[program.kernels[point].ops[-1]].kind == "while"
         bodies[point] = tuple(_body(body, loop, where, room_bytes) for body in inner)
         room[point] = min((int(body.room_bytes.min(initial=room_bytes)) for body in bodies[point]), default=room_bytes)
-    near = dict[int, int]()
+    near = dict[int, tuple[Stay, ...]]()
     if chip is not None and room_bytes and len(room):
         near = near_buffers(program, found, spans, chip, room)
-        spans = {b: (first, min(last, near.get(b, last))) for b, (first, last) in spans.items() if near.get(b) != first}
+        begin = begins(near)
+        spans = {
+            b: (first, min(last, begin.get(b, last))) for b, (first, last) in spans.items() if begin.get(b) != first
+        }
     heirs = {
         new: old
         for point, pairs in enumerate(found.places)
         for new, old in in_place(tuple(pair for pair in pairs if _hands_over(spans, *pair, point)))
     }
     incoming = {-1 - len(program.graph.values) - each.value: each for each in sums if each.num_bytes}
-    begins = indices(program, at_start=part.scalars_first)
-    index_bytes = dict.fromkeys(begins, padded_bytes(INDEX))
+    index_spans = indices(program, at_start=part.scalars_first)
+    index_bytes = dict.fromkeys(index_spans, padded_bytes(INDEX))
     return Level(
         program=program,
         flow=found,
-        spans={**begins, **spans, **{buffer: each.span for buffer, each in incoming.items()}},
+        spans={**index_spans, **spans, **{buffer: each.span for buffer, each in incoming.items()}},
         num_bytes={**found.num_bytes, **index_bytes, **{b: each.num_bytes for b, each in incoming.items()}},
-        indices=frozenset(begins),
+        indices=frozenset(index_spans),
         incoming={buffer: each.value for buffer, each in incoming.items()},
         heirs=heirs,
         room_bytes=room,

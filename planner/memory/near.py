@@ -8,8 +8,9 @@ before the next use, while a copy of it lies in the large memory, or is read the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,25 +50,32 @@ class Memory:
         return bool(self.begins_s[use] - self.begins_s[last] <= self.longest_s)
 
 
-def near_from(wanted: Iterable[Wanted], memory: Memory) -> dict[int, int]:
-    """From which point on each buffer lies in fast memory to its end: the one that makes it if it never leaves it.
+class Stay(NamedTuple):
+    """From which point to which other something lies in fast memory, and whether that is its end."""
 
-    What is read from the large memory at the end is left out.
-    """
-    found, shelf = {}, Shelf(memory.room_bytes)
-    for each in sorted(wanted, key=_rank):
-        begin = _placed(each, memory, shelf)
-        if begin is not None:
-            found[each.number] = begin
-    return found
+    first: int
+    last: int
+    is_last: bool
+
+
+def near_from(wanted: Iterable[Wanted], memory: Memory) -> dict[int, tuple[Stay, ...]]:
+    """When each buffer lies in fast memory, in order: from the point that makes it or before which it is fetched."""
+    shelf = Shelf(memory.room_bytes)
+    found = ((each.number, tuple(_stays(each, memory, shelf))) for each in sorted(wanted, key=_rank))
+    return {number: stays for number, stays in found if stays}
+
+
+def begins(found: Mapping[int, Sequence[Stay]]) -> dict[int, int]:
+    """From which point on each buffer lies in fast memory to its end, of those that do."""
+    return {number: stays[-1].first for number, stays in found.items() if stays[-1].is_last}
 
 
 def _rank(each: Wanted) -> tuple[float, int, int]:
     return -each.saved_s / math.sqrt(each.num_bytes), -each.num_bytes, each.number
 
 
-def _placed(each: Wanted, memory: Memory, shelf: Shelf) -> int | None:
-    """Takes the room of one buffer; from which point on it lies there, None if its last use reads it elsewhere.
+def _stays(each: Wanted, memory: Memory, shelf: Shelf) -> Iterator[Stay]:
+    """Takes the room of one buffer where it stays.
 
     Where it is put first, it can stay for as many uses as anywhere.
     """
@@ -75,20 +83,23 @@ def _placed(each: Wanted, memory: Memory, shelf: Shelf) -> int | None:
     place, begin = None, each.made
     last, free = each.made, each.made + (not each.left_near)
     for number, use in enumerate(uses):
-        first: int | None = free
+        before, first = place, free
         if number == 0 and each.left_near and memory.may_stay(last, use):
             place = _lasting(each.num_bytes, free, uses, memory, shelf)
         elif place is not None:
             stays = memory.may_stay(last, use) and shelf.is_free(place, each.num_bytes, free, use)
             place = place if stays else None
         if place is None:
-            first = _fetched(each.num_bytes, free, use, memory, shelf)
-        if place is None and first is not None:
-            place, begin = _lasting(each.num_bytes, first, uses[number:], memory, shelf), first
-        if place is not None and first is not None:
+            if before is not None:
+                yield Stay(begin, last, is_last=False)
+            fetched = _fetched(each.num_bytes, free, use, memory, shelf)
+            if fetched is not None:
+                place, begin, first = _lasting(each.num_bytes, fetched, uses[number:], memory, shelf), fetched, fetched
+        if place is not None:
             shelf.take(place, each.num_bytes, first, use)
         last, free = use, use + 1
-    return begin if place is not None else None
+    if place is not None:
+        yield Stay(begin, last, is_last=True)
 
 
 def _lasting(num_bytes: int, first: int, uses: Sequence[int], memory: Memory, shelf: Shelf) -> int | None:

@@ -16,7 +16,7 @@ from ..graph import Graph, Op
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from .flow import Flow
-from .near import Memory, Wanted, near_from
+from .near import Memory, Stay, Wanted, near_from
 from .tiles import padded_bytes
 
 LONGEST_STAY = 8.4
@@ -28,12 +28,10 @@ NO_PEAK_FLOPS_PER_S = 1e30
 
 def near_buffers(
     program: Program, flow: Flow, lives: Mapping[int, tuple[int, int]], chip: Chip, room_bytes: np.ndarray
-) -> dict[int, int]:
-    """The buffers of a program, of those with ``lives`` and arguments, that lie in fast memory, and from which point on
-    to their end.
+) -> dict[int, tuple[Stay, ...]]:
+    """When the buffers of a program, of those with ``lives`` and arguments, lie in fast memory.
 
-    That is their first, or for what is written into the large memory, or does not stay, that before which it is fetched
-    for the last time. ``room_bytes``, what is free at each point, is taken from.
+    ``room_bytes``, what is free at each point, is taken from.
     """
     took = list(_took_s(program, chip))
     memory = Memory(

@@ -191,7 +191,7 @@ class Known:
         _, put = self.put.get(id(graph), (graph, frozenset[int]()))
         _, known = self.tables.get(id(graph), (graph, frozenset[int]()))
         tables = frozenset(place for place, number in places if number in known)
-        kept = set(graph.results) - copied_results(graph)
+        kept = set(graph.results) - copied_results(graph).keys()
         ends = {*graph.arguments, *graph.results} if tables else set[int]()
         return Around(
             given=frozenset(place for place, number in places if first.get(number) in kernel.ops),
