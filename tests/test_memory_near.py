@@ -75,6 +75,14 @@ def placed(room_bytes: int, *buffers: Wanted, longest_s: float = 5.0, kernel_s: 
     return begins(near_from(buffers, memory))
 
 
+def test_all_stays_of_a_buffer_are_known() -> None:
+    """One that may not wait for its last use in fast memory, and is fetched again for it."""
+    room = np.full(11, 100, np.int64)
+    memory = Memory(begins_s=np.arange(11.0), room_bytes=room, bytes_per_s=100.0, longest_s=5.0)
+    found = near_from([wanted(1, 0, 2, 10)], memory)
+    assert [(stay.first, stay.last, stay.is_last) for stay in found[1]] == [(0, 2, False), (8, 10, True)]
+
+
 def test_what_saves_most_for_the_root_of_its_bytes_comes_first() -> None:
     assert placed(100, wanted(1, 0, 4), wanted(2, 0, 4, saved_s=2.0)) == {2: 0}
     assert placed(400, wanted(1, 0, 4), wanted(2, 0, 4, num_bytes=400, saved_s=4.0)) == {2: 0}

@@ -80,7 +80,8 @@ def _stays(each: Wanted, memory: Memory, shelf: Shelf) -> Iterator[Stay]:
     Where it is put first, it can stay for as many uses as anywhere.
     """
     uses = each.uses or ([each.made] if each.left_near else [])
-    place, begin = None, each.made
+    place: int | None = None
+    begin = each.made
     last, free = each.made, each.made + (not each.left_near)
     for number, use in enumerate(uses):
         before, first = place, free
