@@ -21,9 +21,11 @@ from ..shardings import abstract_mesh
 from ..trace import Traced, trace
 from ..workload import PyTree, Step
 from .aliases import aliases
+from .attributes import LIES
 from .body import Body
 from .propagation import functions, main_function, propagated
 from .reading import Reading
+from .spreading.template import Lying, Template
 from .sub_axes import in_parts
 
 
@@ -89,7 +91,6 @@ def graph_of(lowered: Any, found: Planned, *, tpu: bool) -> Graph:
 
 def read_graph(module: Any, traced: Traced, reading: Reading, names: tuple[str, ...] | None = None) -> Graph:
     """The graph of a step's module as propagation leaves it; ``names`` are the paths of its arguments, where known."""
-    mesh = dict(reading.mesh)
     with module.context:
         main = main_function(module)
         block = main.regions[0].blocks[0]
@@ -105,9 +106,23 @@ def read_graph(module: Any, traced: Traced, reading: Reading, names: tuple[str, 
             names=argument_paths(block, traced) if names is None else names,
             result_names=tuple(t.path for t in traced.results),
         )
-        results = [graph.values[number] for number in graph.results]
-        graph = replace(graph, aliases=aliases(entering, arguments, results, mesh))
-    return in_parts(graph, mesh)
+    return _whole_step(graph, entering, dict(reading.mesh))
+
+
+def spread_graph(template: Template, main: Any, lying: Lying, reading: Reading) -> Graph | None:
+    """The same of a module before propagation, found without Shardy from its ``template``; None where that is not
+    known. ``main`` is the module's function.
+    """
+    entering = _edge(main, "arg_attrs", len(template.graph.arguments), reading)
+    leaving = _edge(main, "res_attrs", len(template.graph.results), reading)
+    graph = template.laid_out(*([said.get(LIES) for said in edge] for edge in (entering, leaving)), lying)
+    return None if graph is None else _whole_step(graph, entering, lying.mesh)
+
+
+def _whole_step(graph: Graph, entering: Sequence[Mapping[str, Any]], mesh: Mapping[str, int]) -> Graph:
+    """The graph with what is written in the place of its arguments, over the parts of axes that it names."""
+    arguments, results = ([graph.values[number] for number in edge] for edge in (graph.arguments, graph.results))
+    return in_parts(replace(graph, aliases=aliases(entering, arguments, results, mesh)), mesh)
 
 
 def _edge(main: Any, table: str, count: int, reading: Reading) -> list[Mapping[str, Any]]:
