@@ -75,7 +75,7 @@ class Draft:
         self.places: tuple[Place, ...] = ()
         self.passes = Passes()
         self._forms = Forms()
-        self._rules = Rules()
+        self.rules = Rules()
         self._lying: dict[Hashable, Lying] = {}
         self._prepared: OrderedDict[Hashable, Prepared] = OrderedDict()
         self._asked: set[int] = set()
@@ -166,10 +166,10 @@ class Draft:
         with prepared.module.context:
             if not prepared.templates:
                 names = {"names": self.paths, "result_names": tuple([each.path for each in self.traced.results])}
-                prepared.templates.append(Template.read(prepared.module, reading, self._rules, self.passes, names))
+                prepared.templates.append(Template.read(prepared.module, reading, self.rules, self.passes, names))
             (template,) = prepared.templates
             if axes not in self._lying:
-                self._lying = {axes: Lying(mesh=dict(axes), layouts=self._rules.layouts)}
+                self._lying = {axes: Lying(mesh=dict(axes), layouts=self.rules.layouts)}
             return template and spread_graph(template, prepared.main, self._lying[axes], reading)
 
     def _name(self, operation: Any) -> None:

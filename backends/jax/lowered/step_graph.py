@@ -94,13 +94,13 @@ def read_graph(module: Any, traced: Traced, reading: Reading, names: tuple[str, 
     with module.context:
         main = main_function(module)
         block = main.regions[0].blocks[0]
-        entering = _edge(main, "arg_attrs", len(block.arguments), reading)
+        entering = edge_attributes(main, "arg_attrs", len(block.arguments), reading)
         arguments = [
             reading.value(v.type, _sharding(reading, said)) for v, said in zip(block.arguments, entering, strict=True)
         ]
         body = Body(reading, functions=functions(module)).read(block, arguments)
         body.lay_out_results(
-            _sharding(reading, said) for said in _edge(main, "res_attrs", len(traced.results), reading)
+            _sharding(reading, said) for said in edge_attributes(main, "res_attrs", len(traced.results), reading)
         )
         graph = body.graph(
             names=argument_paths(block, traced) if names is None else names,
@@ -113,8 +113,8 @@ def spread_graph(template: Template, main: Any, lying: Lying, reading: Reading) 
     """The same of a module before propagation, found without Shardy from its ``template``; None where that is not
     known. ``main`` is the module's function.
     """
-    entering = _edge(main, "arg_attrs", len(template.graph.arguments), reading)
-    leaving = _edge(main, "res_attrs", len(template.graph.results), reading)
+    entering = edge_attributes(main, "arg_attrs", len(template.graph.arguments), reading)
+    leaving = edge_attributes(main, "res_attrs", len(template.graph.results), reading)
     graph = template.laid_out(*([said.get(LIES) for said in edge] for edge in (entering, leaving)), lying)
     return None if graph is None else _whole_step(graph, entering, lying.mesh)
 
@@ -125,7 +125,7 @@ def _whole_step(graph: Graph, entering: Sequence[Mapping[str, Any]], mesh: Mappi
     return in_parts(replace(graph, aliases=aliases(entering, arguments, results, mesh)), mesh)
 
 
-def _edge(main: Any, table: str, count: int, reading: Reading) -> list[Mapping[str, Any]]:
+def edge_attributes(main: Any, table: str, count: int, reading: Reading) -> list[Mapping[str, Any]]:
     """The attributes of the arguments (``arg_attrs``) or of the results (``res_attrs``) of a function."""
     if table not in main.attributes:
         return [{}] * count

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
 from .....planner.graph import Factors, Graph, Op
 from .rounds import Layouts, Network, Told
 from .rule import BACKWARD, BOTH, FORWARD, NONE, Rule
+from .uses import Uses
 
 CONSTRAINT = "sharding_constraint"
 ELEMENTWISE = frozenset(
@@ -26,6 +26,7 @@ OTHERS = frozenset(
     "rng_bit_generator scatter select_and_scatter slice triangular_solve".split()
 )
 KNOWN = PASSED | PARTS | OTHERS | {BROADCAST}
+ROUNDS = 5
 Rounds = tuple[Told, ...]
 
 
@@ -36,21 +37,28 @@ class Rules:
         self.layouts = Layouts()
         self._told: dict[tuple[object, ...], Told] = {}
         self._rounds: dict[tuple[object, ...], Rounds] = {}
+        self._identities: dict[tuple[int, ...], Factors] = {}
 
-    def rounds(self, op: Op, factors: Factors, alone: bool) -> Rounds:
+    def rounds(self, op: Op, alone: bool) -> Rounds:
         """What an operation is told in each round; ``alone`` says that nothing else reads what it does."""
-        key = op.kind, id(factors), alone
+        key = op.kind, id(op.factors), alone
         found = self._rounds.get(key)
         if found is None:
+            factors = op.factors or Factors(sizes=(), operands=(), results=())
             rule = Rule(factors=factors, elementwise=op.kind in ELEMENTWISE)
             found = self._rounds[key] = tuple([self._of(rule, each) for each in directions(op.kind, factors, alone)])
         return found
 
     def leaving(self, shape: tuple[int, ...]) -> Told:
         """What a value of this shape that a step returns and the result are told."""
-        dims = tuple([(dim,) for dim in range(len(shape))])
-        rule = Rule(factors=Factors(sizes=shape, operands=(dims,), results=(dims,)), elementwise=False)
-        return self._of(rule, (BOTH,) * len(shape))
+        return self._of(Rule(factors=self.identity(shape), elementwise=False), (BOTH,) * len(shape))
+
+    def identity(self, shape: tuple[int, ...]) -> Factors:
+        """The rule of what gives back a tensor of this shape."""
+        if shape not in self._identities:
+            dims = tuple([(dim,) for dim in range(len(shape))])
+            self._identities[shape] = Factors(sizes=shape, operands=(dims,), results=(dims,))
+        return self._identities[shape]
 
     def _of(self, rule: Rule, ways: tuple[int, ...]) -> Told:
         key = rule, ways
@@ -59,47 +67,47 @@ class Rules:
         return self._told[key]
 
 
-def network(graph: Graph, rules: Rules) -> Network | None:
-    """The network of a graph; None where it has operations of which it is not known how Shardy takes them."""
-    if any(op.bodies or op.kind not in KNOWN for op in graph.ops):
-        return None
-    readers, times = defaultdict[int, list[int]](list), defaultdict[int, int](int)
-    for value in graph.results:
-        times[value] += 1
-    nodes = []
-    for op in graph.ops:
-        for value in op.operands:
-            times[value] += 1
+def is_known(graph: Graph) -> bool:
+    """Whether it is known how Shardy takes all operations of a graph."""
+    return not graph.nesting and graph.kinds <= KNOWN
+
+
+def network(graph: Graph, uses: Uses, rules: Rules) -> Network:
+    """The network of a graph of known operations, which read its values as ``uses`` say."""
+    single = [len(of) == 1 or not value.shape for of, value in zip(uses, graph.values, strict=True)]
+    nodes, node_of = list[Op](), [-1] * (len(graph.ops) + 1)
+    touched: list[list[int]] = [[] for _ in uses]
+    for place, op in enumerate(graph.ops):
         if op.factors is not None and len(op.operands) + len(op.results) > 1:
-            for value in op.operands:
-                readers[value].append(len(nodes))
+            node_of[place] = len(nodes)
+            for value in op.results:
+                touched[value].append(len(nodes))
             nodes.append(op)
-    makers = {value: (node,) for node, op in enumerate(nodes) for value in op.results}
-    told = []
-    for op in nodes:
-        alone = all([times[value] == 1 or not graph.values[value].shape for value in op.operands])
-        told.append(rules.rounds(op, op.factors, alone))
+    for tell, of in zip(touched, uses, strict=True):
+        tell += [node_of[place] for place, _ in of if node_of[place] >= 0]
+    told = [rules.rounds(op, all([single[value] for value in op.operands])) for op in nodes]
     values = tuple([op.operands + op.results for op in nodes])
-    rounds = tuple(zip(*told, strict=True))
     return Network(
         values=values,
-        told=rounds,
-        touched=tuple([(*makers.get(v, ()), *readers.get(v, ())[::-1]) for v in range(len(graph.values))]),
+        told=tuple(zip(*told, strict=True)),
+        touched=tuple(map(tuple, touched)),
         returned=graph.results,
         leaving=tuple([rules.leaving(graph.values[value].shape) for value in graph.results]),
         takes=tuple([itemgetter(*each) for each in values]),
-        begins=tuple(_begins(rounds)),
+        begins=tuple(_begins(told)),
     )
 
 
-def _begins(rounds: Sequence[Sequence[Told]]) -> list[tuple[int, ...]]:
-    before: Sequence[Told | None] = [None] * len(rounds[0]) if rounds else ()
-    found = []
-    for told in rounds:
-        changed = [n for n, (one, other) in enumerate(zip(before, told, strict=True)) if one is not other]
-        found.append(tuple([n for n in changed if any(told[n].directions)]))
-        before = told
-    return found
+def _begins(told: Sequence[Rounds]) -> Iterator[tuple[int, ...]]:
+    """By round the operations that are told something that they were not in the one before."""
+    every = {id(rounds): rounds for rounds in told}
+    for number in range(ROUNDS):
+        new = {
+            key
+            for key, rounds in every.items()
+            if any(rounds[number].directions) and not (number and rounds[number] is rounds[number - 1])
+        }
+        yield tuple([node for node, rounds in enumerate(told) if id(rounds) in new])
 
 
 def directions(kind: str, own: Factors, alone: bool) -> tuple[tuple[int, ...], ...]:

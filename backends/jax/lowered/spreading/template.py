@@ -21,11 +21,13 @@ from ..loops import CONSTANTS
 from ..passes import Passes
 from ..propagation import main_function
 from ..reading import Reading
+from .applied import applied
 from .axes import Axis, name_of
 from .dot import resharded
-from .network import CONSTRAINT, Rules, network
+from .network import CONSTRAINT, Rules, is_known, network
 from .rounds import Layouts, Network
 from .rule import Layout
+from .uses import Changing, Use, Uses, changed, uses_of
 
 CONCATENATE, DOT, RESHARD = "concatenate", "dot_general", "reshard"
 BROADCAST, WRITTEN = "stablehlo.broadcast_in_dim", "sdy.sharding_constraint"
@@ -92,15 +94,17 @@ class Lying:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """The ``graph`` of a module before it is laid out, its ``network``, what makes its values once (``alike``: by the
-    number of a value what it is, but for how it lies), and its constraints: operations, and what the module has of each.
+    """The ``graph`` of a module before it is laid out, with its ``uses``; what makes its values once (``alike``: by the
+    number of a value what it is, but for how it lies); the constraints that stand in the module, in order.
     """
 
     graph: Graph
-    network: Network
+    uses: Uses
     alike: Mapping[int, object]
-    constraints: tuple[Op, ...]
     written: tuple[Any, ...]
+    rules: Rules
+    networks: dict[tuple[tuple[Use, int], ...], tuple[Graph, Network]] = field(default_factory=dict)
+    """By what reads other values where constraints are applied."""
 
     @classmethod
     def read(
@@ -113,10 +117,7 @@ class Template:
         block = main_function(module).regions[0].blocks[0]
         body = Body(reading).read(block, [reading.value(each.type, None) for each in block.arguments])
         graph = body.graph(**names)
-        found = network(graph, rules)
-        constraints = tuple(graph.of_kind(CONSTRAINT))
-        made = {op.results[0] for op in constraints}
-        if found is None or any(op.operands[0] in made for op in constraints) or _is_cleaned(module, passes):
+        if not is_known(graph) or _is_cleaned(module, passes):
             return None
         alike, written = dict[int, object](), list[Any]()
         for operation in (each.operation for each in block.operations):
@@ -128,52 +129,52 @@ class Template:
                 written.append(operation)
             elif name == BROADCAST and not operation.operands[0].type.shape:
                 alike[body.number(operation.results[0])] = operation.attributes[FORM], operation.results[0].type
-        return cls(graph=graph, network=found, alike=alike, constraints=constraints, written=tuple(written))
+        return cls(graph=graph, uses=uses_of(graph), alike=alike, written=tuple(written), rules=rules)
 
     def laid_out(self, arguments: Sequence[Any], results: Sequence[Any], lying: Lying) -> Graph | None:
         """The graph where ``sdy.sharding`` attributes say this of arguments and results, None of those of which nothing
         is said, and the module's constraints what they have now. None where it is not known what the passes make of it.
         """
-        constraints = [lying.number(operation.attributes["sharding"]) for operation in self.written]
-        before = self._applied([*map(lying.number, arguments)], constraints, lying.layouts)
-        layouts, leaving = self.network.spread(before, [*map(lying.number, results)])
-        edges = [(self.graph.values[v], layouts[v]) for v in self.graph.arguments]
-        edges += [(self.graph.values[v], layout) for v, layout in zip(self.graph.results, leaving, strict=True)]
+        constraints = said_by(self.graph, self.written, lying)
+        before, changing = applied(
+            self.graph, self.uses, [*map(lying.number, arguments)], constraints, lying.layouts
+        )
+        graph, found = self._network(changing)
+        layouts, leaving = found.spread(before, [*map(lying.number, results)])
+        edges = [(graph.values[v], layouts[v]) for v in graph.arguments]
+        edges += [(graph.values[v], layout) for v, layout in zip(graph.results, leaving, strict=True)]
         if not all(_is_plain(value.shape, lying.layouts.of(layout), lying.mesh) for value, layout in edges):
             return None
-        return _Writer(self, layouts, lying).graph(leaving)
+        return _Writer(graph, self.alike, layouts, lying).graph(leaving)
 
-    def _applied(self, arguments: Sequence[int], constraints: Sequence[int], layouts: Layouts) -> list[int]:
-        """The layouts of values before propagation, which constraints give to what they read where all agree
-        (``apply_sharding_constraints.cc``).
-        """
-        found = [0] * len(self.graph.values)
-        for value, number in zip(self.graph.arguments, arguments, strict=True):
-            found[value] = number
-        asked: dict[int, set[int]] = {}
-        for op, number in zip(self.constraints, constraints, strict=True):
-            asked.setdefault(op.operands[0], set()).add(number)
-            found[op.results[0]] = number
-        for op, number in zip(self.constraints, constraints, strict=True):
-            (value,) = op.operands
-            if not found[value] and asked[value] == {number} and all(closed for _, closed in layouts.of(number) or ()):
-                found[value] = number
-        return found
+    def _network(self, changing: Changing) -> tuple[Graph, Network]:
+        """The graph and its network where some read other values."""
+        key = tuple(changing.operands.items())
+        if key not in self.networks:
+            graph, uses = changed(self.graph, self.uses, changing)
+            self.networks[key] = graph, network(graph, uses, self.rules)
+        return self.networks[key]
+
+
+def said_by(graph: Graph, written: Sequence[Any], lying: Lying) -> dict[int, int]:
+    """The layouts that a graph's constraints have in its module, by what they make."""
+    made = [op.results[0] for op in graph.of_kind(CONSTRAINT)] if written else []
+    return {value: lying.number(each.attributes["sharding"]) for value, each in zip(made, written, strict=True)}
 
 
 class _Writer:
     """A template's graph as a plan lays it out."""
 
-    def __init__(self, template: Template, layouts: Sequence[int], lying: Lying):
-        self.template, self.layouts, self.lying = template, layouts, lying
+    def __init__(self, graph: Graph, alike: Mapping[int, object], layouts: Sequence[int], lying: Lying):
+        self.source, self.alike, self.layouts, self.lying = graph, alike, layouts, lying
         self.values: list[Value] = []
         self.ops: list[Op] = []
         self.at = list(range(len(layouts)))
         self._made: dict[object, int] = {}
 
     def graph(self, leaving: Sequence[int]) -> Graph | None:
-        source, lying = self.template.graph, self.lying
-        alike, at, layouts, values, ops = self.template.alike, self.at, self.layouts, self.values, self.ops
+        source, lying = self.source, self.lying
+        alike, at, layouts, values, ops = self.alike, self.at, self.layouts, self.values, self.ops
         whole = source.values
         for number in source.arguments:
             self._add(number)
@@ -216,7 +217,7 @@ class _Writer:
 
     def _add(self, number: int) -> int:
         self.at[number] = made = len(self.values)
-        self.values.append(self.lying.value(self.template.graph.values[number], self.layouts[number]))
+        self.values.append(self.lying.value(self.source.values[number], self.layouts[number]))
         return made
 
     def _lies_alike(self, op: Op) -> bool:
@@ -229,7 +230,7 @@ class _Writer:
         made = self.lying.product(op.factors, numbers) if op.factors and all(numbers) else 0
         if made:
             (number,) = self.ops[-1].results
-            self.values[number] = self.lying.value(self.template.graph.values[result], made)
+            self.values[number] = self.lying.value(self.source.values[result], made)
             value = self._add(result)
             self.ops.append(plain_op(RESHARD, (number,), (value,), {}, op.origin))
 
