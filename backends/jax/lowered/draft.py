@@ -34,8 +34,8 @@ from .inline import inline_calls
 from .passes import Passes
 from .places import CONSTRAINT, Place, has_place, number_of, operations, placed_on, places_of, resolve, with_places
 from .propagation import main_function, prepare, split
-from .rewrites.common import constants_once
 from .reading import Reading
+from .rewrites.common import constants_once
 from .rewrites.simplify import constants_ahead
 from .spreading.network import Rules
 from .spreading.template import Lying, Template
@@ -170,7 +170,7 @@ class Draft:
             (template,) = prepared.templates
             if axes not in self._lying:
                 self._lying = {axes: Lying(mesh=dict(axes), layouts=self.rules.layouts)}
-            return template and spread_graph(template, prepared.main, self._lying[axes], reading)
+            return None if template is None else spread_graph(template, prepared.main, self._lying[axes], reading)
 
     def _name(self, operation: Any) -> None:
         """Names what makes the value that has a place, as what a plan may name it by."""

@@ -19,7 +19,7 @@ from ....planner.graph import Sharding
 from ..layouts import StepLayouts
 from ..shardings import DeviceMesh
 from ..tag_values import tag_values
-from .attributes import LIES, value_of
+from .attributes import value_of
 from .draft import Draft
 from .edges import ARGUMENTS, RESULTS
 from .propagation import main_function, propagate_only, split
@@ -29,7 +29,7 @@ from .rewrites.simplify import NESTING, nested
 from .shardings import RESHARDS
 from .spreading.constrained import Spot
 from .spreading.flat import Flat
-from .step_graph import edge_attributes
+from .step_graph import edge_attributes, lies_of
 from .value_names import WHILE, all_names
 
 FILL = "sdy.constant"
@@ -74,13 +74,13 @@ class Sketch:
         if not self._flat:
             self._flat.append(Flat.read(self._module, reading, self.draft.rules))
         (flat,) = self._flat
-        spots = flat and self._spots(flat, chosen)
+        spots = None if flat is None else self._spots(flat, chosen)
         if flat is None or spots is None:
             return None
         self.draft.lay_edges(self._main, layouts, placed)
-        counts = {ARGUMENTS: len(flat.graph.arguments), RESULTS: len(flat.graph.results)}
-        edges = (edge_attributes(self._main, table, count, reading) for table, count in counts.items())
-        lies = flat.lies(spots, *([said.get(LIES) for said in edge] for edge in edges))
+        entering = edge_attributes(self._main, ARGUMENTS, len(flat.graph.arguments), reading)
+        leaving = edge_attributes(self._main, RESULTS, len(flat.graph.results), reading)
+        lies = flat.lies(spots, lies_of(entering), lies_of(leaving))
         if not self._paths:
             self._paths |= self._numbered(flat)
         return {path: whole if number is None else lies[number] for path, (number, whole) in self._paths.items()}

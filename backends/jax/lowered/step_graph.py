@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -115,7 +115,7 @@ def spread_graph(template: Template, main: Any, lying: Lying, reading: Reading) 
     """
     entering = edge_attributes(main, "arg_attrs", len(template.graph.arguments), reading)
     leaving = edge_attributes(main, "res_attrs", len(template.graph.results), reading)
-    graph = template.laid_out(*([said.get(LIES) for said in edge] for edge in (entering, leaving)), lying)
+    graph = template.laid_out(lies_of(entering), lies_of(leaving), lying)
     return None if graph is None else _whole_step(graph, entering, lying.mesh)
 
 
@@ -130,6 +130,11 @@ def edge_attributes(main: Any, table: str, count: int, reading: Reading) -> list
     if table not in main.attributes:
         return [{}] * count
     return list(map(reading.edge, main.attributes[table]))
+
+
+def lies_of(edge: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """How each argument or result lies by its attributes, as MLIR has it; None of what is left open."""
+    return [said.get(LIES) for said in edge]
 
 
 def _sharding(reading: Reading, said: Mapping[str, Any]) -> Sharding | None:

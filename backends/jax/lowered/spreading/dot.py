@@ -18,8 +18,7 @@ def resharded(own: Factors, layouts: Sequence[Layout | None]) -> Layout | None:
     ``layouts`` are those of both operands and the result.
     """
     left, right, result = tensors = [
-        projected(dims, layout, own.sizes)
-        for dims, layout in zip((*own.operands, *own.results), layouts, strict=True)
+        projected(dims, layout, own.sizes) for dims, layout in zip((*own.operands, *own.results), layouts, strict=True)
     ]
     counts = [math.prod(own.sizes[factor] for factor in chain.from_iterable(dims)) for dims in own.operands]
     most = math.prod(own.sizes[factor] for factor in chain.from_iterable(own.results[0]))

@@ -8,7 +8,7 @@ from typing import Any
 
 from .....planner.graph import Graph, Sharding
 from ..body import Body
-from ..propagation import main_function
+from ..propagation import is_simple, main_function
 from ..reading import Reading
 from ..rewrites.simplify import nested
 from .applied import applied
@@ -38,6 +38,8 @@ class Flat:
     @classmethod
     def read(cls, module: Any, reading: Reading, rules: Rules) -> Flat | None:
         """The same of a module that Shardy has split; None where it has operations that are not known."""
+        if not is_simple(module):
+            return None
         block = main_function(module).regions[0].blocks[0]
         body = Body(reading).read(block, [reading.value(each.type, None) for each in block.arguments])
         graph = body.graph()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from operator import itemgetter
 
 from .....planner.graph import Factors, Graph, Op
@@ -11,21 +12,22 @@ from .rule import BACKWARD, BOTH, FORWARD, NONE, Rule
 from .uses import Uses
 
 CONSTRAINT = "sharding_constraint"
-ELEMENTWISE = frozenset(
-    "abs add and atan2 cbrt ceil clamp compare complex convert cosine count_leading_zeros divide exponential "
-    "exponential_minus_one floor imag is_finite log log_plus_one logistic maximum minimum multiply negate not or "
-    "popcnt power real reduce_precision remainder round_nearest_afz round_nearest_even rsqrt select shift_left "
-    "shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh xor".split()
-) | {CONSTRAINT}
+_ELEMENTWISE = (
+    "abs add and atan2 cbrt ceil clamp compare complex convert cosine count_leading_zeros divide erf erf_inv erfc "
+    "exponential exponential_minus_one floor imag is_finite log log_plus_one logistic maximum minimum multiply negate "
+    "not or popcnt power real reduce_precision remainder round_nearest_afz round_nearest_even rsqrt select shift_left "
+    "shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh xor"
+)
+_OTHERS = (
+    "cholesky concatenate constant convolution dot_general fft gather iota pad reduce reduce_window reverse "
+    "rng_bit_generator scatter select_and_scatter slice sort top_k triangular_solve"
+)
+ELEMENTWISE = frozenset({CONSTRAINT, *_ELEMENTWISE.split()})
 """What Shardy counts as working number by number."""
 PASSED = ELEMENTWISE | {"reshape", "transpose"}
 PARTS = frozenset({"dynamic_slice", "dynamic_update_slice"})
 BROADCAST = "broadcast_in_dim"
-OTHERS = frozenset(
-    "cholesky concatenate constant convolution dot_general fft gather iota pad reduce reduce_window reverse "
-    "rng_bit_generator scatter select_and_scatter slice triangular_solve".split()
-)
-KNOWN = PASSED | PARTS | OTHERS | {BROADCAST}
+KNOWN = PASSED | PARTS | {BROADCAST, *_OTHERS.split()}
 ROUNDS = 5
 Rounds = tuple[Told, ...]
 
@@ -85,7 +87,7 @@ def network(graph: Graph, uses: Uses, rules: Rules) -> Network:
             nodes.append(op)
     for tell, of in zip(touched, uses, strict=True):
         tell += [node_of[place] for place, _ in of if node_of[place] >= 0]
-    told = [rules.rounds(op, all([single[value] for value in op.operands])) for op in nodes]
+    told = [rules.rounds(op, all(map(single.__getitem__, op.operands))) for op in nodes]
     values = tuple([op.operands + op.results for op in nodes])
     return Network(
         values=values,
@@ -100,25 +102,37 @@ def network(graph: Graph, uses: Uses, rules: Rules) -> Network:
 
 def _begins(told: Sequence[Rounds]) -> Iterator[tuple[int, ...]]:
     """By round the operations that are told something that they were not in the one before."""
-    every = {id(rounds): rounds for rounds in told}
-    for number in range(ROUNDS):
-        new = {
-            key
-            for key, rounds in every.items()
-            if any(rounds[number].directions) and not (number and rounds[number] is rounds[number - 1])
-        }
-        yield tuple([node for node, rounds in enumerate(told) if id(rounds) in new])
+    begins = {id(rounds): _new(rounds) for rounds in told}
+    found: list[list[int]] = [[] for _ in range(ROUNDS)]
+    for node, rounds in enumerate(told):
+        for number in begins[id(rounds)]:
+            found[number].append(node)
+    return map(tuple, found)
+
+
+def _new(rounds: Rounds) -> list[int]:
+    """The rounds in which an operation is told what it was not in the one before."""
+    return [
+        number
+        for number, each in enumerate(rounds)
+        if any(each.directions) and not (number and each is rounds[number - 1])
+    ]
 
 
 def directions(kind: str, own: Factors, alone: bool) -> tuple[tuple[int, ...], ...]:
     """In which direction each factor of an operation goes, by round (``op_priority_propagation.cc``)."""
-    count, special = len(own.sizes), {*own.reduction, *own.replicated, *own.permutation}
-    through = tuple([NONE if factor in special else BOTH for factor in range(count)])
-    none, both, back, forth = ((way,) * count for way in (NONE, BOTH, BACKWARD, FORWARD))
+    special, blocked = {*own.reduction, *own.replicated, *own.permutation}, frozenset(own.blocked)
+
+    def all_go(way: int, besides: AbstractSet[int] = frozenset()) -> tuple[int, ...]:
+        return tuple([NONE if factor in blocked or factor in besides else way for factor in range(len(own.sizes))])
+
+    none, both = all_go(NONE), all_go(BOTH)
     if kind == BROADCAST:
-        return none, none, tuple([way and BACKWARD for way in through]), back, both
+        return none, none, all_go(BACKWARD, special), all_go(BACKWARD), both
     if kind in PASSED:
         return both if alone else none, both, both, both, both
     if kind in PARTS:
-        return forth if alone else none, forth, tuple([way or FORWARD for way in through]), both, both
-    return none, none, through, both, both
+        forth = all_go(FORWARD)
+        through = tuple([FORWARD if way and factor in special else way for factor, way in enumerate(both)])
+        return forth if alone else none, forth, through, both, both
+    return none, none, all_go(BOTH, special), both, both

@@ -19,7 +19,7 @@ from ..attributes import FORM
 from ..body import Body
 from ..loops import CONSTANTS
 from ..passes import Passes
-from ..propagation import main_function
+from ..propagation import is_simple, main_function
 from ..reading import Reading
 from .applied import applied
 from .axes import Axis, name_of
@@ -31,8 +31,9 @@ from .uses import Changing, Use, Uses, changed, uses_of
 
 CONCATENATE, DOT, RESHARD = "concatenate", "dot_general", "reshard"
 BROADCAST, WRITTEN = "stablehlo.broadcast_in_dim", "sdy.sharding_constraint"
-CLEANING = "func.func(sdy-constant-or-scalar-merger)", (
-    "canonicalize{region-simplify=aggressive top-down=false enable-patterns=sdy-collective}"
+CLEANING = (
+    "func.func(sdy-constant-or-scalar-merger)",
+    ("canonicalize{region-simplify=aggressive top-down=false enable-patterns=sdy-collective}"),
 )
 """What of Shardy's passes may change operations for other reasons than how they lie, one after the other."""
 
@@ -114,6 +115,8 @@ class Template:
 
         ``names`` are those of the graph's arguments and results.
         """
+        if not is_simple(module):
+            return None
         block = main_function(module).regions[0].blocks[0]
         body = Body(reading).read(block, [reading.value(each.type, None) for each in block.arguments])
         graph = body.graph(**names)
@@ -136,9 +139,7 @@ class Template:
         is said, and the module's constraints what they have now. None where it is not known what the passes make of it.
         """
         constraints = said_by(self.graph, self.written, lying)
-        before, changing = applied(
-            self.graph, self.uses, [*map(lying.number, arguments)], constraints, lying.layouts
-        )
+        before, changing = applied(self.graph, self.uses, [*map(lying.number, arguments)], constraints, lying.layouts)
         graph, found = self._network(changing)
         layouts, leaving = found.spread(before, [*map(lying.number, results)])
         edges = [(graph.values[v], layouts[v]) for v in graph.arguments]
