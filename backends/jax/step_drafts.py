@@ -179,7 +179,7 @@ class StepDrafts:
         if not draft.is_layable or (draft.convolves and draft.platform != "tpu"):
             return None
         reading = reading.over(dict(placed.mesh.shape), named=False)
-        graph = None if draft.convolves else draft.graph(layouts, placed, reading)
+        graph = None if draft.has_loops else draft.graph(layouts, placed, reading)
         if graph is not None:
             return graph
         module = draft.laid_out(layouts, placed)

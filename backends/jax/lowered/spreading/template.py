@@ -49,6 +49,11 @@ class Lying:
     values: dict[tuple[int, int], tuple[Value, Value]] = field(default_factory=dict)
     products: dict[tuple[int, tuple[int, ...]], tuple[Factors, int]] = field(default_factory=dict)
 
+    @property
+    def used(self) -> list[str]:
+        """The axes of more than one device."""
+        return [name for name, size in self.mesh.items() if size > 1]
+
     def number(self, attribute: Any) -> int:
         """The layout's number that a ``sdy.sharding`` says; 0 of None. Axes of one device are left out."""
         if attribute is None:
