@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .rule import Layout, Rule
 
-MOST_KNOWN = 200_000
+MOST_KNOWN = 5_000
 Changes = tuple[tuple[int, int], ...]
 """The positions of an operation's tensors that change, operands first, each with the number of its new layout."""
 
