@@ -32,6 +32,7 @@ def share_gathers(graph: Graph) -> Graph:
     renamed: dict[int, int] = {}
     turned: dict[int, Op] = {}
     kept: list[Op] = []
+    is_shared = False
     for op in graph.ops:
         op = _renamed(op, renamed) if renamed else op
         if op.kind == "reverse":
@@ -43,7 +44,7 @@ def share_gathers(graph: Graph) -> Graph:
             if first is not None and not heights:
                 heights, lowest = _heights(graph)  # most graphs have no two alike
             if first is not None and _near(op, first, heights, lowest):
-                was, now = op.results[0], first.results[0]
+                was, now, is_shared = op.results[0], first.results[0], True
                 lowest[now] = min(lowest.get(now, 0), lowest.get(was, 0))
                 if turn is not None:
                     kept.append(turn.moved((now,), (was,)))
@@ -53,6 +54,8 @@ def share_gathers(graph: Graph) -> Graph:
             if turn is None:
                 earlier[key] = op
         kept.append(op)
+    if not is_shared:
+        return graph
     results = tuple(renamed.get(value, value) for value in graph.results)
     return replace(graph, ops=tuple(kept), results=results)
 
