@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from operator import itemgetter
 
 from .....planner.graph import Factors, Graph, Op
@@ -47,13 +48,13 @@ class Rules:
         found = self._rounds.get(key)
         if found is None:
             factors = op.factors or Factors(sizes=(), operands=(), results=())
-            rule = Rule(factors=factors, elementwise=op.kind in ELEMENTWISE)
+            rule = Rule(factors=_of_any_size(factors), elementwise=op.kind in ELEMENTWISE)
             found = self._rounds[key] = tuple([self._of(rule, each) for each in directions(op.kind, factors, alone)])
         return found
 
     def leaving(self, shape: tuple[int, ...]) -> Told:
         """What a value of this shape that a step returns and the result are told."""
-        return self._of(Rule(factors=self.identity(shape), elementwise=False), (BOTH,) * len(shape))
+        return self._of(Rule(factors=_of_any_size(self.identity(shape)), elementwise=False), (BOTH,) * len(shape))
 
     def identity(self, shape: tuple[int, ...]) -> Factors:
         """The rule of what gives back a tensor of this shape."""
@@ -69,6 +70,14 @@ class Rules:
         return self._told[key]
 
 
+def _of_any_size(own: Factors) -> Factors:
+    """The same rule for tensors of all sizes, where each dim is a factor, and all tensors have the same."""
+    (row, *others) = (*own.operands, *own.results) or ((),)
+    if any(len(dim) != 1 for dim in row) or any(other != row for other in others):
+        return own
+    return replace(own, sizes=(1,) * len(own.sizes))
+
+
 def is_known(graph: Graph) -> bool:
     """Whether it is known how Shardy takes all operations of a graph."""
     return not graph.nesting and graph.kinds <= KNOWN
@@ -76,11 +85,12 @@ def is_known(graph: Graph) -> bool:
 
 def network(graph: Graph, uses: Uses, rules: Rules) -> Network:
     """The network of a graph of known operations, which read its values as ``uses`` say."""
-    single = [len(of) == 1 or not value.shape for of, value in zip(uses, graph.values, strict=True)]
+    ranked = [bool(value.shape) for value in graph.values]
+    single = [len(of) == 1 or not is_ranked for of, is_ranked in zip(uses, ranked, strict=True)]
     nodes, node_of = list[Op](), [-1] * (len(graph.ops) + 1)
     touched: list[list[int]] = [[] for _ in uses]
     for place, op in enumerate(graph.ops):
-        if op.factors is not None and len(op.operands) + len(op.results) > 1:
+        if op.factors is not None and sum([ranked[value] for value in op.operands + op.results]) > 1:
             node_of[place] = len(nodes)
             for value in op.results:
                 touched[value].append(len(nodes))
