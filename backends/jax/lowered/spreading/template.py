@@ -8,7 +8,7 @@ behind itself (``constant_or_scalar_merger.cc``, ``insert_explicit_reshards.cc``
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from .rule import Layout
 from .uses import Changing, Use, Uses, changed, uses_of
 
 CONCATENATE, DOT, RESHARD = "concatenate", "dot_general", "reshard"
+MOST_WRITTEN = 16
 BROADCAST, WRITTEN = "stablehlo.broadcast_in_dim", "sdy.sharding_constraint"
 CLEANING = (
     "func.func(sdy-constant-or-scalar-merger)",
@@ -99,6 +100,107 @@ class Lying:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What is written of a graph's operations whatever its values' layouts: by the place of each value its number in
+    the graph (``sources``), and the places of those that the step is given and returns.
+    """
+
+    ops: tuple[Op, ...]
+    sources: tuple[int, ...]
+    arguments: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """Writes a graph as plans lay it out; ``alike`` says what makes values once. ``known`` is what was written by what
+    is made once, and which products are resharded.
+    """
+
+    graph: Graph
+    alike: Mapping[int, object]
+    known: dict[tuple[object, ...], Written] = field(default_factory=dict)
+
+    def laid_out(self, layouts: Sequence[int], leaving: Sequence[int], lying: Lying) -> Graph | None:
+        """The graph whose values and results lie so; None where Shardy sees to how something is concatenated."""
+        whole = self.graph.values
+        if not all(self._lies_alike(op, layouts, lying) for op in self.graph.of_kind(CONCATENATE)):
+            return None
+        once, turned = self._once(layouts), self._turned(layouts, lying)
+        key = tuple(once.items()), tuple(turned)
+        written = self.known.get(key)
+        if written is None:
+            if len(self.known) >= MOST_WRITTEN:
+                self.known.clear()
+            written = self.known[key] = _written(self.graph, once, turned.keys())
+        values = [lying.value(whole[number], layouts[number]) for number in written.sources]
+        for number, made in turned.items():
+            values[written.sources.index(number)] = lying.value(whole[number], made)
+        ops, results = list(written.ops), list(written.results)
+        for position, number in enumerate(leaving):
+            if number and lying.sharding(number) != values[results[position]].sharding:
+                values.append(replace(values[results[position]], sharding=lying.sharding(number)))
+                ops.append(Op(kind=RESHARD, operands=(results[position],), results=(len(values) - 1,)))
+                results[position] = len(values) - 1
+        ends = {"arguments": written.arguments, "results": tuple(results)}
+        return replace(self.graph, values=tuple(values), ops=tuple(ops), **ends)
+
+    def _lies_alike(self, op: Op, layouts: Sequence[int], lying: Lying) -> bool:
+        """Whether all that is concatenated lies as the whole does; else Shardy sees to it."""
+        rank = len(self.graph.shape(op.results[0]))
+        numbers = {layouts[number] for number in (*op.operands, *op.results)}
+        return len({lying.sharding(number) if number else ((),) * rank for number in numbers}) < 2
+
+    def _once(self, layouts: Sequence[int]) -> dict[int, int]:
+        """The values that are made already, each with the one that is the same."""
+        found: dict[int, int] = {}
+        made: dict[object, int] = {}
+        for number, (what, operands) in self.alike.items():
+            key = what, tuple([found.get(value, value) for value in operands]), layouts[number]
+            first = made.setdefault(key, number)
+            if first != number:
+                found[number] = first
+        return found
+
+    def _turned(self, layouts: Sequence[int], lying: Lying) -> dict[int, int]:
+        """The results of products that are made in another layout than they lie in, each with that."""
+        found = {}
+        for op in self.graph.of_kind(DOT):
+            numbers = tuple([layouts[number] for number in (*op.operands, *op.results)])
+            made = lying.product(op.factors, numbers) if op.factors and all(numbers) else 0
+            if made:
+                found[op.results[0]] = made
+        return found
+
+
+def _written(graph: Graph, once: Mapping[int, int], turned: Collection[int]) -> Written:
+    """The operations of a graph where some values are made ``once``, and some products resharded behind themselves."""
+    at, ops, sources = list(range(len(graph.values))), list[Op](), list(graph.arguments)
+    for place, number in enumerate(graph.arguments):
+        at[number] = place
+    for op in graph.ops:
+        operands = tuple([at[number] for number in op.operands])
+        if op.results[0] in once:
+            at[op.results[0]] = at[once[op.results[0]]]
+            continue
+        made = tuple(range(len(sources), len(sources) + len(op.results)))
+        sources += op.results
+        for number, place in zip(op.results, made, strict=True):
+            at[number] = place
+        if op.kind == CONSTRAINT:
+            ops.append(plain_op(RESHARD, operands, made, op.attributes, op.origin))
+            continue
+        ops.append(op.moved(operands, made))
+        if op.results[0] in turned:
+            at[op.results[0]] = len(sources)
+            sources += op.results
+            ops.append(plain_op(RESHARD, made, (at[op.results[0]],), {}, op.origin))
+    ends = ([at[number] for number in edge] for edge in (graph.arguments, graph.results))
+    arguments, results = map(tuple, ends)
+    return Written(ops=tuple(ops), sources=tuple(sources), arguments=arguments, results=results)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
     """The ``graph`` of a module before it is laid out, with its ``uses``; what makes its values once (``alike``: by the
     number of a value what it is, but for how it lies); the constraints that stand in the module, in order.
@@ -109,7 +211,7 @@ class Template:
     alike: Mapping[int, object]
     written: tuple[Any, ...]
     rules: Rules
-    networks: dict[tuple[tuple[Use, int], ...], tuple[Graph, Network]] = field(default_factory=dict)
+    networks: dict[tuple[tuple[Use, int], ...], tuple[Writer, Network]] = field(default_factory=dict)
     """By what reads other values where constraints are applied."""
 
     @classmethod
@@ -145,20 +247,26 @@ class Template:
         """
         constraints = said_by(self.graph, self.written, lying)
         before, changing = applied(self.graph, self.uses, [*map(lying.number, arguments)], constraints, lying.layouts)
-        graph, found = self._network(changing)
+        writer, found = self._network(changing)
+        graph = writer.graph
         layouts, leaving = found.spread(before, [*map(lying.number, results)])
         edges = [(graph.values[v], layouts[v]) for v in graph.arguments]
         edges += [(graph.values[v], layout) for v, layout in zip(graph.results, leaving, strict=True)]
         if not all(_is_plain(value.shape, lying.layouts.of(layout), lying.mesh) for value, layout in edges):
             return None
-        return _Writer(graph, self.alike, layouts, lying).graph(leaving)
+        return writer.laid_out(layouts, leaving, lying)
 
-    def _network(self, changing: Changing) -> tuple[Graph, Network]:
-        """The graph and its network where some read other values."""
+    def _network(self, changing: Changing) -> tuple[Writer, Network]:
+        """What writes the graph, and its network, where some read other values."""
         key = tuple(changing.operands.items())
         if key not in self.networks:
             graph, uses = changed(self.graph, self.uses, changing)
-            self.networks[key] = graph, network(graph, uses, self.rules)
+            alike = {
+                op.results[0]: (self.alike[op.results[0]], op.operands)
+                for op in graph.ops
+                if op.results[0] in self.alike
+            }
+            self.networks[key] = Writer(graph=graph, alike=alike), network(graph, uses, self.rules)
         return self.networks[key]
 
 
@@ -166,79 +274,6 @@ def said_by(graph: Graph, written: Sequence[Any], lying: Lying) -> dict[int, int
     """The layouts that a graph's constraints have in its module, by what they make."""
     made = [op.results[0] for op in graph.of_kind(CONSTRAINT)] if written else []
     return {value: lying.number(each.attributes["sharding"]) for value, each in zip(made, written, strict=True)}
-
-
-class _Writer:
-    """A template's graph as a plan lays it out."""
-
-    def __init__(self, graph: Graph, alike: Mapping[int, object], layouts: Sequence[int], lying: Lying):
-        self.source, self.alike, self.layouts, self.lying = graph, alike, layouts, lying
-        self.values: list[Value] = []
-        self.ops: list[Op] = []
-        self.at = list(range(len(layouts)))
-        self._made: dict[object, int] = {}
-
-    def graph(self, leaving: Sequence[int]) -> Graph | None:
-        source, lying = self.source, self.lying
-        alike, at, layouts, values, ops = self.alike, self.at, self.layouts, self.values, self.ops
-        whole = source.values
-        for number in source.arguments:
-            self._add(number)
-        for op in source.ops:
-            kind = op.kind
-            if kind == CONCATENATE and not self._lies_alike(op):
-                return None
-            operands = tuple([at[number] for number in op.operands])
-            (result,) = op.results if len(op.results) == 1 else (-1,)
-            if result < 0:
-                ops.append(op.moved(operands, tuple([self._add(number) for number in op.results])))
-                continue
-            if result in alike:
-                key = alike[result], operands, layouts[result]
-                if key in self._made:
-                    at[result] = self._made[key]
-                    continue
-                self._made[key] = len(values)
-            at[result] = made = len(values)
-            values.append(lying.value(whole[result], layouts[result]))
-            if kind == CONSTRAINT:
-                ops.append(plain_op(RESHARD, operands, (made,), op.attributes, op.origin))
-            else:
-                ops.append(plain_op(kind, operands, (made,), op.attributes, op.origin, op.factors))
-                if kind == DOT:
-                    self._reshard(op, result)
-        results = [at[number] for number in source.results]
-        for position, number in enumerate(leaving):
-            if number and lying.sharding(number) != values[results[position]].sharding:
-                values.append(replace(values[results[position]], sharding=lying.sharding(number)))
-                ops.append(Op(kind=RESHARD, operands=(results[position],), results=(len(values) - 1,)))
-                results[position] = len(values) - 1
-        return replace(
-            source,
-            values=tuple(values),
-            ops=tuple(ops),
-            arguments=tuple([at[number] for number in source.arguments]),
-            results=tuple(results),
-        )
-
-    def _add(self, number: int) -> int:
-        self.at[number] = made = len(self.values)
-        self.values.append(self.lying.value(self.source.values[number], self.layouts[number]))
-        return made
-
-    def _lies_alike(self, op: Op) -> bool:
-        """Whether all that is concatenated lies as the whole does; else Shardy sees to it."""
-        return len({self.lying.sharding(self.layouts[number]) for number in (*op.operands, *op.results)} - {()}) < 2
-
-    def _reshard(self, op: Op, result: int) -> None:
-        """Reshards a product that is made in another layout than it lies in."""
-        numbers = tuple([self.layouts[number] for number in (*op.operands, result)])
-        made = self.lying.product(op.factors, numbers) if op.factors and all(numbers) else 0
-        if made:
-            (number,) = self.ops[-1].results
-            self.values[number] = self.lying.value(self.source.values[result], made)
-            value = self._add(result)
-            self.ops.append(plain_op(RESHARD, (number,), (value,), {}, op.origin))
 
 
 def _is_plain(shape: Sequence[int], layout: Layout | None, mesh: Mapping[str, int]) -> bool:
