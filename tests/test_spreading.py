@@ -183,3 +183,15 @@ def test_values_are_said_to_lie_where_shardy_takes_them(monkeypatch, name, topol
         found += known
         assert one == other
     assert found
+
+
+def test_what_is_concatenated_but_lies_otherwise_is_left_to_shardy(monkeypatch):
+    step, args = lambda x, y: jnp.concatenate([x, y]) * 2, shapes((64, 32), (16, 32))
+    drafts, rng, found = drafts_of(step, args), random.Random(0), []
+    for _ in range(30):
+        plan = a_plan(drafts.traced(step, args, None).tensors, "v5e:2x4", rng, 0)
+        layouts = drafts.layouts(plan, step, args)
+        one, other, known = both(monkeypatch, Draft, "graph", drafts._from_draft, plan, layouts)
+        found.append(known)
+        assert one == other
+    assert 0 < sum(found) < len(found)

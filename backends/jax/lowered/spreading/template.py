@@ -113,12 +113,14 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """Writes a graph as plans lay it out; ``alike`` says what makes values once. ``known`` is what was written by what
-    is made once, and which products are resharded.
+    """Writes a graph as plans lay it out.
+
+    ``alike`` says of values that may be made once what makes them, and of what. ``known`` is what was written, by what
+    is made once and which products are resharded.
     """
 
     graph: Graph
-    alike: Mapping[int, object]
+    alike: Mapping[int, tuple[object, tuple[int, ...]]]
     known: dict[tuple[object, ...], Written] = field(default_factory=dict)
 
     def laid_out(self, layouts: Sequence[int], leaving: Sequence[int], lying: Lying) -> Graph | None:
@@ -142,8 +144,8 @@ class Writer:
                 values.append(replace(values[results[position]], sharding=lying.sharding(number)))
                 ops.append(Op(kind=RESHARD, operands=(results[position],), results=(len(values) - 1,)))
                 results[position] = len(values) - 1
-        ends = {"arguments": written.arguments, "results": tuple(results)}
-        return replace(self.graph, values=tuple(values), ops=tuple(ops), **ends)
+        arguments = written.arguments
+        return replace(self.graph, values=tuple(values), ops=tuple(ops), arguments=arguments, results=tuple(results))
 
     def _lies_alike(self, op: Op, layouts: Sequence[int], lying: Lying) -> bool:
         """Whether all that is concatenated lies as the whole does; else Shardy sees to it."""
