@@ -101,7 +101,7 @@ def network(graph: Graph, uses: Uses, rules: Rules) -> Network:
     values = tuple([op.operands + op.results for op in nodes])
     return Network(
         values=values,
-        told=tuple(zip(*told, strict=True)),
+        told=tuple(zip(*told, strict=True)) or ((),) * ROUNDS,
         touched=tuple(map(tuple, touched)),
         returned=graph.results,
         leaving=tuple([rules.leaving(graph.values[value].shape) for value in graph.results]),

@@ -15,7 +15,7 @@ from typing import Any
 from jaxlib.mlir.dialects import sdy
 
 from .....planner.graph import Factors, Graph, Op, Sharding, Value, plain_op
-from ..attributes import FORM
+from ..attributes import FORM, value_of
 from ..body import Body
 from ..loops import CONSTANTS
 from ..passes import Passes
@@ -235,8 +235,11 @@ class Template:
         for operation in (each.operation for each in block.operations):
             name = operation.name
             if name in CONSTANTS:
-                if (number := body.known(operation.results[0])) is not None:
-                    alike[number] = operation.attributes["value"]
+                number, value = body.known(operation.results[0]), value_of(operation)
+                if value is None:
+                    return None  # what cannot be read cannot be told apart
+                if number is not None:
+                    alike[number] = value
             elif name == WRITTEN:
                 written.append(operation)
             elif name == BROADCAST and not operation.operands[0].type.shape:
