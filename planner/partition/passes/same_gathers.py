@@ -37,6 +37,7 @@ def share_gathers(graph: Graph) -> Graph:
     renamed: dict[int, int] = {}
     turned: dict[int, Op] = {}
     kept: list[Op] = []
+    is_shared = False
     for op in graph.ops:
         op = _renamed(op, renamed) if renamed else op
         if op.kind == "reverse":
@@ -49,7 +50,7 @@ def share_gathers(graph: Graph) -> Graph:
                 (heights, lowest), ranks = _heights(graph), _ranks(graph)  # most graphs have no two alike
             met, last = (first, op) if first and ranks[first.results[0]] < ranks[op.results[0]] else (op, first)
             if first and last and _near(met, last, heights, lowest):
-                was, now = op.results[0], first.results[0]
+                was, now, is_shared = op.results[0], first.results[0], True
                 lowest[now] = min(lowest.get(now, 0), lowest.get(was, 0))
                 if turn is not None:
                     kept.append(turn.moved((now,), (was,)))
@@ -59,6 +60,8 @@ def share_gathers(graph: Graph) -> Graph:
             if turn is None:
                 earlier[key] = last or op
         kept.append(op)
+    if not is_shared:
+        return graph
     results = tuple(renamed.get(value, value) for value in graph.results)
     return replace(graph, ops=tuple(kept), results=results)
 
