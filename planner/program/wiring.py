@@ -185,7 +185,9 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             read_passing(wiring, level, value, ports, narrow=narrow, part=part)
         elif known.shape and value in level.source:
             others = wide.get((value, waits)) if narrow else None
-            wide[value, waits] = read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered, wide=others)
+            wide[value, waits] = read(
+                wiring, level, value, ports, narrow=narrow, in_order=value in ordered, wide=others
+            )
     hand_on_inside(wiring, level)
     round_before_loops(wiring, level)
     join_cuts(wiring, level)
