@@ -17,7 +17,7 @@ NODES, CHOICES = 4, 3
 
 some = st.sets(st.integers(0, CHOICES - 1), min_size=1, max_size=CHOICES - 1).map(lambda each: tuple(sorted(each)))
 together = st.dictionaries(st.integers(0, NODES - 1), some, min_size=2).map(lambda each: tuple(sorted(each.items())))
-seconds = st.integers(1, 8).map(float)
+seconds = st.integers(0, 8).map(float)
 learnt = st.dictionaries(together, seconds, max_size=3)
 tables = st.lists(st.integers(0, 20), min_size=CHOICES**2, max_size=CHOICES**2)
 edges = st.dictionaries(

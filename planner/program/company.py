@@ -7,6 +7,7 @@ takes beyond what is said of it there pays for the rest.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, MutableMapping
 from typing import NamedTuple
 
@@ -52,7 +53,7 @@ def led(together: Together, missed_s: float, costs: Mapping[int, Costs], pairs: 
     beside = {node: [ends for ends in pairs if node in ends and left.keys() >= set(ends)] for node in left}
     while len(left) > 1:
         found = ((_binds(node, ends, left, costs, pairs), node, ends) for node in left for ends in beside[node])
-        most_s, node, ends = max(found, default=(0.0, -1, (-1, -1)))
+        most_s, node, ends = max(found, default=(-math.inf, -1, (-1, -1)))
         if most_s < BINDING * missed_s:
             break
         table = pairs[ends] if ends[0] == node else pairs[ends].T
@@ -92,7 +93,8 @@ def taken_together(learnt: Mapping[Together, float], costs: dict[int, Costs], pa
     ``costs``. From ``pairs`` it is taken what others pay for (``led``). Both are by the nodes that decide.
     """
     found = []
-    for together, missed_s in sorted(learnt.items(), key=lambda each: -each[1]):
+    still = ((together, missed_s) for together, missed_s in learnt.items() if missed_s > 0)  # some was taken back
+    for together, missed_s in sorted(still, key=lambda each: -each[1]):
         leading = led(together, missed_s, costs, pairs)
         if len(leading) == 1:
             ((node, choices),) = leading
