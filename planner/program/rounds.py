@@ -25,8 +25,8 @@ BESIDE, LEAST_BESIDE = 1_000, 8
 PROOFS, PROVING = (0, 12), 6_000
 """How often it is tried to prove a solution, at least and at most, and so many choices in all, once it is ``CLOSE``."""
 STALLED = (1, 12)
-"""How many proofs one after the other that neither raise the bound nor find anything better, or that the solver could not
-complete, end it, at least and at most, of twice the choices in all.
+"""How many proofs one after the other that neither raise the bound nor find anything better, or that the solver could
+not complete, end it, at least and at most, of twice the choices in all.
 """
 
 
