@@ -33,8 +33,8 @@ NEAR = 1.05
 """How many times the best a solution may take that counts against the bound."""
 CLOSE = 0.01
 """How far from the bound what is found may be: until then it is tried as often as may be. So far go limits too."""
-LOOKING_HARD = 0.1
-"""How hard solutions are looked for (``solver.solve``): costs that leave something out prove little."""
+HARD = 0.1
+"""How hard solutions are looked for, and proofs (``solver.solve``)."""
 LOOKING = 4_000
 """How many nodes in all are priced whole where solutions are looked for."""
 Choices = list[int]
@@ -65,7 +65,7 @@ class Solutions:
     def __init__(self, program: Program, deadline: float, seed: int, stop: Callable[[], bool] | None, cutoff_s: float):
         self.program = program
         self.deadline, self.seed, self.stop, self.cutoff_s = deadline, seed, stop, cutoff_s
-        self.learnt = Learnt.nothing(program.leader, program.wiring.nodes)
+        self.learnt = Learnt.nothing(program.leader, program.wiring)
         self.best: tuple[Exact, Choices] | None = None
         self.priced: list[Priced] = []
         self.bound_s = 0.0
@@ -79,7 +79,12 @@ class Solutions:
         self.sure = False
 
     def solved(
-        self, *, guess: bool, rows: Sequence[Row] = (), below_s: float = math.inf, learnt: Learnt | None = None
+        self,
+        *,
+        guess: bool,
+        rows: Sequence[Row] = (),
+        below_s: float = math.inf,
+        learnt: Learnt | None = None,
     ) -> Solution:
         """The program solved with what was ``learnt`` (by default all that was), by guesses of what others miss or with
         what is known exactly alone; the bound of the first that has one is kept.
@@ -94,7 +99,7 @@ class Solutions:
             time_limit_s=left,
             seed=self.seed,
             stop=self.stop,
-            effort=LOOKING_HARD if looks else EFFORT,
+            effort=EFFORT if rows else HARD,
             until_found=looks,
             below=below_s * PER_S,
         )
