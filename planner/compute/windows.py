@@ -34,7 +34,8 @@ class Manner(NamedTuple):
     by several places, and of batches of any size, in whichever layout they are. ``loading`` are the
     rows that bringing a row of ``columns`` of a kernel into a square takes where an image has gaps, ``tap_operations``
     the vector operations for each position of a window whose features stay apart. ``picture_rows`` are those that a
-    register of images of so few features as pictures have takes for each position of a window.
+    register of images of so few features as pictures have takes for each position of a window, and ``part_operations``
+    vector operations what shifts or copies cut images takes, for each 1024 of their numbers that are read or written.
     """
 
     few_rows: float
@@ -43,12 +44,13 @@ class Manner(NamedTuple):
     columns: int
     tap_operations: float
     picture_rows: float
+    part_operations: float
 
 
 FIRST, SECOND, LATER = (
-    Manner(3.2, False, 0.245, 128, 5, 2),
-    Manner(3.2, False, 0.12, 64, 5, 2),
-    Manner(8, True, 0.1, 64, 7.5, 1),
+    Manner(3.2, False, 0.245, 128, 5, 2, 18),
+    Manner(3.2, False, 0.12, 64, 5, 2, 22),
+    Manner(8, True, 0.1, 64, 7.5, 1, 24),
 )
 """As seen on v3, on v4, and on v5e and v6e."""
 
