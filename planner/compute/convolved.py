@@ -45,7 +45,7 @@ from .parted import (
 )
 from .products import Product, product_of
 from .turning import Side, turning_cycles
-from .windows import manner_of, windows_of
+from .windows import manner_of, ring_windows_of, windows_of
 from .work import FREE, REGISTER_ELEMENTS, Work, padded_bytes, padded_elements
 
 SLICE, UPDATE, RESHAPE = "dynamic_slice", "dynamic_update_slice", "reshape"
@@ -60,6 +60,11 @@ NEAREST = 3
 HALVES = 2
 """The parts of an image's features that each turn of a loop has: they are brought to the squares one after the other
 for the gradient of a kernel.
+"""
+
+PLACE_OPERATIONS = 30
+"""The vector operations that taking apart what a turn has made takes for each place of few images and each of two
+devices' features, seen on v4 and v6e.
 """
 
 TURNING_CYCLES = 10.0
@@ -226,8 +231,8 @@ class Convolved:
             if op.kind == SLICE and "step" in op.attributes:
                 if not (passes and self._is_few(op.results[0])):
                     took += self._parts_cycles(whole=op.operands[0], piece=op.results[0])
-            elif op.kind == UPDATE and self._packs and self._in_loop:
-                took += self._parts_cycles(whole=op.operands[0], piece=op.operands[1])
+            elif op.kind == UPDATE and self._in_loop and manner_of(self._of).ring_operations:
+                took += self._parts_cycles(whole=op.operands[0], piece=op.operands[1], is_made=True)
         return took
 
     def _is_few(self, value: int) -> bool:
@@ -235,12 +240,18 @@ class Convolved:
         image = self._images.get(self._graph.shape(value))
         return image is not None and self._graph.shape(value)[image.batch] < SMALLEST
 
-    def _parts_cycles(self, *, whole: int, piece: int) -> float:
-        """What it takes to write two halves of some features of an image on lanes of their own."""
+    def _parts_cycles(self, *, whole: int, piece: int, is_made: bool = False) -> float:
+        """What it takes to write two halves of some features of an image on lanes of their own; of few images that a
+        turn has made, to take them apart place by place.
+        """
         part = self._graph.values[piece]
         image = self._images.get(part.shape)
         if image is None or not 1 < part.shape[image.features] < self._graph.shape(whole)[image.features]:
             return 0.0
+        batch = part.shape[image.batch]
+        if is_made and batch < SMALLEST:
+            places = part.num_elements // max(batch * part.shape[image.features], 1)
+            return 2 * PLACE_OPERATIONS * self._of.register_cycles * places
         laid = 2 * laid_elements(_halved(part, image.features), image)
         return laid * part.bits / 8 * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
 
@@ -303,7 +314,9 @@ class Convolved:
 
     def _product(self, op: Op) -> Product:
         cut, turned = self._cuts(op), op.operands[0] in self._turned
-        windows = windows_of(self._graph, op, manner_of(self._of), PARTS if cut else 1, turned=turned)
+        manner = manner_of(self._of)
+        ring = ring_windows_of(self._graph, op, manner) if self._in_loop else None
+        windows = ring or windows_of(self._graph, op, manner, PARTS if cut else 1, turned=turned)
         if self._in_loop and is_gradient_of_kernel(self._graph, op):
             windows = replace(windows, loads=HALVES * windows.loads)
         return replace(product_of(self._graph, op), windows=windows)
