@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from ..cut_images import FEWEST, PARTS, cut_convolutions, is_gradient_cut, parts_of
 from ..fusion.grouped import parts_lanes
-from ..fusion.nature import ELEMENTWISE
 from ..graph import Graph, Op, Value
 from ..image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
 from ..images import (
@@ -33,6 +32,7 @@ from .parted import (
     EDGED,
     FURTHER,
     GIVEN_EDGED,
+    GIVEN_PLACES,
     GIVEN_SHIFTED,
     REPEATED,
     RETURNED,
@@ -41,6 +41,7 @@ from .parted import (
     TOGETHER,
     WIDE_EDGE,
     Steps,
+    of_arguments,
     steps_cycles,
 )
 from .products import Product, product_of
@@ -93,7 +94,7 @@ class Convolved:
         self._turned_shapes = turned_shapes(graph) if self._looped else frozenset[Shape]()
         self._images = {**(known or {}), **self._looped, **outside} if edge > 1 else {}
         smallest = SMALLEST if of.near_total_bytes or of.whole_bytes else SMALLEST_WITHOUT_VMEM
-        self._given_images = _from_arguments(graph) if self._images else set[int]()
+        self._given_images = of_arguments(graph) if self._images else set[int]()
         self._packs = manner_of(of).packs_all
         self._in_loop = in_loop
         self._cut = cut_convolutions(graph, smallest) if self._images and not in_loop else dict[int, Op]()
@@ -337,6 +338,8 @@ class Convolved:
             if is_gradient and self._is_cut(graph.shape(value)):
                 yield TOGETHER, graph.values[value].num_elements
         elif is_of_one_place(graph, op):
+            if is_given:
+                yield GIVEN_PLACES, self._laid_in_parts(value)
             if _moves_on(op):
                 yield REPEATED, image
         elif is_gradient:
@@ -356,18 +359,6 @@ class Convolved:
         laid = self._laid_of(whole, image, turned=False) if image else padded_elements(whole.shape)
         by_rows = padded_elements((*whole.shape[:-2], whole.shape[-1], whole.shape[-2]))
         return min(laid, by_rows) if is_given else laid
-
-
-def _from_arguments(graph: Graph) -> set[int]:
-    """The arguments of a graph, and what is made of them alone number by number."""
-    found = set(graph.arguments)
-    for op in graph.ops:
-        if op.kind in ELEMENTWISE:
-            shape = graph.shape(op.results[0])
-            alike = [value for value in op.operands if graph.shape(value) == shape]
-            if alike and found.issuperset(alike):
-                found.update(op.results)
-    return found
 
 
 def _moves_on(op: Op) -> bool:

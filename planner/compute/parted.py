@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from ..fusion.nature import ELEMENTWISE
+from ..graph import Graph
 from .coefficients import Coefficients
 from .work import REGISTER_ELEMENTS
 
@@ -41,6 +43,9 @@ FURTHER = Steps(9, 4)
 RETURNED = Steps(3, 3)
 """What comes back to such an image: without its margins, and with the batch where gradients of kernels want it."""
 
+GIVEN_PLACES = Steps(1.5, 1)
+"""For windows of one place, of a step's argument: a copy in parts, and another for the gradient of the kernel."""
+
 REPEATED = Steps(6, 3)
 """For windows of one place that move on by several: parts are widened to whole steps."""
 
@@ -55,3 +60,15 @@ def steps_cycles(steps: Steps, numbers: int, operations: float, of: Coefficients
     waited = share * WAITED_BYTES * num_bytes * of.byte_cycles
     once = operations * of.register_cycles * math.ceil(numbers / REGISTER_ELEMENTS) + waited
     return steps.passes * once + steps.kernels * (of.start_cycles + of.step_cycles)
+
+
+def of_arguments(graph: Graph) -> set[int]:
+    """The arguments of a graph, and what is made of them alone number by number."""
+    found = set(graph.arguments)
+    for op in graph.ops:
+        if op.kind in ELEMENTWISE:
+            shape = graph.shape(op.results[0])
+            alike = [value for value in op.operands if graph.shape(value) == shape]
+            if alike and found.issuperset(alike):
+                found.update(op.results)
+    return found
