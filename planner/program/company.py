@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ..solver.problem import FORBIDDEN
 from .learnt import Together
 
-BINDING = 2.0
+BINDING = 8.0
 """How many times what is taken together a node must take more on a pair to follow its other end."""
 
 Costs = NDArray[np.float64]

@@ -99,7 +99,7 @@ class Solutions:
             time_limit_s=left,
             seed=self.seed,
             stop=self.stop,
-            effort=EFFORT if rows else HARD,
+            effort=HARD if looks else EFFORT,
             until_found=looks,
             below=below_s * PER_S,
         )
