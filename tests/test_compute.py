@@ -142,7 +142,7 @@ def test_sixteen_images_of_a_register_are_brought_to_the_squares_at_once() -> No
 def test_images_that_are_cut_pass_in_16_bits_whatever_they_are(dtype: str, cycles: int) -> None:
     """Two images of 128 by 128 with 128 features, as compiled for v5e: cutting them takes most of it, in bfloat16."""
     wide = convolved((2, 128, 128, 128), (3, 3, 128, 128), (2, 128, 128, 128), gradient=False)
-    margins = wide.ops[0].attributes | {"padding": ((1, 1), (1, 1))}
+    margins = {**wide.ops[0].attributes, "padding": ((1, 1), (1, 1))}
     values = tuple(replace(value, dtype=dtype) for value in wide.values)
     own = replace(wide, values=values, ops=(replace(wide.ops[0], attributes=margins),))
     assert sum(each.cycles for each in price(fuse(own), chip("v5e"))) == pytest.approx(cycles, rel=0.4)

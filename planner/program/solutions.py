@@ -33,8 +33,8 @@ NEAR = 1.05
 """How many times the best a solution may take that counts against the bound."""
 CLOSE = 0.01
 """How far from the bound what is found may be: until then it is tried as often as may be. So far go limits too."""
-HARD = 0.1
-"""How hard solutions are looked for, and proofs (``solver.solve``)."""
+LOOKING_HARD = 0.1
+"""How hard solutions are looked for (``solver.solve``): costs that leave something out prove little."""
 LOOKING = 4_000
 """How many nodes in all are priced whole where solutions are looked for."""
 Choices = list[int]
@@ -99,7 +99,7 @@ class Solutions:
             time_limit_s=left,
             seed=self.seed,
             stop=self.stop,
-            effort=HARD if looks else EFFORT,
+            effort=LOOKING_HARD if looks else EFFORT,
             until_found=looks,
             below=below_s * PER_S,
         )
