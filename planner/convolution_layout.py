@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .graph import Axes, Op, Sharding
+from .graph import Axes, Graph, Op, Sharding
+
+KIND = "convolution"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,12 @@ def convolution_layout(op: Op, inputs: Sharding, kernel: Sharding, result: Shard
         kernel=ordered(kernel, "kernel_output_feature_dimension", "kernel_input_feature_dimension"),
         result=ordered(result, "output_batch_dimension", "output_feature_dimension"),
     )
+
+
+def convolution_layouts(graph: Graph) -> list[ConvolutionLayout]:
+    """The layouts of a graph's convolutions, loops not entered."""
+    lies = [[graph.values[value].sharding or () for value in (*op.operands, *op.results)] for op in graph.of_kind(KIND)]
+    return [convolution_layout(op, *each) for op, each in zip(graph.of_kind(KIND), lies, strict=True)]
 
 
 def turns(

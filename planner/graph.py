@@ -81,7 +81,8 @@ class Factors:
 
     ``sizes`` are the factors' sizes. ``operands[i][d]`` and ``results[i][d]`` are the factors of dim ``d`` of operand
     or result ``i``, major first. ``reduction`` factors leave partial sums when they are split, ``replicated`` ones must
-    not be split, ``permutation`` ones exchange halos; all others are parallel.
+    not be split, ``permutation`` ones exchange halos; all others are parallel. Along ``blocked`` ones no layout is
+    propagated.
     """
 
     sizes: tuple[int, ...]
@@ -90,6 +91,7 @@ class Factors:
     reduction: tuple[int, ...] = ()
     replicated: tuple[int, ...] = ()
     permutation: tuple[int, ...] = ()
+    blocked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

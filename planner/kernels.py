@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from .forms import Form
 from .graph import Graph
 
 PRODUCTS = ("dot_general", "convolution")
@@ -19,7 +20,8 @@ class Kernel:
     reads it stands in several kernels. ``reads`` and ``writes`` number the values that it takes from memory and leaves
     there; what stays inside is never written. ``waits`` are values that must be there before it runs though it does not
     read them: what a barrier took. ``behind`` has the values that it reads behind barriers, each
-    with all that its barrier took. A loop or a conditional has the programs of its bodies.
+    with all that its barrier took. A loop or a conditional has the programs of its bodies. ``form`` is what is known of
+    all kernels alike, where that is kept.
     """
 
     ops: tuple[int, ...]
@@ -28,6 +30,7 @@ class Kernel:
     bodies: tuple[Program, ...] = ()
     waits: tuple[int, ...] = ()
     behind: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    form: Form | None = field(default=None, compare=False, repr=False)
 
 
 class _Open:
@@ -42,6 +45,7 @@ def plain_kernel(
     writes: tuple[int, ...],
     bodies: tuple[Program, ...],
     behind: tuple[tuple[int, tuple[int, ...]], ...],
+    form: Form | None,
 ) -> Kernel:
     """What ``Kernel`` makes of these, in a quarter of its time."""
     made: Any = _Open()
@@ -51,6 +55,7 @@ def plain_kernel(
     made.bodies = bodies
     made.waits = ()
     made.behind = behind
+    made.form = form
     made.__class__ = Kernel
     return made  # type: ignore[no-any-return]
 

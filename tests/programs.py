@@ -11,12 +11,14 @@ from meshwright.planner.memory.tiles import padded_bytes
 CONVOLVED = {
     "input_batch_dimension": 0,
     "input_feature_dimension": 3,
+    "input_spatial_dimensions": (1, 2),
     "kernel_input_feature_dimension": 2,
     "kernel_output_feature_dimension": 3,
     "kernel_spatial_dimensions": (0, 1),
     "output_batch_dimension": 0,
     "output_feature_dimension": 3,
     "output_spatial_dimensions": (1, 2),
+    "padding": ((1, 1), (1, 1)),
 }
 """The dims of images by batch, rows, columns and features, and of their kernels, features last."""
 

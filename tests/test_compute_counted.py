@@ -10,17 +10,19 @@ from meshwright.planner.compute.counted import Counted
 from meshwright.planner.compute.cycles import cycles_of
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.compute.work import work_of
+from meshwright.planner.forms import Forms
 from meshwright.planner.fusion import fuse
 from meshwright.planner.kinds import KINDS
+from meshwright.planner.memory import memory, put_in_order
 from meshwright.planner.partition import partition
 from small_steps import mlp
 
 PLAN = "meshwright: 1\ntopology: v5e:2x4\nmesh: {{x: 2, y: 4}}\ntensors: {{params/**: {}, '**': infer}}\n"
 
 
-def programs(step, args):
+def programs(step, args, forms=None):
     for lies in ("_ _@y", "_@x _@y", "_@y _"):
-        yield fuse(partition(graph_of(loads(PLAN.format(lies)), step, args)))
+        yield fuse(partition(graph_of(loads(PLAN.format(lies)), step, args)), forms=forms)
 
 
 def test_work_is_that_of_each_kernel_and_counted_once_for_layers_alike(monkeypatch) -> None:
@@ -52,3 +54,15 @@ def test_cycles_of_counted_work_are_known_by_what_is_near() -> None:
             asked = work, near, left, speed.edge, speed.coefficients
             assert counted.cycles(*asked) == cycles_of(*asked)
             assert counted.cycles(*asked) is counted.cycles(*asked)
+
+
+def test_what_is_known_of_a_kernel_holds_for_all_of_its_form() -> None:
+    step, args = mlp(layers=4, width=256, hidden=512, tokens=512)
+    forms, chip = Forms(), catalogue()["v5e"]
+    alone, together = list(programs(step, args)), list(programs(step, args, forms))
+    kernels = [kernel for program in together for kernel in program.kernels]
+    assert 3 * len({id(kernel.form) for kernel in kernels}) < 2 * len(kernels)
+    for one, other in zip(alone, together, strict=True):
+        assert one == other
+        assert put_in_order(one, chip) == put_in_order(other, chip)
+        assert memory(one, chip) == memory(other, chip)

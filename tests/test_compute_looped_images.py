@@ -9,6 +9,7 @@ from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute.convolved import Convolved
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.compute.work import work_of
+from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Kernel
 from programs import CONVOLVED, KERNEL_GRADIENT
@@ -59,3 +60,30 @@ def test_a_gradient_waits_for_a_copy_with_the_batch_on_the_lanes() -> None:
     assert images.copies_cycles(kernel) == 0
     images.looped(replace(graph.ops[1], trips=1))
     assert images.copies_cycles(kernel) == 0
+
+
+def ring(kind: str, batch: int, entering: int, leaving: int) -> float:
+    """The cycles of one convolution in a ring, of 64x64 places: features of two devices enter it, or leave."""
+    values = (
+        Value((batch, 64, 64, entering), "bf16"),
+        Value((3, 3, entering, leaving), "bf16"),
+        Value((batch, 64, 64, leaving), "bf16"),
+    )
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=CONVOLVED)
+    graph = Graph(values=values, ops=(op,), arguments=(0, 1), results=(2,))
+    speed = speed_of(catalogue()[kind])
+    images = Convolved(graph, speed.coefficients, speed.edge, in_loop=True)
+    (product,) = images.counted(
+        Kernel(ops=(0,), reads=(0, 1), writes=(2,)), work_of(graph, fuse(graph).kernels[0])
+    ).products
+    return product.vector_operations(speed.coefficients) * speed.coefficients.register_cycles
+
+
+@pytest.mark.parametrize(
+    ("kind", "entering", "leaving", "cycles"),
+    [("v4", 64, 8, 113_050), ("v4", 8, 64, 95_497), ("v5e", 64, 8, 104_012), ("v6e", 64, 8, 43_218)],
+)
+def test_few_images_in_a_ring_take_as_long_however_few(kind: str, entering: int, leaving: int, cycles: int) -> None:
+    """As compiled, with the two devices' features as places of one more dim."""
+    took = [ring(kind, batch, entering, leaving) for batch in (1, 2, 4)]
+    assert took[0] == took[1] == took[2] == pytest.approx(cycles, rel=0.15)

@@ -265,6 +265,41 @@ def test_long_scans_and_what_gives_several_results_keep_readers_of_a_gather_apar
     assert sum(op.kind == ALL_GATHER for op in found.ops) == gathers
 
 
+@pytest.mark.parametrize(("rows", "gathers"), [(1, 2), (2, 1)])
+def test_what_products_are_spared_of_dims_of_size_one_keeps_readers_of_a_gather_apart(rows: int, gathers: int) -> None:
+    """A product of one row between elementwise operations has a reshape on either side (seen compiled)."""
+    image, part, whole = Value((rows, 16, 64), "f32"), Value((8, 64), "f32"), Value((64, 64), "f32")
+    contracted = {"lhs_contracting_dimensions": (2,), "rhs_contracting_dimensions": (0,)}
+    gathered = {"axes": ("x",), "dimensions": (0,)}
+    values, ops, now = [image, part, whole], list[Op](), 0
+
+    def then(kind: str, operands: tuple[int, ...], result: Value, attributes: dict[str, object]) -> int:
+        values.append(result)
+        ops.append(Op(kind=kind, operands=operands, results=(len(values) - 1,), attributes=attributes))
+        return len(values) - 1
+
+    now = then("dot_general", (now, then(ALL_GATHER, (1,), whole, gathered)), image, contracted)
+    for _ in range(30):
+        now = then("tanh", (then("tanh", (now,), image, {}),), image, {})
+        now = then("dot_general", (now, 2), image, contracted)
+    now = then("dot_general", (now, then(ALL_GATHER, (1,), whole, gathered)), image, contracted)
+    found = share_gathers(of_ops(tuple(values), tuple(ops), (0, 1, 2), (now,)).graph)
+    assert sum(op.kind == ALL_GATHER for op in found.ops) == gathers
+
+
+@pytest.mark.parametrize(("results", "gathers"), [((110, 111), 2), ((111, 110), 1)])
+def test_a_gather_that_is_met_first_from_the_results_is_the_first(results: tuple[int, int], gathers: int) -> None:
+    """Whoever reads it last: one whose reader is near the results may be read long before (seen compiled)."""
+    part, whole = Value((2,), "f32"), Value((8,), "f32")
+    gathers_of = {"kind": ALL_GATHER, "operands": (0,), "attributes": {"axes": ("x",), "dimensions": (0,)}}
+    ops = [Op(results=(1,), **gathers_of)]
+    ops += [Op(kind="tanh", operands=(v - 1,), results=(v,)) for v in range(2, 111)]
+    ops += [Op(results=(112,), **gathers_of), Op(kind="tanh", operands=(112,), results=(111,))]
+    values = (part, *[whole] * 112)
+    found = share_gathers(of_ops(values, tuple(ops), (0,), results).graph)
+    assert sum(op.kind == ALL_GATHER for op in found.ops) == gathers
+
+
 @pytest.mark.parametrize(("columns", "dtype"), [(1, "f32"), (8, "bf16")])
 def test_what_a_vector_is_multiplied_by_is_gathered_as_it_is(columns: int, dtype: str) -> None:
     values = (

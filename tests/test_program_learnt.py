@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from meshwright.planner.program.account import Account
 from meshwright.planner.program.exact import Missed, alone, netted
 from meshwright.planner.program.learnt import Learnt
 from meshwright.planner.program.rounds import Rounds
@@ -111,6 +112,39 @@ def test_what_is_known_already_is_not_charged_again() -> None:
     assert learnt.learn([missed(1.0, 0)], (1, 0, 0, 0, 0), costs, 0.01)
 
 
+def test_what_a_solution_took_more_than_one_that_chose_alike_hangs_on_what_tells_them_apart() -> None:
+    """The first took nothing more; so the second does for what it chose otherwise too."""
+    learnt, costs = learner(), [np.ones(CHOICES)] * NODES
+    learnt.learn([], (0, 0, 0, 0, 0), costs, 0.01)
+    assert learnt.learn([missed(1.0, 0, 1)], (0, 0, 2, 0, 0), costs, 0.01)
+    assert learnt.missed_s == {((0, (0,)), (1, (0,)), (2, (2,))): 1.0}
+
+
+def test_a_number_for_each_row_is_of_no_account_beside_the_rows() -> None:
+    """A cluster takes as long whatever its layout is, less what its own kernel may take less."""
+    rows, sums, weights, bias = (64, 8, 512), (64, 8), (512, 2048), (2048,)
+    shapes = [frozenset({rows}), frozenset({sums}), frozenset({rows, sums}), frozenset({weights}), frozenset({bias})]
+    account = Account(shapes, [9.0, 0.25, 9.0, 9.0, 0.5], [np.arange(CHOICES)] * NODES)
+    found = account.decisive(missed(2.0, 0, 1, read={4: frozenset({0})}))
+    assert found == missed(1.75, 0, read={4: frozenset({0})})
+    assert account.decisive(missed(2.0, 1, 2, 3, read={4: frozenset({0})})) == missed(1.25, 2, 3)
+    alone = missed(2.0, 1)
+    assert account.decisive(alone) == alone
+    little = missed(0.125, 0, 1)
+    assert account.decisive(little) == little
+
+
+def test_choices_that_tell_only_such_numbers_apart_are_alike() -> None:
+    alike = [np.array([0, 0, 2])] * NODES
+    learnt = Learnt(
+        leader=np.arange(NODES),
+        guess_s=[np.zeros(CHOICES) for _ in range(NODES)],
+        account=Account([frozenset({(64, 512)})] * NODES, [0.0] * NODES, alike),
+    )
+    learnt.learn([missed(1.0, 0, 1)], (1, 2, 0, 0, 0), [np.ones(CHOICES)] * NODES, 0.01)
+    assert [learnt.charged_s((own, 2, 0, 0, 0)) for own in range(CHOICES)] == [1.0, 1.0, 0.0]
+
+
 def test_a_proof_is_tried_once_more_where_something_was_taken_back() -> None:
     """What was proven with too much is forgotten: with less what is left may prove as much."""
     bounds, learnt = [0.9, 1.0], learner()
@@ -118,7 +152,7 @@ def test_a_proof_is_tried_once_more_where_something_was_taken_back() -> None:
     took = SimpleNamespace(estimate=SimpleNamespace(step_time_s=1.0))
     kept = mock.Mock(program=program, learnt=learnt, bound_s=0.5, credit_s=0.0, cutoff_s=math.inf, limit_bytes=None)
     kept.ended.return_value = False
-    kept.solved.side_effect = lambda **_: SimpleNamespace(choices=[0], bound=bounds.pop(0) * PER_S)
+    kept.solved.side_effect = lambda **_: SimpleNamespace(choices=[0], bound=bounds.pop(0) * PER_S, status="optimal")
 
     def price(_: list[int]) -> object:
         learnt.corrected, kept.bound_s = learnt.corrected + 1, 0.5

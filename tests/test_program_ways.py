@@ -147,6 +147,6 @@ def test_what_others_are_guessed_to_take_bounds_no_step_once_ways_are_opened(
     monkeypatch.setattr(rounds, "open_ways", later)
     found = program.solve()
     assert any(asked)
-    costs = program.problem(None, Learnt.nothing(program.leader, program.wiring.nodes), guess=False)
+    costs = program.problem(None, Learnt.nothing(program.leader, program.wiring), guess=False)
     least_s = solve(costs, time_limit_s=60).cost / PER_S
     assert 0.9 * least_s < found.floor_s <= least_s * (1 + 1e-9)

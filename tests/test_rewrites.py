@@ -205,6 +205,21 @@ def test_branches_that_a_constant_chooses_stand_in_the_place_of_the_conditional(
     np.testing.assert_allclose(run(module, x)[0], jax.jit(step)(x), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("turns", "loops"), [(1, 0), (2, 2)])
+def test_a_loop_of_one_turn_is_written_out_with_all_of_its_stack(turns, loops):
+    """Forward and backward, what it takes of a stack and puts back being all of it."""
+
+    def step(w, x):
+        return jax.grad(lambda w: (jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), x), x, w)[1] ** 2).sum())(w)
+
+    w, x = normal(3, turns, 4, 4), normal(4, 4, 4)
+    module = rewritten(step, w, x)
+    found = kinds(module)
+    assert found["while"] == loops
+    assert turns > 1 or not found["dynamic_slice"] + found["dynamic_update_slice"]
+    np.testing.assert_allclose(run(module, w, x)[0], jax.jit(step)(w, x), rtol=1e-5, atol=1e-6)
+
+
 def test_constants_that_are_merged_beforehand_leave_the_same_module():
     """Once for a step, as each plan would do it; not those that something asks to be apart."""
 

@@ -51,7 +51,7 @@ class Known:
         key = (aim, machine.topology.kind, calibration)
         if key not in self.works or self.works[key].chip != machine.chip:
             if aim not in self.programs:
-                self.programs[aim] = device_program(self.graph, machine, self.found)
+                self.programs[aim] = device_program(self.graph, machine, self.found, self.counted.forms)
             self.works[key] = device_work(
                 self.programs[aim],
                 machine,

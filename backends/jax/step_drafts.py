@@ -178,11 +178,15 @@ class StepDrafts:
         draft, reading = self._draft(plan, traced, placed, values=names_values(plan.rules))
         if not draft.is_layable or (draft.convolves and draft.platform != "tpu"):
             return None
+        reading = reading.over(dict(placed.mesh.shape), named=False)
+        graph = None if draft.has_loops else draft.graph(layouts, placed, reading)
+        if graph is not None:
+            return graph
         module = draft.laid_out(layouts, placed)
         propagate_split(module, draft.passes, has_loops=draft.has_loops)
         if draft.convolves and not are_safe(layouts_of_module(module), placed.mesh):
             return None
-        return read_graph(module, traced, reading.over(dict(placed.mesh.shape), named=False), draft.paths)
+        return read_graph(module, traced, reading, draft.paths)
 
     @uncollected()
     def _draft(

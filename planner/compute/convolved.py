@@ -6,9 +6,10 @@ images than ``smallest`` is made larger by cutting each into parts (XLA's space-
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ..cut_images import FEWEST, PARTS, cut_convolutions, is_gradient_cut, parts_of
 from ..fusion.grouped import parts_lanes
 from ..graph import Graph, Op, Value
 from ..image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
@@ -27,41 +28,45 @@ from ..images import (
 from ..kernels import Kernel
 from ..kinds import ALL_GATHER
 from .coefficients import Coefficients
+from .parted import (
+    EDGED,
+    FURTHER,
+    GIVEN_EDGED,
+    GIVEN_PLACES,
+    GIVEN_SHIFTED,
+    REPEATED,
+    RETURNED,
+    SHIFTED,
+    SHIFTED_WIDE,
+    TOGETHER,
+    WIDE_EDGE,
+    Steps,
+    of_arguments,
+    steps_cycles,
+)
 from .products import Product, product_of
 from .turning import Side, turning_cycles
-from .windows import is_plain, manner_of, windows_of
-from .work import FREE, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes, padded_elements
+from .windows import manner_of, ring_windows_of, windows_of
+from .work import FREE, REGISTER_ELEMENTS, Work, padded_bytes, padded_elements
 
 SLICE, UPDATE, RESHAPE = "dynamic_slice", "dynamic_update_slice", "reshape"
 
 Shape = tuple[int, ...]
-PARTS, LARGE_IMAGE = ROWS, 2**19
-"""Into how many parts an image is cut, and from how many numbers on."""
-
 SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
 """The smallest batch that is not cut, seen on v4 and v5e; and where no values are kept near, on v3."""
 
-REARRANGING, REARRANGING_LATER, REARRANGING_GRADIENT, REARRANGING_GIVEN = 7.0, 4.5, 10.0, 2.0
-"""How often images that are cut are gone through besides, as they lie and again unpadded, seen on v3; on v5e and later
-chips by convolutions, by gradients of kernels, which want them shifted to each place of a row, and by those of kernels
-that convolve an argument: that stays whole, and the other image is put together again for it.
-"""
-
-NARROW_SHARE = 10 / 7
-"""How much oftener those of 16 bits are, whose rows share registers, seen on v5e."""
-
-NEAREST, SHIFTING_BYTES = 3, 34
-"""Of what is cut, shifts are made for the gradient of a kernel, so many from the parts themselves. Each further one
-takes so many bytes a number: it is cut out, put together with the next part's edge, laid behind others. Seen on v5e
-and v5p.
-"""
+NEAREST = 3
+"""Of what is cut, shifts are made for the gradient of a kernel, so many from the parts themselves."""
 
 HALVES = 2
 """The parts of an image's features that each turn of a loop has: they are brought to the squares one after the other
 for the gradient of a kernel.
 """
 
-DILATIONS = ("lhs_dilation", "rhs_dilation")
+PLACE_OPERATIONS = 30
+"""The vector operations that taking apart what a turn has made takes for each place of few images and each of two
+devices' features, seen on v4 and v6e.
+"""
 
 TURNING_CYCLES = 10.0
 """What bringing 1024 numbers into another layout takes besides their bytes, seen on v3 and v5e."""
@@ -84,19 +89,31 @@ class Convolved:
         given: Collection[int] = (),
         known: Mapping[tuple[int, ...], Image] | None = None,
     ) -> None:
-        self._graph, self._of = graph, of
+        self._graph, self._of, self._edge = graph, of, edge
         self._looped, outside = (looped_images(graph), images(graph)) if edge > 1 else ({}, {})
         self._turned_shapes = turned_shapes(graph) if self._looped else frozenset[Shape]()
         self._images = {**(known or {}), **self._looped, **outside} if edge > 1 else {}
-        self._uncut = self._turned_shapes.union(self._looped.keys() - outside.keys())
         smallest = SMALLEST if of.near_total_bytes or of.whole_bytes else SMALLEST_WITHOUT_VMEM
+        self._given_images = of_arguments(graph) if self._images else set[int]()
         self._packs = manner_of(of).packs_all
-        self._smallest, self._in_loop = 0 if in_loop else smallest, in_loop
+        self._in_loop = in_loop
+        self._cut = cut_convolutions(graph, smallest) if self._images and not in_loop else dict[int, Op]()
+        self._places = parts_of(graph, self._cut)
+        self._cut_shapes = self._shapes_cut(outside, smallest) if self._images and not in_loop else set[Shape]()
         self._given = set(given) if self._images and not in_loop else set[int]()
         self._turned: set[int] = set()
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
         self._convolved, self._regrouped = set[int](), set[int]()
         self._for_loops = 0.0
+
+    def _shapes_cut(self, outside: Collection[Shape], smallest: int) -> set[Shape]:
+        """The shapes of images that are cut: what other programs convolve if it is large enough."""
+        cut = {self._graph.shape(v) for op in self._cut.values() for v, _ in images_of(self._graph, op)}
+        elsewhere = self._images.keys() - outside - self._looped.keys()
+        cut.update(
+            s for s in elsewhere if s[self._images[s].batch] < smallest and _last_place(s, self._images[s]) >= FEWEST
+        )
+        return cut - self._turned_shapes
 
     def _parted_shapes(self) -> dict[Shape, Shape]:
         """The shapes of images whose features are parted into groups, with those that they have whole."""
@@ -146,13 +163,12 @@ class Convolved:
         reads = tuple(int(size * self._growth(v)) for v, size in zip(kernel.reads, work.reads, strict=True))
         writes = tuple(int(size * self._growth(v)) for v, size in zip(kernel.writes, work.writes, strict=True))
         around = (*kernel.reads, *kernel.writes)
-        width = max((graph.values[v].bits for v in around if graph.shape(v) in self._images), default=0) / 8
         growth, spread = self._whole_growth(around), max(map(self._spread, around), default=1.0)
         return replace(
             work,
             reads=reads,
             writes=writes,
-            spill_bytes=int(work.spill_bytes * growth) + sum(self._rearranged_bytes(op, width) for op in ops),
+            spill_bytes=int(work.spill_bytes * growth),
             registers=work.registers * growth * spread,
             space_bytes=int(work.space_bytes * growth),
             products=tuple(self._product(op) for op in ops) if ops else work.products,
@@ -216,8 +232,8 @@ class Convolved:
             if op.kind == SLICE and "step" in op.attributes:
                 if not (passes and self._is_few(op.results[0])):
                     took += self._parts_cycles(whole=op.operands[0], piece=op.results[0])
-            elif op.kind == UPDATE and self._packs and self._in_loop:
-                took += self._parts_cycles(whole=op.operands[0], piece=op.operands[1])
+            elif op.kind == UPDATE and self._in_loop and manner_of(self._of).ring_operations:
+                took += self._parts_cycles(whole=op.operands[0], piece=op.operands[1], is_made=True)
         return took
 
     def _is_few(self, value: int) -> bool:
@@ -225,12 +241,18 @@ class Convolved:
         image = self._images.get(self._graph.shape(value))
         return image is not None and self._graph.shape(value)[image.batch] < SMALLEST
 
-    def _parts_cycles(self, *, whole: int, piece: int) -> float:
-        """What it takes to write two halves of some features of an image on lanes of their own."""
+    def _parts_cycles(self, *, whole: int, piece: int, is_made: bool = False) -> float:
+        """What it takes to write two halves of some features of an image on lanes of their own; of few images that a
+        turn has made, to take them apart place by place.
+        """
         part = self._graph.values[piece]
         image = self._images.get(part.shape)
         if image is None or not 1 < part.shape[image.features] < self._graph.shape(whole)[image.features]:
             return 0.0
+        batch = part.shape[image.batch]
+        if is_made and batch < SMALLEST:
+            places = part.num_elements // max(batch * part.shape[image.features], 1)
+            return 2 * PLACE_OPERATIONS * self._of.register_cycles * places
         laid = 2 * laid_elements(_halved(part, image.features), image)
         return laid * part.bits / 8 * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
 
@@ -244,7 +266,7 @@ class Convolved:
     def _turning(self, value: int, whole: Value, image: Image) -> float:
         """Cycles of a copy of an image between where it pads least and where convolutions want it."""
         laid = self._laid_of(whole, image, turned=value in self._turned)
-        registers = laid * _emptied(whole.shape[image.batch], self._is_cut(whole.shape, image))
+        registers = laid * _emptied(whole.shape[image.batch], self._is_cut(whole.shape))
         read = Side(padded_elements(whole.shape) / REGISTER_ELEMENTS, padded_bytes(whole))
         return turning_cycles(read, Side(registers / REGISTER_ELEMENTS, laid * whole.bits / 8), self._of)
 
@@ -269,70 +291,74 @@ class Convolved:
             return 1.0
         if batch_on_lanes(whole.shape[image.features], whole.shape[image.batch], whole.bits):
             return 1.0
-        return _emptied(whole.shape[image.batch], self._is_cut(whole.shape, image))
+        return _emptied(whole.shape[image.batch], self._is_cut(whole.shape))
 
     def _laid(self, value: int, image: Image) -> int:
         whole = self._graph.values[value]
         return self._laid_of(whole, image, turned=value in self._turned or whole.shape in self._turned_shapes)
 
     def _laid_of(self, whole: Value, image: Image, *, turned: bool) -> int:
-        if not self._is_cut(whole.shape, image):
+        if not self._is_cut(whole.shape):
             return laid_elements(whole, image, turned=turned)
         shape = list(whole.shape)
         shape[image.batch] *= PARTS
         return laid_elements(replace(whole, shape=tuple(shape)), image) // PARTS
 
-    def _is_cut(self, shape: Sequence[int], image: Image) -> bool:
-        size = 1
-        for each in shape:
-            size *= each
-        if tuple(shape) in self._uncut:
-            return False
-        return shape[image.batch] < self._smallest and len(shape) > 3 and size >= LARGE_IMAGE
+    def _is_cut(self, shape: Shape) -> bool:
+        return shape in self._cut_shapes
 
     def _cuts(self, op: Op) -> bool:
-        """Whether a convolution is of parts of its images: strided ones are on v5e and later chips as well."""
-        (value, image), *_ = images_of(self._graph, op)
-        strided = self._packs and not any(step > 1 for name in DILATIONS for step in op.attributes.get(name, ()))
-        return (is_plain(op.attributes) or strided) and self._is_cut(self._graph.shape(value), image)
-
-    def _keeps_whole(self, op: Op) -> bool:
-        """Whether a kernel's gradient leaves an argument whole, whatever convolved it."""
-        return self._packs and op.operands[0] in self._graph.arguments and is_gradient_of_kernel(self._graph, op)
+        """Whether a convolution is of parts of its images; the gradient of a kernel is if what comes back to it is."""
+        if is_gradient_of_kernel(self._graph, op):
+            return is_gradient_cut(self._graph, op, self._places)
+        return op.results[0] in self._cut
 
     def _product(self, op: Op) -> Product:
-        cut, turned = self._cuts(op) and not self._keeps_whole(op), op.operands[0] in self._turned
-        windows = windows_of(self._graph, op, manner_of(self._of), PARTS if cut else 1, turned=turned)
+        cut, turned = self._cuts(op), op.operands[0] in self._turned
+        manner = manner_of(self._of)
+        ring = ring_windows_of(self._graph, op, manner) if self._in_loop else None
+        windows = ring or windows_of(self._graph, op, manner, PARTS if cut else 1, turned=turned)
         if self._in_loop and is_gradient_of_kernel(self._graph, op):
             windows = replace(windows, loads=HALVES * windows.loads)
         return replace(product_of(self._graph, op), windows=windows)
 
-    def _rearranged_bytes(self, op: Op, width_bytes: float) -> int:
-        """What passes of images of such numbers that are cut and put together again: none for windows of one place."""
-        if not self._cuts(op) or is_of_one_place(self._graph, op):
-            return 0
-        graph, is_gradient = self._graph, is_gradient_of_kernel(self._graph, op)
-        strided = any(step > 1 for step in op.attributes.get("window_strides", ()))
-        value = op.operands[1] if is_gradient else op.operands[0] if strided else op.results[0]
-        laid = self._laid(value, self._images[graph.shape(value)]) + graph.values[value].num_elements
-        num_bytes = laid * width_bytes
-        read_share = self._of.near_read_share if num_bytes <= self._of.near_total_bytes else 1.0
-        times = self._times(op, is_gradient=is_gradient) * (1 if width_bytes >= WORD_BYTES else NARROW_SHARE)
-        return int(times * num_bytes * (1 + read_share) / 2) + self._shifted_bytes(op)
+    def parts_cycles(self, kernel: Kernel) -> float:
+        """What kernels besides take that cut images for a kernel, and shift what is cut for gradients."""
+        ops = [self._graph.ops[number] for number in kernel.ops] if self._cut_shapes else []
+        convolutions = (op for op in ops if op.kind == CONVOLUTION)
+        operations = manner_of(self._of).part_operations
+        return sum(steps_cycles(*each, operations, self._of) for op in convolutions for each in self._parts_steps(op))
 
-    def _times(self, op: Op, *, is_gradient: bool) -> float:
-        if not self._packs:
-            return REARRANGING
-        if self._keeps_whole(op):
-            return REARRANGING_GIVEN
-        return REARRANGING_GRADIENT if is_gradient else REARRANGING_LATER
+    def _parts_steps(self, op: Op) -> Iterator[tuple[Steps, int]]:
+        """The steps that cut images for a convolution, each with the numbers of its image."""
+        graph, (value, second) = self._graph, op.operands[:2]
+        is_given, is_gradient = value in self._given_images, is_gradient_of_kernel(graph, op)
+        image = self._laid_in_parts(value, is_given=is_given)
+        if not self._cuts(op):
+            if is_gradient and self._is_cut(graph.shape(value)):
+                yield TOGETHER, graph.values[value].num_elements
+        elif is_of_one_place(graph, op):
+            if is_given:
+                yield GIVEN_PLACES, self._laid_in_parts(value)
+            if _moves_on(op):
+                yield REPEATED, image
+        elif is_gradient:
+            yield RETURNED, self._laid_in_parts(second)
+            shifted = SHIFTED_WIDE if self._edge >= WIDE_EDGE else SHIFTED
+            yield GIVEN_SHIFTED if is_given else shifted, image
+            yield from [(FURTHER, self._laid_in_parts(value))] * max(shifts_of(graph, op) - NEAREST, 0)
+        else:
+            yield GIVEN_EDGED if is_given else EDGED, image
 
-    def _shifted_bytes(self, op: Op) -> int:
-        """What passes of shifts of what is cut, but for an argument, which is not."""
-        further, image = shifts_of(self._graph, op) - NEAREST, op.operands[0]
-        if further <= 0 or image in self._graph.arguments:
-            return 0
-        return further * SHIFTING_BYTES * self._laid(image, self._images[self._graph.shape(image)])
+    def _laid_in_parts(self, value: int, *, is_given: bool = False) -> int:
+        """The numbers of an image as it is laid out in parts; where it is given with a row of it on the lanes, if that
+        pads it less.
+        """
+        whole = replace(self._graph.values[value], dtype="bf16")
+        image = self._images.get(whole.shape)
+        laid = self._laid_of(whole, image, turned=False) if image else padded_elements(whole.shape)
+        by_rows = padded_elements((*whole.shape[:-2], whole.shape[-1], whole.shape[-2]))
+        return min(laid, by_rows) if is_given else laid
 
 
 def _moves_on(op: Op) -> bool:
@@ -343,6 +369,11 @@ def _moves_on(op: Op) -> bool:
 
 def _halved(value: Value, dim: int) -> Value:
     return replace(value, shape=(*value.shape[:dim], -(-value.shape[dim] // 2), *value.shape[dim + 1 :]))
+
+
+def _last_place(shape: Shape, image: Image) -> int:
+    """How many places an image has along its last dim, none if it has no other dims."""
+    return next((size for dim, size in reversed([*enumerate(shape)]) if dim not in image), 0)
 
 
 def _emptied(batch: int, is_cut: bool) -> float:

@@ -1,54 +1,34 @@
-"""The work of kernels and its cycles, counted once for all that are alike: in layers alike, and under other layouts of
-the step.
-"""
+"""The work of kernels and its cycles, counted once for all that are alike (``Forms``)."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
 
+from ..forms import MOST, Forms
 from ..graph import Graph
 from ..kernels import Kernel
 from .coefficients import Coefficients
 from .cycles import Cycles, cycles_of
 from .work import Work, work_of
 
-MOST = 20_000
+WORK = "work"
 
 
 class Counted:
-    """Counts as ``work_of`` does. Kernels are alike of which it would be told the same: operations of the same kinds
-    and attributes, wired alike, on values of the same shapes and dtypes.
-    """
+    """Counts as ``work_of`` does, by the ``forms`` of kernels."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, Work] = {}
-        self._attributes: dict[int, Mapping[str, Any]] = {}
+        self.forms = Forms()
         self._cycles: dict[Hashable, tuple[Work, Coefficients, Cycles]] = {}
 
     def __call__(self, graph: Graph, kernel: Kernel) -> Work:
         """The work of a kernel of this graph."""
-        said, wires, ops, values = list[Hashable](), list[int](), graph.ops, graph.values
-        for number in kernel.ops:
-            op = ops[number]
-            operands, results, attributes = op.operands, op.results, op.attributes
-            said += (op.kind, len(operands), len(results), id(attributes) if attributes else 0)
-            wires += operands
-            wires += results
-        numbers = {value: number for number, value in enumerate(dict.fromkeys(wires))}
-        shapes = tuple([(value.shape, value.dtype) for value in map(values.__getitem__, numbers)])
-        wires += kernel.reads
-        wires += kernel.writes
-        key = tuple(said), shapes, tuple(map(numbers.__getitem__, wires)), len(kernel.reads)
-        found = self._known.get(key)
+        form = kernel.form
+        if form is None:
+            form = self.forms.of(graph, kernel.ops, kernel.reads, kernel.writes)
+        found: Work | None = form.get(WORK)
         if found is None:
-            if len(self._known) >= MOST:
-                self._known.clear()
-                self._attributes.clear()
-            found = self._known[key] = work_of(graph, kernel)
-            for number in kernel.ops:
-                attributes = graph.ops[number].attributes
-                self._attributes[id(attributes)] = attributes  # no other has this ``id`` while it is kept
+            found = form[WORK] = work_of(graph, kernel)
         return found
 
     def cycles(

@@ -67,8 +67,8 @@ class Apart:
     ``given`` are the values that are its arguments, ``left`` those that are its results, ``stays`` those that vector
     memory holds for good if they fit, as a loop's turns hand them on; ``images`` has shapes of what is
     convolved elsewhere, ``tables`` the values that meet what is scattered into, and ``edge`` what of those is given or
-    left, ``lent`` what they are the first to update of its arguments that are not donated. What products read is
-    fetched while others run, and no gradient lies transposed.
+    left, ``lent`` what they are the first to update of its arguments that are not donated, ``filled`` what scatters
+    fill. What products read is fetched while others run, and no gradient lies transposed.
     """
 
     given: Collection[int] = ()
@@ -78,6 +78,7 @@ class Apart:
     tables: Collection[int] = ()
     edge: Collection[int] = ()
     lent: Collection[int] = ()
+    filled: Collection[int] = ()
 
 
 def price(program: Program, chip: Chip, calibration: Calibration | None = None) -> tuple[KernelPrice, ...]:
@@ -172,6 +173,7 @@ def price_at(
     growth = growth_of(graph) if speed.edge > 1 and not kinds.isdisjoint(GROWING) else {}
     joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
     inside = filled(graph) if speed.edge > 1 and looks_up else frozenset[int]()
+    inside = inside.union(step.filled)
     awaited: dict[int, Kernel] = {}
     for point, kernel in enumerate(program.kernels):
         op = graph.ops[kernel.ops[-1]]
@@ -204,7 +206,7 @@ def price_at(
             more += sum(brought.pop(value, 0.0) for value in kernel.reads) if brought else 0.0
             more += updated.copies_cycles(kernel) if updated else 0.0
             more += convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel) if convolved else 0.0
-            more += convolved.grouped_cycles(kernel) if convolved else 0.0
+            more += convolved.grouped_cycles(kernel) + convolved.parts_cycles(kernel) if convolved else 0.0
             more += rows_cycles(graph, kernel, stacks, speed.edge) if stacks else 0.0
             known, here = count(graph, kernel), copied if at_hand else ()
             work = speed.work(convolved.counted(kernel, known) if convolved else known)

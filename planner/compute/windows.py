@@ -24,6 +24,9 @@ v5e and v6e have it; and in patches, of few features.
 MOST_SHARED = 2 * ROWS
 """The largest batch for which positions share a depth in the forward pass, seen on v3 and v5e."""
 
+RING_PIECES = 2
+"""The devices whose features each turn of a ring brings."""
+
 TURNED_ROWS = 1.3 * ROWS
 """How many rows a register of images takes whose few features are turned to be a depth, seen on v3."""
 
@@ -34,7 +37,10 @@ class Manner(NamedTuple):
     by several places, and of batches of any size, in whichever layout they are. ``loading`` are the
     rows that bringing a row of ``columns`` of a kernel into a square takes where an image has gaps, ``tap_operations``
     the vector operations for each position of a window whose features stay apart. ``picture_rows`` are those that a
-    register of images of so few features as pictures have takes for each position of a window.
+    register of images of so few features as pictures have takes for each position of a window, and ``part_operations``
+    vector operations what shifts or copies cut images takes, for each 1024 of their numbers that are read or written.
+    ``ring_operations`` are those of each position of a window where few images are convolved to features of each of two
+    devices, ``summed_operations`` where from those, and ``ring_gradient_operations`` for a kernel's gradient.
     """
 
     few_rows: float
@@ -43,12 +49,16 @@ class Manner(NamedTuple):
     columns: int
     tap_operations: float
     picture_rows: float
+    part_operations: float
+    ring_operations: float
+    summed_operations: float
+    ring_gradient_operations: float
 
 
 FIRST, SECOND, LATER = (
-    Manner(3.2, False, 0.245, 128, 5, 2),
-    Manner(3.2, False, 0.12, 64, 5, 2),
-    Manner(8, True, 0.1, 64, 7.5, 1),
+    Manner(3.2, False, 0.245, 128, 5, 2, 18, 0, 0, 0),
+    Manner(3.2, False, 0.12, 64, 5, 2, 22, 3.3, 2.8, 6.3),
+    Manner(8, True, 0.1, 64, 7.5, 1, 24, 5, 2.4, 0),
 )
 """As seen on v3, on v4, and on v5e and v6e."""
 
@@ -150,6 +160,35 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
         turns_over=turns_over,
         loads=loads if gaps == 1 else 0,
     )
+
+
+def ring_windows_of(graph: Graph, op: Op, manner: Manner) -> Windows | None:
+    """What a convolution of few images takes for a turn of a ring, whose two devices' features are places of one more
+    dim; none if that is what others take.
+
+    Seen on v4, v5e and v6e: no less for one image than for four, nor for 8 features than for 128.
+    """
+    operations, said = _ring_operations(graph, op, manner), op.attributes
+    if not operations:
+        return None
+    right, made = (graph.values[number] for number in (op.operands[1], op.results[0]))
+    taps = math.prod(_spatial(right, said, "kernel")) * math.prod(_spatial(made, said, "output"))
+    registers = operations * RING_PIECES * taps / math.prod(said.get("lhs_dilation", ()))
+    return Windows(taps=0, streamed=0, entering=0, leaving=0, registers=registers)
+
+
+def _ring_operations(graph: Graph, op: Op, manner: Manner) -> float:
+    """Vector operations for each position of a window and each device; none for what is convolved as elsewhere."""
+    (value, image), (second, other) = images_of(graph, op)
+    batch, entering = graph.shape(value)[image.batch], graph.shape(value)[image.features]
+    if batch >= ROWS:
+        return 0.0
+    if is_gradient_of_kernel(graph, op):
+        return manner.ring_gradient_operations if batch > 1 else 0.0
+    if entering < FEW:
+        return 0.0 if manner.packs_all else manner.ring_operations
+    leaves = graph.shape(second)[other.features] < entering
+    return manner.ring_operations if leaves else manner.summed_operations
 
 
 def _loaded(manner: Manner, batch: int, room: int | None, is_gradient: bool) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..forms import Forms
 from ..fusion import fuse
 from ..graph import Graph
 from ..kernels import Program
@@ -26,8 +27,13 @@ class DeviceProgram:
         return self.order.program
 
 
-def device_program(graph: Graph, machine: Machine, found: Found | None = None) -> DeviceProgram:
-    """What one device of a machine runs of a step whose values have their layouts; ``found`` is ``partition``'s."""
+def device_program(
+    graph: Graph, machine: Machine, found: Found | None = None, forms: Forms | None = None
+) -> DeviceProgram:
+    """What one device of a machine runs of a step whose values have their layouts; ``found`` is ``partition``'s,
+    ``forms`` knows kernels.
+    """
     local = partition(graph, platform=machine.platform, machine=machine, found=found)
-    program = fuse(local, near_bytes=machine.chip.buffer_vmem_bytes, is_gpu=machine.platform == "gpu")
+    near_bytes, is_gpu = machine.chip.buffer_vmem_bytes, machine.platform == "gpu"
+    program = fuse(local, near_bytes=near_bytes, is_gpu=is_gpu, forms=forms)
     return DeviceProgram(step=graph, local=local, order=put_in_order(program, machine.chip))

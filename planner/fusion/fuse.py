@@ -6,10 +6,12 @@ The rules are those that the TPU compiler's own programs follow; what each one s
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from operator import is_
 
+from ..forms import Form, Forms
 from ..graph import Graph, Op
 from ..kernels import Kernel, Program, plain_kernel
 from .before_loops import with_roundings_before_loops
@@ -34,6 +36,7 @@ def fuse(
     near_bytes: int = NEAR_BYTES,
     rounds_ahead: bool = True,
     is_gpu: bool = False,
+    forms: Forms | None = None,
 ) -> Program:
     """The kernels in which a device computes a graph, its own shapes in it, and their order.
 
@@ -42,19 +45,20 @@ def fuse(
     writes is what it reads under another shape. ``is_mask`` says which operations leave masks of bits; ``near_bytes``
     what a chip keeps in memory of its own (``Chip.buffer_vmem_bytes``), ``rounds_ahead`` whether what loops only round
     is rounded before them, by operations of its own. On a GPU (``is_gpu``) nothing is left as bits, kept near or made
-    narrow, and libraries multiply (``libraries``).
+    narrow, and libraries multiply (``libraries``). Kernels have the form that ``forms`` knows them by.
     """
     simple = simplify(graph)
     if is_gpu:
-        return _program(simple, _is_none, 0, is_gpu=True)
-    return _program(with_roundings_before_loops(simple) if rounds_ahead else simple, is_mask, near_bytes, is_gpu=False)
+        return _program(simple, _is_none, 0, forms, is_gpu=True)
+    rounded = with_roundings_before_loops(simple) if rounds_ahead else simple
+    return _program(rounded, is_mask, near_bytes, forms, is_gpu=False)
 
 
 def _is_none(graph: Graph, uses: Uses, op: Op) -> bool:
     return False
 
 
-def _program(graph: Graph, is_mask: IsMask, near_bytes: int, *, is_gpu: bool) -> Program:
+def _program(graph: Graph, is_mask: IsMask, near_bytes: int, forms: Forms | None, *, is_gpu: bool) -> Program:
     uses = read_uses(graph)
     masks = frozenset([number for number, op in enumerate(graph.ops) if is_mask(graph, uses, op)])
     shared = NO_PARTS if is_gpu else parts(graph, uses)
@@ -67,10 +71,13 @@ def _program(graph: Graph, is_mask: IsMask, near_bytes: int, *, is_gpu: bool) ->
     wanted = uses.results.union(*(group.reads for group in merged))
     ordered = _in_order(graph, merged)
     barred = any(BEHIND in op.attributes for op in graph.ops)
-    kernels = tuple([_kernel(graph, wanted, group, is_mask, near_bytes, barred, is_gpu) for group in ordered])
+    bare = _without_waits(graph)
+    inside = partial(_program, is_mask=is_mask, near_bytes=near_bytes, forms=forms, is_gpu=is_gpu)
+    form_of = None if forms is None else partial(forms.of, bare)
+    kernels = tuple([_kernel(graph, wanted, group, inside, form_of, barred) for group in ordered])
     if any(group.waits for group in ordered):
         kernels = tuple(_with_waits(graph, ordered, kernels))
-    return Program(graph=_without_waits(graph), kernels=kernels)
+    return Program(graph=bare, kernels=kernels)
 
 
 def _with_waits(graph: Graph, ordered: Sequence[Group], kernels: Sequence[Kernel]) -> Iterator[Kernel]:
@@ -101,18 +108,26 @@ def _without_waits(graph: Graph) -> Graph:
 
 
 def _kernel(
-    graph: Graph, wanted: frozenset[int], group: Group, is_mask: IsMask, near_bytes: int, barred: bool, is_gpu: bool
+    graph: Graph,
+    wanted: frozenset[int],
+    group: Group,
+    inside: Callable[[Graph], Program],
+    form_of: Callable[[Sequence[int], Sequence[int], Sequence[int]], Form] | None,
+    barred: bool,
 ) -> Kernel:
-    """The kernel of a group; ``barred`` says that something in the graph is read behind a barrier."""
-    ops = tuple(sorted(group.ops))
-    bodies = tuple([_program(body, is_mask, near_bytes, is_gpu=is_gpu) for body in graph.ops[ops[-1]].bodies])
+    """The kernel of a group; ``inside`` gives the program of a body, ``form_of`` the form of a kernel without; and
+    ``barred`` says that something in the graph is read behind a barrier.
+    """
+    ops, reads = tuple(sorted(group.ops)), tuple(sorted(group.reads))
+    bodies = tuple(map(inside, graph.ops[ops[-1]].bodies))
     made = tuple([value for root in sorted(group.roots) for value in graph.ops[root].results])
     writes = tuple([value for value in made if value in wanted]) or made
     behind: tuple[tuple[int, tuple[int, ...]], ...] = ()
     if barred:
         said = (pair for number in ops for pair in graph.ops[number].attributes.get(BEHIND, ()))
         behind = tuple({value: taken for value, taken in said if value in group.reads}.items())
-    return plain_kernel(ops, tuple(sorted(group.reads)), writes, bodies, behind)
+    form = None if bodies or form_of is None else form_of(ops, reads, writes)
+    return plain_kernel(ops, reads, writes, bodies, behind, form)
 
 
 def _in_order(graph: Graph, found: list[Group]) -> list[Group]:

@@ -34,6 +34,7 @@ INDEXED_KERNEL_BYTES = 400 << 10
 LOOP_BYTES = 100 << 10
 REDUCTION_BYTES = 40 << 10
 OTHER_KERNEL_BYTES = 10 << 10
+CODE_OF = "code"
 RESULT_TO_PRODUCT = 0.2
 """What each further result of a kernel adds, of what a product takes at most by the chip."""
 
@@ -59,6 +60,17 @@ def _kernels_bytes(program: Program, product: int, *, in_loop: bool = False) -> 
 
 
 def _kernel_bytes(graph: Graph, kernel: Kernel, product: int, *, in_loop: bool) -> int:
+    form = kernel.form
+    if form is None:
+        return _bytes(graph, kernel, product, in_loop=in_loop)
+    key = CODE_OF, product, in_loop
+    found: int | None = form.get(key)
+    if found is None:
+        found = form[key] = _bytes(graph, kernel, product, in_loop=in_loop)
+    return found
+
+
+def _bytes(graph: Graph, kernel: Kernel, product: int, *, in_loop: bool) -> int:
     kinds = {graph.ops[op].kind for op in kernel.ops}
     more = int(RESULT_TO_PRODUCT * product) * (len(kernel.writes) - 1)
     ops = map(graph.ops.__getitem__, kernel.ops if CONVOLUTION in kinds else ())

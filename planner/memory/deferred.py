@@ -30,6 +30,8 @@ def deferred(program: Program, flow: Flow, order: Sequence[int], *, beside_sums:
     Unless nothing is sent after the loop but sums over devices, which run alone: ``beside_sums`` says that they do not,
     and then whatever the loop does not need waits for it.
     """
+    if not program.graph.nesting:
+        return list(order)
     kinds = [{program.graph.ops[op].kind for op in kernel.ops} for kernel in program.kernels]
     last = max((p for p, k in enumerate(order) if _is_loop(program, program.kernels[k])), default=None)
     if last is None:

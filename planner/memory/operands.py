@@ -14,8 +14,21 @@ MOST = 3
 """Operands of kernels that were fused in this order wherever compiled programs were looked at."""
 
 
+ORDER = "order"
+
+
 def operands(graph: Graph, kernel: Kernel) -> tuple[int, ...]:
     """The values that a kernel reads, in the order of its operands."""
+    reads, form = kernel.reads, kernel.form
+    if len(reads) < 2 or form is None:
+        return _operands(graph, kernel)
+    order = form.get(ORDER)
+    if order is None:
+        order = form[ORDER] = tuple(map(reads.index, _operands(graph, kernel)))
+    return tuple([reads[place] for place in order])
+
+
+def _operands(graph: Graph, kernel: Kernel) -> tuple[int, ...]:
     arrays = sum([graph.values[value].num_elements > 1 for value in kernel.reads]) if len(kernel.reads) > 1 else 0
     if not 1 < arrays <= MOST:
         return kernel.reads

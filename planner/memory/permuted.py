@@ -17,6 +17,8 @@ from .flow import Flow
 
 def beside_permutes(program: Program, flow: Flow) -> list[int]:
     """The order in which each permute that no product stands behind has the nearest free one there."""
+    if COLLECTIVE_PERMUTE not in program.graph.kinds:
+        return list(range(len(program.kernels)))
     kinds = [{program.graph.ops[op].kind for op in kernel.ops} for kernel in program.kernels]
     read: dict[int, int] = {}
     for kernel, values in enumerate(flow.operands):

@@ -10,6 +10,7 @@ from ..kernels import Kernel
 from ..kinds import ALL_REDUCE
 
 IN_PLACE = frozenset({"dynamic_update_slice", "scatter", "while"})
+IN_STEP = "in step"
 NUMBER_BY_NUMBER = ELEMENTWISE | {ALL_REDUCE}
 
 Pairs = tuple[tuple[int, int], ...]
@@ -54,24 +55,30 @@ def written_into(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Ite
 
 def number_by_number(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Pairs:
     """The pairs (new, old) of results and what becomes them number by number, of the same shape and dtype."""
-    values = graph.values
     made = [v for v in kernel.writes if buffer.get(v) == v]
     read = [v for v in kernel.reads if v in buffer] if made else ()
     if not read:
         return ()
+    form = kernel.form
+    if form is None:
+        return tuple([(made[new], buffer[read[old]]) for new, old in _in_step(graph, kernel, made, read)])
+    key = IN_STEP, *map(kernel.writes.index, made), -1, *map(kernel.reads.index, read)
+    pairs = form.get(key)
+    if pairs is None:
+        pairs = form[key] = tuple(_in_step(graph, kernel, made, read))
+    return tuple([(made[new], buffer[read[old]]) for new, old in pairs])
+
+
+def _in_step(graph: Graph, kernel: Kernel, made: Sequence[int], read: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The same by the places of results among those ``made``, and of what becomes them among those ``read``."""
+    values = graph.values
     wanted = {(values[v].shape, values[v].dtype) for v in made}
     sources = [v for v in read if (values[v].shape, values[v].dtype) in wanted]
-    if not sources:
-        return ()
-    reached = _reached(graph, kernel, sources)
-    return tuple(
-        [
-            (new, buffer[old])
-            for new in made
-            for position, old in enumerate(sources)
-            if reached.get(new, 0) >> position & 1 and _are_alike(values[new], values[old])
-        ]
-    )
+    reached = _reached(graph, kernel, sources) if sources else {}
+    for new, value in enumerate(made) if sources else ():
+        for position, old in enumerate(sources):
+            if reached.get(value, 0) >> position & 1 and _are_alike(values[value], values[old]):
+                yield new, read.index(old)
 
 
 def _are_alike(one: Value, other: Value) -> bool:

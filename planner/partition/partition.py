@@ -41,7 +41,8 @@ def partition(
     local = without_dead(spread(graph, graph.mesh, goal, (found or Found()).of(graph.mesh, goal)))
     if not goal.is_tpu or not (local.nesting or not local.kinds.isdisjoint(_CHANGED)):
         return local
-    local = reassociate(without_dead(share_gathers(gather_before_broadcasts(local))))
+    shared = share_gathers(gather_before_broadcasts(local))
+    local = reassociate(local if shared is local else without_dead(shared))
     local = keep_once(sum_small_gathers(local))
     local = turned(narrow(sum_behind_loops(scatter(slice_sums(local), goal, graph.mesh))))
     return mask_lookups(sum_whole_gathers(local, goal, graph.mesh))

@@ -22,7 +22,8 @@ class Reused:
     their attributes, ``sums`` the attributes of sums over devices, ``joined`` those of operations with what strategies
     say in place of some, by the ``id`` of both: one mapping for all alike, by which alike kernels are known.
     ``parts`` is what one device holds of a value. ``factors`` are the loop nests that keys tell apart by their ``id``,
-    ``even`` says by that which have all tensors in step.
+    ``even`` says by that which have all tensors in step, ``standing`` which operations are computed with their tensors
+    as they lie, these by the ``id`` of their parts.
     """
 
     strategies: dict[object, Strategy] = field(default_factory=dict)
@@ -32,6 +33,7 @@ class Reused:
     parts: dict[tuple[tuple[int, ...], str, Sharding], Value] = field(default_factory=dict)
     factors: dict[int, Factors] = field(default_factory=dict)
     even: dict[int, bool] = field(default_factory=dict)
+    standing: dict[tuple[object, ...], bool] = field(default_factory=dict)
 
     def with_said(self, attributes: Attributes, said: Attributes) -> Attributes:
         """An operation's attributes with what its strategy says in place of some."""
@@ -56,7 +58,7 @@ class Found:
         """What was found for this mesh and target, to be added to."""
         key = tuple(mesh.items()), target
         found = self.by_mesh.get(key)
-        if found is None or max(len(found.strategies), len(found.joined)) > MOST_STRATEGIES:
+        if found is None or max(len(found.strategies), len(found.joined), len(found.standing)) > MOST_STRATEGIES:
             while len(self.by_mesh) >= MOST_MESHES:
                 del self.by_mesh[next(iter(self.by_mesh))]
             found = self.by_mesh[key] = Reused()

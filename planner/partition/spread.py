@@ -84,7 +84,10 @@ class _Writer:
 
     def _op(self, op: Op) -> None:
         if not (op.bodies or op.kind in _APART):
-            self._plain(op)
+            if self._lies_right(op) or self._stands(op):
+                self._same(op)
+            else:
+                self._plain(op)
         elif op.kind in _SAME_VALUE:
             self.at[op.results[0]] = self._laid(op.operands[0], self.layouts[op.results[0]], op)
         elif op.kind == _LOCAL:
@@ -94,14 +97,31 @@ class _Writer:
         else:
             self._stated(op, _STATED[op.kind])
 
+    def _same(self, op: Op) -> None:
+        """Writes an operation that is computed with its tensors as they lie."""
+        at, results = self.at, op.results
+        first = self.builder.same(op, tuple(map(at.__getitem__, op.operands)), [self.parts[n] for n in results])
+        for number in results:
+            at[number] = first
+            first += 1
+
+    def _stands(self, op: Op) -> bool:
+        """Whether an operation is computed with its tensors as they lie, otherwise alike as these are."""
+        kind = op.kind
+        if op.factors is None or kind == TOP_K or (kind in RULES and kind not in OF_FACTORS):
+            return False
+        parts = self.parts
+        key = kind, id(op.factors), len({*op.operands}) > 1, *[id(parts[n]) for n in op.operands + op.results]
+        found = self.reused.standing.get(key)
+        if found is None:
+            how = self._strategy(op)
+            found = how.operands == tuple([self.layouts[n] for n in op.operands])
+            found &= how.made == tuple([self.layouts[n] for n in op.results])
+            found &= not (any(how.paths) or how.sums or how.halos or how.window or how.attributes)
+            self.reused.standing[key] = found
+        return found
+
     def _plain(self, op: Op) -> None:
-        if self._lies_right(op):
-            at, results = self.at, op.results
-            first = self.builder.same(op, tuple(map(at.__getitem__, op.operands)), [self.parts[n] for n in results])
-            for number in results:
-                at[number] = first
-                first += 1
-            return
         if op.kind == TOP_K and self.target.is_tpu and self._ranked(op):
             return
         found = self._strategy(op)

@@ -15,7 +15,7 @@ class Around(NamedTuple):
     the step's results (``left``), what vector memory holds throughout a loop where it fits (``stays``), what
     convolutions elsewhere read and make (``images``), what meets tables that are scattered into (``tables``), and what
     of that is given to the step or left by it (``edge``), and what the kernel is the first to update though the step is
-    only ``lent`` it.
+    only ``lent`` it, and what scatters fill (``filled``).
     """
 
     given: frozenset[int] = frozenset()
@@ -25,6 +25,7 @@ class Around(NamedTuple):
     tables: frozenset[int] = frozenset()
     edge: frozenset[int] = frozenset()
     lent: frozenset[int] = frozenset()
+    filled: frozenset[int] = frozenset()
 
     def of_part(self, numbers: Sequence[int]) -> Around:
         """The same of a part of the kernel, of which nothing is the first to convolve; ``numbers`` has its values'."""
@@ -40,10 +41,11 @@ class Around(NamedTuple):
             tables=places(self.tables),
             edge=places(self.edge),
             lent=places(self.lent),
+            filled=places(self.filled),
         )
 
     def apart(self, shapes: Mapping[int, Shape]) -> Apart:
         """The same for devices that have parts of these shapes."""
         images = parts(dict(self.images), shapes)
-        own = {"tables": self.tables, "edge": self.edge, "lent": self.lent}
+        own = {"tables": self.tables, "edge": self.edge, "lent": self.lent, "filled": self.filled}
         return Apart(given=self.given, left=self.left, stays=self.stays, images=images, **own)

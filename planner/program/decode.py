@@ -165,6 +165,9 @@ def _asking(wiring: Wiring, level: Level, choices: Sequence[int]) -> dict[_Taken
         for value, layouts in node.layouts.items() if node.level == level.number else ():
             waits = level.waits(kernels[reader], value) if reader in kernels else ()
             lies, ways = layouts[choices[shared]], wiring.ways.get(shared)
+            along = wiring.along.get(shared)
+            if along is not None and choices[shared] in along.choices:
+                reader = wiring.shared.get(along.wide, along.wide)
             found[value, lies, waits, None] = asker = LOOPS if reader in wiring.carries else reader
             way = ways[choices[shared]] if ways is not None else None
             if way is not None:

@@ -56,7 +56,7 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     what the program says of its nodes.
     """
     graph = _labelled(wiring, choices)
-    laid = device_program(graph, machine, wiring.partitioned)
+    laid = device_program(graph, machine, wiring.partitioned, wiring.counted.forms)
     found = estimate(device_work(laid, machine, counted=wiring.counted), mesh, machine)
     promised = list(_promised(wiring, choices))
     clusters = _Clusters(laid, {node for node, seconds in promised if seconds})
@@ -167,7 +167,8 @@ def _computed(graph: Graph, kernel: Kernel) -> Iterator[object]:
 
 def exact_memory(wiring: Wiring, choices: Sequence[int], machine: Machine) -> Memory:
     """What a device holds under a solution, as its exact price has it."""
-    return memory(device_program(_labelled(wiring, choices), machine, wiring.partitioned).order, machine.chip)
+    forms = wiring.counted.forms
+    return memory(device_program(_labelled(wiring, choices), machine, wiring.partitioned, forms).order, machine.chip)
 
 
 def held_bytes(tensors: Iterable[LiveTensor]) -> dict[int, int]:

@@ -24,6 +24,7 @@ from ..fusion.uses import Uses, read_uses
 from ..fusion.written import NEAR_BYTES, image_dims, is_mask_of_product
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
+from ..lookups import filled
 from ..memory import schedule
 from ..partition.passes.accumulated import added_up
 from .around import Around
@@ -64,8 +65,9 @@ class Known:
     ``convolving`` has of steps' arguments the first operation that convolves them, ``updating`` that which updates what
     steps are only lent, ``images`` what convolutions of a
     graph read and make, ``behind`` what operations of it read behind barriers, ``tables`` what meets tables of it that
-    are scattered into, ``put`` what loops' turns put into stacks, ``rounded`` what products make narrower than the step
-    has it, ``padded`` what nothing but pads reads, ``cuts`` the kernels that are cut at what plans pin.
+    are scattered into, ``filled`` what scatters fill, ``put`` what loops' turns put into stacks, ``rounded`` what
+    products make narrower than the step has it, ``padded`` what nothing but pads reads, ``cuts`` the kernels that are
+    cut at what plans pin.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -86,6 +88,7 @@ class Known:
     images: dict[int, tuple[Graph, Mapping[Shape, Seen]]] = field(default_factory=dict)
     behind: dict[int, tuple[Graph, Mapping[At, Waits]]] = field(default_factory=dict)
     tables: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
+    filled: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     put: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     rounded: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     padded: dict[int, tuple[Graph, Mapping[int, Padded]]] = field(default_factory=dict)
@@ -190,6 +193,7 @@ class Known:
         places = list(enumerate(numbers))
         _, put = self.put.get(id(graph), (graph, frozenset[int]()))
         _, known = self.tables.get(id(graph), (graph, frozenset[int]()))
+        _, fills = self.filled.get(id(graph), (graph, frozenset[int]()))
         tables = frozenset(place for place, number in places if number in known)
         kept = set(graph.results) - copied_results(graph).keys()
         ends = {*graph.arguments, *graph.results} if tables else set[int]()
@@ -201,6 +205,7 @@ class Known:
             tables=tables,
             edge=frozenset(place for place, number in places if number in ends),
             lent=frozenset(place for place, number in places if updating.get(number) in kernel.ops),
+            filled=frozenset(place for place, number in places if number in fills),
         )
 
     def _padded(self, graph: Graph, kernel: Kernel, numbers: Sequence[int]) -> tuple[Padding, ...]:
@@ -236,6 +241,7 @@ class Known:
         self.rounded[id(program.graph)] = program.graph, _rounded_sums(program.graph, values)
         turned, alike = (Turned(program.graph, WIDE_EDGE, shares=shares) for shares in (False, True))
         self.tables[id(program.graph)] = program.graph, _of_tables(program)
+        self.filled[id(program.graph)] = program.graph, filled(program.graph)
         putting = (put_of(program.graph, each) for each in program.kernels if id(each) in self.free)
         self.put[id(program.graph)] = program.graph, frozenset(value for values in putting for value in values)
         self.padded[id(program.graph)] = program.graph, _padded(program)

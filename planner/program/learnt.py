@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..solver.problem import FORBIDDEN
+from .account import Account
 from .exact import Missed
-from .wires import Node
+from .wires import Wiring
+
+FEW = 8
+"""By how many choices solutions are told apart of which one took more, at most."""
 
 Together = tuple[tuple[int, tuple[int, ...]], ...]
 """Nodes that decide, each with some of its choices."""
@@ -25,29 +28,32 @@ class Learnt:
     ``guess_s`` has for each node the same shared out among its choices: a guess of what they take in other company.
     ``known`` are the solutions so far, by the choice of each node, with what their clusters took more in all: nothing
     that is learnt charges one beyond that, though what others taught may hold for it too; ``corrected`` is how often
-    something was taken back for that.
+    something was taken back for that. ``account`` says what of that is decisive.
     """
 
     leader: NDArray[np.int64]
     guess_s: list[NDArray[np.float64]]
+    account: Account | None = None
     missed_s: dict[Together, float] = field(default_factory=dict)
     known: list[tuple[Sequence[int], float]] = field(default_factory=list)
     corrected: int = 0
 
     @classmethod
-    def nothing(cls, leader: NDArray[np.int64], nodes: Sequence[Node]) -> Learnt:
-        """Nothing learnt yet of what these nodes choose."""
-        return cls(leader=leader, guess_s=[np.zeros(len(node.costs)) for node in nodes])
+    def nothing(cls, leader: NDArray[np.int64], wiring: Wiring) -> Learnt:
+        """Nothing learnt yet of what the nodes of a program choose."""
+        guess_s = [np.zeros(len(node.costs)) for node in wiring.nodes]
+        return cls(leader=leader, guess_s=guess_s, account=Account.of(wiring))
 
     @property
     def state(self) -> tuple[int, int]:
         """What changes where anything is learnt, or taken back."""
         return len(self.missed_s), self.corrected
 
-    def widen(self, nodes: Sequence[Node]) -> None:
+    def widen(self, wiring: Wiring) -> None:
         """Takes in that some nodes have more choices than before, behind those that they had."""
-        more = (len(node.costs) - len(guess_s) for node, guess_s in zip(nodes, self.guess_s, strict=True))
+        more = (len(node.costs) - len(guess_s) for node, guess_s in zip(wiring.nodes, self.guess_s, strict=True))
         self.guess_s = [np.pad(guess_s, (0, new)) for guess_s, new in zip(self.guess_s, more, strict=True)]
+        self.account = Account.of(wiring)
 
     def learn(
         self,
@@ -58,26 +64,42 @@ class Learnt:
     ) -> bool:
         """Takes in what clusters of nodes missed, each at least ``least_s``; whether anything is new."""
         found: dict[Together, float] = defaultdict(float)
+        took: dict[Together, float] = defaultdict(float)
         for each in clusters:
-            found[self._together(each, choices)] += each.seconds
+            took[self._together(each, choices)] += each.seconds
+            decisive = each if self.account is None else self.account.decisive(each)
+            found[self._together(decisive, choices)] += decisive.seconds
             if each.seconds > 0:
                 self._guess(each.nodes, each.seconds, choices, costs)
-        more_s = sum(max(missed_s, 0.0) for missed_s in found.values())
+        more_s = sum(max(missed_s, 0.0) for missed_s in took.values())
         self._correct(choices, more_s, found)
         self.known.append((choices, more_s))
         new = False
         for together, missed_s in sorted(found.items(), key=lambda each: -each[1]):
             if together and missed_s >= least_s and together not in self.missed_s:
-                missed_s = min(missed_s, self._room_s(together))
-                if missed_s >= least_s:
-                    self.missed_s[together] = missed_s
+                apart = self._told_apart(together, choices, least_s)
+                missed_s = min(missed_s, self._room_s(apart))
+                if missed_s >= least_s and apart not in self.missed_s:
+                    self.missed_s[apart] = missed_s
                     new = True
         return new
+
+    def _told_apart(self, together: Together, choices: Sequence[int], least_s: float) -> Together:
+        """Some choices of a solution together, with those that tell it apart from others that made them too and took no
+        more, where these are few.
+        """
+        found = dict(together)
+        for other, more_s in self.known:
+            if holds(together, other) and more_s - self.charged_s(other) < least_s:
+                pairs = zip(self.leader.tolist(), choices, other, strict=True)
+                differing = {node: (own,) for node, own, their in pairs if own != their}
+                found |= differing if len(differing) <= FEW else {}
+        return tuple(sorted(found.items()))
 
     def _correct(self, choices: Sequence[int], more_s: float, found: Mapping[Together, float]) -> None:
         """Takes back what a solution is charged beyond what it took more, of what it was not seen to take itself."""
         wrong_s = self.charged_s(choices) - more_s
-        held = [each for each in self.missed_s if _holds(each, choices)]
+        held = [each for each in self.missed_s if holds(each, choices)]
         for each in sorted(held, key=lambda each: (found.get(each, 0.0), -self.missed_s[each])):
             back_s = min(wrong_s, self.missed_s[each])
             if back_s > 0:
@@ -87,15 +109,18 @@ class Learnt:
 
     def _room_s(self, together: Together) -> float:
         """What may be charged for some choices together without charging a known solution more than it took."""
-        holding = ((choices, more_s) for choices, more_s in self.known if _holds(together, choices))
+        holding = ((choices, more_s) for choices, more_s in self.known if holds(together, choices))
         return min((more_s - self.charged_s(choices) for choices, more_s in holding), default=math.inf)
 
     def _together(self, missed: Missed, choices: Sequence[int]) -> Together:
-        allowed = {int(self.leader[node]): frozenset((choices[node],)) for node in missed.nodes}
+        allowed = {int(self.leader[node]): self._choices_like(node, choices[node]) for node in missed.nodes}
         for node, same in missed.read.items():
             decider = int(self.leader[node])
             allowed[decider] = allowed.get(decider, same) & same
         return tuple(sorted((node, tuple(sorted(each))) for node, each in allowed.items()))
+
+    def _choices_like(self, node: int, choice: int) -> frozenset[int]:
+        return frozenset((choice,)) if self.account is None else self.account.choices_like(node, choice)
 
     def _guess(
         self, members: Sequence[int], missed_s: float, choices: Sequence[int], costs: Sequence[NDArray[np.float64]]
@@ -106,33 +131,9 @@ class Learnt:
 
     def charged_s(self, choices: Sequence[int]) -> float:
         """What was learnt of a solution, given by the choice of each node, beyond its costs."""
-        return sum(missed_s for together, missed_s in self.missed_s.items() if _holds(together, choices))
-
-    def alone(self) -> list[tuple[int, tuple[int, ...], float]]:
-        """What choices of a node take beyond their cost, whatever the others choose: node, choices, seconds."""
-        return [(*together[0], missed_s) for together, missed_s in self.missed_s.items() if len(together) == 1]
-
-    def several(self) -> list[tuple[Together, float]]:
-        """What several nodes take together."""
-        return [(together, missed_s) for together, missed_s in self.missed_s.items() if len(together) > 1]
+        return sum(missed_s for together, missed_s in self.missed_s.items() if holds(together, choices))
 
 
-def _holds(together: Together, choices: Sequence[int]) -> bool:
+def holds(together: Together, choices: Sequence[int]) -> bool:
+    """Whether a solution, given by the choice of each node, makes all of some choices."""
     return all(choices[node] in each for node, each in together)
-
-
-def company(
-    together: Together, missed_s: float, counts: Mapping[int, int]
-) -> tuple[NDArray[np.float64], dict[int, NDArray[np.float64]]]:
-    """A node that takes ``missed_s`` if all of some nodes choose as said, and nothing else: its costs, and the table of
-    each of those nodes, of ``counts`` choices, with it.
-
-    Its first choice is to pay, and each other one to say which node chooses otherwise.
-    """
-    costs = np.zeros(len(together) + 1)
-    costs[0] = missed_s
-    tables = {}
-    for position, (node, choices) in enumerate(together):
-        tables[node] = np.zeros((counts[node], len(costs)))
-        tables[node][list(choices), position + 1] = FORBIDDEN
-    return costs, tables

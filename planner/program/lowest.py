@@ -60,7 +60,7 @@ def lowest(program: Program, *, time_limit_s: float, seed: int, stop: Stop) -> F
     deadline = time.monotonic() + time_limit_s
     prepare(stop)
     deciders = program.deciders
-    learnt = Learnt.nothing(program.leader, program.wiring.nodes)
+    learnt = Learnt.nothing(program.leader, program.wiring)
     left_s = max(deadline - time.monotonic(), 0.0)
     free = solve(program.problem(None, learnt, guess=False), time_limit_s=left_s, seed=seed, stop=stop)
     nothing = Found(status="unknown", objective_s=math.inf, bound_s=0.0)

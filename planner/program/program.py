@@ -26,11 +26,12 @@ from ..partition.target import target
 from ..solver.arrays import starts
 from ..solver.problem import Problem, assemble
 from ..topology import Machine
+from .company import taken_together
 from .costs import Pricing
 from .exact import exact_memory
 from .found import Found
 from .known import Known
-from .learnt import Learnt, company
+from .learnt import Learnt
 from .lowering import Lowering, Moves
 from .lowest import lowest
 from .needs import Need, needs
@@ -96,15 +97,13 @@ class Program:
         """
         kept = self.deciders
         costs, tables = self._costs(learnt.guess_s if guess else None), self._tables()
-        for node, choices, missed_s in () if guess else learnt.alone():
-            costs[node] = costs[node] + missed_s * np.isin(np.arange(len(costs[node])), choices)
+        companies = [] if guess else taken_together(learnt.missed_s, costs, tables)
         one_s = [costs[number] for number in kept]
         place = np.zeros(len(self.leader), np.int64)
         place[kept] = np.arange(len(kept))
         ends = [(int(place[a]), int(place[b])) for a, b in tables]
         several = list(tables.values())
-        for together, missed_s in () if guess else learnt.several():
-            own, with_each = company(together, missed_s, {n: len(costs[n]) for n, _ in together})
+        for own, with_each in companies:
             ends += [(int(place[node]), len(one_s)) for node in with_each]
             several += with_each.values()
             one_s.append(own)

@@ -40,11 +40,21 @@ def rounded_reads(wiring: Wiring, graph: Graph, kernel: Kernel) -> set[int]:
     return {numbers[place] for place in blueprint.rounded}
 
 
-def read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, in_order: bool) -> None:
+def read(
+    wiring: Wiring,
+    level: Level,
+    value: int,
+    ports: Sequence[Port],
+    *,
+    narrow: bool,
+    in_order: bool,
+    wide: Port | None = None,
+) -> Port | None:
     """One reader takes a value from where it is made; several share what it is brought into, but for what makes its
-    next value, which lies as it does.
+    next value, which lies as it does. What it is brought into, if it is read otherwise.
 
-    ``narrow`` says that it is handed on as bfloat16, ``in_order`` is as in ``Reshards.table``.
+    ``narrow`` says that it is handed on as bfloat16, ``in_order`` is as in ``Reshards.table``. Where others have it
+    brought into a layout as it is (``wide``), it is there for these as well.
     """
     source, known = level.source[value], level.graph.values[value]
     known = replace(known, dtype="bf16") if narrow else known
@@ -55,14 +65,17 @@ def read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, nar
     for port in (each for each in ports if not level.number and (value, each.node) in wiring.updates):
         wiring.edge(source, port, known, wiring.handed(level, port.node), in_order=in_order, rounded=rounded)
     ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]
-    if len(ports) > 1 and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
+    if not ports:
+        return None
+    if (len(ports) > 1 or wide) and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
         times = wiring.handed(level, ports[0].node)
         offered = list(wiring.candidates[wiring.find((level.number, value))])
         has_names = len(wiring.levels) == 1 and not level.behind  # on the way: not in loops, nor behind barriers
         at_least_s = WORTH * wiring.least_s if has_names else math.inf
         is_short = len(level.program.kernels) <= FEW
         at_least_s = 0.0 if is_short and can_be_left(level, value) else at_least_s
-        shared, ways = _shared(wiring, level, value, known, source, offered, ports, (), at_least_s)
+        at_least_s = at_least_s if len(ports) > 1 else math.inf
+        shared, ways = _shared(wiring, level, value, known, source, offered, ports, (), at_least_s, wide)
         wiring.share(shared, value, ports)
         wiring.edge(source, shared, known, times, in_order=in_order, rounded=rounded)
         wiring.spare(made, shared, value, pin)
@@ -73,8 +86,9 @@ def read(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, nar
         table = wiring.nodes[port.node].tables.get(value) if as_made else None
         put = _put_apart(wiring, value, source, port) if as_made else None
         wiring.edge(source, port, known, times, in_order=in_order, rounded=rounded, table=table, unsent=put, ways=ways)
-        if len(ports) == 1:
+        if as_made and len(ports) == 1:
             wiring.spare(made, port, value, pin)
+    return ports[0] if source is level.source[value] else source
 
 
 def _put_apart(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | None:
@@ -155,21 +169,25 @@ def _shared(
     ports: Sequence[Port],
     as_made: Sequence[Sharding],
     at_least_s: float = 0.0,
+    wide: Port | None = None,
 ) -> tuple[Port, list[Sharding | None]]:
-    """A node for what several readers share a value in: ``as_made``, or in one of the layouts offered, from where each
-    goes on; and by its choices the layout into which it is brought on once for all of them, if that is what it says:
-    in a second step that takes so many seconds at least.
+    """A node for what several readers share a value in: ``as_made``, as it is brought into a layout for others
+    (``wide``), or in one of the layouts offered, from where each goes on; and by its choices the layout into which it
+    is brought on once for all of them, if that is what it says: in a second step that takes so many seconds at least.
     """
     first, times = wiring.nodes[ports[0].node], wiring.handed(level, ports[0].node)
     on = ways_to(wiring, known, source.layouts, offered) if len(level.program.kernels) <= FEW else []
     on = [way for way in on if times * way.then_s >= at_least_s]
-    shared = value_node(wiring, level, value, [*as_made, *offered, *(way.by for way in on)], first.repeats)
-    fixed = len(as_made) + len(offered)
+    there = [each for each in offered if wide is not None and each in wide.layouts]
+    shared = value_node(wiring, level, value, [*as_made, *there, *offered, *(way.by for way in on)], first.repeats)
+    fixed = len(as_made) + len(there) + len(offered)
     wiring.nodes[shared.node].costs = np.array([0.0] * fixed + [times * way.then_s for way in on])
     if on:
         wiring.hand_on(source, shared, in_vain(wiring, known, source.layouts, fixed, on))
     ways = [None] * fixed + [way.to for way in on]
     wiring.ways[shared.node] = ways
+    if wide is not None:
+        wiring.take_along(wide, shared, range(len(as_made), len(as_made) + len(there)))
     if not on:
         wiring.sharing[shared.node] = Sharing(
             value=value,

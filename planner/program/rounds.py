@@ -25,8 +25,8 @@ BESIDE, LEAST_BESIDE = 1_000, 8
 PROOFS, PROVING = (0, 12), 6_000
 """How often it is tried to prove a solution, at least and at most, and so many choices in all, once it is ``CLOSE``."""
 STALLED = (1, 12)
-"""How many proofs one after the other that neither raise the bound nor find anything better end it, at least and at
-most, of twice the choices in all.
+"""How many proofs one after the other that neither raise the bound nor find anything better, or that the solver could
+not complete, end it, at least and at most, of twice the choices in all.
 """
 
 
@@ -87,7 +87,7 @@ class Rounds:
             program.wiring, program.leader, program.choices(decided), solution.cost / PER_S
         ):
             return False
-        kept.learnt.widen(program.wiring.nodes)
+        kept.learnt.widen(program.wiring)
         kept.bound_s = kept.floor_s = 0.0
         kept.priced.clear()
         if kept.learnt.known or kept.limit_bytes is not None:
@@ -140,7 +140,8 @@ class Rounds:
             raised_s, known = kept.bound_s - kept.credit_s - before_s, kept.learnt.state
             took = kept.price(solution.choices)
             found_s = took.estimate.step_time_s if kept.is_within(took) else math.inf
-            stalled = stalled + 1 if count and max(raised_s, best_s - found_s) < ENOUGH * best_s else 0
+            hard = solution.status != "optimal"  # and those after it will be harder
+            stalled = stalled + 1 if count and (hard or max(raised_s, best_s - found_s) < ENOUGH * best_s) else 0
             best_s = min(best_s, found_s)
             if kept.learnt.state == known:
                 return

@@ -65,7 +65,7 @@ class Solutions:
     def __init__(self, program: Program, deadline: float, seed: int, stop: Callable[[], bool] | None, cutoff_s: float):
         self.program = program
         self.deadline, self.seed, self.stop, self.cutoff_s = deadline, seed, stop, cutoff_s
-        self.learnt = Learnt.nothing(program.leader, program.wiring.nodes)
+        self.learnt = Learnt.nothing(program.leader, program.wiring)
         self.best: tuple[Exact, Choices] | None = None
         self.priced: list[Priced] = []
         self.bound_s = 0.0
@@ -79,7 +79,12 @@ class Solutions:
         self.sure = False
 
     def solved(
-        self, *, guess: bool, rows: Sequence[Row] = (), below_s: float = math.inf, learnt: Learnt | None = None
+        self,
+        *,
+        guess: bool,
+        rows: Sequence[Row] = (),
+        below_s: float = math.inf,
+        learnt: Learnt | None = None,
     ) -> Solution:
         """The program solved with what was ``learnt`` (by default all that was), by guesses of what others miss or with
         what is known exactly alone; the bound of the first that has one is kept.

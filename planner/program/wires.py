@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,13 +81,21 @@ class Sharing:
     times: int
 
 
+class Along(NamedTuple):
+    """The choices of a node under which what several read rounded lies as it is brought for others, to whose node."""
+
+    choices: range
+    wide: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Wiring:
     """Nodes, and the table of seconds for each pair of them between which values are handed on.
 
     ``shared`` has the nodes of values that several readers share, each with the first of these, ``sharing`` what they
-    are in between, ``ways`` by their choices the layout into which they bring it on, ``through`` by reader and value
-    the one that it reads through, ``carries`` those of what goes into loops and branches and comes out of them;
+    are in between, ``ways`` by their choices the layout into which they bring it on, ``along`` those of what is read
+    rounded that is there as it is, ``through`` by reader and value the one that it reads through, ``carries`` those of
+    what goes into loops and branches and comes out of them;
     ``candidates`` the layouts that a value may have, ``same`` those that have the same ones; ``pins`` the layouts by
     path that are not to be chosen; ``ends`` how results of the step lie that have to lie otherwise than they are made;
     ``updates`` the step's arguments whose next value a node makes, with that; ``opened`` the nodes of arguments that
@@ -104,6 +113,7 @@ class Wiring:
     shared: dict[int, int] = field(default_factory=dict)
     sharing: dict[int, Sharing] = field(default_factory=dict)
     ways: dict[int, Sequence[Sharding | None]] = field(default_factory=dict)
+    along: dict[int, Along] = field(default_factory=dict)
     through: dict[tuple[int, int], int] = field(default_factory=dict)
     carries: set[int] = field(default_factory=set)
     readers: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -137,6 +147,13 @@ class Wiring:
         """Several read a value through a node that says what it is brought into; the first asks for that."""
         self.shared[shared.node] = self.shared.get(ports[0].node, ports[0].node)
         self.through |= {(self.shared.get(port.node, port.node), value): shared.node for port in ports}
+
+    def take_along(self, wide: Port, shared: Port, choices: range) -> None:
+        """Under some choices of what several share a value in, it is there since others have it brought there."""
+        self.along[shared.node] = Along(choices=choices, wide=wide.node)
+        others = np.array([[lies != there for there in shared.layouts] for lies in wide.layouts])
+        taken = np.isin(np.arange(len(shared.layouts)), choices)
+        self.hand_on(wide, shared, np.where(others & taken, np.inf, 0.0))
 
     def edge(
         self,
@@ -182,6 +199,8 @@ class Wiring:
         if table is not None:
             same = np.array([[a == b for b in theirs] for a in ours])[np.ix_(rows, columns)]
             full = np.where(same, full + table[None, :], full)
+        if target.node in self.along:
+            full[:, list(self.along[target.node].choices)] = 0.0
         self.hand_on(source, target, only_to(ways, source, target, full))
 
     def hand_on(self, source: Port, target: Port, full: Costs) -> None:

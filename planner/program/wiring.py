@@ -175,7 +175,8 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     ordered = in_order(level.graph)
     kernels = {number: level.program.kernels[position] for position, number in level.kernels.items()}
     count = Counter(value for (value, _, _), ports in readers.items() for _ in ports)
-    for (value, narrow, _), ports in readers.items():
+    wide: dict[tuple[int, Waits], Port | None] = {}
+    for (value, narrow, waits), ports in sorted(readers.items(), key=lambda each: each[0][1]):
         known = level.graph.values[value]
         if value in level.source and wiring.nodes[level.source[value].node].ended is not None:
             read_end(wiring, level, value, ports[0])
@@ -183,7 +184,10 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             part = part_apart(level, kernels, level.source[value].node, count)
             read_passing(wiring, level, value, ports, narrow=narrow, part=part)
         elif known.shape and value in level.source:
-            read(wiring, level, value, ports, narrow=narrow, in_order=value in ordered)
+            others = wide.get((value, waits)) if narrow else None
+            wide[value, waits] = read(
+                wiring, level, value, ports, narrow=narrow, in_order=value in ordered, wide=others
+            )
     hand_on_inside(wiring, level)
     round_before_loops(wiring, level)
     join_cuts(wiring, level)

@@ -126,6 +126,10 @@ class Body:
             found = self._numbers[value]
         return found
 
+    def known(self, value: Any) -> int | None:
+        """The number of a value that was read; None of a constant that nothing reads."""
+        return self._numbers.get(value)
+
     def operands(self, operation: Any) -> tuple[int, ...]:
         """The numbers of what an operation reads."""
         return tuple(map(self.number, operation.operands))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -21,6 +21,7 @@ from jaxlib.mlir.dialects import sdy
 from ....dsl.plan import Assignment
 from ....dsl.rule_matches import OPS
 from ....dsl.tensors import Layout
+from ....planner.graph import Graph
 from ..convolutions import is_convolution
 from ..layouts import StepLayouts
 from ..planned import PLATFORMS, argument_leaves, edge_shardings
@@ -33,9 +34,12 @@ from .inline import inline_calls
 from .passes import Passes
 from .places import CONSTRAINT, Place, has_place, number_of, operations, placed_on, places_of, resolve, with_places
 from .propagation import main_function, prepare, split
+from .reading import Reading
 from .rewrites.common import constants_once
 from .rewrites.simplify import constants_ahead
-from .step_graph import argument_paths
+from .spreading.network import Rules
+from .spreading.template import Lying, Template
+from .step_graph import argument_paths, spread_graph
 from .value_names import WHILE, name_carried, name_value, with_names, without_names
 from .value_names import value_names as value_names_at
 
@@ -51,6 +55,8 @@ class Prepared:
     module: Any
     main: Any
     constraints: tuple[tuple[int, Any], ...]
+    templates: list[Template | None] = field(default_factory=list)
+    """What was read of the module, once it was: None where it is not known what propagation makes of it."""
 
 
 class Draft:
@@ -69,6 +75,8 @@ class Draft:
         self.places: tuple[Place, ...] = ()
         self.passes = Passes()
         self._forms = Forms()
+        self.rules = Rules()
+        self._lying: dict[Hashable, Lying] = {}
         self._prepared: OrderedDict[Hashable, Prepared] = OrderedDict()
         self._asked: set[int] = set()
         self._most: frozenset[int] = frozenset()
@@ -134,6 +142,12 @@ class Draft:
         were: what is prepared then serves either way.
         """
         self._is_named |= named
+        prepared = self._laid(layouts, placed)
+        with prepared.module.context:
+            return prepared.module.clone()
+
+    def _laid(self, layouts: StepLayouts, placed: DeviceMesh) -> Prepared:
+        """The module prepared for the constraints of a plan, with its layouts."""
         chosen = self.chosen(layouts, placed)
         prepared = self._with_constraints(chosen, placed)
         with prepared.module.context, ir.Location.unknown():
@@ -142,7 +156,21 @@ class Draft:
             for number, operation in prepared.constraints:
                 operation.attributes["sharding"] = ranked(attributes[number], operation.results[0].type)
             self.lay_edges(prepared.main, layouts, placed)
-            return prepared.module.clone()
+        return prepared
+
+    def graph(self, layouts: StepLayouts, placed: DeviceMesh, reading: Reading) -> Graph | None:
+        """The graph that propagation over ``laid_out``'s module gives, found without Shardy; None where that is not
+        known. ``reading`` is over the plan's mesh.
+        """
+        prepared, axes = self._laid(layouts, placed), tuple(placed.mesh.shape.items())
+        with prepared.module.context:
+            if not prepared.templates:
+                names = {"names": self.paths, "result_names": tuple([each.path for each in self.traced.results])}
+                prepared.templates.append(Template.read(prepared.module, reading, self.rules, self.passes, names))
+            (template,) = prepared.templates
+            if axes not in self._lying:
+                self._lying = {axes: Lying(mesh=dict(axes), layouts=self.rules.layouts)}
+            return None if template is None else spread_graph(template, prepared.main, self._lying[axes], reading)
 
     def _name(self, operation: Any) -> None:
         """Names what makes the value that has a place, as what a plan may name it by."""

@@ -135,9 +135,14 @@ def propagate_only(module: Any, passes: Passes, *, has_loops: bool = True) -> No
 
 def _needed(module: Any, passes: Sequence[str]) -> str:
     """The passes that may change a split module: fewer where it is one function over one mesh."""
+    simple = is_simple(module)
+    return ",".join(each for each in passes if not (simple and each in OF_SEVERAL))
+
+
+def is_simple(module: Any) -> bool:
+    """Whether a module is one function over one mesh."""
     kinds = sorted(op.operation.name for op in module.regions[0].blocks[0].operations)
-    is_simple = kinds in (["func.func"], ["func.func", "sdy.mesh"])
-    return ",".join(each for each in passes if not (is_simple and each in OF_SEVERAL))
+    return kinds in (["func.func"], ["func.func", "sdy.mesh"])
 
 
 def split_constants(module: Any) -> None:

@@ -48,6 +48,7 @@ def factors(attribute: Any) -> Factors:
         reduction=tuple(rule.reduction_factors),
         replicated=tuple(rule.need_replication_factors),
         permutation=tuple(rule.permutation_factors),
+        blocked=tuple(rule.blocked_propagation_factors),
     )
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from jax.sharding import NamedSharding
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
@@ -20,16 +21,20 @@ from ..shardings import DeviceMesh
 from ..tag_values import tag_values
 from .attributes import value_of
 from .draft import Draft
+from .edges import ARGUMENTS, RESULTS
 from .propagation import main_function, propagate_only, split
 from .reading import Reading
 from .rewrites.rewriter import BROADCAST
 from .rewrites.simplify import NESTING, nested
 from .shardings import RESHARDS
+from .spreading.constrained import Spot
+from .spreading.flat import Flat
+from .step_graph import edge_attributes, lies_of
 from .value_names import WHILE, all_names
 
 FILL = "sdy.constant"
 OPERAND = re.compile(r"\.in(\d+)(?=$|/)")
-Spot = tuple[int, int]
+Made = tuple[int, int]
 
 
 class Sketch:
@@ -43,7 +48,10 @@ class Sketch:
         self._module = draft.unlaid(layouts, placed)
         split(self._module)
         _lean(self._module)
-        self._makers: dict[str, list[Spot]] = defaultdict(list)
+        self._main = main_function(self._module)
+        self._flat: list[Flat | None] = []
+        self._paths: dict[str, tuple[int | None, Sharding]] = {}
+        self._makers: dict[str, list[Made]] = defaultdict(list)
         self._names: dict[Any, tuple[tuple[int, str], ...]] = {}
         with self._module.context:
             for at, (operation, _) in enumerate(nested(self._module)):
@@ -54,7 +62,66 @@ class Sketch:
 
     def lies(self, layouts: StepLayouts, placed: DeviceMesh, reading: Reading) -> dict[str, Sharding]:
         """How the computed values lie after propagation, by path, under a plan's layouts of arguments and values."""
-        chosen, copy = self.draft.chosen(layouts, placed), self._module.clone()
+        chosen = self.draft.chosen(layouts, placed)
+        with self._module.context, ir.Location.unknown():
+            known = self._known(chosen, layouts, placed, reading)
+            return self._propagated(chosen, layouts, placed, reading) if known is None else known
+
+    def _known(
+        self, chosen: Mapping[int, NamedSharding], layouts: StepLayouts, placed: DeviceMesh, reading: Reading
+    ) -> dict[str, Sharding] | None:
+        """The same, found without Shardy; None where that is not known."""
+        if not self._flat:
+            self._flat.append(Flat.read(self._module, reading, self.draft.rules))
+        (flat,) = self._flat
+        spots = None if flat is None else self._spots(flat, chosen)
+        if flat is None or spots is None:
+            return None
+        self.draft.lay_edges(self._main, layouts, placed)
+        entering = edge_attributes(self._main, ARGUMENTS, len(flat.graph.arguments), reading)
+        leaving = edge_attributes(self._main, RESULTS, len(flat.graph.results), reading)
+        lies = flat.lies(spots, lies_of(entering), lies_of(leaving))
+        if not self._paths:
+            self._paths |= self._numbered(flat)
+        return {path: whole if number is None else lies[number] for path, (number, whole) in self._paths.items()}
+
+    def _numbered(self, flat: Flat) -> dict[str, tuple[int | None, Sharding]]:
+        """By path the number of the value, None of one that nothing reads, and its layout where it is whole."""
+        found: dict[str, tuple[int | None, Sharding]] = {}
+        for at, (operation, _) in enumerate(nested(self._module)):
+            for number, path in all_names(operation.location):
+                if number < len(operation.results):
+                    found.setdefault(path, (flat.made[at][number], _whole(operation.results[number])))
+        return found
+
+    def _spots(self, flat: Flat, chosen: Mapping[int, NamedSharding]) -> list[tuple[Spot, Any]] | None:
+        """Where a plan's constraints stand, with what they say; None where nothing else reads what one lays out."""
+        found = list[tuple[Spot, Any]]()
+        for number, attribute in self.draft.edges.attributes(chosen).items():
+            place = self.draft.places[number]
+            if place.assignment is not None and not place.is_operand:
+                continue
+            position = _position(place.path) if place.is_operand else None
+            path = place.path if position is None else OPERAND.sub("", place.path)
+            for at, result in self._makers.get(path, ()):
+                value = flat.made[at][result if position is None else 0]
+                if value is None:
+                    return None
+                maker, reader = flat.makers[value], None
+                if position is not None:
+                    operands, reader = flat.graph.ops[maker].operands, maker
+                    if position >= len(operands):
+                        continue
+                    value = operands[position]
+                if flat.graph.shape(value) == place.shape:
+                    found.append((Spot(value=value, maker=maker, reader=reader, position=position or 0), attribute))
+        return found
+
+    def _propagated(
+        self, chosen: Mapping[int, NamedSharding], layouts: StepLayouts, placed: DeviceMesh, reading: Reading
+    ) -> dict[str, Sharding]:
+        """The same by Shardy's passes."""
+        copy = self._module.clone()
         with copy.context, ir.Location.unknown():
             made = [operation for operation, _ in nested(copy)] if chosen else []
             for number, attribute in self.draft.edges.attributes(chosen).items():
@@ -100,7 +167,7 @@ class Sketch:
 
     def _constrain_operand(self, made: list[Any], path: str, shape: tuple[int, ...], attribute: Any) -> None:
         """Puts constraints before the operations that read an operand so."""
-        position = int(OPERAND.search(path)[1])  # type: ignore[index]
+        position = _position(path)
         for at, _ in self._makers.get(OPERAND.sub("", path), ()):
             operation = made[at]
             if position < len(operation.operands) and _shape(operation.operands[position]) == shape:
@@ -161,6 +228,11 @@ def _constrain_turns(loop: Any, number: int, attribute: Any) -> None:
         constraint = sdy.ShardingConstraintOp(last.operands[number], attribute)
     last.operation.operands[number] = constraint.result
     _constrain_at(ir.InsertionPoint.at_block_begin(body), loop, body.arguments[number], attribute)
+
+
+def _position(path: str) -> int:
+    """The position of the operand that a path names."""
+    return int(OPERAND.search(path)[1])  # type: ignore[index]
 
 
 def _shape(value: Any) -> tuple[int, ...]:

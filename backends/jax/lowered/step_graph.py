@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +12,7 @@ from jaxlib.mlir import ir
 
 from ....dsl.errors import PlanError, problem
 from ....dsl.plan import Place, Plan
+from ....planner.convolution_layout import convolution_layouts
 from ....planner.graph import Graph, Sharding
 from ....planner.topology import physical
 from ..devices import short_reason
@@ -21,9 +22,11 @@ from ..shardings import abstract_mesh
 from ..trace import Traced, trace
 from ..workload import PyTree, Step
 from .aliases import aliases
+from .attributes import LIES
 from .body import Body
 from .propagation import functions, main_function, propagated
 from .reading import Reading
+from .spreading.template import Lying, Template
 from .sub_axes import in_parts
 
 
@@ -89,32 +92,52 @@ def graph_of(lowered: Any, found: Planned, *, tpu: bool) -> Graph:
 
 def read_graph(module: Any, traced: Traced, reading: Reading, names: tuple[str, ...] | None = None) -> Graph:
     """The graph of a step's module as propagation leaves it; ``names`` are the paths of its arguments, where known."""
-    mesh = dict(reading.mesh)
     with module.context:
         main = main_function(module)
         block = main.regions[0].blocks[0]
-        entering = _edge(main, "arg_attrs", len(block.arguments), reading)
+        entering = edge_attributes(main, "arg_attrs", len(block.arguments), reading)
         arguments = [
             reading.value(v.type, _sharding(reading, said)) for v, said in zip(block.arguments, entering, strict=True)
         ]
         body = Body(reading, functions=functions(module)).read(block, arguments)
         body.lay_out_results(
-            _sharding(reading, said) for said in _edge(main, "res_attrs", len(traced.results), reading)
+            _sharding(reading, said) for said in edge_attributes(main, "res_attrs", len(traced.results), reading)
         )
         graph = body.graph(
             names=argument_paths(block, traced) if names is None else names,
             result_names=tuple(t.path for t in traced.results),
         )
-        results = [graph.values[number] for number in graph.results]
-        graph = replace(graph, aliases=aliases(entering, arguments, results, mesh))
-    return in_parts(graph, mesh)
+    return _whole_step(graph, entering, dict(reading.mesh))
 
 
-def _edge(main: Any, table: str, count: int, reading: Reading) -> list[Mapping[str, Any]]:
+def spread_graph(template: Template, main: Any, lying: Lying, reading: Reading) -> Graph | None:
+    """The same of a module before propagation, found without Shardy from its ``template``; None where that is not
+    known, or XLA's partitioner gets a convolution wrong. ``main`` is the module's function.
+    """
+    entering = edge_attributes(main, "arg_attrs", len(template.graph.arguments), reading)
+    leaving = edge_attributes(main, "res_attrs", len(template.graph.results), reading)
+    graph = template.laid_out(lies_of(entering), lies_of(leaving), lying)
+    if graph is None or not all(layout.is_safe(lying.used) for layout in convolution_layouts(graph)):
+        return None
+    return _whole_step(graph, entering, lying.mesh)
+
+
+def _whole_step(graph: Graph, entering: Sequence[Mapping[str, Any]], mesh: Mapping[str, int]) -> Graph:
+    """The graph with what is written in the place of its arguments, over the parts of axes that it names."""
+    arguments, results = ([graph.values[number] for number in edge] for edge in (graph.arguments, graph.results))
+    return in_parts(replace(graph, aliases=aliases(entering, arguments, results, mesh)), mesh)
+
+
+def edge_attributes(main: Any, table: str, count: int, reading: Reading) -> list[Mapping[str, Any]]:
     """The attributes of the arguments (``arg_attrs``) or of the results (``res_attrs``) of a function."""
     if table not in main.attributes:
         return [{}] * count
     return list(map(reading.edge, main.attributes[table]))
+
+
+def lies_of(edge: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """How each argument or result lies by its attributes, as MLIR has it; None of what is left open."""
+    return [said.get(LIES) for said in edge]
 
 
 def _sharding(reading: Reading, said: Mapping[str, Any]) -> Sharding | None:

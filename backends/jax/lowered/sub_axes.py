@@ -13,6 +13,7 @@ from ....planner.graph import Axes, Graph, Op, Sharding
 PART = re.compile(r"(.+):\((\d+)\)(\d+)$")
 SHARDED = ("in_shardings", "out_shardings")
 NAMED = ("axes", "manual_axes")
+_SAYING = frozenset({*SHARDED, *NAMED})
 
 
 def in_parts(graph: Graph, mesh: Mapping[str, int]) -> Graph:
@@ -58,11 +59,15 @@ def _between(name: str, parts: Mapping[str, Mapping[str, int]]) -> Axes:
 
 
 def _refined(graph: Graph, spread: Mapping[str, Axes]) -> Graph:
-    values = tuple(replace(v, sharding=_sharding(v.sharding, spread)) if v.sharding else v for v in graph.values)
-    return replace(graph, values=values, ops=tuple(_op(op, spread) for op in graph.ops))
+    distinct = {id(value): value for value in graph.values}  # many are one and the same
+    lies = {key: replace(v, sharding=_sharding(v.sharding, spread)) for key, v in distinct.items() if v.sharding}
+    values = tuple([lies.get(id(value), value) for value in graph.values])
+    return replace(graph, values=values, ops=tuple([_op(op, spread) for op in graph.ops]))
 
 
 def _op(op: Op, spread: Mapping[str, Axes]) -> Op:
+    if not op.bodies and _SAYING.isdisjoint(op.attributes):
+        return op
     attributes: dict[str, Any] = dict(op.attributes)
     attributes |= {k: tuple(_sharding(s, spread) for s in attributes[k]) for k in SHARDED if k in attributes}
     attributes |= {k: _axes(attributes[k], spread) for k in NAMED if k in attributes}

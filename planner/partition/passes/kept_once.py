@@ -17,10 +17,10 @@ SCATTER, SELECT = "scatter", "select"
 
 def keep_once(graph: Graph) -> Graph:
     """The graph with a selection of the operand before each scatter whose results are added up, in loops too."""
-    if not (graph.nesting or SCATTER in graph.kinds):
+    summed = {v for op in graph.of_kind(ALL_REDUCE, REDUCE_SCATTER) for v in op.operands}
+    if not graph.nesting and summed.isdisjoint([op.results[0] for op in graph.of_kind(SCATTER)]):
         return graph
     values = list(graph.values)
-    summed = {v for op in graph.ops if op.kind in (ALL_REDUCE, REDUCE_SCATTER) for v in op.operands}
     uniform = {op.results[0] for op in graph.ops if _is_uniform(graph, op)}
 
     ops: list[Op] = []

@@ -18,6 +18,10 @@ LONGEST_SCAN, SCAN_STEPS = 128, 8
 """How long sums of all that comes before are that XLA leaves as they are, and how many operations more it makes of a
 longer one: sums in parts of that length, the parts' own, and both put together again.
 """
+DOT, RESHAPE = "dot_general", "reshape"
+WITHOUT_UNITS = frozenset({DOT, "broadcast_in_dim"})
+"""What XLA computes without dims of size one."""
+
 SHARED = frozenset({ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE, SLICE})
 
 
@@ -28,10 +32,12 @@ def share_gathers(graph: Graph) -> Graph:
         return graph
     heights: dict[int, int] = {}
     lowest: dict[int, int] = {}
+    ranks: dict[int, int] = {}
     earlier: dict[tuple[object, ...], Op] = {}
     renamed: dict[int, int] = {}
     turned: dict[int, Op] = {}
     kept: list[Op] = []
+    is_shared = False
     for op in graph.ops:
         op = _renamed(op, renamed) if renamed else op
         if op.kind == "reverse":
@@ -40,10 +46,11 @@ def share_gathers(graph: Graph) -> Graph:
             turn = turned.get(op.operands[0]) if op.kind == ALL_GATHER else None
             key = (_key(op, turn), graph.shape(op.results[0]))
             first = earlier.get(key)
-            if first is not None and not heights:
-                heights, lowest = _heights(graph)  # most graphs have no two alike
-            if first is not None and _near(op, first, heights, lowest):
-                was, now = op.results[0], first.results[0]
+            if first and not heights:
+                (heights, lowest), ranks = _heights(graph), _ranks(graph)  # most graphs have no two alike
+            met, last = (first, op) if first and ranks[first.results[0]] < ranks[op.results[0]] else (op, first)
+            if first and last and _near(met, last, heights, lowest):
+                was, now, is_shared = op.results[0], first.results[0], True
                 lowest[now] = min(lowest.get(now, 0), lowest.get(was, 0))
                 if turn is not None:
                     kept.append(turn.moved((now,), (was,)))
@@ -51,8 +58,10 @@ def share_gathers(graph: Graph) -> Graph:
                     renamed[was] = now
                 continue
             if turn is None:
-                earlier[key] = op
+                earlier[key] = last or op
         kept.append(op)
+    if not is_shared:
+        return graph
     results = tuple(renamed.get(value, value) for value in graph.results)
     return replace(graph, ops=tuple(kept), results=results)
 
@@ -72,10 +81,27 @@ def _with_bodies(graph: Graph) -> Graph:
     return replace(graph, ops=tuple(ops))
 
 
-def _near(op: Op, first: Op, heights: dict[int, int], lowest: dict[int, int]) -> bool:
-    if op.kind != ALL_GATHER:
+def _near(first: Op, second: Op, heights: dict[int, int], lowest: dict[int, int]) -> bool:
+    if first.kind != ALL_GATHER:
         return True
-    return lowest.get(first.results[0], 0) <= heights[op.results[0]] + DISTANCE
+    return lowest.get(first.results[0], 0) <= heights[second.results[0]] + DISTANCE
+
+
+def _ranks(graph: Graph) -> dict[int, int]:
+    """The place of each value in post-order from the results, in which XLA meets what makes them."""
+    makers = {value: op for op in graph.ops for value in op.results}
+    ranks: dict[int, int] = {}
+    waiting = [(value, False) for value in reversed(graph.results)]
+    while waiting:
+        value, is_left = waiting.pop()
+        if value in ranks or value not in makers:
+            continue
+        if is_left:
+            ranks.update((made, len(ranks)) for made in makers[value].results)
+        else:
+            waiting.append((value, True))
+            waiting += [(operand, False) for operand in reversed(makers[value].operands)]
+    return ranks
 
 
 def _renamed(op: Op, renamed: dict[int, int]) -> Op:
@@ -87,19 +113,72 @@ def _renamed(op: Op, renamed: dict[int, int]) -> Op:
 def _heights(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
     """How many operations follow each value on the longest way to a result, and that of its lowest reader.
 
-    What takes one of several results of an operation out of a tuple is one too.
+    What takes one of several results of an operation out of a tuple is one too, and so is what takes dims of size one
+    from what a product or a broadcast reads, or gives them to what a product makes: these are computed without.
     """
-    heights: dict[int, int] = dict.fromkeys(graph.results, 1)
+    heights: dict[int, int] = {}
     lowest: dict[int, int] = dict.fromkeys(graph.results, 0)
     height_of, lowest_of = heights.get, lowest.get
+    makers, same = _makers_with_units(graph)
+    for value in graph.results:
+        heights[value] = 2 if makers.get(value) == DOT else 1
     for op in reversed(graph.ops):
-        made = op.results
+        made, kind = op.results, _kind(op, graph) if op.operands and op.operands[0] in makers else op.kind
+        if made[0] in same:
+            source = op.operands[0]
+            heights[source] = max(height_of(source, 0), height_of(made[0], 0))
+            lowest[source] = min(lowest_of(source, height_of(made[0], 0)), lowest_of(made[0], 0))
+            continue
         height = height_of(made[0], 0) if len(made) == 1 else 1 + max([height_of(v, 0) for v in made], default=0)
-        if op.kind == "reduce_window" and max(op.attributes.get("window_dimensions", ()), default=0) > LONGEST_SCAN:
+        if kind == "reduce_window" and max(op.attributes.get("window_dimensions", ()), default=0) > LONGEST_SCAN:
             height += SCAN_STEPS
         for value in op.operands:
-            if height_of(value, 0) <= height:
-                heights[value] = height + 1
-            if lowest_of(value, height) >= height:
-                lowest[value] = height
+            near = height + (value in makers and _is_reshaped(makers[value], kind))
+            if height_of(value, 0) <= near:
+                heights[value] = near + 1
+            if lowest_of(value, near) >= near:
+                lowest[value] = near
     return heights, lowest
+
+
+def _makers_with_units(graph: Graph) -> tuple[dict[int, str], set[int]]:
+    """What kind of operation makes each value that has dims of size one beside others, ``""`` for arguments; and those
+    that are only what a product makes, with other dims of size one.
+    """
+    units = {number for number, value in enumerate(graph.values) if 1 in value.shape and value.num_elements > 1}
+    makers = dict.fromkeys(units, "")
+    products, same = set[int](), set[int]()
+    for op in graph.ops:
+        made, kind = op.results[0], op.kind
+        if kind == DOT:
+            products.add(made)
+        elif kind in (RESHAPE, "transpose") and made in units:
+            kind = _kind(op, graph)
+            if (
+                op.operands[0] in products
+                and kind == RESHAPE
+                and _proper(graph.shape(made)) == _proper(graph.shape(op.operands[0]))
+            ):
+                products.add(made)
+                same.add(made)
+                kind = DOT
+        makers.update((value, kind) for value in op.results if value in units)
+    return makers, same
+
+
+def _proper(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple([size for size in shape if size != 1])
+
+
+def _kind(op: Op, graph: Graph) -> str:
+    """An operation's kind; moving dims of size one alone is a reshape."""
+    if op.kind != "transpose":
+        return op.kind
+    shape = graph.shape(op.operands[0])
+    kept = [dim for dim in op.attributes["permutation"] if shape[dim] != 1]
+    return RESHAPE if kept == sorted(kept) else op.kind
+
+
+def _is_reshaped(maker: str, reader: str) -> bool:
+    """Whether dims of size one come or go between what makes a value and what reads it; a reshape takes that over."""
+    return RESHAPE not in (maker, reader) and (maker == DOT) != (reader in WITHOUT_UNITS)

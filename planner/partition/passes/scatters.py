@@ -32,7 +32,8 @@ def scatter(graph: Graph, target: Target, mesh: Mesh) -> Graph:
 
 def _scattered(graph: Graph, target: Target, mesh: Mesh, *, is_step: bool) -> Graph:
     """The same of a whole step, whose results lie as they pad least, or of what is inside of one."""
-    if not (graph.nesting or {ALL_REDUCE, SLICE} <= graph.kinds):
+    sums = {value for op in graph.of_kind(ALL_REDUCE) for value in op.results}
+    if not graph.nesting and sums.isdisjoint([op.operands[0] for op in graph.of_kind(SLICE)]):
         return graph
     return _Scattering(graph, target, mesh, is_step=is_step).graph()
 

@@ -26,7 +26,7 @@ def slice_sums(graph: Graph) -> Graph:
     readers.update(graph.results)
     makers = {op.results[0]: op for op in graph.ops if len(op.results) == 1}
     values = list(graph.values)
-    joins = {op.operands[0]: op for op in graph.ops if _cuts_a_joined_sum(op, makers, readers, values)}
+    joins = {op.operands[0]: op for op in graph.of_kind(SLICE) if _cuts_a_joined_sum(op, makers, readers, values)}
     if not joins:
         return graph
     moved = {slice_.results[0] for slice_ in joins.values()}
@@ -40,7 +40,7 @@ def slice_sums(graph: Graph) -> Graph:
 
 
 def _cuts_a_joined_sum(op: Op, makers: dict[int, Op], readers: Counter[int], values: list[Value]) -> bool:
-    if op.kind != SLICE or "axes" not in op.attributes:
+    if "axes" not in op.attributes:
         return False
     joint = makers.get(op.operands[0])
     if joint is None or joint.kind not in ELEMENTWISE or readers[op.operands[0]] != 1 or len(joint.operands) < 2:

@@ -8,11 +8,12 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from . import algebra, scatters, whole_scatters
-from .branches import CASE, takes_known_branch
+from .branches import CASE, takes_known
 from .common import without_repetition
 from .products import transpose
 from .reshapes import ELEMENTWISE, broadcast, reshape, sink
 from .rewriter import BROADCAST, CONSTANT, RESHAPE, Rewriter, splat_of
+from .slices import whole_slice, whole_update
 from .top_k import top_k
 
 NESTING = ("func.func", "stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
@@ -33,6 +34,8 @@ STRUCTURE: Mapping[str, Callable[[Any, Rewriter], object]] = {
     RESHAPE: reshape,
     "stablehlo.scatter": whole_scatters.scatter,
     "stablehlo.transpose": transpose,
+    "stablehlo.dynamic_slice": whole_slice,
+    "stablehlo.dynamic_update_slice": whole_update,
     "chlo.top_k": top_k,
     **dict.fromkeys(ELEMENTWISE, sink),
 }
@@ -54,7 +57,7 @@ def simplify(module: Any, *, tpu: bool) -> None:
         without_repetition(module)
         ruled = algebra.FOLDED.keys() | ALGEBRA.keys() | structure.keys()
         found = list(nested(module))
-        while takes_known_branch(operation for operation, name in found if name == CASE):
+        while takes_known(found):
             found = list(nested(module))
         for operation, name in found:
             if name in ruled:

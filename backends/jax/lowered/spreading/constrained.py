@@ -1,0 +1,66 @@
+"""A graph that a plan's constraints are put into: the rest of it stays."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .....planner.graph import Graph, Op
+from .network import CONSTRAINT, Rules
+from .uses import Changing, Uses, with_operands
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """Where a constraint stands: behind what makes ``value``, for all that reads it; or of what the operation
+    ``reader``, by its place in the graph, reads at ``position``, for that alone.
+    """
+
+    value: int
+    maker: int
+    reader: int | None = None
+    position: int = 0
+
+
+def constrained(graph: Graph, uses: Uses, spots: Sequence[Spot], rules: Rules) -> tuple[Graph, Uses]:
+    """The graph with a constraint at each spot, put there one after the other, which makes the values from the last on;
+    and its uses, of which those that change do so in that order.
+    """
+    first, changing = len(graph.values), Changing(uses)
+    before, behind = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    for number, spot in enumerate(spots, first):
+        value = spot.value
+        if spot.reader is None:
+            for use in list(changing.of(value)):
+                changing.move(use, value, number)
+            behind[spot.maker].insert(0, number)
+        else:
+            use = spot.reader, spot.position
+            value = changing.operands.get(use, value)
+            changing.move(use, value, number)
+            before[spot.reader].append(number)
+        own = -number, 0  # until it has a place
+        changing.add(own, value)
+        changing.operands[own] = value
+    places, ops = dict[int, int](), list[Op]()
+
+    def put(number: int) -> None:
+        places[-number] = len(ops)
+        shape = graph.values[spots[number - first].value].shape
+        ops.append(Op(kind=CONSTRAINT, operands=(-1,), results=(number,), factors=rules.identity(shape)))
+
+    for place, op in enumerate(graph.ops):
+        for number in before.get(place, ()):
+            put(number)
+        places[place] = len(ops)
+        ops.append(op)
+        for number in behind.get(place, ()):
+            put(number)
+    places[len(graph.ops)] = len(ops)
+    values = (*graph.values, *(graph.values[spot.value] for spot in spots))
+    grown = replace(graph, values=values, ops=tuple(ops))
+    operands = {(places[place], position): value for (place, position), value in changing.operands.items()}
+    lists = [changing.lists.get(value) for value in range(len(values))]
+    moved = [uses[v] if each is None else each for v, each in enumerate(lists)]
+    return with_operands(grown, operands), [[(places[place], at) for place, at in each] for each in moved]

@@ -1,0 +1,148 @@
+"""A step's operations as a network that layouts spread over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from operator import itemgetter
+
+from .....planner.graph import Factors, Graph, Op
+from .rounds import Layouts, Network, Told
+from .rule import BACKWARD, BOTH, FORWARD, NONE, Rule
+from .uses import Uses
+
+CONSTRAINT = "sharding_constraint"
+_ELEMENTWISE = (
+    "abs add and atan2 cbrt ceil clamp compare complex convert cosine count_leading_zeros divide erf erf_inv erfc "
+    "exponential exponential_minus_one floor imag is_finite log log_plus_one logistic maximum minimum multiply negate "
+    "not or popcnt power real reduce_precision remainder round_nearest_afz round_nearest_even rsqrt select shift_left "
+    "shift_right_arithmetic shift_right_logical sign sine sqrt subtract tan tanh xor"
+)
+_OTHERS = (
+    "cholesky concatenate constant convolution dot_general fft gather iota pad reduce reduce_window reverse "
+    "rng_bit_generator scatter select_and_scatter slice sort top_k triangular_solve"
+)
+ELEMENTWISE = frozenset({CONSTRAINT, *_ELEMENTWISE.split()})
+"""What Shardy counts as working number by number."""
+PASSED = ELEMENTWISE | {"reshape", "transpose"}
+PARTS = frozenset({"dynamic_slice", "dynamic_update_slice"})
+BROADCAST = "broadcast_in_dim"
+KNOWN = PASSED | PARTS | {BROADCAST, *_OTHERS.split()}
+ROUNDS = 5
+Rounds = tuple[Told, ...]
+
+
+class Rules:
+    """What is known of the rules of a draft's operations, whatever the plan."""
+
+    def __init__(self) -> None:
+        self.layouts = Layouts()
+        self._told: dict[tuple[object, ...], Told] = {}
+        self._rounds: dict[tuple[object, ...], Rounds] = {}
+        self._identities: dict[tuple[int, ...], Factors] = {}
+
+    def rounds(self, op: Op, alone: bool) -> Rounds:
+        """What an operation is told in each round; ``alone`` says that nothing else reads what it does."""
+        key = op.kind, id(op.factors), alone
+        found = self._rounds.get(key)
+        if found is None:
+            factors = op.factors or Factors(sizes=(), operands=(), results=())
+            rule = Rule(factors=_of_any_size(factors), elementwise=op.kind in ELEMENTWISE)
+            found = self._rounds[key] = tuple([self._of(rule, each) for each in directions(op.kind, factors, alone)])
+        return found
+
+    def leaving(self, shape: tuple[int, ...]) -> Told:
+        """What a value of this shape that a step returns and the result are told."""
+        return self._of(Rule(factors=_of_any_size(self.identity(shape)), elementwise=False), (BOTH,) * len(shape))
+
+    def identity(self, shape: tuple[int, ...]) -> Factors:
+        """The rule of what gives back a tensor of this shape."""
+        if shape not in self._identities:
+            dims = tuple([(dim,) for dim in range(len(shape))])
+            self._identities[shape] = Factors(sizes=shape, operands=(dims,), results=(dims,))
+        return self._identities[shape]
+
+    def _of(self, rule: Rule, ways: tuple[int, ...]) -> Told:
+        key = rule, ways
+        if key not in self._told:
+            self._told[key] = Told(rule, ways, self.layouts)
+        return self._told[key]
+
+
+def _of_any_size(own: Factors) -> Factors:
+    """The same rule for tensors of all sizes, where each dim is a factor, and all tensors have the same."""
+    (row, *others) = (*own.operands, *own.results) or ((),)
+    if any(len(dim) != 1 for dim in row) or any(other != row for other in others):
+        return own
+    return replace(own, sizes=(1,) * len(own.sizes))
+
+
+def is_known(graph: Graph) -> bool:
+    """Whether it is known how Shardy takes all operations of a graph."""
+    return not graph.nesting and graph.kinds <= KNOWN
+
+
+def network(graph: Graph, uses: Uses, rules: Rules) -> Network:
+    """The network of a graph of known operations, which read its values as ``uses`` say."""
+    ranked = [bool(value.shape) for value in graph.values]
+    single = [len(of) == 1 or not is_ranked for of, is_ranked in zip(uses, ranked, strict=True)]
+    nodes, node_of = list[Op](), [-1] * (len(graph.ops) + 1)
+    touched: list[list[int]] = [[] for _ in uses]
+    for place, op in enumerate(graph.ops):
+        if op.factors is not None and sum([ranked[value] for value in op.operands + op.results]) > 1:
+            node_of[place] = len(nodes)
+            for value in op.results:
+                touched[value].append(len(nodes))
+            nodes.append(op)
+    for tell, of in zip(touched, uses, strict=True):
+        tell += [node_of[place] for place, _ in of if node_of[place] >= 0]
+    told = [rules.rounds(op, all(map(single.__getitem__, op.operands))) for op in nodes]
+    values = tuple([op.operands + op.results for op in nodes])
+    return Network(
+        values=values,
+        told=tuple(zip(*told, strict=True)) or ((),) * ROUNDS,
+        touched=tuple(map(tuple, touched)),
+        returned=graph.results,
+        leaving=tuple([rules.leaving(graph.values[value].shape) for value in graph.results]),
+        takes=tuple([itemgetter(*each) for each in values]),
+        begins=tuple(_begins(told)),
+    )
+
+
+def _begins(told: Sequence[Rounds]) -> Iterator[tuple[int, ...]]:
+    """By round the operations that are told something that they were not in the one before."""
+    begins = {id(rounds): _new(rounds) for rounds in told}
+    found: list[list[int]] = [[] for _ in range(ROUNDS)]
+    for node, rounds in enumerate(told):
+        for number in begins[id(rounds)]:
+            found[number].append(node)
+    return map(tuple, found)
+
+
+def _new(rounds: Rounds) -> list[int]:
+    """The rounds in which an operation is told what it was not in the one before."""
+    return [
+        number
+        for number, each in enumerate(rounds)
+        if any(each.directions) and not (number and each is rounds[number - 1])
+    ]
+
+
+def directions(kind: str, own: Factors, alone: bool) -> tuple[tuple[int, ...], ...]:
+    """In which direction each factor of an operation goes, by round (``op_priority_propagation.cc``)."""
+    special, blocked = {*own.reduction, *own.replicated, *own.permutation}, frozenset(own.blocked)
+
+    def all_go(way: int, besides: AbstractSet[int] = frozenset()) -> tuple[int, ...]:
+        return tuple([NONE if factor in blocked or factor in besides else way for factor in range(len(own.sizes))])
+
+    none, both = all_go(NONE), all_go(BOTH)
+    if kind == BROADCAST:
+        return none, none, all_go(BACKWARD, special), all_go(BACKWARD), both
+    if kind in PASSED:
+        return both if alone else none, both, both, both, both
+    if kind in PARTS:
+        forth = all_go(FORWARD)
+        through = tuple([FORWARD if way and factor in special else way for factor, way in enumerate(both)])
+        return forth if alone else none, forth, through, both, both
+    return none, none, all_go(BOTH, special), both, both

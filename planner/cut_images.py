@@ -1,0 +1,114 @@
+"""Which convolutions of few images are of parts of them: XLA's space-to-batch cuts images along their last dim.
+
+The conditions are those of its pass: what a part reads of the next one must lie in that, and images with gaps, which
+gradients of convolutions with strides have, must begin with as many of them as fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .graph import Graph, Op
+from .images import CONVOLUTION, images_of, is_gradient_of_kernel
+
+PARTS = 8
+"""Into how many parts an image is cut."""
+
+FEWEST, FEWEST_WITH_GAPS = 2 * PARTS, 3 * PARTS
+"""The places, margins included, of the smallest image that is cut first, and that gaps are put into behind a margin."""
+
+Shape = tuple[int, ...]
+
+
+class Along(NamedTuple):
+    """A convolution along the last of its images' dims: sizes and steps in places, ``gaps`` what one becomes of an
+    image, ``low`` and ``high`` the margins.
+    """
+
+    size: int
+    window: int
+    step: int
+    gaps: int
+    low: int
+    high: int
+
+    @property
+    def places(self) -> int:
+        """The places of an image with its margins."""
+        return self.size + self.high + (self.low if self.gaps == 1 else 0)
+
+    def part(self, made: int) -> int:
+        """The places of a part of what is made, so many in all: those of the margins are made too where none is
+        passed over.
+        """
+        return -(-(made if self.step * self.gaps > 1 else max(made, self.places)) // PARTS)
+
+    @property
+    def can_be_cut(self) -> bool:
+        """Whether the pass takes it."""
+        if self.gaps == 1:
+            return self.window - 1 <= -(-self.places // PARTS)
+        if self.step > 1 or not (self.low in (self.gaps - 1, self.gaps) or self.low + self.window == 1):
+            return False
+        begins = self.low == self.gaps
+        beyond = (self.window if begins else self.window - 1) // self.gaps
+        return beyond <= -(-self.places // PARTS) and not (begins and self.places < FEWEST_WITH_GAPS)
+
+
+def cut_convolutions(graph: Graph, smallest: int) -> dict[int, Op]:
+    """The convolutions whose images are fewer than ``smallest`` and cut, by what they make; gradients of kernels and
+    loops' bodies are left out.
+
+    One begins of images that are large enough, and all that can be follow.
+    """
+    found, begins = dict[int, Op](), False
+    for op in graph.ops if CONVOLUTION in graph.kinds else ():
+        if op.kind == CONVOLUTION and not is_gradient_of_kernel(graph, op):
+            (value, image), *_ = images_of(graph, op)
+            along = _along(graph, op)
+            if graph.shape(value)[image.batch] < smallest and along is not None and along.can_be_cut:
+                found[op.results[0]] = op
+                begins = begins or along.places >= FEWEST
+    return found if begins else {}
+
+
+def parts_of(graph: Graph, cut: Mapping[int, Op]) -> dict[Shape, int]:
+    """How many places a part has of each shape that convolutions make which are cut; none is known of what they only
+    read.
+    """
+    found: dict[Shape, int] = {}
+    for made, op in cut.items():
+        along, shape = _along(graph, op), graph.shape(made)
+        if along is not None:
+            found.setdefault(shape, along.part(shape[op.attributes["output_spatial_dimensions"][-1]]))
+    return found
+
+
+def is_gradient_cut(graph: Graph, op: Op, parts: Mapping[Shape, int]) -> bool:
+    """Whether the gradient of a kernel is of parts: of what comes back to it, and of an image that has not more places
+    in each than windows begin at.
+    """
+    image, back = (parts.get(graph.shape(value)) for value in op.operands[:2])
+    return back is not None and (image or 0) <= _last(op.attributes, "rhs_dilation") * back
+
+
+def _along(graph: Graph, op: Op) -> Along | None:
+    said: Mapping[str, Any] = op.attributes
+    inside = said.get("input_spatial_dimensions", ())
+    if not inside or int(said.get("batch_group_count", 1)) > 1:
+        return None
+    window, reach = graph.shape(op.operands[1])[said["kernel_spatial_dimensions"][-1]], _last(said, "rhs_dilation")
+    low, high = said["padding"][-1] if said.get("padding") else (0, 0)
+    return Along(
+        size=graph.shape(op.operands[0])[inside[-1]],
+        window=(window - 1) * reach + 1,
+        step=_last(said, "window_strides"),
+        gaps=_last(said, "lhs_dilation"),
+        low=low,
+        high=high,
+    )
+
+
+def _last(said: Mapping[str, Any], name: str) -> int:
+    return int((said.get(name) or (1,))[-1])
