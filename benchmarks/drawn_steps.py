@@ -97,7 +97,8 @@ def main() -> None:
         console.print(line, highlight=False)
     for seed in sorted({*seeds} - {*usable}):
         said = known.get(seed, {"name": drawn(seed).name, "reason": "not compiled yet"})
-        console.print(f"left out: {seed} {said['name']}: {said['reason'] or 'no cycles'}", highlight=False, soft_wrap=True)
+        why = said["reason"] or "the compiler gave no cycles"
+        console.print(f"left out: {seed} {said['name']}: {why}", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":
