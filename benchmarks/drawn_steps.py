@@ -88,12 +88,17 @@ def main() -> None:
     console = Console(width=max(180, Console().width))
     if given.to_compile:
         compile_all(given.to_compile, console)
-    usable = {seed: said for seed, said in kept().items() if said.get("compute_s")}
-    seeds = given.seeds or given.to_compile or usable
-    found = [row(seed, usable[seed]) for seed in seeds if seed in usable]
+    known = kept()
+    seeds = given.seeds or given.to_compile or sorted(known)
+    usable = [seed for seed in seeds if known.get(seed, {}).get("compute_s")]
+    found = [row(seed, known[seed]) for seed in usable]
     console.print(table(found))
-    for line in summary(found):
+    for line in summary(found) if found else ():
         console.print(line, highlight=False)
+    for seed in sorted({*seeds} - {*usable}):
+        said = known.get(seed, {"name": drawn(seed).name, "reason": "not compiled yet"})
+        why = said["reason"] or "the compiler gave no cycles"
+        console.print(f"left out: {seed} {said['name']}: {why}", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

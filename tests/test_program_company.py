@@ -55,13 +55,13 @@ def test_no_solution_is_charged_more_than_was_learnt_of_it(known: dict[Together,
 
 
 def test_who_cannot_choose_otherwise_alone_follows() -> None:
-    """The first two lie alike or pay thrice as much: then the second alone decides with the third, which does not."""
+    """The first two lie alike or pay nine times as much: then the second decides with the third, which does not."""
     costs = {node: np.zeros(2) for node in range(3)}
-    pairs: Pairs = {(0, 1): np.array([[0.0, 3.0], [3.0, 0.0]]), (1, 2): np.array([[0.0, 1.0], [1.0, 0.0]])}
+    pairs: Pairs = {(0, 1): np.array([[0.0, 9.0], [9.0, 0.0]]), (1, 2): np.array([[0.0, 1.0], [1.0, 0.0]])}
     (found,) = taken_together({((0, (0,)), (1, (0,)), (2, (0,))): 1.0}, costs, pairs)
     assert len(found.tables) == 2
     assert 2 in found.tables
-    before = {(0, 1): np.array([[0.0, 3.0], [3.0, 0.0]]), (1, 2): pairs[1, 2]}
+    before = {(0, 1): np.array([[0.0, 9.0], [9.0, 0.0]]), (1, 2): pairs[1, 2]}
     for choices in itertools.product(range(2), repeat=3):
         charged = paid([found], choices) + taken(costs, pairs, choices) - taken({}, before, choices)
         assert charged <= float(not any(choices))
