@@ -233,7 +233,7 @@ def test_the_shorter_step_takes_what_the_whole_one_does(kinds, rules) -> None:
     whole = Drafts(model.step, args)
     short, plan = ShortDrafts(whole), written(rules)
     ours, theirs = short.estimate(plan), whole.estimate(plan, once=True)
-    assert ours.step_time_s == pytest.approx(theirs.step_time_s, rel=0.03)
+    assert ours.step_time_s == pytest.approx(theirs.step_time_s, rel=0.05)
     assert ours.peak_bytes == pytest.approx(theirs.peak_bytes, rel=0.15)
     assert short.lays_all(plan)
     assert theirs.step_time_s == pytest.approx(whole.estimate(replace(plan)).step_time_s, rel=1e-9)
