@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...dsl.plan import Mesh
 from ..estimate.device_program import DeviceProgram, device_program
@@ -27,6 +28,7 @@ from .wires import LOOPS, Wiring
 
 NO_KIN: Mapping[int, frozenset[int]] = MappingProxyType({})
 MOST = 0.8  # of what a cluster takes more than its costs: what its kin have to take less to be what it takes
+LITTLE = 0.2  # of the same: what another takes less that says nothing of the rest of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +75,7 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
         sent[_node(collective.origin)] += collective.total_s
     for node, seconds in promised:
         took[clusters.root(node)] -= seconds
-        sent[node] -= seconds
+        sent[node] -= max(seconds, 0.0)  # what others are spared for it is none of what it sends
     nodes, read = clusters.members(), _read(wiring, choices, clusters.root)
     missed = [Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s) for root, s in took.items()]
     apart = alone(netted(missed, _kin(wiring)), sent, _read(wiring, choices, lambda node: node))
@@ -101,6 +103,7 @@ def alone(
 def netted(missed: Sequence[Missed], kin: Mapping[int, frozenset[int]] = NO_KIN) -> list[Missed]:
     """Clusters of which some take less than their costs, each one with those that share nodes with it and take more, as
     far as that makes up for it: what one kernel computes in passing is at home in one and may be counted in another.
+    What is made up for by little of what one takes more is taken off that.
 
     ``kin`` are those nodes of each that compute the same, of which one gives a kernel its name: what is left is made up
     for by theirs, where it is most of what those take more.
@@ -113,7 +116,11 @@ def netted(missed: Sequence[Missed], kin: Mapping[int, frozenset[int]] = NO_KIN)
         for other in [each for each in left if each.seconds > 0 and not own.isdisjoint(each.nodes)]:
             if one.seconds < 0:
                 left.remove(other)
-                one = _both(one, other)
+                if -one.seconds < LITTLE * other.seconds:
+                    found.append(replace(other, seconds=other.seconds + one.seconds))
+                    one = replace(one, seconds=0.0)
+                else:
+                    one = _both(one, other)
         found.append(one)
     return _among_kin([*left, *found], kin)
 
@@ -187,10 +194,34 @@ def _read(wiring: Wiring, choices: Sequence[int], root: Callable[[int], int]) ->
     found: dict[int, dict[int, frozenset[int]]] = defaultdict(dict)
     for ends, table in wiring.tables.items():
         own = found[root(wiring.reader(ends))]
-        for node, rows in zip(ends, (table, table.T), strict=True):
-            same = frozenset(np.flatnonzero((rows == rows[choices[node]]).all(axis=1)).tolist())
+        for node, same in _handing_alike(wiring, ends, table, choices):
             own[node] = own.get(node, same) & same
     return found
+
+
+def _handing_alike(
+    wiring: Wiring, ends: tuple[int, int], table: NDArray[np.float64], choices: Sequence[int]
+) -> Iterator[tuple[int, frozenset[int]]]:
+    """The ends of an edge, each with those of its choices that it takes as long under as under the one chosen: all that
+    the program tells apart in nothing on this edge, those from which as much is sent, and those that lie the same.
+    """
+    source, target = wiring.handing(ends)
+    rows = table if source == ends[0] else table.T
+    here, there = choices[source], choices[target]
+    own = (rows == rows[here]).all(axis=1)
+    as_long = rows[:, there] == rows[here, there]
+    own |= as_long if rows[here, there] > 0 else as_long & _lying_alike(wiring, source, here, as_long)
+    yield source, frozenset(np.flatnonzero(own).tolist())
+    theirs = (rows.T == rows[:, there]).all(axis=1)
+    as_long = (rows[own] == rows[here, there]).all(axis=0)
+    theirs |= as_long & _lying_alike(wiring, target, there, as_long)
+    yield target, frozenset(np.flatnonzero(theirs).tolist())
+
+
+def _lying_alike(wiring: Wiring, node: int, choice: int, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which of some choices of a node lay all out as one does: the step is the same under them."""
+    several = wiring.nodes[node].layouts.values()
+    return np.array([each and all(own[at] == own[choice] for own in several) for at, each in enumerate(among)], bool)
 
 
 def _promised(wiring: Wiring, choices: Sequence[int]) -> Iterator[tuple[int, float]]:
