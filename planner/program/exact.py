@@ -8,9 +8,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ...dsl.plan import Mesh
 from ..estimate.device_program import DeviceProgram, device_program
 from ..estimate.device_work import device_work
@@ -23,6 +20,7 @@ from ..memory import Memory, memory
 from ..memory.points import LiveTensor
 from ..topology import Machine
 from .decode import laid_out_step
+from .handing import Handing, handing
 from .passing import own_ops
 from .wires import LOOPS, Wiring
 
@@ -76,9 +74,10 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     for node, seconds in promised:
         took[clusters.root(node)] -= seconds
         sent[node] -= max(seconds, 0.0)  # what others are spared for it is none of what it sends
-    nodes, read = clusters.members(), _read(wiring, choices, clusters.root)
+    ends = list(handing(wiring, choices))
+    nodes, read = clusters.members(), _read(ends, clusters.root)
     missed = [Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s) for root, s in took.items()]
-    apart = alone(netted(missed, _kin(wiring)), sent, _read(wiring, choices, lambda node: node))
+    apart = alone(netted(missed, _kin(wiring)), sent, _read(ends, lambda node: node))
     return Exact(estimate=found, missed=tuple(apart), held_bytes=held_bytes(found.memory.tensors))
 
 
@@ -187,41 +186,15 @@ def held_bytes(tensors: Iterable[LiveTensor]) -> dict[int, int]:
     return dict(held)
 
 
-def _read(wiring: Wiring, choices: Sequence[int], root: Callable[[int], int]) -> dict[int, dict[int, frozenset[int]]]:
+def _read(ends: Iterable[Handing], root: Callable[[int], int]) -> dict[int, dict[int, frozenset[int]]]:
     """The nodes that hand values to each cluster, by its ``root``, with the choices that hand on the same: they take as
     long for all.
     """
     found: dict[int, dict[int, frozenset[int]]] = defaultdict(dict)
-    for ends, table in wiring.tables.items():
-        own = found[root(wiring.reader(ends))]
-        for node, same in _handing_alike(wiring, ends, table, choices):
-            own[node] = own.get(node, same) & same
+    for reader, node, same in ends:
+        own = found[root(reader)]
+        own[node] = own.get(node, same) & same
     return found
-
-
-def _handing_alike(
-    wiring: Wiring, ends: tuple[int, int], table: NDArray[np.float64], choices: Sequence[int]
-) -> Iterator[tuple[int, frozenset[int]]]:
-    """The ends of an edge, each with those of its choices that it takes as long under as under the one chosen: all that
-    the program tells apart in nothing on this edge, those from which as much is sent, and those that lie the same.
-    """
-    source, target = wiring.handing(ends)
-    rows = table if source == ends[0] else table.T
-    here, there = choices[source], choices[target]
-    own = (rows == rows[here]).all(axis=1)
-    as_long = rows[:, there] == rows[here, there]
-    own |= as_long if rows[here, there] > 0 else as_long & _lying_alike(wiring, source, here, as_long)
-    yield source, frozenset(np.flatnonzero(own).tolist())
-    theirs = (rows.T == rows[:, there]).all(axis=1)
-    as_long = (rows[own] == rows[here, there]).all(axis=0)
-    theirs |= as_long & _lying_alike(wiring, target, there, as_long)
-    yield target, frozenset(np.flatnonzero(theirs).tolist())
-
-
-def _lying_alike(wiring: Wiring, node: int, choice: int, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which of some choices of a node lay all out as one does: the step is the same under them."""
-    several = wiring.nodes[node].layouts.values()
-    return np.array([each and all(own[at] == own[choice] for own in several) for at, each in enumerate(among)], bool)
 
 
 def _promised(wiring: Wiring, choices: Sequence[int]) -> Iterator[tuple[int, float]]:

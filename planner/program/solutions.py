@@ -85,9 +85,11 @@ class Solutions:
         rows: Sequence[Row] = (),
         below_s: float = math.inf,
         learnt: Learnt | None = None,
+        effort: float = EFFORT,
     ) -> Solution:
         """The program solved with what was ``learnt`` (by default all that was), by guesses of what others miss or with
-        what is known exactly alone; the bound of the first that has one is kept.
+        what is known exactly alone, with an ``effort`` where that is not to find solutions; the bound of the first that
+        has one is kept.
         """
         left, learnt = max(self.deadline - time.monotonic(), 0.1), learnt or self.learnt
         make, sure = self.program.problem, self.sure
@@ -99,7 +101,7 @@ class Solutions:
             time_limit_s=left,
             seed=self.seed,
             stop=self.stop,
-            effort=LOOKING_HARD if looks else EFFORT,
+            effort=LOOKING_HARD if looks else effort,
             until_found=looks,
             below=below_s * PER_S,
         )
