@@ -74,10 +74,10 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     for node, seconds in promised:
         took[clusters.root(node)] -= seconds
         sent[node] -= max(seconds, 0.0)  # what others are spared for it is none of what it sends
-    ends = list(handing(wiring, choices))
-    nodes, read = clusters.members(), _read(ends, clusters.root)
+    handed = list(handing(wiring, choices))
+    nodes, read = clusters.members(), _read(handed, clusters.root)
     missed = [Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s) for root, s in took.items()]
-    apart = alone(netted(missed, _kin(wiring)), sent, _read(ends, lambda node: node))
+    apart = alone(netted(missed, _kin(wiring)), sent, _read(handed, lambda node: node))
     return Exact(estimate=found, missed=tuple(apart), held_bytes=held_bytes(found.memory.tensors))
 
 
@@ -186,12 +186,12 @@ def held_bytes(tensors: Iterable[LiveTensor]) -> dict[int, int]:
     return dict(held)
 
 
-def _read(ends: Iterable[Handing], root: Callable[[int], int]) -> dict[int, dict[int, frozenset[int]]]:
+def _read(handed: Iterable[Handing], root: Callable[[int], int]) -> dict[int, dict[int, frozenset[int]]]:
     """The nodes that hand values to each cluster, by its ``root``, with the choices that hand on the same: they take as
     long for all.
     """
     found: dict[int, dict[int, frozenset[int]]] = defaultdict(dict)
-    for reader, node, same in ends:
+    for reader, node, same in handed:
         own = found[root(reader)]
         own[node] = own.get(node, same) & same
     return found
