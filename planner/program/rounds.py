@@ -14,7 +14,7 @@ from ..solver.solution import Solution
 from .found import Found
 from .limited import DOUBT, Limited
 from .lowest import EFFORT
-from .solutions import CLOSE, ENOUGH, LOOKING, PER_S, Solutions, often
+from .solutions import CLOSE, ENOUGH, LOOKING, NEAR, PER_S, Solutions, often
 from .ways import open_ways
 
 ROUNDS = 2, 10
@@ -30,7 +30,9 @@ STALLED = (1, 2)
 most, of twice the choices in all; one that the solver could not complete besides ends it at once.
 """
 HARDER = (1, 3), 3_000
-"""How many times as hard proofs are tried of programs of few choices, at least and at most, so many choices in all."""
+"""How many times as hard proofs are tried of programs of few choices, at least and at most, so many choices in all;
+where the bound is ``NEAR``.
+"""
 
 
 class Rounds:
@@ -71,7 +73,7 @@ class Rounds:
                 mended = True
                 if self.limited.is_too_low() or self.limited.mend():
                     break
-            if kept.ended() or (fits and took.estimate.step_time_s <= solution.cost / PER_S * (1 + ENOUGH)):
+            if kept.ended() or (fits and kept.best_s <= solution.cost / PER_S * (1 + ENOUGH)):
                 break
         if kept.best is None and kept.misfits and not kept.infeasible:
             self.limited.lower()
@@ -130,12 +132,13 @@ class Rounds:
         size = sum(len(self.program.wiring.nodes[node].costs) for node in self.program.deciders)
         proofs, patience = often(PROOFS, PROVING, size), often(STALLED, 2 * PROVING, size)
         patience = STALLED[0] if self.limited.lowered else patience  # what fits is far from what the program says
-        effort, stalled = EFFORT * often(*HARDER, size), 0
+        harder, stalled = often(*HARDER, size), 0
         for count in range(PROOFS[1]):
             before_s = kept.bound_s - kept.credit_s
             close = before_s >= min(best_s, kept.cutoff_s) * (1 - CLOSE)
             if kept.ended() or (close and count >= proofs) or stalled >= patience:
                 return
+            effort = EFFORT * (harder if before_s * NEAR >= best_s else 1)
             solution = kept.solved(guess=False, below_s=best_s + kept.credit_s, effort=effort)
             kept.bound_s = max(kept.bound_s, solution.bound / PER_S)
             if solution.choices is None or kept.bound_s - kept.credit_s >= best_s * (1 - ENOUGH):

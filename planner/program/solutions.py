@@ -141,6 +141,11 @@ class Solutions:
             self.least = peak_bytes, choices
 
     @property
+    def best_s(self) -> float:
+        """What the best takes of those that fit; infinite where there is none."""
+        return math.inf if self.best is None else self.best[0].estimate.step_time_s
+
+    @property
     def nothing(self) -> Learnt:
         """Nothing learnt."""
         return Learnt(leader=self.program.leader, guess_s=self.learnt.guess_s)
