@@ -66,6 +66,24 @@ def test_fewer_lines_cost_no_more_than_leaves_a_plan_near_what_was_promised(leas
     assert prices.worth(fewer, now, 9) == is_worth_it
 
 
+@pytest.mark.parametrize(
+    ("proven_s", "fewer_s", "is_worth_it"),
+    [(0.995, 1.0035, True), (0.995, 1.0045, False), (0.98, 1.008, True), (1.0, 1.0085, False)],
+)
+def test_fewer_lines_are_not_worth_a_hundredth_of_what_is_proven(proven_s, fewer_s, is_worth_it):
+    """Where what was promised is farther from that, they count as they do where nothing is proven."""
+    tensors = [tensor("ops/f/a.0")]
+    chain = Chain(tensors, best={})
+    writer = Writer({t.path: WHOLE for t in tensors}, OPEN, tensors, logical_dims(chain.graph(OPEN)))
+    prices = Prices(chain, writer, trials=9, deadline=math.inf, promised_s=1.0, proven_s=proven_s)
+    now, fewer = (
+        Priced(values=frozenset(), plan=OPEN, estimate=replace(small_estimate(), compute_s=seconds, comm_s=0.0))
+        for seconds in (1.0, fewer_s)
+    )
+    prices.best, prices.least_s = now, 1.0
+    assert prices.worth(fewer, now, 9) == is_worth_it
+
+
 @pytest.mark.parametrize(("seconds", "over", "passes"), [(1.0249, 0, True), (1.0252, 0, False), (1.0, 1, False)])
 def test_a_plan_that_can_be_read_may_take_a_little_more_than_the_one_whose_lines_are_dropped(seconds, over, passes):
     """Held against that plan, whatever all that is annotated takes; never beyond what others need of the memory."""

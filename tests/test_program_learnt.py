@@ -37,6 +37,12 @@ def test_only_as_many_are_joined_as_it_takes() -> None:
     assert sorted((each.nodes, each.seconds) for each in found) == [((1, 2, 3), 1.0), ((2, 4), 1.0)]
 
 
+def test_little_that_one_takes_less_joins_no_clusters() -> None:
+    """It is taken off what another takes more, which hangs on the nodes of that alone."""
+    found = netted([missed(-0.5, 1, 2), missed(4.0, 2, 3)])
+    assert sorted((each.nodes, each.seconds) for each in found) == [((1, 2), 0.0), ((2, 3), 3.5)]
+
+
 def test_what_computes_the_same_makes_up_for_what_another_is_named_after() -> None:
     """Of three that fill as much with a number one kernel is named after all: all together take what is said."""
     fills = [missed(-3.0, 1), missed(-3.0, 2), missed(6.0, 3), missed(2.0, 4)]

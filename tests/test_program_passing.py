@@ -120,3 +120,28 @@ def test_sums_over_devices_of_what_is_only_rounded_leave_bfloat16() -> None:
     took = exact_of(program, choices).estimate
     assert [each.num_bytes for each in took.collectives] == [512 * 4096 * 2]
     assert promised_s(program, choices) == pytest.approx(took.step_time_s, rel=0.05)
+
+
+def test_no_product_is_done_sooner_than_it_multiplies_for_being_handed_what_it_would_compute() -> None:
+    """With what ends it, it would compute that again and again: being handed it spares less where it ends by itself."""
+    drawing = Drawing()
+    x, up, down = drawing.arg(4096, 2048), drawing.arg(2048, 8192), drawing.arg(8192, 2048)
+    hidden = drawing.dot(x, up)
+    rectified = drawing.each("maximum", hidden, drawing.fill(4096, 8192))
+    made = drawing.dot(rectified, down)
+    passing = drawing.each("multiply", drawing.each("multiply", made, drawing.fill(4096, 2048)), made)
+    ended = drawing.each("multiply", drawing.dot(passing, down, 1, 1), hidden)
+    squares = drawing.total(drawing.each("multiply", made, made), 1)
+    graph = drawing.graph(drawing.dot(x, ended, 0, 0), drawing.dot(rectified, passing, 0, 0), squares)
+    program = program_of(graph, "v5p:2x2x4", {"x": 4, "y": 4})
+    peak = program.machine.chip.peak_flops_per_s("bfloat16")
+    assert peak is not None
+    whole = [
+        seconds
+        for node in program.wiring.nodes
+        if node.ended is not None
+        for choice, seconds in enumerate(node.costs)
+        if not any(axes for layouts in node.layouts.values() for axes in layouts[choice])
+    ]
+    assert whole
+    assert min(whole) > 0.99 * 2 * 4096 * 2048 * 8192 / peak

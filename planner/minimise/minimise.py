@@ -53,6 +53,7 @@ def minimise(
     exact: bool = False,
     trials: int | None = None,
     promised_s: float = 0.0,
+    proven_s: float = 0.0,
 ) -> Short:
     """The plan with the fewest annotations whose price is that of ``layouts``, or better.
 
@@ -60,8 +61,9 @@ def minimise(
     policy and the limits, and rules: those that are not ``auto`` stay as they are. With ``exact`` every layout is
     written, as it lies under that plan. What no argument decides, as zeros, is never named: the compiler would not see
     what it is. ``promised_s`` is what the layouts are said to take: what takes no longer need not be compared with
-    them. ``trials`` plans are priced at most (fewer, the larger the step, if None), and fewer
-    where ``time.monotonic()`` passes ``deadline`` (at least two). Raises ``PlanError`` where no plan with these
+    them; fewer lines are not worth taking much longer than ``proven_s``, which no plan takes less than. ``trials``
+    plans are priced at most (fewer, the larger the step, if None), and fewer where ``time.monotonic()`` passes
+    ``deadline`` (at least two). Raises ``PlanError`` where no plan with these
     layouts is legal.
     """
     graph, tensors = workload.graph(plan), workload.tensors_under(plan.remat)
@@ -75,7 +77,8 @@ def minimise(
     def writer(chosen: Mapping[str, Sharding]) -> Writer:
         return Writer(_with_tags(chosen, tags), plan, tensors, dims)
 
-    prices = Prices(workload, writer(layouts), trials=trials, deadline=deadline, promised_s=promised_s)
+    said = {"promised_s": promised_s, "proven_s": proven_s}
+    prices = Prices(workload, writer(layouts), trials=trials, deadline=deadline, **said)
     sizes = {name: size or 1 for name, size in plan.mesh.sizes.items()}
     for other in alike(layouts, tensors, sizes, dims, _pinned(plan, tensors)):
         if prices.spent or prices.prefers(writer(other)):

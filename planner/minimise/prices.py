@@ -21,6 +21,7 @@ FAR = 2e-2
 LATE = 5e-2  # what a plan may take more that can be read, where the time is over
 ALIKE = 1e-2  # of the promised price: what like layouts of like tensors may take more
 KEPT = 8e-3  # of the promised price: what a plan may take more for fewer lines, where that is in reach
+PROVEN = 9e-3  # of what is proven: the same, where the promised price is nearer to that
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +45,17 @@ class Priced:
 class Prices:
     """Prices plans that annotate this or that of a step's values, up to a number of ``trials`` and a deadline."""
 
-    def __init__(self, workload: Workload, writer: Writer, *, trials: int, deadline: float, promised_s: float = 0.0):
-        self.promised_s = promised_s
+    def __init__(
+        self,
+        workload: Workload,
+        writer: Writer,
+        *,
+        trials: int,
+        deadline: float,
+        promised_s: float = 0.0,
+        proven_s: float = 0.0,
+    ):
+        self.promised_s, self.proven_s = promised_s, proven_s
         self.workload = workload
         self.writer = writer
         self.trials = trials
@@ -120,11 +130,15 @@ class Prices:
 
     @property
     def _kept_s(self) -> float:
-        """What a plan may take for fewer lines, so that it is within a hundredth of what is proven; infinite where what
-        was promised is not in reach.
-        """
+        """What a plan may take for fewer lines; infinite where what was promised is not in reach."""
         in_reach = self.least_s <= self.promised_s * (1 + ALIKE)
-        return max(self.least_s, self.promised_s * (1 + KEPT)) if in_reach else math.inf
+        return max(self.least_s, self._allowed_s) if in_reach else math.inf
+
+    @property
+    def _allowed_s(self) -> float:
+        """So that it is within a hundredth of what is proven, where what was promised is."""
+        most_s, near_s = self.promised_s * (1 + KEPT), self.proven_s * (1 + PROVEN)
+        return min(most_s, near_s) if near_s >= self.promised_s * (1 + TOLERANCE) else most_s
 
     def keeps_promise(self, found: Priced) -> bool:
         """Whether a plan takes about what the layouts were said to take, if that was said."""
@@ -132,7 +146,7 @@ class Prices:
 
     def keeps(self, found: Priced) -> bool:
         """The same but for what fewer lines are worth."""
-        return not self.promised_s or found.rank <= (0, self.promised_s * (1 + KEPT))
+        return not self.promised_s or found.rank <= (0, self._allowed_s)
 
     def worth(self, found: Priced, current: Priced, fewer: int) -> bool:
         """Whether a plan is better than another one for so many fewer things that it says.

@@ -143,9 +143,9 @@ class Blueprint:
         """What is left of the kernel where it is handed one of its values."""
         return self._part(Kernel(ops=tuple(range(len(self.own.ops))), reads=(value,), writes=self.own.results))
 
-    def until(self, value: int) -> KernelPart:
-        """What of the kernel makes one of its values."""
-        return self._part(Kernel(ops=tuple(range(len(self.own.ops))), reads=(), writes=(value,)))
+    def until(self, value: int, *handed: int) -> KernelPart:
+        """What of the kernel makes one of its values, where it is handed others."""
+        return self._part(Kernel(ops=tuple(range(len(self.own.ops))), reads=handed, writes=(value,)))
 
     def _part(self, whole: Kernel) -> KernelPart:
         if whole not in self.parts:

@@ -8,8 +8,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-import numpy as np
-
 from ...dsl.plan import Mesh
 from ..estimate.device_program import DeviceProgram, device_program
 from ..estimate.device_work import device_work
@@ -22,11 +20,13 @@ from ..memory import Memory, memory
 from ..memory.points import LiveTensor
 from ..topology import Machine
 from .decode import laid_out_step
+from .handing import Handing, handing
 from .passing import own_ops
 from .wires import LOOPS, Wiring
 
 NO_KIN: Mapping[int, frozenset[int]] = MappingProxyType({})
 MOST = 0.8  # of what a cluster takes more than its costs: what its kin have to take less to be what it takes
+LITTLE = 0.2  # of the same: what another takes less that says nothing of the rest of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,10 +73,11 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
         sent[_node(collective.origin)] += collective.total_s
     for node, seconds in promised:
         took[clusters.root(node)] -= seconds
-        sent[node] -= seconds
-    nodes, read = clusters.members(), _read(wiring, choices, clusters.root)
+        sent[node] -= max(seconds, 0.0)  # what others are spared for it is none of what it sends
+    handed = list(handing(wiring, choices))
+    nodes, read = clusters.members(), _read(handed, clusters.root)
     missed = [Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s) for root, s in took.items()]
-    apart = alone(netted(missed, _kin(wiring)), sent, _read(wiring, choices, lambda node: node))
+    apart = alone(netted(missed, _kin(wiring)), sent, _read(handed, lambda node: node))
     return Exact(estimate=found, missed=tuple(apart), held_bytes=held_bytes(found.memory.tensors))
 
 
@@ -101,6 +102,7 @@ def alone(
 def netted(missed: Sequence[Missed], kin: Mapping[int, frozenset[int]] = NO_KIN) -> list[Missed]:
     """Clusters of which some take less than their costs, each one with those that share nodes with it and take more, as
     far as that makes up for it: what one kernel computes in passing is at home in one and may be counted in another.
+    What is made up for by little of what one takes more is taken off that.
 
     ``kin`` are those nodes of each that compute the same, of which one gives a kernel its name: what is left is made up
     for by theirs, where it is most of what those take more.
@@ -113,7 +115,11 @@ def netted(missed: Sequence[Missed], kin: Mapping[int, frozenset[int]] = NO_KIN)
         for other in [each for each in left if each.seconds > 0 and not own.isdisjoint(each.nodes)]:
             if one.seconds < 0:
                 left.remove(other)
-                one = _both(one, other)
+                if -one.seconds < LITTLE * other.seconds:
+                    found.append(replace(other, seconds=other.seconds + one.seconds))
+                    one = replace(one, seconds=0.0)
+                else:
+                    one = _both(one, other)
         found.append(one)
     return _among_kin([*left, *found], kin)
 
@@ -180,16 +186,14 @@ def held_bytes(tensors: Iterable[LiveTensor]) -> dict[int, int]:
     return dict(held)
 
 
-def _read(wiring: Wiring, choices: Sequence[int], root: Callable[[int], int]) -> dict[int, dict[int, frozenset[int]]]:
+def _read(handed: Iterable[Handing], root: Callable[[int], int]) -> dict[int, dict[int, frozenset[int]]]:
     """The nodes that hand values to each cluster, by its ``root``, with the choices that hand on the same: they take as
     long for all.
     """
     found: dict[int, dict[int, frozenset[int]]] = defaultdict(dict)
-    for ends, table in wiring.tables.items():
-        own = found[root(wiring.reader(ends))]
-        for node, rows in zip(ends, (table, table.T), strict=True):
-            same = frozenset(np.flatnonzero((rows == rows[choices[node]]).all(axis=1)).tolist())
-            own[node] = own.get(node, same) & same
+    for reader, node, same in handed:
+        own = found[root(reader)]
+        own[node] = own.get(node, same) & same
     return found
 
 

@@ -13,7 +13,8 @@ from ..solver.prepare import prepare
 from ..solver.solution import Solution
 from .found import Found
 from .limited import DOUBT, Limited
-from .solutions import CLOSE, ENOUGH, LOOKING, PER_S, Solutions, often
+from .lowest import EFFORT
+from .solutions import CLOSE, ENOUGH, LOOKING, NEAR, PER_S, Solutions, often
 from .ways import open_ways
 
 ROUNDS = 2, 10
@@ -22,11 +23,15 @@ WAYS, EVERY = 50_000, 2_500
 """Of no more ways to choose all are looked at, and all that may fit are priced if they have so few nodes together."""
 BESIDE, LEAST_BESIDE = 1_000, 8
 """Of so many nodes in all solutions beside the best are priced whole, where that makes some of them."""
-PROOFS, PROVING = (0, 12), 6_000
+PROOFS, PROVING = (0, 12), 24_000
 """How often it is tried to prove a solution, at least and at most, and so many choices in all, once it is ``CLOSE``."""
-STALLED = (1, 12)
-"""How many proofs one after the other that neither raise the bound nor find anything better, or that the solver could
-not complete, end it, at least and at most, of twice the choices in all.
+STALLED = (1, 2)
+"""How many proofs one after the other that neither raise the bound nor find anything better end it, at least and at
+most, of twice the choices in all; one that the solver could not complete besides ends it at once.
+"""
+HARDER = (1, 3), 3_000
+"""How many times as hard proofs are tried of programs of few choices, at least and at most, so many choices in all;
+where the bound is ``NEAR``.
 """
 
 
@@ -68,7 +73,7 @@ class Rounds:
                 mended = True
                 if self.limited.is_too_low() or self.limited.mend():
                     break
-            if kept.ended() or (fits and took.estimate.step_time_s <= solution.cost / PER_S * (1 + ENOUGH)):
+            if kept.ended() or (fits and kept.best_s <= solution.cost / PER_S * (1 + ENOUGH)):
                 break
         if kept.best is None and kept.misfits and not kept.infeasible:
             self.limited.lower()
@@ -127,21 +132,24 @@ class Rounds:
         size = sum(len(self.program.wiring.nodes[node].costs) for node in self.program.deciders)
         proofs, patience = often(PROOFS, PROVING, size), often(STALLED, 2 * PROVING, size)
         patience = STALLED[0] if self.limited.lowered else patience  # what fits is far from what the program says
-        stalled = 0
+        harder, stalled = often(*HARDER, size), 0
         for count in range(PROOFS[1]):
             before_s = kept.bound_s - kept.credit_s
             close = before_s >= min(best_s, kept.cutoff_s) * (1 - CLOSE)
             if kept.ended() or (close and count >= proofs) or stalled >= patience:
                 return
-            solution = kept.solved(guess=False, below_s=best_s + kept.credit_s)
+            effort = EFFORT * (harder if before_s * NEAR >= best_s else 1)
+            solution = kept.solved(guess=False, below_s=best_s + kept.credit_s, effort=effort)
             kept.bound_s = max(kept.bound_s, solution.bound / PER_S)
             if solution.choices is None or kept.bound_s - kept.credit_s >= best_s * (1 - ENOUGH):
                 return
             raised_s, known = kept.bound_s - kept.credit_s - before_s, kept.learnt.state
             took = kept.price(solution.choices)
             found_s = took.estimate.step_time_s if kept.is_within(took) else math.inf
-            hard = solution.status != "optimal"  # and those after it will be harder
-            stalled = stalled + 1 if count and (hard or max(raised_s, best_s - found_s) < ENOUGH * best_s) else 0
+            if not count or max(raised_s, best_s - found_s) >= ENOUGH * best_s:
+                stalled = 0
+            else:
+                stalled += 1 if solution.status == "optimal" else patience  # those after it will be harder
             best_s = min(best_s, found_s)
             if kept.learnt.state == known:
                 return

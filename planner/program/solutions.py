@@ -85,9 +85,11 @@ class Solutions:
         rows: Sequence[Row] = (),
         below_s: float = math.inf,
         learnt: Learnt | None = None,
+        effort: float = EFFORT,
     ) -> Solution:
         """The program solved with what was ``learnt`` (by default all that was), by guesses of what others miss or with
-        what is known exactly alone; the bound of the first that has one is kept.
+        what is known exactly alone, with an ``effort`` where that is not to find solutions; the bound of the first that
+        has one is kept.
         """
         left, learnt = max(self.deadline - time.monotonic(), 0.1), learnt or self.learnt
         make, sure = self.program.problem, self.sure
@@ -99,7 +101,7 @@ class Solutions:
             time_limit_s=left,
             seed=self.seed,
             stop=self.stop,
-            effort=LOOKING_HARD if looks else EFFORT,
+            effort=LOOKING_HARD if looks else effort,
             until_found=looks,
             below=below_s * PER_S,
         )
@@ -137,6 +139,11 @@ class Solutions:
         """Keeps the solution of the least peak."""
         if self.least is None or peak_bytes < self.least[0]:
             self.least = peak_bytes, choices
+
+    @property
+    def best_s(self) -> float:
+        """What the best takes of those that fit; infinite where there is none."""
+        return math.inf if self.best is None else self.best[0].estimate.step_time_s
 
     @property
     def nothing(self) -> Learnt:

@@ -137,19 +137,37 @@ class Strategies:
         return self._before_end(blueprint, self.found[id(blueprint), None], made)
 
     def _before_end(self, blueprint: Blueprint, found: Options, made: int) -> Options:
-        """The strategies of a product apart from what ends it."""
+        """The strategies of a product apart from what ends it. What it takes less where it is handed a value it takes
+        less with and without its end, and its end no more than that takes of one that is handed it.
+        """
         product, ops, forms = blueprint.until(made)
         costs = Costs(blueprint=product, pricing=self.pricing, pieces=self.pieces)
-        alone = np.array([costs.seconds(_of_rest(each, forms, ops)) for each in found.chosen])
+        rests = [_of_rest(each, forms, ops) for each in found.chosen]
+        alone = np.array([costs.seconds(each) for each in rests])
+        computing = np.array([costs.computing_s(each) for each in rests]) if found.savings else alone
         least = np.minimum(found.costs, alone)
+        ended, beside, savings = found.costs - least, alone - least, dict[int, Seconds]()
+        for value, saving in found.savings.items():
+            with_end = found.costs - saving
+            without = alone - np.maximum(computing - self._handed(blueprint, found, made, value), 0.0)
+            least_handed = np.minimum(with_end, without)
+            savings[value] = np.maximum(least - least_handed, 0.0)
+            ended, beside = np.minimum(ended, with_end - least_handed), np.minimum(beside, without - least_handed)
         inside = {
             value for number in ops for op in (blueprint.own.ops[number],) for value in (*op.operands, *op.results)
         }
         layouts = {value: each for value, each in found.layouts.items() if value in inside}
         whole = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
         sums = _sums(blueprint, whole, found.chosen, (made,))
-        ended, alone = found.costs - least, alone - least
-        return replace(found, costs=least, layouts=layouts, tables={}, sums=sums, ended=ended, alone=alone)
+        return replace(
+            found, costs=least, layouts=layouts, savings=savings, tables={}, sums=sums, ended=ended, alone=beside
+        )
+
+    def _handed(self, blueprint: Blueprint, found: Options, made: int, value: int) -> Seconds:
+        """Seconds of computing what a kernel makes before its end where it is handed a value."""
+        rest, ops, forms = blueprint.until(made, value)
+        costs = Costs(blueprint=rest, pricing=self.pricing, pieces=self.pieces)
+        return np.array([costs.computing_s(_of_rest(each, forms, ops)) for each in found.chosen])
 
     def _work_out(self, blueprint: Blueprint) -> Options:
         nest = blueprint.nest

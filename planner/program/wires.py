@@ -117,6 +117,7 @@ class Wiring:
     through: dict[tuple[int, int], int] = field(default_factory=dict)
     carries: set[int] = field(default_factory=set)
     readers: dict[tuple[int, int], int] = field(default_factory=dict)
+    sources: dict[tuple[int, int], int] = field(default_factory=dict)
     levels: list[Level] = field(default_factory=list)
     pins: Mapping[str, Sharding] = field(default_factory=dict)
     ends: dict[int, Port] = field(default_factory=dict)
@@ -210,6 +211,7 @@ class Wiring:
             return
         key = (source.node, target.node)
         self.readers[min(key), max(key)] = self._asker(source.node, target.node)
+        self.sources[min(key), max(key)] = source.node
         if key[0] > key[1]:
             key, full = (key[1], key[0]), full.T
         self.tables[key] = self.tables[key] + full if key in self.tables else full
@@ -253,6 +255,10 @@ class Wiring:
         what it is brought into; ``LOOPS`` for what loops carry.
         """
         return self.readers[ends]
+
+    def handing(self, ends: tuple[int, int]) -> tuple[int, int]:
+        """The ends of an edge, the one that is handed something last."""
+        return ends if self.sources[ends] == ends[0] else (ends[1], ends[0])
 
     def find(self, at: At) -> At:
         """The representative of the values that are laid out from the same candidates."""

@@ -248,6 +248,7 @@ class Writing:
             deadline=self._clock.end - FINISHING_S * self._board.num_ops if deadline is None else deadline,
             exact=settings.exact,
             promised_s=one.objective_s if layouts is None and math.isfinite(one.objective_s) else 0.0,
+            proven_s=self._board.bound_s if math.isfinite(self._board.bound_s) else 0.0,
         )
         self._board.writing_s = max(self._board.writing_s, self._clock.elapsed_s - begin_s)
         return written

@@ -1,0 +1,49 @@
+"""Which choices leave what handing a value on takes as it is."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+from meshwright.planner.graph import Sharding
+from meshwright.planner.program.handing import Handing, handing
+from meshwright.planner.program.wires import Node, Port, Wiring
+
+ROWS: Sharding = (("x",), ())
+COLUMNS: Sharding = ((), ("x",))
+WHOLE: Sharding = ((), ())
+LAYOUTS = [ROWS, COLUMNS, WHOLE, ROWS]
+"""Of these two are the same."""
+
+
+def wiring(table: list[list[float]]) -> Wiring:
+    """Two nodes, the second of which is handed a value by the first."""
+    found = Wiring(reshards=mock.Mock(), strategies=mock.Mock())
+    ports = []
+    for layouts in (LAYOUTS[: len(table)], LAYOUTS[: len(table[0])]):
+        node = found.node(Node(level=0, costs=np.zeros(len(layouts)), layouts={0: layouts}, stems="kernel"))
+        ports.append(Port(node, tuple(layouts)))
+    found.hand_on(*ports, np.array(table))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("chosen", "own", "theirs"),
+    [
+        ((0, 2), {0, 1, 3}, {2}),  # as much is sent from where it lies otherwise
+        ((0, 0), {0, 3}, {0}),  # nothing is sent, so how it lies matters
+        ((2, 1), {2}, {1}),
+    ],
+)
+def test_what_is_sent_takes_as_long_from_wherever_as_much_is_sent(
+    chosen: tuple[int, int], own: set[int], theirs: set[int]
+) -> None:
+    found = wiring([[0.0, 2.0, 1.0], [2.0, 0.0, 1.0], [0.0, 0.0, 0.0], [0.0, 3.0, 1.0]])
+    assert list(handing(found, chosen)) == [Handing(1, 0, frozenset(own)), Handing(1, 1, frozenset(theirs))]
+
+
+def test_choices_that_lie_the_same_are_the_same_step_where_they_take_as_long() -> None:
+    found = wiring([[0.0, 2.0, 1.0, 0.0], [2.0, 0.0, 1.0, 4.0]])
+    assert list(handing(found, (0, 0)))[1].same == {0, 3}
+    assert list(handing(found, (1, 0)))[1].same == {0}
