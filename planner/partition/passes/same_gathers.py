@@ -7,9 +7,10 @@ of one value are always shared, those of shared gathers too.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from ...graph import Graph, Op
+from ...graph import Graph, Op, plain_op
 from ...kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
 from ..reshard import SLICE
 
@@ -18,7 +19,8 @@ LONGEST_SCAN, SCAN_STEPS = 128, 8
 """How long sums of all that comes before are that XLA leaves as they are, and how many operations more it makes of a
 longer one: sums in parts of that length, the parts' own, and both put together again.
 """
-DOT, RESHAPE = "dot_general", "reshape"
+DOT, RESHAPE, TRANSPOSE, REVERSE, CONVERT = "dot_general", "reshape", "transpose", "reverse", "convert"
+MOVES = frozenset({TRANSPOSE, REVERSE, CONVERT})
 WITHOUT_UNITS = frozenset({DOT, "broadcast_in_dim"})
 """What XLA computes without dims of size one."""
 
@@ -35,30 +37,36 @@ def share_gathers(graph: Graph) -> Graph:
     ranks: dict[int, int] = {}
     earlier: dict[tuple[object, ...], Op] = {}
     renamed: dict[int, int] = {}
-    turned: dict[int, Op] = {}
+    moves: dict[int, Op] = {}
+    ordered: dict[int, tuple[int, ...]] = {}
     kept: list[Op] = []
     is_shared = False
     for op in graph.ops:
         op = _renamed(op, renamed) if renamed else op
-        if op.kind == "reverse":
-            turned[op.results[0]] = op
+        if op.kind in MOVES:
+            moves[op.results[0]] = op
         if op.kind in SHARED and {"axes", "dimensions"} <= op.attributes.keys():
-            turn = turned.get(op.operands[0]) if op.kind == ALL_GATHER else None
-            key = (_key(op, turn), graph.shape(op.results[0]))
+            turn = _turn(op, moves)
+            key, dims = _key(op, turn, graph, moves)
             first = earlier.get(key)
             if first and not heights:
                 (heights, lowest), ranks = _heights(graph), _ranks(graph)  # most graphs have no two alike
             met, last = (first, op) if first and ranks[first.results[0]] < ranks[op.results[0]] else (op, first)
-            if first and last and _near(met, last, heights, lowest):
+            order = tuple([ordered[first.results[0]].index(dim) for dim in dims]) if first else ()
+            lies_alike = order == tuple(sorted(order))
+            if first and last and (lies_alike or turn is None) and _near(met, last, heights, lowest):
                 was, now, is_shared = op.results[0], first.results[0], True
                 lowest[now] = min(lowest.get(now, 0), lowest.get(was, 0))
                 if turn is not None:
                     kept.append(turn.moved((now,), (was,)))
+                elif not lies_alike:
+                    kept.append(plain_op(TRANSPOSE, (now,), (was,), {"permutation": order}, op.origin))
                 else:
                     renamed[was] = now
                 continue
             if turn is None:
                 earlier[key] = last or op
+                ordered[op.results[0]] = dims
         kept.append(op)
     if not is_shared:
         return graph
@@ -66,12 +74,34 @@ def share_gathers(graph: Graph) -> Graph:
     return replace(graph, ops=tuple(kept), results=results)
 
 
-def _key(op: Op, turn: Op | None) -> tuple[object, ...]:
-    """What makes two gathers equal; one of a reversed value, as a convolution's gradient reads it, is the value's."""
-    operands = turn.operands if turn is not None else op.operands
-    attributes = op.attributes
-    to = (attributes["axes"], attributes["dimensions"], attributes.get("shift"), attributes.get("target"))
-    return (op.kind, operands, to)
+def _turn(op: Op, moves: Mapping[int, Op]) -> Op | None:
+    """What reverses the value that is gathered, as a convolution's gradient reads it."""
+    found = moves.get(op.operands[0]) if op.kind == ALL_GATHER else None
+    return found if found is not None and found.kind == REVERSE else None
+
+
+def _key(op: Op, turn: Op | None, graph: Graph, moves: Mapping[int, Op]) -> tuple[tuple[object, ...], tuple[int, ...]]:
+    """What makes two gathers equal, and which dim of what is gathered each dim of the result is.
+
+    XLA converts before it transposes, and transposes last of all: both are the gather of what lies as it did. One of a
+    reversed value is the value's.
+    """
+    shape, attributes = graph.shape(op.results[0]), op.attributes
+    value, changed = (turn or op).operands[0], attributes["dimensions"]
+    dims, dtypes = tuple(range(len(shape))), list[str]()
+    if op.kind == ALL_GATHER:
+        while value in moves and moves[value].kind != REVERSE:
+            move = moves[value]
+            if move.kind == TRANSPOSE:
+                order = move.attributes["permutation"]
+                dims = tuple([order[dim] for dim in dims])
+            else:
+                dtypes.append(graph.values[value].dtype)
+            value = move.operands[0]
+        changed = tuple([dims[dim] for dim in changed])
+    sizes = tuple([shape[dims.index(dim)] for dim in range(len(shape))])
+    to = (attributes["axes"], changed, attributes.get("shift"), attributes.get("target"))
+    return (op.kind, value, *op.operands[1:], *dtypes, to, sizes), dims
 
 
 def _with_bodies(graph: Graph) -> Graph:
@@ -152,7 +182,7 @@ def _makers_with_units(graph: Graph) -> tuple[dict[int, str], set[int]]:
         made, kind = op.results[0], op.kind
         if kind == DOT:
             products.add(made)
-        elif kind in (RESHAPE, "transpose") and made in units:
+        elif kind in (RESHAPE, TRANSPOSE) and made in units:
             kind = _kind(op, graph)
             if (
                 op.operands[0] in products
@@ -172,7 +202,7 @@ def _proper(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _kind(op: Op, graph: Graph) -> str:
     """An operation's kind; moving dims of size one alone is a reshape."""
-    if op.kind != "transpose":
+    if op.kind != TRANSPOSE:
         return op.kind
     shape = graph.shape(op.operands[0])
     kept = [dim for dim in op.attributes["permutation"] if shape[dim] != 1]
