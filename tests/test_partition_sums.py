@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from meshwright.planner.estimate.traffic import held_bytes
 from meshwright.planner.graph import Graph, Op, Value
@@ -246,6 +248,29 @@ def test_exchanges_of_a_shared_gather_are_shared() -> None:
     ops.append(Op(kind="add", operands=(3, 4), results=(5,)))
     found = share_gathers(of_ops((part, whole, whole, other, other, other), tuple(ops), (0,), (5,)).graph)
     assert [(op.kind, op.operands) for op in found.ops] == [(ALL_GATHER, (0,)), (ALL_TO_ALL, (1,)), ("add", (3, 3))]
+
+
+def test_what_lies_transposed_is_gathered_as_what_it_is_the_transpose_of() -> None:
+    """As a table read by rows and, tied, by a product (seen compiled); XLA converts before it transposes."""
+    part, turned, whole, back = ((128, 64), (64, 128), (512, 64), (64, 512))
+    by_rows, by_columns = ({"axes": ("x",), "dimensions": (dim,)} for dim in (0, 1))
+    ops = (
+        Op(kind="convert", operands=(0,), results=(1,)),
+        Op(kind=ALL_GATHER, operands=(1,), results=(2,), attributes=by_rows),
+        Op(kind="transpose", operands=(0,), results=(3,), attributes={"permutation": (1, 0)}),
+        Op(kind="convert", operands=(3,), results=(4,)),
+        Op(kind=ALL_GATHER, operands=(4,), results=(5,), attributes=by_columns),
+    )
+    dtypes = ("f32", "bf16", "bf16", "f32", "bf16", "bf16")
+    shapes = (part, part, whole, turned, turned, back)
+    values = tuple(map(Value, shapes, dtypes))
+    found = share_gathers(of_ops(values, ops, (0,), (2, 5)).graph)
+    assert [op.kind for op in found.ops] == ["convert", ALL_GATHER, "transpose", "convert", "transpose"]
+    assert (found.ops[-1].operands, found.ops[-1].attributes["permutation"]) == ((2,), (1, 0))
+    by_other = replace(ops[-1], attributes={"axes": ("x",), "dimensions": (0,)})
+    other = (*values[:5], Value((256, 128), "bf16"))
+    kept = share_gathers(of_ops(other, (*ops[:4], by_other), (0,), (2, 5)).graph)
+    assert sum(op.kind == ALL_GATHER for op in kept.ops) == 2  # gathered along another dim
 
 
 @pytest.mark.parametrize(("between", "gathers"), [("tanh", 1), ("long scan", 2), ("several results", 2)])
