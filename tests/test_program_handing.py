@@ -24,7 +24,8 @@ def wiring(table: list[list[float]]) -> Wiring:
     for layouts in (LAYOUTS[: len(table)], LAYOUTS[: len(table[0])]):
         node = found.node(Node(level=0, costs=np.zeros(len(layouts)), layouts={0: layouts}, stems="kernel"))
         ports.append(Port(node, tuple(layouts)))
-    found.hand_on(*ports, np.array(table))
+    source, target = ports
+    found.hand_on(source, target, np.array(table))
     return found
 
 
