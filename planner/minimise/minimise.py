@@ -63,8 +63,7 @@ def minimise(
     what it is. ``promised_s`` is what the layouts are said to take: what takes no longer need not be compared with
     them; fewer lines are not worth taking much longer than ``proven_s``, which no plan takes less than. ``trials``
     plans are priced at most (fewer, the larger the step, if None), and fewer where ``time.monotonic()`` passes
-    ``deadline`` (at least two). Raises ``PlanError`` where no plan with these
-    layouts is legal.
+    ``deadline`` (at least two). Raises ``PlanError`` where no plan with these layouts is legal.
     """
     graph, tensors = workload.graph(plan), workload.tensors_under(plan.remat)
     flow = Flow(graph)

@@ -21,6 +21,7 @@ longer one: sums in parts of that length, the parts' own, and both put together 
 """
 DOT, RESHAPE, TRANSPOSE, REVERSE, CONVERT = "dot_general", "reshape", "transpose", "reverse", "convert"
 MOVES = frozenset({TRANSPOSE, REVERSE, CONVERT})
+"""What may stand between a value and a gather of it: XLA gathers the value, and does these before or after."""
 WITHOUT_UNITS = frozenset({DOT, "broadcast_in_dim"})
 """What XLA computes without dims of size one."""
 
