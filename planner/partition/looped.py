@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..graph import Graph, Op, Value
+from ..graph import Op, Value
 from ..kinds import COLLECTIVE_PERMUTE
 from .builder import Builder
 from .windows import LOOP, Window, gather_body, sum_body, turns
-
-PRODUCTS = frozenset({"dot_general", "dot", "convolution"})
-
-
-def product_readers(graph: Graph) -> Counter[int]:
-    """How many products read each value, as it is or transposed."""
-    readers: Counter[int] = Counter()
-    for op in reversed(graph.ops):
-        if op.kind in PRODUCTS:
-            for value in op.operands:
-                readers[value] += 1
-        elif op.kind == "transpose":
-            readers[op.operands[0]] += readers[op.results[0]]
-    return readers
 
 
 def in_loop(

@@ -58,7 +58,7 @@ def _loops(factors: Factors, bits: tuple[int, int, int], asked: Asked) -> Loops:
         result=tuple(result),
         bits=bits,
         mesh=asked.mesh,
-        shared=asked.shared,
+        shared=asked.shared or (False, False),
         window_flops_per_byte=target.window_flops_per_byte,
         fewest_parts=target.fewest_convolved if asked.op.kind == CONVOLUTION else target.fewest_parts,
     )

@@ -6,18 +6,20 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ..fusion.nature import PRODUCTS
 from ..graph import Graph, Op, Sharding
 from ..kinds import KINDS
 from .builder import Builder
 from .halos import exchanged
 from .layout import Mesh, stated, whole
-from .looped import in_loop, product_readers
+from .looped import in_loop
 from .reshard import SLICE
 from .reused import Reused
 from .rules import OF_FACTORS, OF_VALUES, RULES, strategy
 from .strategy import Asked, PartialSum, Strategy
 from .target import Target
 from .top_k import TOP_K, top_k_layout, top_of_parts
+from .wishes import Wishes
 
 _LOCAL = "manual_computation"
 _STATED = {kind.replace("-", "_"): kind for kind in KINDS} | {kind: kind for kind in KINDS}
@@ -53,7 +55,7 @@ class _Writer:
         self.reused = reused
         known_parts = {id(v): self.builder.part(v.shape, v.dtype, of_value[id(v)]) for v in unique}
         self.parts = [known_parts[id(v)] for v in graph.values]
-        self.readers = product_readers(graph)
+        self.wishes = Wishes(graph)
 
     def argument(self, number: int) -> int:
         self.at[number] = self.builder.value(self.parts[number])
@@ -218,8 +220,8 @@ class _Writer:
         results = tuple([self.layouts[n] for n in op.results])
         key: object = None
         if op.kind == "dot_general":
-            alike = [(self.readers[n] > 1, self.source.values[n].dtype) for n in op.operands]
-            key = (op.kind, id(op.factors), operands, results, *alike, self.source.values[op.results[0]].dtype)
+            dtypes = [self.source.values[n].dtype for n in (*op.operands, *op.results)]
+            key = (op.kind, id(op.factors), operands, results, self._shared(op), *dtypes)
         elif op.factors is not None and (op.kind in OF_FACTORS or op.kind not in RULES):
             shapes = tuple([self.source.values[n].shape for n in (*op.operands, *op.results)])
             key = (op.kind, id(op.factors), operands, results, shapes, len({*op.operands}) > 1)
@@ -244,8 +246,12 @@ class _Writer:
             results=results,
             mesh=self.mesh,
             target=self.target,
-            shared=tuple(self.readers[n] > 1 for n in op.operands),
+            shared=self._shared(op),
         )
+
+    def _shared(self, op: Op) -> tuple[bool, ...]:
+        is_asked = op.kind in PRODUCTS and self.target.window_flops_per_byte is not None
+        return self.wishes.shared(op, self.layouts) if is_asked else ()
 
     def _bodies(self, op: Op) -> None:
         """A loop or a branch: what it reads is laid out as its bodies' arguments, what it makes as its results."""

@@ -60,7 +60,7 @@ class Strategy:
 class Asked:
     """An operation with the global values that it reads and makes, their layouts, and the mesh.
 
-    ``shared`` says of each operand whether other products read it too.
+    ``shared`` says of each operand whether other products want it laid out alike; nothing if that is not asked.
     """
 
     op: Op

@@ -10,9 +10,9 @@ from ..fusion.behind import Waits
 from ..fusion.nature import BARRIER, PRODUCTS
 from ..graph import Graph, Op, Origin, Sharding, Value
 from ..partition.layout import whole
-from ..partition.looped import product_readers
 from ..partition.rules import strategy
 from ..partition.strategy import Asked
+from ..partition.wishes import Wishes
 from .passing import own_ops
 from .ways import can_be_left
 from .wires import LOOPS, Level, Wiring
@@ -128,7 +128,7 @@ def _goes_on(
     graph, op = level.graph, level.graph.ops[key[0]]
     if op.kind not in PRODUCTS:
         return True
-    products, values = product_readers(graph), graph.values
+    values = graph.values
     reads = tuple(wanted.get((key[0], each), made[each]) for each in op.operands)
     asked = Asked(
         op=op,
@@ -138,7 +138,7 @@ def _goes_on(
         results=tuple(made[each] for each in op.results),
         mesh=wiring.reshards.mesh,
         target=wiring.reshards.target,
-        shared=tuple(products[each] > 1 for each in op.operands),
+        shared=Wishes(graph).shared(op, made),
     )
     return strategy(asked).operands == reads
 
