@@ -17,6 +17,7 @@ from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from .flow import Flow
 from .near import Memory, Stay, Wanted, near_from
+from .places import IN_PLACE, written_into
 from .tiles import padded_bytes
 
 LONGEST_STAY = 8.4
@@ -40,20 +41,60 @@ def near_buffers(
         bytes_per_s=chip.hbm_bytes_per_s or NO_PEAK_FLOPS_PER_S,
         longest_s=longest_stay_s(chip),
     )
-    return near_from(_wanted(program, flow, lives, chip, took), memory)
+    homes = _homes(program, flow, lives)
+    found = near_from(_wanted(program, flow, lives, homes, chip, took), memory)
+    return {
+        buffer: stays
+        for buffer in (*lives, *program.graph.arguments)
+        if (stays := tuple(_own(found.get(homes.get(buffer, buffer), ()), lives.get(buffer))))
+    }
+
+
+def _homes(program: Program, flow: Flow, lives: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+    """What is written into another buffer that ends there, by loops and updates of slices, lies with that, the first of
+    them: they have one address (``HloAliasAnalysis``).
+    """
+    homes, taken = dict[int, int](), set[int]()
+    for point, kernel in enumerate(program.kernels):
+        if not any(program.graph.ops[op].kind in IN_PLACE for op in kernel.ops):
+            continue
+        for new, old in written_into(program.graph, kernel, flow.buffer):
+            if new in lives and old in lives and lives[old][1] == point and old not in taken:
+                homes[new] = homes.get(old, old)
+                taken.add(old)
+    return homes
+
+
+def _own(stays: Sequence[Stay], life: tuple[int, int] | None) -> Iterator[Stay]:
+    """Of the stays of what several buffers lie in the parts that are in the life of one; an argument's are its own."""
+    for stay in stays:
+        if life is None:
+            yield stay
+        elif stay.first <= life[1] and stay.last >= life[0]:
+            last = min(stay.last, life[1])
+            yield Stay(max(stay.first, life[0]), last, stay.is_last or last == life[1])
 
 
 def _wanted(
-    program: Program, flow: Flow, lives: Mapping[int, tuple[int, int]], chip: Chip, took: Sequence[tuple[float, float]]
+    program: Program,
+    flow: Flow,
+    lives: Mapping[int, tuple[int, int]],
+    homes: Mapping[int, int],
+    chip: Chip,
+    took: Sequence[tuple[float, float]],
 ) -> Iterator[Wanted]:
     """The temporaries and the arguments that may lie in fast memory."""
     sent, elsewhere = offloaded(program, flow, chip), written_to_hbm(program, flow, chip)
     communicates = [any(program.graph.ops[op].kind in KINDS for op in each.ops) for each in program.kernels]
     reads: dict[int, list[int]] = {}
     for point, buffers in enumerate(flow.reads):
-        for buffer in buffers:
-            reads.setdefault(buffer, []).append(point)
-    temporaries = ((buffer, made, reads.get(buffer, [])) for buffer, (made, _) in lives.items() if buffer not in sent)
+        for home in dict.fromkeys([homes.get(buffer, buffer) for buffer in buffers]):
+            reads.setdefault(home, []).append(point)
+    temporaries = (
+        (buffer, made, reads.get(buffer, []))
+        for buffer, (made, _) in lives.items()
+        if buffer not in sent and buffer not in homes
+    )
     arguments = ((value, -1, points) for value, points in flow.touches.items())
     bytes_per_s = chip.hbm_bytes_per_s or NO_PEAK_FLOPS_PER_S
     for number, made, uses in (*temporaries, *arguments):
