@@ -177,6 +177,7 @@ class Chip(Entry):
     hbm_mib: Hbm | None = None
     clock_mhz: Count | None = None
     offloads_collectives: bool = False
+    offloads_gathers: bool = False
     peak_tflops: dict[Dtype, Amount] = Field(default_factory=dict)
     passes: dict[Dtype, Passes] = Field(default_factory=dict)
     hbm_gb_per_s: Amount | None = None

@@ -24,6 +24,8 @@ LONGEST_STAY = 8.4
 LARGEST_FETCHED = 0.25
 PRODUCTS = frozenset({"dot_general", "convolution"})
 OFFLOADED = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER})
+FEWEST_LOOKED_UP, FEWEST_ROWS = 1025, 4097
+"""What a SparseCore is given: 1024 rows, or 8192 of a table of 4096, are looked up by the other cores (v5p, v6e)."""
 NO_PEAK_FLOPS_PER_S = 1e30
 
 
@@ -85,6 +87,7 @@ def _wanted(
 ) -> Iterator[Wanted]:
     """The temporaries and the arguments that may lie in fast memory."""
     sent, elsewhere = offloaded(program, flow, chip), written_to_hbm(program, flow, chip)
+    looked_up = _looked_up(program, flow, chip)
     communicates = [any(program.graph.ops[op].kind in KINDS for op in each.ops) for each in program.kernels]
     reads: dict[int, list[int]] = {}
     for point, buffers in enumerate(flow.reads):
@@ -97,16 +100,18 @@ def _wanted(
     )
     arguments = ((value, -1, points) for value, points in flow.touches.items())
     bytes_per_s = chip.hbm_bytes_per_s or NO_PEAK_FLOPS_PER_S
-    for number, made, uses in (*temporaries, *arguments):
+    for number, first, reads_of in (*temporaries, *arguments):
         num_bytes = flow.num_bytes.get(number) or padded_bytes(program.graph.values[number])
         if num_bytes:
+            made = looked_up.get(number, first)
+            uses = [use for use in reads_of if use > made] if number in looked_up else reads_of
             makes = [] if made < 0 or communicates[made] else [made]
             yield Wanted(
                 number=number,
                 num_bytes=num_bytes,
                 uses=uses,
                 made=made,
-                left_near=made >= 0 and number not in elsewhere,
+                left_near=made >= 0 and number not in elsewhere and number not in looked_up,
                 saved_s=_saved_s([took[point] for point in (*makes, *uses)], num_bytes / bytes_per_s),
             )
 
@@ -179,6 +184,22 @@ def offloaded(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
         if OFFLOADED.intersection(program.graph.ops[op].kind for op in kernel.ops):
             found.update((*flow.reads[point], *flow.writes[point]))
     return frozenset(found)
+
+
+def _looked_up(program: Program, flow: Flow, chip: Chip) -> dict[int, int]:
+    """The buffers from which a chip's SparseCores look up rows, and in which they leave them, by the last point at
+    which they do: until then these lie in the large memory.
+    """
+    graph = program.graph
+    found = dict[int, int]()
+    for point, kernel in enumerate(program.kernels if chip.offloads_gathers else ()):
+        op = graph.ops[kernel.ops[-1]]
+        if op.kind == "gather" and len(kernel.ops) == 1:
+            row = math.prod(op.attributes.get("slice_sizes", ()))
+            rows, count = (graph.values[v].num_elements // max(1, row) for v in (op.operands[0], op.results[0]))
+            if rows >= FEWEST_ROWS and count >= FEWEST_LOOKED_UP:
+                found.update(dict.fromkeys((flow.buffer.get(op.operands[0], -1), *flow.writes[point]), point))
+    return found
 
 
 def written_to_hbm(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
