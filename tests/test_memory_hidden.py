@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.graph import Op, Value
-from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE
+from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE
 from meshwright.planner.memory.flow import flow
 from meshwright.planner.memory.hidden import hidden
 from programs import form_bytes, of_ops
@@ -58,6 +58,19 @@ def test_what_only_the_end_needs_stands_beside_a_gather() -> None:
         Op(kind="dot_general", operands=(4, 4), results=(5,)),
     )
     assert order(*ops, arguments=1, results=(2, 5)) == [0, 2, 3, 1, 4]
+
+
+@pytest.mark.parametrize(("kind", "found"), [(COLLECTIVE_PERMUTE, [0, 1, 3, 2, 4]), ("sort", [0, 1, 2, 3, 4])])
+def test_what_only_the_end_needs_stands_beside_a_permute(kind: str, found: list[int]) -> None:
+    """A product (2) that nothing reads stands between a permute (3) and what reads it (4)."""
+    ops = (
+        Op(kind=ALL_GATHER, operands=(0,), results=(1,), attributes=GATHERED),
+        Op(kind="dot_general", operands=(1, 1), results=(2,)),
+        Op(kind="dot_general", operands=(1, 2), results=(3,)),
+        Op(kind=kind, operands=(2,), results=(4,), attributes=GATHERED),
+        Op(kind="dot_general", operands=(4, 4), results=(5,)),
+    )
+    assert order(*ops, arguments=1, results=(3, 5)) == found
 
 
 def test_without_gathers_the_order_stays() -> None:

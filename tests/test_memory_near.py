@@ -131,6 +131,45 @@ def test_v5p_leaves_nothing_near_but_what_is_fused_and_fetches_all_else(kind: st
     assert begins_near([COLLECTIVE_PERMUTE], "v5p") == 1
 
 
+def near_of(values: Sequence[Value], ops: Sequence[Op], results: Sequence[int], kind_of_chip: str) -> dict[int, int]:
+    """From which point on each buffer lies in fast memory to its end, of those that do."""
+    made, chip = of_ops(tuple(values), tuple(ops), (0,), tuple(results)), catalogue()[kind_of_chip]
+    found = buffers(made)
+    room = np.full(len(made.kernels), chip.buffer_vmem_bytes, np.int64)
+    lives = lifetimes(found, range(len(made.kernels)))
+    return {b: first for b, first in begins(near_buffers(made, found, lives, chip, room)).items() if b in lives}
+
+
+def test_what_is_written_into_another_takes_no_room_of_its_own() -> None:
+    """v5e has 101 MiB: one update of 64 MiB fits, but not two buffers of it."""
+    whole, part = Value((16, 1024, 1024), "f32"), Value((1, 1024, 1024), "f32")
+    ops = (
+        Op(kind="tanh", operands=(0,), results=(1,)),
+        Op(kind="dynamic_update_slice", operands=(1, 2, 3), results=(4,)),
+        Op(kind="tanh", operands=(4,), results=(5,)),
+    )
+    values = (whole, whole, part, Value((), "s32"), whole, part)
+    assert near_of(values, ops, (5,), "v5e").items() >= {1: 0, 4: 1}.items()
+
+
+@pytest.mark.parametrize(
+    ("kind_of_chip", "rows", "found"), [("v6e", 2048, 3), ("v6e", 1024, 0), ("v5e", 2048, 0), ("v5p", 2048, 3)]
+)
+def test_what_a_sparsecore_looks_up_in_lies_far_until_it_has(kind_of_chip: str, rows: int, found: int) -> None:
+    """As compiled for v6e and v5p: the operand of a lookup of 1025 numbers or more is fetched behind it."""
+    table, numbers = Value((rows, 1024), "f32"), Value((rows, 1), "f32")
+    slices = {"slice_sizes": (1, 1)}
+    ops = (
+        Op(kind="tanh", operands=(0,), results=(1,)),
+        Op(kind="gather", operands=(1, 0), results=(2,), attributes=slices),
+        Op(kind="tanh", operands=(0,), results=(3,)),
+        Op(kind="tanh", operands=(3,), results=(4,)),
+        Op(kind="add", operands=(1, 4), results=(5,)),
+    )
+    begin = near_of((table, table, numbers, table, table, table), ops, (2, 5), kind_of_chip)
+    assert begin[1] >= found if found else begin[1] == 0
+
+
 def test_a_number_alone_comes_before_what_frees_memory() -> None:
     number = Value((), "f32")
     ops = (
