@@ -1,0 +1,37 @@
+"""What a loop takes over and hands on in the same place: to memory space assignment one buffer, before and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..kernels import Program
+from .flow import Flow
+from .liveness import in_place
+from .near import Stay
+
+Lives = Mapping[int, tuple[int, int]]
+
+
+def handed_on(program: Program, flow: Flow, lives: Lives) -> dict[int, int]:
+    """The buffers that loops make in the place of what they began with, and the first buffer that lay there."""
+    first = dict[int, int]()
+    for point, kernel in enumerate(program.kernels):
+        if kernel.bodies:
+            pairs = [p for p in flow.places[point] if p[0] in lives and lives.get(p[1], (-1, -1))[1] == point]
+            first |= {new: first.get(old, old) for new, old in in_place(pairs)}
+    return first
+
+
+def with_handed_on(
+    found: Mapping[int, Sequence[Stay]], first: Mapping[int, int], lives: Lives
+) -> dict[int, tuple[Stay, ...]]:
+    """The stays of the buffers that were ``handed_on`` too, each in its own life."""
+    parts = {buffer: tuple(_within(found.get(root, ()), *lives[buffer])) for buffer, root in first.items()}
+    parts |= {root: tuple(_within(found.get(root, ()), *lives[root])) for root in set(first.values())}
+    return {buffer: stays for buffer, stays in {**found, **parts}.items() if stays}
+
+
+def _within(stays: Sequence[Stay], begin: int, end: int) -> Iterator[Stay]:
+    for stay in stays:
+        if stay.first <= end and stay.last >= begin:
+            yield Stay(max(stay.first, begin), min(stay.last, end), is_last=stay.last >= end)
