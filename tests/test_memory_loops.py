@@ -1,15 +1,17 @@
-"""What loops keep in memory: broadcasts that they make themselves."""
+"""What loops keep in memory: broadcasts that they make themselves, what turns save."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
 import meshwright as mw
 import pytest
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.memory import memory
-from small_steps import scanned
+from small_steps import scanned, shape
 
 MIB = 2**20
 MASK = Value((2048, 1024), "f32")
@@ -72,6 +74,26 @@ def test_what_a_loop_saves_for_products_alone_it_saves_narrow_whether_they_are_i
     assert ("bf16", (6, 4096, 4096)) in saved
     gathers = any(each.kind == "all-gather" for each in found.collectives)
     assert gathers == (topology == "v3:2x2")
+
+
+@pytest.mark.parametrize(("topology", "near"), [("v6e:2x2", True), ("v5e:2x2", True), ("v3:1x2", False)])
+def test_what_a_scan_over_time_saves_stays_in_fast_memory_where_all_of_it_has_room(topology: str, near: bool) -> None:
+    """A turn takes a piece of what was saved, not the whole. Temporaries of 0.2, 0.2 and 18.7 MiB compiled."""
+    rows, turns, width = 128, 64, 512
+
+    def loss(params: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        def turn(state: jax.Array, now: jax.Array) -> tuple[jax.Array, jax.Array]:
+            state = jnp.tanh(now @ params["wx"] + state @ params["wh"])
+            return state, state
+
+        return jnp.mean(jax.lax.scan(turn, jnp.zeros((rows, width)), x)[1] ** 2)
+
+    weights = {name: shape(width, width) for name in ("wx", "wh")}
+    tensors = "{x: T B@x M, '**': infer}"
+    plan = mw.loads(f"meshwright: 1\ntopology: {topology}\nmesh: {{x: 4}}\ntensors: {tensors}\n")
+    found = mw.estimate(plan, jax.value_and_grad(loss), (weights, shape(turns, rows, width)))
+    saved = found.memory.by_kind.get("saved activations", 0)
+    assert saved == 0 if near else saved > 16 * MIB
 
 
 def written_in_pieces(pieces: int) -> Graph:

@@ -53,19 +53,27 @@ def test_sums_that_are_moved_apart_are_not_joined() -> None:
 
 @pytest.mark.parametrize("begins_empty", [True, False])
 @pytest.mark.parametrize("read_by", [None, "reader", "result"])
-def test_what_turns_add_up_is_added_over_devices_behind_the_loop(begins_empty: bool, read_by: str | None) -> None:
-    """Microbatches' gradients: ``carry + transpose(all_reduce(part))``, unless a turn reads what it has so far."""
+@pytest.mark.parametrize("moved_by", ["transpose", "convert"])
+def test_what_turns_add_up_is_added_over_devices_behind_the_loop(
+    begins_empty: bool, read_by: str | None, moved_by: str
+) -> None:
+    """Microbatches' gradients: ``carry + transpose(all_reduce(part))``, unless a turn reads what it has so far.
+
+    Narrow ones that are added up wide are wide behind it.
+    """
     square, number = Value((4, 4), "f32"), Value((), "f32")
+    part = Value((4, 4), "bf16") if moved_by == "convert" else square
     reduced = {"axes": ("x",), "reducer": "add"}
     ops = [
         Op(kind="dot_general", operands=(1, 1), results=(2,)),
         Op(kind=ALL_REDUCE, operands=(2,), results=(3,), attributes=reduced),
-        Op(kind="transpose", operands=(3,), results=(4,), attributes={"permutation": (1, 0)}),
+        Op(kind=moved_by, operands=(3,), results=(4,), attributes={"permutation": (1, 0)}),
         Op(kind="add", operands=(0, 4), results=(5,)),
     ]
     if read_by == "reader":
         ops.append(Op(kind="multiply", operands=(3, 3), results=(6,)))
-    body = of_ops((square,) * 7, tuple(ops), (0, 1), (5, 5) if read_by == "result" else (5, 1)).graph
+    values = (square, square, part, part, square, square, part)
+    body = of_ops(values, tuple(ops), (0, 1), (5, 5) if read_by == "result" else (5, 1)).graph
     loop = Op(kind="while", operands=(2, 1), results=(3, 4), bodies=(body,), trips=8)
     begin = Op(kind="broadcast_in_dim" if begins_empty else "copy", operands=(0 if begins_empty else 1,), results=(2,))
     found = sum_behind_loops(of_ops((number, *(square,) * 4), (begin, loop), (0, 1), (3,)).graph)
@@ -75,7 +83,8 @@ def test_what_turns_add_up_is_added_over_devices_behind_the_loop(begins_empty: b
         kinds = [op.kind for op in found.ops]
         assert kinds == [begin.kind, "while", ALL_REDUCE, *([] if begins_empty else ["add"])]
         assert found.ops[-1].results == found.results
-        assert [op.kind for op in found.ops[1].bodies[0].ops] == ["dot_general", "transpose", "add"]
+        assert [op.kind for op in found.ops[1].bodies[0].ops] == ["dot_general", moved_by, "add"]
+        assert {found.values[v].dtype for op in found.ops if op.kind == ALL_REDUCE for v in op.results} == {"f32"}
 
 
 @pytest.mark.parametrize(

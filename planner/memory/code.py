@@ -7,7 +7,7 @@ from ..graph import Graph
 from ..images import CONVOLUTION, is_of_one_place
 from ..kernels import Kernel, Program
 from ..kinds import KINDS
-from .vmem import matrix_flops
+from .accessed import matrix_flops
 
 INDEXED = frozenset({"gather", "scatter", "sort"})
 REDUCTIONS = frozenset({"reduce", "reduce_window"})

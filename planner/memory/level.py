@@ -11,8 +11,9 @@ import numpy as np
 from ..chip import Chip
 from ..compute.turned import Turned
 from ..fusion.nature import ALLOCATE
-from ..graph import Value
+from ..graph import Op, Value
 from ..kernels import Program
+from .accessed import is_scan
 from .carried import homes
 from .convolved import copied_images, copied_whole, laid_bytes, smallest_batch
 from .donated import in_donated_place
@@ -172,7 +173,15 @@ def _with_turned(placed: Level, chip: Chip | None) -> Level:
     return replace(placed, spans=spans, num_bytes={**sizes, **placed.num_bytes}, relaid=relaid)
 
 
-def _level(part: Scheduled, where: Where, room_bytes: int, elsewhere: set[int], outputs: frozenset[int]) -> Level:
+def _level(
+    part: Scheduled,
+    where: Where,
+    room_bytes: int,
+    elsewhere: set[int],
+    outputs: frozenset[int],
+    *,
+    scanned: bool = False,
+) -> Level:
     program, found, chip = part.program, part.flow, where.chip
     lives = _made_at_once(program, found, lifetimes(found, range(len(program.kernels))))
     if gathers_beside(chip):
@@ -186,12 +195,12 @@ def _level(part: Scheduled, where: Where, room_bytes: int, elsewhere: set[int], 
     room = np.full(len(program.kernels), room_bytes, np.int64)
     bodies = {}
     for point, inner in part.bodies.items():
-        loop = program.graph.ops[program.kernels[point].ops[-1]].kind == "while"
-        bodies[point] = tuple(_body(body, loop, where, room_bytes) for body in inner)
+        op = program.graph.ops[program.kernels[point].ops[-1]]
+        bodies[point] = tuple(_body(body, op, where, room_bytes) for body in inner)
         room[point] = min((int(body.room_bytes.min(initial=room_bytes)) for body in bodies[point]), default=room_bytes)
     near = dict[int, tuple[Stay, ...]]()
     if chip is not None and room_bytes and len(room):
-        near = near_buffers(program, found, spans, chip, room)
+        near = near_buffers(program, found, spans, chip, room, scanned=scanned)
         begin = begins(near)
         spans = {
             b: (first, min(last, begin.get(b, last))) for b, (first, last) in spans.items() if begin.get(b) != first
@@ -238,5 +247,6 @@ def _made_at_once(program: Program, found: Flow, lives: dict[int, tuple[int, int
     return lives
 
 
-def _body(body: Scheduled, loop: bool, where: Where, room_bytes: int) -> Level:
-    return _level(body, where, room_bytes, homes(body.program, body.flow, loop), frozenset())
+def _body(body: Scheduled, op: Op, where: Where, room_bytes: int) -> Level:
+    elsewhere = homes(body.program, body.flow, op.kind == "while")
+    return _level(body, where, room_bytes, elsewhere, frozenset(), scanned=is_scan(op, body.program.graph))

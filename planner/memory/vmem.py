@@ -7,17 +7,18 @@ it finds room, those first that save most memory time for the root of their byte
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ..chip import Chip
-from ..graph import Graph, Op
+from ..graph import Graph
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
+from .accessed import Use, bytes_per_s, took_s, uses
 from .flow import Flow
+from .handed_on import handed_on, with_handed_on
 from .near import Memory, Stay, Wanted, near_from
-from .places import IN_PLACE, written_into
 from .tiles import padded_bytes
 
 LONGEST_STAY = 8.4
@@ -26,101 +27,90 @@ PRODUCTS = frozenset({"dot_general", "convolution"})
 OFFLOADED = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER})
 FEWEST_LOOKED_UP, FEWEST_ROWS = 1025, 4097
 """What a SparseCore is given: 1024 rows, or 8192 of a table of 4096, are looked up by the other cores (v5p, v6e)."""
-NO_PEAK_FLOPS_PER_S = 1e30
 
 
 def near_buffers(
-    program: Program, flow: Flow, lives: Mapping[int, tuple[int, int]], chip: Chip, room_bytes: np.ndarray
+    program: Program,
+    flow: Flow,
+    lives: Mapping[int, tuple[int, int]],
+    chip: Chip,
+    room_bytes: np.ndarray,
+    *,
+    scanned: bool = False,
 ) -> dict[int, tuple[Stay, ...]]:
     """When the buffers of a program, of those with ``lives`` and arguments, lie in fast memory.
 
-    ``room_bytes``, what is free at each point, is taken from.
+    ``room_bytes``, what is free at each point, is taken from. ``scanned`` if the program is the body of a scan.
     """
-    took = list(_took_s(program, chip))
+    took = list(took_s(program, chip, scanned=scanned))
     memory = Memory(
         begins_s=np.concatenate([[0.0], np.cumsum([max(pair) for pair in took])]),
         room_bytes=room_bytes,
-        bytes_per_s=chip.hbm_bytes_per_s or NO_PEAK_FLOPS_PER_S,
+        bytes_per_s=bytes_per_s(chip),
         longest_s=longest_stay_s(chip),
     )
-    homes = _homes(program, flow, lives)
-    found = near_from(_wanted(program, flow, lives, homes, chip, took), memory)
-    return {
-        buffer: stays
-        for buffer in (*lives, *program.graph.arguments)
-        if (stays := tuple(_own(found.get(homes.get(buffer, buffer), ()), lives.get(buffer))))
+    first = handed_on(program, flow, lives)
+    told = {
+        point: _by_buffer(uses(program, kernel, chip, scanned=scanned), flow, first)
+        for point, kernel in enumerate(program.kernels)
+        if scanned or kernel.bodies
     }
 
+    def uses_at(point: int, buffer: int, num_bytes: int) -> Sequence[Use]:
+        return told[point].get(buffer, ()) if point in told else (Use(num_bytes / memory.bytes_per_s, *took[point]),)
 
-def _homes(program: Program, flow: Flow, lives: Mapping[int, tuple[int, int]]) -> dict[int, int]:
-    """What is written into another buffer that ends there, by loops and updates of slices, lies with that, the first of
-    them: they have one address (``HloAliasAnalysis``).
-    """
-    homes, taken = dict[int, int](), set[int]()
-    for point, kernel in enumerate(program.kernels):
-        if not any(program.graph.ops[op].kind in IN_PLACE for op in kernel.ops):
-            continue
-        for new, old in written_into(program.graph, kernel, flow.buffer):
-            if new in lives and old in lives and lives[old][1] == point and old not in taken:
-                homes[new] = homes.get(old, old)
-                taken.add(old)
-    return homes
+    return with_handed_on(near_from(_wanted(program, flow, lives, chip, first, uses_at), memory), first, lives)
 
 
-def _own(stays: Sequence[Stay], life: tuple[int, int] | None) -> Iterator[Stay]:
-    """Of the stays of what several buffers lie in the parts that are in the life of one; an argument's are its own."""
-    for stay in stays:
-        if life is None:
-            yield stay
-        elif stay.first <= life[1] and stay.last >= life[0]:
-            last = min(stay.last, life[1])
-            yield Stay(max(stay.first, life[0]), last, stay.is_last or last == life[1])
+def _by_buffer(uses: Mapping[int, Sequence[Use]], flow: Flow, first: Mapping[int, int]) -> Mapping[int, list[Use]]:
+    """The uses of values by the buffers that hold these, the first of those that lie in one place."""
+    found = dict[int, list[Use]]()
+    for value, of_it in uses.items():
+        held = flow.buffer.get(value, value)
+        found.setdefault(first.get(held, held), []).extend(of_it)
+    return found
 
 
 def _wanted(
     program: Program,
     flow: Flow,
     lives: Mapping[int, tuple[int, int]],
-    homes: Mapping[int, int],
     chip: Chip,
-    took: Sequence[tuple[float, float]],
+    first: Mapping[int, int],
+    uses_at: Callable[[int, int, int], Sequence[Use]],
 ) -> Iterator[Wanted]:
-    """The temporaries and the arguments that may lie in fast memory."""
+    """The temporaries and the arguments that may lie in fast memory, what loops hand on in one place as one."""
     sent, elsewhere = offloaded(program, flow, chip), written_to_hbm(program, flow, chip)
     looked_up = _looked_up(program, flow, chip)
     communicates = [any(program.graph.ops[op].kind in KINDS for op in each.ops) for each in program.kernels]
     reads: dict[int, list[int]] = {}
     for point, buffers in enumerate(flow.reads):
-        for home in dict.fromkeys([homes.get(buffer, buffer) for buffer in buffers]):
-            reads.setdefault(home, []).append(point)
-    temporaries = (
-        (buffer, made, reads.get(buffer, []))
-        for buffer, (made, _) in lives.items()
-        if buffer not in sent and buffer not in homes
-    )
+        for buffer in dict.fromkeys(first.get(buffer, buffer) for buffer in buffers):
+            reads.setdefault(buffer, []).append(point)
+    own = (pair for pair in lives.items() if pair[0] not in sent and pair[0] not in first)
+    temporaries = ((buffer, made, reads.get(buffer, [])) for buffer, (made, _) in own)
     arguments = ((value, -1, points) for value, points in flow.touches.items())
-    bytes_per_s = chip.hbm_bytes_per_s or NO_PEAK_FLOPS_PER_S
-    for number, first, reads_of in (*temporaries, *arguments):
+    for number, begin, readers in (*temporaries, *arguments):
         num_bytes = flow.num_bytes.get(number) or padded_bytes(program.graph.values[number])
         if num_bytes:
-            made = looked_up.get(number, first)
-            uses = [use for use in reads_of if use > made] if number in looked_up else reads_of
+            made = looked_up.get(number, begin)
+            points = [point for point in readers if point > made] if number in looked_up else readers
             makes = [] if made < 0 or communicates[made] else [made]
             yield Wanted(
                 number=number,
                 num_bytes=num_bytes,
-                uses=uses,
+                uses=points,
                 made=made,
                 left_near=made >= 0 and number not in elsewhere and number not in looked_up,
-                saved_s=_saved_s([took[point] for point in (*makes, *uses)], num_bytes / bytes_per_s),
+                saved_s=_saved_s([use for point in (*makes, *points) for use in uses_at(point, number, num_bytes)]),
             )
 
 
-def _saved_s(took: Sequence[tuple[float, float]], moved_s: float) -> float:
-    """The memory time saved where what takes as long to move is near for these kernels, by their memory's and their
-    matrix units' seconds: of those that wait for memory all together, else by how little one misses it.
+def _saved_s(those: Sequence[Use]) -> float:
+    """The memory time saved where something is near for these kernels: of those that wait for memory all together,
+    else by how little one misses it.
     """
-    saved = [moved_s if memory_s > matrix_s else memory_s - matrix_s for memory_s, matrix_s in took]
+    saved = [u.moved_s * u.times if u.memory_s > u.matrix_s else u.memory_s - u.matrix_s for u in those]
     waiting = [each for each in saved if each > 0]
     return sum(waiting) if waiting else max(saved, default=0.0)
 
@@ -226,31 +216,4 @@ def longest_stay_s(chip: Chip) -> float:
 
 def begins_s(program: Program, chip: Chip) -> np.ndarray:
     """When each kernel begins if each takes what its matrix FLOPs or its bytes take at the chip's peak, or longer."""
-    return np.concatenate([[0.0], np.cumsum([max(pair) for pair in _took_s(program, chip)])])
-
-
-def _took_s(program: Program, chip: Chip) -> Iterator[tuple[float, float]]:
-    """The seconds of each kernel's bytes and of its matrix FLOPs at the chip's peak."""
-    bytes_per_s = chip.hbm_bytes_per_s or NO_PEAK_FLOPS_PER_S
-    flops_per_s = chip.peak_flops_per_s("bfloat16") or NO_PEAK_FLOPS_PER_S
-    graph = program.graph
-    for kernel in program.kernels:
-        if kernel.bodies:
-            turn_s = sum(max(pair) for body in kernel.bodies for pair in _took_s(body, chip))
-            yield graph.ops[kernel.ops[-1]].trips * turn_s, 0.0
-            continue
-        moved = sum(graph.values[v].num_bytes for v in (*kernel.reads, *kernel.writes))
-        yield moved / bytes_per_s, sum(matrix_flops(graph, graph.ops[op]) for op in kernel.ops) / flops_per_s
-
-
-def matrix_flops(graph: Graph, op: Op) -> float:
-    """Two for each multiply-add of a matrix product or a convolution, none for all else."""
-    if op.kind == "dot_general":
-        contracted = op.attributes.get("lhs_contracting_dimensions", ())
-        depth = math.prod(graph.shape(op.operands[0])[dim] for dim in contracted)
-        return float(2 * depth * graph.values[op.results[0]].num_elements)
-    if op.kind == "convolution":
-        kernel = graph.values[op.operands[1]].num_elements
-        features = graph.shape(op.operands[1])[int(op.attributes.get("kernel_output_feature_dimension", -1))]
-        return 2.0 * graph.values[op.results[0]].num_elements * kernel / max(1, features)
-    return 0.0
+    return np.concatenate([[0.0], np.cumsum([max(pair) for pair in took_s(program, chip)])])

@@ -1,6 +1,8 @@
 """What each turn of a loop adds up over the devices, and over the turns, is added up over the devices once, behind it.
 
-The weights' gradients of a loop over time or over microbatches: ``carry + all_reduce(part)`` becomes ``carry + part``.
+The weights' gradients of a loop over time or over microbatches: ``carry + all_reduce(part)`` becomes ``carry + part``,
+also where the part is converted between: what is added up behind the loop has the carry's dtype
+(``WhileLoopAllReduceCodeMotion``).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import NamedTuple
 from ...graph import Graph, Op, Value
 from ...kinds import ALL_REDUCE
 
-_MOVES = frozenset({"transpose", "reshape"})
+_MOVES = frozenset({"transpose", "reshape", "convert"})
 _EMPTY = frozenset({"broadcast_in_dim", "constant"})
 
 

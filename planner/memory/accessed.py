@@ -1,0 +1,119 @@
+"""What memory space assignment takes kernels to go through: bytes and seconds, and how often those of a loop run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ..chip import Chip
+from ..fusion.nature import UPDATE
+from ..graph import Graph, Op
+from ..kernels import Kernel, Program
+
+WHILE_TURNS = 5
+"""How many turns of a loop memory space assignment counts (XLA's ``while_execution_count``), however many there are."""
+CUTS = frozenset({"slice", "dynamic_slice"})
+NO_PEAK = 1e30
+
+
+class Use(NamedTuple):
+    """A kernel that moves a value: the seconds that the value takes, those of all its bytes and of its matrix FLOPs at
+    the chip's peak, and how often it runs.
+    """
+
+    moved_s: float
+    memory_s: float
+    matrix_s: float
+    times: int = 1
+
+
+def took_s(program: Program, chip: Chip, *, scanned: bool = False) -> Iterator[tuple[float, float]]:
+    """The seconds of each kernel's bytes and of its matrix FLOPs at the chip's peak; ``scanned`` in a scan's body."""
+    for kernel in program.kernels:
+        if kernel.bodies:
+            op = program.graph.ops[kernel.ops[-1]]
+            inner = (took_s(body, chip, scanned=is_scan(op, body.graph)) for body in kernel.bodies)
+            yield _turns(op) * sum(max(pair) for body in inner for pair in body), 0.0
+            continue
+        moved = sum(accessed_bytes(program.graph, kernel, scanned=scanned).values())
+        yield moved / bytes_per_s(chip), _matrix_s(program.graph, kernel, chip)
+
+
+def uses(program: Program, kernel: Kernel, chip: Chip, *, scanned: bool) -> Mapping[int, Sequence[Use]]:
+    """The uses of each value that a kernel reads or writes; where it has bodies, those of their kernels."""
+    graph = program.graph
+    if not kernel.bodies:
+        moved = accessed_bytes(graph, kernel, scanned=scanned)
+        memory_s, matrix_s = sum(moved.values()) / bytes_per_s(chip), _matrix_s(graph, kernel, chip)
+        return {value: (Use(num_bytes / bytes_per_s(chip), memory_s, matrix_s),) for value, num_bytes in moved.items()}
+    op, found = graph.ops[kernel.ops[-1]], dict[int, list[Use]]()
+    for body in kernel.bodies:
+        inside = dict[int, list[Use]]()
+        for each in body.kernels:
+            for value, those in uses(body, each, chip, scanned=is_scan(op, body.graph)).items():
+                inside.setdefault(value, []).extend(use._replace(times=use.times * _turns(op)) for use in those)
+        edges = ((op.operands, body.graph.arguments), (op.results, body.graph.results))
+        for outer, inner in dict.fromkeys(pair for edge in edges for pair in zip(*edge, strict=False)):
+            found.setdefault(outer, []).extend(inside.get(inner, ()))
+    return found
+
+
+def accessed_bytes(graph: Graph, kernel: Kernel, *, scanned: bool = False) -> Mapping[int, int]:
+    """The bytes that a kernel without bodies goes through of each value that it reads or writes.
+
+    In a scan it is the piece of a stack that it cuts one from or puts one into
+    (``HloCostAnalysis::FusionParameterReadBytes``); whatever else reads a value reads the whole once. Outside of scans
+    it is the whole everywhere, and in the loops around products and images, whose parts are sent meanwhile.
+    """
+    values = graph.values
+    found = {value: values[value].num_bytes for value in (*kernel.reads, *kernel.writes)}
+    if not scanned:
+        return found
+    ops = [graph.ops[number] for number in kernel.ops]
+    moving = [op for op in ops if op.kind in CUTS or op.kind == UPDATE]
+    for value in {op.operands[0] for op in moving}.intersection(kernel.reads):
+        found[value] = _read_bytes(graph, ops, value)
+    for op in moving:
+        if op.kind == UPDATE and op.results[0] in kernel.writes:
+            found[op.results[0]] = values[op.operands[1]].num_bytes
+    return found
+
+
+def is_scan(op: Op, body: Graph) -> bool:
+    """Whether a body is that of a loop that the step itself has."""
+    return op.kind == "while" and not any(inner.attributes.get("around") for inner in body.ops)
+
+
+def bytes_per_s(chip: Chip) -> float:
+    """How fast a chip's large memory is."""
+    return chip.hbm_bytes_per_s or NO_PEAK
+
+
+def matrix_flops(graph: Graph, op: Op) -> float:
+    """Two for each multiply-add of a matrix product or a convolution, none for all else."""
+    if op.kind == "dot_general":
+        contracted = op.attributes.get("lhs_contracting_dimensions", ())
+        depth = math.prod(graph.shape(op.operands[0])[dim] for dim in contracted)
+        return float(2 * depth * graph.values[op.results[0]].num_elements)
+    if op.kind == "convolution":
+        kernel = graph.values[op.operands[1]].num_elements
+        features = graph.shape(op.operands[1])[int(op.attributes.get("kernel_output_feature_dimension", -1))]
+        return 2.0 * graph.values[op.results[0]].num_elements * kernel / max(1, features)
+    return 0.0
+
+
+def _turns(op: Op) -> int:
+    return WHILE_TURNS if op.kind == "while" else 1
+
+
+def _matrix_s(graph: Graph, kernel: Kernel, chip: Chip) -> float:
+    flops_per_s = chip.peak_flops_per_s("bfloat16") or NO_PEAK
+    return sum(matrix_flops(graph, graph.ops[op]) for op in kernel.ops) / flops_per_s
+
+
+def _read_bytes(graph: Graph, ops: Sequence[Op], value: int) -> int:
+    readers = [op for op in ops if value in op.operands]
+    pieces = [op for op in readers if op.operands[0] == value and (op.kind in CUTS or op.kind == UPDATE)]
+    cut = sum(graph.values[op.operands[1] if op.kind == UPDATE else op.results[0]].num_bytes for op in pieces)
+    return cut + graph.values[value].num_bytes * (len(pieces) < len(readers))

@@ -1,0 +1,43 @@
+"""What loops and updates of slices write into what they read: to memory space assignment one buffer, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..kernels import Program
+from .flow import Flow
+from .liveness import in_place
+from .near import Stay
+from .places import IN_PLACE, written_into
+
+Lives = Mapping[int, tuple[int, int]]
+
+
+def handed_on(program: Program, flow: Flow, lives: Lives) -> dict[int, int]:
+    """The buffers that are made in the place of what they begin with, and the first buffer that lay there: they have
+    one address (``HloAliasAnalysis``).
+    """
+    first = dict[int, int]()
+    updating = {number for number, op in enumerate(program.graph.ops) if op.kind in IN_PLACE}
+    for point, kernel in enumerate(program.kernels):
+        if not updating.isdisjoint(kernel.ops):
+            written = written_into(program.graph, kernel, flow.buffer)
+            pairs = [p for p in written if p[0] in lives and lives.get(p[1], (-1, -1))[1] == point]
+            first |= {new: first.get(old, old) for new, old in in_place(pairs)}
+    return first
+
+
+def with_handed_on(
+    found: Mapping[int, Sequence[Stay]], first: Mapping[int, int], lives: Lives
+) -> dict[int, tuple[Stay, ...]]:
+    """The stays of the buffers that were ``handed_on`` too, each in its own life."""
+    parts = {buffer: tuple(_within(found.get(root, ()), *lives[buffer])) for buffer, root in first.items()}
+    parts |= {root: tuple(_within(found.get(root, ()), *lives[root])) for root in set(first.values())}
+    return {buffer: stays for buffer, stays in {**found, **parts}.items() if stays}
+
+
+def _within(stays: Sequence[Stay], begin: int, end: int) -> Iterator[Stay]:
+    for stay in stays:
+        if stay.first <= end and stay.last >= begin:
+            last = min(stay.last, end)
+            yield Stay(max(stay.first, begin), last, stay.is_last or last == end)
