@@ -27,6 +27,7 @@ from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from .scattered_images import shapes_in_rows
 from .taken_in_pieces import NARROW, Beside, rounded_fills
+from .taken_whole import kept_whole
 from .tiles import LANES, ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
 SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
@@ -61,6 +62,7 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
     rounded = rounded_fills(program.graph) if wanted else frozenset[int]()
     rows = shapes_in_rows(program.graph) if wanted else frozenset[tuple[int, ...]]()
     tied = dict(_turned_for_gradients(program.graph, smallest)) if wanted else dict[int, Image]()
+    kept = kept_whole(program) if wanted else dict[int, Image]()
     cut, looped = _cut_beside_loops(program.graph, wanted) if wanted else (frozenset[tuple[int, ...]](), set[int]())
 
     def num_bytes(graph: Graph, number: int) -> int:
@@ -72,6 +74,8 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
             return padded_bytes(value)
         if graph is program.graph and number in tied:
             return _whole_bytes(value, tied[number], turned=True)
+        if graph is program.graph and number in kept:
+            return _whole_bytes(value, kept[number])
         if graph is program.graph and value.shape in cut and number not in looped:
             lying = lying._replace(may_cut=True)
         laid, is_few = _laid_bytes(value, lying, smallest), value.shape[lying.image.batch] < smallest

@@ -1,0 +1,81 @@
+"""Images that loops take whole while a kernel goes round, of a shape that others take in pieces.
+
+What is taken in pieces of few features lies with its batch on the lanes (``taken_in_pieces``), and so does what is
+computed of it number by number. A convolution that reads all of an image has it as it fills lanes best: as a copy,
+which is all that is kept where no one else reads the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from ..graph import Graph, Op
+from ..image_pieces import NARROW_BITS, pieces_of, turned_shapes
+from ..images import CONVOLUTION, Image, batch_on_lanes, convolves, images_of, laid_elements
+from ..kernels import Program
+from .taken_in_pieces import NARROW, Beside
+from .tiles import aligned
+
+
+def taken_whole(graph: Graph) -> dict[int, Image]:
+    """The values that loops of several turns convolve whole, with their features on the lanes, of shapes whose batch
+    lies there elsewhere; with the dims of each.
+    """
+    turned = turned_shapes(graph) if convolves(graph) else frozenset[tuple[int, ...]]()
+    found: dict[int, Image] = {}
+    for loop in graph.nesting if turned else ():
+        for value, image in _whole(loop).items():
+            shape = graph.shape(value)
+            if shape in turned and not batch_on_lanes(shape[image.features], shape[image.batch], NARROW_BITS):
+                found[value] = image
+    return found
+
+
+def kept_whole(program: Program) -> dict[int, Image]:
+    """Those of them that nothing else reads: only the copy is kept."""
+    graph, found = program.graph, taken_whole(program.graph)
+    others = set(graph.results)
+    for op in graph.ops if found else ():
+        whole = _whole(op)
+        others.update(value for value in op.operands if value not in whole or op.operands.count(value) > 1)
+    made = {value for kernel in program.kernels if not kernel.bodies for value in kernel.writes}
+    return {value: image for value, image in found.items() if value in made - others}
+
+
+def beside_whole(program: Program) -> Iterator[Beside]:
+    """What lies beside such images: of those that are kept as copies what was computed, and else the copy while loops
+    read it. Of a step's arguments the copy is in another place (``copied_images``).
+    """
+    graph, whole, kept = program.graph, taken_whole(program.graph), kept_whole(program)
+    reading: dict[int, list[int]] = {}
+    for point, kernel in enumerate(program.kernels) if whole else ():
+        for value in kept.keys() & set(kernel.writes):
+            yield Beside(value, (point, point), whole_bytes(graph, value, whole[value], turned=True))
+        for value in whole.keys() & _whole(graph.ops[kernel.ops[-1]]).keys():
+            reading.setdefault(value, []).append(point)
+    for value, points in reading.items():
+        if value not in kept and value not in graph.arguments:
+            yield Beside(value, (points[0], points[-1]), whole_bytes(graph, value, whole[value], narrow=True))
+
+
+def whole_bytes(graph: Graph, value: int, image: Image, *, turned: bool = False, narrow: bool = False) -> int:
+    """Bytes of an image with its features on the lanes, or its batch; ``narrow`` if in bfloat16."""
+    held = replace(graph.values[value], dtype=NARROW) if narrow else graph.values[value]
+    return aligned(laid_elements(held, image, turned=turned) * held.bits // 8)
+
+
+def _whole(loop: Op) -> Mapping[int, Image]:
+    """The operands of a loop of several turns that convolutions read whole, rounded at most."""
+    found: dict[int, Image] = {}
+    for body in loop.bodies[:1] if loop.turns else ():
+        given = dict(zip(body.arguments, loop.operands, strict=False))
+        for op in body.ops:
+            if op.kind == "convert" and op.operands[0] in given:
+                given[op.results[0]] = given[op.operands[0]]
+        cut = {given.get(piece.whole) for piece in pieces_of(body)}
+        for op in body.ops:
+            for value, image in images_of(body, op) if op.kind == CONVOLUTION else ():
+                if value in given and given[value] not in cut:
+                    found[given[value]] = image
+    return found
