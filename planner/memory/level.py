@@ -14,7 +14,7 @@ from ..fusion.nature import ALLOCATE
 from ..graph import Value
 from ..kernels import Program
 from .carried import homes
-from .convolved import copied_images, copied_whole, laid_bytes, smallest_batch
+from .convolved import copied_images, copied_whole, laid_bytes, shifted_images, smallest_batch
 from .donated import in_donated_place
 from .flow import Flow
 from .gathered import awaited, gathers_beside, under_way, with_tuples
@@ -114,7 +114,8 @@ def _with_copies(placed: Level, chip: Chip | None) -> Level:
     early = chip is not None and chip.gathers_beside_products
     loops, rows = beside_loops(program, early=early), copied_for_convolutions(program, laid)
     whole = copied_whole(program, smallest_batch(chip), early=early)
-    for number, beside in enumerate((*loops, *rows, *whole, *beside_whole(program))):
+    shifted = shifted_images(program, smallest_batch(chip))
+    for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program))):
         buffer = -1 - 3 * len(graph.values) - number
         copies[buffer], spans[buffer], narrow[buffer] = beside
     narrow |= dict(_stacks(placed, narrow))
