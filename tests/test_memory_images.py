@@ -9,7 +9,7 @@ import pytest
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.image_pieces import turned_shapes
 from meshwright.planner.kernels import Kernel, Program
-from meshwright.planner.kinds import REDUCE_SCATTER
+from meshwright.planner.kinds import ALL_GATHER, REDUCE_SCATTER
 from meshwright.planner.memory import memory
 from meshwright.planner.memory.convolved import shifted_images
 from meshwright.planner.memory.flow import flow
@@ -165,7 +165,7 @@ def in_turns(batch: int, features: int, trips: int, *, fills: bool = False, is_m
 
 def test_few_features_a_turn_lay_all_of_an_image_with_its_batch_on_the_lanes() -> None:
     """As compiled for v6e: bf16[4,256,256,32] of which each device has two features takes 512 MiB, not 16 or 64."""
-    program = in_turns(4, 2, 4)
+    program = in_turns(4, 2, 4, is_made=True)
     assert turned_shapes(program.graph) == {(4, 64, 64, 32)}
     assert temporary_bytes(program)(program.graph, 2) == 4 * 64 * 64 * 32 * 128
     assert not turned_shapes(in_turns(2, 8, 4).graph)  # and eight features of two images do not, as on v6e and v5e
@@ -192,10 +192,11 @@ def test_one_turn_takes_its_parts_out_of_an_image_before_it() -> None:
     assert part.num_bytes == 2 * 2 * 16 * 64 * 64 * 128
 
 
-@pytest.mark.parametrize(("early", "first"), [(True, 0), (False, 2)])
+@pytest.mark.parametrize(("early", "first"), [(True, 0), (True, 2), (False, 2)])
 def test_a_gradient_in_a_loop_reads_a_copy_with_the_batch_on_the_lanes(early: bool, first: int) -> None:
-    """As compiled: bf16[2,256,256,32], two features a device, is copied into 512 MiB just before its loop on v6e;
-    bf16[2,64,64,32] and bf16[4,64,64,64] as soon as they are there on v5e.
+    """As compiled: bf16[2,256,256,32], two features a device, is copied into 512 MiB just before its loop on v6e, as
+    bf16[4,64,64,128] into 128 on v5e; bf16[2,64,64,32] and bf16[4,64,64,64] as soon as they are there in nets for v5e
+    that gather images too.
     """
     image, part, made = Value((2, 64, 64, 32), "bf16"), Value((2, 64, 64, 4), "bf16"), Value((3, 3, 4, 32), "f32")
     inner = (
@@ -204,7 +205,7 @@ def test_a_gradient_in_a_loop_reads_a_copy_with_the_batch_on_the_lanes(early: bo
     )
     body = Graph(values=(made, image, image, part, made), ops=inner, arguments=(0, 1, 2), results=(4,))
     ops = (
-        Op(kind="sort", operands=(0,), results=(3,)),
+        Op(kind=ALL_GATHER if first == 0 else "sort", operands=(0,), results=(3,)),
         Op(kind="sort", operands=(1,), results=(4,)),
         Op(kind="while", operands=(2, 3, 4), results=(5,), bodies=(body,), trips=4),
     )

@@ -89,6 +89,30 @@ def test_what_a_loop_convolves_whole_is_kept_with_its_features_on_the_lanes(is_r
     assert [held(program.graph, value) // MIB for value in (2, 3)] == [256, 256 if is_read_elsewhere else 16]
 
 
+def test_what_a_loop_adds_up_has_its_features_on_the_lanes_until_it_is_read() -> None:
+    """As compiled for v5e, of two features a device: f32[4,64,64,64] is added up in 8 MiB, and copied into 128 for what
+    lies with the batch on the lanes.
+    """
+    image, kernel, part = Value((4, 64, 64, 64), "f32"), Value((3, 3, 4, 64), "bf16"), Value((4, 64, 64, 4), "f32")
+    inner = (
+        Op(kind="dynamic_slice", operands=(1,), results=(3,), attributes={"step": 0}),
+        Op(kind="convolution", operands=(3, 2), results=(4,), attributes=ROLES),
+        Op(kind="add", operands=(0, 4), results=(5,)),
+    )
+    body = Graph(values=(image, image, kernel, part, image, image), ops=inner, arguments=(0, 1, 2), results=(5,))
+    ops = (
+        Op(kind="sort", operands=(0,), results=(2,)),
+        Op(kind="sort", operands=(0,), results=(3,)),
+        Op(kind="while", operands=(2, 3, 1), results=(4,), bodies=(body,), trips=4),
+        Op(kind="tanh", operands=(4,), results=(5,)),
+    )
+    program = of_ops((image, kernel, image, image, image, image), ops, (0, 1), (5,))
+    assert [(each.value, each.span, each.num_bytes // MIB) for each in beside_whole(program)] == [(4, (3, 3), 128)]
+    held = temporary_bytes(program)
+    assert [held(program.graph, value) // MIB for value in (2, 3, 4)] == [8, 128, 8]
+    assert [held(body, value) // MIB for value in (1, 4, 5)] == [128, 8, 8]
+
+
 @pytest.mark.parametrize(
     ("topology", "batch", "features", "turned"),
     [("v3:4x4", 2, 4, True), ("v3:4x4", 8, 8, True), ("v3:4x4", 8, 16, False), ("v5p:2x2x4", 8, 8, False)],

@@ -27,7 +27,7 @@ from ..kernels import Program
 from .gathered_images import turned_for_gradients
 from .scattered_images import shapes_in_rows
 from .taken_in_pieces import NARROW, Beside, rounded_fills
-from .taken_whole import kept_whole
+from .taken_whole import added_whole, kept_whole, made_whole
 from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
 SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
@@ -66,7 +66,8 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
         if wanted
         else dict[int, Image]()
     )
-    kept = kept_whole(program) if wanted else dict[int, Image]()
+    kept = {**added_whole(program.graph), **kept_whole(program)} if wanted else dict[int, Image]()
+    made = {id(program.graph): kept}
     cut, looped = _cut_beside_loops(program.graph, wanted) if wanted else (frozenset[tuple[int, ...]](), set[int]())
 
     def num_bytes(graph: Graph, number: int) -> int:
@@ -78,8 +79,9 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
             return padded_bytes(value)
         if graph is program.graph and number in tied:
             return _whole_bytes(value, tied[number], turned=True)
-        if graph is program.graph and number in kept:
-            return _whole_bytes(value, kept[number])
+        lies_whole = made[id(graph)] if id(graph) in made else made.setdefault(id(graph), made_whole(graph))
+        if lying.is_turned and number in lies_whole:
+            return _whole_bytes(value, lies_whole[number])
         if graph is program.graph and value.shape in cut and number not in looped:
             lying = lying._replace(may_cut=True)
         laid, is_few = _laid_bytes(value, lying, smallest), value.shape[lying.image.batch] < smallest

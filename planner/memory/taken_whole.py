@@ -1,8 +1,8 @@
-"""Images that loops take whole while a kernel goes round, of a shape that others take in pieces.
+"""Images that loops take or make whole while a kernel goes round, of a shape that others take in pieces.
 
 What is taken in pieces of few features lies with its batch on the lanes (``taken_in_pieces``), and so does what is
 computed of it number by number. A convolution that reads all of an image has it as it fills lanes best: as a copy,
-which is all that is kept where no one else reads the image.
+which is all that is kept where no one else reads the image. What loops add up lies so too, until something reads it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ..fusion.nature import ELEMENTWISE
 from ..graph import Graph, Op
 from ..image_pieces import NARROW_BITS, pieces_of, turned_shapes
 from ..images import CONVOLUTION, Image, batch_on_lanes, convolves, images_of, laid_elements
@@ -43,17 +44,55 @@ def kept_whole(program: Program) -> dict[int, Image]:
     return {value: image for value, image in found.items() if value in made - others}
 
 
+def added_whole(graph: Graph) -> dict[int, Image]:
+    """What loops of several turns add up of such a shape, and what they begin with, with the dims of each."""
+    turned = turned_shapes(graph) if convolves(graph) else frozenset[tuple[int, ...]]()
+    found: dict[int, Image] = {}
+    for loop in graph.nesting if turned else ():
+        for body in loop.bodies[:1] if loop.turns else ():
+            made = made_whole(body)
+            for begun, inner, result in zip(loop.operands, body.results, loop.results, strict=False):
+                if inner in made and graph.shape(result) in turned:
+                    found[result] = made[inner]
+                    if loop.operands.count(begun) == 1:
+                        found[begun] = made[inner]
+    return found
+
+
+def made_whole(body: Graph) -> dict[int, Image]:
+    """The images that convolutions of a loop's body make whole, and what is computed of them number by number."""
+    found = {
+        value: image
+        for op in body.of_kind(CONVOLUTION)
+        for value, image in images_of(body, op)
+        if value in op.results and not batch_on_lanes(*_features_and_batch(body, value, image), NARROW_BITS)
+    }
+    for op in body.ops if found else ():
+        if op.kind in ELEMENTWISE:
+            of = [found[value] for value in op.operands if value in found]
+            found.update(dict.fromkeys(op.results, of[0]) if of else {})
+    return found
+
+
+def _features_and_batch(body: Graph, value: int, image: Image) -> tuple[int, int]:
+    shape = body.shape(value)
+    return shape[image.features], shape[image.batch]
+
+
 def beside_whole(program: Program) -> Iterator[Beside]:
     """What lies beside such images: of those that are kept as copies what was computed, and else the copy while loops
-    read it. Of a step's arguments the copy is in another place (``copied_images``).
+    read it; of what was added up the copy that is read. Of a step's arguments the copy is in another place
+    (``copied_images``).
     """
     graph, whole, kept = program.graph, taken_whole(program.graph), kept_whole(program)
-    reading: dict[int, list[int]] = {}
-    for point, kernel in enumerate(program.kernels) if whole else ():
+    added, reading = added_whole(graph), dict[int, list[int]]()
+    for point, kernel in enumerate(program.kernels) if whole or added else ():
         for value in kept.keys() & set(kernel.writes):
-            yield Beside(value, (point, point), whole_bytes(graph, value, whole[value], turned=True))
+            yield Beside(value, (point, point), whole_bytes(graph, value, kept[value], turned=True))
         for value in whole.keys() & _whole(graph.ops[kernel.ops[-1]]).keys():
             reading.setdefault(value, []).append(point)
+        for value in added.keys() & set(kernel.reads) if not kernel.bodies else ():
+            yield Beside(value, (point, point), whole_bytes(graph, value, added[value], turned=True))
     for value, points in reading.items():
         if value not in kept and value not in graph.arguments:
             yield Beside(value, (points[0], points[-1]), whole_bytes(graph, value, whole[value], narrow=True))
