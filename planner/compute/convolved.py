@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..cut_images import FEWEST, PARTS, cut_convolutions, is_gradient_cut, parts_of
 from ..fusion.grouped import parts_lanes
 from ..graph import Graph, Op, Value
-from ..image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
+from ..image_pieces import NARROW_BITS, is_turned_for_gradient, looped_images, pieces_of, turned_shapes
 from ..images import (
     CONVOLUTION,
     ROWS,
@@ -24,9 +24,11 @@ from ..images import (
     is_of_one_place,
     laid_elements,
     shifts_of,
+    tile_rows,
 )
 from ..kernels import Kernel
 from ..kinds import ALL_GATHER
+from ..whole_images import added_whole, taken_whole
 from .coefficients import Coefficients
 from .parted import (
     EDGED,
@@ -63,13 +65,16 @@ HALVES = 2
 for the gradient of a kernel.
 """
 
-PLACE_OPERATIONS = 30
+PLACE_OPERATIONS, WIDE_OPERATIONS = 30, 37
 """The vector operations that taking apart what a turn has made takes for each place of few images and each of two
-devices' features, seen on v4 and v6e.
+devices' features, seen on v4 and v6e; of several images in 32 bits, or with the batch on the lanes, on v5e and v6e.
 """
 
 TURNING_CYCLES = 10.0
 """What bringing 1024 numbers into another layout takes besides their bytes, seen on v3 and v5e."""
+
+WHOLE_CYCLES = 11.5
+"""The same where either side is moved meanwhile, of an image that a loop takes or makes whole, seen on v5e."""
 
 
 class Convolved:
@@ -105,6 +110,7 @@ class Convolved:
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
         self._convolved, self._regrouped = set[int](), set[int]()
         self._for_loops = 0.0
+        self._whole = {**taken_whole(graph), **added_whole(graph)} if self._turned_shapes else dict[int, Image]()
 
     def _shapes_cut(self, outside: Collection[Shape], smallest: int) -> set[Shape]:
         """The shapes of images that are cut: what other programs convolve if it is large enough."""
@@ -176,7 +182,7 @@ class Convolved:
 
     def copies_cycles(self, kernel: Kernel) -> float:
         """What copying the arguments takes that a kernel is the first to convolve, and what loops before it read."""
-        graph, took = self._graph, self._for_loops
+        graph, took = self._graph, self._for_loops + self._whole_cycles(kernel)
         self._for_loops = 0.0
         if self._given.isdisjoint(kernel.reads):
             return took
@@ -186,6 +192,16 @@ class Convolved:
                 if given:
                     took += self._copy_cycles(value, image)
                     self._given -= given
+        return took
+
+    def _whole_cycles(self, kernel: Kernel) -> float:
+        """What copies take of images that loops take or make whole, and that a kernel makes or reads otherwise."""
+        found = self._whole.keys() & {*kernel.reads, *kernel.writes} if not kernel.bodies else ()
+        took = 0.0
+        for value in found:
+            held = self._graph.values[value]
+            laid = laid_elements(held, self._whole.pop(value), turned=True)
+            took += max(WHOLE_CYCLES * laid / REGISTER_ELEMENTS, laid * held.bits / 8 * self._of.byte_cycles)
         return took
 
     def grouped_cycles(self, kernel: Kernel) -> float:
@@ -252,8 +268,12 @@ class Convolved:
         batch = part.shape[image.batch]
         if is_made and batch < SMALLEST:
             places = part.num_elements // max(batch * part.shape[image.features], 1)
-            return 2 * PLACE_OPERATIONS * self._of.register_cycles * places
+            is_wide = batch > 1 and (part.bits > NARROW_BITS or self._graph.shape(whole) in self._turned_shapes)
+            operations = WIDE_OPERATIONS if is_wide else PLACE_OPERATIONS
+            return 2 * operations * self._of.register_cycles * places
         laid = 2 * laid_elements(_halved(part, image.features), image)
+        if batch == 1:  # rows of places fill registers
+            laid //= tile_rows(batch, 32 // max(part.bits, 1))
         return laid * part.bits / 8 * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
 
     def _copy_cycles(self, value: int, image: Image) -> float:

@@ -24,10 +24,10 @@ from ..images import (
     shifts_of,
 )
 from ..kernels import Program
+from ..whole_images import added_whole, kept_whole, made_whole
 from .gathered_images import turned_for_gradients
 from .scattered_images import shapes_in_rows
 from .taken_in_pieces import NARROW, Beside, rounded_fills
-from .taken_whole import added_whole, kept_whole, made_whole
 from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
 SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2

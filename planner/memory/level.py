@@ -13,6 +13,7 @@ from ..compute.turned import Turned
 from ..fusion.nature import ALLOCATE
 from ..graph import Value
 from ..kernels import Program
+from ..whole_images import taken_whole
 from .carried import homes
 from .convolved import copied_images, copied_whole, laid_bytes, shifted_images, smallest_batch
 from .donated import in_donated_place
@@ -27,7 +28,7 @@ from .offloaded import sums_under_way
 from .scattered_images import copied_for_convolutions
 from .schedule import Scheduled
 from .taken_in_pieces import beside_loops
-from .taken_whole import beside_whole, taken_whole, whole_bytes
+from .taken_whole import beside_whole, whole_bytes
 from .tiles import padded_bytes
 from .vmem import is_fetched, is_near, near_buffers, staying_copies
 

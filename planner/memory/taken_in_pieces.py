@@ -60,7 +60,7 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
     for point, loop in enumerate(graph.ops[kernel.ops[-1]] for kernel in program.kernels):
         for body in loop.bodies[:1] if loop.kind == "while" else ():
             given = dict(zip((*body.arguments, *body.results), (*loop.operands, *loop.results), strict=False))
-            for piece in pieces_of(body, turns=bool(loop.turns)):
+            for piece in pieces_of(body):
                 value, part = given.get(piece.whole), body.values[piece.part]
                 if value is None or ((value, point) in found and loop.turns):
                     continue
