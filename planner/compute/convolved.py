@@ -110,7 +110,10 @@ class Convolved:
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
         self._convolved, self._regrouped = set[int](), set[int]()
         self._for_loops = 0.0
-        self._whole = {**taken_whole(graph), **added_whole(graph)} if self._turned_shapes else dict[int, Image]()
+        self._taken = taken_whole(graph) if self._turned_shapes else dict[int, Image]()
+        self._added = added_whole(graph) if self._turned_shapes else dict[int, Image]()
+        self._begun = self._added.keys() - {result for loop in graph.nesting for result in loop.results}
+        self._copied = set[int]()
 
     def _shapes_cut(self, outside: Collection[Shape], smallest: int) -> set[Shape]:
         """The shapes of images that are cut: what other programs convolve if it is large enough."""
@@ -176,7 +179,7 @@ class Convolved:
             writes=writes,
             spill_bytes=int(work.spill_bytes * growth),
             registers=work.registers * growth * spread,
-            space_bytes=int(work.space_bytes * growth),
+            space_bytes=int(work.space_bytes * growth * (spread if work.single else 1.0)),
             products=tuple(self._product(op) for op in ops) if ops else work.products,
         )
 
@@ -195,12 +198,16 @@ class Convolved:
         return took
 
     def _whole_cycles(self, kernel: Kernel) -> float:
-        """What copies take of images that loops take or make whole, and that a kernel makes or reads otherwise."""
-        found = self._whole.keys() & {*kernel.reads, *kernel.writes} if not kernel.bodies else ()
+        """What copies take of images that loops take whole, where they are computed, and of those that loops make
+        whole, where they are first read.
+        """
+        made = self._taken.keys() & {*kernel.writes} if not kernel.bodies else set[int]()
+        read = self._added.keys() & {*kernel.reads} - self._copied if not kernel.bodies else set[int]()
+        self._copied |= read
         took = 0.0
-        for value in found:
-            held = self._graph.values[value]
-            laid = laid_elements(held, self._whole.pop(value), turned=True)
+        for value in (*made, *read):
+            held, image = self._graph.values[value], self._taken[value] if value in made else self._added[value]
+            laid = laid_elements(held, image, turned=True)
             took += max(WHOLE_CYCLES * laid / REGISTER_ELEMENTS, laid * held.bits / 8 * self._of.byte_cycles)
         return took
 
@@ -240,13 +247,13 @@ class Convolved:
         """What taking some features of images takes for a loop's turns: two parts, written on lanes of their own.
 
         Compilers that keep values near take those of few images in passing where windows move on by one, and then put
-        apart what a turn makes of some features.
+        apart what a turn makes of some features; all do what has the batch on the lanes.
         """
         ops, took = [self._graph.ops[number] for number in kernel.ops] if self._images else [], 0.0
         passes = self._packs and not any(map(_moves_on, ops))
         for op in ops:
             if op.kind == SLICE and "step" in op.attributes:
-                if not (passes and self._is_few(op.results[0])):
+                if not (self._is_few(op.results[0]) and (passes or self._is_turned_piece(op.results[0]))):
                     took += self._parts_cycles(whole=op.operands[0], piece=op.results[0])
             elif op.kind == UPDATE and self._in_loop and manner_of(self._of).ring_operations:
                 took += self._parts_cycles(whole=op.operands[0], piece=op.operands[1], is_made=True)
@@ -256,6 +263,13 @@ class Convolved:
         """Whether images are so few that they would be cut outside of loops."""
         image = self._images.get(self._graph.shape(value))
         return image is not None and self._graph.shape(value)[image.batch] < SMALLEST
+
+    def _is_turned_piece(self, value: int) -> bool:
+        """Whether two devices' features of several images lie with the batch on the lanes, where both ways pad alike."""
+        shape = self._graph.shape(value)
+        image = self._images[shape]
+        batch, features = shape[image.batch], shape[image.features] // HALVES
+        return batch > 1 and not batch_on_lanes(batch, features, NARROW_BITS)
 
     def _parts_cycles(self, *, whole: int, piece: int, is_made: bool = False) -> float:
         """What it takes to write two halves of some features of an image on lanes of their own; of few images that a
@@ -307,7 +321,7 @@ class Convolved:
         """How many more registers than its numbers fill an image takes: few images leave rows of each empty."""
         whole = self._graph.values[value]
         image = self._images.get(whole.shape)
-        if image is None or whole.shape in self._turned_shapes:
+        if image is None or self._lies_turned(value):
             return 1.0
         if batch_on_lanes(whole.shape[image.features], whole.shape[image.batch], whole.bits):
             return 1.0
@@ -315,7 +329,13 @@ class Convolved:
 
     def _laid(self, value: int, image: Image) -> int:
         whole = self._graph.values[value]
-        return self._laid_of(whole, image, turned=value in self._turned or whole.shape in self._turned_shapes)
+        return self._laid_of(whole, image, turned=value in self._turned or self._lies_turned(value))
+
+    def _lies_turned(self, value: int) -> bool:
+        """Whether an image has its batch on the lanes since loops take or make others of its shape in pieces; what they
+        begin to add up with has not, what they added up is copied so.
+        """
+        return self._graph.shape(value) in self._turned_shapes and value not in self._begun
 
     def _laid_of(self, whole: Value, image: Image, *, turned: bool) -> int:
         if not self._is_cut(whole.shape):

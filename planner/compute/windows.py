@@ -36,7 +36,8 @@ positions share a depth (v5e, v6e).
 
 GRADIENT_TAP, ONE_IMAGE, GAPS = 0.01, 0.6, 0.6
 """For each position of a kernel, what part a gradient takes more of what it takes at each place of an image; what part
-of the vector operations windows of one place of a single image take (v6e), and images with gaps (v4 and v6e).
+of the vector operations windows of one place of a single image take (v6e), and images with gaps (v4 and v6e), which
+stream half of the rows.
 """
 
 TURNED_ROWS = 1.3 * ROWS
@@ -69,7 +70,7 @@ class Manner(NamedTuple):
 
 FIRST, SECOND, LATER = (
     Manner(3.2, False, 0.245, 128, 5, 2, 18, 0, 0, 0),
-    Manner(3.2, False, 0.12, 64, 5, 2, 22, 59, 50, 113),
+    Manner(3.2, False, 0.12, 64, 5, 2, 22, 57, 45, 108),
     Manner(8, True, 0.1, 64, 7.5, 1, 24, 81, 52, 26),
 )
 """As seen on v3, on v4, and on v5e and v6e."""
@@ -206,10 +207,11 @@ def ring_windows_of(graph: Graph, op: Op, manner: Manner) -> Windows | None:
         streamed = WINDOW_ROW // max(window[-1], 1) if turned else ROWS // RING_PIECES
     room = None if not turned or is_gradient or _leaves_in_pieces(graph, op) else RING_PIECES * LANES
     room = FEW if entering < FEW and not is_gradient else room
-    share = ONE_IMAGE if is_single else GAPS if math.prod(said.get("lhs_dilation", ())) > 1 else 1.0
+    has_gaps = math.prod(said.get("lhs_dilation", ())) > 1
+    share = ONE_IMAGE if is_single else GAPS if has_gaps else 1.0
     return Windows(
         taps=taps,
-        streamed=streamed,
+        streamed=streamed // 2 if has_gaps else streamed,
         entering=entering,
         leaving=leaving,
         room=room,
