@@ -47,11 +47,12 @@ def added_whole(graph: Graph) -> dict[int, Image]:
     found: dict[int, Image] = {}
     for loop in graph.nesting if turned else ():
         for body in loop.bodies[:1] if loop.turns else ():
-            made = made_whole(body)
-            for begun, inner, result in zip(loop.operands, body.results, loop.results, strict=False):
+            made, cut = made_whole(body), {piece.whole for piece in pieces_of(body)}
+            carried = zip(loop.operands, body.arguments, body.results, loop.results, strict=False)
+            for begun, argument, inner, result in carried:
                 if inner in made and graph.shape(result) in turned:
                     found[result] = made[inner]
-                    if loop.operands.count(begun) == 1:
+                    if argument not in cut and loop.operands.count(begun) == 1:
                         found[begun] = made[inner]
     return found
 
