@@ -177,7 +177,7 @@ def _took_s(program: Program, chip: Chip) -> Iterator[tuple[float, float]]:
             turn_s = sum(max(pair) for body in kernel.bodies for pair in _took_s(body, chip))
             yield graph.ops[kernel.ops[-1]].trips * turn_s, 0.0
             continue
-        moved = sum(graph.values[v].num_bytes for v in (*kernel.reads, *kernel.writes))
+        moved = sum(padded_bytes(graph.values[v]) for v in (*kernel.reads, *kernel.writes))
         yield moved / bytes_per_s, sum(matrix_flops(graph, graph.ops[op]) for op in kernel.ops) / flops_per_s
 
 
