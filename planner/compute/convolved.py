@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..cut_images import FEWEST, PARTS, cut_convolutions, is_gradient_cut, parts_of
+from ..cut_images import FEWEST, PARTS, comes_back_whole, cut_convolutions, is_gradient_cut, parts_of
 from ..fusion.grouped import parts_lanes
 from ..graph import Graph, Op, Value
 from ..image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
@@ -263,7 +263,8 @@ class Convolved:
     def _cuts(self, op: Op) -> bool:
         """Whether a convolution is of parts of its images; the gradient of a kernel is if what comes back to it is."""
         if is_gradient_of_kernel(self._graph, op):
-            return is_gradient_cut(self._graph, op, self._places)
+            is_cut = is_gradient_cut(self._graph, op, self._places)
+            return is_cut and not comes_back_whole(self._graph, op, self._cut)
         return op.results[0] in self._cut
 
     def _product(self, op: Op) -> Product:
@@ -288,7 +289,7 @@ class Convolved:
         is_given, is_gradient = value in self._given_images, is_gradient_of_kernel(graph, op)
         image = self._laid_in_parts(value, is_given=is_given)
         if not self._cuts(op):
-            if is_gradient and self._is_cut(graph.shape(value)):
+            if is_gradient and self._is_cut(graph.shape(value)) and not is_given:
                 yield TOGETHER, graph.values[value].num_elements
         elif is_of_one_place(graph, op):
             if is_given:

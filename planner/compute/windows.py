@@ -71,7 +71,7 @@ class Manner(NamedTuple):
 FIRST, SECOND, LATER = (
     Manner(3.2, False, 0.245, 128, 5, 2, 18, 0, 0, 0),
     Manner(3.2, False, 0.12, 64, 5, 2, 22, 57, 45, 108),
-    Manner(8, True, 0.1, 64, 7.5, 1, 24, 81, 52, 26),
+    Manner(8, True, 0.115, 64, 7.5, 1, 24, 81, 52, 26),
 )
 """As seen on v3, on v4, and on v5e and v6e."""
 
@@ -87,7 +87,8 @@ class Windows:
     and ``leaving`` columns, and no fewer than ``least`` all told. Several positions share a depth if each takes only
     so much ``room`` of it; they do not if that is None. Where only two can, the odd one of each row of ``beside`` that
     lie beside each other stays alone. ``registers`` are vector operations instead of squares, and ``loads`` how often a
-    register of an image is brought to the squares.
+    register of an image is brought to the squares. ``waiting`` are the rows at each tap, of squares of 128, that
+    bringing a kernel there takes.
     """
 
     taps: int
@@ -100,6 +101,7 @@ class Windows:
     turns_over: bool = False
     registers: float = 0.0
     loads: float = 0
+    waiting: float = 0.0
 
     def rows(self, edge: int) -> float:
         """Rows streamed through squares of this edge."""
@@ -110,7 +112,7 @@ class Windows:
         if self.turns_over:
             share = max(share, min(1.0, (edge - LANES) / edge))
         squares = share * -(-self.entering // edge) * -(-self.leaving // edge)
-        return self.taps * max(self.streamed * squares, self.least)
+        return self.taps * max(self.streamed * squares, self.least, self.waiting * LANES / edge)
 
 
 def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, turned: bool = False) -> Windows:
@@ -158,9 +160,8 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
             rows = max(rows, ROWS)
         else:
             least = manner.few_rows * -(-features // LANES)
-    if gaps > 1:
-        least = max(least, manner.loading * features * -(-leaving // manner.columns))
-        rows = -(-rows // gaps)
+    waiting = manner.loading * features * -(-leaving // manner.columns) if gaps > 1 else 0.0
+    rows = -(-rows // gaps)
     loads = taps * -(-features // LANES) * -(-batch // (2 * ROWS)) * _loaded(manner, batch, shared, is_gradient)
     return Windows(
         taps=taps,
@@ -172,6 +173,7 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
         beside=beside,
         turns_over=turns_over,
         loads=loads if gaps == 1 else 0,
+        waiting=waiting,
     )
 
 
