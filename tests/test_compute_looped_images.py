@@ -135,3 +135,12 @@ def test_a_ring_streams_what_comes_back_as_it_lies(
     kind: str, batch: int, size: int, window: int, entering: int, leaving: int, cycles: int
 ) -> None:
     assert gradient(kind, batch, entering, leaving, size=size, window=window) == pytest.approx(cycles, rel=0.2)
+
+
+def test_an_image_with_gaps_and_its_batch_on_the_lanes_fills_no_depth() -> None:
+    """As compiled for v5e: bf16[4,128,128,64], two features a device, is convolved to f32[4,256,256,64]."""
+    image, made = Value((4, 128, 128, 4), "bf16"), Value((4, 256, 256, 64), "bf16")
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes={**CONVOLVED, "lhs_dilation": (2, 2)})
+    values = (image, Value((3, 3, 4, 64), "bf16"), made)
+    cycles = squares_or_vectors("v5e", Graph(values=values, ops=(op,), arguments=(0, 1), results=(2,)))
+    assert cycles == pytest.approx(4_753_781, rel=0.1)

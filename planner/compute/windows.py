@@ -29,9 +29,9 @@ MOST_SHARED = 2 * ROWS
 RING_PIECES = 2
 """The devices whose features each turn of a ring brings."""
 
-WINDOW_ROW = 23
+WINDOW_ROW, GAPPED_ROWS = 23, 64
 """The rows that a row of a window streams where the two devices' features enter with the batch on the lanes: all its
-positions share a depth (v5e, v6e).
+positions share a depth (v5e, v6e). And those of each position where the image has gaps, half of which are passed (v5e).
 """
 
 GRADIENT_TAP, ONE_IMAGE, GAPS = 0.01, 0.6, 0.6
@@ -196,6 +196,7 @@ def ring_windows_of(graph: Graph, op: Op, manner: Manner) -> Windows | None:
     leaving = right.shape[said["kernel_output_feature_dimension"]]
     taps, small = math.prod(window) * math.prod(result), min(leaving, entering) // RING_PIECES
     places = math.prod(window if is_gradient else result)
+    has_gaps = math.prod(said.get("lhs_dilation", ())) > 1
     is_single = batch == 1 and manner.packs_all and math.prod(window) == 1
     turned = batch > 1 and batch_on_lanes(small, batch, NARROW_BITS)
     if is_gradient:
@@ -205,11 +206,12 @@ def ring_windows_of(graph: Graph, op: Op, manner: Manner) -> Windows | None:
         entering = leaving = 1
     elif _leaves_in_pieces(graph, op):
         streamed = RING_PIECES * ROWS if turned else ROWS
+    elif turned:
+        streamed = GAPPED_ROWS if has_gaps else WINDOW_ROW // max(window[-1], 1)
     else:
-        streamed = WINDOW_ROW // max(window[-1], 1) if turned else ROWS // RING_PIECES
+        streamed = ROWS // RING_PIECES
     room = None if not turned or is_gradient or _leaves_in_pieces(graph, op) else RING_PIECES * LANES
     room = FEW if entering < FEW and not is_gradient else room
-    has_gaps = math.prod(said.get("lhs_dilation", ())) > 1
     share = ONE_IMAGE if is_single else GAPS if has_gaps else 1.0
     return Windows(
         taps=taps,
