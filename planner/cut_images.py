@@ -94,6 +94,13 @@ def is_gradient_cut(graph: Graph, op: Op, parts: Mapping[Shape, int]) -> bool:
     return back is not None and (image or 0) <= _last(op.attributes, "rhs_dilation") * back
 
 
+def has_whole_steps(graph: Graph, op: Op) -> bool:
+    """Whether windows begin at whole steps in each part of an image, as those of a gradient do."""
+    step = max(_last(op.attributes, name) for name in ("window_strides", "rhs_dilation"))
+    along = op.attributes["input_spatial_dimensions"][-1]
+    return graph.shape(op.operands[0])[int(along)] % (PARTS * step) == 0
+
+
 def comes_back_whole(graph: Graph, gradient: Op, cut: Mapping[int, Op]) -> bool:
     """Whether what comes back to the gradient of a kernel is computed, number by number, of what a convolution made
     that is not cut: one with gaps between which margins do not fit. Where windows move on by several it is cut again.

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from meshwright.planner.cut_images import comes_back_whole, cut_convolutions, is_gradient_cut, parts_of
+from meshwright.planner.cut_images import (
+    comes_back_whole,
+    cut_convolutions,
+    has_whole_steps,
+    is_gradient_cut,
+    parts_of,
+)
 from meshwright.planner.graph import Graph, Op, Value
 from programs import CONVOLVED, KERNEL_GRADIENT
 
@@ -94,3 +100,13 @@ def test_what_a_whole_convolution_makes_comes_back_whole(*, is_cut: bool, step: 
     mask, zeros = Value(image.shape, "pred"), image
     graph = Graph(values=(image, kernel, image, mask, zeros, image, kernel), ops=ops, arguments=(0, 1), results=(6,))
     assert comes_back_whole(graph, ops[2], {2: ops[0]} if is_cut else {}) == whole
+
+
+@pytest.mark.parametrize(("size", "step", "whole"), [(256, 2, True), (56, 2, False), (56, 1, True)])
+def test_parts_of_whole_steps_are_not_widened(size: int, step: int, *, whole: bool) -> None:
+    """As compiled for v6e: windows that move on by two read parts of 32 places as they are."""
+    image, kernel = Value((1, size, size, 64), "bf16"), Value((1, 1, 64, 64), "bf16")
+    made = Value((1, size // step, size // step, 64), "bf16")
+    said = CONVOLVED | {"padding": ((0, 0), (0, 0)), "window_strides": (step, step)}
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said)
+    assert has_whole_steps(Graph(values=(image, kernel, made), ops=(op,), arguments=(0, 1), results=(2,)), op) == whole

@@ -6,10 +6,11 @@ images than ``smallest`` is made larger by cutting each into parts (XLA's space-
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..cut_images import FEWEST, PARTS, comes_back_whole, cut_convolutions, is_gradient_cut, parts_of
+from ..cut_images import FEWEST, PARTS, comes_back_whole, cut_convolutions, has_whole_steps, is_gradient_cut, parts_of
 from ..fusion.grouped import parts_lanes
 from ..graph import Graph, Op, Value
 from ..image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
@@ -41,6 +42,7 @@ from .parted import (
     SHIFTED_WIDE,
     TOGETHER,
     WIDE_EDGE,
+    WIDENED,
     Steps,
     of_arguments,
     steps_cycles,
@@ -294,8 +296,10 @@ class Convolved:
         elif is_of_one_place(graph, op):
             if is_given:
                 yield GIVEN_PLACES, self._laid_in_parts(value)
-            if moves_on(op):
+            if moves_on(op) and not has_whole_steps(graph, op):
                 yield REPEATED, image
+            if math.prod(op.attributes.get("lhs_dilation", ())) > 1:
+                yield WIDENED, self._laid_in_parts(op.results[0])
         elif is_gradient:
             yield RETURNED, self._laid_in_parts(second)
             shifted = SHIFTED_WIDE if self._edge >= WIDE_EDGE else SHIFTED
