@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from .fusion.nature import ELEMENTWISE
 from .graph import Graph, Op
 from .images import CONVOLUTION, images_of, is_gradient_of_kernel
 
@@ -91,6 +92,36 @@ def is_gradient_cut(graph: Graph, op: Op, parts: Mapping[Shape, int]) -> bool:
     """
     image, back = (parts.get(graph.shape(value)) for value in op.operands[:2])
     return back is not None and (image or 0) <= _last(op.attributes, "rhs_dilation") * back
+
+
+def has_whole_steps(graph: Graph, op: Op) -> bool:
+    """Whether windows begin at whole steps in each part of an image, as those of a gradient do."""
+    step = max(_last(op.attributes, name) for name in ("window_strides", "rhs_dilation"))
+    along = op.attributes["input_spatial_dimensions"][-1]
+    return graph.shape(op.operands[0])[int(along)] % (PARTS * step) == 0
+
+
+def comes_back_whole(graph: Graph, gradient: Op, cut: Mapping[int, Op]) -> bool:
+    """Whether what comes back to the gradient of a kernel is computed, number by number, of what a convolution made
+    that is not cut: one with gaps between which margins do not fit. Where windows move on by several it is cut again.
+    """
+    if _last(gradient.attributes, "rhs_dilation") > 1:
+        return False
+    makers = {result: op for op in graph.ops for result in op.results}
+    waiting, seen = [gradient.operands[1]], set[int]()
+    while waiting:
+        value = waiting.pop()
+        op = makers.get(value)
+        if op is None or value in seen:
+            continue
+        seen.add(value)
+        if op.kind == CONVOLUTION:
+            if value not in cut:
+                return True
+        elif op.kind in ELEMENTWISE:
+            alike = [v for v in op.operands if graph.shape(v) == graph.shape(value)]
+            waiting += [v for v in alike if graph.values[v].dtype != "pred"]
+    return False
 
 
 def _along(graph: Graph, op: Op) -> Along | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .fusion.nature import SLICE, UPDATE
 from .graph import Graph
-from .images import CONVOLUTION, Image, batch_on_lanes, images_of, is_gradient_of_kernel, is_of_one_place
+from .images import CONVOLUTION, Image, batch_on_lanes, images_of, is_gradient_of_kernel
 
 BOTH_WAYS = 2
 """Devices whose parts a product in a loop meets at once: parts go round both ways."""
@@ -29,17 +29,15 @@ class Piece(NamedTuple):
     is_of_gradient: bool
 
 
-def pieces_of(body: Graph, *, turns: bool = True) -> Iterator[Piece]:
+def pieces_of(body: Graph) -> Iterator[Piece]:
     """What convolutions of a loop's body take of images, or put into them, by their features.
 
-    Those whose windows are one place each are products of matrices, which take what they need in passing where the loop
-    ``turns``, and not from one turn, which is none (v5e and v5p). A single image is left out: it has no batch for the
-    lanes, and two programs of one (v5e, v6e) hold none of this.
+    A single image is left out: it has no batch for the lanes, and two programs of one (v5e, v6e) hold none of this.
     """
     cut = {op.results[0]: op.operands[0] for op in body.ops if op.kind == SLICE and "step" in op.attributes}
     put = {op.operands[1]: op.results[0] for op in body.ops if op.kind == UPDATE}
     for op in body.ops:
-        if op.kind != CONVOLUTION or (turns and is_of_one_place(body, op)):
+        if op.kind != CONVOLUTION:
             continue
         for part, image in images_of(body, op):
             whole = cut.get(part, put.get(part))

@@ -62,21 +62,32 @@ def test_a_gradient_waits_for_a_copy_with_the_batch_on_the_lanes() -> None:
     assert images.copies_cycles(kernel) == 0
 
 
-def ring(kind: str, batch: int, entering: int, leaving: int) -> float:
+def ring(kind: str, batch: int, entering: int, leaving: int, *, size: int = 64, window: int = 3) -> float:
     """The cycles of one convolution in a ring, of 64x64 places: features of two devices enter it, or leave."""
-    values = (
-        Value((batch, 64, 64, entering), "bf16"),
-        Value((3, 3, entering, leaving), "bf16"),
-        Value((batch, 64, 64, leaving), "bf16"),
-    )
+    images = Value((batch, size, size, entering), "bf16"), Value((batch, size, size, leaving), "bf16")
+    kernel = Value((window, window, entering, leaving), "bf16")
     op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=CONVOLVED)
-    graph = Graph(values=values, ops=(op,), arguments=(0, 1), results=(2,))
+    return squares_or_vectors(
+        kind, Graph(values=(images[0], kernel, images[1]), ops=(op,), arguments=(0, 1), results=(2,))
+    )
+
+
+def gradient(kind: str, batch: int, entering: int, leaving: int, *, size: int, window: int) -> float:
+    """The same of the gradient of a kernel: of what comes back two devices' features leave."""
+    images = Value((batch, size, size, entering), "bf16"), Value((batch, size, size, leaving), "bf16")
+    kernel = Value((window, window, entering, leaving), "f32")
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=KERNEL_GRADIENT)
+    return squares_or_vectors(kind, Graph(values=(*images, kernel), ops=(op,), arguments=(0, 1), results=(2,)))
+
+
+def squares_or_vectors(kind: str, graph: Graph) -> float:
+    """Cycles of the slower one of a convolution's matrix and vector units, in a loop."""
     speed = speed_of(catalogue()[kind])
     images = Convolved(graph, speed.coefficients, speed.edge, in_loop=True)
-    (product,) = images.counted(
-        Kernel(ops=(0,), reads=(0, 1), writes=(2,)), work_of(graph, fuse(graph).kernels[0])
-    ).products
-    return product.vector_operations(speed.coefficients) * speed.coefficients.register_cycles
+    kernel = Kernel(ops=(0,), reads=(0, 1), writes=(2,))
+    (product,) = images.counted(kernel, work_of(graph, fuse(graph).kernels[0])).products
+    vectors = product.vector_operations(speed.coefficients) * speed.coefficients.register_cycles
+    return max(vectors, product.padded(speed.edge) * speed.coefficients.multiply_add_cycles)
 
 
 @pytest.mark.parametrize(
@@ -87,3 +98,49 @@ def test_few_images_in_a_ring_take_as_long_however_few(kind: str, entering: int,
     """As compiled, with the two devices' features as places of one more dim."""
     took = [ring(kind, batch, entering, leaving) for batch in (1, 2, 4)]
     assert took[0] == took[1] == took[2] == pytest.approx(cycles, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch", "size", "window", "entering", "leaving", "cycles"),
+    [
+        ("v5e", 4, 128, 5, 64, 8, 837_720),
+        ("v5e", 4, 128, 5, 8, 128, 425_240),
+        ("v5e", 4, 128, 5, 64, 4, 1_660_848),  # the batch on the lanes
+        ("v5e", 4, 64, 3, 64, 4, 157_616),
+        ("v5e", 4, 32, 1, 64, 4, 22_960),
+        ("v6e", 4, 32, 3, 64, 4, 19_456),
+        ("v6e", 4, 32, 3, 4, 64, 17_408),
+        ("v6e", 2, 32, 5, 64, 8, 26_624),
+        ("v6e", 1, 64, 1, 32, 16, 23_096),
+    ],
+)
+def test_a_ring_streams_registers_of_few_images_through_squares(
+    kind: str, batch: int, size: int, window: int, entering: int, leaving: int, cycles: int
+) -> None:
+    """As compiled, of 5x5 windows and of one place too."""
+    assert ring(kind, batch, entering, leaving, size=size, window=window) == pytest.approx(cycles, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("kind", "batch", "size", "window", "entering", "leaving", "cycles"),
+    [
+        ("v5e", 4, 128, 5, 128, 16, 134_526),
+        ("v5e", 4, 128, 5, 64, 4, 1_654_934),  # the batch on the lanes
+        ("v5e", 4, 64, 3, 64, 8, 157_455),  # there too: both ways pad alike
+        ("v6e", 4, 32, 3, 64, 4, 19_456),
+        ("v6e", 2, 32, 5, 64, 8, 4_449),
+    ],
+)
+def test_a_ring_streams_what_comes_back_as_it_lies(
+    kind: str, batch: int, size: int, window: int, entering: int, leaving: int, cycles: int
+) -> None:
+    assert gradient(kind, batch, entering, leaving, size=size, window=window) == pytest.approx(cycles, rel=0.2)
+
+
+def test_an_image_with_gaps_and_its_batch_on_the_lanes_fills_no_depth() -> None:
+    """As compiled for v5e: bf16[4,128,128,64], two features a device, is convolved to f32[4,256,256,64]."""
+    image, made = Value((4, 128, 128, 4), "bf16"), Value((4, 256, 256, 64), "bf16")
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes={**CONVOLVED, "lhs_dilation": (2, 2)})
+    values = (image, Value((3, 3, 4, 64), "bf16"), made)
+    cycles = squares_or_vectors("v5e", Graph(values=values, ops=(op,), arguments=(0, 1), results=(2,)))
+    assert cycles == pytest.approx(4_753_781, rel=0.1)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from meshwright.planner.cut_images import cut_convolutions, is_gradient_cut, parts_of
+from meshwright.planner.cut_images import (
+    comes_back_whole,
+    cut_convolutions,
+    has_whole_steps,
+    is_gradient_cut,
+    parts_of,
+)
 from meshwright.planner.graph import Graph, Op, Value
 from programs import CONVOLVED, KERNEL_GRADIENT
 
@@ -76,3 +82,31 @@ def test_the_gradient_of_a_kernel_with_strides_is_cut_where_parts_fit(size: int,
     )
     graph = Graph(values=(image, kernel, image, half, kernel), ops=ops, arguments=(0, 1), results=(4,))
     assert is_gradient_cut(graph, ops[2], parts_of(graph, cut_convolutions(graph, FEW))) == cut
+
+
+@pytest.mark.parametrize(("is_cut", "step", "whole"), [(True, 1, False), (False, 1, True), (False, 2, False)])
+def test_what_a_whole_convolution_makes_comes_back_whole(*, is_cut: bool, step: int, whole: bool) -> None:
+    """As compiled for v6e and v4: of 5x5 windows that move on by two the gradient has gaps, and is not cut; that of the
+    kernel before it, whose windows move on by one, is neither.
+    """
+    image, kernel = Value((1, 128, 128, 64), "bf16"), Value((5, 5, 64, 64), "bf16")
+    masked = Op(kind="select", operands=(3, 2, 4), results=(5,))
+    said = KERNEL_GRADIENT | {"rhs_dilation": (step, step)}
+    ops = (
+        Op(kind="convolution", operands=(0, 1), results=(2,), attributes=CONVOLVED),
+        masked,
+        Op(kind="convolution", operands=(0, 5), results=(6,), attributes=said),
+    )
+    mask, zeros = Value(image.shape, "pred"), image
+    graph = Graph(values=(image, kernel, image, mask, zeros, image, kernel), ops=ops, arguments=(0, 1), results=(6,))
+    assert comes_back_whole(graph, ops[2], {2: ops[0]} if is_cut else {}) == whole
+
+
+@pytest.mark.parametrize(("size", "step", "whole"), [(256, 2, True), (56, 2, False), (56, 1, True)])
+def test_parts_of_whole_steps_are_not_widened(size: int, step: int, *, whole: bool) -> None:
+    """As compiled for v6e: windows that move on by two read parts of 32 places as they are."""
+    image, kernel = Value((1, size, size, 64), "bf16"), Value((1, 1, 64, 64), "bf16")
+    made = Value((1, size // step, size // step, 64), "bf16")
+    said = CONVOLVED | {"padding": ((0, 0), (0, 0)), "window_strides": (step, step)}
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said)
+    assert has_whole_steps(Graph(values=(image, kernel, made), ops=(op,), arguments=(0, 1), results=(2,)), op) == whole

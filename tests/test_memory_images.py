@@ -8,9 +8,10 @@ import meshwright as mw
 import pytest
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.image_pieces import turned_shapes
-from meshwright.planner.kernels import Program
-from meshwright.planner.kinds import REDUCE_SCATTER
+from meshwright.planner.kernels import Kernel, Program
+from meshwright.planner.kinds import ALL_GATHER, REDUCE_SCATTER
 from meshwright.planner.memory import memory
+from meshwright.planner.memory.convolved import shifted_images
 from meshwright.planner.memory.flow import flow
 from meshwright.planner.memory.taken_in_pieces import beside_loops
 from meshwright.planner.memory.temporaries import temporary_bytes
@@ -62,7 +63,9 @@ def test_few_features_lie_beside_a_batch_on_the_lanes(features: int, padded: int
 
 @pytest.mark.parametrize(("topology", "copies"), [("v3:2x2", 1), ("v5e:2x4", 2)])
 def test_two_images_are_left_whole_by_chips_without_near_buffers(topology: str, copies: int) -> None:
-    """f32[2,256,256,64] takes 64 MiB compiled for v3; for v5e it is cut into eight, and the parts lie there twice."""
+    """f32[2,256,256,64] takes 64 MiB compiled for v3; for v5e it is cut into eight, and the parts lie there twice
+    of what a convolution reads.
+    """
     chip = physical(mw.loads(f"meshwright: 1\ntopology: {topology}\n").topology).chip
     whole, weights = Value((2, 256, 256, 64), "f32"), Value((3, 3, 64, 64), "bf16")
     narrow = replace(whole, dtype="bf16")
@@ -74,14 +77,16 @@ def test_two_images_are_left_whole_by_chips_without_near_buffers(topology: str, 
     )
     program = of_ops((whole, weights, whole, whole, narrow, whole), ops, (0, 1), (5,))
     sizes = temporary_bytes(program, chip)
-    assert [sizes(program.graph, v) for v in (2, 3)] == [copies * 64 * MIB] * 2  # what tanh reads is read through it
+    assert [sizes(program.graph, v) for v in (2, 3)] == [64 * MIB, copies * 64 * MIB]
     assert sizes(program.graph, 4) == 64 * MIB
     assert sizes(program.graph, 5) == 64 * MIB  # no convolution reads it
 
 
 @pytest.mark.parametrize(("places", "copies"), [(3, 2), (5, 1 + 5 / 2)])
 def test_what_is_cut_lies_once_more_for_each_place_of_a_wide_kernel(places: int, copies: float) -> None:
-    """As compiled for v5e and v5p: bf16[224,32,29,64,5] behind a kernel of five places, of which few stay near."""
+    """As compiled for v5e and v5p: bf16[224,32,29,64,5] behind a kernel of five places, of which few stay near; for v6e
+    of three, two that are shifted and two that are cut off for these, while the gradient is computed.
+    """
     chip = physical(mw.loads("meshwright: 1\ntopology: v5e:2x4\n").topology).chip
     image, kernel = Value((2, 256, 256, 64), "f32"), Value((places, places, 64, 64), "f32")
     said = ROLES | {"kernel_input_feature_dimension": 2, "output_spatial_dimensions": (1, 2)}
@@ -93,6 +98,28 @@ def test_what_is_cut_lies_once_more_for_each_place_of_a_wide_kernel(places: int,
     )
     program = of_ops((image, kernel, image, kernel), ops, (0, 1), (3,))
     assert temporary_bytes(program, chip)(program.graph, 2) == copies * 64 * MIB
+    shifted = [(each.span, each.num_bytes // MIB) for each in shifted_images(program, 8)]
+    assert shifted == [((1, 1), 32)] * (4 if places == 3 else 0)
+
+
+def test_what_is_added_to_an_image_that_is_cut_lies_once_more_where_it_is_kept() -> None:
+    """As compiled for v6e: bf16[256,16,33,256] of what a bias is added to, 66 MiB, and of what is rectified of it."""
+    chip = physical(mw.loads("meshwright: 1\ntopology: v6e:4x4\n").topology).chip
+    image, kernel, bias = Value((2, 256, 256, 64), "bf16"), Value((3, 3, 64, 64), "bf16"), Value((64,), "bf16")
+    ops = (
+        Op(kind="convolution", operands=(0, 1), results=(3,), attributes=ROLES),
+        Op(kind="broadcast_in_dim", operands=(2,), results=(4,)),
+        Op(kind="add", operands=(3, 4), results=(5,)),
+        Op(kind="tanh", operands=(5,), results=(6,)),
+        Op(kind="convolution", operands=(6, 1), results=(7,), attributes=ROLES),
+    )
+    graph = Graph(values=(image, kernel, bias, *(image,) * 5), ops=ops, arguments=(0, 1, 2), results=(7,))
+    kernels = (
+        Kernel(ops=(0, 1, 2), reads=(0, 1, 2), writes=(5,)),
+        Kernel(ops=(3, 4), reads=(5, 1), writes=(7,)),
+    )
+    sizes = temporary_bytes(Program(graph=graph, kernels=kernels), chip)
+    assert sizes(graph, 5) == 2 * 32 * MIB
 
 
 def test_what_is_added_up_into_few_features_lies_as_they_do() -> None:
@@ -138,7 +165,7 @@ def in_turns(batch: int, features: int, trips: int, *, fills: bool = False, is_m
 
 def test_few_features_a_turn_lay_all_of_an_image_with_its_batch_on_the_lanes() -> None:
     """As compiled for v6e: bf16[4,256,256,32] of which each device has two features takes 512 MiB, not 16 or 64."""
-    program = in_turns(4, 2, 4)
+    program = in_turns(4, 2, 4, is_made=True)
     assert turned_shapes(program.graph) == {(4, 64, 64, 32)}
     assert temporary_bytes(program)(program.graph, 2) == 4 * 64 * 64 * 32 * 128
     assert not turned_shapes(in_turns(2, 8, 4).graph)  # and eight features of two images do not, as on v6e and v5e
@@ -165,10 +192,11 @@ def test_one_turn_takes_its_parts_out_of_an_image_before_it() -> None:
     assert part.num_bytes == 2 * 2 * 16 * 64 * 64 * 128
 
 
-@pytest.mark.parametrize(("early", "first"), [(True, 0), (False, 2)])
+@pytest.mark.parametrize(("early", "first"), [(True, 0), (True, 2), (False, 2)])
 def test_a_gradient_in_a_loop_reads_a_copy_with_the_batch_on_the_lanes(early: bool, first: int) -> None:
-    """As compiled: bf16[2,256,256,32], two features a device, is copied into 512 MiB just before its loop on v6e;
-    bf16[2,64,64,32] and bf16[4,64,64,64] as soon as they are there on v5e.
+    """As compiled: bf16[2,256,256,32], two features a device, is copied into 512 MiB just before its loop on v6e, as
+    bf16[4,64,64,128] into 128 on v5e; bf16[2,64,64,32] and bf16[4,64,64,64] as soon as they are there in nets for v5e
+    that gather images too.
     """
     image, part, made = Value((2, 64, 64, 32), "bf16"), Value((2, 64, 64, 4), "bf16"), Value((3, 3, 4, 32), "f32")
     inner = (
@@ -177,7 +205,7 @@ def test_a_gradient_in_a_loop_reads_a_copy_with_the_batch_on_the_lanes(early: bo
     )
     body = Graph(values=(made, image, image, part, made), ops=inner, arguments=(0, 1, 2), results=(4,))
     ops = (
-        Op(kind="sort", operands=(0,), results=(3,)),
+        Op(kind=ALL_GATHER if first == 0 else "sort", operands=(0,), results=(3,)),
         Op(kind="sort", operands=(1,), results=(4,)),
         Op(kind="while", operands=(2, 3, 4), results=(5,), bodies=(body,), trips=4),
     )

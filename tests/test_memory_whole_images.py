@@ -7,6 +7,7 @@ from meshwright.dsl.machine import parse_topology
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kinds import ALL_GATHER
 from meshwright.planner.memory.convolved import copied_whole
+from meshwright.planner.memory.taken_whole import beside_whole
 from meshwright.planner.memory.temporaries import temporary_bytes
 from meshwright.planner.topology import physical
 from programs import KERNEL_GRADIENT, of_ops
@@ -58,6 +59,58 @@ def test_images_are_cut_beside_a_loop_that_leaves_others_of_their_shape_whole() 
     program = of_ops((image, wide, few, kernel, image, image), ops, (0, 1, 2, 3), (5,))
     sizes = temporary_bytes(program)
     assert [sizes(program.graph, value) // MIB for value in (4, 5)] == [32, 8]
+
+
+@pytest.mark.parametrize("is_read_elsewhere", [False, True])
+def test_what_a_loop_convolves_whole_is_kept_with_its_features_on_the_lanes(is_read_elsewhere: bool) -> None:
+    """As compiled for v5e, of two features a device: bf16[4,128,128,64] is computed in 256 MiB, with the batch on the
+    lanes as what loops fill is, and kept in a copy of 16.
+    """
+    image, kernel, part = (
+        Value((4, 128, 128, 64), "bf16"),
+        Value((3, 3, 64, 4), "bf16"),
+        Value((4, 128, 128, 4), "bf16"),
+    )
+    inner = (
+        Op(kind="convolution", operands=(1, 2), results=(3,), attributes=ROLES),
+        Op(kind="dynamic_update_slice", operands=(0, 3), results=(4,)),
+    )
+    body = Graph(values=(image, image, kernel, part, image), ops=inner, arguments=(0, 1, 2), results=(4,))
+    ops = (
+        Op(kind="sort", operands=(0,), results=(2,)),
+        Op(kind="sort", operands=(0,), results=(3,)),
+        Op(kind="while", operands=(2, 3, 1), results=(4,), bodies=(body,), trips=4),
+    )
+    program = of_ops((image, kernel, image, image, image), ops, (0, 1), (4, 3) if is_read_elsewhere else (4,))
+    (beside,) = beside_whole(program)
+    point = 2 if is_read_elsewhere else 1
+    assert (beside.value, beside.span, beside.num_bytes // MIB) == (3, (point, point), 16 if is_read_elsewhere else 256)
+    held = temporary_bytes(program)
+    assert [held(program.graph, value) // MIB for value in (2, 3)] == [256, 256 if is_read_elsewhere else 16]
+
+
+def test_what_a_loop_adds_up_has_its_features_on_the_lanes_until_it_is_read() -> None:
+    """As compiled for v5e, of two features a device: f32[4,64,64,64] is added up in 8 MiB, and copied into 128 for what
+    lies with the batch on the lanes.
+    """
+    image, kernel, part = Value((4, 64, 64, 64), "f32"), Value((3, 3, 4, 64), "bf16"), Value((4, 64, 64, 4), "f32")
+    inner = (
+        Op(kind="dynamic_slice", operands=(1,), results=(3,), attributes={"step": 0}),
+        Op(kind="convolution", operands=(3, 2), results=(4,), attributes=ROLES),
+        Op(kind="add", operands=(0, 4), results=(5,)),
+    )
+    body = Graph(values=(image, image, kernel, part, image, image), ops=inner, arguments=(0, 1, 2), results=(5,))
+    ops = (
+        Op(kind="sort", operands=(0,), results=(2,)),
+        Op(kind="sort", operands=(0,), results=(3,)),
+        Op(kind="while", operands=(2, 3, 1), results=(4,), bodies=(body,), trips=4),
+        Op(kind="tanh", operands=(4,), results=(5,)),
+    )
+    program = of_ops((image, kernel, image, image, image, image), ops, (0, 1), (5,))
+    assert [(each.value, each.span, each.num_bytes // MIB) for each in beside_whole(program)] == [(4, (3, 3), 128)]
+    held = temporary_bytes(program)
+    assert [held(program.graph, value) // MIB for value in (2, 3, 4)] == [8, 128, 8]
+    assert [held(body, value) // MIB for value in (1, 4, 5)] == [128, 8, 8]
 
 
 @pytest.mark.parametrize(

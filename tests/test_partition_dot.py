@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.dsl.machine import parse_topology
-from meshwright.planner.graph import Axes
+from meshwright.planner.graph import Axes, Factors, Op, Value
 from meshwright.planner.partition.dot import Choice, Loops, choose
 from meshwright.planner.partition.dot.problem import Ask, axes_of
-from meshwright.planner.partition.target import target
+from meshwright.planner.partition.products import convolution_rule
+from meshwright.planner.partition.strategy import Asked
+from meshwright.planner.partition.target import Target, target
 from meshwright.planner.topology import physical
+from programs import CONVOLVED
 
 MESH = {"x": 4, "y": 8}
 M, N, K, B = 0, 1, 2, 3
@@ -144,6 +147,41 @@ def test_the_sum_of_a_kernel_s_gradient_is_looped_beside_a_gather_of_its_images(
     found = choose(loops, Ask(left=left, right=right, result={M: ("x",), N: ("y",)}, axes=frozenset(MESH)))
     assert found.windowed is not None
     assert (found.windowed.moving, found.windowed.axes) == (None, ("x",))
+
+
+@pytest.mark.parametrize(("size", "stride", "is_looped"), [(1, 1, False), (1, 2, True), (3, 1, True)])
+def test_a_kernel_that_another_convolution_reads_is_gathered_where_both_are_products(
+    size: int, stride: int, is_looped: bool
+) -> None:
+    """As compiled for v5p: nets of 1x1 windows that move on by two send the kernel round in loops, forward and back."""
+    images, kernel = Value((32, 64, 64, 256), "bf16"), Value((size, size, 256, 256), "bf16")
+    made = Value((32, 64 // stride, 64 // stride, 256), "bf16")
+    steps = {"window_strides": (stride, stride), "rhs_dilation": (1, 1), "lhs_dilation": (1, 1)}
+    edges = {"padding": ((size // 2, size // 2),) * 2}
+    batch, features, rows, columns, window, inner = range(6)
+    op = Op(
+        kind="convolution",
+        operands=(0, 1),
+        results=(2,),
+        attributes=CONVOLVED | steps | edges,
+        factors=Factors(
+            sizes=(32, 256, 64, 64, size, 256),
+            operands=(((batch,), (rows,), (columns,), (inner,)), ((window,), (window,), (inner,), (features,))),
+            results=(((batch,), (rows,), (columns,), (features,)),),
+        ),
+    )
+    split: Axes = ("x", "y")
+    asked = Asked(
+        op=op,
+        reads=(images, kernel),
+        makes=(made,),
+        operands=((split, (), (), ()), ((), (), (), split)),
+        results=((split, (), (), ()),),
+        mesh=MESH,
+        target=Target(32, window_flops_per_byte=100.0),
+        shared=(False, True),
+    )
+    assert (convolution_rule(asked).window is not None) == is_looped
 
 
 @pytest.mark.parametrize(("topology", "parts"), [("v4:2x2x4", 8), ("v5e:4x4", 4), ("v3:4x4", 8)])

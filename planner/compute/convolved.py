@@ -6,10 +6,11 @@ images than ``smallest`` is made larger by cutting each into parts (XLA's space-
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..cut_images import FEWEST, PARTS, cut_convolutions, is_gradient_cut, parts_of
+from ..cut_images import FEWEST, PARTS, comes_back_whole, cut_convolutions, has_whole_steps, is_gradient_cut, parts_of
 from ..fusion.grouped import parts_lanes
 from ..graph import Graph, Op, Value
 from ..image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
@@ -28,6 +29,7 @@ from ..images import (
 from ..kernels import Kernel
 from ..kinds import ALL_GATHER
 from .coefficients import Coefficients
+from .looped_images import HALVES, TURNING_CYCLES, LoopedImages, moves_on
 from .parted import (
     EDGED,
     FURTHER,
@@ -40,6 +42,7 @@ from .parted import (
     SHIFTED_WIDE,
     TOGETHER,
     WIDE_EDGE,
+    WIDENED,
     Steps,
     of_arguments,
     steps_cycles,
@@ -49,7 +52,7 @@ from .turning import Side, turning_cycles
 from .windows import manner_of, ring_windows_of, windows_of
 from .work import FREE, REGISTER_ELEMENTS, Work, padded_bytes, padded_elements
 
-SLICE, UPDATE, RESHAPE = "dynamic_slice", "dynamic_update_slice", "reshape"
+RESHAPE = "reshape"
 
 Shape = tuple[int, ...]
 SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
@@ -57,19 +60,6 @@ SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
 
 NEAREST = 3
 """Of what is cut, shifts are made for the gradient of a kernel, so many from the parts themselves."""
-
-HALVES = 2
-"""The parts of an image's features that each turn of a loop has: they are brought to the squares one after the other
-for the gradient of a kernel.
-"""
-
-PLACE_OPERATIONS = 30
-"""The vector operations that taking apart what a turn has made takes for each place of few images and each of two
-devices' features, seen on v4 and v6e.
-"""
-
-TURNING_CYCLES = 10.0
-"""What bringing 1024 numbers into another layout takes besides their bytes, seen on v3 and v5e."""
 
 
 class Convolved:
@@ -95,7 +85,6 @@ class Convolved:
         self._images = {**(known or {}), **self._looped, **outside} if edge > 1 else {}
         smallest = SMALLEST if of.near_total_bytes or of.whole_bytes else SMALLEST_WITHOUT_VMEM
         self._given_images = of_arguments(graph) if self._images else set[int]()
-        self._packs = manner_of(of).packs_all
         self._in_loop = in_loop
         self._cut = cut_convolutions(graph, smallest) if self._images and not in_loop else dict[int, Op]()
         self._places = parts_of(graph, self._cut)
@@ -105,6 +94,7 @@ class Convolved:
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
         self._convolved, self._regrouped = set[int](), set[int]()
         self._for_loops = 0.0
+        self._loops = LoopedImages(graph, of, self._images, self._turned_shapes, in_loop=in_loop)
 
     def _shapes_cut(self, outside: Collection[Shape], smallest: int) -> set[Shape]:
         """The shapes of images that are cut: what other programs convolve if it is large enough."""
@@ -170,13 +160,14 @@ class Convolved:
             writes=writes,
             spill_bytes=int(work.spill_bytes * growth),
             registers=work.registers * growth * spread,
-            space_bytes=int(work.space_bytes * growth),
+            space_bytes=int(work.space_bytes * growth * (spread if work.single else 1.0)),
             products=tuple(self._product(op) for op in ops) if ops else work.products,
         )
 
     def copies_cycles(self, kernel: Kernel) -> float:
         """What copying the arguments takes that a kernel is the first to convolve, and what loops before it read."""
-        graph, took = self._graph, self._for_loops
+        graph = self._graph
+        took = self._for_loops + self._loops.whole_cycles(kernel) + self._loops.slices_cycles(kernel)
         self._for_loops = 0.0
         if self._given.isdisjoint(kernel.reads):
             return took
@@ -220,42 +211,6 @@ class Convolved:
         whole = replace(held, shape=self._parted.get(held.shape, held.shape))
         return self._turning(value, whole, self._images[whole.shape])
 
-    def slices_cycles(self, kernel: Kernel) -> float:
-        """What taking some features of images takes for a loop's turns: two parts, written on lanes of their own.
-
-        Compilers that keep values near take those of few images in passing where windows move on by one, and then put
-        apart what a turn makes of some features.
-        """
-        ops, took = [self._graph.ops[number] for number in kernel.ops] if self._images else [], 0.0
-        passes = self._packs and not any(map(_moves_on, ops))
-        for op in ops:
-            if op.kind == SLICE and "step" in op.attributes:
-                if not (passes and self._is_few(op.results[0])):
-                    took += self._parts_cycles(whole=op.operands[0], piece=op.results[0])
-            elif op.kind == UPDATE and self._in_loop and manner_of(self._of).ring_operations:
-                took += self._parts_cycles(whole=op.operands[0], piece=op.operands[1], is_made=True)
-        return took
-
-    def _is_few(self, value: int) -> bool:
-        """Whether images are so few that they would be cut outside of loops."""
-        image = self._images.get(self._graph.shape(value))
-        return image is not None and self._graph.shape(value)[image.batch] < SMALLEST
-
-    def _parts_cycles(self, *, whole: int, piece: int, is_made: bool = False) -> float:
-        """What it takes to write two halves of some features of an image on lanes of their own; of few images that a
-        turn has made, to take them apart place by place.
-        """
-        part = self._graph.values[piece]
-        image = self._images.get(part.shape)
-        if image is None or not 1 < part.shape[image.features] < self._graph.shape(whole)[image.features]:
-            return 0.0
-        batch = part.shape[image.batch]
-        if is_made and batch < SMALLEST:
-            places = part.num_elements // max(batch * part.shape[image.features], 1)
-            return 2 * PLACE_OPERATIONS * self._of.register_cycles * places
-        laid = 2 * laid_elements(_halved(part, image.features), image)
-        return laid * part.bits / 8 * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
-
     def _copy_cycles(self, value: int, image: Image) -> float:
         whole = self._graph.values[value]
         laid, least = self._laid(value, image), padded_bytes(whole) * 8 // whole.bits
@@ -287,7 +242,7 @@ class Convolved:
         """How many more registers than its numbers fill an image takes: few images leave rows of each empty."""
         whole = self._graph.values[value]
         image = self._images.get(whole.shape)
-        if image is None or whole.shape in self._turned_shapes:
+        if image is None or self._loops.lies_turned(value):
             return 1.0
         if batch_on_lanes(whole.shape[image.features], whole.shape[image.batch], whole.bits):
             return 1.0
@@ -295,7 +250,7 @@ class Convolved:
 
     def _laid(self, value: int, image: Image) -> int:
         whole = self._graph.values[value]
-        return self._laid_of(whole, image, turned=value in self._turned or whole.shape in self._turned_shapes)
+        return self._laid_of(whole, image, turned=value in self._turned or self._loops.lies_turned(value))
 
     def _laid_of(self, whole: Value, image: Image, *, turned: bool) -> int:
         if not self._is_cut(whole.shape):
@@ -310,7 +265,8 @@ class Convolved:
     def _cuts(self, op: Op) -> bool:
         """Whether a convolution is of parts of its images; the gradient of a kernel is if what comes back to it is."""
         if is_gradient_of_kernel(self._graph, op):
-            return is_gradient_cut(self._graph, op, self._places)
+            is_cut = is_gradient_cut(self._graph, op, self._places)
+            return is_cut and not comes_back_whole(self._graph, op, self._cut)
         return op.results[0] in self._cut
 
     def _product(self, op: Op) -> Product:
@@ -335,13 +291,15 @@ class Convolved:
         is_given, is_gradient = value in self._given_images, is_gradient_of_kernel(graph, op)
         image = self._laid_in_parts(value, is_given=is_given)
         if not self._cuts(op):
-            if is_gradient and self._is_cut(graph.shape(value)):
+            if is_gradient and self._is_cut(graph.shape(value)) and not is_given:
                 yield TOGETHER, graph.values[value].num_elements
         elif is_of_one_place(graph, op):
             if is_given:
                 yield GIVEN_PLACES, self._laid_in_parts(value)
-            if _moves_on(op):
+            if moves_on(op) and not has_whole_steps(graph, op):
                 yield REPEATED, image
+            if math.prod(op.attributes.get("lhs_dilation", ())) > 1:
+                yield WIDENED, self._laid_in_parts(op.results[0])
         elif is_gradient:
             yield RETURNED, self._laid_in_parts(second)
             shifted = SHIFTED_WIDE if self._edge >= WIDE_EDGE else SHIFTED
@@ -359,16 +317,6 @@ class Convolved:
         laid = self._laid_of(whole, image, turned=False) if image else padded_elements(whole.shape)
         by_rows = padded_elements((*whole.shape[:-2], whole.shape[-1], whole.shape[-2]))
         return min(laid, by_rows) if is_given else laid
-
-
-def _moves_on(op: Op) -> bool:
-    """Whether a convolution's windows move on by several places, or those of its gradient."""
-    steps = (*op.attributes.get("window_strides", ()), *op.attributes.get("rhs_dilation", ()))
-    return op.kind == CONVOLUTION and any(step > 1 for step in steps)
-
-
-def _halved(value: Value, dim: int) -> Value:
-    return replace(value, shape=(*value.shape[:dim], -(-value.shape[dim] // 2), *value.shape[dim + 1 :]))
 
 
 def _last_place(shape: Shape, image: Image) -> int:

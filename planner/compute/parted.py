@@ -47,7 +47,12 @@ GIVEN_PLACES = Steps(1.5, 1)
 """For windows of one place, of a step's argument: a copy in parts, and another for the gradient of the kernel."""
 
 REPEATED = Steps(6, 3)
-"""For windows of one place that move on by several: parts are widened to whole steps."""
+"""For windows of one place that move on by several, where parts are no whole steps: they are widened to these."""
+
+WIDENED = Steps(36, 6)
+"""For windows of one place over an image with gaps: its margin widens parts, and what is made of it and what that is
+masked with are each laid out anew, widened, and cut off again (v6e).
+"""
 
 TOGETHER = Steps(16, 8)
 """For the gradient of a kernel that is not of parts: they are put together again, without filling lanes."""

@@ -205,7 +205,7 @@ def price_at(
             rows = rowwise.extra_cycles(kernel) if rowwise else 0.0
             more += sum(brought.pop(value, 0.0) for value in kernel.reads) if brought else 0.0
             more += updated.copies_cycles(kernel) if updated else 0.0
-            more += convolved.copies_cycles(kernel) + convolved.slices_cycles(kernel) if convolved else 0.0
+            more += convolved.copies_cycles(kernel) if convolved else 0.0
             more += convolved.grouped_cycles(kernel) + convolved.parts_cycles(kernel) if convolved else 0.0
             more += rows_cycles(graph, kernel, stacks, speed.edge) if stacks else 0.0
             known, here = count(graph, kernel), copied if at_hand else ()

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..fusion.nature import UPDATE
 from ..graph import Graph, Op, Value
+from ..image_pieces import NARROW_BITS
 from ..images import LANES, ROWS, batch_on_lanes, images_of, is_gradient_of_kernel, tile_rows
 from .coefficients import Coefficients
 
@@ -27,6 +29,17 @@ MOST_SHARED = 2 * ROWS
 RING_PIECES = 2
 """The devices whose features each turn of a ring brings."""
 
+WINDOW_ROW, GAPPED_ROWS = 23, 64
+"""The rows that a row of a window streams where the two devices' features enter with the batch on the lanes: all its
+positions share a depth (v5e, v6e). And those of each position where the image has gaps, half of which are passed (v5e).
+"""
+
+GRADIENT_TAP, ONE_IMAGE, GAPS = 0.01, 0.6, 0.6
+"""For each position of a kernel, what part a gradient takes more of what it takes at each place of an image; what part
+of the vector operations windows of one place of a single image take (v6e), and images with gaps (v4 and v6e), which
+stream half of the rows.
+"""
+
 TURNED_ROWS = 1.3 * ROWS
 """How many rows a register of images takes whose few features are turned to be a depth, seen on v3."""
 
@@ -39,7 +52,7 @@ class Manner(NamedTuple):
     the vector operations for each position of a window whose features stay apart. ``picture_rows`` are those that a
     register of images of so few features as pictures have takes for each position of a window, and ``part_operations``
     vector operations what shifts or copies cut images takes, for each 1024 of their numbers that are read or written.
-    ``ring_operations`` are those of each position of a window where few images are convolved to features of each of two
+    ``ring_operations`` are those at each place at least where few images are convolved to features of each of two
     devices, ``summed_operations`` where from those, and ``ring_gradient_operations`` for a kernel's gradient.
     """
 
@@ -57,8 +70,8 @@ class Manner(NamedTuple):
 
 FIRST, SECOND, LATER = (
     Manner(3.2, False, 0.245, 128, 5, 2, 18, 0, 0, 0),
-    Manner(3.2, False, 0.12, 64, 5, 2, 22, 3.3, 2.8, 6.3),
-    Manner(8, True, 0.1, 64, 7.5, 1, 24, 5, 2.4, 0),
+    Manner(3.2, False, 0.12, 64, 5, 2, 22, 57, 45, 108),
+    Manner(8, True, 0.115, 64, 7.5, 1, 24, 81, 52, 26),
 )
 """As seen on v3, on v4, and on v5e and v6e."""
 
@@ -74,7 +87,8 @@ class Windows:
     and ``leaving`` columns, and no fewer than ``least`` all told. Several positions share a depth if each takes only
     so much ``room`` of it; they do not if that is None. Where only two can, the odd one of each row of ``beside`` that
     lie beside each other stays alone. ``registers`` are vector operations instead of squares, and ``loads`` how often a
-    register of an image is brought to the squares.
+    register of an image is brought to the squares. ``waiting`` are the rows at each tap, of squares of 128, that
+    bringing a kernel there takes.
     """
 
     taps: int
@@ -87,6 +101,7 @@ class Windows:
     turns_over: bool = False
     registers: float = 0.0
     loads: float = 0
+    waiting: float = 0.0
 
     def rows(self, edge: int) -> float:
         """Rows streamed through squares of this edge."""
@@ -97,7 +112,7 @@ class Windows:
         if self.turns_over:
             share = max(share, min(1.0, (edge - LANES) / edge))
         squares = share * -(-self.entering // edge) * -(-self.leaving // edge)
-        return self.taps * max(self.streamed * squares, self.least)
+        return self.taps * max(self.streamed * squares, self.least, self.waiting * LANES / edge)
 
 
 def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, turned: bool = False) -> Windows:
@@ -145,9 +160,8 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
             rows = max(rows, ROWS)
         else:
             least = manner.few_rows * -(-features // LANES)
-    if gaps > 1:
-        least = max(least, manner.loading * features * -(-leaving // manner.columns))
-        rows = -(-rows // gaps)
+    waiting = manner.loading * features * -(-leaving // manner.columns) if gaps > 1 else 0.0
+    rows = -(-rows // gaps)
     loads = taps * -(-features // LANES) * -(-batch // (2 * ROWS)) * _loaded(manner, batch, shared, is_gradient)
     return Windows(
         taps=taps,
@@ -159,6 +173,7 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
         beside=beside,
         turns_over=turns_over,
         loads=loads if gaps == 1 else 0,
+        waiting=waiting,
     )
 
 
@@ -166,29 +181,64 @@ def ring_windows_of(graph: Graph, op: Op, manner: Manner) -> Windows | None:
     """What a convolution of few images takes for a turn of a ring, whose two devices' features are places of one more
     dim; none if that is what others take.
 
-    Seen on v4, v5e and v6e: no less for one image than for four, nor for 8 features than for 128.
+    Seen on v4 to v6e: at each position of a window a register of rows for both devices where features of each leave,
+    half of one where they enter, and two with the batch on the lanes, as a few features of a device put it there; and
+    for each place no fewer vector operations than its manner says, however small the window is.
     """
-    operations, said = _ring_operations(graph, op, manner), op.attributes
-    if not operations:
+    said, is_gradient = op.attributes, is_gradient_of_kernel(graph, op)
+    (value, image), *_ = images_of(graph, op)
+    whole, right, made = (graph.values[number] for number in (value, op.operands[1], op.results[0]))
+    batch, entering = whole.shape[image.batch], whole.shape[image.features]
+    operations = _ring_operations(graph, op, manner)
+    if not operations or batch >= ROWS:
         return None
-    right, made = (graph.values[number] for number in (op.operands[1], op.results[0]))
-    taps = math.prod(_spatial(right, said, "kernel")) * math.prod(_spatial(made, said, "output"))
-    registers = operations * RING_PIECES * taps / math.prod(said.get("lhs_dilation", ()))
-    return Windows(taps=0, streamed=0, entering=0, leaving=0, registers=registers)
+    window, result = _spatial(right, said, "kernel"), _spatial(made, said, "output")
+    leaving = right.shape[said["kernel_output_feature_dimension"]]
+    taps, small = math.prod(window) * math.prod(result), min(leaving, entering) // RING_PIECES
+    places = math.prod(window if is_gradient else result)
+    has_gaps = math.prod(said.get("lhs_dilation", ())) > 1
+    is_single = batch == 1 and manner.packs_all and math.prod(window) == 1
+    turned = batch > 1 and batch_on_lanes(small, batch, NARROW_BITS)
+    if is_gradient:
+        turned = batch > 1 and not batch_on_lanes(batch, leaving // RING_PIECES, NARROW_BITS)
+        streamed = RING_PIECES * ROWS if turned else 0
+        operations *= 1 + GRADIENT_TAP * math.prod(result)
+        entering = leaving = 1
+    elif _leaves_in_pieces(graph, op):
+        streamed = RING_PIECES * ROWS if turned else ROWS
+    elif turned:
+        streamed = GAPPED_ROWS if has_gaps else WINDOW_ROW // max(window[-1], 1)
+    else:
+        streamed = ROWS // RING_PIECES
+    room = None if not turned or is_gradient or _leaves_in_pieces(graph, op) else RING_PIECES * LANES
+    room = FEW if entering < FEW and not is_gradient else room
+    share = ONE_IMAGE if is_single else GAPS if has_gaps else 1.0
+    return Windows(
+        taps=taps,
+        streamed=streamed // 2 if has_gaps else streamed,
+        entering=entering,
+        leaving=leaving,
+        room=room,
+        registers=share * operations * places,
+    )
 
 
 def _ring_operations(graph: Graph, op: Op, manner: Manner) -> float:
-    """Vector operations for each position of a window and each device; none for what is convolved as elsewhere."""
-    (value, image), (second, other) = images_of(graph, op)
-    batch, entering = graph.shape(value)[image.batch], graph.shape(value)[image.features]
-    if batch >= ROWS:
-        return 0.0
+    """Vector operations at each place for both devices."""
     if is_gradient_of_kernel(graph, op):
-        return manner.ring_gradient_operations if batch > 1 else 0.0
-    if entering < FEW:
-        return 0.0 if manner.packs_all else manner.ring_operations
-    leaves = graph.shape(second)[other.features] < entering
-    return manner.ring_operations if leaves else manner.summed_operations
+        (value, image), *_ = images_of(graph, op)
+        return manner.ring_gradient_operations if manner.packs_all or graph.shape(value)[image.batch] > 1 else 0.0
+    return manner.ring_operations if _leaves_in_pieces(graph, op) else manner.summed_operations
+
+
+def _leaves_in_pieces(graph: Graph, op: Op) -> bool:
+    """Whether a turn makes two devices' features, and does not read them: what it makes is put into an image."""
+    makers = {result: each for each in graph.ops for result in each.results}
+    if any(value in makers and "step" in makers[value].attributes for value in op.operands):
+        return False
+    is_put = any(each.kind == UPDATE and op.results[0] in each.operands for each in graph.ops)
+    (value, image), (second, other) = images_of(graph, op)
+    return is_put or graph.shape(second)[other.features] < graph.shape(value)[image.features]
 
 
 def _loaded(manner: Manner, batch: int, room: int | None, is_gradient: bool) -> float:

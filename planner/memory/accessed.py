@@ -10,6 +10,7 @@ from ..chip import Chip
 from ..fusion.nature import UPDATE
 from ..graph import Graph, Op
 from ..kernels import Kernel, Program
+from .tiles import padded_bytes
 
 WHILE_TURNS = 5
 """How many turns of a loop memory space assignment counts (XLA's ``while_execution_count``), however many there are."""
@@ -60,14 +61,14 @@ def uses(program: Program, kernel: Kernel, chip: Chip, *, scanned: bool) -> Mapp
 
 
 def accessed_bytes(graph: Graph, kernel: Kernel, *, scanned: bool = False) -> Mapping[int, int]:
-    """The bytes that a kernel without bodies goes through of each value that it reads or writes.
+    """The bytes, in tiles, that a kernel without bodies goes through of each value that it reads or writes.
 
     In a scan it is the piece of a stack that it cuts one from or puts one into
     (``HloCostAnalysis::FusionParameterReadBytes``); whatever else reads a value reads the whole once. Outside of scans
     it is the whole everywhere, and in the loops around products and images, whose parts are sent meanwhile.
     """
     values = graph.values
-    found = {value: values[value].num_bytes for value in (*kernel.reads, *kernel.writes)}
+    found = {value: padded_bytes(values[value]) for value in (*kernel.reads, *kernel.writes)}
     if not scanned:
         return found
     ops = [graph.ops[number] for number in kernel.ops]
@@ -76,7 +77,7 @@ def accessed_bytes(graph: Graph, kernel: Kernel, *, scanned: bool = False) -> Ma
         found[value] = _read_bytes(graph, ops, value)
     for op in moving:
         if op.kind == UPDATE and op.results[0] in kernel.writes:
-            found[op.results[0]] = values[op.operands[1]].num_bytes
+            found[op.results[0]] = padded_bytes(values[op.operands[1]])
     return found
 
 
@@ -115,5 +116,5 @@ def _matrix_s(graph: Graph, kernel: Kernel, chip: Chip) -> float:
 def _read_bytes(graph: Graph, ops: Sequence[Op], value: int) -> int:
     readers = [op for op in ops if value in op.operands]
     pieces = [op for op in readers if op.operands[0] == value and (op.kind in CUTS or op.kind == UPDATE)]
-    cut = sum(graph.values[op.operands[1] if op.kind == UPDATE else op.results[0]].num_bytes for op in pieces)
-    return cut + graph.values[value].num_bytes * (len(pieces) < len(readers))
+    cut = sum(padded_bytes(graph.values[op.operands[1] if op.kind == UPDATE else op.results[0]]) for op in pieces)
+    return cut + padded_bytes(graph.values[value]) * (len(pieces) < len(readers))

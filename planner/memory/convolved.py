@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..chip import Chip
-from ..fusion.nature import BROADCAST, ELEMENTWISE, SLICE
+from ..fusion.nature import BROADCAST, ELEMENTWISE
 from ..graph import Graph, Op, Value
 from ..image_pieces import pieces_of, turned_shapes
 from ..images import (
@@ -24,14 +24,15 @@ from ..images import (
     shifts_of,
 )
 from ..kernels import Program
-from ..kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from ..whole_images import added_whole, kept_whole, made_whole
+from .gathered_images import turned_for_gradients
 from .scattered_images import shapes_in_rows
 from .taken_in_pieces import NARROW, Beside, rounded_fills
-from .tiles import LANES, ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
+from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
 SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
 CUT_COPIES, NEAREST, PARTS = 2, 3, 8
-FEW_FEATURES, NARROW_BITS, THIN_ROWS = ROWS, 16, 4
+FEW_FEATURES, NARROW_BITS = ROWS, 16
 
 
 class Lying(NamedTuple):
@@ -57,10 +58,16 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
     its filter; for that of a filter of more than ``NEAREST`` places beside each other once for each of these.
     """
     wanted = _wanted(program.graph)
-    read = _read_by_convolutions(program.graph) if wanted else dict[int, int]()
+    read = _read_by_convolutions(program) if wanted else dict[int, int]()
     rounded = rounded_fills(program.graph) if wanted else frozenset[int]()
     rows = shapes_in_rows(program.graph) if wanted else frozenset[tuple[int, ...]]()
-    tied = dict(_turned_for_gradients(program.graph, smallest)) if wanted else dict[int, Image]()
+    tied = (
+        dict(turned_for_gradients(program.graph) if smallest == SMALLEST_WITHOUT_VMEM else ())
+        if wanted
+        else dict[int, Image]()
+    )
+    kept = {**added_whole(program.graph), **kept_whole(program)} if wanted else dict[int, Image]()
+    made = {id(program.graph): kept}
     cut, looped = _cut_beside_loops(program.graph, wanted) if wanted else (frozenset[tuple[int, ...]](), set[int]())
 
     def num_bytes(graph: Graph, number: int) -> int:
@@ -72,6 +79,9 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
             return padded_bytes(value)
         if graph is program.graph and number in tied:
             return _whole_bytes(value, tied[number], turned=True)
+        lies_whole = made[id(graph)] if id(graph) in made else made.setdefault(id(graph), made_whole(graph))
+        if lying.is_turned and number in lies_whole:
+            return _whole_bytes(value, lies_whole[number])
         if graph is program.graph and value.shape in cut and number not in looped:
             lying = lying._replace(may_cut=True)
         laid, is_few = _laid_bytes(value, lying, smallest), value.shape[lying.image.batch] < smallest
@@ -103,21 +113,25 @@ def laid_bytes(program: Program, smallest: int) -> Callable[[Value], int]:
     return num_bytes
 
 
-def _read_by_convolutions(graph: Graph) -> dict[int, int]:
-    """What convolutions read, and what that is made of number by number, if of one array and what is spread over it.
+def _read_by_convolutions(program: Program) -> dict[int, int]:
+    """What lies in memory that convolutions read, or what they read is made of number by number, if that is one array
+    and what is spread over it.
 
     With the places of the filter whose gradient reads it, along the dim that images are cut along. Windows of one place
     read no copies, nor do gradients of filters that convolve arguments.
     """
-    sources = _sources(graph)
+    graph = program.graph
+    written, sources = {value for kernel in program.kernels for value in kernel.writes}, _sources(graph)
     found: dict[int, int] = {}
     for op in graph.ops:
         if op.kind != CONVOLUTION or is_of_one_place(graph, op) or _reads_whole(graph, op):
             continue
         shifts = shifts_of(graph, op)
         for place, number in enumerate(op.operands):
-            for value in (number, sources.get(number, number)):
-                found[value] = max(found.get(value, 0), 0 if place else shifts)
+            value = number
+            while value not in written and value in sources:
+                value = sources[value]
+            found[value] = max(found.get(value, 0), 0 if place else shifts)
     return found
 
 
@@ -128,7 +142,7 @@ def _sources(graph: Graph) -> dict[int, int]:
     for op in graph.ops:
         if op.kind in ELEMENTWISE:
             shape = graph.shape(op.results[0])
-            of = {sources.get(v, v) for v in op.operands if v not in spread and graph.shape(v) == shape}
+            of = {v for v in op.operands if v not in spread and graph.shape(v) == shape}
             if len(of) == 1:
                 sources[op.results[0]] = of.pop()
     return sources
@@ -182,67 +196,6 @@ def _laid_bytes(value: Value, lying: Lying, smallest: int) -> int:
     return aligned((elements * value.bits + 7) // 8)
 
 
-def turned_bytes(graph: Graph) -> dict[int, int]:
-    """The bytes of images of which devices hold features each, where they are put together or added up into those.
-
-    They lie as their pieces do: with the batch on the lanes, where that pads a piece less.
-    """
-    found: dict[int, int] = {}
-    lie = images(graph)
-    for piece, wholes in _pieces(graph) if lie else ():
-        for whole in wholes:
-            value, part, image = graph.values[whole], graph.values[piece], lie.get(graph.shape(whole))
-            if image and part.shape[image.features] < value.shape[image.features] and _is_turned(part, image):
-                found[whole] = aligned((laid_elements(value, image, turned=True) * value.bits + 7) // 8)
-    return found
-
-
-def _pieces(graph: Graph) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """What a device holds of something, and the values that are all of it: of a sum of which it keeps a part both what
-    is added up and what comes out.
-    """
-    sums: dict[int, int] = {}
-    for op in graph.ops:
-        if op.kind == ALL_GATHER:
-            yield op.operands[0], op.results[:1]
-        elif op.kind == REDUCE_SCATTER:
-            yield op.results[0], op.operands[:1]
-        elif op.kind == ALL_REDUCE:
-            sums.update(zip(op.results, op.operands, strict=True))
-        elif op.kind == SLICE and "axes" in op.attributes and op.operands[0] in sums:
-            yield op.results[0], (op.operands[0], sums[op.operands[0]])
-
-
-def _turned_for_gradients(graph: Graph, smallest: int) -> Iterator[tuple[int, Image]]:
-    """The images that v2 and v3 gather by features for gradients of kernels, which sum the batch and have it on the
-    lanes where that pads what a device holds no more, in bfloat16, whose tiles have four rows there at least.
-
-    As compiled for v3 of two images of four features, and of eight of eight; of 16 of 16 not so for v5p.
-    """
-    if smallest != SMALLEST_WITHOUT_VMEM:
-        return
-    lie = images(graph)
-    summed = [op for op in graph.ops if op.kind == CONVOLUTION and is_gradient_of_kernel(graph, op)]
-    read = {op.operands[0] for op in summed if not is_of_one_place(graph, op)}
-    for op in graph.ops:
-        image = lie.get(graph.shape(op.results[0])) if op.kind == ALL_GATHER and op.results[0] in read else None
-        if image is not None:
-            part, whole = graph.shape(op.operands[0]), graph.shape(op.results[0])
-            features, batch = part[image.features], part[image.batch]
-            is_part = features < whole[image.features] and batch >= smallest
-            if is_part and _thin_tiles(batch, features) <= _thin_tiles(features, batch):
-                yield op.results[0], image
-
-
-def _thin_tiles(lanes: int, rows: int) -> int:
-    """The numbers in tiles of bfloat16 that have four rows at least."""
-    return round_up(lanes, LANES) * round_up(rows, max(THIN_ROWS, tile_rows(rows, 32 // NARROW_BITS)))
-
-
-def _is_turned(value: Value, image: Image) -> bool:
-    return batch_on_lanes(value.shape[image.features], value.shape[image.batch], value.bits)
-
-
 def copied_images(
     program: Program, touches: dict[int, tuple[int, ...]], smallest: int
 ) -> dict[int, tuple[tuple[int, int], int]]:
@@ -284,6 +237,25 @@ def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Be
                 first = maker.get(back, point) if early else point
                 yield Beside(argument, (first, point), _whole_bytes(replace(whole, dtype=NARROW), image))
                 yield Beside(back, (point, point), _whole_bytes(replace(graph.values[back], dtype=NARROW), of))
+
+
+def shifted_images(program: Program, smallest: int) -> Iterator[Beside]:
+    """What lies beside an image that is cut while its kernel's gradient shifts it: for each place of the kernel but the
+    first, in bfloat16, what the parts begin later and what is cut off for it.
+
+    For wider kernels ``convolved_bytes`` has these.
+    """
+    graph, wanted = program.graph, _wanted(program.graph)
+    for point, kernel in enumerate(program.kernels) if wanted else ():
+        for op in [graph.ops[number] for number in kernel.ops]:
+            if op.kind != CONVOLUTION or is_of_one_place(graph, op) or _reads_whole(graph, op):
+                continue
+            image, shifts = op.operands[0], shifts_of(graph, op)
+            lying, value = wanted[graph.shape(image)], replace(graph.values[image], dtype=NARROW)
+            is_cut = lying.may_cut and not lying.is_turned and value.shape[lying.image.batch] < smallest
+            if is_cut and 1 < shifts <= NEAREST:
+                for _ in range(2 * (shifts - 1)):
+                    yield Beside(image, (point, point), _laid_bytes(value, lying, smallest))
 
 
 def _reads_whole(graph: Graph, op: Op) -> bool:

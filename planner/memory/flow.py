@@ -15,7 +15,7 @@ from ..graph import Graph, Op
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER
 from .arriving import arriving
-from .convolved import turned_bytes
+from .gathered_images import turned_bytes
 from .looked_up import rewritten_tables, rows_bytes, scatters_begin_with
 from .operands import operands
 from .places import Pairs, places

@@ -13,9 +13,10 @@ from ..compute.turned import Turned
 from ..fusion.nature import ALLOCATE
 from ..graph import Op, Value
 from ..kernels import Program
+from ..whole_images import taken_whole
 from .accessed import is_scan
 from .carried import homes
-from .convolved import copied_images, copied_whole, laid_bytes, smallest_batch
+from .convolved import copied_images, copied_whole, laid_bytes, shifted_images, smallest_batch
 from .donated import in_donated_place
 from .flow import Flow
 from .gathered import awaited, gathers_beside, under_way, with_tuples
@@ -28,6 +29,7 @@ from .offloaded import sums_under_way
 from .scattered_images import copied_for_convolutions
 from .schedule import Scheduled
 from .taken_in_pieces import beside_loops
+from .taken_whole import beside_whole, whole_bytes
 from .tiles import padded_bytes
 from .vmem import is_fetched, is_near, near_buffers, staying_copies
 
@@ -103,14 +105,20 @@ def _with_copies(placed: Level, chip: Chip | None) -> Level:
     stacks = hoisted_copies(program, flow.buffer)
     copies = {value if value in placed.num_bytes else -1 - value: value for value in stacks.keys() | images.keys()}
     spans = {b: images[value][0] if value in images else stacks[value] for b, value in copies.items() if b < 0}
-    laid = laid_bytes(program, smallest_batch(chip))
-    narrow = {b: laid(replace(program.graph.values[value], dtype=NARROW)) for b, value in copies.items()}
+    graph, laid, read_whole = program.graph, laid_bytes(program, smallest_batch(chip)), taken_whole(program.graph)
+    narrow = {b: laid(replace(graph.values[value], dtype=NARROW)) for b, value in copies.items()}
+    narrow |= {
+        b: whole_bytes(graph, value, read_whole[value], narrow=True)
+        for b, value in copies.items()
+        if value in read_whole
+    }
     narrow |= {-1 - value: num_bytes for value, (_, num_bytes) in images.items()}
     early = chip is not None and chip.gathers_beside_products
     loops, rows = beside_loops(program, early=early), copied_for_convolutions(program, laid)
     whole = copied_whole(program, smallest_batch(chip), early=early)
-    for number, beside in enumerate((*loops, *rows, *whole)):
-        buffer = -1 - 3 * len(program.graph.values) - number
+    shifted = shifted_images(program, smallest_batch(chip))
+    for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program))):
+        buffer = -1 - 3 * len(graph.values) - number
         copies[buffer], spans[buffer], narrow[buffer] = beside
     narrow |= dict(_stacks(placed, narrow))
     for_loops = {b: span for b, span in spans.items() if copies[b] not in images}

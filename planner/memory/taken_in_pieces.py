@@ -16,9 +16,18 @@ from itertools import permutations
 from typing import NamedTuple
 
 from ..graph import Graph, Op, Value
-from ..image_pieces import BOTH_WAYS, NARROW_BITS, Shape, is_turned_for_gradient, pieces_of, turned_shapes
-from ..images import Image, laid_elements
+from ..image_pieces import (
+    BOTH_WAYS,
+    NARROW_BITS,
+    Shape,
+    is_turned_for_gradient,
+    looped_images,
+    pieces_of,
+    turned_shapes,
+)
+from ..images import Image, images, laid_elements
 from ..kernels import Program
+from ..kinds import ALL_GATHER
 from .tiles import aligned, padding_growth
 
 NARROW = "bf16"
@@ -36,20 +45,22 @@ class Beside(NamedTuple):
 
 def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
     """What lies beside images for loops: parts that are cut out of them before, copies that lie otherwise, and what is
-    put into them: what a convolution makes for two devices, which is taken apart before each part is put in.
+    put into them: what a convolution makes for two devices, beside what it and those before it made, taken apart.
 
-    Copies are made just before their loop, or ``early``, as soon as they can be, beside what is sent; none of parts
-    of arguments that have their features on the lanes already.
+    Copies are made just before their loop, or ``early``, as soon as they can be, beside what is sent, where images are
+    (four nets on v5e whose kernels alone are sent copy late); none of parts of arguments that have their features on
+    the lanes already.
     """
     graph, narrow = program.graph, rounded_fills(program.graph)
     if not graph.nesting:
         return
     turned, points = turned_shapes(graph), _points(program)
+    early = early and _gathers_images(graph)
     first_cut, found = dict[int, int](), set[tuple[int, int]]()
     for point, loop in enumerate(graph.ops[kernel.ops[-1]] for kernel in program.kernels):
         for body in loop.bodies[:1] if loop.kind == "while" else ():
             given = dict(zip((*body.arguments, *body.results), (*loop.operands, *loop.results), strict=False))
-            for piece in pieces_of(body, turns=bool(loop.turns)):
+            for piece in pieces_of(body):
                 value, part = given.get(piece.whole), body.values[piece.part]
                 if value is None or ((value, point) in found and loop.turns):
                     continue
@@ -71,8 +82,21 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
                 elif not piece.is_read and loop.turns:
                     shape = resized(part.shape, piece.image.features, part.shape[piece.image.features] // BOTH_WAYS)
                     made = Value(shape, NARROW if value in narrow else part.dtype)
-                    for _ in ("made for both", "taken apart"):
+                    for _ in range(_num_made(body) + (whole.shape not in turned)):
                         yield Beside(value, (point, point), BOTH_WAYS * _laid_bytes(made, piece.image))
+
+
+def _gathers_images(graph: Graph) -> bool:
+    """Whether devices put images together."""
+    lie = {**images(graph), **looped_images(graph)} if ALL_GATHER in graph.kinds else {}
+    return any(op.kind == ALL_GATHER and graph.shape(op.results[0]) in lie for op in graph.ops if lie)
+
+
+def _num_made(body: Graph) -> int:
+    """How many products of a turn are put into an image: all are made, and taken apart, before the first is put in.
+    One that has the batch on the lanes is taken apart as it is put in.
+    """
+    return sum(not piece.is_read for piece in pieces_of(body))
 
 
 def rounded_fills(graph: Graph) -> frozenset[int]:

@@ -41,6 +41,19 @@ def follow_window(asked: Asked) -> Strategy:
     )
 
 
+def is_product(asked: Asked) -> bool:
+    """Whether a convolution is a product of matrices along each dim of its window, as XLA's partitioner reads it: the
+    window covers all of an image, or is one place that moves on by one.
+    """
+    given: Mapping[str, Any] = asked.op.attributes
+    inputs = [asked.reads[0].shape[dim] for dim in given["input_spatial_dimensions"]]
+    for size, side, (low, high) in zip(inputs, _sides(asked), given["padding"], strict=True):
+        is_plain = side.dilation == side.spread == 1 and low == high == 0
+        if not (is_plain and (side.size == size or side.size == side.stride == 1)):
+            return False
+    return True
+
+
 def by_groups(asked: Asked) -> Strategy | None:
     """A convolution of groups of features whose kernel is split along them: its images are split so too.
 

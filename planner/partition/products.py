@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..graph import Axes, Factors, Sharding
 from ..images import CONVOLUTION
-from .convolutions import by_groups, follow_window
+from .convolutions import by_groups, follow_window, is_product
 from .dot import Choice, Loops, choose
 from .dot.problem import Ask
 from .elementwise import replicate
@@ -51,6 +51,7 @@ def _path(loops: Loops, choice: Choice, side: int) -> tuple[Sharding, ...]:
 def _loops(factors: Factors, bits: tuple[int, int, int], asked: Asked) -> Loops:
     left, right, result = ([dims[0] for dims in rule] for rule in (*factors.operands[:2], factors.results[0]))
     target = asked.target
+    is_shared = asked.op.kind != CONVOLUTION or is_product(asked)  # windows do not tell XLA how others would have it
     return Loops(
         sizes=factors.sizes,
         left=tuple(left),
@@ -58,7 +59,7 @@ def _loops(factors: Factors, bits: tuple[int, int, int], asked: Asked) -> Loops:
         result=tuple(result),
         bits=bits,
         mesh=asked.mesh,
-        shared=asked.shared or (False, False),
+        shared=asked.shared if is_shared and asked.shared else (False, False),
         window_flops_per_byte=target.window_flops_per_byte,
         fewest_parts=target.fewest_convolved if asked.op.kind == CONVOLUTION else target.fewest_parts,
     )
