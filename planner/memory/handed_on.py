@@ -1,4 +1,4 @@
-"""What loops and updates of slices write into what they read: to memory space assignment one buffer, before and after."""
+"""What loops and updates of slices write into what they read: to memory space assignment it is one buffer."""
 
 from __future__ import annotations
 
