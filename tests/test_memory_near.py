@@ -11,7 +11,9 @@ from meshwright.planner.catalogue import catalogue
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_GATHER, COLLECTIVE_PERMUTE
+from meshwright.planner.memory.accessed import accessed_bytes
 from meshwright.planner.memory.flow import Flow, flow
+from meshwright.planner.memory.handed_on import handed_on
 from meshwright.planner.memory.liveness import lifetimes, live_bytes
 from meshwright.planner.memory.near import Memory, Wanted, begins, near_from
 from meshwright.planner.memory.orders import list_order
@@ -115,6 +117,48 @@ def test_a_copy_begins_before_a_kernel_that_takes_longer_than_it_should() -> Non
     assert placed(100, wanted(1, -1, 3), kernel_s=5.0, longest_s=25.0) == {1: 2}
     assert placed(100, wanted(1, -1, 4), kernel_s=0.6) == {1: 1}
     assert placed(100, wanted(1, -1, 4), wanted(2, 0, 1, saved_s=2.0), kernel_s=0.6) == {1: 2, 2: 0}
+
+
+@pytest.mark.parametrize("scanned", [True, False])
+def test_what_a_turn_changes_lies_where_the_loop_has_it(scanned: bool) -> None:
+    """A turn puts a row into a stack, which takes no room of its own in it, and is changed by so much alone."""
+    chip, row = catalogue()["v6e"], Value((1, 1024), "f32")
+    ops = (
+        *(Op(kind="tanh", operands=(n,), results=(n + 1,)) for n in (1, 2, 3)),
+        Op(kind="slice", operands=(4,), results=(5,)),
+        Op(kind="dynamic_update_slice", operands=(0, 5), results=(6,)),
+    )
+    body = of_ops((*(SMALL,) * 5, row, SMALL), ops, (0, 1), (6, 1))
+    found = buffers(body)
+    room = np.full(len(ops), chip.buffer_vmem_bytes, np.int64)
+    near = near_buffers(body, found, lifetimes(found, range(len(ops))), chip, room, scanned=scanned)
+    assert (0 in near) == (not scanned)
+    moved = accessed_bytes(body.graph, body.kernels[-1], scanned=scanned)
+    assert (moved[0], moved[6]) == ((row.num_bytes,) * 2 if scanned else (SMALL.num_bytes,) * 2)
+
+
+def test_what_loops_hand_on_lies_in_one_place() -> None:
+    """Two loops one after the other change a buffer in place: it is one, near from the first point to the last."""
+    chip = catalogue()["v6e"]
+    body = of_ops((SMALL,) * 2, (Op(kind="tanh", operands=(0,), results=(1,)),), (0,), (1,))
+    ops = (
+        Op(kind="tanh", operands=(0,), results=(1,)),
+        *(Op(kind="while", operands=(n,), results=(n + 1,), bodies=(body.graph,), trips=8) for n in (1, 2)),
+        Op(kind="tanh", operands=(3,), results=(4,)),
+    )
+    made = of_ops((SMALL,) * 5, ops, (0,), (4,))
+    loops = [replace(kernel, bodies=(body,)) if n in (1, 2) else kernel for n, kernel in enumerate(made.kernels)]
+    made = replace(made, kernels=tuple(loops))
+    found = buffers(made)
+    lives = lifetimes(found, range(4))
+    assert handed_on(made, found, lives) == {2: 1, 3: 1}
+    room = np.full(4, SMALL.num_bytes, np.int64)
+    near = near_buffers(made, found, {buffer: lives[buffer] for buffer in (1, 2, 3)}, chip, room)
+    assert {buffer: (stay.first, stay.last) for buffer in (1, 2, 3) for stay in near[buffer]} == {
+        1: (0, 1),
+        2: (1, 2),
+        3: (2, 3),
+    }
 
 
 def test_only_what_a_chip_offloads_is_sent_from_its_large_memory() -> None:

@@ -82,6 +82,15 @@ def softmax_loss(x, i):
     return optax.softmax_cross_entropy_with_integer_labels(x, i).mean()
 
 
+VECTORS = (
+    ("gjsec,gsj->gsec", (2, 3, 4, 5, 6), (2, 4, 3)),
+    ("gke,gkc->gkec", (2, 3, 4), (2, 3, 5)),
+    ("bij,bkj->bik", (2, 4, 5), (2, 1, 5)),
+    ("ij,ij->", (4, 5), (4, 5)),
+    ("a,bc->cba", (4,), (2, 3)),
+    ("ab,b->a", (4, 1), (1,)),
+)
+
 INDICES = np.random.default_rng(5).integers(0, 8, size=(4, 6))
 
 CASES = {
@@ -105,6 +114,13 @@ CASES = {
     "divisions": (lambda x: x / 3.0 / (x + 5.0) / (x * x + 1.0) - 0.0, (normal(0, 4, 6),)),
     "complex": (lambda x: jnp.exp(1j * x).imag * 1.0, (normal(0, 4, 6),)),
     "random": (lambda x: x + jax.random.normal(jax.random.key(0), (4, 6)), (normal(0, 4, 6),)),
+    **{
+        f"product by a vector, {spec}": (
+            lambda x, y, spec=spec: jnp.einsum(spec, x, y),
+            (normal(0, *left), normal(1, *right)),
+        )
+        for spec, left, right in VECTORS
+    },
     "gelu": (jax.grad(lambda x: jnp.sum(jax.nn.gelu(x) + jax.nn.silu(x))), (normal(0, 4, 6),)),
 }
 
@@ -146,6 +162,14 @@ def test_two_scatters_are_added_as_they_are():
 def test_a_transposed_product_is_the_product_of_its_operands_exchanged():
     module = rewritten(lambda a, b: (a @ b).T, normal(0, 4, 8), normal(1, 8, 5))
     assert kinds(module) == {"dot_general": 1, "return": 1}
+
+
+@pytest.mark.parametrize(("spec", "left", "right"), VECTORS)
+def test_a_product_by_a_vector_is_computed_number_by_number(spec, left, right):
+    """Also by one whose own dims have size one; a product of two matrices stays one."""
+    found = kinds(rewritten(lambda x, y: jnp.einsum(spec, x, y), normal(0, *left), normal(1, *right)))
+    assert (found["dot_general"], found["multiply"]) == (0, 1)
+    assert kinds(rewritten(lambda x, y: x @ y, normal(0, 4, 2), normal(1, 2, 3)))["dot_general"] == 1
 
 
 @pytest.mark.parametrize(("places", "reverses"), [(1, 0), (3, 1)])

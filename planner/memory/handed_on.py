@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from ..graph import Graph
 from ..kernels import Program
 from .flow import Flow
 from .liveness import in_place
@@ -34,6 +35,19 @@ def with_handed_on(
     parts = {buffer: tuple(_within(found.get(root, ()), *lives[buffer])) for buffer, root in first.items()}
     parts |= {root: tuple(_within(found.get(root, ()), *lives[root])) for root in set(first.values())}
     return {buffer: stays for buffer, stays in {**found, **parts}.items() if stays}
+
+
+def changed(body: Graph) -> frozenset[int]:
+    """The arguments of a loop's body that its turns hand on as something else."""
+    return frozenset(before for before, after in zip(body.arguments, body.results, strict=False) if before != after)
+
+
+def carried(body: Program, flow: Flow, near: Sequence[bool]) -> dict[int, tuple[Stay, ...]]:
+    """What lies near in a loop's body all the time: what its turns change, of whose places ``near`` says it."""
+    pairs = zip(near, body.graph.arguments, body.graph.results, strict=False)
+    held = [pair for is_near, *pair in pairs if is_near and pair[0] != pair[1]]
+    everywhere = (Stay(0, len(body.kernels) - 1, is_last=True),)
+    return {value: everywhere for before, after in held for value in (before, flow.buffer.get(after, after))}
 
 
 def _within(stays: Sequence[Stay], begin: int, end: int) -> Iterator[Stay]:

@@ -20,6 +20,7 @@ from .convolved import copied_images, copied_whole, laid_bytes, shifted_images, 
 from .donated import in_donated_place
 from .flow import Flow
 from .gathered import awaited, gathers_beside, under_way, with_tuples
+from .handed_on import carried
 from .hoisted import NARROW, hoisted_copies
 from .indices import INDEX, indices
 from .liveness import in_place, lifetimes
@@ -221,7 +222,7 @@ def _level(
     incoming = {-1 - len(program.graph.values) - each.value: each for each in sums if each.num_bytes}
     index_spans = indices(program, at_start=part.scalars_first)
     index_bytes = dict.fromkeys(index_spans, padded_bytes(INDEX))
-    return Level(
+    made = Level(
         program=program,
         flow=found,
         spans={**index_spans, **spans, **{buffer: each.span for buffer, each in incoming.items()}},
@@ -234,6 +235,16 @@ def _level(
         bodies=bodies,
         near=near,
     )
+    return replace(made, bodies={point: _with_carried(made, point) for point in bodies}) if near else made
+
+
+def _with_carried(placed: Level, point: int) -> tuple[Level, ...]:
+    """The bodies of a kernel, where a scan's, with what its turns change near in them where it is near here."""
+    op, bodies = placed.program.graph.ops[placed.program.kernels[point].ops[-1]], placed.bodies[point]
+    if not all(is_scan(op, body.program.graph) for body in bodies):
+        return bodies
+    near = [placed.is_near(value, point) for value in op.results]
+    return tuple(replace(body, near={**body.near, **carried(body.program, body.flow, near)}) for body in bodies)
 
 
 def _hands_over(spans: Mapping[int, tuple[int, int]], new: int, old: int, point: int) -> bool:

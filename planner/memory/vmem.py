@@ -17,7 +17,7 @@ from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from .accessed import Use, bytes_per_s, took_s, uses
 from .flow import Flow
-from .handed_on import handed_on, with_handed_on
+from .handed_on import changed, handed_on, with_handed_on
 from .near import Memory, Stay, Wanted, near_from
 from .tiles import padded_bytes
 
@@ -40,7 +40,8 @@ def near_buffers(
 ) -> dict[int, tuple[Stay, ...]]:
     """When the buffers of a program, of those with ``lives`` and arguments, lie in fast memory.
 
-    ``room_bytes``, what is free at each point, is taken from. ``scanned`` if the program is the body of a scan.
+    ``room_bytes``, what is free at each point, is taken from. ``scanned`` if the program is the body of a scan: what
+    its turns change lies where its caller has it.
     """
     took = list(took_s(program, chip, scanned=scanned))
     memory = Memory(
@@ -59,7 +60,9 @@ def near_buffers(
     def uses_at(point: int, buffer: int, num_bytes: int) -> Sequence[Use]:
         return told[point].get(buffer, ()) if point in told else (Use(num_bytes / memory.bytes_per_s, *took[point]),)
 
-    return with_handed_on(near_from(_wanted(program, flow, lives, chip, first, uses_at), memory), first, lives)
+    carried = changed(program.graph) if scanned else frozenset[int]()
+    wanted = (each for each in _wanted(program, flow, lives, chip, first, uses_at) if each.number not in carried)
+    return with_handed_on(near_from(wanted, memory), first, lives)
 
 
 def _by_buffer(uses: Mapping[int, Sequence[Use]], flow: Flow, first: Mapping[int, int]) -> Mapping[int, list[Use]]:

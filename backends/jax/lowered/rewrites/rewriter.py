@@ -24,13 +24,23 @@ class Rewriter:
     def __init__(self) -> None:
         self.made: list[Any] = []
 
-    def create(self, name: str, operands: Sequence[Any], kind: Any, at: Any, attributes: Mapping[str, Any]) -> Any:
+    def create(
+        self,
+        name: str,
+        operands: Sequence[Any],
+        kind: Any,
+        at: Any,
+        attributes: Mapping[str, Any],
+        *,
+        regions: int = 0,
+    ) -> Any:
         """The value of a new operation, which stands where ``at`` does and was written where that was."""
         new = ir.Operation.create(
             name,
             results=[kind],
             operands=operands,
             attributes=dict(attributes),
+            regions=regions,
             loc=without_names(at.location),
             ip=ir.InsertionPoint(at),
         )

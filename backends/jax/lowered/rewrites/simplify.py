@@ -10,11 +10,12 @@ from jaxlib.mlir import ir
 from . import algebra, scatters, whole_scatters
 from .branches import CASE, takes_known
 from .common import without_repetition
-from .products import transpose
+from .products import DOT, transpose
 from .reshapes import ELEMENTWISE, broadcast, reshape, sink
 from .rewriter import BROADCAST, CONSTANT, RESHAPE, Rewriter, splat_of
 from .slices import whole_slice, whole_update
 from .top_k import top_k
+from .vectors import by_vector
 
 NESTING = ("func.func", "stablehlo.while", "stablehlo.case", "stablehlo.if", "sdy.manual_computation")
 
@@ -52,7 +53,7 @@ READING = ELEMENTWISE | algebra.FOLDED.keys()
 
 def simplify(module: Any, *, tpu: bool) -> None:
     """Rewrites a module in place, as the compilers do, and as the one for TPUs does beside."""
-    structure = {**STRUCTURE, "stablehlo.scatter": scatters.scatter} if tpu else STRUCTURE
+    structure = {**STRUCTURE, "stablehlo.scatter": scatters.scatter, DOT: by_vector} if tpu else STRUCTURE
     with module.context, ir.Location.unknown():
         without_repetition(module)
         ruled = algebra.FOLDED.keys() | ALGEBRA.keys() | structure.keys()
