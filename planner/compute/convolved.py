@@ -278,6 +278,12 @@ class Convolved:
             windows = replace(windows, loads=HALVES * windows.loads)
         return replace(product_of(self._graph, op), windows=windows)
 
+    def units_cycles(self, op: Op) -> float:
+        """Cycles of the slowest of the units that compute a convolution, in its kernel."""
+        product, of = self._product(op), self._of
+        squares, vectors = product.padded(self._edge), product.vector_operations(of)
+        return max(squares * of.multiply_add_cycles, product.load_cycles, vectors * of.register_cycles)
+
     def parts_cycles(self, kernel: Kernel) -> float:
         """What kernels besides take that cut images for a kernel, and shift what is cut for gradients."""
         ops = [self._graph.ops[number] for number in kernel.ops] if self._cut_shapes else []
