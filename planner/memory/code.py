@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from ..chip import Chip
-from ..compute.convolved import Convolved
-from ..compute.speed import speed_of
 from ..graph import Graph, Op
 from ..images import CONVOLUTION, is_of_one_place
 from ..kernels import Kernel, Program
 from ..kinds import KINDS
+from .units import Units, units_of
 from .vmem import matrix_flops
 
 INDEXED = frozenset({"gather", "scatter", "sort"})
@@ -66,29 +64,10 @@ def product_bytes(chip: Chip | None) -> int:
 
 def _kernels_bytes(program: Program, product: int, chip: Chip | None, *, in_loop: bool = False) -> int:
     graph = program.graph
-    units = _units(graph, chip, in_loop=in_loop) if CONVOLUTION in graph.kinds and chip is not None else None
+    units = units_of(graph, chip, in_loop=in_loop) if CONVOLUTION in graph.kinds and chip is not None else None
     found = sum([_kernel_bytes(graph, kernel, product, units, in_loop=in_loop) for kernel in program.kernels])
     bodies = [body for kernel in program.kernels for body in kernel.bodies]
     return found + sum([_kernels_bytes(body, product, chip, in_loop=True) for body in bodies])
-
-
-class Units(NamedTuple):
-    """The cycles of a graph's convolutions on a chip, and how much longer than a product's their code is at most."""
-
-    cycles: Callable[[Op], float]
-    to_product: float
-
-
-def _units(graph: Graph, chip: Chip, *, in_loop: bool) -> Units | None:
-    """Those of a chip of which it is known how long the code is for each cycle."""
-    speed = speed_of(chip)
-    if not speed.coefficients.held_near_bytes:
-        return None
-    given = () if in_loop else graph.arguments
-    convolved = Convolved(graph, speed.coefficients, speed.edge, given=given, in_loop=in_loop)
-    return Units(
-        convolved.units_cycles, COMMON_TO_PRODUCT if speed.coefficients.common_bytes else CONVOLUTION_TO_PRODUCT
-    )
 
 
 def _kernel_bytes(graph: Graph, kernel: Kernel, product: int, units: Units | None, *, in_loop: bool) -> int:
@@ -130,10 +109,11 @@ def _convolution_bytes(
     in_loop: bool,
 ) -> int:
     """The code of a kernel that convolves; ``more`` are further results."""
+    to_product = COMMON_TO_PRODUCT if units and units.has_common else CONVOLUTION_TO_PRODUCT
     is_square = all(is_of_one_place(graph, op) for op in convolutions)
     if not is_square:
         apart = any(int(op.attributes.get("feature_group_count", 1)) > 1 for op in convolutions)
-        usual = more + int((1.0 if apart else units.to_product if units else CONVOLUTION_TO_PRODUCT) * product)
+        usual = more + int((1.0 if apart else to_product) * product)
     elif in_loop:
         usual = more + int(LOOPED_TO_PRODUCT * product)
     else:

@@ -13,11 +13,13 @@ import numpy as np
 
 from ..chip import Chip
 from ..graph import Graph, Op
+from ..images import CONVOLUTION
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from .flow import Flow
 from .near import Memory, Stay, Wanted, near_from
 from .tiles import padded_bytes
+from .units import units_of
 
 LONGEST_STAY = 8.4
 LARGEST_FETCHED = 0.25
@@ -167,18 +169,26 @@ def begins_s(program: Program, chip: Chip) -> np.ndarray:
     return np.concatenate([[0.0], np.cumsum([max(pair) for pair in _took_s(program, chip)])])
 
 
-def _took_s(program: Program, chip: Chip) -> Iterator[tuple[float, float]]:
-    """The seconds of each kernel's bytes and of its matrix FLOPs at the chip's peak."""
+def _took_s(program: Program, chip: Chip, *, in_loop: bool = False) -> Iterator[tuple[float, float]]:
+    """The seconds of each kernel's bytes, and of its matrix FLOPs at the chip's peak, or of what units convolve.
+
+    Those are not asked of v4, whose images stay longer.
+    """
     bytes_per_s = chip.hbm_bytes_per_s or NO_PEAK_FLOPS_PER_S
     flops_per_s = chip.peak_flops_per_s("bfloat16") or NO_PEAK_FLOPS_PER_S
     graph = program.graph
+    units = units_of(graph, chip, in_loop=in_loop) if CONVOLUTION in graph.kinds else None
+    units = None if units is None or units.has_common else units
     for kernel in program.kernels:
         if kernel.bodies:
-            turn_s = sum(max(pair) for body in kernel.bodies for pair in _took_s(body, chip))
+            turns = bool(graph.ops[kernel.ops[-1]].turns)
+            turn_s = sum(max(pair) for body in kernel.bodies for pair in _took_s(body, chip, in_loop=turns))
             yield graph.ops[kernel.ops[-1]].trips * turn_s, 0.0
             continue
         moved = sum(padded_bytes(graph.values[v]) for v in (*kernel.reads, *kernel.writes))
-        yield moved / bytes_per_s, sum(matrix_flops(graph, graph.ops[op]) for op in kernel.ops) / flops_per_s
+        ops = [graph.ops[op] for op in kernel.ops]
+        convolved_s = sum(units.cycles(op) for op in ops if op.kind == CONVOLUTION) / units.clock_hz if units else 0.0
+        yield moved / bytes_per_s, max(sum(matrix_flops(graph, op) for op in ops) / flops_per_s, convolved_s)
 
 
 def matrix_flops(graph: Graph, op: Op) -> float:
