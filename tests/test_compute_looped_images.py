@@ -112,6 +112,8 @@ def test_few_images_in_a_ring_take_as_long_however_few(kind: str, entering: int,
         ("v6e", 4, 32, 3, 4, 64, 17_408),
         ("v6e", 2, 32, 5, 64, 8, 26_624),
         ("v6e", 1, 64, 1, 32, 16, 23_096),
+        ("v5p", 4, 64, 3, 64, 32, 51_309),
+        ("v5p", 4, 64, 3, 32, 128, 31_160),
     ],
 )
 def test_a_ring_streams_registers_of_few_images_through_squares(

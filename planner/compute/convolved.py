@@ -42,7 +42,7 @@ from .parted import (
     SHIFTED_WIDE,
     TOGETHER,
     WIDE_EDGE,
-    WIDENED,
+    WIDENED_CYCLES,
     Steps,
     of_arguments,
     steps_cycles,
@@ -278,12 +278,25 @@ class Convolved:
             windows = replace(windows, loads=HALVES * windows.loads)
         return replace(product_of(self._graph, op), windows=windows)
 
+    def units_cycles(self, op: Op) -> float:
+        """Cycles of the slowest of the units that compute a convolution, in its kernel."""
+        product, of = self._product(op), self._of
+        squares, vectors = product.padded(self._edge), product.vector_operations(of)
+        return max(squares * of.multiply_add_cycles, product.load_cycles, vectors * of.register_cycles)
+
     def parts_cycles(self, kernel: Kernel) -> float:
         """What kernels besides take that cut images for a kernel, and shift what is cut for gradients."""
         ops = [self._graph.ops[number] for number in kernel.ops] if self._cut_shapes else []
-        convolutions = (op for op in ops if op.kind == CONVOLUTION)
+        convolutions = [op for op in ops if op.kind == CONVOLUTION]
         operations = manner_of(self._of).part_operations
-        return sum(steps_cycles(*each, operations, self._of) for op in convolutions for each in self._parts_steps(op))
+        took = sum(steps_cycles(*each, operations, self._of) for op in convolutions for each in self._parts_steps(op))
+        widened = [op.results[0] for op in convolutions if self._widens(op)]
+        return took + WIDENED_CYCLES * sum(map(self._laid_in_parts, widened)) / REGISTER_ELEMENTS
+
+    def _widens(self, op: Op) -> bool:
+        """Whether parts of an image with gaps are widened, for windows of one place."""
+        has_gaps = math.prod(op.attributes.get("lhs_dilation", ())) > 1
+        return has_gaps and is_of_one_place(self._graph, op) and self._cuts(op)
 
     def _parts_steps(self, op: Op) -> Iterator[tuple[Steps, int]]:
         """The steps that cut images for a convolution, each with the numbers of its image."""
@@ -298,8 +311,6 @@ class Convolved:
                 yield GIVEN_PLACES, self._laid_in_parts(value)
             if moves_on(op) and not has_whole_steps(graph, op):
                 yield REPEATED, image
-            if math.prod(op.attributes.get("lhs_dilation", ())) > 1:
-                yield WIDENED, self._laid_in_parts(op.results[0])
         elif is_gradient:
             yield RETURNED, self._laid_in_parts(second)
             shifted = SHIFTED_WIDE if self._edge >= WIDE_EDGE else SHIFTED

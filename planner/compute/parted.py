@@ -49,9 +49,9 @@ GIVEN_PLACES = Steps(1.5, 1)
 REPEATED = Steps(6, 3)
 """For windows of one place that move on by several, where parts are no whole steps: they are widened to these."""
 
-WIDENED = Steps(36, 6)
-"""For windows of one place over an image with gaps: its margin widens parts, and what is made of it and what that is
-masked with are each laid out anew, widened, and cut off again (v6e).
+WIDENED_CYCLES = 128.0
+"""For windows of one place over an image with gaps, for each 1024 numbers of what is made of it: its margin widens
+parts, and that and its mask are each laid out anew, widened and cut off again (as many on v5e as on v6e).
 """
 
 TOGETHER = Steps(16, 8)

@@ -75,10 +75,16 @@ FIRST, SECOND, LATER = (
 )
 """As seen on v3, on v4, and on v5e and v6e."""
 
+PAIRED = LATER._replace(ring_operations=105, summed_operations=66, ring_gradient_operations=36)
+PAIRED_NEAR_BYTES = 2**26
+"""As seen on v5p, whose two cores have less vector memory than one of v5e, and share no place of an image."""
+
 
 def manner_of(of: Coefficients) -> Manner:
     """The manner of a chip, by what its compiler keeps in vector memory, and whether it takes small values whole."""
-    return LATER if of.near_total_bytes else SECOND if of.whole_bytes else FIRST
+    if of.near_total_bytes:
+        return PAIRED if of.near_total_bytes < PAIRED_NEAR_BYTES else LATER
+    return SECOND if of.whole_bytes else FIRST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ..chip import Chip
 from ..fusion.nature import UPDATE
 from ..graph import Graph, Op
+from ..images import CONVOLUTION
 from ..kernels import Kernel, Program
 from .tiles import padded_bytes
+from .units import units_of
 
 WHILE_TURNS = 5
 """How many turns of a loop memory space assignment counts (XLA's ``while_execution_count``), however many there are."""
@@ -29,30 +31,41 @@ class Use(NamedTuple):
     times: int = 1
 
 
-def took_s(program: Program, chip: Chip, *, scanned: bool = False) -> Iterator[tuple[float, float]]:
-    """The seconds of each kernel's bytes and of its matrix FLOPs at the chip's peak; ``scanned`` in a scan's body."""
+def took_s(
+    program: Program, chip: Chip, *, scanned: bool = False, in_loop: bool = False
+) -> Iterator[tuple[float, float]]:
+    """The seconds of each kernel's bytes, and of its matrix FLOPs at the chip's peak, or of what units convolve.
+
+    ``scanned`` in a scan's body, ``in_loop`` in one around a convolution.
+    """
+    matrix_s = _matrix_s(program.graph, chip, in_loop=in_loop)
     for kernel in program.kernels:
         if kernel.bodies:
             op = program.graph.ops[kernel.ops[-1]]
-            inner = (took_s(body, chip, scanned=is_scan(op, body.graph)) for body in kernel.bodies)
+            around = bool(op.turns)
+            inner = (took_s(body, chip, scanned=is_scan(op, body.graph), in_loop=around) for body in kernel.bodies)
             yield _turns(op) * sum(max(pair) for body in inner for pair in body), 0.0
             continue
         moved = sum(accessed_bytes(program.graph, kernel, scanned=scanned).values())
-        yield moved / bytes_per_s(chip), _matrix_s(program.graph, kernel, chip)
+        yield moved / bytes_per_s(chip), matrix_s(kernel)
 
 
-def uses(program: Program, kernel: Kernel, chip: Chip, *, scanned: bool) -> Mapping[int, Sequence[Use]]:
+def uses(
+    program: Program, kernel: Kernel, chip: Chip, *, scanned: bool, in_loop: bool = False
+) -> Mapping[int, Sequence[Use]]:
     """The uses of each value that a kernel reads or writes; where it has bodies, those of their kernels."""
     graph = program.graph
     if not kernel.bodies:
         moved = accessed_bytes(graph, kernel, scanned=scanned)
-        memory_s, matrix_s = sum(moved.values()) / bytes_per_s(chip), _matrix_s(graph, kernel, chip)
+        memory_s = sum(moved.values()) / bytes_per_s(chip)
+        matrix_s = _matrix_s(graph, chip, in_loop=in_loop)(kernel)
         return {value: (Use(num_bytes / bytes_per_s(chip), memory_s, matrix_s),) for value, num_bytes in moved.items()}
     op, found = graph.ops[kernel.ops[-1]], dict[int, list[Use]]()
     for body in kernel.bodies:
         inside = dict[int, list[Use]]()
         for each in body.kernels:
-            for value, those in uses(body, each, chip, scanned=is_scan(op, body.graph)).items():
+            found_in = uses(body, each, chip, scanned=is_scan(op, body.graph), in_loop=bool(op.turns))
+            for value, those in found_in.items():
                 inside.setdefault(value, []).extend(use._replace(times=use.times * _turns(op)) for use in those)
         edges = ((op.operands, body.graph.arguments), (op.results, body.graph.results))
         for outer, inner in dict.fromkeys(pair for edge in edges for pair in zip(*edge, strict=False)):
@@ -108,9 +121,20 @@ def _turns(op: Op) -> int:
     return WHILE_TURNS if op.kind == "while" else 1
 
 
-def _matrix_s(graph: Graph, kernel: Kernel, chip: Chip) -> float:
+def _matrix_s(graph: Graph, chip: Chip, *, in_loop: bool) -> Callable[[Kernel], float]:
+    """The seconds of a kernel's matrix FLOPs, or of what units convolve, which is not asked of v4: its images stay
+    longer.
+    """
     flops_per_s = chip.peak_flops_per_s("bfloat16") or NO_PEAK
-    return sum(matrix_flops(graph, graph.ops[op]) for op in kernel.ops) / flops_per_s
+    units = units_of(graph, chip, in_loop=in_loop) if CONVOLUTION in graph.kinds else None
+    units = None if units is None or units.has_common else units
+
+    def of(kernel: Kernel) -> float:
+        ops = [graph.ops[number] for number in kernel.ops]
+        convolved_s = sum(units.cycles(op) for op in ops if op.kind == CONVOLUTION) / units.clock_hz if units else 0.0
+        return max(sum(matrix_flops(graph, op) for op in ops) / flops_per_s, convolved_s)
+
+    return of
 
 
 def _read_bytes(graph: Graph, ops: Sequence[Op], value: int) -> int:

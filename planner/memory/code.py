@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..chip import Chip
-from ..graph import Graph
+from ..graph import Graph, Op
 from ..images import CONVOLUTION, is_of_one_place
 from ..kernels import Kernel, Program
 from ..kinds import KINDS
 from .accessed import matrix_flops
+from .units import Units, units_of
 
 INDEXED = frozenset({"gather", "scatter", "sort"})
 REDUCTIONS = frozenset({"reduce", "reduce_window"})
@@ -18,8 +21,15 @@ CONVOLUTION_TO_PRODUCT = 2.4
 v5e, small ones 320 to 750, of features apart 160 to 210 (220 to 390 on v3); the convolutions of 18 nets with all around
 them, in loops too, 600 on v3 and 1000 to 1200 on v5e and v6e.
 """
+COMMON_TO_PRODUCT = 1.5
+"""The same on v4, whose cores have a memory in common: three nets take 450 to 600 KiB each."""
 LOOPED_TO_PRODUCT = 1.5
 """The same of one place in a loop: 950 KiB on v5e, where what is sent is fused with them, and 400 on v6e."""
+LEAST_CONVOLUTION_BYTES, WINDOW_BYTES, SQUARE_BYTES = 60 << 10, 150, 80
+"""What a convolution takes at least from v4 on, and more for each cycle of the units that compute it, of windows of
+several places and of one: all that a kernel does at once is written out. 22 nets for v4, v5e, v5p and v6e take 45 to
+100 bytes for each cycle of one of a kernel's windows, all told.
+"""
 GFLOP_BYTES, GROWTH, LEAST_PRODUCT_BYTES, LARGEST_PRODUCT = 140 << 10, 0.65, 20 << 10, 1.2
 """What a product of a GFLOP takes, the power of its work that smaller and larger ones take, the least, and how often a
 chip's usual the largest does. Alone they take 31 to 54 KiB for 0.13 GFLOP (256 x 512 x 512) on v3 to v6e, 73 to 103 for
@@ -44,8 +54,7 @@ def code_bytes(program: Program, chip: Chip | None = None) -> int:
 
     How long the code of a product is depends on the chip's matrix units.
     """
-    product = product_bytes(chip)
-    return BASE_BYTES + _kernels_bytes(program, product)
+    return BASE_BYTES + _kernels_bytes(program, product_bytes(chip), chip)
 
 
 def product_bytes(chip: Chip | None) -> int:
@@ -53,34 +62,32 @@ def product_bytes(chip: Chip | None) -> int:
     return chip.product_code_kib << 10 if chip is not None else PRODUCT_BYTES
 
 
-def _kernels_bytes(program: Program, product: int, *, in_loop: bool = False) -> int:
-    found = sum([_kernel_bytes(program.graph, kernel, product, in_loop=in_loop) for kernel in program.kernels])
+def _kernels_bytes(program: Program, product: int, chip: Chip | None, *, in_loop: bool = False) -> int:
+    graph = program.graph
+    units = units_of(graph, chip, in_loop=in_loop) if CONVOLUTION in graph.kinds and chip is not None else None
+    found = sum([_kernel_bytes(graph, kernel, product, units, in_loop=in_loop) for kernel in program.kernels])
     bodies = [body for kernel in program.kernels for body in kernel.bodies]
-    return found + sum([_kernels_bytes(body, product, in_loop=True) for body in bodies])
+    return found + sum([_kernels_bytes(body, product, chip, in_loop=True) for body in bodies])
 
 
-def _kernel_bytes(graph: Graph, kernel: Kernel, product: int, *, in_loop: bool) -> int:
+def _kernel_bytes(graph: Graph, kernel: Kernel, product: int, units: Units | None, *, in_loop: bool) -> int:
     form = kernel.form
-    if form is None:
-        return _bytes(graph, kernel, product, in_loop=in_loop)
+    if form is None or (units and any(graph.ops[op].kind == CONVOLUTION for op in kernel.ops)):
+        return _bytes(graph, kernel, product, units, in_loop=in_loop)
     key = CODE_OF, product, in_loop
     found: int | None = form.get(key)
     if found is None:
-        found = form[key] = _bytes(graph, kernel, product, in_loop=in_loop)
+        found = form[key] = _bytes(graph, kernel, product, units, in_loop=in_loop)
     return found
 
 
-def _bytes(graph: Graph, kernel: Kernel, product: int, *, in_loop: bool) -> int:
+def _bytes(graph: Graph, kernel: Kernel, product: int, units: Units | None, *, in_loop: bool) -> int:
     kinds = {graph.ops[op].kind for op in kernel.ops}
     more = int(RESULT_TO_PRODUCT * product) * (len(kernel.writes) - 1)
-    ops = map(graph.ops.__getitem__, kernel.ops if CONVOLUTION in kinds else ())
-    convolutions = [op for op in ops if op.kind == CONVOLUTION]
-    if not all(is_of_one_place(graph, op) for op in convolutions):
-        apart = any(int(op.attributes.get("feature_group_count", 1)) > 1 for op in convolutions)
-        return more + (product if apart else int(CONVOLUTION_TO_PRODUCT * product))
-    if convolutions and in_loop:
-        return more + int(LOOPED_TO_PRODUCT * product)
-    if convolutions or "dot_general" in kinds:
+    if CONVOLUTION in kinds:
+        convolutions = [op for op in map(graph.ops.__getitem__, kernel.ops) if op.kind == CONVOLUTION]
+        return _convolution_bytes(graph, kernel, convolutions, product, units, more, in_loop=in_loop)
+    if "dot_general" in kinds:
         return more + usual_bytes(graph, kernel, product)
     if kernel.bodies:
         return LOOP_BYTES
@@ -89,6 +96,32 @@ def _bytes(graph: Graph, kernel: Kernel, product: int, *, in_loop: bool) -> int:
     if kinds.intersection(KINDS):
         return COLLECTIVE_BYTES
     return more + (REDUCTION_BYTES if kinds & REDUCTIONS else OTHER_KERNEL_BYTES)
+
+
+def _convolution_bytes(
+    graph: Graph,
+    kernel: Kernel,
+    convolutions: Sequence[Op],
+    product: int,
+    units: Units | None,
+    more: int,
+    *,
+    in_loop: bool,
+) -> int:
+    """The code of a kernel that convolves; ``more`` are further results."""
+    to_product = COMMON_TO_PRODUCT if units and units.has_common else CONVOLUTION_TO_PRODUCT
+    is_square = all(is_of_one_place(graph, op) for op in convolutions)
+    if not is_square:
+        apart = any(int(op.attributes.get("feature_group_count", 1)) > 1 for op in convolutions)
+        usual = more + int((1.0 if apart else to_product) * product)
+    elif in_loop:
+        usual = more + int(LOOPED_TO_PRODUCT * product)
+    else:
+        usual = more + (usual_bytes(graph, kernel, product) if units is None else int(LARGEST_PRODUCT * product))
+    if units is None:
+        return usual
+    each = SQUARE_BYTES if is_square else WINDOW_BYTES
+    return min(usual, LEAST_CONVOLUTION_BYTES + int(each * sum(map(units.cycles, convolutions))))
 
 
 def usual_bytes(graph: Graph, kernel: Kernel, usual: int) -> int:
