@@ -46,8 +46,8 @@ class Memory:
     longest_s: float
 
     def may_stay(self, last: int, use: int) -> bool:
-        """Whether what was used at one point may stay there unused until another, from its end to the begin of that."""
-        return bool(self.begins_s[use] - self.begins_s[last + 1] <= self.longest_s)
+        """Whether what was used at one point may stay there unused until another."""
+        return bool(self.begins_s[use] - self.begins_s[last] <= self.longest_s)
 
 
 class Stay(NamedTuple):
