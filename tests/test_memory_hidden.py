@@ -73,6 +73,26 @@ def test_what_only_the_end_needs_stands_beside_a_permute(kind: str, found: list[
     assert order(*ops, arguments=1, results=(3, 5)) == found
 
 
+def test_a_brief_gather_of_an_argument_begins_before_all_that_waits_for_one() -> None:
+    """Of 64 KiB (4), which only the last kernel needs: it begins with the program, not behind the gather (3) of what
+    the first product makes, as one of 4 MiB would.
+    """
+    small = Value((128, 128), "f32")
+    ops = (
+        Op(kind="dot_general", operands=(0, 0), results=(2,)),
+        Op(kind=ALL_GATHER, operands=(2,), results=(3,), attributes=GATHERED),
+        Op(kind=ALL_GATHER, operands=(1,), results=(4,), attributes=GATHERED),
+        Op(kind="dot_general", operands=(3, 3), results=(5,)),
+        Op(kind="dot_general", operands=(5, 5), results=(6,)),
+        Op(kind="scatter", operands=(6, 4), results=(7,)),
+    )
+    values = (SIZE, small, SIZE, SIZE, small, SIZE, SIZE, SIZE)
+    program = of_ops(values, ops, (0, 1), (7,))
+    assert hidden(program, flow(program, form_bytes, lambda _: 0), catalogue()["v5e"]) == [2, 0, 1, 3, 4, 5]
+    program = of_ops((SIZE,) * 8, ops, (0, 1), (7,))
+    assert hidden(program, flow(program, form_bytes, lambda _: 0), catalogue()["v5e"])[0] == 0
+
+
 def test_without_gathers_the_order_stays() -> None:
     ops = (
         Op(kind="sort", operands=(0,), results=(1,)),

@@ -4,7 +4,7 @@ It goes through a program from its end. A kernel may come next once all that rea
 that may, the one comes first that waits for the longest chain of gathers, then the last one in the order of memory. A
 gather is awaited as soon as it may be and none other is under way; it begins no sooner than what takes its time is
 placed in between, whatever that is: gradients of weights, which only the end of the step needs, among it. It begins
-then where another one waits for its turn, else where its own comes. Permutes are hidden too, any number at a time.
+then where another one waits for its turn, else where its own comes, by what its operand waits for. Permutes are hidden too, any number at a time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ WAYS_OF_A_DIM = 4
 """What is sent over a dim goes over two links, both ways: 1 MiB on 16 chips of v5e is hidden by products of 3 us."""
 
 UNKNOWN_BYTES_PER_S = 4e11
+
+BRIEF_S = 1e-6
+"""A gather that takes less is not awaited as soon as it may be, but in its turn among all else: token ids of 64 KiB,
+which only a table's gradient needs, are gathered before the first layer on v5e, weights of 1 MiB just in time.
+"""
 
 
 def hidden(program: Program, flow: Flow, chip: Chip) -> list[int]:
@@ -83,6 +88,8 @@ class _BottomUp:
         while self.ready or self.awaited or self.on_the_way:
             if self.awaited:
                 self._hide(heapq.heappop(self.awaited))
+            elif self.ready and self.sends[-self.ready[0][1]] and not self._arrives():
+                self._hide(heapq.heappop(self.ready))
             else:
                 self._next()
         return self.placed[::-1]
@@ -91,19 +98,29 @@ class _BottomUp:
         """Places what stands beside a gather, and then its begin."""
         kernel = -gather[1]
         due_s = self.now_s + self.takes_s[kernel]
-        while self.ready and (self.now_s < due_s or (not self.awaited and self.ready[0] < gather)):
+        begin = self.takes_s[kernel] - self.depths_s[kernel], -kernel
+        while self.ready and (self.now_s < due_s or (not self.awaited and self.ready[0] < begin)):
             self._next()
         self.now_s = max(self.now_s, due_s)
         self._place(kernel)
 
     def _next(self) -> None:
-        """Places what may come next: a permute's begin once that has arrived, or where there is nothing else."""
-        if self.on_the_way and (not self.ready or self.on_the_way[0][0] <= self.now_s):
+        """Places what may come next: a permute's begin once that has arrived, or where there is nothing else.
+
+        A brief gather waits where another is under way.
+        """
+        if self._arrives():
             due_s, number = heapq.heappop(self.on_the_way)
             self.now_s = max(self.now_s, due_s)
         else:
-            _, number = heapq.heappop(self.ready)
+            depth_s, number = heapq.heappop(self.ready)
+            if self.sends[-number]:
+                heapq.heappush(self.awaited, (depth_s, number))
+                return
         self._place(-number)
+
+    def _arrives(self) -> bool:
+        return bool(self.on_the_way) and (not self.ready or self.on_the_way[0][0] <= self.now_s)
 
     def _place(self, kernel: int) -> None:
         self.placed.append(kernel)
@@ -118,5 +135,6 @@ class _BottomUp:
         if self.sends[kernel] == COLLECTIVE_PERMUTE:
             heapq.heappush(self.on_the_way, (self.now_s + self.takes_s[kernel], -kernel))
             return
-        queue = self.awaited if self.sends[kernel] else self.ready
+        waits = self.sends[kernel] and self.takes_s[kernel] >= BRIEF_S
+        queue = self.awaited if waits else self.ready
         heapq.heappush(queue, (-self.depths_s[kernel], -kernel))
