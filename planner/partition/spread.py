@@ -11,7 +11,8 @@ from ..kinds import KINDS
 from .builder import Builder
 from .halos import exchanged
 from .layout import Mesh, stated, whole
-from .looped import in_loop, product_readers
+from .looped import PRODUCTS, in_loop
+from .readers import readers_of, shares
 from .reshard import SLICE
 from .reused import Reused
 from .rules import OF_FACTORS, OF_VALUES, RULES, strategy
@@ -53,7 +54,7 @@ class _Writer:
         self.reused = reused
         known_parts = {id(v): self.builder.part(v.shape, v.dtype, of_value[id(v)]) for v in unique}
         self.parts = [known_parts[id(v)] for v in graph.values]
-        self.readers = product_readers(graph)
+        self.readers = readers_of(graph, self.layouts)
 
     def argument(self, number: int) -> int:
         self.at[number] = self.builder.value(self.parts[number])
@@ -218,7 +219,7 @@ class _Writer:
         results = tuple([self.layouts[n] for n in op.results])
         key: object = None
         if op.kind == "dot_general":
-            alike = [(self.readers[n] > 1, self.source.values[n].dtype) for n in op.operands]
+            alike = [(here, self.source.values[n].dtype) for here, n in zip(self._shared(op), op.operands, strict=True)]
             key = (op.kind, id(op.factors), operands, results, *alike, self.source.values[op.results[0]].dtype)
         elif op.factors is not None and (op.kind in OF_FACTORS or op.kind not in RULES):
             shapes = tuple([self.source.values[n].shape for n in (*op.operands, *op.results)])
@@ -244,8 +245,15 @@ class _Writer:
             results=results,
             mesh=self.mesh,
             target=self.target,
-            shared=tuple(self.readers[n] > 1 for n in op.operands),
+            shared=self._shared(op),
         )
+
+    def _shared(self, op: Op) -> tuple[bool, ...]:
+        """Of each operand of a product, whether others share what brings it where this one needs it."""
+        if op.kind not in PRODUCTS:
+            return (False,) * len(op.operands)
+        read = enumerate(op.operands)
+        return tuple([shares(self.readers.get(n, ()), op, operand, self.layouts) for operand, n in read])
 
     def _bodies(self, op: Op) -> None:
         """A loop or a branch: what it reads is laid out as its bodies' arguments, what it makes as its results."""
