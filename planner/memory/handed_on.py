@@ -29,7 +29,7 @@ def handed_on(program: Program, flow: Flow, lives: Lives) -> dict[int, int]:
 
 
 def with_handed_on(
-    found: Mapping[int, Sequence[Stay]], first: Mapping[int, int], lives: Lives
+    found: Mapping[int, tuple[Stay, ...]], first: Mapping[int, int], lives: Lives
 ) -> dict[int, tuple[Stay, ...]]:
     """The stays of the buffers that were ``handed_on`` too, each in its own life."""
     parts = {buffer: tuple(_within(found.get(root, ()), *lives[buffer])) for buffer, root in first.items()}
