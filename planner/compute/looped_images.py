@@ -113,6 +113,7 @@ class LoopedImages:
             places = part.num_elements // max(batch * part.shape[image.features], 1)
             is_wide = batch > 1 and (part.bits > NARROW_BITS or self._graph.shape(whole) in self._turned_shapes)
             operations = WIDE_OPERATIONS if is_wide else PLACE_OPERATIONS
+            operations = (manner_of(self._of).apart_operations or operations) if batch == 1 else operations
             return 2 * operations * self._of.register_cycles * places
         laid = 2 * laid_elements(_halved(part, image.features), image)
         if batch == 1:  # rows of places fill registers
