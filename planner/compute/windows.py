@@ -29,9 +29,9 @@ MOST_SHARED = 2 * ROWS
 RING_PIECES = 2
 """The devices whose features each turn of a ring brings."""
 
-WINDOW_ROW, GAPPED_ROWS = 23, 64
-"""The rows that a row of a window streams where the two devices' features enter with the batch on the lanes: all its
-positions share a depth (v5e, v6e). And those of each position where the image has gaps, half of which are passed (v5e).
+ENTERING_ROWS, GAPPED_ROWS = 68, 64
+"""The rows at each place, at least, where the two devices' features enter with the batch on the lanes, whatever the
+window is (v5e, v6e). And those of each position where the image has gaps, half of which are passed (v5e).
 """
 
 GRADIENT_TAP, ONE_IMAGE, GAPS = 0.01, 0.6, 0.6
@@ -220,14 +220,16 @@ def ring_windows_of(graph: Graph, op: Op, manner: Manner) -> Windows | None:
     elif _leaves_in_pieces(graph, op):
         streamed = RING_PIECES * ROWS if turned else ROWS
     elif turned:
-        streamed = GAPPED_ROWS if has_gaps else WINDOW_ROW // max(window[-1], 1)
+        streamed = GAPPED_ROWS if has_gaps else ROWS // RING_PIECES
     else:
         streamed = ROWS // RING_PIECES
     room = None if not turned or is_gradient or _leaves_in_pieces(graph, op) else RING_PIECES * LANES
     room = FEW if entering < FEW and not is_gradient else room
     share = ONE_IMAGE if is_single else GAPS if has_gaps and not manner.apart_operations else 1.0
+    enters_turned = turned and not (is_gradient or has_gaps or _leaves_in_pieces(graph, op))
     return Windows(
         taps=taps,
+        least=ENTERING_ROWS / max(math.prod(window), 1) if enters_turned else 0.0,
         streamed=streamed // 2 if has_gaps else streamed,
         entering=entering,
         leaving=leaving,
