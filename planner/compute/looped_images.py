@@ -114,7 +114,7 @@ class LoopedImages:
             places = part.num_elements // max(batch * part.shape[image.features], 1)
             manner = manner_of(self._of)
             is_wide = batch > 1 and (part.bits > NARROW_BITS or self._graph.shape(whole) in self._turned_shapes)
-            operations = WIDE_OPERATIONS if is_wide else PLACE_OPERATIONS
+            operations: float = WIDE_OPERATIONS if is_wide else PLACE_OPERATIONS
             operations = (manner.apart_operations or operations) if batch == 1 else operations
             operations = UNTURNED_OPERATIONS if part.bits > NARROW_BITS and not manner.packs_all else operations
             return 2 * operations * self._of.register_cycles * places
