@@ -29,10 +29,10 @@ class Piece(NamedTuple):
     is_of_gradient: bool
 
 
-def pieces_of(body: Graph) -> Iterator[Piece]:
-    """What convolutions of a loop's body take of images, or put into them, by their features.
+def pieces_of(body: Graph, *, fewest: int = 2) -> Iterator[Piece]:
+    """What convolutions of a loop's body take of images, or put into them, by their features, of so many at least.
 
-    A single image is left out: it has no batch for the lanes, and two programs of one (v5e, v6e) hold none of this.
+    A single image is left out where none is asked for: it has no batch for the lanes.
     """
     cut = {op.results[0]: op.operands[0] for op in body.ops if op.kind == SLICE and "step" in op.attributes}
     put = {op.operands[1]: op.results[0] for op in body.ops if op.kind == UPDATE}
@@ -41,7 +41,7 @@ def pieces_of(body: Graph) -> Iterator[Piece]:
             continue
         for part, image in images_of(body, op):
             whole = cut.get(part, put.get(part))
-            several = body.shape(part)[image.batch] > 1
+            several = body.shape(part)[image.batch] >= fewest
             if whole is not None and several and body.shape(part)[image.features] < body.shape(whole)[image.features]:
                 yield Piece(part, whole, image, part in cut, is_gradient_of_kernel(body, op))
 

@@ -176,7 +176,9 @@ def test_what_a_turn_puts_into_an_image_is_made_and_then_taken_apart() -> None:
     """As compiled for v5e: f32[4,256,256,2,8] takes 256 MiB and its two parts as much, eight features on the lanes."""
     made = [each.num_bytes for each in beside_loops(in_turns(4, 8, 4, fills=True))]
     assert made == [2 * 4 * 64 * 64 * 4 * 128] * 2
-    assert not list(beside_loops(in_turns(1, 8, 4, fills=True)))
+    single = [each.num_bytes for each in beside_loops(in_turns(1, 8, 4, fills=True))]
+    assert single == [2 * 64 * 64 * 4 * 128] * 2  # as bf16[1,128,128,2,4] in 16 MiB and its parts, for v5p
+    assert not list(beside_loops(in_turns(1, 8, 4)))
 
 
 def test_one_turn_takes_its_parts_out_of_an_image_before_it() -> None:

@@ -25,9 +25,10 @@ HALVES = 2
 for the gradient of a kernel.
 """
 
-PLACE_OPERATIONS, WIDE_OPERATIONS = 30, 37
+PLACE_OPERATIONS, WIDE_OPERATIONS, UNTURNED_OPERATIONS = 30, 37, 17
 """The vector operations that taking apart what a turn has made takes for each place of few images and each of two
-devices' features, seen on v4 and v6e; of several images in 32 bits, or with the batch on the lanes, on v5e and v6e.
+devices' features, seen on v4 and v6e; of several images in 32 bits, or with the batch on the lanes, on v5e and v6e; and
+in 32 bits on v4, where others are laid out anew as well.
 """
 
 TURNING_CYCLES = 10.0
@@ -111,8 +112,11 @@ class LoopedImages:
         batch = part.shape[image.batch]
         if is_made and batch < FEW:
             places = part.num_elements // max(batch * part.shape[image.features], 1)
+            manner = manner_of(self._of)
             is_wide = batch > 1 and (part.bits > NARROW_BITS or self._graph.shape(whole) in self._turned_shapes)
-            operations = WIDE_OPERATIONS if is_wide else PLACE_OPERATIONS
+            operations: float = WIDE_OPERATIONS if is_wide else PLACE_OPERATIONS
+            operations = (manner.apart_operations or operations) if batch == 1 else operations
+            operations = UNTURNED_OPERATIONS if part.bits > NARROW_BITS and not manner.packs_all else operations
             return 2 * operations * self._of.register_cycles * places
         laid = 2 * laid_elements(_halved(part, image.features), image)
         if batch == 1:  # rows of places fill registers

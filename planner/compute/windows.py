@@ -29,9 +29,9 @@ MOST_SHARED = 2 * ROWS
 RING_PIECES = 2
 """The devices whose features each turn of a ring brings."""
 
-WINDOW_ROW, GAPPED_ROWS = 23, 64
-"""The rows that a row of a window streams where the two devices' features enter with the batch on the lanes: all its
-positions share a depth (v5e, v6e). And those of each position where the image has gaps, half of which are passed (v5e).
+ENTERING_ROWS, GAPPED_ROWS = 68, 64
+"""The rows at each place, at least, where the two devices' features enter with the batch on the lanes, whatever the
+window is (v5e, v6e). And those of each position where the image has gaps, half of which are passed (v5e).
 """
 
 GRADIENT_TAP, ONE_IMAGE, GAPS = 0.01, 0.6, 0.6
@@ -54,6 +54,9 @@ class Manner(NamedTuple):
     vector operations what shifts or copies cut images takes, for each 1024 of their numbers that are read or written.
     ``ring_operations`` are those at each place at least where few images are convolved to features of each of two
     devices, ``summed_operations`` where from those, and ``ring_gradient_operations`` for a kernel's gradient.
+    ``place_operations`` are those of windows of one place over few whole images, for each register of features made,
+    and ``apart_operations`` those of taking apart what a ring has made, of each place and device, where a single image
+    lies otherwise than few: none where it does not.
     """
 
     few_rows: float
@@ -66,16 +69,18 @@ class Manner(NamedTuple):
     ring_operations: float
     summed_operations: float
     ring_gradient_operations: float
+    place_operations: float = 0.0
+    apart_operations: float = 0.0
 
 
 FIRST, SECOND, LATER = (
-    Manner(3.2, False, 0.245, 128, 5, 2, 18, 0, 0, 0),
+    Manner(3.2, False, 0.245, 128, 5, 2, 18, 0, 0, 0, 22),
     Manner(3.2, False, 0.12, 64, 5, 2, 22, 57, 45, 108),
     Manner(8, True, 0.115, 64, 7.5, 1, 24, 81, 52, 26),
 )
 """As seen on v3, on v4, and on v5e and v6e."""
 
-PAIRED = LATER._replace(ring_operations=105, summed_operations=66, ring_gradient_operations=36)
+PAIRED = LATER._replace(ring_operations=105, summed_operations=66, ring_gradient_operations=36, apart_operations=50)
 PAIRED_NEAR_BYTES = 2**26
 """As seen on v5p, whose two cores have less vector memory than one of v5e, and share no place of an image."""
 
@@ -166,6 +171,7 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
             rows = max(rows, ROWS)
         else:
             least = manner.few_rows * -(-features // LANES)
+    is_place = math.prod(window) == 1 and batch < ROWS and not is_gradient
     waiting = manner.loading * features * -(-leaving // manner.columns) if gaps > 1 else 0.0
     rows = -(-rows // gaps)
     loads = taps * -(-features // LANES) * -(-batch // (2 * ROWS)) * _loaded(manner, batch, shared, is_gradient)
@@ -179,6 +185,7 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
         beside=beside,
         turns_over=turns_over,
         loads=loads if gaps == 1 else 0,
+        registers=manner.place_operations * taps * -(-leaving // LANES) if is_place else 0.0,
         waiting=waiting,
     )
 
@@ -203,7 +210,7 @@ def ring_windows_of(graph: Graph, op: Op, manner: Manner) -> Windows | None:
     taps, small = math.prod(window) * math.prod(result), min(leaving, entering) // RING_PIECES
     places = math.prod(window if is_gradient else result)
     has_gaps = math.prod(said.get("lhs_dilation", ())) > 1
-    is_single = batch == 1 and manner.packs_all and math.prod(window) == 1
+    is_single = batch == 1 and manner.packs_all and not manner.apart_operations and math.prod(window) == 1
     turned = batch > 1 and batch_on_lanes(small, batch, NARROW_BITS)
     if is_gradient:
         turned = batch > 1 and not batch_on_lanes(batch, leaving // RING_PIECES, NARROW_BITS)
@@ -213,14 +220,17 @@ def ring_windows_of(graph: Graph, op: Op, manner: Manner) -> Windows | None:
     elif _leaves_in_pieces(graph, op):
         streamed = RING_PIECES * ROWS if turned else ROWS
     elif turned:
-        streamed = GAPPED_ROWS if has_gaps else WINDOW_ROW // max(window[-1], 1)
+        streamed = GAPPED_ROWS if has_gaps else ROWS // RING_PIECES
     else:
         streamed = ROWS // RING_PIECES
     room = None if not turned or is_gradient or _leaves_in_pieces(graph, op) else RING_PIECES * LANES
     room = FEW if entering < FEW and not is_gradient else room
-    share = ONE_IMAGE if is_single else GAPS if has_gaps else 1.0
+    passes = has_gaps and not (manner.apart_operations or _leaves_in_pieces(graph, op))
+    share = ONE_IMAGE if is_single else GAPS if passes else 1.0
+    enters_turned = turned and not (is_gradient or has_gaps or _leaves_in_pieces(graph, op))
     return Windows(
         taps=taps,
+        least=ENTERING_ROWS / max(math.prod(window), 1) if enters_turned else 0.0,
         streamed=streamed // 2 if has_gaps else streamed,
         entering=entering,
         leaving=leaving,

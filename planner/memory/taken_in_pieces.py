@@ -60,9 +60,10 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
     for point, loop in enumerate(graph.ops[kernel.ops[-1]] for kernel in program.kernels):
         for body in loop.bodies[:1] if loop.kind == "while" else ():
             given = dict(zip((*body.arguments, *body.results), (*loop.operands, *loop.results), strict=False))
-            for piece in pieces_of(body):
+            for piece in pieces_of(body, fewest=1):
                 value, part = given.get(piece.whole), body.values[piece.part]
-                if value is None or ((value, point) in found and loop.turns):
+                is_single = part.shape[piece.image.batch] == 1 and (piece.is_read or not loop.turns)
+                if value is None or is_single or ((value, point) in found and loop.turns):
                     continue
                 found.add((value, point))
                 whole = graph.values[value]
@@ -96,7 +97,7 @@ def _num_made(body: Graph) -> int:
     """How many products of a turn are put into an image: all are made, and taken apart, before the first is put in.
     One that has the batch on the lanes is taken apart as it is put in.
     """
-    return sum(not piece.is_read for piece in pieces_of(body))
+    return sum(not piece.is_read for piece in pieces_of(body, fewest=1))
 
 
 def rounded_fills(graph: Graph) -> frozenset[int]:
