@@ -96,36 +96,6 @@ GRADIENT: tuple[dict[int, Axes], dict[int, Axes]] = {K: ("x",), M: ("y",)}, {K: 
 IN_LOOPS = {"window_flops_per_byte": 100.0, "fewest_parts": 4}
 
 
-GRADIENT: tuple[dict[int, Axes], dict[int, Axes]] = {K: ("x",), M: ("y",)}, {K: ("x",), N: ("y",)}
-IN_LOOPS = {"window_flops_per_byte": 100.0, "fewest_parts": 4}
-
-
-@pytest.mark.parametrize(
-    ("gradient", "made", "shared"),
-    [
-        ((("x",), ()), (("x",), ()), True),  # rows are split in both: both gather the weight
-        (((), ()), ((), ("x",)), False),  # the gradient lies as the weight does, and takes that as it lies
-        (((), ("x",)), ((), ()), False),  # it is summed over columns that are split, and needs parts of these
-    ],
-)
-def test_a_gather_is_shared_by_products_that_need_the_operand_alike(
-    gradient: Sharding, made: Sharding, shared: bool
-) -> None:
-    """A weight of split rows, which a product multiplies by, and one transposed in its gradient."""
-    square = Value((64, 64), "f32")
-    rows = (("x",), ())
-    forward = Factors(sizes=(64,) * 3, operands=(((0,), (2,)), ((2,), (1,))), results=(((0,), (1,)),), reduction=(2,))
-    back = replace(forward, operands=(((0,), (2,)), ((1,), (2,))))
-    ops = (
-        Op(kind="dot_general", operands=(0, 1), results=(2,), factors=forward),
-        Op(kind="dot_general", operands=(3, 1), results=(4,), factors=back),
-    )
-    graph = of_ops((square,) * 5, ops, (0, 1, 3), (2, 4)).graph
-    layouts = (rows, rows, rows, gradient, made)
-    assert shares(readers_of(graph, layouts)[1], ops[0], 1, layouts) == shared
-    assert not shares(readers_of(graph, layouts)[0], ops[0], 0, layouts)
-
-
 def test_a_sum_hides_in_a_loop_beside_a_gather_of_the_right_operand_and_not_of_the_left() -> None:
     """As gradients of weights split along both dims compiled for v6e: the gather makes the other operand whole along
     the axis that groups the devices.

@@ -4,7 +4,8 @@ It goes through a program from its end. A kernel may come next once all that rea
 that may, the one comes first that waits for the longest chain of gathers, then the last one in the order of memory. A
 gather is awaited as soon as it may be and none other is under way; it begins no sooner than what takes its time is
 placed in between, whatever that is: gradients of weights, which only the end of the step needs, among it. It begins
-then where another one waits for its turn, else where its own comes, by what its operand waits for. Permutes are hidden too, any number at a time.
+then where another one waits for its turn, else where its own comes, by what its operand waits for. Permutes are hidden
+too, any number at a time.
 """
 
 from __future__ import annotations
