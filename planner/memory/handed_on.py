@@ -9,14 +9,19 @@ from ..kernels import Program
 from .flow import Flow
 from .liveness import in_place
 from .near import Stay
+from .places import written_into
 
 Lives = Mapping[int, tuple[int, int]]
 
 
 def handed_on(program: Program, flow: Flow, lives: Lives) -> dict[int, int]:
-    """The buffers that loops make in the place of what they began with, and the first buffer that lay there."""
-    first = dict[int, int]()
+    """The buffers that loops make in the place of what they began with, and updates in that of an argument, and the
+    first buffer, or the argument, that lay there.
+    """
+    first, arguments = dict[int, int](), frozenset(program.graph.arguments)
     for point, kernel in enumerate(program.kernels):
+        updated = written_into(program.graph, kernel, flow.buffer) if kernel.writes and not kernel.bodies else ()
+        first |= {new: old for new, old in updated if new in lives and old in arguments}
         if kernel.bodies:
             pairs = [p for p in flow.places[point] if p[0] in lives and lives.get(p[1], (-1, -1))[1] == point]
             first |= {new: first.get(old, old) for new, old in in_place(pairs)}
@@ -28,7 +33,7 @@ def with_handed_on(
 ) -> dict[int, tuple[Stay, ...]]:
     """The stays of the buffers that were ``handed_on`` too, each in its own life."""
     parts = {buffer: tuple(_within(found.get(root, ()), *lives[buffer])) for buffer, root in first.items()}
-    parts |= {root: tuple(_within(found.get(root, ()), *lives[root])) for root in set(first.values())}
+    parts |= {root: tuple(_within(found.get(root, ()), *lives[root])) for root in {*first.values()} & lives.keys()}
     return {buffer: stays for buffer, stays in {**found, **parts}.items() if stays}
 
 
