@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import meshwright as mw
 import pytest
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute import KernelPrice, price, speed_of
@@ -120,3 +125,23 @@ def test_what_passes_as_one_window_is_read_before_and_written_after(rows: int, c
     graph = Graph(values=(array, array, array), ops=ops, arguments=(0,), results=(2,))
     (found,) = price(fuse(graph), catalogue()["v4"])
     assert found.cycles == pytest.approx(cycles, rel=0.2)
+
+
+def test_a_cache_that_is_updated_in_its_place_is_multiplied_by_where_it_was_fetched_to() -> None:
+    """A step of decoding: other products leave the time to fetch the cache, of 4 MiB. 19.7 us compiled for v5e."""
+
+    def step(cache: jax.Array, w: Any, x: jax.Array, place: jax.Array) -> tuple[jax.Array, jax.Array]:
+        q = jax.nn.relu(x @ w["up"]) @ w["down"]
+        cache = jax.lax.dynamic_update_slice(cache, q[:, None, :64], (0, place, 0))
+        scores = jax.nn.softmax(jnp.einsum("bgd,btd->bgt", q.reshape(64, 4, 64), cache).astype(jnp.float32))
+        return cache, jnp.einsum("bgt,btd->bgd", scores.astype(cache.dtype), cache)
+
+    def narrow(*sizes: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(sizes, jnp.bfloat16)
+
+    weights = {"up": narrow(256, 16384), "down": narrow(16384, 256)}
+    args = (narrow(64, 2048, 64), weights, narrow(64, 256), jax.ShapeDtypeStruct((), jnp.int32))
+    tensors = "{place: replicate, 'w/*': replicate, '*': B@x ..., 'out/*': B@x ...}"
+    plan = mw.loads(f"meshwright: 1\ntopology: v5e:2x2\nmesh: {{x: 4}}\ntensors: {tensors}\n")
+    found = mw.estimate(plan, jax.jit(step, donate_argnums=(0,)), args)
+    assert found.compute_s == pytest.approx(19.7e-6, rel=0.1)

@@ -15,15 +15,17 @@ Lives = Mapping[int, tuple[int, int]]
 
 
 def handed_on(program: Program, flow: Flow, lives: Lives) -> dict[int, int]:
-    """The buffers that are made in the place of what they begin with, and the first buffer that lay there: they have
-    one address (``HloAliasAnalysis``).
+    """The buffers that are made in the place of what they begin with, by loops and by updates of slices, and the first
+    buffer, or the argument of an update, that lay there: they have one address (``HloAliasAnalysis``).
     """
-    first = dict[int, int]()
+    first, arguments = dict[int, int](), frozenset(program.graph.arguments)
     updating = {number for number, op in enumerate(program.graph.ops) if op.kind in IN_PLACE}
     for point, kernel in enumerate(program.kernels):
         if not updating.isdisjoint(kernel.ops):
-            written = written_into(program.graph, kernel, flow.buffer)
+            written = tuple(written_into(program.graph, kernel, flow.buffer))
             pairs = [p for p in written if p[0] in lives and lives.get(p[1], (-1, -1))[1] == point]
+            if not kernel.bodies:
+                first |= {new: old for new, old in written if new in lives and old in arguments}
             first |= {new: first.get(old, old) for new, old in in_place(pairs)}
     return first
 
@@ -33,7 +35,7 @@ def with_handed_on(
 ) -> dict[int, tuple[Stay, ...]]:
     """The stays of the buffers that were ``handed_on`` too, each in its own life."""
     parts = {buffer: tuple(_within(found.get(root, ()), *lives[buffer])) for buffer, root in first.items()}
-    parts |= {root: tuple(_within(found.get(root, ()), *lives[root])) for root in set(first.values())}
+    parts |= {root: tuple(_within(found.get(root, ()), *lives[root])) for root in {*first.values()} & lives.keys()}
     return {buffer: stays for buffer, stays in {**found, **parts}.items() if stays}
 
 

@@ -209,7 +209,9 @@ def _level(
         room[point] = min((int(body.room_bytes.min(initial=room_bytes)) for body in bodies[point]), default=room_bytes)
     near = dict[int, tuple[Stay, ...]]()
     if chip is not None and room_bytes and len(room):
-        near = near_buffers(program, found, spans, chip, room, scanned=scanned)
+        read = {buffer for buffers in found.reads for buffer in buffers}
+        kept = {b: lives[b] for b in outputs if b in lives and b in read and found.num_bytes[b]}
+        near = near_buffers(program, found, {**spans, **kept}, chip, room, scanned=scanned)
         begin = begins(near)
         spans = {
             b: (first, min(last, begin.get(b, last))) for b, (first, last) in spans.items() if begin.get(b) != first

@@ -92,7 +92,7 @@ def _wanted(
             reads.setdefault(buffer, []).append(point)
     own = (pair for pair in lives.items() if pair[0] not in sent and pair[0] not in first)
     temporaries = ((buffer, made, reads.get(buffer, [])) for buffer, (made, _) in own)
-    arguments = ((value, -1, points) for value, points in flow.touches.items())
+    arguments = ((value, -1, sorted({*points, *reads.get(value, ())})) for value, points in flow.touches.items())
     for number, begin, readers in (*temporaries, *arguments):
         num_bytes = flow.num_bytes.get(number) or padded_bytes(program.graph.values[number])
         if num_bytes:
