@@ -225,7 +225,7 @@ def ring_windows_of(graph: Graph, op: Op, manner: Manner) -> Windows | None:
         streamed = ROWS // RING_PIECES
     room = None if not turned or is_gradient or _leaves_in_pieces(graph, op) else RING_PIECES * LANES
     room = FEW if entering < FEW and not is_gradient else room
-    passes = has_gaps and not (manner.apart_operations or _leaves_in_pieces(graph, op))
+    passes = has_gaps and not manner.apart_operations and (manner.packs_all or not _leaves_in_pieces(graph, op))
     share = ONE_IMAGE if is_single else GAPS if passes else 1.0
     enters_turned = turned and not (is_gradient or has_gaps or _leaves_in_pieces(graph, op))
     return Windows(
