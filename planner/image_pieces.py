@@ -19,8 +19,8 @@ Shape = tuple[int, ...]
 class Piece(NamedTuple):
     """The features of two devices that a convolution reads or makes of an image: both values, and the image's dims.
 
-    ``is_read`` if it is cut out of the image, else it is written into it; ``comes_back`` if the gradient of a kernel has
-    it for one, to convolve another image with.
+    ``is_read`` if it is cut out of the image, else it is written into it; ``comes_back`` if a kernel's gradient has it
+    for one, to convolve another image with.
     """
 
     part: int
