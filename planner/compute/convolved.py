@@ -48,8 +48,9 @@ from .parted import (
     steps_cycles,
 )
 from .products import Product, product_of
+from .ring_windows import ring_windows_of
 from .turning import Side, turning_cycles
-from .windows import manner_of, ring_windows_of, windows_of
+from .windows import manner_of, windows_of
 from .work import FREE, REGISTER_ELEMENTS, Work, padded_bytes, padded_elements
 
 RESHAPE = "reshape"
