@@ -19,7 +19,8 @@ Shape = tuple[int, ...]
 class Piece(NamedTuple):
     """The features of two devices that a convolution reads or makes of an image: both values, and the image's dims.
 
-    ``is_read`` if it is cut out of the image, else it is written into it.
+    ``is_read`` if it is cut out of the image, else it is written into it; ``comes_back`` if a kernel's gradient has it
+    for one, to convolve another image with.
     """
 
     part: int
@@ -27,6 +28,7 @@ class Piece(NamedTuple):
     image: Image
     is_read: bool
     is_of_gradient: bool
+    comes_back: bool = False
 
 
 def pieces_of(body: Graph, *, fewest: int = 2) -> Iterator[Piece]:
@@ -43,7 +45,8 @@ def pieces_of(body: Graph, *, fewest: int = 2) -> Iterator[Piece]:
             whole = cut.get(part, put.get(part))
             several = body.shape(part)[image.batch] >= fewest
             if whole is not None and several and body.shape(part)[image.features] < body.shape(whole)[image.features]:
-                yield Piece(part, whole, image, part in cut, is_gradient_of_kernel(body, op))
+                is_gradient = is_gradient_of_kernel(body, op)
+                yield Piece(part, whole, image, part in cut, is_gradient, is_gradient and part == op.operands[1])
 
 
 def looped_images(graph: Graph) -> dict[Shape, Image]:

@@ -48,8 +48,9 @@ from .parted import (
     steps_cycles,
 )
 from .products import Product, product_of
+from .ring_windows import ring_windows_of
 from .turning import Side, turning_cycles
-from .windows import manner_of, ring_windows_of, windows_of
+from .windows import manner_of, windows_of
 from .work import FREE, REGISTER_ELEMENTS, Work, padded_bytes, padded_elements
 
 RESHAPE = "reshape"
@@ -57,6 +58,11 @@ RESHAPE = "reshape"
 Shape = tuple[int, ...]
 SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
 """The smallest batch that is not cut, seen on v4 and v5e; and where no values are kept near, on v3."""
+
+HALF_EMPTY = 2.0
+"""How much of registers is empty of images that fill half: what is filled alone takes as many as if it filled them, of
+four images (v5e, v5p, v6e) and not of two (v6e).
+"""
 
 NEAREST = 3
 """Of what is cut, shifts are made for the gradient of a kernel, so many from the parts themselves."""
@@ -160,7 +166,7 @@ class Convolved:
             writes=writes,
             spill_bytes=int(work.spill_bytes * growth),
             registers=work.registers * growth * spread,
-            space_bytes=int(work.space_bytes * growth * (spread if work.single else 1.0)),
+            space_bytes=int(work.space_bytes * growth * (spread if work.single and spread == HALF_EMPTY else 1.0)),
             products=tuple(self._product(op) for op in ops) if ops else work.products,
         )
 

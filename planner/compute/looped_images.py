@@ -17,8 +17,8 @@ from .work import REGISTER_ELEMENTS
 
 Shape = tuple[int, ...]
 
-FEW = 8
-"""Fewer images than so many are few."""
+FEW, PAIR = 8, 2
+"""Fewer images than so many are few; and so many are half as wide as those that fill half of a register."""
 
 HALVES = 2
 """The parts of an image's features that each turn of a loop has: they are brought to the squares one after the other
@@ -76,13 +76,14 @@ class LoopedImages:
     def slices_cycles(self, kernel: Kernel) -> float:
         """What taking some features of images takes for a loop's turns: two parts, written on lanes of their own.
 
-        Compilers that keep values near take those of few images in passing where windows move on by one, and then put
-        apart what a turn makes of some features; all do what has the batch on the lanes.
+        Compilers that keep values near take those of few images in passing, but of a single one where windows move on
+        by several, and then put apart what a turn makes of some features; all do what has the batch on the lanes.
         """
         ops, took = [self._graph.ops[number] for number in kernel.ops] if self._images else [], 0.0
-        passes = manner_of(self._of).packs_all and not any(map(moves_on, ops))
+        packs, steps = manner_of(self._of).packs_all, any(map(moves_on, ops))
         for op in ops:
             if op.kind == SLICE and "step" in op.attributes:
+                passes = packs and not (steps and self._batch(op.results[0]) == 1)
                 if not (self._is_few(op.results[0]) and (passes or self._is_turned_piece(op.results[0]))):
                     took += self._parts_cycles(whole=op.operands[0], piece=op.results[0])
             elif op.kind == UPDATE and self._in_loop and manner_of(self._of).ring_operations:
@@ -91,8 +92,13 @@ class LoopedImages:
 
     def _is_few(self, value: int) -> bool:
         """Whether images are so few that they would be cut outside of loops."""
-        image = self._images.get(self._graph.shape(value))
-        return image is not None and self._graph.shape(value)[image.batch] < FEW
+        return 0 < self._batch(value) < FEW
+
+    def _batch(self, value: int) -> int:
+        """How many images a value has, none if it is none of images."""
+        shape = self._graph.shape(value)
+        image = self._images.get(shape)
+        return shape[image.batch] if image is not None else 0
 
     def _is_turned_piece(self, value: int) -> bool:
         """Whether two devices' features of several images have the batch on the lanes, or might as well."""
@@ -113,7 +119,7 @@ class LoopedImages:
         if is_made and batch < FEW:
             places = part.num_elements // max(batch * part.shape[image.features], 1)
             manner = manner_of(self._of)
-            is_wide = batch > 1 and (part.bits > NARROW_BITS or self._graph.shape(whole) in self._turned_shapes)
+            is_wide = batch > PAIR and (part.bits > NARROW_BITS or self._graph.shape(whole) in self._turned_shapes)
             operations: float = WIDE_OPERATIONS if is_wide else PLACE_OPERATIONS
             operations = (manner.apart_operations or operations) if batch == 1 else operations
             operations = UNTURNED_OPERATIONS if part.bits > NARROW_BITS and not manner.packs_all else operations

@@ -258,6 +258,22 @@ def shifted_images(program: Program, smallest: int) -> Iterator[Beside]:
                     yield Beside(image, (point, point), _laid_bytes(value, lying, smallest))
 
 
+def widened_images(program: Program, smallest: int, near_bytes: int) -> Iterator[Beside]:
+    """What lies beside what a convolution makes of an image with gaps where both are cut: that is laid out anew and
+    widened to the parts of the image that it is masked with, which is there meanwhile. What fits into ``near_bytes``
+    passes through fast memory.
+    """
+    graph, wanted = program.graph, _wanted(program.graph)
+    for point, kernel in enumerate(program.kernels) if wanted else ():
+        for op in [graph.ops[number] for number in kernel.ops]:
+            if op.kind == CONVOLUTION and math.prod(op.attributes.get("lhs_dilation", ())) > 1:
+                made, lying = graph.values[op.results[0]], wanted[graph.shape(op.results[0])]
+                laid = _laid_bytes(made, lying, smallest)
+                is_cut = lying.may_cut and not lying.is_turned and made.shape[lying.image.batch] < smallest
+                for _ in ("laid out anew", "widened") if is_cut and laid > near_bytes else ():
+                    yield Beside(op.results[0], (point, point), laid)
+
+
 def _reads_whole(graph: Graph, op: Op) -> bool:
     """Whether a convolution is the gradient of a kernel of several places that convolves an argument."""
     return op.operands[0] in graph.arguments and is_gradient_of_kernel(graph, op) and not is_of_one_place(graph, op)

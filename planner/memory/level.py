@@ -16,7 +16,7 @@ from ..kernels import Program
 from ..whole_images import taken_whole
 from .accessed import is_scan
 from .carried import homes
-from .convolved import copied_images, copied_whole, laid_bytes, shifted_images, smallest_batch
+from .convolved import copied_images, copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
 from .donated import in_donated_place
 from .flow import Flow
 from .gathered import awaited, gathers_beside, under_way, with_tuples
@@ -117,7 +117,9 @@ def _with_copies(placed: Level, chip: Chip | None) -> Level:
     early = chip is not None and chip.gathers_beside_products
     loops, rows = beside_loops(program, early=early), copied_for_convolutions(program, laid)
     whole = copied_whole(program, smallest_batch(chip), early=early)
-    shifted = shifted_images(program, smallest_batch(chip))
+    near_bytes = chip.buffer_vmem_bytes if chip is not None else 0
+    widened = widened_images(program, smallest_batch(chip), near_bytes)
+    shifted = (*shifted_images(program, smallest_batch(chip)), *widened)
     for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program))):
         buffer = -1 - 3 * len(graph.values) - number
         copies[buffer], spans[buffer], narrow[buffer] = beside

@@ -21,13 +21,11 @@ from ..image_pieces import (
     NARROW_BITS,
     Shape,
     is_turned_for_gradient,
-    looped_images,
     pieces_of,
     turned_shapes,
 )
-from ..images import Image, images, laid_elements
+from ..images import Image, laid_elements
 from ..kernels import Program
-from ..kinds import ALL_GATHER
 from .tiles import aligned, padding_growth
 
 NARROW = "bf16"
@@ -47,15 +45,13 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
     """What lies beside images for loops: parts that are cut out of them before, copies that lie otherwise, and what is
     put into them: what a convolution makes for two devices, beside what it and those before it made, taken apart.
 
-    Copies are made just before their loop, or ``early``, as soon as they can be, beside what is sent, where images are
-    (four nets on v5e whose kernels alone are sent copy late); none of parts of arguments that have their features on
-    the lanes already.
+    Copies are made just before their loop, or ``early``, as soon as they can be, beside what is sent, but of what comes
+    back; none of parts of arguments that have their features on the lanes already.
     """
     graph, narrow = program.graph, rounded_fills(program.graph)
     if not graph.nesting:
         return
     turned, points = turned_shapes(graph), _points(program)
-    early = early and _gathers_images(graph)
     first_cut, found = dict[int, int](), set[tuple[int, int]]()
     for point, loop in enumerate(graph.ops[kernel.ops[-1]] for kernel in program.kernels):
         for body in loop.bodies[:1] if loop.kind == "while" else ():
@@ -77,7 +73,7 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
                         yield Beside(value, (max(before, default=point), point), wanted)
                 elif piece.is_read and whole.shape not in turned and is_turned_for_gradient(body, piece):
                     before = [0, *(each for each in points.get(value, ()) if each < point)]
-                    first = max(before) if early else point
+                    first = max(before) if early and not piece.comes_back else point
                     copy = replace(whole, dtype=NARROW)
                     yield Beside(value, (first, point), _laid_bytes(copy, piece.image, turned=True))
                 elif not piece.is_read and loop.turns:
@@ -85,12 +81,6 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
                     made = Value(shape, NARROW if value in narrow else part.dtype)
                     for _ in range(_num_made(body) + (whole.shape not in turned)):
                         yield Beside(value, (point, point), BOTH_WAYS * _laid_bytes(made, piece.image))
-
-
-def _gathers_images(graph: Graph) -> bool:
-    """Whether devices put images together."""
-    lie = {**images(graph), **looped_images(graph)} if ALL_GATHER in graph.kinds else {}
-    return any(op.kind == ALL_GATHER and graph.shape(op.results[0]) in lie for op in graph.ops if lie)
 
 
 def _num_made(body: Graph) -> int:
