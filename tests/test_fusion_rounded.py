@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from meshwright.planner.fusion import fuse
+from meshwright.planner.fusion.sliced import with_slices_first
 from meshwright.planner.fusion.written import is_packed
 from meshwright.planner.kernels import Kernel, Program
 from test_fusion import Writer
@@ -143,3 +144,30 @@ def test_products_join_two_dims_where_the_last_is_no_smaller_than_the_other(
     mask = g.op("multiply", one, g.spread(g.arg(GROUPS, TOKENS, places), *shape, dims=(0, 1, 3)))
     program = fuse(g.graph(routed(g, mask)))
     assert any(mask in kernel.writes for kernel in program.kernels) == joins
+
+
+def sliced(g: Writer, value: int) -> int:
+    """All rows but the last."""
+    said = {"start_indices": (0, 0), "limit_indices": (255, 4096), "strides": (1, 1)}
+    return g.op("slice", value, shape=(255, 4096), **said)
+
+
+def test_a_part_of_what_is_converted_is_taken_before() -> None:
+    """Logits of all tokens but the last, made wide before that is cut off: so compiled for v6e, largest in passing."""
+    found = []
+    for converts_first in (True, False):
+        g = Writer()
+        logits = g.dot(g.arg(256, 512, dtype="bf16"), g.arg(512, 4096, dtype="bf16"))
+        wide = g.op("convert", logits if converts_first else sliced(g, logits), dtype="f32")
+        part = sliced(g, wide) if converts_first else wide
+        program = fuse(g.graph(g.total(part, 1, reducer="maximum"), g.op("exponential", part)))
+        found.append([sorted(program.graph.ops[op].kind for op in kernel.ops) for kernel in program.kernels])
+    assert found[0] == found[1]
+    assert {"dot_general", "slice", "reduce"} <= {*found[0][0]}
+
+
+def test_what_is_converted_whole_for_others_is_sliced_then() -> None:
+    g = Writer()
+    wide = g.op("convert", g.arg(256, 4096, dtype="bf16"), dtype="f32")
+    graph = g.graph(sliced(g, wide), wide)
+    assert with_slices_first(graph) is graph

@@ -11,6 +11,7 @@ from .allocated import with_allocations, with_own_fills
 from .nature import AFTER, APART, BARRIER, BEHIND, CONSTANT, IN_PASSING, PRODUCTS, REDUCE, SLICE, VIEWS
 from .outer import with_multiplications
 from .rounded import with_roundings
+from .sliced import with_slices_first
 from .sunk import with_broadcasts_in_loops
 
 ONCE = IN_PASSING | PRODUCTS | {REDUCE, CONSTANT, "partition_id", "gather"}
@@ -24,7 +25,8 @@ def simplify(graph: Graph) -> Graph:
     """
     graph = with_multiplications(graph)
     whole = _without_barriers(replace(graph, **merged(graph)))
-    kept = with_roundings(_living(with_allocations(with_own_fills(with_broadcasts_in_loops(whole)))))
+    living = _living(with_allocations(with_own_fills(with_broadcasts_in_loops(whole))))
+    kept = with_roundings(with_slices_first(living))
     return replace(kept, ops=tuple(map(_inside, kept.ops))) if kept.nesting else kept
 
 
