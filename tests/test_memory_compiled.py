@@ -105,7 +105,8 @@ def test_a_small_step_holds_what_the_compiler_says(name: str, rules: str) -> Non
 
 def test_images_that_loops_take_in_pieces_lie_as_the_pieces_do() -> None:
     """Kernels fully sharded by their features go round in loops, which take two devices' features of an image a turn:
-    the four of these fill fewer lanes than four images do.
+    the four of these fill fewer lanes than four images do. 137.1 MiB beside the code as libtpu 0.0.51 compiled it, in a
+    minute and a half.
     """
 
     def step(kernels: list[jax.Array], images: jax.Array) -> Any:
@@ -122,7 +123,5 @@ def test_images_that_loops_take_in_pieces_lie_as_the_pieces_do() -> None:
     plan = mw.loads(f"meshwright: 1\ntopology: v5e:4x4\nmesh: {{x: 16}}\ntensors:\n{rules}")
     kernels = [jax.ShapeDtypeStruct((3, 3, 64, 64), jnp.float32)] * 2
     args = kernels, jax.ShapeDtypeStruct((64, 64, 64, 64), jnp.float32)
-    compiled = mw.apply(plan, step, args, devices=topology("v5e:4x4").devices()).lower(*args).compile()
-    analysis = compiled.memory_analysis()
-    took = analysis.argument_size_in_bytes + analysis.output_size_in_bytes + analysis.temp_size_in_bytes
-    assert mw.estimate(plan, step, args).peak_bytes == pytest.approx(took, rel=0.2)
+    held = mw.estimate(plan, step, args)
+    assert held.peak_bytes - held.memory.code_bytes == pytest.approx(137.1 * 2**20, rel=0.05)
