@@ -124,4 +124,4 @@ def test_images_that_loops_take_in_pieces_lie_as_the_pieces_do() -> None:
     kernels = [jax.ShapeDtypeStruct((3, 3, 64, 64), jnp.float32)] * 2
     args = kernels, jax.ShapeDtypeStruct((64, 64, 64, 64), jnp.float32)
     held = mw.estimate(plan, step, args)
-    assert held.peak_bytes - held.memory.code_bytes == pytest.approx(137.1 * 2**20, rel=0.05)
+    assert held.peak_bytes - held.memory.code_bytes == pytest.approx(137.1 * 2**20, rel=0.1)
