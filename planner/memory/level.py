@@ -20,7 +20,7 @@ from .convolved import copied_images, copied_whole, laid_bytes, shifted_images, 
 from .donated import in_donated_place
 from .flow import Flow
 from .gathered import awaited, gathers_beside, under_way, with_tuples
-from .handed_on import carried
+from .handed_on import carried, handed_on
 from .hoisted import NARROW, hoisted_copies
 from .indices import INDEX, indices
 from .liveness import in_place, lifetimes
@@ -212,7 +212,8 @@ def _level(
     near = dict[int, tuple[Stay, ...]]()
     if chip is not None and room_bytes and len(room):
         read = {buffer for buffers in found.reads for buffer in buffers}
-        kept = {b: lives[b] for b in outputs if b in lives and b in read and found.num_bytes[b]}
+        updated = handed_on(program, found, lives).keys() & outputs & read
+        kept = {b: lives[b] for b in updated if found.num_bytes[b]}
         near = near_buffers(program, found, {**spans, **kept}, chip, room, scanned=scanned)
         begin = begins(near)
         spans = {
