@@ -44,7 +44,7 @@ def compiled(rules: Rules, capacity: int) -> Any:
     return jax.jit(lambda gates, uniform, valid: assign(gates, rules, capacity, uniform=uniform, valid=valid))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     rules=st.sampled_from(RULES),

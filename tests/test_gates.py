@@ -34,7 +34,7 @@ def draw(seed: int, G: int, S: int, E: int, *, levels: int, padding: bool) -> di
     return {"gates": gates, "uniform": uniform, "valid": valid}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     shape=st.sampled_from([(1, 1, 1), (1, 1, 4), (2, 8, 1), (2, 3, 8), (3, 16, 4), (1, 24, 2), (2, 12, 5)]),

