@@ -57,3 +57,11 @@ def test_weights_are_shared_where_another_product_wants_them_alike(
     layouts = (ROWS, COLUMNS, ROWS, gradient, made, ROWS)
     assert wishes.shared(first, layouts) == (False, is_shared)
     assert wishes.shared(second, layouts)[1] == is_shared
+
+
+def test_a_product_whose_loops_are_not_known_shares_nothing() -> None:
+    values = (Value((8, 8), "f32"),) * 4
+    ops = (product(0, 1, 2), Op(kind="dot_general", operands=(0, 1), results=(3,)))
+    wishes = Wishes(Graph(values=values, ops=ops, arguments=(0, 1), results=(2, 3)))
+    layouts = (ROWS, COLUMNS, ROWS, ROWS)
+    assert [wishes.shared(op, layouts) for op in ops] == [(False, False)] * 2

@@ -17,7 +17,7 @@ class Wishes:
         self._turned = {op.results[0]: op for op in graph.ops if op.kind == "transpose"}
         self._readers: dict[int, list[tuple[Op, int]]] = {}
         for op in graph.ops:
-            if op.kind in PRODUCTS or op.kind == "transpose":
+            if (op.kind in PRODUCTS and op.factors is not None) or op.kind == "transpose":
                 for side, value in enumerate(op.operands):
                     self._readers.setdefault(value, []).append((op, side))
 
@@ -35,7 +35,7 @@ class Wishes:
         wishes = list(self._wishes(value, layouts))
         if len(wishes) < 2:
             return False
-        own = next(layout for reader, layout in wishes if reader is op)
+        own = next((layout for reader, layout in wishes if reader is op), layouts[value])
         return own != layouts[value] and any(layout == own for reader, layout in wishes if reader is not op)
 
     def _wishes(self, value: int, layouts: Layouts) -> Iterator[tuple[Op, Sharding]]:
@@ -50,12 +50,15 @@ class Wishes:
 
 def wish(op: Op, side: int, layouts: Layouts) -> Sharding:
     """The layout that a product would have of an operand: its loops split as the result's, those that it sums over as
-    the other operand's, where they leave axes for that (XLA's ``InferDotOperandSharding``).
+    the other operand's, where they leave axes for that (XLA's ``InferDotOperandSharding``); as it lies where its loops
+    are not known.
     """
-    assert op.factors is not None
-    result = _split(op.factors.results[0], layouts[op.results[0]])
-    other = _split(op.factors.operands[1 - side], layouts[op.operands[1 - side]])
-    own = [dims[0] if len(dims) == 1 else -1 for dims in op.factors.operands[side]]
+    factors = op.factors
+    if factors is None:
+        return layouts[op.operands[side]]
+    result = _split(factors.results[0], layouts[op.results[0]])
+    other = _split(factors.operands[1 - side], layouts[op.operands[1 - side]])
+    own = [dims[0] if len(dims) == 1 else -1 for dims in factors.operands[side]]
     made = tuple([result.get(factor, ()) for factor in own])
     both = tuple([result.get(factor, other.get(factor, ())) for factor in own])
     apart = all(other.get(factor, axes) == axes for factor, axes in zip(own, made, strict=True) if axes)
