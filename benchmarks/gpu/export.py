@@ -1,7 +1,8 @@
 """Writes the programs as StableHLO that another JAX can run on a GPU: ``python benchmarks/gpu/export.py FOLDER``.
 
-One file a program and ``cases.json``. Arguments are flat there; ``measure.py`` runs them, which needs JAX alone. An
-optimiser's state is drawn positive, since roots are taken of it.
+``FOLDER unseen`` writes the steps drawn by seed, else all others are written. One file a program and ``cases.json``.
+Arguments are flat there; ``measure.py`` runs them, which needs JAX alone. An optimiser's state is drawn positive, since
+roots are taken of it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from gpu.case import Case
 from gpu.small import small
+from gpu.unseen import unseen
 from gpu.whole import whole
 
 
@@ -36,10 +38,12 @@ def written(case: Case, folder: Path, number: int, platform: str) -> dict[str, A
 
 
 def main() -> None:
-    folder, platform = Path(sys.argv[1]), (sys.argv[2:] or ["cuda"])[0]
+    folder, words = Path(sys.argv[1]), sys.argv[2:]
+    platform = next((word for word in words if word != "unseen"), "cuda")
+    kinds = {"whole": unseen()} if "unseen" in words else {"small": small(), "whole": whole()}
     folder.mkdir(parents=True, exist_ok=True)
     found = []
-    for kind, cases in (("small", small()), ("whole", whole())):
+    for kind, cases in kinds.items():
         for case in cases:
             found.append({"kind": kind, **written(case, folder, len(found), platform)})
             print(found[-1]["name"], flush=True)

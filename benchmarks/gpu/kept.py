@@ -64,7 +64,7 @@ def kept(card: str) -> Measured:
 
 
 def keep(file: Path) -> str:
-    """Writes what ``measure.py`` wrote as what is kept of its card; which that is. Raises if no chip is called so."""
+    """Adds what ``measure.py`` wrote to what is kept of its card; which that is. Raises if no chip is called so."""
     rows = {row["name"]: row for row in map(json.loads, file.read_text().splitlines())}
     machine = rows.pop("machine")
     card = next((name for name, chip in catalogue().items() if chip.jax_kind == machine["device"]), None)
@@ -77,7 +77,9 @@ def keep(file: Path) -> str:
         "driver": machine["smi"].splitlines()[1].split(", ")[1],
         "date": machine["date"].split()[0],
     }
-    programs = [json.dumps(asdict(_program(row))) for row in rows.values() if "hot" in row]
+    before = kept(card).programs if card in cards() else {}
+    found = {**before, **{name: _program(row) for name, row in rows.items() if "hot" in row}}
+    programs = [json.dumps(asdict(program)) for program in found.values()]
     head = json.dumps(said)[:-1]
     (FOLDER / f"{card}.json").write_text(f'{head}, "programs": [\n' + ",\n".join(programs) + "\n]}\n")
     return card
