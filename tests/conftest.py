@@ -8,15 +8,26 @@ os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA warns of every odd layout, and the tests try many
-for flag in ("--xla_force_host_platform_device_count=8", "--xla_backend_optimization_level=0"):
+UNKNOWN_TO_TPUS = "--xla_cpu_use_fusion_emitters=false"
+FLAGS = (
+    "--xla_force_host_platform_device_count=8",
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_max_isa=SSE4_2",  # of narrow vectors there is less code
+    UNKNOWN_TO_TPUS,
+)
+for flag in FLAGS:
     if flag not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}".strip()
 
+import hypothesis  # noqa: E402
 import jax  # noqa: E402
 import pytest  # noqa: E402
 from command_line import LEGAL  # noqa: E402
 
 jax.devices("cpu")  # a command that is tested here would otherwise start JAX with as many devices as its plan needs
+os.environ["XLA_FLAGS"] = os.environ["XLA_FLAGS"].replace(UNKNOWN_TO_TPUS, "").strip()  # read by now, and inherited
+hypothesis.settings.register_profile("untimed", deadline=None)  # how long an example takes says nothing of its code
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture
