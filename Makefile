@@ -8,7 +8,7 @@ TESTS_ARE := --explicit-package-bases --allow-untyped-defs --allow-incomplete-de
 	--allow-any-generics --check-untyped-defs --no-strict-optional --implicit-reexport --no-warn-return-any \
 	--no-warn-unreachable --no-warn-unused-ignores --follow-imports=silent --disable-error-code=arg-type --disable-error-code=call-overload
 
-.PHONY: demo test lint types bench clean
+.PHONY: demo test lint types types-of-code types-of-tests bench clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/meshwright search plans/partial/gshard-tiny.yaml --time-limit 40 -o demo-plan.yaml
@@ -27,10 +27,14 @@ lint: $(VENV)/test.stamp
 # Type checkers do not follow an editable install of folders at the root, so a plain copy is checked.
 types: $(VENV)/test.stamp
 	rm -rf $(VENV)/typed build && $(BIN)/pip install --quiet --no-deps --target $(VENV)/typed .
+	rm -rf $(VENV)/typed_tests build && cp -r tests $(VENV)/typed_tests
+	$(MAKE) --jobs=2 types-of-code types-of-tests
+
+types-of-code:
 	cd $(VENV)/typed && ../bin/mypy --config-file ../../pyproject.toml -p meshwright
-	rm -rf $(VENV)/typed_tests && cp -r tests $(VENV)/typed_tests
+
+types-of-tests:
 	cd $(VENV)/typed_tests && MYPYPATH=../typed ../bin/mypy --config-file ../../pyproject.toml $(TESTS_ARE) .
-	rm -rf build
 
 bench: $(VENV)/test.stamp
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]'
