@@ -36,6 +36,8 @@ from .softmax import softmaxes, write_exponentials
 from .uses import Uses
 
 PRODUCT, BATCH = "dot_general", "lhs_batching_dimensions"
+SELECT = "select"
+MULTIPLYING = PRODUCTS | {"while"}
 PACKED_RANK = 3
 PACKED_BITS = 32
 PACKED_BATCH = 2
@@ -119,12 +121,26 @@ def is_packed(shape: Sequence[int], along: Sequence[int] = ()) -> bool:
 
 
 def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether it compares a product's result that is read besides."""
+    """Whether it compares a product's result that is read besides, and masks what products make for others to read."""
     if op.kind != "compare":
         return False
     made_by = (uses.makers.get(value) for value in op.operands)
     compared = [graph.ops[number] for number in made_by if number is not None]
-    return any(each.kind in PRODUCTS and len(uses.next_ops(each.results[0])) > 1 for each in compared)
+    if not any(each.kind in PRODUCTS and len(uses.next_ops(each.results[0])) > 1 for each in compared):
+        return False
+    return all(_masks_product(graph, uses, graph.ops[reader]) for reader in uses.next_ops(op.results[0]))
+
+
+def _masks_product(graph: Graph, uses: Uses, reader: Op) -> bool:
+    """Whether a mask's reader is no selection, or one of what a product or a loop makes, for more than another product
+    alone: of what comes from other devices, or ends at the barrier before that one, the compiler compares again (seen
+    on v3, v4, v5p and v6e).
+    """
+    if reader.kind != SELECT:
+        return True
+    makers = [graph.ops[uses.makers[value]].kind for value in reader.operands[1:] if value in uses.makers]
+    after = [op.kind for op, _ in beyond_views(graph, uses, reader.results[0])]
+    return not MULTIPLYING.isdisjoint(makers) and not (len(after) == 1 and after[0] in PRODUCTS)
 
 
 def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], is_gpu: bool) -> bool:
