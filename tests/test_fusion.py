@@ -391,6 +391,12 @@ def around_pieces(*, masked: bool = False, shared: bool = False, near_bytes: int
     return [[program.graph.ops[n].kind for n in kernel.ops] for kernel in program.kernels]
 
 
+def test_what_is_computed_of_a_product_that_was_sent_is_written_for_one_other_product() -> None:
+    """A barrier keeps products apart, and what is sent between keeps it from the first one: as compiled for v4."""
+    made = around_pieces(near_bytes=64 << 20)
+    assert [kinds for kinds in made if "maximum" in kinds] == [["broadcast_in_dim", "maximum"]]
+
+
 def test_what_comes_in_pieces_is_activated_before_products_see_it_whole() -> None:
     """So the activation is kept rounded and its mask as such, and not the wide array itself."""
     for masked in (False, True):
@@ -398,7 +404,7 @@ def test_what_comes_in_pieces_is_activated_before_products_see_it_whole() -> Non
         own = [kinds for kinds in made if {"maximum", "compare"} & set(kinds)]
         assert len(own) == 1 + masked  # the mask by itself, since orders put it off till it is read
         assert not any("dot_general" in kinds for kinds in own)
-    for made in (around_pieces(shared=True), around_pieces(near_bytes=64 << 20)):
+    for made in (around_pieces(shared=True), around_pieces(masked=True, near_bytes=64 << 20)):
         assert any({"dot_general", "maximum"} <= set(kinds) for kinds in made)
 
 
@@ -417,3 +423,15 @@ def test_each_product_of_matrices_cuts_out_the_part_that_it_reads() -> None:
     assert cut_for_products(512, 256, batch=()) == [["all-gather"], *[["dot_general", "dynamic_slice"]] * 2]
     cut_once = [["all-gather"], ["dynamic_slice"], ["dot_general"], ["dot_general"]]
     assert cut_for_products(4, 512, 256, batch=(0,)) == cut_once
+
+
+def test_a_broadcast_that_only_adds_dims_of_one_is_sent_as_it_lies() -> None:
+    w = Writer()
+    made = w.spread(w.op("tanh", w.arg(512, 1024)), 512, 1, 1024, dims=(0, 2))
+    sent = w.op("all-to-all", made, dimensions=(1, 0), axes=("x",))
+    program = fuse(w.graph(sent))
+    assert [program.graph.ops[n].kind for kernel in program.kernels for n in kernel.ops] == [
+        "tanh",
+        "reshape",
+        "all-to-all",
+    ]

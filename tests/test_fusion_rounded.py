@@ -193,3 +193,15 @@ def test_what_is_converted_whole_for_others_is_sliced_then() -> None:
     wide = g.op("convert", g.arg(256, 4096, dtype="bf16"), dtype="f32")
     graph = g.graph(sliced(g, wide), wide)
     assert with_slices_first(graph) is graph
+
+
+@pytest.mark.parametrize(("products", "is_written"), [(1, False), (2, True)])
+def test_a_mask_of_wider_numbers_is_written_once_for_several_products(products: int, *, is_written: bool) -> None:
+    """As compiled for v4, v5e and v6e: ``pred[32,1024,1,40]`` of float32 where tokens have gradients."""
+    shape = (GROUPS, TOKENS, EXPERTS, 128)
+    g = Writer()
+    weights = g.op("multiply", g.arg(*shape), g.spread(g.arg(GROUPS, TOKENS), *shape, dims=(0, 1)))
+    mask = g.op("compare", weights, g.spread(g.scalar(0.0), *shape), dtype="pred")
+    numbers = g.op("convert", mask, dtype="bf16")
+    program = fuse(g.graph(*(routed(g, numbers) for _ in range(products))))
+    assert (("pred", 4) in written(program, program.kernels)) == is_written

@@ -31,6 +31,7 @@ from .nature import (
 )
 from .neighbours import put_together
 from .operands import MANY_PRODUCTS, MATRIX_RANK, beyond_views, is_only_multiplied, is_shared_operand
+from .sent_products import sent_products
 from .shifted import is_shared_shift
 from .softmax import softmaxes, write_exponentials
 from .uses import Uses
@@ -70,6 +71,7 @@ def written_ops(
     written |= multiplied(graph, uses) if is_gpu else set[int]()
     written.update(shared)
     written |= grouped(graph, uses)
+    written |= set() if is_gpu else set(sent_products(graph, uses))
     written |= set(put_together(graph, uses, written))
     near = found if near_bytes else []
     kept = {each.exponentials for each in near if each.is_kept}
