@@ -435,3 +435,33 @@ def test_a_broadcast_that_only_adds_dims_of_one_is_sent_as_it_lies() -> None:
         "reshape",
         "all-to-all",
     ]
+
+
+def cut_out(groups: int, experts: int, places: int, *, batch: int, cuts_parts: bool) -> bool:
+    """Whether a device's part of what others sent is written for two products, over its experts or over a group."""
+    w = Writer()
+    whole = w.op("all-gather", w.op("tanh", w.arg(experts, 1, places, 256)), shape=(32, 16, places, 256), axes=("x",))
+    part = w.op("dynamic_slice", whole, w.scalar(0.0), shape=(experts, groups, places, 256))
+    made = []
+    for columns in (128, 384):
+        sizes = (experts, 256, columns) if batch == 0 else (groups, columns, experts, places)
+        summed = ((3,), (1,)) if batch == 0 else ((0, 2), (2, 3))
+        said = {f"{side}_batching_dimensions": (at,) for side, at in (("lhs", batch), ("rhs", 0))}
+        said |= {f"{side}_contracting_dimensions": dims for side, dims in zip(("lhs", "rhs"), summed, strict=True)}
+        shape = (experts, groups, places, columns) if batch == 0 else (groups, 256, columns)
+        made.append(w.op("dot_general", part, w.arg(*sizes), shape=shape, **said))
+    program = fuse(w.graph(*made), cuts_parts=cuts_parts)
+    return any(part in kernel.writes for kernel in program.kernels)
+
+
+def test_products_of_a_batch_cut_their_parts_out_themselves_on_v6e() -> None:
+    """As compiled: ``bf16[8,16,32,1024]`` of 32 experts, in the products for v6e, in a kernel before them for v5e."""
+    assert cut_out(16, 8, 32, batch=0, cuts_parts=False)
+    assert not cut_out(16, 8, 32, batch=0, cuts_parts=True)
+
+
+@pytest.mark.parametrize(("places", "is_written"), [(8, True), (32, True), (40, False), (64, False)])
+def test_products_of_one_group_cut_it_out_where_they_do_not_join_its_dims(places: int, *, is_written: bool) -> None:
+    """As compiled for v5e, v5p and v6e, of 32 experts."""
+    for cuts_parts in (False, True):
+        assert cut_out(1, 32, places, batch=1, cuts_parts=cuts_parts) == is_written
