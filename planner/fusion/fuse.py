@@ -77,8 +77,9 @@ def _program(
     ordered = _in_order(graph, merged)
     barred = any(BEHIND in op.attributes for op in graph.ops)
     bare = _without_waits(graph)
-    said = {"cuts_parts": cuts_parts, "is_gpu": is_gpu}
-    inside = partial(_program, is_mask=is_mask, near_bytes=near_bytes, forms=forms, **said)
+    inside = partial(
+        _program, is_mask=is_mask, near_bytes=near_bytes, forms=forms, cuts_parts=cuts_parts, is_gpu=is_gpu
+    )
     form_of = None if forms is None else partial(forms.of, bare)
     kernels = tuple([_kernel(graph, wanted, group, inside, form_of, barred) for group in ordered])
     if any(group.waits for group in ordered):
