@@ -465,3 +465,11 @@ def test_products_of_one_group_cut_it_out_where_they_do_not_join_its_dims(places
     """As compiled for v5e, v5p and v6e, of 32 experts."""
     for cuts_parts in (False, True):
         assert cut_out(1, 32, places, batch=1, cuts_parts=cuts_parts) == is_written
+
+
+def test_a_product_in_either_order_is_computed_once() -> None:
+    w = Writer()
+    one, other = w.arg(512, 1024), w.arg(512, 1024)
+    pairs = [w.op("multiply", *pair) for pair in ((one, other), (other, one))]
+    program = fuse(w.graph(w.op("add", *(w.op("tanh", each) for each in pairs))))
+    assert kinds(program, program.kernels[0])["tanh"] == 1

@@ -15,6 +15,7 @@ from .sliced import with_slices_first
 from .sunk import with_broadcasts_in_loops
 
 ONCE = IN_PASSING | PRODUCTS | {REDUCE, CONSTANT, "partition_id", "gather"}
+COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 UNCHANGED = frozenset({"reshape", "convert", "broadcast_in_dim", "transpose", "copy", "slice"})
 
 
@@ -44,7 +45,7 @@ def merged(graph: Graph) -> dict[str, Any]:
         if op.kind in UNCHANGED and _changes_nothing(graph, op):
             same[op.results[0]] = op.operands[0]
             continue
-        first = alone.setdefault((op.kind, op.operands), op) if _is_made_once(op) else op
+        first = alone.setdefault((op.kind, _read_by(op)), op) if _is_made_once(op) else op
         if first is not op:
             known.setdefault(_key(graph, first, said), first)
             first = known.setdefault(_key(graph, op, said), op)
@@ -149,7 +150,12 @@ def _key(graph: Graph, op: Op, said: dict[int, str]) -> Hashable:
     attributes = said.get(id(op.attributes))
     if attributes is None:
         attributes = said[id(op.attributes)] = repr(sorted(op.attributes.items()))
-    return (op.kind, op.operands, made, attributes)
+    return (op.kind, _read_by(op), made, attributes)
+
+
+def _read_by(op: Op) -> tuple[int, ...]:
+    """What an operation reads, in whatever order where that changes nothing: XLA computes ``ab`` and ``ba`` once."""
+    return tuple(sorted(op.operands)) if op.kind in COMMUTATIVE else op.operands
 
 
 def _living(graph: Graph) -> Graph:
