@@ -176,7 +176,7 @@ def price_at(
     inside = filled(graph) if speed.edge > 1 and looks_up else frozenset[int]()
     inside = inside.union(step.filled)
     awaited: dict[int, Kernel] = {}
-    multiplied = set[int]()
+    multiplied = set(graph.arguments) if idle else set[int]()  # apart, a mask is what products leave beside others
     for point, kernel in enumerate(program.kernels):
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
+from ..kinds import KINDS, TURNED_COPY
 from .duplicated import dearer_in_passing, not_on_all_ways
 from .grouped import grouped
 from .libraries import ends_product, is_passed, multiplied
@@ -38,7 +39,7 @@ from .uses import Uses
 
 PRODUCT, BATCH = "dot_general", "lhs_batching_dimensions"
 SELECT = "select"
-MULTIPLYING = PRODUCTS | {"while"}
+_MOVED = VIEWS | {TURNED_COPY}
 PACKED_RANK = 3
 PACKED_BITS = 32
 PACKED_BATCH = 2
@@ -136,15 +137,22 @@ def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
 
 
 def _masks_product(graph: Graph, uses: Uses, reader: Op) -> bool:
-    """Whether a mask's reader is no selection, or one of what a product or a loop makes, for more than another product
-    alone: of what comes from other devices, or ends at the barrier before that one, the compiler compares again (seen
-    on v3, v4, v5p and v6e).
+    """Whether a mask's reader is no selection, or one of what is made here, for more than another product alone: of
+    what comes from other devices, or ends at the barrier before that one, the compiler compares again (seen on v3, v4,
+    v5p and v6e).
     """
     if reader.kind != SELECT:
         return True
-    makers = [graph.ops[uses.makers[value]].kind for value in reader.operands[1:] if value in uses.makers]
     after = [op.kind for op, _ in beyond_views(graph, uses, reader.results[0])]
-    return not MULTIPLYING.isdisjoint(makers) and not (len(after) == 1 and after[0] in PRODUCTS)
+    is_sent = any(_is_sent_here(graph, uses, value) for value in reader.operands[1:])
+    return not is_sent and not (len(after) == 1 and after[0] in PRODUCTS)
+
+
+def _is_sent_here(graph: Graph, uses: Uses, value: int) -> bool:
+    """Whether a value comes from other devices, under whatever shape."""
+    while value in uses.makers and graph.ops[uses.makers[value]].kind in _MOVED:
+        (value,) = graph.ops[uses.makers[value]].operands
+    return value in uses.makers and graph.ops[uses.makers[value]].kind in KINDS
 
 
 def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], cuts_parts: bool, is_gpu: bool) -> bool:
