@@ -391,6 +391,12 @@ def around_pieces(*, masked: bool = False, shared: bool = False, near_bytes: int
     return [[program.graph.ops[n].kind for n in kernel.ops] for kernel in program.kernels]
 
 
+def test_what_is_computed_of_a_product_that_was_sent_is_written_for_one_other_product() -> None:
+    """A barrier keeps products apart, and what is sent between keeps it from the first one: as compiled for v4."""
+    made = around_pieces(near_bytes=64 << 20)
+    assert [kinds for kinds in made if "maximum" in kinds] == [["broadcast_in_dim", "maximum"]]
+
+
 def test_what_comes_in_pieces_is_activated_before_products_see_it_whole() -> None:
     """So the activation is kept rounded and its mask as such, and not the wide array itself."""
     for masked in (False, True):
@@ -398,7 +404,7 @@ def test_what_comes_in_pieces_is_activated_before_products_see_it_whole() -> Non
         own = [kinds for kinds in made if {"maximum", "compare"} & set(kinds)]
         assert len(own) == 1 + masked  # the mask by itself, since orders put it off till it is read
         assert not any("dot_general" in kinds for kinds in own)
-    for made in (around_pieces(shared=True), around_pieces(near_bytes=64 << 20)):
+    for made in (around_pieces(shared=True), around_pieces(masked=True, near_bytes=64 << 20)):
         assert any({"dot_general", "maximum"} <= set(kinds) for kinds in made)
 
 
@@ -417,3 +423,53 @@ def test_each_product_of_matrices_cuts_out_the_part_that_it_reads() -> None:
     assert cut_for_products(512, 256, batch=()) == [["all-gather"], *[["dot_general", "dynamic_slice"]] * 2]
     cut_once = [["all-gather"], ["dynamic_slice"], ["dot_general"], ["dot_general"]]
     assert cut_for_products(4, 512, 256, batch=(0,)) == cut_once
+
+
+def test_a_broadcast_that_only_adds_dims_of_one_is_sent_as_it_lies() -> None:
+    w = Writer()
+    made = w.spread(w.op("tanh", w.arg(512, 1024)), 512, 1, 1024, dims=(0, 2))
+    sent = w.op("all-to-all", made, dimensions=(1, 0), axes=("x",))
+    program = fuse(w.graph(sent))
+    assert [program.graph.ops[n].kind for kernel in program.kernels for n in kernel.ops] == [
+        "tanh",
+        "reshape",
+        "all-to-all",
+    ]
+
+
+def cut_out(groups: int, experts: int, places: int, *, batch: int, cuts_parts: bool) -> bool:
+    """Whether a device's part of what others sent is written for two products, over its experts or over a group."""
+    w = Writer()
+    whole = w.op("all-gather", w.op("tanh", w.arg(experts, 1, places, 256)), shape=(32, 16, places, 256), axes=("x",))
+    part = w.op("dynamic_slice", whole, w.scalar(0.0), shape=(experts, groups, places, 256))
+    made = []
+    for columns in (128, 384):
+        sizes = (experts, 256, columns) if batch == 0 else (groups, columns, experts, places)
+        summed = ((3,), (1,)) if batch == 0 else ((0, 2), (2, 3))
+        said = {f"{side}_batching_dimensions": (at,) for side, at in (("lhs", batch), ("rhs", 0))}
+        said |= {f"{side}_contracting_dimensions": dims for side, dims in zip(("lhs", "rhs"), summed, strict=True)}
+        shape = (experts, groups, places, columns) if batch == 0 else (groups, 256, columns)
+        made.append(w.op("dot_general", part, w.arg(*sizes), shape=shape, **said))
+    program = fuse(w.graph(*made), cuts_parts=cuts_parts)
+    return any(part in kernel.writes for kernel in program.kernels)
+
+
+def test_products_of_a_batch_cut_their_parts_out_themselves_on_v6e() -> None:
+    """As compiled: ``bf16[8,16,32,1024]`` of 32 experts, in the products for v6e, in a kernel before them for v5e."""
+    assert cut_out(16, 8, 32, batch=0, cuts_parts=False)
+    assert not cut_out(16, 8, 32, batch=0, cuts_parts=True)
+
+
+@pytest.mark.parametrize(("places", "is_written"), [(8, True), (32, True), (40, False), (64, False)])
+def test_products_of_one_group_cut_it_out_where_they_do_not_join_its_dims(places: int, *, is_written: bool) -> None:
+    """As compiled for v5e, v5p and v6e, of 32 experts."""
+    for cuts_parts in (False, True):
+        assert cut_out(1, 32, places, batch=1, cuts_parts=cuts_parts) == is_written
+
+
+def test_a_product_in_either_order_is_computed_once() -> None:
+    w = Writer()
+    one, other = w.arg(512, 1024), w.arg(512, 1024)
+    pairs = [w.op("multiply", *pair) for pair in ((one, other), (other, one))]
+    program = fuse(w.graph(w.op("add", *(w.op("tanh", each) for each in pairs))))
+    assert kinds(program, program.kernels[0])["tanh"] == 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from meshwright.planner.catalogue import catalogue
+from meshwright.planner.compute import price
 from meshwright.planner.fusion import fuse
 from meshwright.planner.fusion.sliced import with_slices_first
 from meshwright.planner.fusion.written import is_packed
@@ -114,6 +116,26 @@ def test_a_batch_of_masks_is_kept_as_bits_along_its_third_dim_from_the_end() -> 
     assert not is_packed((32, 32, 64, 512))
 
 
+@pytest.mark.parametrize(("sent", "readers", "is_kept"), [(False, 2, True), (False, 1, False), (True, 2, False)])
+def test_a_mask_is_kept_for_what_products_make_and_others_read(*, sent: bool, readers: int, is_kept: bool) -> None:
+    """As compiled for v4 and v6e: ``u32[40,2048]`` beside what the product makes, in no kernel of its own; where what
+    it masks comes from other devices, or a barrier keeps it from the one product that reads it, it is compared again.
+    """
+    shape, summed = (32, 40, 2048), {"lhs_contracting_dimensions": (2,), "rhs_contracting_dimensions": (0,)}
+    g = Writer()
+    nothing = g.spread(g.scalar(0.0), *shape)
+    made = g.op("dot_general", g.arg(32, 40, 512), g.arg(512, 2048), shape=shape, **summed)
+    ends = [g.op("dot_general", g.op("maximum", made, nothing), g.arg(2048, 512), shape=(32, 40, 512), **summed)]
+    back = g.op("dot_general", g.arg(32, 40, 512), g.arg(512, 2048), shape=shape, **summed)
+    back = g.op("all-to-all", back, dimensions=(0, 1), axes=("x",)) if sent else back
+    masked = g.op("select", g.op("compare", made, nothing, dtype="pred"), back, nothing, dtype="f32")
+    ends += [g.op("dot_general", masked, g.arg(2048, 512), shape=(32, 40, 512), **summed) for _ in range(readers)]
+    program = fuse(g.graph(*ends))
+    prices = price(program, catalogue()["v4"])
+    assert not [each for each in prices if each.cycles and ("pred", 3) in written(program, [each.kernel])]
+    assert (("pred", 3) in written(program, program.kernels)) == is_kept
+
+
 def test_gates_of_two_products_are_computed_anew_by_each_product_that_reads_them() -> None:
     """Gated layers on every chip keep what their two products make, in float32, and not what the gate makes of it."""
     rows, width = 256, 512
@@ -171,3 +193,15 @@ def test_what_is_converted_whole_for_others_is_sliced_then() -> None:
     wide = g.op("convert", g.arg(256, 4096, dtype="bf16"), dtype="f32")
     graph = g.graph(sliced(g, wide), wide)
     assert with_slices_first(graph) is graph
+
+
+@pytest.mark.parametrize(("products", "is_written"), [(1, False), (2, True)])
+def test_a_mask_of_wider_numbers_is_written_once_for_several_products(products: int, *, is_written: bool) -> None:
+    """As compiled for v4, v5e and v6e: ``pred[32,1024,1,40]`` of float32 where tokens have gradients."""
+    shape = (GROUPS, TOKENS, EXPERTS, 128)
+    g = Writer()
+    weights = g.op("multiply", g.arg(*shape), g.spread(g.arg(GROUPS, TOKENS), *shape, dims=(0, 1)))
+    mask = g.op("compare", weights, g.spread(g.scalar(0.0), *shape), dtype="pred")
+    numbers = g.op("convert", mask, dtype="bf16")
+    program = fuse(g.graph(*(routed(g, numbers) for _ in range(products))))
+    assert (("pred", 4) in written(program, program.kernels)) == is_written

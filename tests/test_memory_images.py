@@ -11,7 +11,7 @@ from meshwright.planner.image_pieces import turned_shapes
 from meshwright.planner.kernels import Kernel, Program
 from meshwright.planner.kinds import REDUCE_SCATTER
 from meshwright.planner.memory import memory
-from meshwright.planner.memory.convolved import shifted_images
+from meshwright.planner.memory.convolved import shifted_images, widened_images
 from meshwright.planner.memory.flow import flow
 from meshwright.planner.memory.taken_in_pieces import beside_loops
 from meshwright.planner.memory.temporaries import temporary_bytes
@@ -100,6 +100,20 @@ def test_what_is_cut_lies_once_more_for_each_place_of_a_wide_kernel(places: int,
     assert temporary_bytes(program, chip)(program.graph, 2) == copies * 64 * MIB
     shifted = [(each.span, each.num_bytes // MIB) for each in shifted_images(program, 8)]
     assert shifted == [((1, 1), 32)] * (4 if places == 3 else 0)
+
+
+def test_the_kernel_of_a_transposed_convolution_is_no_image_with_gaps() -> None:
+    """Its gradient reads the image with gaps, and makes a kernel: only what makes an image is laid out anew."""
+    image, wide, kernel = Value((2, 64, 64, 64), "f32"), Value((2, 128, 128, 64), "f32"), Value((2, 2, 64, 64), "f32")
+    said = ROLES | {"kernel_input_feature_dimension": 2, "output_spatial_dimensions": (1, 2), "lhs_dilation": (2, 2)}
+    back = said | {"input_batch_dimension": 3, "input_feature_dimension": 0, "kernel_input_feature_dimension": 0}
+    back |= {"kernel_spatial_dimensions": (1, 2), "output_batch_dimension": 2, "output_spatial_dimensions": (0, 1)}
+    ops = (
+        Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said),
+        Op(kind="convolution", operands=(0, 2), results=(3,), attributes=back),
+    )
+    program = of_ops((image, kernel, wide, kernel), ops, (0, 1), (2, 3))
+    assert [each.value for each in widened_images(program, 8, 0)] == [2, 2]
 
 
 def test_what_is_added_to_an_image_that_is_cut_lies_once_more_where_it_is_kept() -> None:

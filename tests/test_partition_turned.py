@@ -188,3 +188,14 @@ def test_what_is_gathered_for_a_result_is_copied_there() -> None:
 def test_what_is_gathered_along_several_dims_is_copied_into_its_place(dims: tuple[int, ...], copies: int) -> None:
     """Case by case as the compiler has it for shapes of two to four dims; products read what is gathered."""
     assert turns(ALL_GATHER, dims, (8, 8, 8), (64, 64, 64), in_order=True) == (0, copies)
+
+
+@pytest.mark.parametrize(
+    ("experts", "tokens", "places", "copied"), [(1, 1024, 64, 0), (8, 512, 32, 1), (1, 64, 64, 2), (1, 1024, 128, 1)]
+)
+def test_masks_that_go_to_one_expert_a_device_arrive_as_they_lie(
+    experts: int, tokens: int, places: int, copied: int
+) -> None:
+    """With their tokens on the lanes, as compiled for v3 and v4; those for eight experts are copied on v5e and v6e."""
+    before, after = (32, tokens, experts, places), (1, tokens, 32 * experts, places)
+    assert turns(ALL_TO_ALL, (2, 0), before, after, in_order=True) == (0, copied)

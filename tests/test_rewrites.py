@@ -184,6 +184,13 @@ def test_equal_operations_are_computed_once():
     assert kinds(module)["sine"] == 1
 
 
+def test_what_is_added_or_multiplied_in_either_order_is_computed_once():
+    """So the gradient of a square, ``xg + gx``, is sent to other devices once."""
+    x, g = normal(0, 4), normal(1, 4)
+    module = rewritten(lambda x, g: [jnp.sin(x * g) + jnp.sin(g * x), jnp.sin(x - g) + jnp.sin(g - x)], x, g)
+    assert kinds(module)["sine"] == 3
+
+
 def test_equal_reductions_and_scatters_are_computed_once():
     def norms(x, table):
         scaled = [x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + n) for n in (1, 2)]

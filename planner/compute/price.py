@@ -30,6 +30,7 @@ from .turned import WIDE_EDGE, Turned
 from .updated import Updated, lent
 from .work import ALONE, FREE, PRODUCT, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes, work_of
 
+COMPARE = "compare"
 Counting = Callable[[Graph, Kernel], Work]
 Pacing = Callable[[Work, Sequence[bool], Sequence[bool], int, Coefficients], Cycles]
 Shape = tuple[int, ...]
@@ -175,6 +176,7 @@ def price_at(
     inside = filled(graph) if speed.edge > 1 and looks_up else frozenset[int]()
     inside = inside.union(step.filled)
     awaited: dict[int, Kernel] = {}
+    multiplied = set(graph.arguments) if idle else set[int]()  # apart, a mask is what products leave beside others
     for point, kernel in enumerate(program.kernels):
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
@@ -213,6 +215,10 @@ def price_at(
             work = grown(kernel, work, growth) if growth else work
             if inside and kernel.writes and inside.issuperset(kernel.writes):
                 work, rows = Work(kind=FREE), 0.0
+            if work.kind == PRODUCT:
+                multiplied.update(kernel.writes)
+            elif op.kind == COMPARE and not multiplied.isdisjoint(kernel.reads) and _compares(graph, kernel):
+                work = Work(kind=FREE)
             rows += joined.copies_cycles(op) if joined and op.kind in LOOK_UP else 0.0
             more += rows
             is_looked_up = op.kind in LOOK_UP and more > 0
@@ -222,6 +228,11 @@ def price_at(
             took = _only(took, more, speed) if is_looked_up else took
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
+
+
+def _compares(graph: Graph, kernel: Kernel) -> bool:
+    """Whether a kernel only compares one array: the compiler does that of a product's numbers as it makes them."""
+    return sum(graph.values[value].num_elements > 1 for value in kernel.reads) == 1 and len(kernel.writes) == 1
 
 
 def _plainly(

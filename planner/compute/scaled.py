@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..fusion.nature import PRODUCTS, REDUCE, UPDATE
+from ..fusion.nature import PRODUCTS, REDUCE, SLICE, UPDATE
 from ..graph import Graph, Op
 from ..kernels import Kernel
 from .demand import demanded
@@ -105,7 +105,7 @@ def scaled(graph: Graph, kernel: Kernel, alike: Alike) -> Scaled:
         sides=sides_of(graph, ops, kernel.reads) if products else (),
         registers=_merged(vectors, alike, lambda one, other: one + other),
         spaces=_merged((pair for op in real for pair in _gone_through(op, share)), alike, max),
-        single=len(real) == 1 and not products,
+        single=len(real) == 1 and not products and real[0].kind != SLICE,
         running=tuple(op for op in real if op.kind == RUNNING),
     )
 

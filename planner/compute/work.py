@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..fusion.nature import ALLOCATE, ELEMENTWISE, PRODUCTS, REDUCE, UPDATE, VIEWS, stands_alone
+from ..fusion.nature import ALLOCATE, ELEMENTWISE, PRODUCTS, REDUCE, SLICE, UPDATE, VIEWS, stands_alone
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel
 from ..kinds import TURNED_COPY
@@ -80,7 +80,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         spill_bytes=int(spilled(made, space, bool(products)) * growth),
         registers=sum([_registers(op, need) for op in real]) + VECTOR_OPERATIONS * summed / REGISTER_ELEMENTS,
         space_bytes=space * WORD_BYTES,
-        single=len(real) == 1 and not met,
+        single=len(real) == 1 and not met and real[0].kind != SLICE,
         flops=sum(2.0 * each.multiply_adds for each in met),
         result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
         passes=passes_of(graph, real),

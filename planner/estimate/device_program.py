@@ -12,6 +12,9 @@ from ..memory import Scheduled, put_in_order
 from ..partition import Found, partition
 from ..topology import Machine
 
+WIDE_EDGE = 256
+"""The edge of squares from which on products of a batch cut their parts out themselves: v6e's."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProgram:
@@ -35,5 +38,7 @@ def device_program(
     """
     local = partition(graph, platform=machine.platform, machine=machine, found=found)
     near_bytes, is_gpu = machine.chip.buffer_vmem_bytes, machine.platform == "gpu"
-    program = fuse(local, near_bytes=near_bytes, is_gpu=is_gpu, forms=forms)
+    unit = machine.chip.matrix_unit
+    cuts_parts = unit is not None and unit.edge >= WIDE_EDGE
+    program = fuse(local, near_bytes=near_bytes, cuts_parts=cuts_parts, is_gpu=is_gpu, forms=forms)
     return DeviceProgram(step=graph, local=local, order=put_in_order(program, machine.chip))

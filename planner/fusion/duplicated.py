@@ -93,10 +93,20 @@ def dearer_in_passing(
     for value, read in sources.items():
         number = makers[value]
         if number not in written and graph.ops[number].kind in ELEMENTWISE:
-            is_shared = len(uses.after[value]) > 1 and not widens(graph, graph.ops[number])
+            is_shared = _is_shared(graph, uses, value) and not widens(graph, graph.ops[number])
             if is_shared and sum(map(sizes.of, read)) > sizes.of(value):
                 may[number] = value
     return _Queue(graph, uses, written, may, sizes).run() if may else set()
+
+
+def _is_shared(graph: Graph, uses: Uses, value: int) -> bool:
+    """Whether several operations read a value, be it made wider: the compiler makes masks numbers where they are
+    multiplied.
+    """
+    after = uses.after[value]
+    if len(after) == 1 and widens(graph, graph.ops[after[0]]):
+        after = uses.after[graph.ops[after[0]].results[0]]
+    return len(after) > 1
 
 
 class _Sizes:

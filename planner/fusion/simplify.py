@@ -8,13 +8,14 @@ from typing import Any
 
 from ..graph import Graph, Op
 from .allocated import with_allocations, with_own_fills
-from .nature import AFTER, APART, BARRIER, BEHIND, CONSTANT, IN_PASSING, PRODUCTS, REDUCE, SLICE, VIEWS
+from .nature import AFTER, APART, BARRIER, BEHIND, BROADCAST, CONSTANT, IN_PASSING, PRODUCTS, REDUCE, SLICE, VIEWS
 from .outer import with_multiplications
 from .rounded import with_roundings
 from .sliced import with_slices_first
 from .sunk import with_broadcasts_in_loops
 
 ONCE = IN_PASSING | PRODUCTS | {REDUCE, CONSTANT, "partition_id", "gather"}
+COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 UNCHANGED = frozenset({"reshape", "convert", "broadcast_in_dim", "transpose", "copy", "slice"})
 
 
@@ -40,10 +41,11 @@ def merged(graph: Graph) -> dict[str, Any]:
     ops = []
     for op in graph.ops:
         op = _reading(op, same) if same else op
+        op = _reshaping(graph, op) if op.kind == BROADCAST else op
         if op.kind in UNCHANGED and _changes_nothing(graph, op):
             same[op.results[0]] = op.operands[0]
             continue
-        first = alone.setdefault((op.kind, op.operands), op) if _is_made_once(op) else op
+        first = alone.setdefault((op.kind, _read_by(op)), op) if _is_made_once(op) else op
         if first is not op:
             known.setdefault(_key(graph, first, said), first)
             first = known.setdefault(_key(graph, op, said), op)
@@ -62,6 +64,15 @@ def _named(op: Op, also: Sequence[str]) -> Op:
     """An operation that is called what those that computed the same were called, too."""
     value, *others = (*op.origin.also, *also) if op.origin.value is None else (op.origin.value, *op.origin.also, *also)
     return replace(op, origin=replace(op.origin, value=value, also=tuple(dict.fromkeys(others))))
+
+
+def _reshaping(graph: Graph, op: Op) -> Op:
+    """A broadcast that only adds dims of one as what the compiler makes of it: a reshape."""
+    before, after = (graph.values[value] for value in (op.operands[0], op.results[0]))
+    dims = tuple(op.attributes.get("broadcast_dimensions", ()))
+    if before.num_elements != after.num_elements or before.num_elements == 1 or list(dims) != sorted(dims):
+        return op
+    return replace(op, kind="reshape", attributes={})
 
 
 def _reading(op: Op, same: Mapping[int, int]) -> Op:
@@ -139,7 +150,12 @@ def _key(graph: Graph, op: Op, said: dict[int, str]) -> Hashable:
     attributes = said.get(id(op.attributes))
     if attributes is None:
         attributes = said[id(op.attributes)] = repr(sorted(op.attributes.items()))
-    return (op.kind, op.operands, made, attributes)
+    return (op.kind, _read_by(op), made, attributes)
+
+
+def _read_by(op: Op) -> tuple[int, ...]:
+    """What an operation reads, in whatever order where that changes nothing: XLA computes ``ab`` and ``ba`` once."""
+    return tuple(sorted(op.operands)) if op.kind in COMMUTATIVE else op.operands
 
 
 def _living(graph: Graph) -> Graph:

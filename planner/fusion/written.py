@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
+from ..kinds import KINDS, TURNED_COPY
 from .duplicated import dearer_in_passing, not_on_all_ways
 from .grouped import grouped
 from .libraries import ends_product, is_passed, multiplied
@@ -31,11 +32,14 @@ from .nature import (
 )
 from .neighbours import put_together
 from .operands import MANY_PRODUCTS, MATRIX_RANK, beyond_views, is_only_multiplied, is_shared_operand
+from .sent_products import sent_products
 from .shifted import is_shared_shift
 from .softmax import softmaxes, write_exponentials
 from .uses import Uses
 
 PRODUCT, BATCH = "dot_general", "lhs_batching_dimensions"
+SELECT = "select"
+_MOVED = VIEWS | {TURNED_COPY}
 PACKED_RANK = 3
 PACKED_BITS = 32
 PACKED_BATCH = 2
@@ -52,22 +56,25 @@ def written_ops(
     shared: Collection[int] = (),
     *,
     near_bytes: int = NEAR_BYTES,
+    cuts_parts: bool = False,
     is_gpu: bool = False,
 ) -> set[int]:
     """The numbers of the operations whose result is written.
 
     Whatever can be computed in passing by everything that reads it is computed there, several times if need be, but for
     four things: what shifts a product's rows and is read twice, ``masks`` of activations kept for the gradient,
-    what combines several arrays where that moves more bytes or XLA forbids it (``duplicated``), and what is ``shared``.
+    what combines several arrays where that moves more bytes or XLA forbids it (``duplicated``), and what is ``shared``,
+    as parts are that products do not cut out for themselves (``cuts_parts``).
     What follows a product and is its only reader is computed with it, and written instead of it; on a GPU (``is_gpu``)
     as ``libraries`` says.
     """
     found = [] if is_gpu else list(softmaxes(graph, uses))
     again = _made(graph, {each.source for each in found if each.is_again})
-    written = {number for number in range(len(graph.ops)) if _is_written(graph, uses, number, again, is_gpu)} | masks
+    written = {n for n in range(len(graph.ops)) if _is_written(graph, uses, n, again, cuts_parts, is_gpu)} | masks
     written |= multiplied(graph, uses) if is_gpu else set[int]()
     written.update(shared)
     written |= grouped(graph, uses)
+    written |= set() if is_gpu else set(sent_products(graph, uses))
     written |= set(put_together(graph, uses, written))
     near = found if near_bytes else []
     kept = {each.exponentials for each in near if each.is_kept}
@@ -119,15 +126,36 @@ def is_packed(shape: Sequence[int], along: Sequence[int] = ()) -> bool:
 
 
 def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether it compares a product's result that is read besides."""
+    """Whether it compares a product's result that is read besides, and masks what products make for others to read."""
     if op.kind != "compare":
         return False
     made_by = (uses.makers.get(value) for value in op.operands)
     compared = [graph.ops[number] for number in made_by if number is not None]
-    return any(each.kind in PRODUCTS and len(uses.next_ops(each.results[0])) > 1 for each in compared)
+    if not any(each.kind in PRODUCTS and len(uses.next_ops(each.results[0])) > 1 for each in compared):
+        return False
+    return all(_masks_product(graph, uses, graph.ops[reader]) for reader in uses.next_ops(op.results[0]))
 
 
-def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], is_gpu: bool) -> bool:
+def _masks_product(graph: Graph, uses: Uses, reader: Op) -> bool:
+    """Whether a mask's reader is no selection, or one of what is made here, for more than another product alone: of
+    what comes from other devices, or ends at the barrier before that one, the compiler compares again (seen on v3, v4,
+    v5p and v6e).
+    """
+    if reader.kind != SELECT:
+        return True
+    after = [op.kind for op, _ in beyond_views(graph, uses, reader.results[0])]
+    is_sent = any(_is_sent_here(graph, uses, value) for value in reader.operands[1:])
+    return not is_sent and not (len(after) == 1 and after[0] in PRODUCTS)
+
+
+def _is_sent_here(graph: Graph, uses: Uses, value: int) -> bool:
+    """Whether a value comes from other devices, under whatever shape."""
+    while value in uses.makers and graph.ops[uses.makers[value]].kind in _MOVED:
+        (value,) = graph.ops[uses.makers[value]].operands
+    return value in uses.makers and graph.ops[uses.makers[value]].kind in KINDS
+
+
+def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], cuts_parts: bool, is_gpu: bool) -> bool:
     op, ops = graph.ops[number], graph.ops
     kind = op.kind
     if kind == CONSTANT:
@@ -148,7 +176,8 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], is
     readers = uses.readers[op.results[0]]
     if is_gpu or (len(readers) == 1 and ops[readers[0][0]].kind not in VIEWS):
         return False  # nothing shares it
-    shared = is_shared_shift(graph, uses, op) or _is_shared_part(graph, uses, op) or _is_taken_apart(graph, uses, op)
+    shared = is_shared_shift(graph, uses, op) or _is_taken_apart(graph, uses, op)
+    shared = shared or _is_shared_part(graph, uses, op, cuts_parts)
     return shared or (is_shared_operand(graph, uses, op) and not _joins(graph, uses, number, again))
 
 
@@ -202,14 +231,35 @@ def _is_taken_apart(graph: Graph, uses: Uses, op: Op) -> bool:
     return len(apart) > 1
 
 
-def _is_shared_part(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether it is a device's part of what another kernel makes, and more than one product reads it: of matrices each
-    cuts it out for itself (seen on v3, v4 and v5e).
+def _is_shared_part(graph: Graph, uses: Uses, op: Op, cuts_parts: bool) -> bool:
+    """Whether it is a device's part of what another kernel makes, and more than one convolution or product of a batch
+    reads it: of matrices each cuts it out for itself (seen on v3, v4 and v5e), and of a batch where it ``cuts_parts``
+    (v6e). Products that see one group as matrices have it written where they join two of its dims into one, the last of
+    which is no larger than the other (``bf16[32,1,32,1024]`` on v5e and v6e, but not 64 places for 32 experts).
     """
     if op.kind != "dynamic_slice" or op.operands[0] not in uses.makers:
         return False
-    readers = (graph.ops[reader] for reader in uses.next_ops(op.results[0]))
-    return sum(r.kind in PRODUCTS and (r.kind != PRODUCT or bool(r.attributes.get(BATCH))) for r in readers) > 1
+    value = op.results[0]
+    readers = [(graph.ops[number], position) for number, position in uses.readers[value]]
+    found = [pair for pair in readers if pair[0].kind in PRODUCTS and _has_batch(pair[0])]
+    if len(found) < MANY_PRODUCTS or any(reader.kind != PRODUCT for reader, _ in found):
+        return len(found) >= MANY_PRODUCTS
+    if all(batch_dims(graph, reader) == 0 for reader, _ in found):
+        return any(_joins_last(graph, reader, position) for reader, position in found)
+    return not cuts_parts
+
+
+def _has_batch(product: Op) -> bool:
+    return product.kind != PRODUCT or bool(product.attributes.get(BATCH))
+
+
+def _joins_last(graph: Graph, product: Op, position: int) -> bool:
+    """Whether a product sums or keeps two dims of an operand as one, of which the last is no larger than the other."""
+    side, shape = ("lhs", "rhs")[position], graph.shape(product.operands[position])
+    summed = [dim for dim in product.attributes.get(f"{side}_contracting_dimensions", ()) if shape[dim] > 1]
+    kept = [dim for dim, size in enumerate(shape) if size > 1 and dim not in summed]
+    joined = [dims for dims in (sorted(summed), kept) if len(dims) == MATRIX_RANK]
+    return any(shape[last] <= shape[first] for first, last in joined)
 
 
 def _readers(graph: Graph, uses: Uses, op: Op) -> Sequence[tuple[int, int]]:

@@ -266,7 +266,8 @@ def widened_images(program: Program, smallest: int, near_bytes: int) -> Iterator
     graph, wanted = program.graph, _wanted(program.graph)
     for point, kernel in enumerate(program.kernels) if wanted else ():
         for op in [graph.ops[number] for number in kernel.ops]:
-            if op.kind == CONVOLUTION and math.prod(op.attributes.get("lhs_dilation", ())) > 1:
+            has_gaps = op.kind == CONVOLUTION and math.prod(op.attributes.get("lhs_dilation", ())) > 1
+            if has_gaps and not is_gradient_of_kernel(graph, op):
                 made, lying = graph.values[op.results[0]], wanted[graph.shape(op.results[0])]
                 laid = _laid_bytes(made, lying, smallest)
                 is_cut = lying.may_cut and not lying.is_turned and made.shape[lying.image.batch] < smallest

@@ -14,6 +14,9 @@ OF_SCALARS = frozenset({"stablehlo.reduce", "stablehlo.reduce_window", "stablehl
 UNLIKE = (CONSTANT, BROADCAST)
 """Of what reads the same the type alone mostly tells these apart."""
 
+COMMUTATIVE = frozenset(f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor"))
+"""What is the same whatever comes first, as XLA's elimination of common subexpressions knows (``hlo_cse.cc``)."""
+
 
 def without_repetition(module: Any, within: Container[str] | None = None) -> None:
     """Replaces, in place, every operation by an equal one before it in its block; what then has no use stays, but for
@@ -46,6 +49,8 @@ def _without_repetition(block: Any, within: Container[str] | None) -> None:
         if name in KEPT:
             continue
         reads = (name, *operation.operands)
+        if name in COMMUTATIVE:
+            reads = (name, frozenset(reads[1:]))
         if name in UNLIKE:
             reads = (*reads, operation.results[0].type)
         first = alone.setdefault(reads, operation)
