@@ -19,7 +19,8 @@ from ..chip import Chip
 from ..graph import Graph
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, COLLECTIVE_PERMUTE
-from .flow import Flow
+from .combined import Members, in_order
+from .flow import Flow, regrouped
 from .orders import users
 from .vmem import begins_s
 
@@ -34,13 +35,19 @@ which only a table's gradient needs, are gathered before the first layer on v5e,
 """
 
 
-def hidden(program: Program, flow: Flow, chip: Chip) -> list[int]:
-    """The order in which each gather stands where it begins."""
+def hidden(program: Program, flow: Flow, chip: Chip, joint: Members = ()) -> list[int]:
+    """The order in which each gather stands where it begins; what is ``joint`` is one."""
     graph = program.graph
     sends = [_sends(graph, each) for each in program.kernels]
     if ALL_GATHER not in sends:
         return list(range(len(sends)))
-    return _BottomUp(flow, sends, list(_takes_s(program, chip, sends))).run()
+    takes_s = list(_takes_s(program, chip, sends))
+    if not joint:
+        return _BottomUp(flow, sends, takes_s).run()
+    members = in_order(flow, joint)
+    took_s = [sum(takes_s[kernel] for kernel in group) for group in members]
+    order = _BottomUp(regrouped(flow, members), [sends[group[0]] for group in members], took_s).run()
+    return [kernel for group in order for kernel in members[group]]
 
 
 def _sends(graph: Graph, kernel: Kernel) -> str | None:

@@ -16,6 +16,7 @@ from ..kernels import Program
 from ..whole_images import taken_whole
 from .accessed import is_scan
 from .carried import homes
+from .combined import at_once
 from .convolved import copied_images, copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
 from .donated import in_donated_place
 from .flow import Flow
@@ -193,7 +194,7 @@ def _level(
     *,
     scanned: bool = False,
 ) -> Level:
-    program, found, chip = part.program, part.flow, where.chip
+    program, found, chip = part.program, at_once(part.flow, part.joint), where.chip
     lives = _made_at_once(program, found, lifetimes(found, range(len(program.kernels))))
     if gathers_beside(chip):
         gathers = under_way(program, found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from operator import eq
 
 from ..chip import Chip
@@ -31,7 +31,7 @@ class Scheduled:
 
     ``needed_bytes`` is what the scheduler thinks that a loop needs whose body it is: its temporaries and all that it is
     given, though most of that lies in its caller's memory already. ``scalars_first`` if what many read, as numbers of
-    devices' parts, is made before all else.
+    devices' parts, is made before all else. ``joint`` are the sums over devices, by their points, that are one.
     """
 
     program: Program
@@ -39,6 +39,7 @@ class Scheduled:
     needed_bytes: int
     bodies: Mapping[int, tuple[Scheduled, ...]]
     scalars_first: bool = False
+    joint: Members = ()
 
 
 def schedule(program: Program) -> Program:
@@ -72,17 +73,28 @@ def _with_gathers(found: Scheduled, chip: Chip) -> Scheduled:
     for point, inner in bodies.items():
         kernels[point] = replace(kernels[point], bodies=tuple(body.program for body in inner))
     found = replace(found, program=replace(found.program, kernels=tuple(kernels)), bodies=bodies)
-    return _reordered(found, hidden(found.program, found.flow, chip))
+    return _reordered(found, hidden(found.program, found.flow, chip, found.joint))
 
 
 def _reordered(found: Scheduled, order: Sequence[int]) -> Scheduled:
+    """In another order, in which what is one stays together, behind all that it waits for."""
     if all(map(eq, order, count())):
         return found
+    at = {kernel: point for point, kernel in enumerate(order)}
+    joint = tuple(tuple(sorted(at[kernel] for kernel in group)) for group in found.joint)
+    moved = _moved(found, order, joint)
+    if all(group[-1] - group[0] < len(group) for group in joint):
+        return moved
+    return _reordered(moved, [*chain.from_iterable(in_order(moved.flow, joint))])
+
+
+def _moved(found: Scheduled, order: Sequence[int], joint: Members) -> Scheduled:
     return replace(
         found,
         program=replace(found.program, kernels=tuple(found.program.kernels[k] for k in order)),
         flow=regrouped(found.flow, [(k,) for k in order]),
         bodies={point: found.bodies[k] for point, k in enumerate(order) if k in found.bodies},
+        joint=joint,
     )
 
 
@@ -102,12 +114,14 @@ def _scheduled(program: Program, sizes: Sizes, offloads: bool) -> Scheduled:
     found = with_tuples(found, groups)
     order, peak, best = _best(found, groups, program.kernels, _donated(program, found))
     given = sum(sizes(program.graph, v) for v in program.graph.arguments)
+    at = {number: point for point, number in enumerate(order)}
     return Scheduled(
         program=replace(program, kernels=tuple(kernels[number] for number in order)),
         flow=regrouped(found, [(number,) for number in order]),
         needed_bytes=peak + given,
         bodies={point: inner[number] for point, number in enumerate(order) if number in inner},
         scalars_first=best != POST_ORDER,
+        joint=tuple(tuple(sorted(at[kernel] for kernel in group)) for group in groups),
     )
 
 
