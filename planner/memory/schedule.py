@@ -19,6 +19,7 @@ from .liveness import scheduled_peak_bytes
 from .offloaded import awaited_last
 from .orders import depth_first_order, list_order, post_order
 from .permuted import beside_permutes
+from .rounded import behind_updates
 from .temporaries import temporary_bytes
 from .tiles import Sizes
 
@@ -56,7 +57,8 @@ def schedule(program: Program) -> Program:
 def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     """A program in the compiler's order with what was learnt on the way."""
     offloads = chip is not None and chip.offloads_collectives
-    found = _scheduled(program, temporary_bytes(program, chip), offloads)
+    rounds = chip is not None and gathers_beside(chip)
+    found = _scheduled(program, temporary_bytes(program, chip), offloads, rounds)
     if defers(chip):
         order = range(len(found.program.kernels))
         found = _reordered(found, deferred(found.program, found.flow, order, beside_sums=offloads))
@@ -98,10 +100,12 @@ def _moved(found: Scheduled, order: Sequence[int], joint: Members) -> Scheduled:
     )
 
 
-def _scheduled(program: Program, sizes: Sizes, offloads: bool) -> Scheduled:
-    """A program, or the body of a loop in it, in order; ``sizes`` has the bytes of a temporary."""
+def _scheduled(program: Program, sizes: Sizes, offloads: bool, rounds: bool) -> Scheduled:
+    """A program, or the body of a loop in it, in order; ``sizes`` has the bytes of a temporary. ``rounds`` if weights
+    are rounded in the kernels of their updates.
+    """
     inner = {
-        number: tuple(_scheduled(body, sizes, offloads) for body in kernel.bodies)
+        number: tuple(_scheduled(body, sizes, offloads, rounds) for body in kernel.bodies)
         for number, kernel in enumerate(program.kernels)
         if kernel.bodies
     }
@@ -111,6 +115,7 @@ def _scheduled(program: Program, sizes: Sizes, offloads: bool) -> Scheduled:
         kernels[number] = replace(kernels[number], bodies=tuple(body.program for body in bodies))
     found = flow(replace(program, kernels=tuple(kernels)), sizes, lambda body: needs[id(body)], offloads=offloads)
     groups = combined(program, found)
+    found = behind_updates(program, found, groups) if rounds else found
     found = with_tuples(found, groups)
     order, peak, best = _best(found, groups, program.kernels, _donated(program, found))
     given = sum(sizes(program.graph, v) for v in program.graph.arguments)
