@@ -16,6 +16,7 @@ from ..compute.work import work_of
 from ..graph import Graph
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, COLLECTIVE_PERMUTE
+from ..lookups import LOOK_UP
 from .bottom_up import Schedulable, bottom_up
 from .combined import Members, in_order
 from .flow import Flow, regrouped
@@ -29,7 +30,8 @@ whatever the mesh.
 MOST = {ALL_GATHER: 1, COLLECTIVE_PERMUTE: 5}
 """How many may be under way at a time (``xla_max_concurrent_async_all_gathers``)."""
 
-BEGIN_S = 1e-9
+BRIEF_S = 1e-9
+NUMBERS = frozenset({"s32", "u32", "s64", "u64"})
 CYCLES = "cycles"
 
 UNKNOWN_BYTES_PER_S = 4e11
@@ -41,69 +43,95 @@ def hidden(program: Program, flow: Flow, chip: Chip, joint: Members = ()) -> lis
     if ALL_GATHER not in sends:
         return list(range(len(sends)))
     members = in_order(flow, joint) if joint else tuple((kernel,) for kernel in range(len(sends)))
-    nodes, kernels = _nodes(program, regrouped(flow, members) if joint else flow, members, sends, chip)
-    order = [kernels[node] for node in bottom_up(nodes) if node not in nodes.starts]
-    return [kernel for group in order for kernel in members[group]]
+    nodes = _Nodes(program, regrouped(flow, members) if joint else flow, members, sends, chip)
+    placed = bottom_up(nodes.schedulable())
+    begun = {start: done for done, start in nodes.starts.items()}
+    order = [nodes.groups[begun.get(node, node)] for node in placed if node not in nodes.starts]
+    return [kernel for group in order if group >= 0 for kernel in members[group]]
 
 
-def _nodes(
-    program: Program, flow: Flow, members: Members, sends: Sequence[str | None], chip: Chip
-) -> tuple[Schedulable, list[int]]:
-    """What is to be put in order, and the group of kernels that each node is."""
-    spent_s, sent_s = _takes_s(program, chip, sends)
-    kernels, last = list[int](), list[int]()
-    for group, kernels_of in enumerate(members):
-        kernels += [group] * (2 if sends[kernels_of[0]] else 1)
-        last.append(len(kernels) - 1)
-    starts = {last[group]: last[group] - 1 for group, each in enumerate(members) if sends[each[0]]}
-    awaiting = set(starts.values())
-    after = _in_place(program, flow, members)
-    before, reads, takes_s = list[list[int]](), list[tuple[int, ...]](), list[float]()
-    several = {value for made in flow.made if len(made) > 1 for value in made}
-    for node, group in enumerate(kernels):
-        if node in starts:
-            before.append([node - 1])
-            reads.append((-1 - 2 * (node - 1),))
-            takes_s.append(BEGIN_S)
-            continue
-        makers = dict.fromkeys([*(flow.maker[value] for value in flow.operands[group]), *after.get(group, ())])
-        before.append([last[maker] for maker in makers])
-        taken = dict.fromkeys([v for kernel in members[group] for v in flow_reads(program, kernel)])
-        reads.append(tuple(dict.fromkeys(_read(value, flow, several, last) for value in taken)))
-        takes_s.append(BEGIN_S if node in awaiting else sum(spent_s[kernel] for kernel in members[group]))
-    resource = {done: str(sends[members[kernels[done]][0]]) for done in starts}
-    return Schedulable(
-        before=before,
-        takes_s=takes_s,
-        reads=reads,
-        starts=starts,
-        sent_s={done: sent_s[members[kernels[done]][0]] for done in starts},
-        resource=resource,
-        most=MOST,
-    ), kernels
+class _Nodes:
+    """The groups of kernels as nodes: what is sent by a start and a done, what is looked up behind its numbers."""
+
+    def __init__(self, program: Program, flow: Flow, members: Members, sends: Sequence[str | None], chip: Chip) -> None:
+        self.program, self.flow, self.members = program, flow, members
+        self.sends = [sends[group[0]] for group in members]
+        self.group = {kernel: number for number, kernels in enumerate(members) for kernel in kernels}
+        self.several = {value for made in flow.made if len(made) > 1 for value in made}
+        self.spent_s, self.sent_s = _takes_s(program, chip, sends)
+        self.last: list[int] = []
+        self.before: list[list[int]] = []
+        self.takes_s: list[float] = []
+        self.reads: list[tuple[int, ...]] = []
+        self.groups: list[int] = []
+        self.starts: dict[int, int] = {}
+
+    def schedulable(self) -> Schedulable:
+        """All of them, in order."""
+        waiting = _in_place(self.program.graph, self.flow)
+        for group, kernels in enumerate(self.members):
+            makers = [self.flow.maker[value] for value in self.flow.operands[group]]
+            before = list(dict.fromkeys([self.last[maker] for maker in (*makers, *waiting.get(group, ()))]))
+            read = dict.fromkeys([value for kernel in kernels for value in self.program.kernels[kernel].reads])
+            reads = tuple(dict.fromkeys(map(self._read, read)))
+            if self.sends[group]:
+                start = self._add(-1, before, reads, BRIEF_S)
+                self.starts[len(self.groups)] = start
+                self._add(group, [start], (_made(start),), BRIEF_S)
+            else:
+                numbers = self._numbers(kernels)
+                if numbers:
+                    given = [node for node in before if node in numbers]
+                    told = self._add(-1, given, tuple(map(_made, given)), BRIEF_S)
+                    before = [told, *(node for node in before if node not in numbers)]
+                    reads = (_made(told), *(read for read in reads if read not in map(_made, given)))
+                self._add(group, before, reads, sum([self.spent_s[kernel] for kernel in kernels]))
+            self.last.append(len(self.groups) - 1)
+        resource = {done: str(self.sends[self.groups[done]]) for done in self.starts}
+        return Schedulable(
+            before=self.before,
+            takes_s=self.takes_s,
+            reads=self.reads,
+            starts=self.starts,
+            sent_s={done: self.sent_s[self.members[self.groups[done]][0]] for done in self.starts},
+            resource=resource,
+            most=MOST,
+        )
+
+    def _add(self, group: int, before: list[int], reads: tuple[int, ...], takes_s: float) -> int:
+        self.groups.append(group)
+        self.before.append(before)
+        self.reads.append(reads)
+        self.takes_s.append(takes_s)
+        return len(self.groups) - 1
+
+    def _read(self, value: int) -> int:
+        """The instruction that is read: a kernel, an argument, or what takes a kernel's result out of several."""
+        maker = self.flow.maker.get(value)
+        return 2 * value if maker is None or value in self.several else _made(self.last[maker])
+
+    def _numbers(self, kernels: Sequence[int]) -> set[int]:
+        """What is gathered of the numbers by which something is looked up: a kernel of its own goes through these."""
+        graph, found = self.program.graph, set[int]()
+        for kernel in (self.program.kernels[each] for each in kernels):
+            if not LOOK_UP.isdisjoint([graph.ops[number].kind for number in kernel.ops]):
+                numbers = [v for v in kernel.reads if graph.values[v].dtype in NUMBERS and v in self.flow.maker]
+                found |= {self.last[self.flow.maker[value]] for value in numbers}
+        return found & self.starts.keys()
 
 
-def flow_reads(program: Program, kernel: int) -> tuple[int, ...]:
-    return program.kernels[kernel].reads
+def _made(node: int) -> int:
+    return -1 - 2 * node
 
 
-def _read(value: int, flow: Flow, several: set[int], last: Sequence[int]) -> int:
-    """The instruction that is read: a kernel, an argument, or what takes a kernel's result out of several."""
-    maker = flow.maker.get(value)
-    return 2 * value if maker is None or value in several else -1 - 2 * last[maker]
-
-
-def _in_place(program: Program, flow: Flow, members: Members) -> dict[int, list[int]]:
+def _in_place(graph: Graph, flow: Flow) -> dict[int, list[int]]:
     """What has to read a donated argument before its next value lies there, by the kernel that makes this."""
-    graph = program.graph
-    point = {kernel: group for group, kernels in enumerate(members) for kernel in kernels}
     found: dict[int, list[int]] = {}
     for result, argument in graph.aliases.items():
         made = flow.maker.get(graph.results[result])
         if made is not None:
             touching = flow.touches.get(graph.arguments[argument], ())
-            found.setdefault(made, []).extend(group for group in touching if group < made)
-    del point
+            found.setdefault(made, []).extend(kernel for kernel in touching if kernel < made)
     return found
 
 
