@@ -1,9 +1,8 @@
 """XLA's latency-hiding scheduler (``latency_hiding_scheduler.cc``, ``DefaultSchedulerCore``), as TPUs set it.
 
-It goes through a program from its end. A node may come next once all that reads it is placed; which of these does, rules
-say one after another, each among those that the ones before leave. What is sent is two nodes, a start and a done: what
-stands between them hides it. A start may come before its time has passed, but whatever has no time to wait for comes
-first.
+It goes through a program from its end. A node may come next once all that reads it is placed; which of these does,
+rules say one after another, each among those that the ones before leave. What is sent is two nodes, a start and a done:
+what stands between them hides it. A start may come before its time has passed, but whatever need not wait comes first.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class Schedulable:
     ``before`` are the nodes that each waits for, ``takes_s`` what each takes itself, ``reads`` the instructions that it
     reads, by any numbers. ``starts`` has the start of each done, ``sent_s`` the seconds that lie between the two,
     ``resource`` what a done takes from then on until its start gives it back, ``most`` how many may have it at a time,
-    ``inside`` what is needed inside of a node.
+    ``inside`` what is needed inside of a node, as of a loop.
     """
 
     before: Sequence[Sequence[int]]
@@ -83,7 +82,7 @@ class _BottomUp:
         nodes, kind = self.nodes, self.nodes.resource.get(node)
         if kind is not None:
             return self.in_use[kind] < nodes.most[kind]
-        return not any(self.in_use[each] for each in nodes.inside.get(node, ()))
+        return not any(self.in_use[each] >= nodes.most[each] for each in nodes.inside.get(node, ()))
 
     def _best(self, free: Nodes) -> int:
         """The node that comes next, by the rules of ``ReadySetLt`` in their order."""

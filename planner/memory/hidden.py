@@ -7,25 +7,26 @@ hidden too, several at a time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ..chip import Chip
 from ..compute.cycles import cycles_of
 from ..compute.speed import Speed, speed_of
 from ..compute.work import work_of
-from ..graph import Graph
+from ..graph import Graph, Op
 from ..kernels import Kernel, Program
-from ..kinds import ALL_GATHER, COLLECTIVE_PERMUTE
+from ..kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVE_PERMUTE, REDUCE_SCATTER
 from ..lookups import LOOK_UP
 from .bottom_up import Schedulable, bottom_up
 from .combined import Members, in_order
 from .flow import Flow, regrouped
 
-LINKS = {ALL_GATHER: 2, COLLECTIVE_PERMUTE: 1}
+LINKS = {ALL_GATHER: 2, REDUCE_SCATTER: 2, ALL_REDUCE: 1, COLLECTIVE_PERMUTE: 1, ALL_TO_ALL: 2 / 3}
+"""Over how many links the scheduler takes the whole to be sent, sums over all devices over twice as many."""
+
 OF_A_LINK = 0.933
-"""Of a link's bytes: the scheduler's log has 62.2 bytes of a gather's result a cycle on v5e, half of it of a permute's,
-whatever the mesh.
-"""
+"""Of a link's bytes: its log has 62.2 bytes of a gather's result a cycle on v5e, and 31.1 of a permute's."""
 
 MOST = {ALL_GATHER: 1, COLLECTIVE_PERMUTE: 5}
 """How many may be under way at a time (``xla_max_concurrent_async_all_gathers``)."""
@@ -35,6 +36,7 @@ NUMBERS = frozenset({"s32", "u32", "s64", "u64"})
 CYCLES = "cycles"
 
 UNKNOWN_BYTES_PER_S = 4e11
+
 
 def hidden(program: Program, flow: Flow, chip: Chip, joint: Members = ()) -> list[int]:
     """The order in which each gather stands where it begins; what is ``joint`` is one."""
@@ -51,12 +53,13 @@ def hidden(program: Program, flow: Flow, chip: Chip, joint: Members = ()) -> lis
 
 
 class _Nodes:
-    """The groups of kernels as nodes: what is sent by a start and a done, what is looked up behind its numbers."""
+    """The groups of kernels as nodes: what is sent by a start and a done, what is looked up behind its numbers. Of sums
+    that are one the scheduler counts the first.
+    """
 
     def __init__(self, program: Program, flow: Flow, members: Members, sends: Sequence[str | None], chip: Chip) -> None:
         self.program, self.flow, self.members = program, flow, members
         self.sends = [sends[group[0]] for group in members]
-        self.group = {kernel: number for number, kernels in enumerate(members) for kernel in kernels}
         self.several = {value for made in flow.made if len(made) > 1 for value in made}
         self.spent_s, self.sent_s = _takes_s(program, chip, sends)
         self.last: list[int] = []
@@ -65,6 +68,7 @@ class _Nodes:
         self.reads: list[tuple[int, ...]] = []
         self.groups: list[int] = []
         self.starts: dict[int, int] = {}
+        self.inside: dict[int, frozenset[str]] = {}
 
     def schedulable(self) -> Schedulable:
         """All of them, in order."""
@@ -85,8 +89,10 @@ class _Nodes:
                     told = self._add(-1, given, tuple(map(_made, given)), BRIEF_S)
                     before = [told, *(node for node in before if node not in numbers)]
                     reads = (_made(told), *(read for read in reads if read not in map(_made, given)))
-                self._add(group, before, reads, sum([self.spent_s[kernel] for kernel in kernels]))
+                self._add(group, before, reads, self.spent_s[kernels[0]])
             self.last.append(len(self.groups) - 1)
+            if sent := _sent_inside([body for kernel in kernels for body in self.program.kernels[kernel].bodies]):
+                self.inside[self.last[-1]] = sent
         resource = {done: str(self.sends[self.groups[done]]) for done in self.starts}
         return Schedulable(
             before=self.before,
@@ -96,6 +102,7 @@ class _Nodes:
             sent_s={done: self.sent_s[self.members[self.groups[done]][0]] for done in self.starts},
             resource=resource,
             most=MOST,
+            inside=self.inside,
         )
 
     def _add(self, group: int, before: list[int], reads: tuple[int, ...], takes_s: float) -> int:
@@ -118,6 +125,13 @@ class _Nodes:
                 numbers = [v for v in kernel.reads if graph.values[v].dtype in NUMBERS and v in self.flow.maker]
                 found |= {self.last[self.flow.maker[value]] for value in numbers}
         return found & self.starts.keys()
+
+
+def _sent_inside(bodies: Sequence[Program]) -> frozenset[str]:
+    """What loops of these bodies send."""
+    kernels = [(body.graph, kernel) for body in bodies for kernel in body.kernels]
+    found = {kind for graph, kernel in kernels if (kind := _sends(graph, kernel))}
+    return frozenset(found.union(*(_sent_inside(kernel.bodies) for _, kernel in kernels if kernel.bodies)))
 
 
 def _made(node: int) -> int:
@@ -143,14 +157,28 @@ def _sends(graph: Graph, kernel: Kernel) -> str | None:
 
 def _takes_s(program: Program, chip: Chip, sends: Sequence[str | None]) -> tuple[list[float], list[float]]:
     """The seconds of each kernel with nothing near, and those that what is sent is on its way."""
-    link = chip.ici.link_gb_per_s * 1e9 if chip.ici else UNKNOWN_BYTES_PER_S
-    speed = speed_of(chip)
+    graph, speed = program.graph, speed_of(chip)
+    bytes_per_s = OF_A_LINK * chip.ici.link_gb_per_s * 1e9 if chip.ici else UNKNOWN_BYTES_PER_S
     spent, sent = list[float](), list[float]()
-    for kernel, kind in zip(program.kernels, sends, strict=True):
-        whole = sum(program.graph.values[value].num_bytes for value in kernel.writes)
-        spent.append(0.0 if kind else _cycles(program.graph, kernel, speed) / speed.clock_hz)
-        sent.append(whole / (LINKS[kind] * OF_A_LINK * link) if kind else 0.0)
+    for kernel, sending in zip(program.kernels, sends, strict=True):
+        op = graph.ops[kernel.ops[-1]]
+        if op.kind in LINKS:
+            took_s = _whole_bytes(graph, kernel) / (LINKS[op.kind] * _ways(graph, op) * bytes_per_s)
+        else:
+            took_s = _cycles(graph, kernel, speed) / speed.clock_hz
+        spent.append(0.0 if sending else took_s)
+        sent.append(took_s if sending else 0.0)
     return spent, sent
+
+
+def _whole_bytes(graph: Graph, kernel: Kernel) -> int:
+    return max(sum([graph.values[value].num_bytes for value in those]) for those in (kernel.reads, kernel.writes))
+
+
+def _ways(graph: Graph, op: Op) -> int:
+    """Two for sums over all devices, whose parts are sent over both dims at once."""
+    devices = math.prod([graph.mesh.get(axis, 1) for axis in op.attributes.get("axes", ())])
+    return 2 if op.kind == ALL_REDUCE and devices == math.prod(graph.mesh.values()) else 1
 
 
 def _cycles(graph: Graph, kernel: Kernel, speed: Speed) -> float:
