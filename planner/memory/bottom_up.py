@@ -7,7 +7,7 @@ what stands between them hides it. A start may come before its time has passed, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 Nodes = list[int]
@@ -71,7 +71,9 @@ class _BottomUp:
     def run(self) -> Nodes:
         """The order."""
         while self.ready:
-            free = [node for node in self.ready if self._is_free(node)] or self.ready
+            free = self.ready
+            if any(taken >= self.nodes.most[kind] for kind, taken in self.in_use.items()):
+                free = [node for node in self.ready if self._is_free(node)] or self.ready
             node = self._best(free) if len(free) > 1 else free[0]
             self.ready.remove(node)
             self._place(node)
@@ -86,34 +88,31 @@ class _BottomUp:
 
     def _best(self, free: Nodes) -> int:
         """The node that comes next, by the rules of ``ReadySetLt`` in their order."""
-        nodes = self.nodes
-        found = [node for node in free if node in nodes.starts] or free
-        found = _least(found, lambda node: max(0.0, self.ready_s[node] - self.now_s))
-        if len(found) > 1 and self.done_of:
-            found = [node for node in found if not self._waits_at_the_top(node)] or found
-            found = [node for node in found if self._is_awaited(node)] or found
-        found = _least(found, lambda node: -self.depths_s[node])
+        starts, ready_s, now_s, depths_s = self.nodes.starts, self.ready_s, self.now_s, self.depths_s
+        found = [node for node in free if node in starts] or free
+        found = [node for node in found if ready_s[node] <= now_s] or _least(found, ready_s)
+        if begins := [node for node in found if node in self.done_of]:
+            awaited = [node for node in begins if self._is_awaited(node)]
+            found = awaited or [node for node in found if depths_s[node] or node not in self.done_of] or found
+        deepest = max([depths_s[node] for node in found])
+        found = [node for node in found if depths_s[node] == deepest]
         if len(found) > 1:
             found = self._wasting_least(found)
         if len(found) > 1:
-            found = [node for node in found if any(earlier in nodes.starts for earlier in nodes.before[node])] or found
-        found = _least(found, lambda node: -self._lets(node))
+            before = self.nodes.before
+            found = [node for node in found if any(earlier in starts for earlier in before[node])] or found
+        if len(found) > 1:
+            lets = [self._lets(node) for node in found]
+            most = max(lets)
+            found = [node for node, count in zip(found, lets, strict=True) if count == most]
         return max(found)
 
-    def _waits_at_the_top(self, node: int) -> bool:
-        """Whether it starts what nothing was sent for and nothing else waits for: that comes as late as it can."""
-        done = self.done_of.get(node)
-        return done is not None and self.depths_s[node] == 0.0 and not self._is_awaited(node)
-
-    def _is_awaited(self, node: int) -> bool:
-        """Whether it starts what others have to wait for until it does."""
-        done = self.done_of.get(node)
-        if done is None:
+    def _is_awaited(self, start: int) -> bool:
+        """Whether others have to wait until this starts; what nothing was sent for and nobody waits for starts last."""
+        kind = self.nodes.resource[self.done_of[start]]
+        if self.in_use[kind] < self.nodes.most[kind]:
             return False
-        kind = self.nodes.resource[done]
-        return self.in_use[kind] >= self.nodes.most[kind] and any(
-            self.nodes.resource.get(other) == kind for other in self.ready
-        )
+        return any(self.nodes.resource.get(other) == kind for other in self.ready)
 
     def _wasting_least(self, found: Nodes) -> Nodes:
         """Those that take about as long as there is to wait for."""
@@ -149,9 +148,6 @@ class _BottomUp:
                 self.ready.append(earlier)
 
 
-def _least(found: Nodes, number: Callable[[int], float]) -> Nodes:
-    if len(found) < 2:
-        return found
-    numbers = [number(node) for node in found]
-    least = min(numbers)
-    return [node for node, each in zip(found, numbers, strict=True) if each == least]
+def _least(found: Nodes, numbers: Sequence[float]) -> Nodes:
+    least = min([numbers[node] for node in found])
+    return [node for node in found if numbers[node] == least]
