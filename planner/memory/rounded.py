@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..graph import Graph
+from ..graph import Graph, Value
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER
 from ..partition.passes.narrow import SENT_ROUNDED
 from .combined import Members
 from .flow import Flow
+from .tiles import padded_bytes
 
 MATRIX = 2
-"""A weight of more dims is copied as it is rounded, with its numbers in another order, in a kernel of its own."""
+"""A weight of more dims that tiles pad is copied as it is rounded, with its numbers in another order, in a kernel of its
+own.
+"""
 WIDE = "f32"
 
 
@@ -48,8 +51,12 @@ def _updates(program: Program, flow: Flow) -> Mapping[int, int]:
     return {
         argument: kernel
         for argument, kernel in made.items()
-        if argument in program.kernels[kernel].reads and len(graph.values[argument].shape) == MATRIX
+        if argument in program.kernels[kernel].reads and _lies_alike(graph.values[argument])
     }
+
+
+def _lies_alike(weight: Value) -> bool:
+    return len(weight.shape) == MATRIX or padded_bytes(weight) == weight.num_bytes
 
 
 def _rounded(program: Program, flow: Flow) -> Iterator[tuple[int, int]]:
