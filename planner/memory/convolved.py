@@ -266,8 +266,9 @@ def widened_images(program: Program, smallest: int, near_bytes: int) -> Iterator
     graph, wanted = program.graph, _wanted(program.graph)
     for point, kernel in enumerate(program.kernels) if wanted else ():
         for op in [graph.ops[number] for number in kernel.ops]:
-            if op.kind == CONVOLUTION and math.prod(op.attributes.get("lhs_dilation", ())) > 1:
-                made, lying = graph.values[op.results[0]], wanted[graph.shape(op.results[0])]
+            made = graph.values[op.results[0]]
+            lying = wanted.get(made.shape) if op.kind == CONVOLUTION else None
+            if lying is not None and math.prod(op.attributes.get("lhs_dilation", ())) > 1:
                 laid = _laid_bytes(made, lying, smallest)
                 is_cut = lying.may_cut and not lying.is_turned and made.shape[lying.image.batch] < smallest
                 for _ in ("laid out anew", "widened") if is_cut and laid > near_bytes else ():
