@@ -18,6 +18,7 @@ from .accessed import is_scan
 from .carried import homes
 from .combined import at_once
 from .convolved import copied_images, copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
+from .deferred import defers
 from .donated import in_donated_place
 from .flow import Flow
 from .gathered import awaited, gathers_beside, under_way, with_tuples
@@ -149,7 +150,8 @@ def _with_tables(placed: Level, chip: Chip | None) -> Level:
     They stay in fast memory where room is left for them, those of gradients if they are no large part of it.
     """
     values = placed.program.graph.values
-    found = copied_tables(placed.program, placed.flow.touches, at_start=chip is None or chip.buffer_vmem_bytes > 0)
+    at_start, states_too = chip is None or chip.buffer_vmem_bytes > 0, chip is None or defers(chip)
+    found = copied_tables(placed.program, placed.flow.touches, at_start=at_start, states_too=states_too)
     tables = {-1 - value: value for value in found if -1 - value not in placed.copies}
     spans = {buffer: found[value] for buffer, value in tables.items()}
     num_bytes = {buffer: row_bytes(values[value]) for buffer, value in tables.items()}

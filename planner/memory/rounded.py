@@ -19,9 +19,7 @@ from .flow import Flow
 from .tiles import padded_bytes
 
 MATRIX = 2
-"""A weight of more dims that tiles pad is copied as it is rounded, with its numbers in another order, in a kernel of its
-own.
-"""
+"""A weight of more dims that tiles pad is copied as it is rounded, its numbers in another order, in its own kernel."""
 WIDE = "f32"
 
 
