@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import reduce
 from itertools import chain
 from operator import or_
+from typing import TypeVar
 
 from ..kernels import Program
 from ..kinds import ALL_REDUCE, GATHERED
@@ -19,6 +20,7 @@ LIMIT_BYTES = 120 << 20
 PRODUCT, REDUCTION = "product", "reduce"
 
 Members = tuple[tuple[int, ...], ...]
+T = TypeVar("T")
 
 
 def combined(program: Program, flow: Flow) -> Members:
@@ -123,6 +125,29 @@ def with_tuples(flow: Flow, groups: Members) -> Flow:
         return flow
     kept = tuple(tuple(pair for pair in pairs if pair[1] not in results) for pairs in flow.places)
     return replace(flow, places=kept)
+
+
+def at_once(flow: Flow, groups: Members) -> Flow:
+    """The flow in which the last of each group reads what all of it do, and makes what all of it make: one instruction
+    has all of it side by side, in fast memory too.
+    """
+    if not groups:
+        return flow
+    return replace(
+        flow,
+        reads=_at_last(flow.reads, groups),
+        writes=_at_last(flow.writes, groups),
+        places=_at_last(flow.places, groups),
+    )
+
+
+def _at_last(of_kernels: Sequence[tuple[T, ...]], groups: Members) -> tuple[tuple[T, ...], ...]:
+    found = list(of_kernels)
+    for group in groups:
+        joint = tuple(dict.fromkeys(chain.from_iterable([of_kernels[kernel] for kernel in group])))
+        for kernel in group:
+            found[kernel] = joint if kernel == group[-1] else ()
+    return tuple(found)
 
 
 def in_order(flow: Flow, groups: Members) -> Members:

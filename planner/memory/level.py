@@ -16,7 +16,9 @@ from ..kernels import Program
 from ..whole_images import taken_whole
 from .accessed import is_scan
 from .carried import homes
+from .combined import at_once
 from .convolved import copied_images, copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
+from .deferred import defers
 from .donated import in_donated_place
 from .flow import Flow
 from .gathered import awaited, gathers_beside, under_way, with_tuples
@@ -148,7 +150,8 @@ def _with_tables(placed: Level, chip: Chip | None) -> Level:
     They stay in fast memory where room is left for them, those of gradients if they are no large part of it.
     """
     values = placed.program.graph.values
-    found = copied_tables(placed.program, placed.flow.touches, at_start=chip is None or chip.buffer_vmem_bytes > 0)
+    at_start, states_too = chip is None or chip.buffer_vmem_bytes > 0, chip is None or defers(chip)
+    found = copied_tables(placed.program, placed.flow.touches, at_start=at_start, states_too=states_too)
     tables = {-1 - value: value for value in found if -1 - value not in placed.copies}
     spans = {buffer: found[value] for buffer, value in tables.items()}
     num_bytes = {buffer: row_bytes(values[value]) for buffer, value in tables.items()}
@@ -193,7 +196,7 @@ def _level(
     *,
     scanned: bool = False,
 ) -> Level:
-    program, found, chip = part.program, part.flow, where.chip
+    program, found, chip = part.program, at_once(part.flow, part.joint), where.chip
     lives = _made_at_once(program, found, lifetimes(found, range(len(program.kernels))))
     if gathers_beside(chip):
         gathers = under_way(program, found)

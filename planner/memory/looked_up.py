@@ -74,13 +74,14 @@ def row_bytes(value: Value) -> int:
 
 
 def copied_tables(
-    program: Program, touches: dict[int, tuple[int, ...]], *, at_start: bool = True
+    program: Program, touches: dict[int, tuple[int, ...]], *, at_start: bool = True, states_too: bool = True
 ) -> dict[int, tuple[int, int]]:
     """The arguments that are copied to lie row by row, from the first to the last point at which the copy lives.
 
     An argument lies as it pads least. The compiler makes its copy ``at_start``, or else when it is first read, and
-    keeps it for the update, but for one that lies as its arguments do. So does what is computed of an argument and
-    scattered into: that is what is copied, in advance before the first of such scatters.
+    keeps it for the update, but for one that lies as its arguments do; ``states_too`` says that it does so of what
+    updates alone read (v5e puts what waits for nothing that is sent first; v4 copies it for its update). So does what
+    is computed of an argument and scattered into: that is what is copied, in advance before the first of such scatters.
     """
     graph = program.graph
     wanted = looked_up_shapes(graph)
@@ -93,7 +94,12 @@ def copied_tables(
         for v in graph.arguments
         if graph.shape(v) in wanted
     }
-    copies = {v: (0 if at_start else points[0], points[-1]) for v, points in read.items() if points}
+    looking = [not LOOK_UP.isdisjoint([graph.ops[number].kind for number in each.ops]) for each in program.kernels]
+    copies = {
+        v: (0 if at_start and (states_too or any(looking[p] for p in points)) else points[0], points[-1])
+        for v, points in read.items()
+        if points
+    }
     first = min(begun.values(), default=0)
     return copies | {v: (first, point - 1) for v, point in begun.items() if at_start and point > first}
 

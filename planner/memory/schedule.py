@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from operator import eq
 
 from ..chip import Chip
@@ -19,6 +19,7 @@ from .liveness import scheduled_peak_bytes
 from .offloaded import awaited_last
 from .orders import depth_first_order, list_order, post_order
 from .permuted import beside_permutes
+from .rounded import behind_updates
 from .temporaries import temporary_bytes
 from .tiles import Sizes
 
@@ -31,7 +32,7 @@ class Scheduled:
 
     ``needed_bytes`` is what the scheduler thinks that a loop needs whose body it is: its temporaries and all that it is
     given, though most of that lies in its caller's memory already. ``scalars_first`` if what many read, as numbers of
-    devices' parts, is made before all else.
+    devices' parts, is made before all else. ``joint`` are the sums over devices, by their points, that are one.
     """
 
     program: Program
@@ -39,6 +40,7 @@ class Scheduled:
     needed_bytes: int
     bodies: Mapping[int, tuple[Scheduled, ...]]
     scalars_first: bool = False
+    joint: Members = ()
 
 
 def schedule(program: Program) -> Program:
@@ -55,7 +57,8 @@ def schedule(program: Program) -> Program:
 def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     """A program in the compiler's order with what was learnt on the way."""
     offloads = chip is not None and chip.offloads_collectives
-    found = _scheduled(program, temporary_bytes(program, chip), offloads)
+    rounds = chip is not None and gathers_beside(chip)
+    found = _scheduled(program, temporary_bytes(program, chip), offloads, rounds)
     if defers(chip):
         order = range(len(found.program.kernels))
         found = _reordered(found, deferred(found.program, found.flow, order, beside_sums=offloads))
@@ -72,24 +75,37 @@ def _with_gathers(found: Scheduled, chip: Chip) -> Scheduled:
     for point, inner in bodies.items():
         kernels[point] = replace(kernels[point], bodies=tuple(body.program for body in inner))
     found = replace(found, program=replace(found.program, kernels=tuple(kernels)), bodies=bodies)
-    return _reordered(found, hidden(found.program, found.flow, chip))
+    return _reordered(found, hidden(found.program, found.flow, chip, found.joint))
 
 
 def _reordered(found: Scheduled, order: Sequence[int]) -> Scheduled:
+    """In another order, in which what is one stays together, behind all that it waits for."""
     if all(map(eq, order, count())):
         return found
+    at = {kernel: point for point, kernel in enumerate(order)}
+    joint = tuple(tuple(sorted(at[kernel] for kernel in group)) for group in found.joint)
+    moved = _moved(found, order, joint)
+    if all(group[-1] - group[0] < len(group) for group in joint):
+        return moved
+    return _reordered(moved, [*chain.from_iterable(in_order(moved.flow, joint))])
+
+
+def _moved(found: Scheduled, order: Sequence[int], joint: Members) -> Scheduled:
     return replace(
         found,
         program=replace(found.program, kernels=tuple(found.program.kernels[k] for k in order)),
         flow=regrouped(found.flow, [(k,) for k in order]),
         bodies={point: found.bodies[k] for point, k in enumerate(order) if k in found.bodies},
+        joint=joint,
     )
 
 
-def _scheduled(program: Program, sizes: Sizes, offloads: bool) -> Scheduled:
-    """A program, or the body of a loop in it, in order; ``sizes`` has the bytes of a temporary."""
+def _scheduled(program: Program, sizes: Sizes, offloads: bool, rounds: bool) -> Scheduled:
+    """A program, or the body of a loop in it, in order; ``sizes`` has the bytes of a temporary. ``rounds`` if weights
+    are rounded in the kernels of their updates.
+    """
     inner = {
-        number: tuple(_scheduled(body, sizes, offloads) for body in kernel.bodies)
+        number: tuple(_scheduled(body, sizes, offloads, rounds) for body in kernel.bodies)
         for number, kernel in enumerate(program.kernels)
         if kernel.bodies
     }
@@ -99,15 +115,18 @@ def _scheduled(program: Program, sizes: Sizes, offloads: bool) -> Scheduled:
         kernels[number] = replace(kernels[number], bodies=tuple(body.program for body in bodies))
     found = flow(replace(program, kernels=tuple(kernels)), sizes, lambda body: needs[id(body)], offloads=offloads)
     groups = combined(program, found)
+    found = behind_updates(program, found, groups) if rounds else found
     found = with_tuples(found, groups)
     order, peak, best = _best(found, groups, program.kernels, _donated(program, found))
     given = sum(sizes(program.graph, v) for v in program.graph.arguments)
+    at = {number: point for point, number in enumerate(order)}
     return Scheduled(
         program=replace(program, kernels=tuple(kernels[number] for number in order)),
         flow=regrouped(found, [(number,) for number in order]),
         needed_bytes=peak + given,
         bodies={point: inner[number] for point, number in enumerate(order) if number in inner},
         scalars_first=best != POST_ORDER,
+        joint=tuple(tuple(sorted(at[kernel] for kernel in group)) for group in groups),
     )
 
 
