@@ -235,11 +235,3 @@ def test_a_gradient_in_a_loop_reads_a_copy_with_the_batch_on_the_lanes(
     program = of_ops((image, image, made, image, image, made), ops, (0, 1, 2), (5,))
     (copy,) = beside_loops(program, early=early)
     assert copy == (3, (first, 2), 2 * 64 * 64 * 32 * 128)
-
-
-def test_the_kernel_gradient_of_a_transposed_convolution_is_no_image_with_gaps() -> None:
-    """What it makes is no image, though what it convolves has gaps."""
-    values = (Value((8, 32, 32, 128), "f32"), Value((8, 64, 64, 128), "f32"), Value((2, 2, 128, 128), "f32"))
-    said = KERNEL_GRADIENT | {"lhs_dilation": (2, 2), "padding": ((0, 0), (0, 0))}
-    ops = (Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said),)
-    assert list(widened_images(of_ops(values, ops, (0, 1), (2,)), 8, 0)) == []
