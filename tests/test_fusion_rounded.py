@@ -8,8 +8,8 @@ import pytest
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute import price
 from meshwright.planner.fusion import fuse
+from meshwright.planner.fusion.masks import is_packed
 from meshwright.planner.fusion.sliced import with_slices_first
-from meshwright.planner.fusion.written import is_packed
 from meshwright.planner.kernels import Kernel, Program
 from test_fusion import Writer
 

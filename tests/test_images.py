@@ -14,8 +14,8 @@ from meshwright.planner.compute.convolved import Convolved
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.compute.work import Work, work_of
 from meshwright.planner.fusion import fuse
+from meshwright.planner.fusion.masks import image_dims, is_packed
 from meshwright.planner.fusion.uses import read_uses
-from meshwright.planner.fusion.written import image_dims, is_packed
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.images import Image, batch_on_lanes, images, is_gradient_of_kernel, laid_elements
 from programs import CONVOLVED, KERNEL_GRADIENT

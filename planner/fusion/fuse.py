@@ -17,6 +17,7 @@ from ..kernels import Kernel, Program, plain_kernel
 from .before_loops import with_roundings_before_loops
 from .group import Group, groups
 from .libraries import closed
+from .masks import IsMask, is_packed_mask
 from .merge import Merging
 from .narrow import narrow
 from .nature import AFTER, APART, BEHIND
@@ -24,7 +25,7 @@ from .parts import NO_PARTS, parts
 from .pieces import COMPARE, in_pieces
 from .simplify import simplify
 from .uses import Uses, read_uses
-from .written import NEAR_BYTES, IsMask, is_packed_mask, written_ops
+from .written import NEAR_BYTES, written_ops
 
 ORDERING = frozenset({AFTER, APART, BEHIND})
 

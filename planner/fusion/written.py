@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from ..graph import Graph, Op
-from ..images import CONVOLUTION
-from ..kinds import KINDS, TURNED_COPY
 from .duplicated import dearer_in_passing, not_on_all_ways
 from .grouped import grouped
 from .libraries import ends_product, is_passed, multiplied
@@ -38,15 +35,7 @@ from .softmax import softmaxes, write_exponentials
 from .uses import Uses
 
 PRODUCT, BATCH = "dot_general", "lhs_batching_dimensions"
-SELECT = "select"
-_MOVED = VIEWS | {TURNED_COPY}
-PACKED_RANK = 3
-PACKED_BITS = 32
-PACKED_BATCH = 2
-PACKED_DIM = range(2, PACKED_BITS + 1)
-PACKED_ELEMENTS = 2**20
 NEAR_BYTES = 64 << 20
-IsMask = Callable[[Graph, Uses, Op], bool]
 
 
 def written_ops(
@@ -94,65 +83,6 @@ def written_ops(
 
 def _made(graph: Graph, numbers: Collection[int]) -> frozenset[int]:
     return frozenset(graph.ops[number].results[0] for number in numbers)
-
-
-def is_packed_mask(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether it is a large comparison of a product's result, which the compiler keeps as bits for the gradient."""
-    if op.kind != "compare" or not is_mask_of_product(graph, uses, op):
-        return False
-    shape = graph.shape(op.results[0])
-    return is_packed(shape, image_dims(graph, uses, op))
-
-
-def image_dims(graph: Graph, uses: Uses, op: Op) -> tuple[int, ...]:
-    """The dims along which a convolution's window goes in its result, where this is a comparison of that."""
-    makers = (graph.ops[uses.makers[value]] for value in op.operands if value in uses.makers)
-    said = next((each.attributes for each in makers if each.kind == CONVOLUTION), {})
-    return tuple(said.get("output_spatial_dimensions", ()))
-
-
-def is_packed(shape: Sequence[int], along: Sequence[int] = ()) -> bool:
-    """Whether the compiler keeps a comparison of this shape as bits: 32 a word along the third dim from the end.
-
-    Of batches of matrices it does so where there are one or two, in all programs seen, of more only in some; of images,
-    whose rows and columns go ``along`` these dims, where there are 32 of either.
-    """
-    if PACKED_BITS in [shape[dim] for dim in along] and math.prod(shape) >= PACKED_ELEMENTS:
-        return True
-    *more, packed, _, _ = [1] * PACKED_RANK + [size for size in shape if size > 1]
-    batch = math.prod(more)
-    fits = packed in PACKED_DIM and (batch == 1 or (packed == PACKED_BITS and batch <= PACKED_BATCH))
-    return fits and math.prod(shape) >= PACKED_ELEMENTS
-
-
-def is_mask_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether it compares a product's result that is read besides, and masks what products make for others to read."""
-    if op.kind != "compare":
-        return False
-    made_by = (uses.makers.get(value) for value in op.operands)
-    compared = [graph.ops[number] for number in made_by if number is not None]
-    if not any(each.kind in PRODUCTS and len(uses.next_ops(each.results[0])) > 1 for each in compared):
-        return False
-    return all(_masks_product(graph, uses, graph.ops[reader]) for reader in uses.next_ops(op.results[0]))
-
-
-def _masks_product(graph: Graph, uses: Uses, reader: Op) -> bool:
-    """Whether a mask's reader is no selection, or one of what is made here, for more than another product alone: of
-    what comes from other devices, or ends at the barrier before that one, the compiler compares again (seen on v3, v4,
-    v5p and v6e).
-    """
-    if reader.kind != SELECT:
-        return True
-    after = [op.kind for op, _ in beyond_views(graph, uses, reader.results[0])]
-    is_sent = any(_is_sent_here(graph, uses, value) for value in reader.operands[1:])
-    return not is_sent and not (len(after) == 1 and after[0] in PRODUCTS)
-
-
-def _is_sent_here(graph: Graph, uses: Uses, value: int) -> bool:
-    """Whether a value comes from other devices, under whatever shape."""
-    while value in uses.makers and graph.ops[uses.makers[value]].kind in _MOVED:
-        (value,) = graph.ops[uses.makers[value]].operands
-    return value in uses.makers and graph.ops[uses.makers[value]].kind in KINDS
 
 
 def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], cuts_parts: bool, is_gpu: bool) -> bool:

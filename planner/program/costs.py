@@ -10,7 +10,7 @@ from ..compute.price import Copies, copies_seconds
 from ..compute.speed import Speed
 from ..convolution_layout import convolution_layout, turns
 from ..estimate.traffic import Tariff, axes_of, held_bytes
-from ..fusion.written import is_packed
+from ..fusion.masks import is_packed
 from ..graph import Op, Sharding, Value
 from ..kinds import ALL_REDUCE, KINDS
 from ..partition.layout import local_shape

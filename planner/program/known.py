@@ -17,11 +17,12 @@ from ..compute.work import vector_operations
 from ..fusion import fuse
 from ..fusion.before_loops import narrow_stacks
 from ..fusion.behind import At, Behind, Waits, behind
+from ..fusion.masks import image_dims, is_mask_of_product
 from ..fusion.narrow import NARROW, narrow, rounded_arguments
 from ..fusion.nature import IN_PASSING, PRODUCTS, stands_alone
 from ..fusion.simplify import simplify
 from ..fusion.uses import Uses, read_uses
-from ..fusion.written import NEAR_BYTES, image_dims, is_mask_of_product
+from ..fusion.written import NEAR_BYTES
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
 from ..lookups import filled
