@@ -446,7 +446,7 @@ def cut_out(groups: int, experts: int, places: int, *, batch: int, cuts_parts: b
     for columns in (128, 384):
         sizes = (experts, 256, columns) if batch == 0 else (groups, columns, experts, places)
         summed = ((3,), (1,)) if batch == 0 else ((0, 2), (2, 3))
-        said = {f"{side}_batching_dimensions": (at,) for side, at in (("lhs", batch), ("rhs", 0))}
+        said: dict[str, Any] = {f"{side}_batching_dimensions": (at,) for side, at in (("lhs", batch), ("rhs", 0))}
         said |= {f"{side}_contracting_dimensions": dims for side, dims in zip(("lhs", "rhs"), summed, strict=True)}
         shape = (experts, groups, places, columns) if batch == 0 else (groups, 256, columns)
         made.append(w.op("dot_general", part, w.arg(*sizes), shape=shape, **said))

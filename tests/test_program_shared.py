@@ -89,8 +89,8 @@ def embedded(vocab: int = 8192, width: int = 512, batch: int = 16, length: int =
             small_steps.convolved(batch=32, size=256, channels=64, layers=3),
             "v3:4x4",
             "{a: 4, b: 8}",
-            0.03,
-            id="images",
+            CLOSE,
+            id="images, of which masks are left",
         ),
         pytest.param(
             small_steps.mlp(tokens=256, width=4096, hidden=16384, layers=1, momentum=True),

@@ -148,7 +148,7 @@ class Known:
             ops = in_order_of_use(graph, kernel.ops)
             own, numbers = kernel_graph(graph, replace(kernel, ops=ops))
             is_free = id(kernel) in self.free or self.is_passing(kernel)
-            masks = self._masks(graph)
+            masks = self.masks_of(graph)
             inside = {place: masks[number] for place, number in enumerate(ops) if number in masks}
             made = {value for op in own.ops for value in op.results}
             handed = tuple(place for place, number in enumerate(numbers) if number in kernel.reads and place in made)
@@ -229,7 +229,7 @@ class Known:
         ops = program.graph.ops
         ends = {v for n, at in stacks.items() for p in at for v in (ops[n].operands[p], ops[n].results[p])}
         graph = _with_narrow(program.graph, ends)
-        graph = narrow(graph, read_uses(graph), frozenset(self._masks(program.graph)))
+        graph = narrow(graph, read_uses(graph), frozenset(self.masks_of(program.graph)))
         kernels = []
         for each in program.kernels:
             number = each.ops[-1] if each.bodies else -1
@@ -274,7 +274,7 @@ class Known:
         """Whether those that read what a kernel makes compute it in passing."""
         return id(kernel) in self.passing
 
-    def _masks(self, graph: Graph) -> Mapping[int, tuple[int, ...]]:
+    def masks_of(self, graph: Graph) -> Mapping[int, tuple[int, ...]]:
         """The comparisons of products' results that one operation reads, and their dims if those are images: those of
         several are written once for all.
         """

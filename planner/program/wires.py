@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -296,8 +296,8 @@ class Level:
 
     ``kernels`` has the node of each plain kernel; ``inner`` the levels of the bodies of each loop. ``values`` are as
     the step has them: the program's are as narrow as what reads them allows. ``behind`` says what operations read
-    behind barriers. ``pinned`` are the layouts of what operations make that are not to be chosen, ``made`` how that is
-    made before it is brought into them; ``asked`` those of what they read, by operation and value; ``closed`` by
+    behind barriers, ``masks`` which may leave bits. ``pinned`` are the layouts of what operations make that are not to
+    be chosen, ``made`` how that is made before it is brought into them; ``asked`` those of what they read, by operation and value; ``closed`` by
     position what the results of a body are brought into.
     """
 
@@ -310,6 +310,7 @@ class Level:
     inner: dict[int, list[int]] = field(default_factory=dict)
     source: dict[int, Port] = field(default_factory=dict)
     behind: Mapping[ReadAt, Waits] = field(default_factory=dict)
+    masks: Collection[int] = ()
     pinned: Mapping[int, Sharding] = field(default_factory=dict)
     asked: Mapping[tuple[int, int], Sharding] = field(default_factory=dict)
     made: dict[int, Port] = field(default_factory=dict)

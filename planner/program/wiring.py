@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..fusion.behind import Waits
 from ..graph import Op, Sharding, Value
@@ -87,6 +87,7 @@ def _level(
         times=times,
         repeats=repeats,
         behind=strategies.known.read_behind(program.graph),
+        masks=strategies.known.masks_of(program.graph),
         pinned=pinned(program.graph, wiring.pins),
         asked=pinned_reads(program.graph, wiring.pins),
     )
@@ -129,6 +130,14 @@ def _level(
         for value in kernel.writes:
             level.source[value] = Port(number, tuple(layouts[value]))
     return level.number
+
+
+def _only_masked(level: Level) -> Iterator[int]:
+    """What a kernel reads to leave bits of it alone, once for each that does: the product that makes it leaves those."""
+    for kernel in level.program.kernels if level.masks else ():
+        masked = [level.graph.ops[number] for number in kernel.ops if number in level.masks]
+        others = {value for n in kernel.ops if n not in level.masks for value in level.graph.ops[n].operands}
+        yield from ({value for op in masked for value in op.operands} - others).intersection(kernel.reads)
 
 
 def _join_loops(wiring: Wiring, level: Level) -> None:
@@ -175,6 +184,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     ordered = in_order(level.graph)
     kernels = {number: level.program.kernels[position] for position, number in level.kernels.items()}
     count = Counter(value for (value, _, _), ports in readers.items() for _ in ports)
+    count -= Counter(_only_masked(level))
     wide: dict[tuple[int, Waits], Port | None] = {}
     for (value, narrow, waits), ports in sorted(readers.items(), key=lambda each: each[0][1]):
         known = level.graph.values[value]
