@@ -296,9 +296,9 @@ class Level:
 
     ``kernels`` has the node of each plain kernel; ``inner`` the levels of the bodies of each loop. ``values`` are as
     the step has them: the program's are as narrow as what reads them allows. ``behind`` says what operations read
-    behind barriers, ``masks`` which may leave bits. ``pinned`` are the layouts of what operations make that are not to
-    be chosen, ``made`` how that is made before it is brought into them; ``asked`` those of what they read, by operation and value; ``closed`` by
-    position what the results of a body are brought into.
+    behind barriers, ``masks`` which of them may leave bits. ``pinned`` are the layouts of what operations make that are
+    not to be chosen, ``made`` how that is made before it is brought into them; ``asked`` those of what they read, by
+    operation and value; ``closed`` by position what the results of a body are brought into.
     """
 
     number: int

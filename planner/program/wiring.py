@@ -133,7 +133,7 @@ def _level(
 
 
 def _only_masked(level: Level) -> Iterator[int]:
-    """What a kernel reads to leave bits of it alone, once for each that does: the product that makes it leaves those."""
+    """What kernels read for masks of it alone, once for each of them: the product that makes it leaves those."""
     for kernel in level.program.kernels if level.masks else ():
         masked = [level.graph.ops[number] for number in kernel.ops if number in level.masks]
         others = {value for n in kernel.ops if n not in level.masks for value in level.graph.ops[n].operands}
