@@ -98,11 +98,10 @@ def show(console: Console, measured: Measured) -> None:
     console.print(summary("steps' memory", [row.memory_error for row in steps]), highlight=False)
     ranks = np.argsort(np.argsort(np.array([row.seconds for row in steps]), axis=0), axis=0)
     console.print(f"rank correlation of step times: {np.corrcoef(ranks.T)[0, 1]:.3f}", highlight=False)
-    if drawn := [case for case in unseen() if case.name in measured.programs]:
-        found = rows(drawn, measured, of_kernels=False)
-        console.print(table(f"Training steps drawn by seed ({where})", found))
-        console.print(summary("drawn steps' time", [row.time_error for row in found]), highlight=False)
-        console.print(summary("drawn steps' memory", [row.memory_error for row in found]), highlight=False)
+    drawn = rows(unseen(), measured, of_kernels=False)
+    console.print(table(f"Training steps drawn by seed ({where})", drawn))
+    console.print(summary("drawn steps' time", [row.time_error for row in drawn]), highlight=False)
+    console.print(summary("drawn steps' memory", [row.memory_error for row in drawn]), highlight=False)
 
 
 def main() -> None:
