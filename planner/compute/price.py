@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -216,7 +217,7 @@ def price_at(
             if inside and kernel.writes and inside.issuperset(kernel.writes):
                 work, rows = Work(kind=FREE), 0.0
             if work.kind == PRODUCT:
-                multiplied.update(kernel.writes)
+                multiplied.update(_packed_by(graph, kernel))
             elif op.kind == COMPARE and not multiplied.isdisjoint(kernel.reads) and _compares(graph, kernel):
                 work = Work(kind=FREE)
             rows += joined.copies_cycles(op) if joined and op.kind in LOOK_UP else 0.0
@@ -228,6 +229,15 @@ def price_at(
             took = _only(took, more, speed) if is_looked_up else took
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
+
+
+def _packed_by(graph: Graph, kernel: Kernel) -> set[int]:
+    """What a product's kernel writes and makes bits of itself. Of what convolutions write in two ways, their numbers
+    and what of them is above zero, a kernel of its own makes them.
+    """
+    often = Counter(graph.shape(value) for value in kernel.writes)
+    convolves = any(graph.ops[number].kind == CONVOLUTION for number in kernel.ops)
+    return {value for value in kernel.writes if not convolves or often[graph.shape(value)] == 1}
 
 
 def _compares(graph: Graph, kernel: Kernel) -> bool:
