@@ -11,6 +11,7 @@ from meshwright.planner.fusion import fuse
 from meshwright.planner.fusion.masks import is_packed
 from meshwright.planner.fusion.sliced import with_slices_first
 from meshwright.planner.kernels import Kernel, Program
+from programs import CONVOLVED
 from test_fusion import Writer
 
 GROUPS, TOKENS, EXPERTS, PLACES, WIDTH = 4, 256, 8, 64, 512
@@ -134,6 +135,23 @@ def test_a_mask_is_kept_for_what_products_make_and_others_read(*, sent: bool, re
     prices = price(program, catalogue()["v4"])
     assert not [each for each in prices if each.cycles and ("pred", 3) in written(program, [each.kernel])]
     assert (("pred", 3) in written(program, program.kernels)) == is_kept
+
+
+@pytest.mark.parametrize("also_rectified", [True, False])
+def test_a_convolution_that_writes_two_images_makes_no_bits_of_them(*, also_rectified: bool) -> None:
+    """As compiled for v3: ``u32[8,256,64]`` by a kernel of its own; of one not rectified, by itself."""
+    image, said = (8, 256, 32, 64), CONVOLVED
+    g = Writer()
+    nothing = g.spread(g.scalar(0.0), *image)
+    made = g.op("convolution", g.arg(*image), g.arg(3, 3, 64, 64), shape=image, **said)
+    read = g.op("maximum", made, nothing) if also_rectified else made
+    after = g.op("all-to-all", read, dimensions=(0, 1), axes=("x",))
+    back = g.op("convolution", g.arg(*image), g.arg(3, 3, 64, 64), shape=image, **said)
+    masked = g.op("select", g.op("compare", made, nothing, dtype="pred"), back, nothing, dtype="f32")
+    ends = [g.op("convolution", masked, g.arg(3, 3, 64, 64), shape=image, **said) for _ in range(2)]
+    program = fuse(g.graph(after, *ends))
+    (mask,) = (each for each in price(program, catalogue()["v3"]) if ("pred", 4) in written(program, [each.kernel]))
+    assert (mask.cycles > 0) == also_rectified
 
 
 def test_gates_of_two_products_are_computed_anew_by_each_product_that_reads_them() -> None:
