@@ -1,5 +1,6 @@
 """Eight simulated CPU devices for every test, and code that is compiled fast; set before JAX is first imported."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from command_line import LEGAL  # noqa: E402
 
 jax.devices("cpu")  # a command that is tested here would otherwise start JAX with as many devices as its plan needs
 os.environ["XLA_FLAGS"] = os.environ["XLA_FLAGS"].replace(UNKNOWN_TO_TPUS, "").strip()  # read by now, and inherited
+gc.set_threshold(100_000)  # of all that searches keep and make, looking for cycles finds next to none
 hypothesis.settings.register_profile("untimed", deadline=None)  # how long an example takes says nothing of its code
 hypothesis.settings.load_profile("untimed")
 
