@@ -129,7 +129,8 @@ def _loop(work: Work, far_reads: int, far_writes: int, left: int, of: Coefficien
     elif work.space_bytes <= of.whole_bytes:
         windows = 1
     else:
-        windows = math.ceil(work.space_bytes / of.single_window_bytes)
+        once = of.copied_window_bytes if work.copied else 0.0
+        windows = math.ceil(work.space_bytes / (once or of.single_window_bytes))
     total = max(memory, vector) + windows * of.step_cycles + _start(moved + sum(work.writes), of)
     total += of.common_write_cycles * left
     if of.whole_start_cycles:
