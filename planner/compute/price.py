@@ -22,6 +22,7 @@ from .convolved import Convolved
 from .cycles import Cycles, cycles_of
 from .joined import Joined
 from .loops import Staying, is_hoisted, staying, unchanged
+from .patches import Patches
 from .relaid import Relaid
 from .residence import Near, Residence, copied_results
 from .rowwise import Rowwise
@@ -182,6 +183,9 @@ def price_at(
     results, fixed = frozenset(step.left) - copied_out.keys(), unchanged(graph) if trips else frozenset()
     brought = _brought(program, residence, step.stays, trips, speed.coefficients.byte_cycles)
     lying = strided(graph, given) if any(kernel.bodies for kernel in program.kernels) else frozenset[int]()
+    patches = (
+        Patches(graph, speed.coefficients, apart=apart is not None) if "transpose" in kinds and speed.edge > 1 else None
+    )
     growth = growth_of(graph) if speed.edge > 1 and not kinds.isdisjoint(GROWING) else {}
     joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
     inside = filled(graph) if speed.edge > 1 and looks_up else frozenset[int]()
@@ -222,6 +226,8 @@ def price_at(
             more += convolved.copies_cycles(kernel) if convolved else 0.0
             more += convolved.grouped_cycles(kernel) + convolved.parts_cycles(kernel) if convolved else 0.0
             more += rows_cycles(graph, kernel, stacks, speed.edge) if stacks else 0.0
+            cut = patches.copies_cycles(kernel) if patches else 0.0
+            more += cut
             known, here = count(graph, kernel), copied if at_hand else ()
             work = speed.work(convolved.counted(kernel, known) if convolved else known)
             work = grown(kernel, work, growth) if growth else work
@@ -243,6 +249,7 @@ def price_at(
             besides = 0.0 if is_looked_up else more
             took = _price(graph, kernel, point, work, residence, results, speed, times, besides, here, paced)
             took = _only(took, more, speed) if is_looked_up else took
+            took = took._replace(counted=True) if cut else took
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
 
