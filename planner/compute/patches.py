@@ -9,7 +9,8 @@ compiled for v3, v4, v5e, v5p and v6e: pictures of 224 by 224 in patches of 16 t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..fusion.nature import CONVERT, LANES
@@ -36,12 +37,14 @@ class Copies(NamedTuple):
     alone: float
 
 
-COPIES: dict[Manner, Copies] = {
-    FIRST: Copies(14.0, 17.0, 15.5, 21.5),
-    SECOND: Copies(13.0, 19.0, 10.0, 12.3),
-    LATER: Copies(7.5, 23.0, 0.2, 0.3),
-    PAIRED: Copies(7.0, 7.0, 8.5, 12.9),
-}
+COPIES: Mapping[Manner, Copies] = MappingProxyType(
+    {
+        FIRST: Copies(14.0, 17.0, 15.5, 21.5),
+        SECOND: Copies(13.0, 19.0, 10.0, 12.3),
+        LATER: Copies(7.5, 23.0, 0.2, 0.3),
+        PAIRED: Copies(7.0, 7.0, 8.5, 12.9),
+    }
+)
 
 
 class Patches:
