@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..cut_images import FEWEST, PARTS, comes_back_whole, cut_convolutions, has_whole_steps, is_gradient_cut, parts_of
-from ..fusion.grouped import parts_lanes
+from ..fusion.grouped import leaves_rows, parts_lanes
 from ..graph import Graph, Op, Value
 from ..image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
 from ..images import (
@@ -210,11 +210,9 @@ class Convolved:
         return sum(map(self._regrouped_cycles, copied))
 
     def _leaves_rows(self, value: int) -> bool:
-        """Whether images are so few that rows stay empty, or lie on the lanes: else they are reduced as they lie."""
         shape = self._graph.shape(value)
         whole = self._parted.get(shape, shape)
-        image = self._images[whole]
-        return whole[image.batch] < ROWS or batch_on_lanes(whole[image.features], whole[image.batch])
+        return leaves_rows(whole, self._images[whole])
 
     def _parts(self, op: Op) -> bool:
         return self._graph.shape(op.results[0]) in self._parted
