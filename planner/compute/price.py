@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from ..chip import Chip
 from ..fusion.nature import SLICE
@@ -93,7 +94,7 @@ def price(program: Program, chip: Chip, calibration: Calibration | None = None) 
 
 def turn_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
     """Seconds of a copy of a value with its numbers in another order, in ``pieces`` of a dim if it says so many."""
-    return _seconds_alone(TURNED_COPY, value, value, speed, **({"pieces": pieces} if pieces else {}))
+    return _seconds_alone(TURNED_COPY, value, value, speed, {"pieces": pieces} if pieces else {})
 
 
 class Copies(NamedTuple):
@@ -130,7 +131,12 @@ def packing_seconds(value: Value, images: Mapping[Shape, Image], speed: Speed) -
 
 
 def _seconds_alone(
-    kind: str, value: Value, result: Value, speed: Speed, *, apart: Apart | None = None, **said: object
+    kind: str,
+    value: Value,
+    result: Value,
+    speed: Speed,
+    said: Mapping[str, Any] = MappingProxyType({}),
+    apart: Apart | None = None,
 ) -> float:
     op = Op(kind=kind, operands=(0,), results=(1,), attributes=said)
     graph = Graph(values=(value, result), ops=(op,), arguments=(0,), results=())
