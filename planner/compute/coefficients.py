@@ -31,6 +31,8 @@ class Coefficients:
     ``product_round_cycles``: what that takes besides for each operand that it reads from memory, where it writes there,
     and where its result is only rounded; none of these where a product starts as any kernel does.
     ``whole_start_cycles``: starting fused operations that take all they work on as one window, if that is known.
+    ``copied_window_bytes``: how much a copy takes at once that puts pieces in another order, if not what any operation
+    alone does.
     """
 
     byte_cycles: float
@@ -63,6 +65,7 @@ class Coefficients:
     product_write_cycles: float = 0.0
     product_round_cycles: float = 0.0
     whole_start_cycles: float = 0.0
+    copied_window_bytes: float = 0.0
 
     @property
     def held_near_bytes(self) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..cut_images import FEWEST, PARTS, comes_back_whole, cut_convolutions, has_whole_steps, is_gradient_cut, parts_of
-from ..fusion.grouped import parts_lanes
+from ..fusion.grouped import leaves_rows, parts_lanes
 from ..graph import Graph, Op, Value
 from ..image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
 from ..images import (
@@ -29,6 +29,7 @@ from ..images import (
 from ..kernels import Kernel
 from ..kinds import ALL_GATHER
 from .coefficients import Coefficients
+from .given_parts import GivenParts
 from .looped_images import HALVES, TURNING_CYCLES, LoopedImages, moves_on
 from .parted import (
     EDGED,
@@ -96,6 +97,7 @@ class Convolved:
         self._places = parts_of(graph, self._cut)
         self._cut_shapes = self._shapes_cut(outside, smallest) if self._images and not in_loop else set[Shape]()
         self._given = set(given) if self._images and not in_loop else set[int]()
+        self._given_parts = GivenParts(graph, self._given)
         self._turned: set[int] = set()
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
         self._convolved, self._regrouped = set[int](), set[int]()
@@ -155,6 +157,10 @@ class Convolved:
         if not self._images or work.kind == FREE:
             return work
         graph = self._graph
+        cut = self._given_parts.counted(kernel, work) if self._given else None
+        if cut is not None:
+            self._given.update(kernel.writes)
+            return cut
         ops = [graph.ops[number] for number in kernel.ops if graph.ops[number].kind == CONVOLUTION]
         reads = tuple(int(size * self._growth(v)) for v, size in zip(kernel.reads, work.reads, strict=True))
         writes = tuple(int(size * self._growth(v)) for v, size in zip(kernel.writes, work.writes, strict=True))
@@ -181,7 +187,8 @@ class Convolved:
             for value, image in images_of(graph, op) if op.kind == CONVOLUTION else ():
                 given = self._given & _behind(graph, kernel, value) if value in op.operands else None
                 if given:
-                    took += self._copy_cycles(value, image)
+                    parts = given & self._given_parts.laid.keys()
+                    took += self._copy_cycles(min(parts, default=value), image)
                     self._given -= given
         return took
 
@@ -203,11 +210,9 @@ class Convolved:
         return sum(map(self._regrouped_cycles, copied))
 
     def _leaves_rows(self, value: int) -> bool:
-        """Whether images are so few that rows stay empty, or lie on the lanes: else they are reduced as they lie."""
         shape = self._graph.shape(value)
         whole = self._parted.get(shape, shape)
-        image = self._images[whole]
-        return whole[image.batch] < ROWS or batch_on_lanes(whole[image.features], whole[image.batch])
+        return leaves_rows(whole, self._images[whole])
 
     def _parts(self, op: Op) -> bool:
         return self._graph.shape(op.results[0]) in self._parted
@@ -228,7 +233,8 @@ class Convolved:
         """Cycles of a copy of an image between where it pads least and where convolutions want it."""
         laid = self._laid_of(whole, image, turned=value in self._turned)
         registers = laid * _emptied(whole.shape[image.batch], self._is_cut(whole.shape))
-        read = Side(padded_elements(whole.shape) / REGISTER_ELEMENTS, padded_bytes(whole))
+        lies = self._given_parts.laid.get(value, padded_elements(whole.shape))
+        read = Side(lies / REGISTER_ELEMENTS, lies * whole.bits / 8)
         return turning_cycles(read, Side(registers / REGISTER_ELEMENTS, laid * whole.bits / 8), self._of)
 
     def _growth(self, value: int) -> float:

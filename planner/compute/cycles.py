@@ -31,6 +31,11 @@ NEAR_START = 0.45
 UNITED = 0.15
 """What of the shorter one of computing and waiting for memory comes on top of the longer one, seen on v4 and later."""
 
+UPDATED = 3
+"""The results of an update behind a product of which none takes time where one is near, if near reads take none (v6e:
+weights near, 67 MB each of what is kept of gradients read and written in the 77617 cycles that reading alone takes).
+"""
+
 UNHIDDEN, UNHIDDEN_LATER = 0.55, 0.2
 """What of the vector units' work goes on while no product does, seen on v3, and on v5e: where both take long."""
 
@@ -52,6 +57,8 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         left = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if is_near)
         near = near if _is_product_of_matrices(work) else [False] * len(near)
         near_writes = [False] * len(near_writes)
+    if work.kind == PRODUCT and len(work.writes) >= UPDATED and any(near_writes) and not of.near_read_share:
+        near_writes = [True] * len(near_writes) if _behind(work, near, near_writes) else near_writes
     far_reads = sum([size for size, is_near in zip(work.reads, near, strict=True) if not is_near])
     far_writes = sum([size for size, is_near in zip(work.writes, near_writes, strict=True) if not is_near])
     if work.kind == ALONE:
@@ -129,7 +136,8 @@ def _loop(work: Work, far_reads: int, far_writes: int, left: int, of: Coefficien
     elif work.space_bytes <= of.whole_bytes:
         windows = 1
     else:
-        windows = math.ceil(work.space_bytes / of.single_window_bytes)
+        once = of.copied_window_bytes if work.copied else 0.0
+        windows = math.ceil(work.space_bytes / (once or of.single_window_bytes))
     total = max(memory, vector) + windows * of.step_cycles + _start(moved + sum(work.writes), of)
     total += of.common_write_cycles * left
     if of.whole_start_cycles:

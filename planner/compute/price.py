@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from ..chip import Chip
 from ..fusion.nature import SLICE
@@ -22,6 +23,7 @@ from .convolved import Convolved
 from .cycles import Cycles, cycles_of
 from .joined import Joined
 from .loops import Staying, is_hoisted, staying, unchanged
+from .patches import Patches
 from .relaid import Relaid
 from .residence import Near, Residence, copied_results
 from .rowwise import Rowwise
@@ -70,7 +72,8 @@ class Apart:
     memory holds for good if they fit, as a loop's turns hand them on; ``images`` has shapes of what is
     convolved elsewhere, ``tables`` the values that meet what is scattered into, and ``edge`` what of those is given or
     left, ``lent`` what they are the first to update of its arguments that are not donated, ``filled`` what scatters
-    fill. What products read is fetched while others run, and no gradient lies transposed.
+    fill, ``packed`` what kernels of their own make bits of. What products read is fetched while others run, and no
+    gradient lies transposed.
     """
 
     given: Collection[int] = ()
@@ -81,6 +84,7 @@ class Apart:
     edge: Collection[int] = ()
     lent: Collection[int] = ()
     filled: Collection[int] = ()
+    packed: Collection[int] = ()
 
 
 def price(program: Program, chip: Chip, calibration: Calibration | None = None) -> tuple[KernelPrice, ...]:
@@ -90,7 +94,7 @@ def price(program: Program, chip: Chip, calibration: Calibration | None = None) 
 
 def turn_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
     """Seconds of a copy of a value with its numbers in another order, in ``pieces`` of a dim if it says so many."""
-    return _seconds_alone(TURNED_COPY, value, value, speed, **({"pieces": pieces} if pieces else {}))
+    return _seconds_alone(TURNED_COPY, value, value, speed, {"pieces": pieces} if pieces else {})
 
 
 class Copies(NamedTuple):
@@ -120,11 +124,24 @@ def convert_seconds(value: Value, dtype: str, speed: Speed) -> float:
     return _seconds_alone("convert", value, replace(value, dtype=dtype), speed)
 
 
-def _seconds_alone(kind: str, value: Value, result: Value, speed: Speed, **said: object) -> float:
+def packing_seconds(value: Value, images: Mapping[Shape, Image], speed: Speed) -> float:
+    """Seconds of the kernels of their own that make bits of a value, and a mask of these again (``packed_apart``)."""
+    apart = Apart(packed=(0,), images=images)
+    return _seconds_alone(COMPARE, value, replace(value, dtype="pred"), speed, apart=apart)
+
+
+def _seconds_alone(
+    kind: str,
+    value: Value,
+    result: Value,
+    speed: Speed,
+    said: Mapping[str, Any] = MappingProxyType({}),
+    apart: Apart | None = None,
+) -> float:
     op = Op(kind=kind, operands=(0,), results=(1,), attributes=said)
     graph = Graph(values=(value, result), ops=(op,), arguments=(0,), results=())
     kernel = Kernel(ops=(0,), reads=(0,), writes=(1,))
-    return sum(each.seconds for each in price_at(Program(graph=graph, kernels=(kernel,)), speed))
+    return sum(each.seconds for each in price_at(Program(graph=graph, kernels=(kernel,)), speed, apart=apart))
 
 
 def price_at(
@@ -172,12 +189,16 @@ def price_at(
     results, fixed = frozenset(step.left) - copied_out.keys(), unchanged(graph) if trips else frozenset()
     brought = _brought(program, residence, step.stays, trips, speed.coefficients.byte_cycles)
     lying = strided(graph, given) if any(kernel.bodies for kernel in program.kernels) else frozenset[int]()
+    patches = (
+        Patches(graph, speed.coefficients, apart=apart is not None) if "transpose" in kinds and speed.edge > 1 else None
+    )
     growth = growth_of(graph) if speed.edge > 1 and not kinds.isdisjoint(GROWING) else {}
     joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
     inside = filled(graph) if speed.edge > 1 and looks_up else frozenset[int]()
     inside = inside.union(step.filled)
     awaited: dict[int, Kernel] = {}
-    multiplied = set(graph.arguments) if idle else set[int]()  # apart, a mask is what products leave beside others
+    written_twice = set(step.packed)
+    multiplied = {*graph.arguments} - written_twice if idle else set[int]()  # a mask is what products leave beside
     for point, kernel in enumerate(program.kernels):
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
@@ -211,15 +232,22 @@ def price_at(
             more += convolved.copies_cycles(kernel) if convolved else 0.0
             more += convolved.grouped_cycles(kernel) + convolved.parts_cycles(kernel) if convolved else 0.0
             more += rows_cycles(graph, kernel, stacks, speed.edge) if stacks else 0.0
+            cut = patches.copies_cycles(kernel) if patches else 0.0
+            more += cut
             known, here = count(graph, kernel), copied if at_hand else ()
             work = speed.work(convolved.counted(kernel, known) if convolved else known)
             work = grown(kernel, work, growth) if growth else work
             if inside and kernel.writes and inside.issuperset(kernel.writes):
                 work, rows = Work(kind=FREE), 0.0
             if work.kind == PRODUCT:
-                multiplied.update(_packed_by(graph, kernel))
+                twice = packed_apart(graph, kernel)
+                multiplied.update({*kernel.writes} - twice)
+                written_twice |= twice
             elif op.kind == COMPARE and not multiplied.isdisjoint(kernel.reads) and _compares(graph, kernel):
                 work = Work(kind=FREE)
+            elif op.kind == COMPARE and not written_twice.isdisjoint(kernel.reads) and _compares(graph, kernel):
+                bits = Work(kind=work.kind, writes=work.writes, spill_bytes=WORD_BYTES * sum(work.writes))
+                more += cycles_of(bits, (), (False,), speed.edge, speed.coefficients).total
             rows += joined.copies_cycles(op) if joined and op.kind in LOOK_UP else 0.0
             more += rows
             is_looked_up = op.kind in LOOK_UP and more > 0
@@ -227,17 +255,19 @@ def price_at(
             besides = 0.0 if is_looked_up else more
             took = _price(graph, kernel, point, work, residence, results, speed, times, besides, here, paced)
             took = _only(took, more, speed) if is_looked_up else took
+            took = took._replace(counted=True) if cut else took
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
 
 
-def _packed_by(graph: Graph, kernel: Kernel) -> set[int]:
-    """What a product's kernel writes and makes bits of itself. Of what convolutions write in two ways, their numbers
-    and what of them is above zero, a kernel of its own makes them.
+def packed_apart(graph: Graph, kernel: Kernel) -> set[int]:
+    """What a convolution's kernel writes and makes no bits of itself, as other products do: its numbers and what of
+    them is above zero, where it writes both. A kernel of its own makes the bits, another one a mask again (seen on v3).
     """
+    if all(graph.ops[number].kind != CONVOLUTION for number in kernel.ops):
+        return set()
     often = Counter(graph.shape(value) for value in kernel.writes)
-    convolves = any(graph.ops[number].kind == CONVOLUTION for number in kernel.ops)
-    return {value for value in kernel.writes if not convolves or often[graph.shape(value)] == 1}
+    return {value for value in kernel.writes if often[graph.shape(value)] > 1}
 
 
 def _compares(graph: Graph, kernel: Kernel) -> bool:

@@ -20,6 +20,7 @@ from .work import (
     VECTOR_OPERATIONS,
     WORD_BYTES,
     Work,
+    is_copied,
     is_small,
     kind_of_cost,
     of_squares,
@@ -51,6 +52,7 @@ class Scaled:
     registers: Shares = ()
     spaces: Shares = ()
     single: bool = False
+    copied: bool = False
     running: tuple[Op, ...] = ()
 
     @property
@@ -79,6 +81,7 @@ class Scaled:
             registers=(more + sum([each * values[v].num_elements for v, each in self.registers])) / REGISTER_ELEMENTS,
             space_bytes=space * WORD_BYTES,
             single=self.single,
+            copied=self.copied,
             flops=sum(2.0 * each.multiply_adds for each in met),
             result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
             passes=passes_of(graph, self.running),
@@ -106,6 +109,7 @@ def scaled(graph: Graph, kernel: Kernel, alike: Alike) -> Scaled:
         registers=_merged(vectors, alike, lambda one, other: one + other),
         spaces=_merged((pair for op in real for pair in _gone_through(op, share)), alike, max),
         single=len(real) == 1 and not products and real[0].kind != SLICE,
+        copied=is_copied(real),
         running=tuple(op for op in real if op.kind == RUNNING),
     )
 

@@ -28,6 +28,7 @@ SEEN = (
     "product_write_cycles",
     "product_round_cycles",
     "whole_start_cycles",
+    "copied_window_bytes",
 )
 """What no fit of small programs moves."""
 

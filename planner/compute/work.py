@@ -43,6 +43,7 @@ class Work:
     ``spill_bytes`` is what it goes through without keeping it: the full-size result that a reduction adds up or that
     is rounded to a narrower dtype. ``registers`` are vector operations, 1024 numbers each. ``result_bytes`` are
     those of a product of the batch, as float32. ``passes`` is how often what stands alone goes over its bytes.
+    ``copied`` says that pieces are only put in another order.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class Work:
     flops: float = 0.0
     result_bytes: float = 0.0
     passes: float = 1.0
+    copied: bool = False
 
 
 def work_of(graph: Graph, kernel: Kernel) -> Work:
@@ -84,7 +86,13 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         flops=sum(2.0 * each.multiply_adds for each in met),
         result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
         passes=passes_of(graph, real),
+        copied=is_copied(real),
     )
+
+
+def is_copied(ops: Sequence[Op]) -> bool:
+    """Whether a kernel of these operations only puts pieces in another order."""
+    return len(ops) == 1 and ops[0].kind == TURNED_COPY
 
 
 def of_squares(products: tuple[Product, ...]) -> tuple[tuple[Product, ...], int]:

@@ -72,7 +72,9 @@ def _program(
     written = written_ops(graph, uses, masks, held, near_bytes=near_bytes, cuts_parts=cuts_parts, is_gpu=is_gpu)
     alone = masks.union(number for number in pieces if graph.ops[number].kind == COMPARE)
     found = groups(graph, uses, written, alone, shared)
-    merged = Merging(graph, uses, list(map(closed, found)) if is_gpu else found, by_rows=is_gpu).run()
+    packed = frozenset(value for number in masks for value in graph.ops[number].operands)
+    closing = list(map(closed, found)) if is_gpu else found
+    merged = Merging(graph, uses, closing, by_rows=is_gpu, packed=packed).run()
     graph = graph if is_gpu else narrow(graph, uses, masks, shared)
     wanted = uses.results.union(*(group.reads for group in merged))
     ordered = _in_order(graph, merged)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..graph import Graph, Op
-from ..images import Image, images
+from ..images import ROWS, Image, batch_on_lanes, images
 from .nature import ELEMENTWISE, LANES, REDUCE
 from .uses import Uses
 
@@ -15,15 +15,21 @@ Shape = tuple[int, ...]
 def grouped(graph: Graph, uses: Uses) -> set[int]:
     """The reshapes that part an image's features into groups, no whole register's lanes each, which are reduced so.
 
-    No layout has both forms: the image is copied into one in which it can be reduced.
+    No layout has both forms: the image is copied into one in which it can be reduced. Where images fill rows, each
+    feature is reduced as it lies, and what that leaves is added up by groups (sixteen images of 128 features on v6e).
     """
-    lie = images(graph)
+    lie = {whole: image for whole, image in images(graph).items() if leaves_rows(whole, image)}
     return {
         number
         for number, op in enumerate(graph.ops if lie else ())
         if op.kind == "reshape"
         if parts_lanes(graph.shape(op.operands[0]), graph.shape(op.results[0]), lie) and _is_reduced(graph, uses, op)
     }
+
+
+def leaves_rows(whole: Shape, image: Image) -> bool:
+    """Whether images are so few that rows stay empty, or lie on the lanes: else they are reduced as they lie."""
+    return whole[image.batch] < ROWS or batch_on_lanes(whole[image.features], whole[image.batch])
 
 
 def parts_lanes(whole: Shape, parted: Shape, lie: Mapping[Shape, Image]) -> bool:

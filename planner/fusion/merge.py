@@ -23,11 +23,20 @@ READERS = 64
 class Merging:
     """Groups by number, which of them makes each value and which ones read it, as they are merged.
 
-    ``by_rows``: what rows are reduced to is handed to what goes through the rows again (``libraries``).
+    ``by_rows``: what rows are reduced to is handed to what goes through the rows again (``libraries``). Convolutions
+    and products make bits of ``packed`` values besides, which is a reduction: they take no other.
     """
 
-    def __init__(self, graph: Graph, uses: Uses, found: list[Group], *, by_rows: bool = False) -> None:
-        self.graph, self.uses, self.by_rows = graph, uses, by_rows
+    def __init__(
+        self,
+        graph: Graph,
+        uses: Uses,
+        found: list[Group],
+        *,
+        by_rows: bool = False,
+        packed: frozenset[int] = frozenset(),
+    ) -> None:
+        self.graph, self.uses, self.by_rows, self.packed = graph, uses, by_rows, packed
         self.groups: dict[int, Group] = dict(enumerate(found))
         self.maker = {v: n for n, group in self.groups.items() for root in group.roots for v in graph.ops[root].results}
         self.readers: defaultdict[int, set[int]] = defaultdict(set)
@@ -145,10 +154,17 @@ class Merging:
         fits = one.open and other.open and one.space == other.space and one.products + other.products <= 1
         if not fits or not self._hands_over_whole(one, other) or (self.by_rows and not self._reduce_alike(one, other)):
             return False
+        if self._packs(one) and other.reduces:
+            return False
         if self._path(first, second) or self._path(second, first, skip_direct=True):
             return False
         self._join(first, second)
         return True
+
+    def _packs(self, group: Group) -> bool:
+        """Whether a product makes bits of what it writes."""
+        made = (value for root in group.roots for value in self.graph.ops[root].results)
+        return group.products > 0 and bool(self.packed) and not self.packed.isdisjoint(made)
 
     def _hands_over_whole(self, one: Group, other: Group) -> bool:
         """Whether what the second reads of the first it reads element by element: no reduction that must end before,

@@ -38,6 +38,8 @@ SPREAD = frozenset({BROADCAST, CONSTANT, "iota"})
 """What makes an array of a smaller one, or of none."""
 IN_PASSING = STEPWISE | MOVES | {"iota"}
 _JOINED = IN_PASSING | PRODUCTS | {REDUCE, UPDATE, CONSTANT}
+_CUT = VIEWS | SPREAD | {"pad", "dynamic_slice"}
+"""What a device's part is cut out of as it is computed."""
 _SHARED = tuple((f"{side}_contracting_dimensions", f"{side}_batching_dimensions") for side in ("lhs", "rhs"))
 
 
@@ -80,7 +82,8 @@ def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
 
     What a broadcast spreads is computed before, and so is what a pad or an update in place moves and what a product
     takes with two dims joined into one, but for making it wider; all else takes what comes before it. Only products
-    put several arrays together as they read them. A scatter computes what it adds number by number.
+    put several arrays together as they read them. A scatter computes what it adds number by number. A device's part is
+    cut out of what lies in memory, under whatever shape (seen on v3, v4, v5e, v5p and v6e).
     """
     kind = consumer.kind
     if kind == SCATTER:
@@ -93,6 +96,8 @@ def takes(graph: Graph, consumer: Op, position: int, producer: Op) -> bool:
         return True
     if kind == UPDATE:
         return position > 0
+    if kind == SLICE:
+        return producer.kind in _CUT or is_scalar(graph, producer)
     if kind == "dot_general":
         return producer.kind in VIEWS or widens(graph, producer) or not joins_lanes(graph, consumer, position)
     if kind == BROADCAST:

@@ -165,11 +165,14 @@ def _is_shared_part(graph: Graph, uses: Uses, op: Op, cuts_parts: bool) -> bool:
     """Whether it is a device's part of what another kernel makes, and more than one convolution or product of a batch
     reads it: of matrices each cuts it out for itself (seen on v3, v4 and v5e), and of a batch where it ``cuts_parts``
     (v6e). Products that see one group as matrices have it written where they join two of its dims into one, the last of
-    which is no larger than the other (``bf16[32,1,32,1024]`` on v5e and v6e, but not 64 places for 32 experts).
+    which is no larger than the other (``bf16[32,1,32,1024]`` on v5e and v6e, but not 64 places for 32 experts). Of an
+    argument convolutions have it written too, who put neighbours' rows beside it (seen on v3).
     """
-    if op.kind != "dynamic_slice" or op.operands[0] not in uses.makers:
+    if op.kind != "dynamic_slice":
         return False
     value = op.results[0]
+    if op.operands[0] not in uses.makers:
+        return "axes" in op.attributes and _convolutions(graph, uses, value) >= MANY_PRODUCTS
     readers = [(graph.ops[number], position) for number, position in uses.readers[value]]
     found = [pair for pair in readers if pair[0].kind in PRODUCTS and _has_batch(pair[0])]
     if len(found) < MANY_PRODUCTS or any(reader.kind != PRODUCT for reader, _ in found):
@@ -177,6 +180,15 @@ def _is_shared_part(graph: Graph, uses: Uses, op: Op, cuts_parts: bool) -> bool:
     if all(batch_dims(graph, reader) == 0 for reader, _ in found):
         return any(_joins_last(graph, reader, position) for reader, position in found)
     return not cuts_parts
+
+
+def _convolutions(graph: Graph, uses: Uses, value: int) -> int:
+    """How many convolutions read a value, with neighbours' rows beside it or not."""
+    found = 0
+    for number in uses.next_ops(value):
+        op = graph.ops[number]
+        found += _convolutions(graph, uses, op.results[0]) if op.kind == "concatenate" else op.kind == "convolution"
+    return found
 
 
 def _has_batch(product: Op) -> bool:

@@ -15,7 +15,7 @@ class Around(NamedTuple):
     the step's results (``left``), what vector memory holds throughout a loop where it fits (``stays``), what
     convolutions elsewhere read and make (``images``), what meets tables that are scattered into (``tables``), and what
     of that is given to the step or left by it (``edge``), and what the kernel is the first to update though the step is
-    only ``lent`` it, and what scatters fill (``filled``).
+    only ``lent`` it, what scatters fill (``filled``), and what kernels of their own make bits of (``packed``).
     """
 
     given: frozenset[int] = frozenset()
@@ -26,6 +26,7 @@ class Around(NamedTuple):
     edge: frozenset[int] = frozenset()
     lent: frozenset[int] = frozenset()
     filled: frozenset[int] = frozenset()
+    packed: frozenset[int] = frozenset()
 
     def of_part(self, numbers: Sequence[int]) -> Around:
         """The same of a part of the kernel, of which nothing is the first to convolve; ``numbers`` has its values'."""
@@ -42,10 +43,19 @@ class Around(NamedTuple):
             edge=places(self.edge),
             lent=places(self.lent),
             filled=places(self.filled),
+            packed=places(self.packed),
         )
 
     def apart(self, shapes: Mapping[int, Shape]) -> Apart:
         """The same for devices that have parts of these shapes."""
         images = parts(dict(self.images), shapes)
-        own = {"tables": self.tables, "edge": self.edge, "lent": self.lent, "filled": self.filled}
-        return Apart(given=self.given, left=self.left, stays=self.stays, images=images, **own)
+        own = {"tables": self.tables, "edge": self.edge, "lent": self.lent}
+        return Apart(
+            given=self.given,
+            left=self.left,
+            stays=self.stays,
+            images=images,
+            filled=self.filled,
+            packed=self.packed,
+            **own,
+        )

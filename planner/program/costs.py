@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..compute.price import Copies, copies_seconds
+from ..compute.price import Copies, copies_seconds, packing_seconds
 from ..compute.speed import Speed
 from ..convolution_layout import convolution_layout, turns
 from ..estimate.traffic import Tariff, axes_of, held_bytes
@@ -19,6 +19,7 @@ from .blueprint import Blueprint, Padding
 from .choices import Choice
 from .fused import Part, fused
 from .pieces import Piece, Pieces
+from .seen import parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ class Costs:
         found = self._pieces(choice)
         collectives_s = sum(self._asking_s(number, piece) for number, piece in found.items())
         if self.blueprint.is_free or any(each.value in self.blueprint.own.results for each in self._selected(choice)):
-            return collectives_s
+            return collectives_s + (self._packing_s(choice) if self.blueprint.masks else 0.0)
         return collectives_s + self._computing(choice, found) * self._turns(choice)
 
     def _selected(self, choice: Choice) -> frozenset[Padding]:
@@ -135,11 +136,12 @@ class Costs:
 
         taken = tuple(_taken(part, op) for op in self.blueprint.lookups)
         is_once = self._reads_once(choice)
-        key = (masks, taken, is_once, *((number, piece.form) for number, piece in found.items()))
+        packed = self._packed(choice, masks) if masks else masks
+        key = (masks, packed, taken, is_once, *((number, piece.form) for number, piece in found.items()))
         if key not in known:
             own, near_bytes = self.blueprint, self.pricing.machine.chip.buffer_vmem_bytes
-            whole = own.once if is_once else own.own
-            known[key] = fused(whole, part, found, nest.form_of, masks, near_bytes, own.around, is_gpu=self._is_gpu)
+            whole, around = own.once if is_once else own.own, own.around._replace(packed=packed)
+            known[key] = fused(whole, part, found, nest.form_of, masks, near_bytes, around, is_gpu=self._is_gpu)
         counts_all = self.pricing.machine.platform != "tpu"
         passing = self._selected(choice) if self.blueprint.padded else frozenset[Padding]()
         took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all, passing=passing)
@@ -188,6 +190,26 @@ class Costs:
         return frozenset(
             value for value, form, along in forms if is_packed(self._shape(value, form, choice.layouts[form]), along)
         )
+
+    def _packed(self, choice: Choice, masks: frozenset[int]) -> frozenset[int]:
+        """What kernels of their own make bits of: images that devices share by rows, which convolutions write both as
+        they are and above zero, for neighbours to be sent rows of that.
+        """
+        own, form_of = self.blueprint.own, self.blueprint.nest.form_of
+        made = ((own.ops[number], along) for number, along in self.blueprint.masks.items())
+        images = ((op, choice.layouts[form_of[op.results[0]]], along) for op, along in made if op.results[0] in masks)
+        found = (op.operands for op, layout, along in images if any(layout[dim] for dim in along))
+        return frozenset(value for values in found for value in values if own.values[value].num_elements > 1)
+
+    def _packing_s(self, choice: Choice) -> float:
+        """What kernels of their own take that make bits of what this one, in passing, compares."""
+        own, form_of, images = self.blueprint.own, self.blueprint.nest.form_of, dict(self.blueprint.around.images)
+        shapes = {
+            v: self._shape(v, form_of[v], choice.layouts[form_of[v]]) for v in self._packed(choice, self.masks(choice))
+        }
+        lie = parts(images, shapes)
+        held = (Value(shape, own.values[value].dtype) for value, shape in shapes.items())
+        return sum(packing_seconds(each, lie, self.pricing.speed) for each in held)
 
     def _piece(self, number: int, choice: Choice) -> Piece:
         alone = self.blueprint.alone(number)

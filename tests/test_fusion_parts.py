@@ -1,0 +1,36 @@
+"""What a device's part is cut out of: what is written for it, and what is computed of the part."""
+
+from __future__ import annotations
+
+from meshwright.planner.fusion import fuse
+from test_fusion import Writer, kinds
+
+WHOLE, PART = (32, 512, 4, 40), (8, 512, 4, 40)
+
+
+def cut_from(*, sliced_whole: bool) -> list[list[str]]:
+    """The numbers and their mask that two broadcasts make, a device's parts of which are sent: the kinds of the kernels
+    that make or cut them. All of the mask is read too if it is not ``sliced_whole``.
+    """
+    w = Writer()
+    sides = (((32, 512, 4), (0, 1, 2)), ((32, 512, 40), (0, 1, 3)))
+    made = w.op("multiply", *(w.spread(w.arg(*sizes), *WHOLE, dims=dims) for sizes, dims in sides))
+    mask = w.op("compare", made, w.spread(w.scalar(0.0), *WHOLE), dtype="pred")
+    cut = [
+        w.op("dynamic_slice", value, w.scalar(0.0), shape=PART, axes=("y",))
+        for value in (mask, w.op("convert", made, dtype="bf16"))
+    ]
+    ends = [w.op("all-to-all", value, dimensions=(0, 2), axes=("x",)) for value in cut]
+    ends += [] if sliced_whole else [w.op("reverse", mask, dimensions=(0,))]
+    program = fuse(w.graph(*ends))
+    made_of = (set(kinds(program, kernel)) - {"broadcast_in_dim"} for kernel in program.kernels)
+    return sorted(sorted(each) for each in made_of if not each.isdisjoint({"dynamic_slice", "multiply"}))
+
+
+def test_a_devices_part_is_cut_out_of_what_lies_in_memory() -> None:
+    """Experts and tensor axes, as compiled for v5e, v5p and v6e: what parts alone are read of is compared and rounded
+    afterwards; where all of the mask is read, it is written as such, and the numbers rounded.
+    """
+    assert cut_from(sliced_whole=True) == [["compare", "dynamic_slice"], ["convert", "dynamic_slice"], ["multiply"]]
+    whole = [["compare", "multiply"], ["convert", "multiply"], ["dynamic_slice"], ["dynamic_slice"]]
+    assert cut_from(sliced_whole=False) == whole
