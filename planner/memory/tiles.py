@@ -14,7 +14,7 @@ ROWS = 8
 VECTOR_ELEMENTS = LANES * ROWS
 ALIGNMENT_BYTES = 512
 NEARLY_FULL = 1.01
-"""What tiles of all their rows may take more than smaller ones that fit better: seen of logits ``f32[2,1023,32768]``."""
+"""What tiles of all their rows may take more than smaller ones that fit better: seen of logits ``f32[2,1023,V]``."""
 
 
 def padded_bytes(value: Value) -> int:
@@ -89,7 +89,8 @@ def _padded_elements(dims: tuple[int, ...], packed: int) -> int:
     growths = [(lanes[lane] * rows[row], dims[row] < ROWS) for lane, row in permutations(range(len(dims)), 2)]
     growth, is_small = min(growths)
     if is_small:
-        growth = min([full for full, is_part in growths if not is_part and full <= NEARLY_FULL * growth], default=growth)
+        whole = [full for full, is_part in growths if not is_part and full <= NEARLY_FULL * growth]
+        growth = min(whole, default=growth)
     return round(elements * growth)
 
 
