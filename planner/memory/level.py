@@ -19,7 +19,7 @@ from .carried import homes
 from .combined import at_once
 from .convolved import copied_images, copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
 from .deferred import defers
-from .donated import in_donated_place
+from .donated import in_donated_place, in_results_place
 from .flow import Flow
 from .gathered import awaited, gathers_beside, under_way, with_tuples
 from .handed_on import carried, handed_on
@@ -93,7 +93,7 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     """The buffers of a whole step in its order, on a chip."""
     graph = step.program.graph
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
-    donated |= in_donated_place(step.program, step.flow)
+    donated |= in_donated_place(step.program, step.flow) | in_results_place(step.program, step.flow)
     where = Where(chip, graph.mesh)
     placed = _level(step, where, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
     if chip is not None and chip.platform == "gpu":
