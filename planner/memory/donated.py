@@ -1,4 +1,4 @@
-"""Temporaries that lie where a donated argument did, or where a result will: what this is made from, one after the other.
+"""Temporaries that lie where a donated argument did, or a result will: what this is made from, one after the other.
 
 So it is where a table's momentum decays before rows are added to it and devices sum it: each of these may lie where the
 one before did, the first where the argument did that nothing else reads any more, and the last is its next value.
