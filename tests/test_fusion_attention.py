@@ -136,11 +136,13 @@ def test_scores_as_wide_as_they_are_computed_with_stay_scores() -> None:
     assert written(1, MUCH, "f32") == {"scores"}
 
 
-def backward(*, is_again: bool, width: int = 128, sums: str = "", near_bytes: int = 96 << 20) -> tuple[bool, bool]:
-    """Whether a backward pass writes the softmax of float32 scores, and their gradient, each for two products.
+def backward(
+    *, is_again: bool, width: int = 128, sums: str = "", near_bytes: int = MUCH, dtype: str = "f32", scope: str = ""
+) -> tuple[bool, bool]:
+    """Whether a backward pass writes the softmax of scores, and their gradient, each for two products.
 
-    Of the forward pass that the gradient comes from, or computed again beside it. The products are of so many columns;
-    ``sums`` is what adds the scores and the shares' gradient up over devices, if anything.
+    Of the forward pass that the gradient comes from, or computed again beside it. The products are of so many columns,
+    and make this dtype; ``sums`` is what adds the scores and the shares' gradient up over devices, if anything.
     """
     g = Writer()
     said = {f"{side}_batching_dimensions": (0, 1) for side in ("lhs", "rhs")}
@@ -148,22 +150,30 @@ def backward(*, is_again: bool, width: int = 128, sums: str = "", near_bytes: in
 
     def product(left: int, right: int, of: tuple[int, ...], dims: tuple[int, int]) -> int:
         contracted = {"lhs_contracting_dimensions": dims[:1], "rhs_contracting_dimensions": dims[1:]}
-        made = g.op("dot_general", left, right, shape=of, **said, **contracted)
+        made = g.op("dot_general", rounded(left), rounded(right), shape=of, **said, **contracted)
         return g.op(sums, made, axes=("x",), reducer="add") if sums and of == shape else made
 
-    queries, keys, values, after = (g.arg(*narrow) for _ in range(4))
-    scores = product(queries, keys, shape, (3, 3))
+    def rounded(value: int) -> int:
+        return value if g.values[value].dtype == dtype else g.op("convert", value, dtype=dtype)
+
+    def widened(value: int) -> int:
+        return value if g.values[value].dtype == "f32" else g.op("convert", value, dtype="f32")
+
+    queries, keys, values, after = (g.arg(*narrow, dtype=dtype) for _ in range(4))
+    scores = widened(product(queries, keys, shape, (3, 3)))
     most = g.spread(g.total(scores, 3, reducer="maximum"), *shape, dims=(0, 1, 2))
     made = g.op("exponential", g.op("subtract", scores, most))
-    share = g.op("divide", made, g.spread(g.total(made, 3), *shape, dims=(0, 1, 2)))
+    share = rounded(g.op("divide", made, g.spread(g.total(made, 3), *shape, dims=(0, 1, 2))))
     out = product(share, values, narrow, (3, 2))
     back = after if is_again else g.op("multiply", out, after)
     of_values = product(share, back, narrow, (2, 2))
-    of_share = product(back, values, shape, (3, 3))
+    of_share = widened(product(back, values, shape, (3, 3)))
     mean = g.spread(g.total(g.op("multiply", of_share, made), 3), *shape, dims=(0, 1, 2))
-    gradient = g.op("multiply", g.op("subtract", of_share, mean), made)
+    gradient = rounded(g.op("multiply", g.op("subtract", of_share, mean), made))
     ends = [product(gradient, keys, narrow, (3, 2)), product(gradient, queries, narrow, (2, 2))]
-    program = fuse(g.graph(out, of_values, *ends), near_bytes=near_bytes)
+    graph = g.graph(out, of_values, *ends)
+    graph = replace(graph, ops=tuple(replace(op, origin=Origin(scope=scope)) for op in graph.ops)) if scope else graph
+    program = fuse(graph, near_bytes=near_bytes)
     wrote = {v for kernel in program.kernels for v in kernel.writes}
     return share in wrote, gradient in wrote
 
@@ -178,3 +188,11 @@ def test_the_gradient_of_scores_that_are_added_up_is_written_where_less_is_near(
     """As v5p's programs do, tensor parallel, and v5e's and v6e's do not."""
     assert backward(is_again=False, width=32, sums=ALL_REDUCE, near_bytes=46 << 20)[1]
     assert not backward(is_again=False, width=32, sums=ALL_REDUCE)[1]
+
+
+def test_of_narrow_scores_v5p_writes_what_a_forward_pass_makes_or_the_gradient_of_what_is_computed_again() -> None:
+    """Two bfloat16 arrays beside the scores in either case, of heads of 64; v3, v4, v5e and v6e write neither."""
+    again = "checkpoint/rematted_computation/exp"
+    assert backward(is_again=False, width=64, dtype="bf16", near_bytes=LITTLE) == (True, False)
+    assert backward(is_again=True, width=64, dtype="bf16", near_bytes=LITTLE, scope=again) == (False, True)
+    assert backward(is_again=False, width=64, dtype="bf16") == (False, False)

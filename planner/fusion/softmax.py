@@ -24,7 +24,7 @@ SPREADING = VIEWS | {BROADCAST}
 
 
 class Softmax(NamedTuple):
-    """The operations that make the scores, the maximum of each row and the exponentials.
+    """The operation that makes the exponentials.
 
     ``source`` is what these are computed from number by number, narrow if it ``is_narrow``; it ``lies`` in memory, in
     another form, whatever else is written. ``is_again`` if a backward pass computes it again for products that stand
@@ -32,8 +32,6 @@ class Softmax(NamedTuple):
     alone.
     """
 
-    scores: int
-    maximum: int
     exponentials: int
     source: int
     is_narrow: bool
@@ -60,16 +58,16 @@ class Softmax(NamedTuple):
 def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
     """Each softmax whose scores and maximum nothing else reads."""
     found = {n: _rows(graph, uses, op) for n, op in enumerate(graph.ops) if op.kind == "exponential"}
-    rows = {number: pair for number, pair in found.items() if pair is not None}
+    rows = {number: scores for number, scores in found.items() if scores is not None}
     again = recomputed(graph, uses, rows) if rows else frozenset()
-    for number, (scores, maximum) in rows.items():
+    for number, scores in rows.items():
         source, is_narrow = _source(graph, uses, scores)
         alone = _is_for_one_product(graph, uses, graph.ops[number])
         lies = _lies(graph, source, is_narrow) and not (
             is_narrow and _is_multiplied_wide(graph, uses, graph.ops[number])
         )
         rematted = is_rematted(graph.ops[number])
-        yield Softmax(scores, maximum, number, source, is_narrow, lies, number in again, rematted, alone)
+        yield Softmax(number, source, is_narrow, lies, number in again, rematted, alone)
 
 
 def shares(graph: Graph, uses: Uses, softmax: Softmax) -> set[int]:
@@ -87,8 +85,8 @@ def shares(graph: Graph, uses: Uses, softmax: Softmax) -> set[int]:
     return found
 
 
-def _rows(graph: Graph, uses: Uses, op: Op) -> tuple[int, int] | None:
-    """What makes the rows of which an exponential takes the maximum away, and that, if nothing else reads the two."""
+def _rows(graph: Graph, uses: Uses, op: Op) -> int | None:
+    """What makes the rows of which an exponential takes the maximum away, if nothing else reads the two."""
     shift = uses.makers.get(op.operands[0])
     if shift is None or graph.ops[shift].kind != "subtract" or not _is_read_once(graph, uses, shift):
         return None
@@ -100,7 +98,7 @@ def _rows(graph: Graph, uses: Uses, op: Op) -> tuple[int, int] | None:
         return None
     scores = uses.makers.get(value)
     alone = _is_read_once(graph, uses, above) and len(uses.next_ops(value)) == 2
-    return (scores, above) if alone and scores is not None else None
+    return scores if alone else None
 
 
 def _source(graph: Graph, uses: Uses, scores: int) -> tuple[int, bool]:
