@@ -68,10 +68,11 @@ def test_what_softmax_makes_for_keys_that_heads_share_is_written_for_two_product
     assert not writes_shares(of_rows=False)
 
 
-def attention(readers: int, dtype: str = "bf16", *, rounds: bool = True) -> tuple[Writer, int, int, list[int]]:
-    """Scores of this dtype, their exponentials and the ends of as many products of the softmax.
+def attention(readers: int, dtype: str = "bf16", *, rounds: bool = True) -> tuple[Writer, dict[int, str], list[int]]:
+    """Products of a softmax, what each value of it is, and the products' results, as many.
 
-    ``rounds`` if that is made as narrow as the scores before products read it.
+    The product makes the ``raw`` scores in this dtype; the ``share`` is what it makes of them in the end, as narrow if
+    it ``rounds``.
     """
     g = Writer()
     said = {f"{side}_batching_dimensions": (0, 1) for side in ("lhs", "rhs")}
@@ -83,68 +84,65 @@ def attention(readers: int, dtype: str = "bf16", *, rounds: bool = True) -> tupl
 
     queries, keys, *values = (g.arg(BATCH, HEADS, ROWS, 64, dtype=dtype) for _ in range(2 + readers))
     raw = product(queries, keys, ROWS, (3, 3))
-    scores = g.op(
-        "multiply", g.op("convert", raw, dtype="f32") if dtype != "f32" else raw, g.spread(g.scalar(0.125), *shape)
-    )
+    wide = g.op("convert", raw, dtype="f32") if dtype != "f32" else raw
+    scores = g.op("multiply", wide, g.spread(g.scalar(0.125), *shape))
     most = g.spread(g.total(scores, 3, reducer="maximum"), *shape, dims=(0, 1, 2))
     made = g.op("exponential", g.op("subtract", scores, most))
     total = g.spread(g.total(made, 3), *shape, dims=(0, 1, 2))
     share = g.op("divide", made, total)
     share = g.op("convert", share, dtype=dtype) if rounds and dtype != "f32" else share
-    return g, scores, made, [product(share, each, 64, (3, 2)) for each in values]
+    names = {scores: "scores", made: "exponentials", share: "share", raw: "raw"}
+    return g, names, [product(share, each, 64, (3, 2)) for each in values]
 
 
-def written(readers: int, near_bytes: int, dtype: str = "bf16") -> tuple[bool, bool, bool]:
-    """Whether the scores, their exponentials, and anything of their size besides are written."""
-    g, scores, made, ends = attention(readers, dtype)
-    program = fuse(g.graph(*ends), near_bytes=near_bytes)
-    size = program.graph.values[made].num_elements
+def written(readers: int, near_bytes: int, dtype: str = "bf16", *, rounds: bool = True, scope: str = "") -> set[str]:
+    """What is written of a softmax; ``scope`` is where its exponentials are computed, if that is said."""
+    g, names, ends = attention(readers, dtype, rounds=rounds)
+    graph = g.graph(*ends)
+    if scope:
+        graph = replace(graph, ops=tuple(replace(op, origin=Origin(scope=scope)) for op in graph.ops))
+    program = fuse(graph, near_bytes=near_bytes)
+    size = ROWS * ROWS * BATCH * HEADS
     wide = {v for k in program.kernels for v in k.writes if program.graph.values[v].num_elements == size}
-    return scores in wide, made in wide, bool(wide - {scores, made})
+    return {names.get(value, "something else") for value in wide}
 
 
-def test_a_softmax_for_one_product_is_written_as_exponentials_alone() -> None:
-    assert written(1, 96 << 20) == (False, True, False)
+MUCH, LITTLE = 96 << 20, 46 << 20
 
 
-def test_where_less_is_near_its_scores_are_written_too() -> None:
-    assert written(1, 46 << 20) == (True, True, False)
+def test_of_a_softmax_the_narrow_scores_alone_are_written() -> None:
+    """For one product, as forward passes have it, and for several: so v3, v4, v5e and v6e do, with masks or without."""
+    assert written(1, MUCH) == written(2, MUCH) == written(2, 0) == {"raw"}
 
 
-def test_a_softmax_of_narrow_scores_is_kept_as_wide_exponentials() -> None:
-    """As v4, v5e and v6e keep it for the gradient where products make bfloat16 scores."""
-    assert written(2, 96 << 20) == written(2, 46 << 20) == (False, True, False)
+def test_where_less_is_near_what_two_products_read_is_written_too() -> None:
+    """As v5p does: 2 x 16 MiB a layer of 2 x 16 heads of 512 places."""
+    assert written(2, LITTLE) == {"raw", "share"}
+    assert written(1, LITTLE) == {"raw"}
 
 
-def test_scores_that_are_kept_stay_where_products_read_wide_probabilities() -> None:
-    """As v4, v5e, v5p and v6e keep the bfloat16 scores that ``softmax(s / numpy.sqrt(d))`` widens."""
-    g, _, made, ends = attention(2, rounds=False)
-    program = fuse(g.graph(*ends), near_bytes=96 << 20)
-    assert made not in {v for kernel in program.kernels for v in kernel.writes}
+def test_what_products_read_wide_is_not() -> None:
+    """As v5p keeps the bfloat16 scores alone that ``softmax(s / numpy.sqrt(d))`` widens."""
+    assert written(2, LITTLE, rounds=False) == {"raw"}
 
 
 def test_what_a_remat_policy_computes_again_stays_scores() -> None:
-    """As v5e and v6e have it where attention and what follows it are computed again together."""
-    g, _, made, ends = attention(2, "bf16")
-    ops = [replace(op, origin=Origin(scope="checkpoint/rematted_computation/exp")) for op in g.ops]
-    program = fuse(replace(g.graph(*ends), ops=tuple(ops)), near_bytes=96 << 20)
-    assert made not in {v for kernel in program.kernels for v in kernel.writes}
-
-
-def test_chips_that_keep_nothing_near_write_what_the_product_makes() -> None:
-    assert written(1, 0) == (False, False, True)
+    """As v5e, v5p and v6e have it where attention and what follows it are computed again together."""
+    assert written(2, LITTLE, scope="checkpoint/rematted_computation/exp") == {"raw"}
 
 
 def test_scores_as_wide_as_they_are_computed_with_stay_scores() -> None:
     """Of a forward pass for one product: what v4's and v5e's compilers make of float32 scores of 512 rows."""
-    assert written(1, 96 << 20, "f32") == (True, False, False)
+    assert written(1, MUCH, "f32") == {"scores"}
 
 
-def backward(*, is_again: bool, width: int = 128, sums: str = "", near_bytes: int = 96 << 20) -> tuple[bool, bool]:
-    """Whether a backward pass writes the softmax of float32 scores, and their gradient, each for two products.
+def backward(
+    *, is_again: bool, width: int = 128, sums: str = "", near_bytes: int = MUCH, dtype: str = "f32", scope: str = ""
+) -> tuple[bool, bool]:
+    """Whether a backward pass writes the softmax of scores, and their gradient, each for two products.
 
-    Of the forward pass that the gradient comes from, or computed again beside it. The products are of so many columns;
-    ``sums`` is what adds the scores and the shares' gradient up over devices, if anything.
+    Of the forward pass that the gradient comes from, or computed again beside it. The products are of so many columns,
+    and make this dtype; ``sums`` is what adds the scores and the shares' gradient up over devices, if anything.
     """
     g = Writer()
     said = {f"{side}_batching_dimensions": (0, 1) for side in ("lhs", "rhs")}
@@ -152,22 +150,30 @@ def backward(*, is_again: bool, width: int = 128, sums: str = "", near_bytes: in
 
     def product(left: int, right: int, of: tuple[int, ...], dims: tuple[int, int]) -> int:
         contracted = {"lhs_contracting_dimensions": dims[:1], "rhs_contracting_dimensions": dims[1:]}
-        made = g.op("dot_general", left, right, shape=of, **said, **contracted)
+        made = g.op("dot_general", rounded(left), rounded(right), shape=of, **said, **contracted)
         return g.op(sums, made, axes=("x",), reducer="add") if sums and of == shape else made
 
-    queries, keys, values, after = (g.arg(*narrow) for _ in range(4))
-    scores = product(queries, keys, shape, (3, 3))
+    def rounded(value: int) -> int:
+        return value if g.values[value].dtype == dtype else g.op("convert", value, dtype=dtype)
+
+    def widened(value: int) -> int:
+        return value if g.values[value].dtype == "f32" else g.op("convert", value, dtype="f32")
+
+    queries, keys, values, after = (g.arg(*narrow, dtype=dtype) for _ in range(4))
+    scores = widened(product(queries, keys, shape, (3, 3)))
     most = g.spread(g.total(scores, 3, reducer="maximum"), *shape, dims=(0, 1, 2))
     made = g.op("exponential", g.op("subtract", scores, most))
-    share = g.op("divide", made, g.spread(g.total(made, 3), *shape, dims=(0, 1, 2)))
+    share = rounded(g.op("divide", made, g.spread(g.total(made, 3), *shape, dims=(0, 1, 2))))
     out = product(share, values, narrow, (3, 2))
     back = after if is_again else g.op("multiply", out, after)
     of_values = product(share, back, narrow, (2, 2))
-    of_share = product(back, values, shape, (3, 3))
+    of_share = widened(product(back, values, shape, (3, 3)))
     mean = g.spread(g.total(g.op("multiply", of_share, made), 3), *shape, dims=(0, 1, 2))
-    gradient = g.op("multiply", g.op("subtract", of_share, mean), made)
+    gradient = rounded(g.op("multiply", g.op("subtract", of_share, mean), made))
     ends = [product(gradient, keys, narrow, (3, 2)), product(gradient, queries, narrow, (2, 2))]
-    program = fuse(g.graph(out, of_values, *ends), near_bytes=near_bytes)
+    graph = g.graph(out, of_values, *ends)
+    graph = replace(graph, ops=tuple(replace(op, origin=Origin(scope=scope)) for op in graph.ops)) if scope else graph
+    program = fuse(graph, near_bytes=near_bytes)
     wrote = {v for kernel in program.kernels for v in kernel.writes}
     return share in wrote, gradient in wrote
 
@@ -182,3 +188,11 @@ def test_the_gradient_of_scores_that_are_added_up_is_written_where_less_is_near(
     """As v5p's programs do, tensor parallel, and v5e's and v6e's do not."""
     assert backward(is_again=False, width=32, sums=ALL_REDUCE, near_bytes=46 << 20)[1]
     assert not backward(is_again=False, width=32, sums=ALL_REDUCE)[1]
+
+
+def test_of_narrow_scores_v5p_writes_what_a_forward_pass_makes_or_the_gradient_of_what_is_computed_again() -> None:
+    """Two bfloat16 arrays beside the scores in either case, of heads of 64; v3, v4, v5e and v6e write neither."""
+    again = "checkpoint/rematted_computation/exp"
+    assert backward(is_again=False, width=64, dtype="bf16", near_bytes=LITTLE) == (True, False)
+    assert backward(is_again=True, width=64, dtype="bf16", near_bytes=LITTLE, scope=again) == (False, True)
+    assert backward(is_again=False, width=64, dtype="bf16") == (False, False)

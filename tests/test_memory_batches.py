@@ -47,3 +47,9 @@ def test_what_has_the_shape_of_a_batch_alone_lies_as_it_pads_least() -> None:
     sizes = temporary_bytes(program)
     assert [sizes(program.graph, v) for v in (3, 4)] == [84 * MIB] * 2
     assert sizes(program.graph, 5) == padded_bytes(form) < 84 * MIB
+
+
+def test_rows_that_nearly_fill_their_tiles_are_filled_up_to_these() -> None:
+    """As logits lie on v5e: 1023 places take 1024, though tiles of two rows would take no more than the numbers do."""
+    assert padded_bytes(Value((2, 1023, 32768), "f32")) == 256 * MIB
+    assert padded_bytes(Value((2, 129, 32768), "f32")) == 2 * 129 * 32768 * 4

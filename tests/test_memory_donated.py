@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
@@ -35,3 +37,10 @@ def test_momentum_decays_takes_rows_and_is_summed_where_it_lies() -> None:
 def test_it_does_not_where_the_place_is_another_or_needed_still(changed: dict[str, bool]) -> None:
     """Not what is not donated, what is read later, and what does not come from it number by number."""
     assert memory(decayed(**changed)).temp_bytes >= TABLE_BYTES
+
+
+def test_what_a_result_is_written_into_lies_where_the_result_does() -> None:
+    """As a scan's backward pass adds gradients to zeros: 640 MiB of 3.8 GiB of a step without an optimiser on v4."""
+    step = decayed(donated=False)
+    graph = replace(step.graph, ops=step.graph.ops[:2], results=(4,))
+    assert memory(Program(graph=graph, kernels=step.kernels[:2])).temp_bytes < TABLE_BYTES

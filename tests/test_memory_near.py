@@ -11,6 +11,7 @@ from meshwright.planner.catalogue import catalogue
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_GATHER, COLLECTIVE_PERMUTE
+from meshwright.planner.memory import memory
 from meshwright.planner.memory.accessed import accessed_bytes
 from meshwright.planner.memory.flow import Flow, flow
 from meshwright.planner.memory.handed_on import handed_on
@@ -235,3 +236,25 @@ def test_a_sum_lies_where_whichever_of_its_operands_ends_with_it() -> None:
     )
     made = buffers(of_ops((SMALL,) * 5, ops, (0,), (4,)))
     assert live_bytes(made, range(4))[2] == 2 * SMALL.num_bytes
+
+
+def test_what_is_near_around_a_loop_takes_no_room_in_its_turns() -> None:
+    """Two stacks of 40 MiB that all turns read are one buffer each with what the loop is given, and 94 MiB are near."""
+    stack, row = Value((5120, 2048), "f32"), Value((5120,), "f32")
+    summed = {"dimensions": (1,), "reducer": "add"}
+    turn = (
+        Op(kind="reduce", operands=(1,), results=(3,), attributes=summed),
+        Op(kind="reduce", operands=(2,), results=(4,), attributes=summed),
+        Op(kind="add", operands=(3, 4), results=(5,)),
+        Op(kind="add", operands=(0, 5), results=(6,)),
+    )
+    body = of_ops((row, stack, stack, *(row,) * 4), turn, (0, 1, 2), (6, 1, 2))
+    ops = (
+        Op(kind="tanh", operands=(0,), results=(2,)),
+        Op(kind="exponential", operands=(0,), results=(3,)),
+        Op(kind="while", operands=(1, 2, 3), results=(4, 5, 6), bodies=(body.graph,), trips=8),
+    )
+    made = of_ops((stack, row, stack, stack, row, stack, stack), ops, (0, 1), (4,))
+    loop = replace(made.kernels[-1], bodies=(body,))
+    made = replace(made, kernels=(*made.kernels[:-1], loop))
+    assert memory(made, catalogue()["v6e"]).temp_bytes < stack.num_bytes

@@ -1,23 +1,22 @@
-"""Softmax whose maximum is found where it is subtracted, as a window over the row, and what is written of it.
+"""What the TPU compiler writes of a softmax besides its scores: nothing, where much memory is near.
 
-The TPU compiler does so with scores that a product makes narrower than they are computed with, where nothing but its
-product is left of it: forward passes whose backward pass computes them again. It writes the exponentials instead of the
-scores: in float32, with their sum, out of the kernel of the product that makes the scores. Where less memory is near,
-the scores are written too, as wide, and the exponentials made from those. It does so too where such scores are kept for
-the backward pass, if probabilities are rounded before products read them: those that products read as wide are computed
-again from the scores, which stay (v4, v5e, v5p and v6e). What a backward pass computes again, and what is added up over
-devices first, stays as it lies.
+Scores leave the kernel of their product with the maximum of each row, as narrow as the product makes them. What is
+computed of these number by number, the exponentials first of all, each kernel that reads it computes for itself: no
+operation of it reads more than one array of that size, so XLA's instruction fusion copies it into all its readers. So
+do the two products that read the gradient of the scores. On v5p, which has less memory near, a kernel's reading what is
+computed of narrow scores again costs more than that is worth: what products share of a forward pass's softmax is
+written there, and the gradient of scores that a remat policy computes again. Sums over devices are written there too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..graph import Graph, Op
 from ..kinds import ALL_REDUCE, REDUCE_SCATTER
 from .nature import BROADCAST, ELEMENTWISE, PRODUCTS, REDUCE, SPREAD, VIEWS, batch_dims, free_dims, widens
-from .operands import beyond_views
+from .operands import MANY_PRODUCTS, beyond_views
 from .recomputed import is_rematted, recomputed
 from .uses import Uses
 
@@ -25,7 +24,7 @@ SPREADING = VIEWS | {BROADCAST}
 
 
 class Softmax(NamedTuple):
-    """The operations that make the scores, the maximum of each row and the exponentials.
+    """The operation that makes the exponentials.
 
     ``source`` is what these are computed from number by number, narrow if it ``is_narrow``; it ``lies`` in memory, in
     another form, whatever else is written. ``is_again`` if a backward pass computes it again for products that stand
@@ -33,8 +32,6 @@ class Softmax(NamedTuple):
     alone.
     """
 
-    scores: int
-    maximum: int
     exponentials: int
     source: int
     is_narrow: bool
@@ -44,72 +41,52 @@ class Softmax(NamedTuple):
     is_for_one: bool
 
     @property
-    def is_kept(self) -> bool:
-        """Whether it is kept for the backward pass as exponentials."""
-        return self.lies and self.is_narrow and not (self.is_again or self.is_rematted or self.is_for_one)
+    def is_apart(self) -> bool:
+        """Whether the gradient of the scores is written for its products where less memory is near."""
+        return self.lies and not self.is_for_one and self._is_computed_again == self.is_narrow
 
-    def is_apart(self, *, near: bool) -> bool:
-        """Whether what is computed of it for several products is written, however narrow these are.
+    @property
+    def is_shared(self) -> bool:
+        """Whether what products read of it is written where less memory is near."""
+        return self.lies and self.is_narrow and not (self.is_for_one or self._is_computed_again)
 
-        Of wide scores only where less memory is near.
-        """
-        return self.lies and (self.is_narrow or not (self.is_again or near)) and not self.is_for_one
+    @property
+    def _is_computed_again(self) -> bool:
+        return self.is_again or (self.is_rematted and self.is_narrow)
 
 
 def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
     """Each softmax whose scores and maximum nothing else reads."""
     found = {n: _rows(graph, uses, op) for n, op in enumerate(graph.ops) if op.kind == "exponential"}
-    rows = {number: pair for number, pair in found.items() if pair is not None}
+    rows = {number: scores for number, scores in found.items() if scores is not None}
     again = recomputed(graph, uses, rows) if rows else frozenset()
-    for number, (scores, maximum) in rows.items():
+    for number, scores in rows.items():
         source, is_narrow = _source(graph, uses, scores)
         alone = _is_for_one_product(graph, uses, graph.ops[number])
         lies = _lies(graph, source, is_narrow) and not (
             is_narrow and _is_multiplied_wide(graph, uses, graph.ops[number])
         )
         rematted = is_rematted(graph.ops[number])
-        yield Softmax(scores, maximum, number, source, is_narrow, lies, number in again, rematted, alone)
+        yield Softmax(number, source, is_narrow, lies, number in again, rematted, alone)
 
 
-def write_exponentials(graph: Graph, uses: Uses, written: set[int], found: Iterable[Softmax], near: bool) -> None:
-    """Writes what softmaxes make of their scores instead of these; both for one product where little memory is near."""
-    for each in found:
-        if each.is_kept:
-            written.add(each.exponentials)
-            written.discard(each.maximum)
-        if not (each.is_for_one and each.is_narrow):
-            continue
-        before = each.scores if each.scores in written else _behind(graph, uses, each.scores, written)
-        if before is None:
-            continue
-        written.discard(before)
-        written.add(each.exponentials)
-        if near:
-            written.discard(each.maximum)
-        else:
-            written.add(each.scores)
+def shares(graph: Graph, uses: Uses, softmax: Softmax) -> set[int]:
+    """The operations whose results several products read, of those that divide the exponentials by their sums."""
+    divided = (n for n in uses.next_ops(graph.ops[softmax.exponentials].results[0]) if graph.ops[n].kind == "divide")
+    found = set()
+    for number in divided:
+        value = graph.ops[number].results[0]
+        after = uses.next_ops(value)
+        if len(after) == 1 and graph.ops[after[0]].kind == "convert":
+            number, value = after[0], graph.ops[after[0]].results[0]
+        readers = beyond_views(graph, uses, value)
+        if len(readers) >= MANY_PRODUCTS and all(reader.kind in PRODUCTS for reader, _ in readers):
+            found.add(number)
+    return found
 
 
-def _behind(graph: Graph, uses: Uses, number: int, written: set[int]) -> int | None:
-    """What is written, and read by nothing else, that an operation's result is made of number by number."""
-    size = graph.values[graph.ops[number].results[0]].num_elements
-    while True:
-        near = [uses.makers[v] for v in graph.ops[number].operands if v in uses.makers]
-        wide = [
-            n
-            for n in near
-            if graph.ops[n].kind in ELEMENTWISE | VIEWS | PRODUCTS
-            and graph.values[graph.ops[n].results[0]].num_elements == size
-        ]
-        if len(wide) != 1 or len(uses.next_ops(graph.ops[wide[0]].results[0])) != 1:
-            return None
-        (number,) = wide
-        if number in written:
-            return number
-
-
-def _rows(graph: Graph, uses: Uses, op: Op) -> tuple[int, int] | None:
-    """What makes the rows of which an exponential takes the maximum away, and that, if nothing else reads the two."""
+def _rows(graph: Graph, uses: Uses, op: Op) -> int | None:
+    """What makes the rows of which an exponential takes the maximum away, if nothing else reads the two."""
     shift = uses.makers.get(op.operands[0])
     if shift is None or graph.ops[shift].kind != "subtract" or not _is_read_once(graph, uses, shift):
         return None
@@ -121,7 +98,7 @@ def _rows(graph: Graph, uses: Uses, op: Op) -> tuple[int, int] | None:
         return None
     scores = uses.makers.get(value)
     alone = _is_read_once(graph, uses, above) and len(uses.next_ops(value)) == 2
-    return (scores, above) if alone and scores is not None else None
+    return scores if alone else None
 
 
 def _source(graph: Graph, uses: Uses, scores: int) -> tuple[int, bool]:

@@ -31,7 +31,7 @@ from .neighbours import put_together
 from .operands import MANY_PRODUCTS, MATRIX_RANK, beyond_views, is_only_multiplied, is_shared_operand
 from .sent_products import sent_products
 from .shifted import is_shared_shift
-from .softmax import softmaxes, write_exponentials
+from .softmax import shares, softmaxes
 from .uses import Uses
 
 PRODUCT, BATCH = "dot_general", "lhs_batching_dimensions"
@@ -65,11 +65,9 @@ def written_ops(
     written |= grouped(graph, uses)
     written |= set() if is_gpu else set(sent_products(graph, uses))
     written |= set(put_together(graph, uses, written))
-    near = found if near_bytes else []
-    kept = {each.exponentials for each in near if each.is_kept}
-    written |= kept
-    much = near_bytes >= NEAR_BYTES
-    apart = _made(graph, kept | {each.source for each in near if each.is_apart(near=much)})
+    tight = found if 0 < near_bytes < NEAR_BYTES else []
+    written.update(*(shares(graph, uses, each) for each in tight if each.is_shared))
+    apart = _made(graph, {each.source for each in tight if each.is_apart})
     combined, sources = _combined(graph, uses, written, apart, again - apart, near_bytes > 0)
     written |= combined
     written |= not_on_all_ways(graph, uses, written)
@@ -77,7 +75,6 @@ def written_ops(
     taken: set[int] = set()
     for number in sorted((n for n in written if graph.ops[n].kind in PRODUCTS), reverse=True):
         _move_behind(graph, uses, number, written, taken, is_gpu=is_gpu)
-    write_exponentials(graph, uses, written, near, much)
     return written
 
 

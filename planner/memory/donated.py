@@ -1,4 +1,4 @@
-"""Temporaries that lie in the place of a donated argument: those that its next value is made from, one in another's.
+"""Temporaries that lie where a donated argument did, or a result will: what this is made from, one after the other.
 
 So it is where a table's momentum decays before rows are added to it and devices sum it: each of these may lie where the
 one before did, the first where the argument did that nothing else reads any more, and the last is its next value.
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ..kernels import Kernel, Program
 from .flow import Flow
+from .liveness import in_place
 from .places import number_by_number, written_into
 
 
@@ -23,6 +24,22 @@ def in_donated_place(program: Program, flow: Flow) -> frozenset[int]:
         before = tuple(_before(program, flow, last_reads, flow.buffer.get(graph.results[result], -1)))
         if before and _begins_with(program, flow, last_reads, before[-1], graph.arguments[argument]):
             found.update(before)
+    return frozenset(found)
+
+
+def in_results_place(program: Program, flow: Flow) -> frozenset[int]:
+    """The buffers of a whole step in its order that lie where results will: what loops turn into a result, as a scan's
+    backward pass does zeros into gradients, and updates of slices do, has its place (``HloAliasAnalysis``).
+    """
+    last_reads = {buffer: point for point, buffers in enumerate(flow.reads) for buffer in buffers}
+    found = set[int]()
+    for point in reversed(range(len(program.kernels))):
+        kernel = program.kernels[point]
+        if flow.held.isdisjoint(kernel.writes) and found.isdisjoint(kernel.writes):
+            continue
+        pairs = written_into(program.graph, kernel, flow.buffer)
+        ending = [(new, old) for new, old in pairs if last_reads.get(old) == point and old in flow.num_bytes]
+        found.update(old for new, old in in_place(ending) if new in flow.held or new in found)
     return frozenset(found)
 
 

@@ -39,17 +39,20 @@ def with_handed_on(
     return {buffer: stays for buffer, stays in {**found, **parts}.items() if stays}
 
 
-def changed(body: Graph) -> frozenset[int]:
-    """The arguments of a loop's body that its turns hand on as something else."""
-    return frozenset(before for before, after in zip(body.arguments, body.results, strict=False) if before != after)
-
-
 def carried(body: Program, flow: Flow, near: Sequence[bool]) -> dict[int, tuple[Stay, ...]]:
-    """What lies near in a loop's body all the time: what its turns change, of whose places ``near`` says it."""
+    """What lies near in a loop's body all the time: what it is given and hands on there, of whose places ``near`` says
+    it.
+    """
     pairs = zip(near, body.graph.arguments, body.graph.results, strict=False)
-    held = [pair for is_near, *pair in pairs if is_near and pair[0] != pair[1]]
+    held = [pair for is_near, *pair in pairs if is_near]
     everywhere = (Stay(0, len(body.kernels) - 1, is_last=True),)
     return {value: everywhere for before, after in held for value in (before, flow.buffer.get(after, after))}
+
+
+def left_outside(body: Graph, near: Sequence[bool]) -> frozenset[int]:
+    """The arguments of a loop's body that all turns have alike and that do not lie near around the loop."""
+    pairs = zip(near, body.arguments, body.results, strict=False)
+    return frozenset(before for is_near, before, after in pairs if before == after and not is_near)
 
 
 def _within(stays: Sequence[Stay], begin: int, end: int) -> Iterator[Stay]:

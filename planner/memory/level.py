@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -19,10 +19,10 @@ from .carried import homes
 from .combined import at_once
 from .convolved import copied_images, copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
 from .deferred import defers
-from .donated import in_donated_place
+from .donated import in_donated_place, in_results_place
 from .flow import Flow
 from .gathered import awaited, gathers_beside, under_way, with_tuples
-from .handed_on import carried, handed_on
+from .handed_on import carried, handed_on, left_outside
 from .hoisted import NARROW, hoisted_copies
 from .indices import INDEX, indices
 from .liveness import in_place, lifetimes
@@ -93,7 +93,7 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     """The buffers of a whole step in its order, on a chip."""
     graph = step.program.graph
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
-    donated |= in_donated_place(step.program, step.flow)
+    donated |= in_donated_place(step.program, step.flow) | in_results_place(step.program, step.flow)
     where = Where(chip, graph.mesh)
     placed = _level(step, where, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
     if chip is not None and chip.platform == "gpu":
@@ -243,16 +243,29 @@ def _level(
         bodies=bodies,
         near=near,
     )
-    return replace(made, bodies={point: _with_carried(made, point) for point in bodies}) if near else made
+    if chip is None or not room_bytes:
+        return made
+    return replace(made, bodies={point: _with_carried(made, point, chip) for point in bodies})
 
 
-def _with_carried(placed: Level, point: int) -> tuple[Level, ...]:
-    """The bodies of a kernel, where a scan's, with what its turns change near in them where it is near here."""
+def _with_carried(placed: Level, point: int, chip: Chip) -> tuple[Level, ...]:
+    """The bodies of a kernel, where a scan's, with what is near around it near in them too.
+
+    What is not is fetched in each turn where room is left, of what all turns have alike.
+    """
     op, bodies = placed.program.graph.ops[placed.program.kernels[point].ops[-1]], placed.bodies[point]
     if not all(is_scan(op, body.program.graph) for body in bodies):
         return bodies
     near = [placed.is_near(value, point) for value in op.results]
-    return tuple(replace(body, near={**body.near, **carried(body.program, body.flow, near)}) for body in bodies)
+    least = min((int(body.room_bytes.min(initial=0)) for body in bodies), default=0)
+    return tuple(_with_given(body, near, least - int(placed.room_bytes[point]), chip) for body in bodies)
+
+
+def _with_given(body: Level, near: Sequence[bool], taken_bytes: int, chip: Chip) -> Level:
+    """A body with what it is given near where ``near`` says so, or fetched; so much room is ``taken_bytes`` around."""
+    given, room = left_outside(body.program.graph, near), body.room_bytes - max(0, taken_bytes)
+    fetched = near_buffers(body.program, body.flow, {}, chip, room, scanned=True, fetched=given) if given else {}
+    return replace(body, near={**body.near, **fetched, **carried(body.program, body.flow, near)}, room_bytes=room)
 
 
 def _hands_over(spans: Mapping[int, tuple[int, int]], new: int, old: int, point: int) -> bool:

@@ -13,6 +13,8 @@ LANES = 128
 ROWS = 8
 VECTOR_ELEMENTS = LANES * ROWS
 ALIGNMENT_BYTES = 512
+NEARLY_FULL = 1.01
+"""What tiles of all their rows may take more than smaller ones that fit better: seen of logits ``f32[2,1023,V]``."""
 
 
 def padded_bytes(value: Value) -> int:
@@ -84,8 +86,12 @@ def _padded_elements(dims: tuple[int, ...], packed: int) -> int:
         return round_up(elements, VECTOR_ELEMENTS if elements >= VECTOR_ELEMENTS else LANES)
     lanes = [round_up(size, LANES) / size for size in dims]
     rows = [round_up(size, tile_rows(size, packed)) / size for size in dims]
-    pairs = permutations(range(len(dims)), 2)
-    return round(elements * min(lanes[lane] * rows[row] for lane, row in pairs))
+    growths = [(lanes[lane] * rows[row], dims[row] < ROWS) for lane, row in permutations(range(len(dims)), 2)]
+    growth, is_small = min(growths)
+    if is_small:
+        whole = [full for full, is_part in growths if not is_part and full <= NEARLY_FULL * growth]
+        growth = min(whole, default=growth)
+    return round(elements * growth)
 
 
 def padding_growth(dims: Sequence[int], pair: tuple[int, int], packed: int) -> float:

@@ -7,7 +7,7 @@ it finds room, those first that save most memory time for the root of their byte
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from .accessed import Use, bytes_per_s, took_s, uses
 from .flow import Flow
-from .handed_on import changed, handed_on, with_handed_on
+from .handed_on import handed_on, with_handed_on
 from .near import Memory, Stay, Wanted, near_from
 from .tiles import padded_bytes
 
@@ -37,11 +37,12 @@ def near_buffers(
     room_bytes: np.ndarray,
     *,
     scanned: bool = False,
+    fetched: Container[int] = (),
 ) -> dict[int, tuple[Stay, ...]]:
     """When the buffers of a program, of those with ``lives`` and arguments, lie in fast memory.
 
     ``room_bytes``, what is free at each point, is taken from. ``scanned`` if the program is the body of a scan: what
-    its turns change lies where its caller has it.
+    that is given lies where its caller has it, but for what is ``fetched`` in each turn.
     """
     took = list(took_s(program, chip, scanned=scanned))
     memory = Memory(
@@ -60,8 +61,9 @@ def near_buffers(
     def uses_at(point: int, buffer: int, num_bytes: int) -> Sequence[Use]:
         return told[point].get(buffer, ()) if point in told else (Use(num_bytes / memory.bytes_per_s, *took[point]),)
 
-    carried = changed(program.graph) if scanned else frozenset[int]()
-    wanted = (each for each in _wanted(program, flow, lives, chip, first, uses_at) if each.number not in carried)
+    given = frozenset(program.graph.arguments) if scanned else frozenset[int]()
+    found = _wanted(program, flow, lives, chip, first, uses_at)
+    wanted = (each for each in found if each.number not in given or each.number in fetched)
     return with_handed_on(near_from(wanted, memory), first, lives)
 
 
