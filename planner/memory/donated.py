@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..fusion.nature import SCATTER
 from ..kernels import Kernel, Program
 from .flow import Flow
 from .liveness import in_place
@@ -29,13 +30,15 @@ def in_donated_place(program: Program, flow: Flow) -> frozenset[int]:
 
 def in_results_place(program: Program, flow: Flow) -> frozenset[int]:
     """The buffers of a whole step in its order that lie where results will: what loops turn into a result, as a scan's
-    backward pass does zeros into gradients, and updates of slices do, has its place (``HloAliasAnalysis``).
+    backward pass does zeros into gradients, and updates of slices do, has its place (``HloAliasAnalysis``). What rows
+    are scattered into may lie near before.
     """
     last_reads = {buffer: point for point, buffers in enumerate(flow.reads) for buffer in buffers}
     found = set[int]()
     for point in reversed(range(len(program.kernels))):
         kernel = program.kernels[point]
-        if flow.held.isdisjoint(kernel.writes) and found.isdisjoint(kernel.writes):
+        scatters = any(program.graph.ops[number].kind == SCATTER for number in kernel.ops)
+        if scatters or (flow.held.isdisjoint(kernel.writes) and found.isdisjoint(kernel.writes)):
             continue
         pairs = written_into(program.graph, kernel, flow.buffer)
         ending = [(new, old) for new, old in pairs if last_reads.get(old) == point and old in flow.num_bytes]
