@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..fusion.nature import SCATTER
 from ..kernels import Kernel, Program
+from ..lookups import SCATTER
 from .flow import Flow
 from .liveness import in_place
 from .places import number_by_number, written_into
