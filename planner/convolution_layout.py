@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .graph import Axes, Graph, Op, Sharding
 
 KIND = "convolution"
+PRODUCTS = "products"
+"""The attribute of a convolution that the partitioner gets wrong: how often what it takes is charged."""
+NEARLY = "The partitioner gets some convolutions wrong as they lie: what products in their place take is not known."
+"""A note on an estimate of such a step that was not laid out anew, as ``apply`` would."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,25 +56,57 @@ def convolution_layout(op: Op, inputs: Sharding, kernel: Sharding, result: Shard
 
 def convolution_layouts(graph: Graph) -> list[ConvolutionLayout]:
     """The layouts of a graph's convolutions, loops not entered."""
-    lies = [[graph.values[value].sharding or () for value in (*op.operands, *op.results)] for op in graph.of_kind(KIND)]
-    return [convolution_layout(op, *each) for op, each in zip(graph.of_kind(KIND), lies, strict=True)]
+    return [_layout(graph, op) for op in graph.of_kind(KIND)]
+
+
+def _layout(graph: Graph, op: Op) -> ConvolutionLayout:
+    values = [graph.values[value] for value in (*op.operands, *op.results)]
+    return convolution_layout(op, *(value.sharding or ((),) * len(value.shape) for value in values))
+
+
+def convolutions_in(graph: Graph) -> int:
+    """How many convolutions a step has, loops entered."""
+    return sum(1 for _, op, _ in graph.walk() if op.kind == KIND)
+
+
+def as_products(graph: Graph, used: Collection[str], count: int | None = None) -> Graph:
+    """The same laid out graph, with what ``turns`` says of each convolution that the partitioner gets wrong on a mesh
+    of these axes as its attribute ``PRODUCTS``; it has ``count`` convolutions.
+    """
+    count = convolutions_in(graph) if count is None else count
+    if not count:
+        return graph
+    ops = tuple([_noted(graph, op, used, count) for op in graph.ops])
+    return graph if all(new is old for new, old in zip(ops, graph.ops, strict=True)) else replace(graph, ops=ops)
+
+
+def _noted(graph: Graph, op: Op, used: Collection[str], count: int) -> Op:
+    if op.bodies:
+        bodies = tuple([as_products(body, used, count) for body in op.bodies])
+        return op if all(new is old for new, old in zip(bodies, op.bodies, strict=True)) else replace(op, bodies=bodies)
+    if op.kind != KIND or (layout := _layout(graph, op)).is_safe(used):
+        return op
+    products = turns(op, graph.shape(op.operands[1]), graph.shape(op.results[0]), layout, used, count)
+    return replace(op, attributes={**op.attributes, PRODUCTS: products})
 
 
 def turns(
-    op: Op, kernel: Sequence[int], result: Sequence[int], layout: ConvolutionLayout, used: Collection[str]
+    op: Op, kernel: Sequence[int], result: Sequence[int], layout: ConvolutionLayout, used: Collection[str], count: int
 ) -> int:
     """How often a convolution of these shapes is computed: once, or as the sum of as many products as do for it.
 
-    That is where the partitioner gets it wrong, or where a kernel's gradient is split along the window: then all of the
-    image goes to every device. There is one product for each place in its kernel or its result, the fewer.
+    That is where a kernel's gradient is split along the window: then all of the image goes to every device. There is
+    one product for each place in its kernel or its result, the fewer. Where the partitioner gets it wrong, all
+    convolutions of the step, ``count``, become products, which is charged to the one that asks for it.
     """
     given: Mapping[str, Sequence[int]] = op.attributes
     inside = [kernel[dim] for dim in given["kernel_spatial_dimensions"]]
     made = [result[dim] for dim in given["output_spatial_dimensions"]]
+    products = min(math.prod(inside), math.prod(made))
+    if not layout.is_safe(used):
+        return products * count
     read, written = reaches(inside, given["rhs_dilation"], made, given["window_strides"])
-    if layout.is_safe(used) and not (written < read and _axes(layout.result[2:])):
-        return 1
-    return min(math.prod(inside), math.prod(made))
+    return products if written < read and _axes(layout.result[2:]) else 1
 
 
 def reaches(

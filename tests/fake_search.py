@@ -66,7 +66,7 @@ class FakeStep:
     def graph(self, plan: Plan) -> Graph:
         return replace(GRAPH, mesh={name: size or 1 for name, size in plan.mesh.sizes.items()})
 
-    def estimate(self, plan: Plan) -> Any:
+    def estimate(self, plan: Plan, *, nearly: bool = False) -> Any:
         self.priced.append(plan)
         return FakeEstimate(*self.prices(plan))
 

@@ -86,7 +86,7 @@ class Chain:
             current = found[each.path] = layout.axes if layout.how == "split" else current
         return found
 
-    def estimate(self, plan):
+    def estimate(self, plan, *, nearly=False):
         self.plans.append(plan)
         found = resolve(plan, self.tensors)
         errors = [p for p in found.problems if p.severity == "error"]
@@ -147,7 +147,7 @@ def test_only_what_turns_is_annotated(turning):
 class Dear(Chain):
     """A chain that says what every value takes: a second, and another where it lies wrongly."""
 
-    def estimate(self, plan):
+    def estimate(self, plan, *, nearly=False):
         found = super().estimate(plan)
         lies = self._lies(plan)
         paths = [t.path for t in self.tensors if t.role == "op"]

@@ -20,7 +20,7 @@ from test_minimise import OPEN, ROWS, Chain, tensor
 class Astray(Chain):
     """A chain that takes two seconds more where one value is annotated, however it lies."""
 
-    def estimate(self, plan):
+    def estimate(self, plan, *, nearly=False):
         found = super().estimate(plan)
         says = any(rule.pattern == "ops/f/sub.0" for rule in plan.rules)
         return replace(found, compute_s=found.compute_s + 2 * says)

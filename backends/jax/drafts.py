@@ -90,10 +90,17 @@ class Drafts:
         """
         return self._drafts.lies(plan, self.step, self.args)
 
-    def estimate(self, plan: Plan, *, once: bool = False) -> Estimate:
+    def estimate(self, plan: Plan, *, once: bool = False, nearly: bool = False) -> Estimate:
         """What ``estimate`` says of a complete plan. Raises ``PlanError`` as that does."""
-        donated, calibration = self.donate_argnums, self._calibration
-        return estimate(plan, self.step, self.args, donate_argnums=donated, calibration=calibration, once=once)
+        return estimate(
+            plan,
+            self.step,
+            self.args,
+            donate_argnums=self.donate_argnums,
+            calibration=self._calibration,
+            once=once,
+            nearly=nearly,
+        )
 
     def products(self, plan: Plan) -> Products:
         """The matrix products of the step that a complete plan prices. Raises ``PlanError`` as ``estimate`` does."""

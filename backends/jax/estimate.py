@@ -12,6 +12,7 @@ from ...dsl.holes import holes
 from ...dsl.plan import Place, Plan, Topology
 from ...planner import device_order
 from ...planner.compute import Calibration
+from ...planner.convolution_layout import NEARLY
 from ...planner.device_order import device_numbers
 from ...planner.estimate.estimate import estimate as estimated
 from ...planner.estimate.figures import Estimate
@@ -40,13 +41,15 @@ def estimate(
     donate_argnums: int | Sequence[int] | None = None,
     calibration: Calibration | None = None,
     once: bool = False,
+    nearly: bool = False,
 ) -> Estimate:
     """What ``step`` is predicted to take under a complete plan, on the plan's topology.
 
     ``args`` is a tuple of pytrees of ``jax.ShapeDtypeStruct``; donation is as ``apply`` has it. ``calibration`` prices
     kernels in place of the table that ships for the chip. The step is traced the first time; pricing it again for
     another machine, device order or limit takes milliseconds. Other layouts of it are priced in a fraction of the time
-    of the first, but for one that is priced ``once``, for which nothing is prepared.
+    of the first, but for one that is priced ``once``, for which nothing is prepared. Where the partitioner gets a
+    convolution wrong, ``nearly`` prices the step without laying it out anew as ``apply`` would, and notes it.
 
     Raises ``PlanError`` with every problem: an illegal plan or one with holes, no topology (MW410), a calibration of
     another chip (MW415), another mesh than the step's own regions name (MW320).
@@ -60,7 +63,7 @@ def estimate(
         raise PlanError([*found, *_problems_of_step(plan, step, args)])
     machine = physical(plan.topology)
     with uncollected():
-        known = _known(plan, machine, step, args, donate_argnums, once=once)
+        known = _known(plan, machine, step, args, donate_argnums, once=once, nearly=nearly)
         work = known.work(machine, calibration)
         limit_bytes, notes = plan.limits.hbm_bytes, known.notes
         return estimated(work, plan.mesh, machine, limit_bytes=limit_bytes, notes=notes, tariffs=known.tariffs)
@@ -98,6 +101,7 @@ def _known(
     donate_argnums: int | Sequence[int] | None,
     *,
     once: bool = False,
+    nearly: bool = False,
 ) -> Known:
     """The step's graph, read now or before. Raises ``PlanError`` with all that is wrong with the plan."""
     form = _form(args, donate_argnums)
@@ -106,7 +110,7 @@ def _known(
     known = _GRAPHS.get(step, key, order)
     if known is None:
         drafts = _drafts(step, form, donate_argnums)
-        read = drafts.lowered(plan, step, args) if once else drafts.step_graph(plan, step, args)
+        read = drafts.lowered(plan, step, args) if once else drafts.step_graph(plan, step, args, nearly=nearly)
         raise_errors(region_problems(plan, drafts.regions(read.traced)))
         names_devices = bool(read.layouts.device_assignments)
         known = Known(
@@ -119,7 +123,8 @@ def _known(
             notes=(*read.notes, *drafts.notes(read.traced, plan.remat)),
             order=order if names_devices else None,
         )
-        _GRAPHS.put(step, key, known)
+        if NEARLY not in read.notes:
+            _GRAPHS.put(step, key, known)
     return known
 
 

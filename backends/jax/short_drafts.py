@@ -55,13 +55,13 @@ class ShortDrafts(Drafts):
         deciding = match_rules(plan.rules, self._whole.traced(decided_remat(plan)).tensors).deciding
         return all(deciding[gone] is deciding[other] for gone, other in short.stands_for.items())
 
-    def estimate(self, plan: Plan, *, once: bool = False) -> Estimate:
+    def estimate(self, plan: Plan, *, once: bool = False, nearly: bool = False) -> Estimate:
         """What a complete plan takes. Raises ``PlanError`` for one that is not legal."""
         if plan.topology is None:
-            return super().estimate(plan, once=once)
+            return super().estimate(plan, once=once, nearly=nearly)
         machine = physical(plan.topology)
         with uncollected():
-            read = self._steps.step_graph(plan, self.step, self.args)
+            read = self._steps.step_graph(plan, self.step, self.args, nearly=nearly)
             returned = {tensor.path: tensor.returns for tensor in read.traced.results if tensor.returns}
             kinds = argument_kinds(read.traced)
             known = Known(

@@ -13,14 +13,13 @@ from jax.sharding import NamedSharding
 from ...dsl.plan import Plan, Remat
 from ...dsl.rule_matches import names_values
 from ...planner.compute.counted import Counted
+from ...planner.convolution_layout import NEARLY, PRODUCTS, as_products
 from ...planner.estimate.traffic import Tariffs
 from ...planner.graph import Graph, Sharding
 from ...planner.partition import Found
 from .annotate import Marks
 from .axis_order import common_order, in_order
-from .convolutions import are_safe
 from .layouts import Region, StepLayouts, region_meshes, step_layouts, unlaid
-from .lowered.convolution_layouts import layouts_of_module
 from .lowered.draft import Draft
 from .lowered.places import operations
 from .lowered.propagation import propagate_split, split_constants
@@ -94,13 +93,17 @@ class StepDrafts:
         self._known.append((plan, layouts))
         return layouts
 
-    def step_graph(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> StepGraph:
-        """``lowered.step_graph``'s answer. Raises ``PlanError`` as that does."""
+    def step_graph(self, plan: Plan, step: Step, args: Sequence[PyTree], *, nearly: bool = False) -> StepGraph:
+        """``lowered.step_graph``'s answer; ``nearly`` where the partitioner gets a convolution wrong: then as it lies
+        all the same, which is known sooner than what ``apply`` makes of it, and noted (``NEARLY``). Raises
+        ``PlanError`` as that does.
+        """
         layouts = self.layouts(plan, step, args)
         graph = self._from_draft(plan, layouts)
-        if graph is None:
+        is_wrong = graph is not None and any(PRODUCTS in op.attributes for _, op, _ in graph.walk())
+        if graph is None or (is_wrong and not nearly):
             return laid_out_graph(plan, layouts, self._donate_argnums)
-        return StepGraph(graph=graph, layouts=layouts, notes=())
+        return StepGraph(graph=graph, layouts=layouts, notes=(NEARLY,) if is_wrong else ())
 
     def lowered(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> StepGraph:
         """The same without a draft: sooner where no other plan follows."""
@@ -169,7 +172,7 @@ class StepDrafts:
         return draft, reading.over(dict(placed.mesh.shape)), layouts, placed
 
     def _from_draft(self, plan: Plan, layouts: StepLayouts) -> Graph | None:
-        """The graph of a laid out draft; None where only the whole way gives what ``apply`` would compile."""
+        """The graph of a laid out draft, with what the partitioner gets wrong noted; None where that is not known."""
         traced, placed = layouts.traced, abstract_mesh(plan, layouts.device_assignments)
         shardings = list(layouts.shardings(placed))
         placed = replace(placed, order=common_order(placed.mesh.axis_names, shardings))
@@ -184,9 +187,8 @@ class StepDrafts:
             return graph
         module = draft.laid_out(layouts, placed)
         propagate_split(module, draft.passes, has_loops=draft.has_loops)
-        if draft.convolves and not are_safe(layouts_of_module(module), placed.mesh):
-            return None
-        return read_graph(module, traced, reading, draft.paths)
+        graph = read_graph(module, traced, reading, draft.paths)
+        return as_products(graph, [name for name, size in graph.mesh.items() if size > 1]) if draft.convolves else graph
 
     @uncollected()
     def _draft(

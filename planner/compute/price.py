@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..chip import Chip
+from ..convolution_layout import PRODUCTS
 from ..fusion.nature import SLICE
 from ..graph import Graph, Op, Value
 from ..image_pieces import looped_images
@@ -256,6 +257,7 @@ def price_at(
             took = _price(graph, kernel, point, work, residence, results, speed, times, besides, here, paced)
             took = _only(took, more, speed) if is_looked_up else took
             took = took._replace(counted=True) if cut else took
+            took = _often(took, _products(graph, kernel)) if CONVOLUTION in kinds else took
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
 
@@ -299,6 +301,7 @@ def _plainly(
             paced = pace if work is known else cycles_of
             more = relaid.copies_cycles(kernel) if relaid else 0.0
             took = _price(graph, kernel, point, work, residence, results, speed, times, more, (), paced)
+            took = _often(took, _products(graph, kernel))
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
 
@@ -353,6 +356,16 @@ def _price(
         bound=took.bound,
         counted=work.kind not in (ALONE, FREE) or work.passes > 1,
     )
+
+
+def _products(graph: Graph, kernel: Kernel) -> int:
+    """How often a kernel is charged: more than once that of a convolution that the partitioner gets wrong."""
+    ops = (graph.ops[number] for number in kernel.ops)
+    return max((int(op.attributes.get(PRODUCTS, 1)) for op in ops if op.kind == CONVOLUTION), default=1)
+
+
+def _often(took: KernelPrice, times: int) -> KernelPrice:
+    return took if times == 1 else took._replace(cycles=took.cycles * times, seconds=took.seconds * times)
 
 
 def _only(took: KernelPrice, cycles: float, speed: Speed) -> KernelPrice:

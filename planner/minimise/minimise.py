@@ -9,6 +9,7 @@ from ...dsl.errors import PlanError
 from ...dsl.plan import Auto, Plan
 from ...dsl.resolve import resolve
 from ...dsl.tensors import Tensor
+from ..convolution_layout import NEARLY
 from ..estimate.figures import Estimate
 from ..graph import Sharding
 from ..search.workload import Workload
@@ -188,5 +189,7 @@ def _written(prices: Prices, found: Priced) -> Priced:
 def _short(found: Priced, prices: Prices) -> Short:
     if found.estimate is None:
         raise found.error or PlanError([])
-    exact = prices.known.get(prices.everything)
-    return Short(plan=found.plan, estimate=found.estimate, exact=exact.estimate if exact else None, trials=prices.count)
+    exact, estimate = prices.known.get(prices.everything), found.estimate
+    if NEARLY in estimate.notes:
+        estimate = prices.workload.estimate(found.plan)
+    return Short(plan=found.plan, estimate=estimate, exact=exact.estimate if exact else None, trials=prices.count)

@@ -111,7 +111,7 @@ class Prices:
     def of_plan(self, plan: Plan, values: frozenset[str]) -> Priced:
         """The price of a plan; ``values`` are those that it was made to annotate. One that is not legal counts not."""
         try:
-            found = Priced(values=values, plan=plan, estimate=self.workload.estimate(plan))
+            found = Priced(values=values, plan=plan, estimate=self.workload.estimate(plan, nearly=True))
             self.count += 1
         except PlanError as error:
             found = Priced(values=values, plan=plan, estimate=None, error=error)

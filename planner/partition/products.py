@@ -51,7 +51,8 @@ def _path(loops: Loops, choice: Choice, side: int) -> tuple[Sharding, ...]:
 def _loops(factors: Factors, bits: tuple[int, int, int], asked: Asked) -> Loops:
     left, right, result = ([dims[0] for dims in rule] for rule in (*factors.operands[:2], factors.results[0]))
     target = asked.target
-    is_shared = asked.op.kind != CONVOLUTION or is_product(asked)  # windows do not tell XLA how others would have it
+    is_convolution = asked.op.kind == CONVOLUTION
+    is_shared = not is_convolution or is_product(asked)  # windows do not tell XLA how others would have it
     return Loops(
         sizes=factors.sizes,
         left=tuple(left),
@@ -59,9 +60,10 @@ def _loops(factors: Factors, bits: tuple[int, int, int], asked: Asked) -> Loops:
         result=tuple(result),
         bits=bits,
         mesh=asked.mesh,
+        shapes=tuple(value.shape for value in (*asked.reads[:2], asked.makes[0])) if is_convolution else (),
         shared=asked.shared if is_shared and asked.shared else (False, False),
         window_flops_per_byte=target.window_flops_per_byte,
-        fewest_parts=target.fewest_convolved if asked.op.kind == CONVOLUTION else target.fewest_parts,
+        fewest_parts=target.fewest_convolved if is_convolution else target.fewest_parts,
     )
 
 

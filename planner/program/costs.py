@@ -24,12 +24,15 @@ from .seen import parts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pricing:
-    """What prices kernels: a machine, the speed of its chips and what its network takes for a mesh."""
+    """What prices kernels: a machine, the speed of its chips and what its network takes for a mesh; how many
+    ``convolutions`` the step has.
+    """
 
     machine: Machine
     speed: Speed
     tariff: Tariff
     mesh: Mapping[str, int]
+    convolutions: int = 0
 
     def pieces(self) -> Pieces:
         """Where the pieces of this mesh are kept."""
@@ -162,7 +165,7 @@ class Costs:
         for op in self.blueprint.convolutions:
             left, right, result = (*op.operands[:2], *op.results)
             lies = convolution_layout(op, *(choice.layouts[form_of[value]] for value in (left, right, result)))
-            found *= turns(op, own.shape(right), own.shape(result), lies, used)
+            found *= turns(op, own.shape(right), own.shape(result), lies, used, self.pricing.convolutions)
         return found
 
     def _turning(self, part: Part) -> float:

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..convolution_layout import convolution_layout
 from ..fusion.behind import Waits
 from ..fusion.nature import BARRIER, PRODUCTS
 from ..graph import Graph, Op, Origin, Sharding, Value
+from ..images import CONVOLUTION
 from ..partition.layout import whole
 from ..partition.rules import strategy
 from ..partition.strategy import Asked
@@ -123,7 +125,8 @@ def _goes_on(
 ) -> bool:
     """Whether the compiler brings what an operation reads from the layout ``by`` into the one wanted, and that alone.
 
-    Where the axes in between split another loop of a product, it may bring the other operand instead.
+    Where the axes in between split another loop of a product, it may bring the other operand instead; and a convolution
+    that reads what lies so may be one that it gets wrong.
     """
     graph, op = level.graph, level.graph.ops[key[0]]
     if op.kind not in PRODUCTS:
@@ -140,6 +143,9 @@ def _goes_on(
         target=wiring.reshards.target,
         shared=Wishes(graph).shared(op, made),
     )
+    used = [axis for axis, size in asked.mesh.items() if size > 1]
+    if op.kind == CONVOLUTION and not convolution_layout(op, *asked.operands, *asked.results).is_safe(used):
+        return False
     return strategy(asked).operands == reads
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from ...dsl.plan import Mesh
+from ..convolution_layout import as_products
 from ..estimate.device_program import DeviceProgram, device_program
 from ..estimate.device_work import device_work
 from ..estimate.estimate import estimate
@@ -55,7 +56,8 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     Kernels of the whole may hold operations of several nodes: those form a cluster, whose seconds are compared with
     what the program says of its nodes.
     """
-    graph = _labelled(wiring, choices)
+    sizes = wiring.reshards.mesh
+    graph = as_products(_labelled(wiring, choices), [axis for axis, size in sizes.items() if size > 1])
     laid = device_program(graph, machine, wiring.partitioned, wiring.counted.forms)
     found = estimate(device_work(laid, machine, counted=wiring.counted), mesh, machine)
     promised = list(_promised(wiring, choices))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ...dsl.plan import Mesh
 from ..compute.speed import speed_of
+from ..convolution_layout import convolutions_in
 from ..estimate.limit import memory_limit
 from ..estimate.traffic import tariff
 from ..graph import Graph, Sharding
@@ -212,7 +213,13 @@ def build(
     """
     sizes = {axis: size or 1 for axis, size in mesh.sizes.items()}
     prices = tariff(mesh, machine, {})
-    pricing = Pricing(machine=machine, speed=speed_of(machine.chip, None), tariff=prices, mesh=sizes)
+    pricing = Pricing(
+        machine=machine,
+        speed=speed_of(machine.chip, None),
+        tariff=prices,
+        mesh=sizes,
+        convolutions=convolutions_in(graph),
+    )
     numbers = dict(zip(graph.names, graph.arguments, strict=False))
     results = dict(zip(graph.result_names, graph.results, strict=False))
     known = Known() if known is None else known

@@ -51,8 +51,11 @@ class Workload(Protocol):
         Raises ``PlanError`` for a plan that is not legal.
         """
 
-    def estimate(self, plan: Plan) -> Estimate:
-        """The price of a complete plan: what ``mw.estimate`` says. Raises ``PlanError`` for one that is not legal."""
+    def estimate(self, plan: Plan, *, nearly: bool = False) -> Estimate:
+        """The price of a complete plan: what ``mw.estimate`` says. Raises ``PlanError`` for one that is not legal.
+
+        It need only be known ``nearly`` of one under which XLA's partitioner gets a convolution wrong, and says so.
+        """
 
 
 def decided_remat(plan: Plan) -> Remat | None:
@@ -108,7 +111,7 @@ class Rematerialised:
         self.before()
         return self.workload.laid(plan)
 
-    def estimate(self, plan: Plan) -> Estimate:
+    def estimate(self, plan: Plan, *, nearly: bool = False) -> Estimate:
         """The price of a plan."""
         self.before()
-        return self.workload.estimate(plan)
+        return self.workload.estimate(plan, nearly=nearly)

@@ -12,7 +12,7 @@ from jaxlib.mlir import ir
 
 from ....dsl.errors import PlanError, problem
 from ....dsl.plan import Place, Plan
-from ....planner.convolution_layout import convolution_layouts
+from ....planner.convolution_layout import as_products
 from ....planner.graph import Graph, Sharding
 from ....planner.topology import physical
 from ..devices import short_reason
@@ -112,14 +112,12 @@ def read_graph(module: Any, traced: Traced, reading: Reading, names: tuple[str, 
 
 def spread_graph(template: Template, main: Any, lying: Lying, reading: Reading) -> Graph | None:
     """The same of a module before propagation, found without Shardy from its ``template``; None where that is not
-    known, or XLA's partitioner gets a convolution wrong. ``main`` is the module's function.
+    known. What XLA's partitioner gets wrong is noted (``as_products``). ``main`` is the module's function.
     """
     entering = edge_attributes(main, "arg_attrs", len(template.graph.arguments), reading)
     leaving = edge_attributes(main, "res_attrs", len(template.graph.results), reading)
     graph = template.laid_out(lies_of(entering), lies_of(leaving), lying)
-    if graph is None or not all(layout.is_safe(lying.used) for layout in convolution_layouts(graph)):
-        return None
-    return _whole_step(graph, entering, lying.mesh)
+    return None if graph is None else _whole_step(as_products(graph, lying.used), entering, lying.mesh)
 
 
 def _whole_step(graph: Graph, entering: Sequence[Mapping[str, Any]], mesh: Mapping[str, int]) -> Graph:

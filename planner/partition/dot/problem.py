@@ -15,6 +15,8 @@ Split = Mapping[int, Axes]
 @dataclass(frozen=True, kw_only=True)
 class Loops:
     """The loops of a product: ``sizes`` by factor, and the factor of each dim of both operands and the result.
+    ``shapes`` are their shapes where these are not as large as the factors: a convolution's window moves on by several
+    places, or what it reads is spread.
 
     ``shared`` says of each operand whether other products read it too, ``window_flops_per_byte`` how many operations
     hide a byte of the product's collective in a loop of permutes (None: there are no such loops), ``fewest_parts`` how
@@ -27,6 +29,7 @@ class Loops:
     result: tuple[int, ...]
     bits: tuple[int, int, int]
     mesh: Mesh
+    shapes: tuple[tuple[int, ...], ...] = ()
     shared: tuple[bool, ...] = (False, False)
     window_flops_per_byte: float | None = None
     fewest_parts: int = 8
@@ -68,9 +71,9 @@ class Loops:
     def num_bytes(self, split: Split, side: int) -> int:
         """Bytes of one device's part of the left (0) or right (1) operand or the result (2)."""
         number = self.bits[side]
-        for factor in (self.left, self.right, self.result)[side]:
+        for factor, size in zip((self.left, self.right, self.result)[side], self.shape(side), strict=True):
             axes = split.get(factor)
-            number *= -(-self.sizes[factor] // ways(axes, self.mesh)) if axes else self.sizes[factor]
+            number *= -(-size // ways(axes, self.mesh)) if axes else size
         return number // 8
 
     def flops(self, split: Split) -> int:
@@ -86,6 +89,8 @@ class Loops:
 
     def shape(self, side: int) -> tuple[int, ...]:
         """The global shape of one of the three."""
+        if self.shapes:
+            return self.shapes[side]
         return tuple(self.sizes[f] for f in (self.left, self.right, self.result)[side])
 
 

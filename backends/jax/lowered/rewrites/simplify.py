@@ -10,6 +10,7 @@ from jaxlib.mlir import ir
 from . import algebra, scatters, whole_scatters
 from .branches import CASE, takes_known
 from .common import without_repetition
+from .convolutions import CONVOLUTION, unreversed
 from .products import DOT, transpose
 from .reshapes import ELEMENTWISE, broadcast, reshape, sink
 from .rewriter import BROADCAST, CONSTANT, RESHAPE, Rewriter, splat_of
@@ -41,6 +42,12 @@ STRUCTURE: Mapping[str, Callable[[Any, Rewriter], object]] = {
     **dict.fromkeys(ELEMENTWISE, sink),
 }
 
+OF_TPU: Mapping[str, Callable[[Any, Rewriter], object]] = {
+    "stablehlo.scatter": scatters.scatter,
+    DOT: by_vector,
+    CONVOLUTION: unreversed,
+}
+
 UNIFORM = frozenset({CONSTANT, BROADCAST, RESHAPE})
 """Only these make what is known to be one number everywhere."""
 
@@ -53,7 +60,7 @@ READING = ELEMENTWISE | algebra.FOLDED.keys()
 
 def simplify(module: Any, *, tpu: bool) -> None:
     """Rewrites a module in place, as the compilers do, and as the one for TPUs does beside."""
-    structure = {**STRUCTURE, "stablehlo.scatter": scatters.scatter, DOT: by_vector} if tpu else STRUCTURE
+    structure = {**STRUCTURE, **OF_TPU} if tpu else STRUCTURE
     with module.context, ir.Location.unknown():
         without_repetition(module)
         ruled = algebra.FOLDED.keys() | ALGEBRA.keys() | structure.keys()
