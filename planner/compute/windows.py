@@ -24,6 +24,9 @@ v5e and v6e have it; and in patches, of few features.
 MOST_SHARED = 2 * ROWS
 """The largest batch for which positions share a depth in the forward pass, seen on v3 and v5e."""
 
+WIDE_ROW = 1.8
+"""What a row of a square of 256 takes, brought there, in rows of one of 128."""
+
 TURNED_ROWS = 1.3 * ROWS
 """How many rows a register of images takes whose few features are turned to be a depth, seen on v3."""
 
@@ -46,7 +49,7 @@ class Manner(NamedTuple):
     few_rows: float
     packs_all: bool
     loading: float
-    columns: int
+    gap_operations: float
     tap_operations: float
     picture_rows: float
     part_operations: float
@@ -58,13 +61,19 @@ class Manner(NamedTuple):
 
 
 FIRST, SECOND, LATER = (
-    Manner(3.2, False, 0.245, 128, 5, 2, 18, 0, 0, 0, 22),
-    Manner(3.2, False, 0.12, 64, 5, 2, 22, 57, 45, 108),
-    Manner(8, True, 0.115, 64, 7.5, 1, 24, 81, 52, 26),
+    Manner(3.2, False, 0.245, 3.5, 5, 2, 18, 0, 0, 0, 22),
+    Manner(3.2, False, 0.24, 4.2, 5, 2, 22, 57, 45, 108),
+    Manner(8, True, 0.066, 5.6, 7.5, 1, 24, 81, 52, 26),
 )
 """As seen on v3, on v4, and on v5e and v6e."""
 
-PAIRED = LATER._replace(ring_operations=105, summed_operations=66, ring_gradient_operations=36, apart_operations=50)
+PAIRED = LATER._replace(
+    gap_operations=6.9,
+    ring_operations=105,
+    summed_operations=66,
+    ring_gradient_operations=36,
+    apart_operations=50,
+)
 PAIRED_NEAR_BYTES = 2**26
 """As seen on v5p, whose two cores have less vector memory than one of v5e, and share no place of an image."""
 
@@ -82,8 +91,8 @@ class Windows:
     and ``leaving`` columns, and no fewer than ``least`` all told. Several positions share a depth if each takes only
     so much ``room`` of it; they do not if that is None. Where only two can, the odd one of each row of ``beside`` that
     lie beside each other stays alone. ``registers`` are vector operations instead of squares, and ``loads`` how often a
-    register of an image is brought to the squares. ``waiting`` are the rows at each tap, of squares of 128, that
-    bringing a kernel there takes.
+    register of an image is brought to the squares. ``loading`` are the rows at each tap that bringing a row of a kernel
+    there takes, which has the features that leave written last or not.
     """
 
     taps: int
@@ -96,7 +105,8 @@ class Windows:
     turns_over: bool = False
     registers: float = 0.0
     loads: float = 0
-    waiting: float = 0.0
+    loading: float = 0.0
+    leaves_last: bool = True
 
     def rows(self, edge: int) -> float:
         """Rows streamed through squares of this edge."""
@@ -107,7 +117,16 @@ class Windows:
         if self.turns_over:
             share = max(share, min(1.0, (edge - LANES) / edge))
         squares = share * -(-self.entering // edge) * -(-self.leaving // edge)
-        return self.taps * max(self.streamed * squares, self.least, self.waiting * LANES / edge)
+        return self.taps * max(self.streamed * squares, self.least, self.loading * self._kernel_rows(edge))
+
+    def _kernel_rows(self, edge: int) -> float:
+        """The rows of squares that a kernel takes, in rows of squares of 128: as it lies, those features on lanes that
+        are written last. Wide squares hold it one way, and take it in half the time where it is narrow (seen on v6e).
+        """
+        if edge > LANES:
+            return self.entering * -(-self.leaving // edge) * WIDE_ROW * (0.5 if self.leaving <= NARROWEST else 1.0)
+        rows, lanes = (self.entering, self.leaving) if self.leaves_last else (self.leaving, self.entering)
+        return rows * -(-lanes // edge)
 
 
 def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, turned: bool = False) -> Windows:
@@ -156,7 +175,8 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
         else:
             least = manner.few_rows * -(-features // LANES)
     is_place = math.prod(window) == 1 and batch < ROWS and not is_gradient
-    waiting = manner.loading * features * -(-leaving // manner.columns) if gaps > 1 else 0.0
+    made_registers = -(-batch // ROWS) * -(-leaving // LANES)
+    operations = manner.gap_operations * taps * made_registers if gaps > 1 and not is_gradient else 0.0
     rows = -(-rows // gaps)
     loads = taps * -(-features // LANES) * -(-batch // (2 * ROWS)) * _loaded(manner, batch, shared, is_gradient)
     return Windows(
@@ -169,8 +189,9 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
         beside=beside,
         turns_over=turns_over,
         loads=loads if gaps == 1 else 0,
-        registers=manner.place_operations * taps * -(-leaving // LANES) if is_place else 0.0,
-        waiting=waiting,
+        registers=manner.place_operations * taps * -(-leaving // LANES) if is_place else operations,
+        loading=manner.loading if gaps > 1 else 0.0,
+        leaves_last=said["kernel_output_feature_dimension"] > said["kernel_input_feature_dimension"],
     )
 
 

@@ -76,15 +76,11 @@ class _Base:
         ask, loops = self.ask, self.loops
         if ask.result:
             return None
-        whole = self._elements(2)
+        whole = loops.elements(ask.outer, 2)
         for own, other, side in ((ask.right, ask.left, 1), (ask.left, ask.right, 0)):
-            if not other and self._full(own, loops.contracted) and self._elements(side) > whole:
+            if not other and self._full(own, loops.contracted) and loops.elements(ask.outer, side) > whole:
                 return _summed(loops, ask, own)
         return None
-
-    def _elements(self, side: int) -> int:
-        """Numbers in what one group of devices has of an operand or of the result."""
-        return self.loops.num_bytes(self.ask.outer, side) // max(1, self.loops.bits[side] // 8)
 
 
 def _agree(one: Split, other: Split, factors: tuple[int, ...]) -> bool:

@@ -71,10 +71,17 @@ class Loops:
     def num_bytes(self, split: Split, side: int) -> int:
         """Bytes of one device's part of the left (0) or right (1) operand or the result (2)."""
         number = self.bits[side]
-        for factor, size in zip((self.left, self.right, self.result)[side], self.shape(side), strict=True):
+        for factor in (self.left, self.right, self.result)[side]:
             axes = split.get(factor)
-            number *= -(-size // ways(axes, self.mesh)) if axes else size
+            number *= -(-self.sizes[factor] // ways(axes, self.mesh)) if axes else self.sizes[factor]
         return number // 8
+
+    def elements(self, split: Split, side: int) -> int:
+        """Numbers in one device's part of the left (0) or right (1) operand or the result (2)."""
+        number = 1
+        for factor, size in zip((self.left, self.right, self.result)[side], self.shape(side), strict=True):
+            number *= -(-size // ways(split.get(factor, ()), self.mesh))
+        return number
 
     def flops(self, split: Split) -> int:
         """Operations of one device's product where its loops are split so."""
