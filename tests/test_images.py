@@ -267,6 +267,36 @@ def test_an_image_with_gaps_waits_for_its_kernel_at_each_place(
     assert found == pytest.approx(cycles, rel=0.25)
 
 
+@pytest.mark.parametrize(
+    ("kind", "batch", "size", "enters", "leaves", "cycles"),
+    [
+        ("v5e", 16, 16, 256, 256, 84_877),
+        ("v5e", 64, 16, 128, 128, 117_873),
+        ("v5p", 8, 16, 512, 512, 156_672),
+        ("v6e", 16, 32, 256, 64, 155_933),
+        ("v4", 64, 16, 128, 128, 147_548),
+        ("v3", 64, 16, 64, 64, 144_968),
+    ],
+)
+def test_an_image_with_gaps_takes_vectors_for_what_it_makes_or_waits_for_its_kernel(
+    kind: str, batch: int, size: int, enters: int, leaves: int, cycles: int
+) -> None:
+    """The convolution alone, as compiled: at each position of its window."""
+    image, made = Value((batch, size, size, enters), "bf16"), Value((batch, 2 * size, 2 * size, leaves), "bf16")
+    kernel = Value((3, 3, leaves, enters), "bf16")
+    said = {
+        **CONVOLVED,
+        "lhs_dilation": (2, 2),
+        "kernel_input_feature_dimension": 3,
+        "kernel_output_feature_dimension": 2,
+    }
+    op = Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said)
+    speed = speed_of(chip(kind))
+    graph = Graph(values=(image, kernel, made), ops=(op,), arguments=(0, 1), results=(2,))
+    found = Convolved(graph, speed.coefficients, speed.edge).units_cycles(op)
+    assert found == pytest.approx(cycles, rel=0.15)
+
+
 def test_the_kernels_of_patches_are_told_from_images_by_their_stride() -> None:
     """A patch has more numbers than there are patches along an image; its kernel's gradient has gaps instead."""
     values = (Value((16, 224, 224, 3), "f32"), Value((16, 16, 3, 768), "f32"), Value((16, 14, 14, 768), "f32"))

@@ -121,11 +121,13 @@ class Windows:
 
     def _kernel_rows(self, edge: int) -> float:
         """The rows of squares that a kernel takes, in rows of squares of 128: as it lies, those features on lanes that
-        are written last. Wide squares hold it one way, and take it in half the time where it is narrow (seen on v6e).
+        are written last, or those that leave where they are few (32 of 256 and of 512 on v3). Wide squares hold it one
+        way, and take it in half the time where it is narrow (seen on v6e).
         """
         if edge > LANES:
             return self.entering * -(-self.leaving // edge) * WIDE_ROW * (0.5 if self.leaving <= NARROWEST else 1.0)
-        rows, lanes = (self.entering, self.leaving) if self.leaves_last else (self.leaving, self.entering)
+        upright = self.leaves_last or self.leaving < NARROWEST
+        rows, lanes = (self.entering, self.leaving) if upright else (self.leaving, self.entering)
         return rows * -(-lanes // edge)
 
 
