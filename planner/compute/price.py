@@ -220,11 +220,12 @@ def price_at(
         else:
             for value in awaited.keys() & set(kernel.reads) if awaited else ():
                 _communicate(program, awaited.pop(value), point, residence, results, speed)
-            copied = turned.copied(kernel)
+            sent = turned.sent(kernel)
+            copied = (*turned.copied(kernel), *sent)
             more, at_hand = 0.0, False
             if copied:
                 around = (*kernel.reads, *kernel.writes)
-                copies = Copies.of(copied, kernel.writes, around, graph.values.__getitem__)
+                copies = Copies.of(copied, (*kernel.writes, *sent), around, graph.values.__getitem__)
                 more, at_hand = _turning_cycles(copies, speed), _sides(copies.around, speed) == 1
             rows = rowwise.extra_cycles(kernel) if rowwise else 0.0
             more += sum(brought.pop(value, 0.0) for value in kernel.reads) if brought else 0.0

@@ -34,9 +34,11 @@ class Turned:
         self._makers: dict[int, int] = {}
         self._values: set[int] = set()
         self._taken: set[int] = set()
+        self._sent: dict[int, int] = {}
         if edge >= WIDE_EDGE and any(op.kind == "dot_general" for op in graph.ops):
             self._makers = {v: n for n, op in enumerate(graph.ops) for v in op.results}
             self._spread([v for n, op in enumerate(graph.ops) if self._is_turned(n) for v in op.results])
+            self._sent = self._sent_results() if self._values else {}
 
     def copied(self, kernel: Kernel) -> Sequence[int]:
         """The values that are copied for a kernel: arguments before it, results after it."""
@@ -45,6 +47,22 @@ class Turned:
         taken = [value for value in kernel.reads if value in self._taken and self._is_updated(kernel, value)]
         self._taken.difference_update(taken)
         return (*taken, *(value for value in kernel.writes if value in self._values and value in self._fixed[1]))
+
+    def sent(self, kernel: Kernel) -> Sequence[int]:
+        """The results copied that collectives make of what a kernel writes."""
+        return [self._sent[value] for value in kernel.writes if value in self._sent] if self._sent else ()
+
+    def _sent_results(self) -> dict[int, int]:
+        """The results that lie transposed and that collectives alone made of something, by what they made them of."""
+        found: dict[int, int] = {}
+        for result in self._values & self._fixed[1]:
+            value = result
+            while value in self._makers and self._graph.ops[self._makers[value]].kind in KINDS:
+                op = self._graph.ops[self._makers[value]]
+                value = op.operands[op.results.index(value)]
+            if value != result:
+                found[value] = result
+        return found
 
     def _is_updated(self, kernel: Kernel, value: int) -> bool:
         """Whether a kernel computes with an argument what lies transposed."""
