@@ -14,7 +14,7 @@ from ..graph import Graph, Op, Value
 from ..image_pieces import looped_images
 from ..images import CONVOLUTION, Image
 from ..kernels import Kernel, Program
-from ..kinds import ALL_GATHER, COLLECTIVE_PERMUTE, KINDS, TURNED_COPY
+from ..kinds import ALL_GATHER, COLLECTIVE_PERMUTE, KINDS, ROWS, TURNED_COPY
 from ..lookups import LOOK_UP, filled
 from .batched import GROWING, grown, growth_of
 from .calibration import Calibration
@@ -95,6 +95,11 @@ def price(program: Program, chip: Chip, calibration: Calibration | None = None) 
 def turn_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
     """Seconds of a copy of a value with its numbers in another order, in ``pieces`` of a dim if it says so many."""
     return _seconds_alone(TURNED_COPY, value, value, speed, {"pieces": pieces} if pieces else {})
+
+
+def rows_seconds(value: Value, speed: Speed) -> float:
+    """Seconds of putting a value into tiles that arrived as rows of numbers."""
+    return _seconds_alone(TURNED_COPY, value, value, speed, {ROWS: True})
 
 
 class Copies(NamedTuple):

@@ -10,7 +10,7 @@ from functools import lru_cache
 from ..fusion.nature import ALLOCATE, ELEMENTWISE, PRODUCTS, REDUCE, SLICE, UPDATE, VIEWS, stands_alone
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel
-from ..kinds import TURNED_COPY
+from ..kinds import ROWS, TURNED_COPY
 from .demand import demanded, needed_of
 from .products import Product, product_of
 from .sides import sides_of
@@ -43,7 +43,8 @@ class Work:
     ``spill_bytes`` is what it goes through without keeping it: the full-size result that a reduction adds up or that
     is rounded to a narrower dtype. ``registers`` are vector operations, 1024 numbers each. ``result_bytes`` are
     those of a product of the batch, as float32. ``passes`` is how often what stands alone goes over its bytes.
-    ``copied`` says that pieces are only put in another order.
+    ``copied`` says that pieces are only put in another order. ``rows`` are those of 128 numbers that are put into
+    registers one by one.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class Work:
     result_bytes: float = 0.0
     passes: float = 1.0
     copied: bool = False
+    rows: float = 0.0
 
 
 def work_of(graph: Graph, kernel: Kernel) -> Work:
@@ -67,6 +69,8 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
     real = [op for op in ops if op.kind not in NO_WORK]
     if not real or kernel.bodies or is_small(graph, kernel):
         return Work(kind=FREE)
+    if ROWS in real[0].attributes:
+        return in_rows(graph.values[kernel.reads[0]])
     need = demanded(graph, ops, kernel.writes)
     met = tuple(product_of(graph, op) for op in real if op.kind in PRODUCTS)
     products, summed = of_squares(met)
@@ -88,6 +92,14 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         passes=passes_of(graph, real),
         copied=is_copied(real),
     )
+
+
+def in_rows(value: Value) -> Work:
+    """The work of putting rows of a value's numbers into tiles. Of narrow ones the compiler counts nothing."""
+    if value.bits < 8 * WORD_BYTES:
+        return Work(kind=FREE)
+    num_bytes = padded_bytes(value)
+    return Work(kind=LOOP, reads=(num_bytes,), writes=(num_bytes,), rows=value.num_elements / LANES)
 
 
 def is_copied(ops: Sequence[Op]) -> bool:
