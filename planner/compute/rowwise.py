@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ..fusion.nature import BROADCAST, CONSTANT, ELEMENTWISE, REDUCE
-from ..graph import Graph, Op
+from ..graph import Graph, Op, Value
 from ..kernels import Kernel
 from ..kinds import ALL_REDUCE, KINDS, TURNED_COPY
-from ..lookups import LOOK_UP, SCATTER, added_by, looks_up_rows, row_tiles, tables_of
+from ..lookups import GATHER, LOOK_UP, SCATTER, added_by, looks_up_rows, row_tiles, tables_of
 from .coefficients import Coefficients
 from .turning import Side, leaves_near, room_bytes, turning_cycles
 from .work import REGISTER_ELEMENTS, padded_bytes, padded_elements
@@ -40,7 +40,8 @@ def _sums(graph: Graph) -> set[int]:
 
 def _summed_for(graph: Graph, edge: Collection[int]) -> Iterator[int]:
     """What is scattered into and then added up over devices for what the step is given or leaves: the sum goes by the
-    layout of those, in which less is sent, and so does what is computed of it number by number (v5e).
+    layout of those, in which less is sent, and so does what is computed of it number by number (v5e), but where these
+    have rows looked up in them (``_given_tables``).
     """
     sums, near = _sums(graph), set(edge)
     for op in reversed(graph.ops if sums else ()):
@@ -49,6 +50,15 @@ def _summed_for(graph: Graph, edge: Collection[int]) -> Iterator[int]:
             yield from (value for value, result in made if value in sums and result in near)
         elif op.kind in ELEMENTWISE and not near.isdisjoint((*op.results, *op.operands)):
             near.update(value for value in op.operands if graph.shape(value) == graph.shape(op.results[0]))
+
+
+def _given_tables(graph: Graph) -> set[Value]:
+    """The forms of arguments in which rows are looked up as they are: what is given like these is copied for that, and
+    their updates take the copies, and sums for them, as they lie (seen on v4, v5e and v6e, under Adagrad and momentum).
+    """
+    given = frozenset(graph.arguments)
+    gathers = (op for op in graph.of_kind(GATHER) if looks_up_rows(graph, op))
+    return {graph.values[value] for op in gathers for value in tables_of(op) if value in given}
 
 
 class Rowwise:
@@ -62,7 +72,9 @@ class Rowwise:
         found = {value for op in graph.of_kind(*LOOK_UP) if looks_up_rows(graph, op) for value in op.results}
         into = scattered(graph)
         met = into if tables is None else {*tables, *_sums(graph)}
-        self._summed = {value for value in _summed_for(graph, frozenset(edge)) if self._is_narrow(value)}
+        looked_up = _given_tables(graph)
+        summed = (value for value in _summed_for(graph, frozenset(edge)) if graph.values[value] not in looked_up)
+        self._summed = {value for value in summed if self._is_narrow(value)}
         self._values = {value for value in (*met, *found) if self._is_narrow(value)} - self._summed
         self._updated = {graph.shape(value) for value in into if self._is_narrow(value)}
         self._edge, self._given = frozenset(edge), frozenset(graph.arguments)
