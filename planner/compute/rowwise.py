@@ -102,11 +102,26 @@ class Rowwise:
         self._values.update(v for v in kernel.writes if self._graph.shape(v) in met)
         if is_sum:
             return 0.0
-        more = [self._row_bytes(v) - padded_bytes(self._graph.values[v]) for v in whole]
+        near = self._left_near(whole, kernel)
+        more = [self._row_bytes(v) - padded_bytes(self._graph.values[v]) for v in whole if v not in near] or [0]
         single = len(kernel.ops) == 1
         windows = max(more) / self._of.single_window_bytes if single else sum(more) / self._of.loop_window_bytes
-        copied = sum(self._turning_cycles(v, is_result=v not in self._given) for v in whole if v in self._edge)
+        results = (v for v in whole if v in self._edge and v not in self._given)
+        copied = sum(self._turning_cycles(v) for v in whole if v in self._edge and v in self._given)
+        copied += sum(self._turning_cycles(v, is_result=True, is_near=v in near) for v in results)
         return sum(more) * self._of.byte_cycles + windows * self._of.step_cycles + copied
+
+    def _left_near(self, whole: Collection[int], kernel: Kernel) -> set[int]:
+        """Which rows a kernel leaves in vector memory, from where they are copied: what fits beside what it is given
+        (v5e: two results beside two tables of 26 MB; v6e, whose memory is smaller, one).
+        """
+        room = self._of.near_total_bytes - sum(self._row_bytes(v) for v in whole if v in self._given)
+        near = set[int]()
+        for value in kernel.writes:
+            if value in whole and self._row_bytes(value) <= room:
+                room -= self._row_bytes(value)
+                near.add(value)
+        return near
 
     def _brought(self, op: Op) -> Iterator[int]:
         """What is copied for a lookup or a scatter: its table or what is added to that, if something else made it.
@@ -133,8 +148,10 @@ class Rowwise:
         held, took = self._graph.values[value], self._turning_cycles(value)
         return max(0.0, took - 2 * padded_bytes(held) * self._of.byte_cycles) if value in self._turned else took
 
-    def _turning_cycles(self, value: int, *, is_result: bool = False) -> float:
-        """What a copy takes from where a value lies as it wastes least into rows, or back."""
+    def _turning_cycles(self, value: int, *, is_result: bool = False, is_near: bool | None = None) -> float:
+        """What a copy takes from where a value lies as it wastes least into rows, or back, from rows that are known to
+        be near or not.
+        """
         held = self._graph.values[value]
         least = Side(padded_elements(held.shape) / REGISTER_ELEMENTS, padded_bytes(held))
         rows = Side(row_tiles(held), self._row_bytes(value))
@@ -142,7 +159,7 @@ class Rowwise:
         free = self._free_bytes
         if not is_result and self._of.near_total_bytes and leaves_near(read, made, self._of, free):
             self._free_bytes -= made.num_bytes
-        return turning_cycles(read, made, self._of, is_result=is_result, free_bytes=free)
+        return turning_cycles(read, made, self._of, is_result=is_result, free_bytes=free, came_near=is_near)
 
     def _is_narrow(self, value: int) -> bool:
         held = self._graph.values[value]
