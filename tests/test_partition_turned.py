@@ -188,8 +188,8 @@ def test_rows_are_put_into_tiles_one_by_one(chip: str, rows: int, cycles: int) -
     none.
     """
     of = speed_of(catalogue()[chip])
-    assert rows_seconds(Value((16, rows * 8), "f32"), of) * of.clock_hz == pytest.approx(cycles, rel=0.1)
-    assert rows_seconds(Value((16, rows * 8), "bf16"), of) == 0
+    assert rows_seconds(Value((16, rows * 8), "f32"), (), of) * of.clock_hz == pytest.approx(cycles, rel=0.1, abs=200)
+    assert rows_seconds(Value((16, rows * 8), "bf16"), (), of) == 0
 
 
 @pytest.mark.parametrize(("width", "is_put"), [(64, True), (2048, False)])
@@ -197,10 +197,10 @@ def test_a_resharding_puts_its_rows_into_tiles(width: int, is_put: bool) -> None
     """Numbers go on as they lie to what works number by number, as a layer's scale does, but not from rows."""
     value, layouts = Value((16, 64, width), "f32"), [((), (), ("y",)), ((), ("y",), ())]
     of = speed_of(catalogue()["v5p"])
-    free = replace(of, coefficients=replace(of.coefficients, row_cycles=0.0))
-    took, without = (replace(resharding(), speed=s).seconds(value, *layouts, in_order=False) for s in (of, free))
-    rows_s = rows_seconds(Value((16, 16, width), "f32"), of)
-    assert took - without == pytest.approx(rows_s if is_put else 0)
+    twice = replace(of, coefficients=replace(of.coefficients, row_cycles=2 * of.coefficients.row_cycles))
+    once_s, twice_s = (replace(resharding(), speed=s).seconds(value, *layouts, in_order=False) for s in (of, twice))
+    rows_s = rows_seconds(Value((16, 16, width), "f32"), (), of)
+    assert twice_s - once_s == pytest.approx(rows_s if is_put else 0)
 
 
 def test_what_is_gathered_for_a_result_is_copied_there() -> None:

@@ -36,7 +36,7 @@ UPDATED = 3
 weights near, 67 MB each of what is kept of gradients read and written in the 77617 cycles that reading alone takes).
 """
 
-FEW_BYTES, FEW_SHARE = 2**19, 0.5
+FEW_ROWS, FEW_SHARE = 1024, 0.5
 """How few numbers that lie in rows are put into registers several at a time, and what of their cycles that takes: on
 v5e f32[16,1,8192] 11.4 a row, f32[16,1,16384] 23.6; on v5p and v6e twice as many still take a third.
 """
@@ -55,7 +55,7 @@ class Cycles(NamedTuple):
 
 def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edge: int, of: Coefficients) -> Cycles:
     """Cycles of a kernel, given which of its reads and writes are in vector memory."""
-    if work.kind == FREE or (work.rows and not of.row_cycles):
+    if work.kind == FREE:
         return Cycles(total=0.0, bound=MEMORY, far_bytes=0)
     left = 0  # in a common memory, which is as slow as the large one but for what products read, and slower to write
     if of.common_bytes:
@@ -83,8 +83,8 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         waits += 0.0 if behind else of.common_write_cycles * left
         start = _product_start(work, near, near_writes, of)
         return _product(work, waits, far_reads + far_writes, behind, edge, of, start, is_cut=is_cut)
-    if work.rows:
-        total = work.rows * of.row_cycles * (FEW_SHARE if sum(work.reads) <= FEW_BYTES else 1.0)
+    if work.rows and of.row_cycles:
+        total = work.rows * of.row_cycles * (FEW_SHARE if work.rows <= FEW_ROWS else 1.0)
         return Cycles(total=total, bound=VECTOR, far_bytes=far_reads + far_writes)
     return _loop(work, far_reads, far_writes, left, of)
 

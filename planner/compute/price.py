@@ -97,9 +97,9 @@ def turn_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
     return _seconds_alone(TURNED_COPY, value, value, speed, {"pieces": pieces} if pieces else {})
 
 
-def rows_seconds(value: Value, speed: Speed) -> float:
-    """Seconds of putting a value into tiles that arrived as rows of numbers."""
-    return _seconds_alone(TURNED_COPY, value, value, speed, {ROWS: True})
+def rows_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
+    """Seconds of putting a value into tiles that arrived as rows of numbers, of pieces if they are to be in order."""
+    return _seconds_alone(TURNED_COPY, value, value, speed, {ROWS: True, **({"pieces": pieces} if pieces else {})})
 
 
 class Copies(NamedTuple):

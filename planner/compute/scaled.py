@@ -21,13 +21,14 @@ from .work import (
     VECTOR_OPERATIONS,
     WORD_BYTES,
     Work,
-    in_rows,
     is_copied,
     is_small,
     kind_of_cost,
     of_squares,
+    only_rows,
     padded_bytes,
     passes_of,
+    rows_of,
     spilled,
     vector_operations,
 )
@@ -71,7 +72,7 @@ class Scaled:
             return Work(kind=FREE)
         values = graph.values
         if self.in_rows:
-            return in_rows(values[self.kernel.reads[0]])
+            return only_rows(rows_of(values[self.kernel.reads[0]]))
         met = tuple(product_of(graph, op) for op in self.products)
         products, summed = of_squares(met)
         space = max(summed, int(max([share * values[v].num_elements for v, share in self.spaces], default=0)))

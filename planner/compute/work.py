@@ -31,6 +31,7 @@ BLOCK, BLOCK_PASSES, PASSES = 128, 1.5, 4.5
 """How many numbers one window adds up, how often a running sum of no more goes over what it reads and writes, and a
 longer one, which adds the blocks' sums in another layout: seen on v4 and v5p.
 """
+PIECES = "pieces"
 FREE, LOOP, PRODUCT, ALONE = "free", "loop", "product", "alone"
 
 
@@ -69,8 +70,10 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
     real = [op for op in ops if op.kind not in NO_WORK]
     if not real or kernel.bodies or is_small(graph, kernel):
         return Work(kind=FREE)
-    if ROWS in real[0].attributes:
-        return in_rows(graph.values[kernel.reads[0]])
+    first = real[0].attributes
+    rows = rows_of(graph.values[kernel.reads[0]]) if ROWS in first else 0.0
+    if ROWS in first and PIECES not in first:
+        return only_rows(rows)
     need = demanded(graph, ops, kernel.writes)
     met = tuple(product_of(graph, op) for op in real if op.kind in PRODUCTS)
     products, summed = of_squares(met)
@@ -91,15 +94,18 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
         passes=passes_of(graph, real),
         copied=is_copied(real),
+        rows=rows,
     )
 
 
-def in_rows(value: Value) -> Work:
-    """The work of putting rows of a value's numbers into tiles. Of narrow ones the compiler counts nothing."""
-    if value.bits < 8 * WORD_BYTES:
-        return Work(kind=FREE)
-    num_bytes = padded_bytes(value)
-    return Work(kind=LOOP, reads=(num_bytes,), writes=(num_bytes,), rows=value.num_elements / LANES)
+def rows_of(value: Value) -> float:
+    """The rows of a value's numbers that are put into tiles. Of narrow ones the compiler counts nothing."""
+    return value.num_elements / LANES if value.bits >= 8 * WORD_BYTES else 0.0
+
+
+def only_rows(rows: float) -> Work:
+    """The work of putting rows into tiles for what takes pieces as they come."""
+    return Work(kind=LOOP, reads=(0,), writes=(0,), rows=rows) if rows else Work(kind=FREE)
 
 
 def is_copied(ops: Sequence[Op]) -> bool:
@@ -119,9 +125,9 @@ def of_squares(products: tuple[Product, ...]) -> tuple[tuple[Product, ...], int]
 
 def _growth(graph: Graph, op: Op) -> float:
     """How many times the bytes of a value its pieces have, where those are copied."""
-    if "pieces" not in op.attributes:
+    if PIECES not in op.attributes:
         return 1.0
-    dim, count = op.attributes["pieces"]
+    dim, count = op.attributes[PIECES]
     shape = graph.shape(op.operands[0])
     piece = (*shape[:dim], -(-shape[dim] // count), *shape[dim + 1 :])
     return float(count * padded_elements(piece) / padded_elements(shape))

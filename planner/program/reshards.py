@@ -84,9 +84,10 @@ class Reshards:
         first, last = turns(step.kind, step.dims, before, after, in_order=in_order)
         cut, joined = pieces(step.kind, step.dims, before, after)
         took = first * self._copy(before, value, cut) if first else 0.0
+        in_place = joined if last else ()
         last = max(last, 1) if result else last
         if arrives_in_rows(step.kind, step.dims, before, after):
-            took += rows_seconds(Value(after, value.dtype), self.speed)
+            took += rows_seconds(Value(after, value.dtype), in_place, self.speed)
         return took + last * self._copy(after, value, joined) if last else took
 
     def spared(self, sums: Sequence[Sum | None], sources: Sequence[Sharding], targets: Sequence[Sharding]) -> Table:

@@ -19,7 +19,6 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any
 
 from ...fusion.nature import ELEMENTWISE, LANES
@@ -30,8 +29,6 @@ Shape = tuple[int, ...]
 Pieces = tuple[int, ...]
 COPIED = (ALL_GATHER, ALL_TO_ALL)
 """What a result of the step is not left in."""
-ROWS_SAID: Mapping[str, Any] = MappingProxyType({ROWS: True})
-"""The attributes of a copy that puts rows into tiles."""
 _TAKING = ELEMENTWISE | {"reduce"}
 
 
@@ -121,6 +118,7 @@ class _Turning:
         dims = op.attributes.get("dimensions", ())
         before, after = turns(op.kind, dims, *shapes, in_order=got in self.in_order)
         first, last = pieces(op.kind, dims, *shapes)
+        rows_said = _rows_said(last if after else ())
         if got in self.results and self.values[got].shape:
             after = max(after, 1)
         in_rows = arrives_in_rows(op.kind, dims, *shapes)
@@ -130,7 +128,7 @@ class _Turning:
         steps = [*(self._like(got) for _ in range(after + in_rows)), got]
         yield replace(op, results=(steps[0],))
         for place, (source, made) in enumerate(itertools.pairwise(steps)):
-            said = ROWS_SAID if in_rows and place == 0 else _said_of(last)
+            said = rows_said if in_rows and place == 0 else _said_of(last)
             yield replace(op, kind=TURNED_COPY, operands=(source,), results=(made,), attributes=said)
 
     def _copy(self, op: Op, value: int, result: int, cut: Pieces) -> Op:
@@ -145,3 +143,9 @@ class _Turning:
 def _said_of(cut: Pieces) -> Mapping[str, Any]:
     """The attributes of a copy: one mapping for all alike, by which alike kernels are known."""
     return {"pieces": cut} if cut else {}
+
+
+@lru_cache(maxsize=1024)
+def _rows_said(cut: Pieces) -> Mapping[str, Any]:
+    """The attributes of a copy that puts rows into tiles, of pieces if something reads them in their order."""
+    return {ROWS: True, **_said_of(cut)}
