@@ -141,6 +141,29 @@ def test_what_is_scattered_and_added_up_over_devices_goes_by_what_the_step_is_gi
     assert update == pytest.approx(81700, rel=0.5)
 
 
+@pytest.mark.parametrize(
+    ("name", "cycles"),
+    [("v5e", 186919 + 2 * 34089), ("v6e", 81061 + 81950 + 2 * 31130), ("v3", 288391 + 3 * 77055)],
+)
+def test_a_table_in_which_rows_are_looked_up_is_updated_row_by_row(name: str, cycles: int) -> None:
+    """Compiled so for v3, v4, v5e, v5p and v6e: f32[50000,32] under Adagrad, and the copies around that."""
+    table, rows = Value((50000, 32), "f32"), Value((512, 32), "f32")
+    said = {"inserted_window_dims": (0,), "update_window_dims": (1,)}
+    ops = (
+        Op(kind="gather", operands=(0, 3), results=(4,), attributes=ROWS | {"slice_sizes": (1, 32)}),
+        Op(kind="scatter", operands=(2, 3, 4), results=(5,), attributes=said),
+        Op(kind=ALL_REDUCE, operands=(5,), results=(6,)),
+        Op(kind="multiply", operands=(6, 6), results=(7,)),
+        Op(kind="add", operands=(1, 7), results=(8,)),
+        Op(kind="divide", operands=(6, 8), results=(9,)),
+        Op(kind="add", operands=(0, 9), results=(10,)),
+    )
+    values = (table, table, table, Value((512, 1), "s32"), rows, *[table] * 6)
+    graph = Graph(values=values, ops=ops, arguments=(0, 1, 2, 3), results=(8, 10))
+    *_, update = price(fuse(graph), chip(name))
+    assert update.cycles == pytest.approx(cycles, rel=0.22)
+
+
 def test_each_scatter_begins_with_an_array_of_its_own() -> None:
     """Compiled for v4 and v5e: the gradients of eight tables begin with eight arrays of zeros, and what else reads
     zeros makes them in passing.

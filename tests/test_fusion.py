@@ -286,10 +286,15 @@ def writes_groups(groups: int, features: int, batch: int = 4) -> bool:
     return any(parted in each.writes for each in fuse(g.graph(made, ends)).kernels)
 
 
-def test_images_are_copied_to_be_reduced_by_groups_of_features() -> None:
-    assert writes_groups(32, 128)
-    assert not writes_groups(2, 256)  # whole registers' lanes
-    assert not writes_groups(8, 128, batch=16)  # reduced feature by feature, as compiled for v5e and v6e
+def test_images_across_are_copied_to_be_reduced_by_groups_of_features() -> None:
+    assert writes_groups(8, 32, batch=128)
+    assert not writes_groups(2, 256, batch=128)  # whole registers' lanes
+
+
+@pytest.mark.parametrize(("batch", "groups", "features"), [(1, 32, 128), (4, 8, 64), (8, 32, 128), (16, 8, 128)])
+def test_other_images_are_reduced_feature_by_feature(batch: int, groups: int, features: int) -> None:
+    """As compiled for v3, v4, v5e, v5p and v6e."""
+    assert not writes_groups(groups, features, batch=batch)
 
 
 def test_logits_shifted_for_a_part_of_them_are_made_again_of_narrow_ones() -> None:

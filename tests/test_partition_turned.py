@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +15,12 @@ import pytest
 from meshwright.backends.jax.shardings import default_devices
 from meshwright.dsl.plan import Plan
 from meshwright.planner.catalogue import catalogue
-from meshwright.planner.compute.price import turn_seconds
+from meshwright.planner.compute.price import rows_seconds, turn_seconds
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.estimate.traffic import tariff
 from meshwright.planner.graph import Value
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
-from meshwright.planner.partition.passes.turned import turns
+from meshwright.planner.partition.passes.turned import arrives_in_rows, turns
 from meshwright.planner.partition.target import target
 from meshwright.planner.program.costs import Sum
 from meshwright.planner.program.reshards import Reshards
@@ -165,11 +166,41 @@ def test_a_copy_goes_over_its_pieces_in_tiles(shape: tuple[int, ...], cut: int, 
     assert took == pytest.approx(cycles, rel=0.1)
 
 
-def test_pieces_without_whole_lanes_are_put_into_tiles_once_more() -> None:
-    narrow, wide = (24, 16, 512), (24, 16, 8192)
-    assert turns(ALL_TO_ALL, (1, 2), narrow, (24, 512, 16), in_order=True) == (1, 2)
-    assert turns(ALL_TO_ALL, (1, 2), wide, (24, 512, 256), in_order=True) == (1, 1)
-    assert turns(ALL_TO_ALL, (1, 2), narrow, (24, 512, 16), in_order=False) == (1, 0)
+def test_pieces_without_whole_lanes_arrive_in_rows() -> None:
+    narrow, wide = ((24, 16, 512), (24, 512, 16)), ((24, 16, 8192), (24, 512, 256))
+    assert arrives_in_rows(ALL_TO_ALL, (1, 2), *narrow)
+    assert not arrives_in_rows(ALL_TO_ALL, (1, 2), *wide)
+    assert not arrives_in_rows(ALL_GATHER, (1,), (24, 16, 16), (24, 512, 16))
+    for shapes in (narrow, wide):
+        assert turns(ALL_TO_ALL, (1, 2), *shapes, in_order=True) == (1, 1)
+        assert turns(ALL_TO_ALL, (1, 2), *shapes, in_order=False) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("chip", "rows", "cycles"),
+    [
+        *[("v3", 8192, 0), ("v4", 8192, 119104), ("v5e", 8192, 192992), ("v5e", 1024, 11667), ("v5p", 8192, 95840)],
+        *[("v6e", 8192, 171808), ("v6e", 32768, 687136), ("tpu7x", 4096, 18344)],
+    ],
+)
+def test_rows_are_put_into_tiles_one_by_one(chip: str, rows: int, cycles: int) -> None:
+    """The compiler's cycles of what it puts behind an all-to-all of narrow pieces: of float32, of narrower it counts
+    none.
+    """
+    of = speed_of(catalogue()[chip])
+    assert rows_seconds(Value((16, rows * 8), "f32"), (), of) * of.clock_hz == pytest.approx(cycles, rel=0.1, abs=200)
+    assert rows_seconds(Value((16, rows * 8), "bf16"), (), of) == 0
+
+
+@pytest.mark.parametrize(("width", "is_put"), [(64, True), (2048, False)])
+def test_a_resharding_puts_its_rows_into_tiles(width: int, is_put: bool) -> None:
+    """Numbers go on as they lie to what works number by number, as a layer's scale does, but not from rows."""
+    value, layouts = Value((16, 64, width), "f32"), [((), (), ("y",)), ((), ("y",), ())]
+    of = speed_of(catalogue()["v5p"])
+    twice = replace(of, coefficients=replace(of.coefficients, row_cycles=2 * of.coefficients.row_cycles))
+    once_s, twice_s = (replace(resharding(), speed=s).seconds(value, *layouts, in_order=False) for s in (of, twice))
+    rows_s = rows_seconds(Value((16, 16, width), "f32"), (), of)
+    assert twice_s - once_s == pytest.approx(rows_s if is_put else 0)
 
 
 def test_what_is_gathered_for_a_result_is_copied_there() -> None:
@@ -198,4 +229,5 @@ def test_masks_that_go_to_one_expert_a_device_arrive_as_they_lie(
 ) -> None:
     """With their tokens on the lanes, as compiled for v3 and v4; those for eight experts are copied on v5e and v6e."""
     before, after = (32, tokens, experts, places), (1, tokens, 32 * experts, places)
-    assert turns(ALL_TO_ALL, (2, 0), before, after, in_order=True) == (0, copied)
+    first, last = turns(ALL_TO_ALL, (2, 0), before, after, in_order=True)
+    assert (first, last + arrives_in_rows(ALL_TO_ALL, (2, 0), before, after)) == (0, copied)

@@ -32,7 +32,8 @@ class Coefficients:
     and where its result is only rounded; none of these where a product starts as any kernel does.
     ``whole_start_cycles``: starting fused operations that take all they work on as one window, if that is known.
     ``copied_window_bytes``: how much a copy takes at once that puts pieces in another order, if not what any operation
-    alone does.
+    alone does. ``row_cycles``: what putting a row of 128 numbers into a register takes that lies in no tile; none where
+    the compiler counts none.
     """
 
     byte_cycles: float
@@ -66,6 +67,7 @@ class Coefficients:
     product_round_cycles: float = 0.0
     whole_start_cycles: float = 0.0
     copied_window_bytes: float = 0.0
+    row_cycles: float = 0.0
 
     @property
     def held_near_bytes(self) -> float:

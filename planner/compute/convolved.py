@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ..cut_images import FEWEST, PARTS, comes_back_whole, cut_convolutions, has_whole_steps, is_gradient_cut, parts_of
-from ..fusion.grouped import leaves_rows, parts_lanes
+from ..fusion.grouped import is_across, parts_lanes
 from ..graph import Graph, Op, Value
 from ..image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
 from ..images import (
@@ -30,6 +30,7 @@ from ..kernels import Kernel
 from ..kinds import ALL_GATHER
 from .coefficients import Coefficients
 from .given_parts import GivenParts
+from .group_sums import GroupSums
 from .looped_images import HALVES, TURNING_CYCLES, LoopedImages, moves_on
 from .parted import (
     EDGED,
@@ -100,6 +101,8 @@ class Convolved:
         self._given_parts = GivenParts(graph, self._given)
         self._turned: set[int] = set()
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
+        by_features = {part: whole for part, whole in self._parted.items() if not is_across(whole, self._images[whole])}
+        self._sums = GroupSums(graph, by_features, self._images, of)
         self._convolved, self._regrouped = set[int](), set[int]()
         self._for_loops = 0.0
         self._loops = LoopedImages(graph, of, self._images, self._turned_shapes, in_loop=in_loop)
@@ -194,7 +197,7 @@ class Convolved:
 
     def grouped_cycles(self, kernel: Kernel) -> float:
         """What copies take of images whose features are parted into groups: what convolutions make of them or read so,
-        and what they made that is parted where it is read.
+        and what they made that is parted where it is read; and what adding up groups takes besides.
         """
         if not self._parted:
             return 0.0
@@ -205,14 +208,14 @@ class Convolved:
         else:
             parts = {graph.shape(op.operands[0]) for op in ops if op.kind == RESHAPE and self._parts(op)}
             found = [v for v in kernel.reads if v in self._convolved and graph.shape(v) in parts]
-        copied = [value for value in found if value not in self._regrouped and self._leaves_rows(value)]
+        copied = [value for value in found if value not in self._regrouped and self._is_across(value)]
         self._regrouped.update(copied)
-        return sum(map(self._regrouped_cycles, copied))
+        return sum(map(self._regrouped_cycles, copied)) + self._sums.extra_cycles(kernel)
 
-    def _leaves_rows(self, value: int) -> bool:
+    def _is_across(self, value: int) -> bool:
         shape = self._graph.shape(value)
         whole = self._parted.get(shape, shape)
-        return leaves_rows(whole, self._images[whole])
+        return is_across(whole, self._images[whole])
 
     def _parts(self, op: Op) -> bool:
         return self._graph.shape(op.results[0]) in self._parted

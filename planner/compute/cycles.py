@@ -36,6 +36,11 @@ UPDATED = 3
 weights near, 67 MB each of what is kept of gradients read and written in the 77617 cycles that reading alone takes).
 """
 
+FEW_ROWS, FEW_SHARE = 1024, 0.5
+"""How few numbers that lie in rows are put into registers several at a time, and what of their cycles that takes: on
+v5e f32[16,1,8192] 11.4 a row, f32[16,1,16384] 23.6; on v5p and v6e twice as many still take a third.
+"""
+
 UNHIDDEN, UNHIDDEN_LATER = 0.55, 0.2
 """What of the vector units' work goes on while no product does, seen on v3, and on v5e: where both take long."""
 
@@ -78,6 +83,9 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         waits += 0.0 if behind else of.common_write_cycles * left
         start = _product_start(work, near, near_writes, of)
         return _product(work, waits, far_reads + far_writes, behind, edge, of, start, is_cut=is_cut)
+    if work.rows and of.row_cycles:
+        total = work.rows * of.row_cycles * (FEW_SHARE if work.rows <= FEW_ROWS else 1.0)
+        return Cycles(total=total, bound=VECTOR, far_bytes=far_reads + far_writes)
     return _loop(work, far_reads, far_writes, left, of)
 
 

@@ -15,7 +15,7 @@ from ..graph import Graph, Op, Value
 from ..image_pieces import looped_images
 from ..images import CONVOLUTION, Image
 from ..kernels import Kernel, Program
-from ..kinds import ALL_GATHER, COLLECTIVE_PERMUTE, KINDS, TURNED_COPY
+from ..kinds import ALL_GATHER, COLLECTIVE_PERMUTE, KINDS, ROWS, TURNED_COPY
 from ..lookups import LOOK_UP, filled
 from .batched import GROWING, grown, growth_of
 from .calibration import Calibration
@@ -96,6 +96,11 @@ def price(program: Program, chip: Chip, calibration: Calibration | None = None) 
 def turn_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
     """Seconds of a copy of a value with its numbers in another order, in ``pieces`` of a dim if it says so many."""
     return _seconds_alone(TURNED_COPY, value, value, speed, {"pieces": pieces} if pieces else {})
+
+
+def rows_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
+    """Seconds of putting a value into tiles that arrived as rows of numbers, of pieces if they are to be in order."""
+    return _seconds_alone(TURNED_COPY, value, value, speed, {ROWS: True, **({"pieces": pieces} if pieces else {})})
 
 
 class Copies(NamedTuple):
@@ -221,11 +226,12 @@ def price_at(
         else:
             for value in awaited.keys() & set(kernel.reads) if awaited else ():
                 _communicate(program, awaited.pop(value), point, residence, results, speed)
-            copied = turned.copied(kernel)
+            sent = turned.sent(kernel)
+            copied = (*turned.copied(kernel), *sent)
             more, at_hand = 0.0, False
             if copied:
                 around = (*kernel.reads, *kernel.writes)
-                copies = Copies.of(copied, kernel.writes, around, graph.values.__getitem__)
+                copies = Copies.of(copied, (*kernel.writes, *sent), around, graph.values.__getitem__)
                 more, at_hand = _turning_cycles(copies, speed), _sides(copies.around, speed) == 1
             rows = rowwise.extra_cycles(kernel) if rowwise else 0.0
             more += sum(brought.pop(value, 0.0) for value in kernel.reads) if brought else 0.0

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ..fusion.nature import BROADCAST, CONSTANT, ELEMENTWISE, REDUCE
-from ..graph import Graph, Op
+from ..graph import Graph, Op, Value
 from ..kernels import Kernel
 from ..kinds import ALL_REDUCE, KINDS, TURNED_COPY
-from ..lookups import LOOK_UP, SCATTER, added_by, looks_up_rows, row_tiles, tables_of
+from ..lookups import GATHER, LOOK_UP, SCATTER, added_by, looks_up_rows, row_tiles, tables_of
 from .coefficients import Coefficients
 from .turning import Side, leaves_near, room_bytes, turning_cycles
 from .work import REGISTER_ELEMENTS, padded_bytes, padded_elements
@@ -40,7 +40,8 @@ def _sums(graph: Graph) -> set[int]:
 
 def _summed_for(graph: Graph, edge: Collection[int]) -> Iterator[int]:
     """What is scattered into and then added up over devices for what the step is given or leaves: the sum goes by the
-    layout of those, in which less is sent, and so does what is computed of it number by number (v5e).
+    layout of those, in which less is sent, and so does what is computed of it number by number (v5e), but where these
+    have rows looked up in them (``_given_tables``).
     """
     sums, near = _sums(graph), set(edge)
     for op in reversed(graph.ops if sums else ()):
@@ -49,6 +50,15 @@ def _summed_for(graph: Graph, edge: Collection[int]) -> Iterator[int]:
             yield from (value for value, result in made if value in sums and result in near)
         elif op.kind in ELEMENTWISE and not near.isdisjoint((*op.results, *op.operands)):
             near.update(value for value in op.operands if graph.shape(value) == graph.shape(op.results[0]))
+
+
+def _given_tables(graph: Graph) -> set[Value]:
+    """The forms of arguments in which rows are looked up as they are: what is given like these is copied for that, and
+    their updates take the copies, and sums for them, as they lie (seen on v4, v5e and v6e, under Adagrad and momentum).
+    """
+    given = frozenset(graph.arguments)
+    gathers = (op for op in graph.of_kind(GATHER) if looks_up_rows(graph, op))
+    return {graph.values[value] for op in gathers for value in tables_of(op) if value in given}
 
 
 class Rowwise:
@@ -62,7 +72,9 @@ class Rowwise:
         found = {value for op in graph.of_kind(*LOOK_UP) if looks_up_rows(graph, op) for value in op.results}
         into = scattered(graph)
         met = into if tables is None else {*tables, *_sums(graph)}
-        self._summed = {value for value in _summed_for(graph, frozenset(edge)) if self._is_narrow(value)}
+        looked_up = _given_tables(graph)
+        summed = (value for value in _summed_for(graph, frozenset(edge)) if graph.values[value] not in looked_up)
+        self._summed = {value for value in summed if self._is_narrow(value)}
         self._values = {value for value in (*met, *found) if self._is_narrow(value)} - self._summed
         self._updated = {graph.shape(value) for value in into if self._is_narrow(value)}
         self._edge, self._given = frozenset(edge), frozenset(graph.arguments)
@@ -90,11 +102,26 @@ class Rowwise:
         self._values.update(v for v in kernel.writes if self._graph.shape(v) in met)
         if is_sum:
             return 0.0
-        more = [self._row_bytes(v) - padded_bytes(self._graph.values[v]) for v in whole]
+        near = self._left_near(whole, kernel)
+        more = [self._row_bytes(v) - padded_bytes(self._graph.values[v]) for v in whole if v not in near] or [0]
         single = len(kernel.ops) == 1
         windows = max(more) / self._of.single_window_bytes if single else sum(more) / self._of.loop_window_bytes
-        copied = sum(self._turning_cycles(v, is_result=v not in self._given) for v in whole if v in self._edge)
+        results = (v for v in whole if v in self._edge and v not in self._given)
+        copied = sum(self._turning_cycles(v) for v in whole if v in self._edge and v in self._given)
+        copied += sum(self._turning_cycles(v, is_result=True, is_near=v in near) for v in results)
         return sum(more) * self._of.byte_cycles + windows * self._of.step_cycles + copied
+
+    def _left_near(self, whole: Collection[int], kernel: Kernel) -> set[int]:
+        """Which rows a kernel leaves in vector memory, from where they are copied: what fits beside what it is given
+        (v5e: two results beside two tables of 26 MB; v6e, whose memory is smaller, one).
+        """
+        room = self._of.near_total_bytes - sum(self._row_bytes(v) for v in whole if v in self._given)
+        near = set[int]()
+        for value in kernel.writes:
+            if value in whole and self._row_bytes(value) <= room:
+                room -= self._row_bytes(value)
+                near.add(value)
+        return near
 
     def _brought(self, op: Op) -> Iterator[int]:
         """What is copied for a lookup or a scatter: its table or what is added to that, if something else made it.
@@ -121,8 +148,10 @@ class Rowwise:
         held, took = self._graph.values[value], self._turning_cycles(value)
         return max(0.0, took - 2 * padded_bytes(held) * self._of.byte_cycles) if value in self._turned else took
 
-    def _turning_cycles(self, value: int, *, is_result: bool = False) -> float:
-        """What a copy takes from where a value lies as it wastes least into rows, or back."""
+    def _turning_cycles(self, value: int, *, is_result: bool = False, is_near: bool | None = None) -> float:
+        """What a copy takes from where a value lies as it wastes least into rows, or back, from rows that are known to
+        be near or not.
+        """
         held = self._graph.values[value]
         least = Side(padded_elements(held.shape) / REGISTER_ELEMENTS, padded_bytes(held))
         rows = Side(row_tiles(held), self._row_bytes(value))
@@ -130,7 +159,7 @@ class Rowwise:
         free = self._free_bytes
         if not is_result and self._of.near_total_bytes and leaves_near(read, made, self._of, free):
             self._free_bytes -= made.num_bytes
-        return turning_cycles(read, made, self._of, is_result=is_result, free_bytes=free)
+        return turning_cycles(read, made, self._of, is_result=is_result, free_bytes=free, came_near=is_near)
 
     def _is_narrow(self, value: int) -> bool:
         held = self._graph.values[value]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..fusion.nature import PRODUCTS, REDUCE, SLICE, UPDATE
 from ..graph import Graph, Op
 from ..kernels import Kernel
+from ..kinds import ROWS
 from .demand import demanded
 from .products import product_of
 from .sides import sides_of
@@ -24,8 +25,10 @@ from .work import (
     is_small,
     kind_of_cost,
     of_squares,
+    only_rows,
     padded_bytes,
     passes_of,
+    rows_of,
     spilled,
     vector_operations,
 )
@@ -40,7 +43,7 @@ class Scaled:
 
     ``reads`` has the share of each value that the kernel takes, ``writes`` the values whose bytes it leaves,
     ``registers`` the vector operations for each element of some values, ``spaces`` the shares of the values that it
-    goes through most of, ``running`` its running sums.
+    goes through most of, ``running`` its running sums, ``in_rows`` that it puts rows of a value into tiles.
     """
 
     kernel: Kernel
@@ -54,6 +57,7 @@ class Scaled:
     single: bool = False
     copied: bool = False
     running: tuple[Op, ...] = ()
+    in_rows: bool = False
 
     @property
     def values(self) -> frozenset[int]:
@@ -67,6 +71,8 @@ class Scaled:
         if self.kind == FREE or is_small(graph, self.kernel):
             return Work(kind=FREE)
         values = graph.values
+        if self.in_rows:
+            return only_rows(rows_of(values[self.kernel.reads[0]]))
         met = tuple(product_of(graph, op) for op in self.products)
         products, summed = of_squares(met)
         space = max(summed, int(max([share * values[v].num_elements for v, share in self.spaces], default=0)))
@@ -94,6 +100,8 @@ def scaled(graph: Graph, kernel: Kernel, alike: Alike) -> Scaled:
     real = [op for op in ops if op.kind not in NO_WORK]
     if not real or kernel.bodies:
         return Scaled(kernel=kernel, kind=FREE)
+    if ROWS in real[0].attributes:
+        return Scaled(kernel=kernel, kind=LOOP, in_rows=True)
     need = demanded(graph, ops, kernel.writes)
     share = {value: count / max(graph.values[value].num_elements, 1) for value, count in need.items()}
     products = tuple(op for op in real if op.kind in PRODUCTS)

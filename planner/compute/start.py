@@ -29,6 +29,7 @@ SEEN = (
     "product_round_cycles",
     "whole_start_cycles",
     "copied_window_bytes",
+    "row_cycles",
 )
 """What no fit of small programs moves."""
 

@@ -1,10 +1,11 @@
 """Gradients of weights that come out transposed, and the copies that setting them right costs.
 
 For chips whose matrix units are 256 wide the compiler leaves a weight's gradient as JAX writes it, transposed, where
-what the weight multiplies is an argument of the step, as in a first layer. The gradient then lies the other way, its
-update with it, and all that the update takes of the arguments and gives back as results is copied, transposed. So are
-other updates of arrays of the same shape: XLA spreads a number over such an array once for all of them, and what it is
-spread over lies as the first one does (v6e: each layer's of an MLP under Adam or momentum).
+what the weight multiplies is an argument of the step, as in a first layer, that lies row by row. (Where its rows waste
+lanes it does not: f32[512,784] of a perceptron for v6e lies across, and the gradient upright.) The gradient then lies
+the other way, its update with it, and all that the update takes of the arguments and gives back as results is copied,
+transposed. So are other updates of arrays of the same shape: XLA spreads a number over such an array once for all of
+them, and what it is spread over lies as the first one does (v6e: each layer's of an MLP under Adam or momentum).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ..fusion.nature import BROADCAST, ELEMENTWISE, UPDATE
 from ..graph import Graph
 from ..kernels import Kernel
 from ..kinds import KINDS
+from .work import LANES, SUBLANES, round_up
 
 WIDE_EDGE = 256
 GRADIENT = "transpose("
@@ -34,9 +36,11 @@ class Turned:
         self._makers: dict[int, int] = {}
         self._values: set[int] = set()
         self._taken: set[int] = set()
+        self._sent: dict[int, int] = {}
         if edge >= WIDE_EDGE and any(op.kind == "dot_general" for op in graph.ops):
             self._makers = {v: n for n, op in enumerate(graph.ops) for v in op.results}
             self._spread([v for n, op in enumerate(graph.ops) if self._is_turned(n) for v in op.results])
+            self._sent = self._sent_results() if self._values else {}
 
     def copied(self, kernel: Kernel) -> Sequence[int]:
         """The values that are copied for a kernel: arguments before it, results after it."""
@@ -45,6 +49,22 @@ class Turned:
         taken = [value for value in kernel.reads if value in self._taken and self._is_updated(kernel, value)]
         self._taken.difference_update(taken)
         return (*taken, *(value for value in kernel.writes if value in self._values and value in self._fixed[1]))
+
+    def sent(self, kernel: Kernel) -> Sequence[int]:
+        """The results copied that collectives make of what a kernel writes."""
+        return [self._sent[value] for value in kernel.writes if value in self._sent] if self._sent else ()
+
+    def _sent_results(self) -> dict[int, int]:
+        """The results that lie transposed and that collectives alone made of something, by what they made them of."""
+        found: dict[int, int] = {}
+        for result in self._values & self._fixed[1]:
+            value = result
+            while value in self._makers and self._graph.ops[self._makers[value]].kind in KINDS:
+                op = self._graph.ops[self._makers[value]]
+                value = op.operands[op.results.index(value)]
+            if value != result:
+                found[value] = result
+        return found
 
     def _is_updated(self, kernel: Kernel, value: int) -> bool:
         """Whether a kernel computes with an argument what lies transposed."""
@@ -93,10 +113,19 @@ class Turned:
         return is_gradient and self._is_given(op.operands[0])
 
     def _is_given(self, value: int) -> bool:
-        """Whether a value is an argument, or an argument gathered, converted, or under another shape."""
+        """Whether a value is an argument that lies row by row, or such one gathered, converted, or in another shape."""
         while value in self._makers:
             op = self._graph.ops[self._makers[value]]
             if op.kind not in PASSING or not op.operands:
                 return False
             value = op.operands[0]
-        return value in self._fixed[0]
+        return value in self._fixed[0] and _lies_by_rows(self._graph.shape(value))
+
+
+def _lies_by_rows(shape: tuple[int, ...]) -> bool:
+    """Whether a matrix is padded no more with its rows on the lanes than across."""
+    if len(shape) != 2:
+        return True
+    rows, columns = shape
+    upright = round_up(rows, SUBLANES) * round_up(columns, LANES)
+    return upright <= round_up(columns, SUBLANES) * round_up(rows, LANES)

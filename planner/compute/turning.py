@@ -48,15 +48,22 @@ def room_bytes(of: Coefficients) -> float:
 
 
 def turning_cycles(
-    read: Side, made: Side, of: Coefficients, *, is_result: bool = False, free_bytes: float | None = None
+    read: Side,
+    made: Side,
+    of: Coefficients,
+    *,
+    is_result: bool = False,
+    free_bytes: float | None = None,
+    came_near: bool | None = None,
 ) -> float:
     """Cycles of a copy; what a step's result becomes so is in the large memory. ``free_bytes`` are those of the vector
-    memory that earlier copies left free, if that is known.
+    memory that earlier copies left free, if that is known, as is whether what it reads ``came_near``.
     """
     if not of.held_near_bytes:
         return max(FIRST_CYCLES * (read.registers + made.registers), (read.num_bytes + made.num_bytes) * of.byte_cycles)
     windows = math.ceil((read.registers + made.registers) / WINDOW_REGISTERS)
-    came_near = read.num_bytes <= (NEAR_SHARE * of.near_total_bytes or of.common_bytes)
+    if came_near is None or not of.near_total_bytes:
+        came_near = read.num_bytes <= (NEAR_SHARE * of.near_total_bytes or of.common_bytes)
     left_near = not is_result and leaves_near(read, made, of, free_bytes)
     return _side_cycles(read, windows, of, is_near=came_near) + _side_cycles(made, windows, of, is_near=left_near)
 

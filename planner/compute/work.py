@@ -10,7 +10,7 @@ from functools import lru_cache
 from ..fusion.nature import ALLOCATE, ELEMENTWISE, PRODUCTS, REDUCE, SLICE, UPDATE, VIEWS, stands_alone
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel
-from ..kinds import TURNED_COPY
+from ..kinds import ROWS, TURNED_COPY
 from .demand import demanded, needed_of
 from .products import Product, product_of
 from .sides import sides_of
@@ -31,6 +31,7 @@ BLOCK, BLOCK_PASSES, PASSES = 128, 1.5, 4.5
 """How many numbers one window adds up, how often a running sum of no more goes over what it reads and writes, and a
 longer one, which adds the blocks' sums in another layout: seen on v4 and v5p.
 """
+PIECES = "pieces"
 FREE, LOOP, PRODUCT, ALONE = "free", "loop", "product", "alone"
 
 
@@ -43,7 +44,8 @@ class Work:
     ``spill_bytes`` is what it goes through without keeping it: the full-size result that a reduction adds up or that
     is rounded to a narrower dtype. ``registers`` are vector operations, 1024 numbers each. ``result_bytes`` are
     those of a product of the batch, as float32. ``passes`` is how often what stands alone goes over its bytes.
-    ``copied`` says that pieces are only put in another order.
+    ``copied`` says that pieces are only put in another order. ``rows`` are those of 128 numbers that are put into
+    registers one by one.
     """
 
     kind: str
@@ -59,6 +61,7 @@ class Work:
     result_bytes: float = 0.0
     passes: float = 1.0
     copied: bool = False
+    rows: float = 0.0
 
 
 def work_of(graph: Graph, kernel: Kernel) -> Work:
@@ -67,6 +70,10 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
     real = [op for op in ops if op.kind not in NO_WORK]
     if not real or kernel.bodies or is_small(graph, kernel):
         return Work(kind=FREE)
+    first = real[0].attributes
+    rows = rows_of(graph.values[kernel.reads[0]]) if ROWS in first else 0.0
+    if ROWS in first and PIECES not in first:
+        return only_rows(rows)
     need = demanded(graph, ops, kernel.writes)
     met = tuple(product_of(graph, op) for op in real if op.kind in PRODUCTS)
     products, summed = of_squares(met)
@@ -87,7 +94,18 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
         passes=passes_of(graph, real),
         copied=is_copied(real),
+        rows=rows,
     )
+
+
+def rows_of(value: Value) -> float:
+    """The rows of a value's numbers that are put into tiles. Of narrow ones the compiler counts nothing."""
+    return value.num_elements / LANES if value.bits >= 8 * WORD_BYTES else 0.0
+
+
+def only_rows(rows: float) -> Work:
+    """The work of putting rows into tiles for what takes pieces as they come."""
+    return Work(kind=LOOP, reads=(0,), writes=(0,), rows=rows) if rows else Work(kind=FREE)
 
 
 def is_copied(ops: Sequence[Op]) -> bool:
@@ -107,9 +125,9 @@ def of_squares(products: tuple[Product, ...]) -> tuple[tuple[Product, ...], int]
 
 def _growth(graph: Graph, op: Op) -> float:
     """How many times the bytes of a value its pieces have, where those are copied."""
-    if "pieces" not in op.attributes:
+    if PIECES not in op.attributes:
         return 1.0
-    dim, count = op.attributes["pieces"]
+    dim, count = op.attributes[PIECES]
     shape = graph.shape(op.operands[0])
     piece = (*shape[:dim], -(-shape[dim] // count), *shape[dim + 1 :])
     return float(count * padded_elements(piece) / padded_elements(shape))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..graph import Graph, Op
-from ..images import ROWS, Image, batch_on_lanes, images
+from ..images import Image, batch_on_lanes, images
 from .nature import ELEMENTWISE, LANES, REDUCE
 from .uses import Uses
 
@@ -15,10 +15,11 @@ Shape = tuple[int, ...]
 def grouped(graph: Graph, uses: Uses) -> set[int]:
     """The reshapes that part an image's features into groups, no whole register's lanes each, which are reduced so.
 
-    No layout has both forms: the image is copied into one in which it can be reduced. Where images fill rows, each
-    feature is reduced as it lies, and what that leaves is added up by groups (sixteen images of 128 features on v6e).
+    No layout has both forms: an image that has its batch on the lanes is copied into one in which it can be reduced. Of
+    another each feature is reduced as it lies, however few images there are, and what that leaves is added up by groups
+    (one to sixteen images of 64 and 128 features on v3, v4, v5e, v5p and v6e).
     """
-    lie = {whole: image for whole, image in images(graph).items() if leaves_rows(whole, image)}
+    lie = {whole: image for whole, image in images(graph).items() if is_across(whole, image)}
     return {
         number
         for number, op in enumerate(graph.ops if lie else ())
@@ -27,9 +28,9 @@ def grouped(graph: Graph, uses: Uses) -> set[int]:
     }
 
 
-def leaves_rows(whole: Shape, image: Image) -> bool:
-    """Whether images are so few that rows stay empty, or lie on the lanes: else they are reduced as they lie."""
-    return whole[image.batch] < ROWS or batch_on_lanes(whole[image.features], whole[image.batch])
+def is_across(whole: Shape, image: Image) -> bool:
+    """Whether images lie on the lanes: else they are reduced as they lie."""
+    return batch_on_lanes(whole[image.features], whole[image.batch])
 
 
 def parts_lanes(whole: Shape, parted: Shape, lie: Mapping[Shape, Image]) -> bool:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..compute.price import convert_seconds, turn_seconds
+from ..compute.price import convert_seconds, rows_seconds, turn_seconds
 from ..compute.speed import Speed
 from ..estimate.traffic import Tariff
 from ..graph import Op, Sharding, Value
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from ..partition.layout import local_shape
-from ..partition.passes.turned import COPIED, pieces, turns
+from ..partition.passes.turned import COPIED, arrives_in_rows, pieces, turns
 from ..partition.reshard import SLICE, Step, reshard_steps
 from ..partition.target import Target
 from .costs import Sum
@@ -84,7 +84,10 @@ class Reshards:
         first, last = turns(step.kind, step.dims, before, after, in_order=in_order)
         cut, joined = pieces(step.kind, step.dims, before, after)
         took = first * self._copy(before, value, cut) if first else 0.0
+        in_place = joined if last else ()
         last = max(last, 1) if result else last
+        if arrives_in_rows(step.kind, step.dims, before, after):
+            took += rows_seconds(Value(after, value.dtype), in_place, self.speed)
         return took + last * self._copy(after, value, joined) if last else took
 
     def spared(self, sums: Sequence[Sum | None], sources: Sequence[Sharding], targets: Sequence[Sharding]) -> Table:

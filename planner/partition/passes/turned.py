@@ -4,7 +4,8 @@ It cuts the dim that an all-to-all splits into a piece for each device, and need
 another dim outside of that one is copied first, and what arrives for a dim with another outside is copied into its
 place: seen so for every pair of dims of shapes of two to four. What works number by number takes pieces as they lie.
 Copies go over pieces in tiles: where these are narrow, over more bytes than the whole has (v3: bf16[16,16,1024] in 32
-pieces of 32 columns takes 20092 cycles, in pieces of 256 an eighth for each byte).
+pieces of 32 columns takes 20092 cycles, in pieces of 256 an eighth for each byte). Pieces without a dim of whole lanes
+are sent as rows of numbers, one after the other, and put into tiles as they arrive, whoever reads them.
 
 An all-gather of several dims at once brings whole pieces, which are then copied into their places, twice where the last
 dim is one of them.
@@ -22,7 +23,7 @@ from typing import Any
 
 from ...fusion.nature import ELEMENTWISE, LANES
 from ...graph import Graph, Op
-from ...kinds import ALL_GATHER, ALL_TO_ALL, TURNED_COPY
+from ...kinds import ALL_GATHER, ALL_TO_ALL, ROWS, TURNED_COPY
 
 Shape = tuple[int, ...]
 Pieces = tuple[int, ...]
@@ -47,7 +48,7 @@ def turns(kind: str, dims: Sequence[int], before: Shape, after: Shape, *, in_ord
         joined, split = dims
         first = int(_has_outside(before, split))
         last = int(in_order and _has_outside(after, joined) and not _lies_outside(before, after, joined))
-        return first, 2 * last if _is_narrow(after, pieces(kind, dims, before, after)[1]) else last
+        return first, last
     if kind == ALL_GATHER and len(dims) > 1:
         return 0, 2 if len(after) - 1 in dims else 1
     return 0, 0
@@ -74,9 +75,13 @@ def pieces(kind: str, dims: Sequence[int], before: Shape, after: Shape) -> tuple
     return (split, count), (joined, count)
 
 
-def _is_narrow(shape: Shape, cut: Pieces) -> bool:
-    """Whether pieces have no dim of whole lanes: they are sent as they lie one after the other, and put into tiles."""
-    dim, count = cut
+def arrives_in_rows(kind: str, dims: Sequence[int], before: Shape, after: Shape) -> bool:
+    """Whether an exchange's pieces have no dim of whole lanes: what arrives are rows of numbers, yet to be put into
+    tiles.
+    """
+    if kind != ALL_TO_ALL or len(dims) != 2:
+        return False
+    shape, (dim, count) = after, pieces(kind, dims, before, after)[1]
     return all(size < LANES for size in (*shape[:dim], -(-shape[dim] // count), *shape[dim + 1 :]))
 
 
@@ -113,15 +118,18 @@ class _Turning:
         dims = op.attributes.get("dimensions", ())
         before, after = turns(op.kind, dims, *shapes, in_order=got in self.in_order)
         first, last = pieces(op.kind, dims, *shapes)
+        rows_said = _rows_said(last if after else ())
         if got in self.results and self.values[got].shape:
             after = max(after, 1)
+        in_rows = arrives_in_rows(op.kind, dims, *shapes)
         for _ in range(before):
             yield (copy := self._copy(op, op.operands[0], self._like(sent), first))
             op = replace(op, operands=copy.results)
-        steps = [*(self._like(got) for _ in range(after)), got]
+        steps = [*(self._like(got) for _ in range(after + in_rows)), got]
         yield replace(op, results=(steps[0],))
-        for source, made in itertools.pairwise(steps):
-            yield self._copy(op, source, made, last)
+        for place, (source, made) in enumerate(itertools.pairwise(steps)):
+            said = rows_said if in_rows and place == 0 else _said_of(last)
+            yield replace(op, kind=TURNED_COPY, operands=(source,), results=(made,), attributes=said)
 
     def _copy(self, op: Op, value: int, result: int, cut: Pieces) -> Op:
         return replace(op, kind=TURNED_COPY, operands=(value,), results=(result,), attributes=_said_of(cut))
@@ -135,3 +143,9 @@ class _Turning:
 def _said_of(cut: Pieces) -> Mapping[str, Any]:
     """The attributes of a copy: one mapping for all alike, by which alike kernels are known."""
     return {"pieces": cut} if cut else {}
+
+
+@lru_cache(maxsize=1024)
+def _rows_said(cut: Pieces) -> Mapping[str, Any]:
+    """The attributes of a copy that puts rows into tiles, of pieces if something reads them in their order."""
+    return {ROWS: True, **_said_of(cut)}
