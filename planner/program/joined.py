@@ -58,10 +58,10 @@ def _together(
         {value: layouts[value] for value in each if value in layouts}
         for layouts, each in zip(laid, around, strict=True)
     ]
-    multiplied = cut.multiplied(graph)
+    as_it_lies = cut.multiplied(graph).union(cut.before.writes) - {cut.value}
 
     def match(value: int, want: Sharding, lies: Sharding) -> bool:
-        return want == lies if value in multiplied else extends(want, lies)
+        return want == lies if value in as_it_lies else extends(want, lies)
 
     def same(_: int, want: Sharding, lies: Sharding) -> bool:
         return want == lies
