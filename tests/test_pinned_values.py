@@ -94,7 +94,7 @@ def residual() -> Any:
         "ops/loss/integer_pow.0: replicate",
         "ops/loss/dot_general.1/1: replicate",
         "ops/lambda/mul.0/0: B@a+b _",
-        "ops/loss/sub.0/1: replicate",
+        "ops/loss/sub.1: B _@a",
         "ops/loss/grad/transpose.1/1: B@a+b _",
         "ops/loss/grad/dot_general.1.in0/1: B _@b",
     ],
@@ -146,4 +146,4 @@ def test_what_a_call_gives_is_pinned_in_the_program(pinned: str, policy: str) ->
     asked = f"meshwright: 1\nmesh: {{a: 2, b: 2}}\ntensors: {{{pinned}: B@a H@b}}\nremat: {policy}\n"
     found = search(step, args, topology="v5e:2x2", plan=asked)
     assert found.plan is not None
-    assert found.gap < 0.12
+    assert found.gap < 0.14  # what is written takes 11 % more than the layouts that it is written for

@@ -11,6 +11,7 @@ from ..compute.speed import Speed
 from ..convolution_layout import convolution_layout, turns
 from ..estimate.traffic import Tariff, axes_of, held_bytes
 from ..fusion.masks import is_packed
+from ..fusion.nature import ELEMENTWISE
 from ..graph import Op, Sharding, Value
 from ..kinds import ALL_REDUCE, KINDS
 from ..partition.layout import local_shape
@@ -86,8 +87,10 @@ class Costs:
         """Whether what an operation adds up over devices is added up once, behind the loop."""
         return number in self.blueprint.behind and piece.graph.ops[-1].kind == ALL_REDUCE
 
-    def brought_s(self, choice: Choice, value: int, layout: Sharding) -> float:
-        """What one run takes where what makes a value leaves it in another layout than the choice has it in."""
+    def brought_s(self, choice: Choice, value: int, layout: Sharding) -> tuple[float, float]:
+        """What one run takes where what makes a value leaves it in another layout than the choice has it in, and what
+        more where it has to be written so: what is simply computed is computed where it is read as it lies.
+        """
         number = next(at for at, op in enumerate(self.blueprint.own.ops) if value in op.results)
         alone = self.blueprint.alone(number)
         lies = tuple([layout if place == value else choice.layouts[form] for place, form in self._around(number)])
@@ -95,7 +98,11 @@ class Costs:
         others = {at: each for at, each in self._pieces(choice).items() if at != number}
         found = dict(sorted((others | ({} if piece.plain else {number: piece})).items()))
         collectives_s = sum(self._asking_s(at, each) for at, each in found.items())
-        return collectives_s + self._computing(choice, found, (value, layout)) * self._turns(choice)
+        whole_s = collectives_s + self._computing(choice, found, (value, layout)) * self._turns(choice)
+        if self.blueprint.own.ops[number].kind not in ELEMENTWISE or value in self.blueprint.around.left:
+            return whole_s, 0.0
+        passed_s = min(self.seconds(choice) + self._asking_s(number, piece), whole_s)
+        return passed_s, whole_s - passed_s
 
     def _around(self, number: int) -> list[tuple[int, int]]:
         """The values of an operation, operands then results, with their forms."""

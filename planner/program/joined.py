@@ -67,7 +67,8 @@ def _together(
         return want == lies
 
     took = np.full([_count(own) for own in nodes], np.inf)
-    alone = len(set(cut.before.writes) & set(cut.after.reads)) == 1
+    is_left = cut.value in cut.whole.writes
+    alone = not is_left and len(set(cut.before.writes) & set(cut.after.reads)) == 1
     may = extends if alone else operator.eq
     for choice in np.flatnonzero([may(each, pin) for each in whole.layouts[cut.value]]):
         made = _matching(nodes[0], whole, int(choice), match)

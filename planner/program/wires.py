@@ -204,13 +204,15 @@ class Wiring:
             full[:, list(self.along[target.node].choices)] = 0.0
         self.hand_on(source, target, only_to(ways, source, target, full))
 
-    def hand_on(self, source: Port, target: Port, full: Costs) -> None:
-        """Adds what handing on takes, seconds by the choices of both ends."""
+    def hand_on(self, source: Port, target: Port, full: Costs, asker: int | None = None) -> None:
+        """Adds what handing on takes, seconds by the choices of both ends; who is said to ask for that, if not who
+        would be.
+        """
         if source.node == target.node:
             self.nodes[source.node].costs = self.nodes[source.node].costs + np.diagonal(full)
             return
         key = (source.node, target.node)
-        self.readers[min(key), max(key)] = self._asker(source.node, target.node)
+        self.readers[min(key), max(key)] = self._asker(source.node, target.node) if asker is None else asker
         self.sources[min(key), max(key)] = source.node
         if key[0] > key[1]:
             key, full = (key[1], key[0]), full.T
@@ -297,7 +299,8 @@ class Level:
     ``kernels`` has the node of each plain kernel; ``inner`` the levels of the bodies of each loop. ``values`` are as
     the step has them: the program's are as narrow as what reads them allows. ``behind`` says what operations read
     behind barriers, ``masks`` which of them may leave bits. ``pinned`` are the layouts of what operations make that are
-    not to be chosen, ``made`` how that is made before it is brought into them; ``asked`` those of what they read, by
+    not to be chosen, ``made`` how that is made before it is brought into them, ``written`` what writing it so takes by
+    the choices of who makes it, for others to read it otherwise; ``asked`` those of what they read, by
     operation and value; ``closed`` by position what the results of a body are brought into.
     """
 
@@ -314,6 +317,7 @@ class Level:
     pinned: Mapping[int, Sharding] = field(default_factory=dict)
     asked: Mapping[tuple[int, int], Sharding] = field(default_factory=dict)
     made: dict[int, Port] = field(default_factory=dict)
+    written: dict[int, Costs] = field(default_factory=dict)
     closed: dict[int, Port] = field(default_factory=dict)
 
     @property
