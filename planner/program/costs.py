@@ -18,6 +18,7 @@ from ..partition.layout import local_shape
 from ..topology import Machine
 from .blueprint import Blueprint, Padding
 from .choices import Choice
+from .fills import is_fill
 from .fused import Part, fused
 from .pieces import Piece, Pieces
 from .seen import parts
@@ -206,7 +207,15 @@ class Costs:
         made = ((own.ops[number], along) for number, along in self.blueprint.masks.items())
         images = ((op, choice.layouts[form_of[op.results[0]]], along) for op, along in made if op.results[0] in masks)
         found = (op.operands for op, layout, along in images if any(layout[dim] for dim in along))
-        return frozenset(value for values in found for value in values if own.values[value].num_elements > 1)
+        filled = {op.results[0] for op in own.ops if is_fill(own, op)}
+        arrays = frozenset(v for values in found for v in values if own.values[v].num_elements > 1)
+        return arrays - filled - self.blueprint.around.summed
+
+    def left_as_bits(self, choice: Choice) -> bool:
+        """Whether bits are left for it of what no other kernel reads as it is made, to add it up."""
+        own, summed = self.blueprint.own, self.blueprint.around.summed
+        made = {op.results[0]: op for op in own.ops}
+        return any(summed.isdisjoint(made[mask].operands) for mask in self.masks(choice))
 
     def _packing_s(self, choice: Choice) -> float:
         """What kernels of their own take that make bits of what this one, in passing, compares."""

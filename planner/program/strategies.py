@@ -97,6 +97,19 @@ class Strategies:
         ]
         return np.array([each for each, _ in took]) - options.costs, np.array([each for _, each in took])
 
+    def divided(self, graph: Graph, kernel: Kernel, value: int) -> Seconds:
+        """Seconds more of one run, by the kernel's choices, where what comes after a value that it leaves is a kernel
+        of its own.
+        """
+        blueprint, numbers, _ = self._asked(graph, kernel)
+        place, chosen = numbers.index(value), self.of(graph, kernel).chosen
+        whole = Costs(blueprint=blueprint.apart, pricing=self.pricing, pieces=self.pieces)
+        more = -np.array([whole.computing_s(each) for each in chosen])
+        for part, ops, forms in (blueprint.until(place), blueprint.after(place)):
+            costs = Costs(blueprint=part, pricing=self.pricing, pieces=self.pieces)
+            more += [costs.computing_s(_of_rest(each, forms, ops)) for each in chosen]
+        return np.maximum(more, 0.0)
+
     def share(self, program: Program) -> None:
         """Works those of all kernels of a program out, with another process's help."""
         asked: dict[int, tuple[Blueprint, dict[int | None, None]]] = {}
@@ -185,7 +198,7 @@ class Strategies:
         return Options(
             costs=np.array([seconds for seconds, _ in best.values()]),
             apart=apart,
-            after=np.where([bool(each) for each in masks], apart, 0.0),
+            after=np.where([costs.left_as_bits(choice) for choice in chosen], apart, 0.0),
             layouts={value: by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))},
             savings=dict(self._savings(blueprint, costs, chosen)),
             tables=self._tables(blueprint, costs, chosen),

@@ -22,6 +22,7 @@ from .reshards import Reshards
 from .rounding import is_converted, round_before_loops
 from .stems import shared_paths, stems
 from .strategies import REGION, Strategies
+from .two_images import sum_apart
 from .wires import Level, Node, Port, Wiring
 
 
@@ -199,6 +200,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
                 wiring, level, value, ports, narrow=narrow, in_order=value in ordered, wide=others
             )
     hand_on_inside(wiring, level)
+    sum_apart(wiring, level, kernels, count)
     round_before_loops(wiring, level)
     join_cuts(wiring, level)
     join_turned(wiring, level)
