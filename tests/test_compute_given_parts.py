@@ -51,7 +51,7 @@ def test_what_a_kernel_apart_packs_takes_as_long_beside_a_number_that_it_is_comp
     graph = g.graph(g.op("compare", image, g.spread(g.arg(), *PART), dtype="pred"))
     kernel = Kernel(ops=(0, 1), reads=graph.arguments, writes=graph.results)
     (took,) = price_at(Program(graph=graph, kernels=(kernel,)), speed, apart=Apart(packed=(image,)))
-    assert took.seconds == pytest.approx(packing_seconds(graph.values[image], {}, speed), rel=0.01)
+    assert took.seconds == pytest.approx(packing_seconds(graph.values[image], {}, speed), rel=0.05)
 
 
 def test_a_product_that_makes_bits_of_what_it_writes_takes_no_reduction() -> None:

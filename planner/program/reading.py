@@ -154,6 +154,7 @@ def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]
         as_it_lies = took if _convolves(level, ports) else np.inf
         took = np.where(same, np.where(passed, 0.0, as_it_lies), np.where(passed, np.inf, took))
         wiring.hand_on(source, shared, took, None if pin is None else source.node)  # who makes it brings it there
+        wiring.write(source, shared, np.where(same & np.isfinite(took), took, 0.0))
         own = [alone[source.layouts.index(each)] for each in as_made]
         alone = np.array([*own, *(0.0 for _ in shared.layouts[len(as_made) :])])
         passing = np.arange(len(shared.layouts)) < len(as_made)

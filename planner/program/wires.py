@@ -101,7 +101,8 @@ class Wiring:
     ``updates`` the step's arguments whose next value a node makes, with that; ``opened`` the nodes of arguments that
     loops only read, which are cut before a loop and not in it, ``rounded`` those of what loops are given converted;
     ``together`` has what of an edge's table both ends take
-    more as one (``join_up``), less where sums are cut, ``scattered`` the nodes that make these and the values.
+    more as one (``join_up``), less where sums are cut, ``writing`` what of it writes the value where it is made,
+    ``scattered`` the nodes that make these and the values.
     ``least_s`` is what the kernels take at least. ``partitioned`` and ``counted`` are what whole prices of solutions
     have in common.
     """
@@ -127,6 +128,7 @@ class Wiring:
     opened: set[int] = field(default_factory=set)
     rounded: set[int] = field(default_factory=set)
     together: dict[tuple[int, int], Costs] = field(default_factory=dict)
+    writing: dict[tuple[int, int], Costs] = field(default_factory=dict)
     scattered: set[tuple[int, int, bool]] = field(default_factory=set)
     least_s: float = 0.0
     partitioned: Found = field(default_factory=Found)
@@ -217,6 +219,11 @@ class Wiring:
         if key[0] > key[1]:
             key, full = (key[1], key[0]), full.T
         self.tables[key] = self.tables[key] + full if key in self.tables else full
+
+    def write(self, source: Port, target: Port, part: Costs) -> None:
+        """Says what part of handing on is writing by what makes it, and not by who asks for it."""
+        key = (min(source.node, target.node), max(source.node, target.node))
+        self.writing[key] = part if source.node == key[0] else part.T
 
     def spare(self, source: Port, target: Port, value: int, pin: Sharding | None = None) -> None:
         """What is cut of a sum by all that read it no device needs whole: a reduce-scatter takes less.
