@@ -9,9 +9,11 @@ from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute.convolved import Convolved
 from meshwright.planner.compute.cycles import cycles_of
 from meshwright.planner.compute.given_parts import laid_as
+from meshwright.planner.compute.price import Apart, packing_seconds, price_at
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.compute.work import work_of
 from meshwright.planner.fusion import fuse
+from meshwright.planner.kernels import Kernel, Program
 from programs import CONVOLVED, KERNEL_GRADIENT
 from test_fusion import Writer
 
@@ -40,6 +42,16 @@ def test_a_part_lies_as_the_argument_pads_less() -> None:
     """Columns on the lanes, where features fill half of them; else features."""
     assert laid_as(WHOLE, PART) == 8 * 256 * 128 * 64
     assert laid_as((32, 256, 256, 128), (8, 256, 32, 128)) == 8 * 256 * 32 * 128
+
+
+def test_what_a_kernel_apart_packs_takes_as_long_beside_a_number_that_it_is_compared_with() -> None:
+    """A number that a kernel is handed is no product's, which would leave the bits."""
+    g, speed = Writer(), speed_of(catalogue()["v3"])
+    image = g.arg(*PART)
+    graph = g.graph(g.op("compare", image, g.spread(g.arg(), *PART), dtype="pred"))
+    kernel = Kernel(ops=(0, 1), reads=graph.arguments, writes=graph.results)
+    (took,) = price_at(Program(graph=graph, kernels=(kernel,)), speed, apart=Apart(packed=(image,)))
+    assert took.seconds == pytest.approx(packing_seconds(graph.values[image], {}, speed), rel=0.05)
 
 
 def test_a_product_that_makes_bits_of_what_it_writes_takes_no_reduction() -> None:

@@ -94,18 +94,17 @@ def residual() -> Any:
         "ops/loss/integer_pow.0: replicate",
         "ops/loss/dot_general.1/1: replicate",
         "ops/lambda/mul.0/0: B@a+b _",
-        "ops/loss/sub.0/1: replicate",
+        "ops/loss/sub.1: B _@a",
         "ops/loss/grad/transpose.1/1: B@a+b _",
         "ops/loss/grad/dot_general.1.in0/1: B _@b",
     ],
 )
 def test_pins_on_computed_values_have_bounds_as_good_as_others(pin: str) -> None:
-    """Where a part is cut of what is pinned whole, what cutting it out of memory takes is not proven (5.9 %)."""
     step, args = residual()
     found = search(step, args, topology="v5e:2x4", plan=f"meshwright: 1\nmesh: {{a: 2, b: 4}}\ntensors: {{{pin}}}\n")
     assert found.plan is not None
     assert pin.partition(":")[0] in [rule.pattern for rule in found.plan.rules]
-    assert found.gap < (0.06 if "integer_pow" in pin else 0.025)
+    assert found.gap < 0.025
 
 
 def test_what_a_cut_kernel_leaves_open_is_as_good_as_in_the_whole() -> None:
@@ -147,4 +146,4 @@ def test_what_a_call_gives_is_pinned_in_the_program(pinned: str, policy: str) ->
     asked = f"meshwright: 1\nmesh: {{a: 2, b: 2}}\ntensors: {{{pinned}: B@a H@b}}\nremat: {policy}\n"
     found = search(step, args, topology="v5e:2x2", plan=asked)
     assert found.plan is not None
-    assert found.gap < 0.12
+    assert found.gap < 0.14  # what is written takes 11 % more than the layouts that it is written for

@@ -89,7 +89,7 @@ def embedded(vocab: int = 8192, width: int = 512, batch: int = 16, length: int =
             small_steps.convolved(batch=32, size=256, channels=64, layers=3),
             "v3:4x4",
             "{a: 4, b: 8}",
-            CLOSE,
+            0.035,  # what convolutions write beside their images takes more than where it is written alone
             id="images, of which masks are left",
         ),
         pytest.param(
@@ -161,3 +161,9 @@ def test_what_a_scatter_fills_takes_nothing_by_itself() -> None:
     ]
     assert filling
     assert not any(node.costs.any() for node in filling)
+
+
+def test_what_sums_images_apart_from_their_convolution_is_known_to_the_program() -> None:
+    """Rows are shared by eight devices: what is sent to neighbours is made beside the image, which is summed later."""
+    found = program_of(small_steps.convolved(batch=4, size=256, channels=64), "v3:2x2", "{a: 8}").solve()
+    assert found.objective_s * (1 - 0.03) < found.bound_s <= found.objective_s

@@ -204,7 +204,7 @@ def price_at(
     inside = inside.union(step.filled)
     awaited: dict[int, Kernel] = {}
     written_twice = set(step.packed)
-    multiplied = {*graph.arguments} - written_twice if idle else set[int]()  # a mask is what products leave beside
+    multiplied = _arrays(graph) - written_twice if idle else set[int]()  # a mask is what products leave beside
     for point, kernel in enumerate(program.kernels):
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:
@@ -276,6 +276,11 @@ def packed_apart(graph: Graph, kernel: Kernel) -> set[int]:
         return set()
     often = Counter(graph.shape(value) for value in kernel.writes)
     return {value for value in kernel.writes if often[graph.shape(value)] > 1}
+
+
+def _arrays(graph: Graph) -> set[int]:
+    """The arguments that are more than one number."""
+    return {value for value in graph.arguments if graph.values[value].num_elements > 1}
 
 
 def _compares(graph: Graph, kernel: Kernel) -> bool:

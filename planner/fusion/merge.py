@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from ..graph import Graph
+from ..images import CONVOLUTION
 from .group import Group
 from .libraries import is_row
 from .nature import ELEMENTWISE, REDUCE, UPDATE
@@ -154,7 +155,7 @@ class Merging:
         fits = one.open and other.open and one.space == other.space and one.products + other.products <= 1
         if not fits or not self._hands_over_whole(one, other) or (self.by_rows and not self._reduce_alike(one, other)):
             return False
-        if self._packs(one) and other.reduces:
+        if other.reduces and (self._packs(one) or self._leaves_two(first, second)):
             return False
         if self._path(first, second) or self._path(second, first, skip_direct=True):
             return False
@@ -165,6 +166,23 @@ class Merging:
         """Whether a product makes bits of what it writes."""
         made = (value for root in group.roots for value in self.graph.ops[root].results)
         return group.products > 0 and bool(self.packed) and not self.packed.isdisjoint(made)
+
+    def _leaves_two(self, first: int, second: int) -> bool:
+        """Whether a convolution's kernel leaves two images, or may, what makes the other not needing what the second
+        reduces: that is reduced by a kernel of its own then (seen on v3).
+        """
+        one, groups = self.groups[first], self.groups
+        if all(self.graph.ops[number].kind != CONVOLUTION for number in one.ops):
+            return False
+        if sum(self._is_whole(value, one) for root in one.roots for value in self.graph.ops[root].results) > 1:
+            return True
+        beside = (number for number in self._reading(first) if number != second and not groups[number].reduces)
+        return any(
+            groups[number].products == 0
+            and not self._path(number, first, skip_direct=True)
+            and not self._path(number, second)
+            for number in beside
+        )
 
     def _hands_over_whole(self, one: Group, other: Group) -> bool:
         """Whether what the second reads of the first it reads element by element: no reduction that must end before,

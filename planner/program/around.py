@@ -15,7 +15,8 @@ class Around(NamedTuple):
     the step's results (``left``), what vector memory holds throughout a loop where it fits (``stays``), what
     convolutions elsewhere read and make (``images``), what meets tables that are scattered into (``tables``), and what
     of that is given to the step or left by it (``edge``), and what the kernel is the first to update though the step is
-    only ``lent`` it, what scatters fill (``filled``), and what kernels of their own make bits of (``packed``).
+    only ``lent`` it, what scatters fill (``filled``), what kernels of their own make bits of (``packed``), and the
+    images that are added up by what makes them (``summed``).
     """
 
     given: frozenset[int] = frozenset()
@@ -27,6 +28,7 @@ class Around(NamedTuple):
     lent: frozenset[int] = frozenset()
     filled: frozenset[int] = frozenset()
     packed: frozenset[int] = frozenset()
+    summed: frozenset[int] = frozenset()
 
     def of_part(self, numbers: Sequence[int]) -> Around:
         """The same of a part of the kernel, of which nothing is the first to convolve; ``numbers`` has its values'."""
@@ -44,6 +46,7 @@ class Around(NamedTuple):
             lent=places(self.lent),
             filled=places(self.filled),
             packed=places(self.packed),
+            summed=places(self.summed),
         )
 
     def apart(self, shapes: Mapping[int, Shape]) -> Apart:

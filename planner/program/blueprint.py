@@ -143,6 +143,11 @@ class Blueprint:
         """What is left of the kernel where it is handed one of its values."""
         return self._part(Kernel(ops=tuple(range(len(self.own.ops))), reads=(value,), writes=self.own.results))
 
+    def after(self, value: int) -> KernelPart:
+        """What is left of it behind one of the values that it leaves."""
+        writes = tuple(each for each in self.own.results if each != value)
+        return self._part(Kernel(ops=tuple(range(len(self.own.ops))), reads=(value,), writes=writes))
+
     def until(self, value: int, *handed: int) -> KernelPart:
         """What of the kernel makes one of its values, where it is handed others."""
         return self._part(Kernel(ops=tuple(range(len(self.own.ops))), reads=handed, writes=(value,)))

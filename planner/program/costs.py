@@ -11,12 +11,14 @@ from ..compute.speed import Speed
 from ..convolution_layout import convolution_layout, turns
 from ..estimate.traffic import Tariff, axes_of, held_bytes
 from ..fusion.masks import is_packed
+from ..fusion.nature import ELEMENTWISE
 from ..graph import Op, Sharding, Value
 from ..kinds import ALL_REDUCE, KINDS
 from ..partition.layout import local_shape
 from ..topology import Machine
 from .blueprint import Blueprint, Padding
 from .choices import Choice
+from .fills import is_fill
 from .fused import Part, fused
 from .pieces import Piece, Pieces
 from .seen import parts
@@ -89,8 +91,10 @@ class Costs:
         """Whether what an operation adds up over devices is added up once, behind the loop."""
         return number in self.blueprint.behind and piece.graph.ops[-1].kind == ALL_REDUCE
 
-    def brought_s(self, choice: Choice, value: int, layout: Sharding) -> float:
-        """What one run takes where what makes a value leaves it in another layout than the choice has it in."""
+    def brought_s(self, choice: Choice, value: int, layout: Sharding) -> tuple[float, float]:
+        """What one run takes where what makes a value leaves it in another layout than the choice has it in, and what
+        more where it has to be written so: what is simply computed is computed where it is read as it lies.
+        """
         number = next(at for at, op in enumerate(self.blueprint.own.ops) if value in op.results)
         alone = self.blueprint.alone(number)
         lies = tuple([layout if place == value else choice.layouts[form] for place, form in self._around(number)])
@@ -98,7 +102,11 @@ class Costs:
         others = {at: each for at, each in self._pieces(choice).items() if at != number}
         found = dict(sorted((others | ({} if piece.plain else {number: piece})).items()))
         collectives_s = sum(self._asking_s(at, each) for at, each in found.items())
-        return collectives_s + self._computing(choice, found, (value, layout)) * self._turns(choice)
+        whole_s = collectives_s + self._computing(choice, found, (value, layout)) * self._turns(choice)
+        if self.blueprint.own.ops[number].kind not in ELEMENTWISE or value in self.blueprint.around.left:
+            return whole_s, 0.0
+        passed_s = min(self.seconds(choice) + self._asking_s(number, piece), whole_s)
+        return passed_s, whole_s - passed_s
 
     def _around(self, number: int) -> list[tuple[int, int]]:
         """The values of an operation, operands then results, with their forms."""
@@ -202,7 +210,15 @@ class Costs:
         made = ((own.ops[number], along) for number, along in self.blueprint.masks.items())
         images = ((op, choice.layouts[form_of[op.results[0]]], along) for op, along in made if op.results[0] in masks)
         found = (op.operands for op, layout, along in images if any(layout[dim] for dim in along))
-        return frozenset(value for values in found for value in values if own.values[value].num_elements > 1)
+        filled = {op.results[0] for op in own.ops if is_fill(own, op)}
+        arrays = frozenset(v for values in found for v in values if own.values[v].num_elements > 1)
+        return arrays - filled - self.blueprint.around.summed
+
+    def left_as_bits(self, choice: Choice) -> bool:
+        """Whether bits are left for it of what no other kernel reads as it is made, to add it up."""
+        own, summed = self.blueprint.own, self.blueprint.around.summed
+        made = {op.results[0]: op for op in own.ops}
+        return any(summed.isdisjoint(made[mask].operands) for mask in self.masks(choice))
 
     def _packing_s(self, choice: Choice) -> float:
         """What kernels of their own take that make bits of what this one, in passing, compares."""

@@ -85,7 +85,7 @@ class _Cutting:
         """
         apart = self.cuts.apart.setdefault(id(self.graph), set())
         inside = self._inside(kernel)
-        heads = {value: self._part(kernel, (value,)) for value in inside}
+        heads = {value: self._part(kernel, (value,)) for value in inside if value not in kernel.writes}
         simple = [v for v, head in heads.items() if self._is_simple(head.ops) and not {*cut_at} & {*head.reads}]
         for value in simple:
             if value not in apart:
@@ -107,10 +107,11 @@ class _Cutting:
         yield from self.parts(after, (*cut_at, *left))
 
     def _inside(self, kernel: Kernel) -> list[int]:
-        """What is pinned of what a kernel leaves nowhere, but for what is filled with a number."""
+        """What is pinned of what a kernel leaves nowhere, or reads itself, but for what is filled with a number."""
         ops = [self.graph.ops[number] for number in own_ops(self.graph, kernel)]
         made = [v for op in ops if any(self.graph.values[each].shape for each in op.operands) for v in op.results]
-        return [value for value in made if value in self.pinned and value not in kernel.writes]
+        read = {value for op in ops for value in op.operands}
+        return [value for value in made if value in self.pinned and (value in read or value not in kernel.writes)]
 
     def _left(self, kernel: Kernel, value: int) -> tuple[int, ...]:
         """What the part of a kernel leaves that makes a value: that, what the kernel writes of it, and what takes a

@@ -205,6 +205,11 @@ def _promised(wiring: Wiring, choices: Sequence[int]) -> Iterator[tuple[int, flo
         yield wiring.shared.get(number, number), float(node.costs[choices[number]])
     for ends, table in wiring.tables.items():
         seconds = float(table[choices[ends[0]], choices[ends[1]]])
+        if ends in wiring.writing:
+            written = float(wiring.writing[ends][choices[ends[0]], choices[ends[1]]])
+            seconds -= written
+            if written:
+                yield wiring.handing(ends)[0], written
         if seconds:
             yield wiring.reader(ends), seconds
 

@@ -58,16 +58,17 @@ def _together(
         {value: layouts[value] for value in each if value in layouts}
         for layouts, each in zip(laid, around, strict=True)
     ]
-    multiplied = cut.multiplied(graph)
+    as_it_lies = cut.multiplied(graph).union(cut.before.writes) - {cut.value}
 
     def match(value: int, want: Sharding, lies: Sharding) -> bool:
-        return want == lies if value in multiplied else extends(want, lies)
+        return want == lies if value in as_it_lies else extends(want, lies)
 
     def same(_: int, want: Sharding, lies: Sharding) -> bool:
         return want == lies
 
     took = np.full([_count(own) for own in nodes], np.inf)
-    alone = len(set(cut.before.writes) & set(cut.after.reads)) == 1
+    is_left = cut.value in cut.whole.writes
+    alone = not is_left and len(set(cut.before.writes) & set(cut.after.reads)) == 1
     may = extends if alone else operator.eq
     for choice in np.flatnonzero([may(each, pin) for each in whole.layouts[cut.value]]):
         made = _matching(nodes[0], whole, int(choice), match)

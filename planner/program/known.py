@@ -36,6 +36,7 @@ from .least import least_seconds
 from .passing import with_ends_apart, with_passing_apart
 from .roles import with_roles_apart
 from .seen import Seen, Shape, seen
+from .summed import every_image_summed
 from .turns import put_of, with_turns_apart
 from .twice import with_second_operands
 
@@ -64,11 +65,11 @@ class Known:
     operations' id and the number of devices. ``turning`` has of loops' bodies how often they turn, the operations that
     they add up (if over devices too, then once, behind the loop), and the values that vector memory holds throughout.
     ``convolving`` has of steps' arguments the first operation that convolves them, ``updating`` that which updates what
-    steps are only lent, ``images`` what convolutions of a
-    graph read and make, ``behind`` what operations of it read behind barriers, ``tables`` what meets tables of it that
-    are scattered into, ``filled`` what scatters fill, ``put`` what loops' turns put into stacks, ``rounded`` what
-    products make narrower than the step has it, ``padded`` what nothing but pads reads, ``cuts`` the kernels that are
-    cut at what plans pin.
+    steps are only lent, ``images`` what convolutions of a graph read and make, ``behind`` what operations of it read
+    behind barriers, ``tables`` what meets tables of it that are scattered into, ``filled`` what scatters fill,
+    ``summed`` images that what makes them adds up, ``put`` what loops' turns put into stacks, ``rounded`` what products
+    make narrower than the step has it, ``padded`` what nothing but pads reads, ``cuts`` the kernels that are cut at
+    what plans pin.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -90,6 +91,7 @@ class Known:
     behind: dict[int, tuple[Graph, Mapping[At, Waits]]] = field(default_factory=dict)
     tables: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     filled: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
+    summed: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     put: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     rounded: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     padded: dict[int, tuple[Graph, Mapping[int, Padded]]] = field(default_factory=dict)
@@ -195,6 +197,7 @@ class Known:
         _, put = self.put.get(id(graph), (graph, frozenset[int]()))
         _, known = self.tables.get(id(graph), (graph, frozenset[int]()))
         _, fills = self.filled.get(id(graph), (graph, frozenset[int]()))
+        _, summed = self.summed.get(id(graph), (graph, frozenset[int]()))
         tables = frozenset(place for place, number in places if number in known)
         kept = set(graph.results) - copied_results(graph).keys()
         ends = {*graph.arguments, *graph.results} if tables else set[int]()
@@ -207,6 +210,7 @@ class Known:
             edge=frozenset(place for place, number in places if number in ends),
             lent=frozenset(place for place, number in places if updating.get(number) in kernel.ops),
             filled=frozenset(place for place, number in places if number in fills),
+            summed=frozenset(place for place, number in places if number in summed),
         )
 
     def _padded(self, graph: Graph, kernel: Kernel, numbers: Sequence[int]) -> tuple[Padding, ...]:
@@ -243,6 +247,7 @@ class Known:
         turned, alike = (Turned(program.graph, WIDE_EDGE, shares=shares) for shares in (False, True))
         self.tables[id(program.graph)] = program.graph, _of_tables(program)
         self.filled[id(program.graph)] = program.graph, filled(program.graph)
+        self.summed[id(program.graph)] = program.graph, every_image_summed(program)
         putting = (put_of(program.graph, each) for each in program.kernels if id(each) in self.free)
         self.put[id(program.graph)] = program.graph, frozenset(value for values in putting for value in values)
         self.padded[id(program.graph)] = program.graph, _padded(program)

@@ -9,7 +9,7 @@ from ..graph import Graph, Sharding
 from ..kernels import Kernel
 from ..operands import operand_paths, readers_of
 from .passing import own_ops
-from .reading import value_node
+from .reading import rounded_reads, value_node
 from .wires import Level, Node, Port, Wiring
 
 
@@ -62,6 +62,21 @@ def lay_out_pinned(wiring: Wiring, level: Level) -> None:
             _bring(wiring, level, value, made)
 
 
+def wide_pins(wiring: Wiring, level: Level) -> set[int]:
+    """What is pinned that some kernel computes with as it is: so it is brought there for all, not rounded for products.
+
+    Others are there that only compute it in passing, like those that are handed it.
+    """
+    if not level.pinned:
+        return set()
+    graph, found = level.graph, set[int]()
+    for kernel in level.program.kernels:
+        operands = {value for number in kernel.ops for value in graph.ops[number].operands}
+        pins = operands & level.pinned.keys() if not kernel.bodies else set()
+        found |= pins - rounded_reads(wiring, graph, kernel) if pins else pins
+    return found
+
+
 def _bring(wiring: Wiring, level: Level, value: int, made: Port) -> None:
     """Adds what bringing a value into the layout that is pinned takes who makes it: operations are partitioned to leave
     it so, what loops carry is brought there.
@@ -70,7 +85,8 @@ def _bring(wiring: Wiring, level: Level, value: int, made: Port) -> None:
     kernel = next((level.program.kernels[at] for at, number in level.kernels.items() if number == made.node), None)
     more = None if kernel is None else wiring.strategies.brought(level.graph, kernel, value, level.pinned[value])
     if more is not None:
-        wiring.hand_on(made, pinned, maker.times * more[:, None])
+        level.written[value] = maker.times * more[1]
+        wiring.hand_on(made, pinned, maker.times * more[0][:, None])
         return
     wiring.edge(made, pinned, level.graph.values[value], maker.times)
     wiring.spare(made, pinned, value)

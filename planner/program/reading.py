@@ -80,6 +80,7 @@ def read(
         wiring.edge(source, shared, known, times, in_order=in_order, rounded=rounded)
         wiring.spare(made, shared, value, pin)
         source = shared
+    _write_pinned(wiring, level, value, ports[0] if source is level.source[value] else source)
     for port in ports:
         times = wiring.handed(level, port.node)
         as_made = source is level.source[value]
@@ -89,6 +90,14 @@ def read(
         if as_made and len(ports) == 1:
             wiring.spare(made, port, value, pin)
     return ports[0] if source is level.source[value] else source
+
+
+def _write_pinned(wiring: Wiring, level: Level, value: int, port: Port) -> None:
+    """Adds what it takes to write what is pinned for the first that reads it otherwise, or a part of it."""
+    seconds, pin = level.written.pop(value, None), level.pinned.get(value)
+    if seconds is not None and seconds.any() and level.made[value].node != port.node:
+        others = np.array([layout != pin for layout in port.layouts])
+        wiring.join_up(level.made[value], port, seconds[:, None] * others[None, :])
 
 
 def _put_apart(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | None:
@@ -144,7 +153,8 @@ def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]
         passed = np.arange(len(shared.layouts)) < len(as_made)
         as_it_lies = took if _convolves(level, ports) else np.inf
         took = np.where(same, np.where(passed, 0.0, as_it_lies), np.where(passed, np.inf, took))
-        wiring.hand_on(source, shared, took)
+        wiring.hand_on(source, shared, took, None if pin is None else source.node)  # who makes it brings it there
+        wiring.write(source, shared, np.where(same & np.isfinite(took), took, 0.0))
         own = [alone[source.layouts.index(each)] for each in as_made]
         alone = np.array([*own, *(0.0 for _ in shared.layouts[len(as_made) :])])
         passing = np.arange(len(shared.layouts)) < len(as_made)

@@ -81,21 +81,34 @@ class Strategies:
             self.found[id(blueprint), made] = self._worked_out(blueprint, made)
         return self.found[id(blueprint), made].renamed(numbers)
 
-    def brought(self, graph: Graph, kernel: Kernel, value: int, layout: Sharding) -> Seconds | None:
+    def brought(self, graph: Graph, kernel: Kernel, value: int, layout: Sharding) -> tuple[Seconds, Seconds] | None:
         """Seconds more of one run where what makes a value leaves it in a layout, by the kernel's choices: how that is
-        brought there is for the partitioner to say. None of what is computed in passing, or with what ends it.
+        brought there is for the partitioner to say; and those more where it is written so. None of what is computed in
+        passing, or with what ends it.
         """
         blueprint, numbers, made = self._asked(graph, kernel)
         if made is not None or blueprint.is_free:
             return None
         place, options = numbers.index(value), self.of(graph, kernel)
         costs = Costs(blueprint=blueprint.apart, pricing=self.pricing, pieces=self.pieces)
-        lies = options.layouts[value]
         took = [
-            costs.brought_s(choice, place, layout) - seconds if own != layout else 0.0
-            for choice, seconds, own in zip(options.chosen, options.costs.tolist(), lies, strict=True)
+            costs.brought_s(choice, place, layout) if own != layout else (seconds, 0.0)
+            for choice, seconds, own in zip(options.chosen, options.costs.tolist(), options.layouts[value], strict=True)
         ]
-        return np.array(took)
+        return np.array([each for each, _ in took]) - options.costs, np.array([each for _, each in took])
+
+    def divided(self, graph: Graph, kernel: Kernel, value: int) -> Seconds:
+        """Seconds more of one run, by the kernel's choices, where what comes after a value that it leaves is a kernel
+        of its own.
+        """
+        blueprint, numbers, _ = self._asked(graph, kernel)
+        place, chosen = numbers.index(value), self.of(graph, kernel).chosen
+        whole = Costs(blueprint=blueprint.apart, pricing=self.pricing, pieces=self.pieces)
+        more = -np.array([whole.computing_s(each) for each in chosen])
+        for part, ops, forms in (blueprint.until(place), blueprint.after(place)):
+            costs = Costs(blueprint=part, pricing=self.pricing, pieces=self.pieces)
+            more += [costs.computing_s(_of_rest(each, forms, ops)) for each in chosen]
+        return np.maximum(more, 0.0)
 
     def share(self, program: Program) -> None:
         """Works those of all kernels of a program out, with another process's help."""
@@ -185,7 +198,7 @@ class Strategies:
         return Options(
             costs=np.array([seconds for seconds, _ in best.values()]),
             apart=apart,
-            after=np.where([bool(each) for each in masks], apart, 0.0),
+            after=np.where([costs.left_as_bits(choice) for choice in chosen], apart, 0.0),
             layouts={value: by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))},
             savings=dict(self._savings(blueprint, costs, chosen)),
             tables=self._tables(blueprint, costs, chosen),

@@ -101,7 +101,8 @@ class Wiring:
     ``updates`` the step's arguments whose next value a node makes, with that; ``opened`` the nodes of arguments that
     loops only read, which are cut before a loop and not in it, ``rounded`` those of what loops are given converted;
     ``together`` has what of an edge's table both ends take
-    more as one (``join_up``), less where sums are cut, ``scattered`` the nodes that make these and the values.
+    more as one (``join_up``), less where sums are cut, ``writing`` what of it writes the value where it is made,
+    ``scattered`` the nodes that make these and the values.
     ``least_s`` is what the kernels take at least. ``partitioned`` and ``counted`` are what whole prices of solutions
     have in common.
     """
@@ -127,6 +128,7 @@ class Wiring:
     opened: set[int] = field(default_factory=set)
     rounded: set[int] = field(default_factory=set)
     together: dict[tuple[int, int], Costs] = field(default_factory=dict)
+    writing: dict[tuple[int, int], Costs] = field(default_factory=dict)
     scattered: set[tuple[int, int, bool]] = field(default_factory=set)
     least_s: float = 0.0
     partitioned: Found = field(default_factory=Found)
@@ -204,17 +206,24 @@ class Wiring:
             full[:, list(self.along[target.node].choices)] = 0.0
         self.hand_on(source, target, only_to(ways, source, target, full))
 
-    def hand_on(self, source: Port, target: Port, full: Costs) -> None:
-        """Adds what handing on takes, seconds by the choices of both ends."""
+    def hand_on(self, source: Port, target: Port, full: Costs, asker: int | None = None) -> None:
+        """Adds what handing on takes, seconds by the choices of both ends; who is said to ask for that, if not who
+        would be.
+        """
         if source.node == target.node:
             self.nodes[source.node].costs = self.nodes[source.node].costs + np.diagonal(full)
             return
         key = (source.node, target.node)
-        self.readers[min(key), max(key)] = self._asker(source.node, target.node)
+        self.readers[min(key), max(key)] = self._asker(source.node, target.node) if asker is None else asker
         self.sources[min(key), max(key)] = source.node
         if key[0] > key[1]:
             key, full = (key[1], key[0]), full.T
         self.tables[key] = self.tables[key] + full if key in self.tables else full
+
+    def write(self, source: Port, target: Port, part: Costs) -> None:
+        """Says what part of handing on is writing by what makes it, and not by who asks for it."""
+        key = (min(source.node, target.node), max(source.node, target.node))
+        self.writing[key] = part if source.node == key[0] else part.T
 
     def spare(self, source: Port, target: Port, value: int, pin: Sharding | None = None) -> None:
         """What is cut of a sum by all that read it no device needs whole: a reduce-scatter takes less.
@@ -297,7 +306,8 @@ class Level:
     ``kernels`` has the node of each plain kernel; ``inner`` the levels of the bodies of each loop. ``values`` are as
     the step has them: the program's are as narrow as what reads them allows. ``behind`` says what operations read
     behind barriers, ``masks`` which of them may leave bits. ``pinned`` are the layouts of what operations make that are
-    not to be chosen, ``made`` how that is made before it is brought into them; ``asked`` those of what they read, by
+    not to be chosen, ``made`` how that is made before it is brought into them, ``written`` what writing it so takes by
+    the choices of who makes it, for others to read it otherwise; ``asked`` those of what they read, by
     operation and value; ``closed`` by position what the results of a body are brought into.
     """
 
@@ -314,6 +324,7 @@ class Level:
     pinned: Mapping[int, Sharding] = field(default_factory=dict)
     asked: Mapping[tuple[int, int], Sharding] = field(default_factory=dict)
     made: dict[int, Port] = field(default_factory=dict)
+    written: dict[int, Costs] = field(default_factory=dict)
     closed: dict[int, Port] = field(default_factory=dict)
 
     @property

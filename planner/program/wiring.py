@@ -16,12 +16,13 @@ from .inside import first_reads, hand_on_inside
 from .joined import join_cuts
 from .joined_updates import join_turned
 from .passing import own_reads
-from .pinned import brought, lay_out_pinned, pinned, pinned_reads
+from .pinned import brought, lay_out_pinned, pinned, pinned_reads, wide_pins
 from .reading import read, read_end, read_passing, rounded_reads, value_node
 from .reshards import Reshards
 from .rounding import is_converted, round_before_loops
 from .stems import shared_paths, stems
 from .strategies import REGION, Strategies
+from .two_images import sum_apart
 from .wires import Level, Node, Port, Wiring
 
 
@@ -162,7 +163,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     lay_out_pinned(wiring, level)
     _lay_out_before_barriers(wiring, level)
     readers: dict[tuple[int, bool, Waits], list[Port]] = {}
-    wanted = first_reads(level)
+    wanted, as_made = first_reads(level), wide_pins(wiring, level)
     for position, kernel in enumerate(level.program.kernels):
         if kernel.bodies:
             for operand, port, as_it_lies in loops[position]:
@@ -173,7 +174,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
                     readers.setdefault((operand, False, ()), []).append(port)
             continue
         node = wiring.nodes[level.kernels[position]]
-        rounded = rounded_reads(wiring, level.graph, kernel)
+        rounded = rounded_reads(wiring, level.graph, kernel) - as_made
         for value in own_reads(level.graph, kernel):
             if value not in wanted[level.kernels[position]]:
                 continue
@@ -199,6 +200,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
                 wiring, level, value, ports, narrow=narrow, in_order=value in ordered, wide=others
             )
     hand_on_inside(wiring, level)
+    sum_apart(wiring, level, kernels, count)
     round_before_loops(wiring, level)
     join_cuts(wiring, level)
     join_turned(wiring, level)
