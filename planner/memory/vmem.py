@@ -216,6 +216,8 @@ def longest_stay_s(chip: Chip) -> float:
     """How long a buffer may stay: the compiler's ratio of overlap to the copy of the whole fast memory, of which 8."""
     if not chip.hbm_bytes_per_s or not chip.buffer_vmem_bytes:
         return 0.0
+    if chip.longest_stay_us:
+        return chip.longest_stay_us * 1e-6
     return LONGEST_STAY * chip.buffer_vmem_bytes / chip.hbm_bytes_per_s
 
 
