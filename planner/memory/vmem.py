@@ -12,8 +12,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 import numpy as np
 
 from ..chip import Chip
-from ..graph import Graph
-from ..kernels import Kernel, Program
+from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from .accessed import Use, bytes_per_s, took_s, uses
 from .flow import Flow
@@ -131,12 +130,6 @@ def staying_copies(
     if chip is None or not chip.buffer_vmem_bytes or not spans:
         return frozenset()
     return residents(spans, num_bytes, begins_s(program, chip), room_bytes, longest_stay_s(chip))
-
-
-def is_near(graph: Graph, kernel: Kernel, chip: Chip | None) -> bool:
-    """Whether all that a kernel reads and writes fits into fast memory together."""
-    room_bytes = chip.buffer_vmem_bytes if chip is not None else 0
-    return sum(padded_bytes(graph.values[value]) for value in (*kernel.reads, *kernel.writes)) <= room_bytes
 
 
 def is_fetched(num_bytes: int, chip: Chip | None) -> bool:
