@@ -64,7 +64,8 @@ def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     if defers(chip):
         order = range(len(found.program.kernels))
         found = _reordered(found, deferred(found.program, found.flow, order, beside_sums=offloads))
-        found = found if offloads else _reordered(found, beside_permutes(found.program, found.flow))
+    if chip is not None and chip.buffer_vmem_bytes and not offloads:
+        found = _reordered(found, beside_permutes(found.program, found.flow))
     if chip is not None and gathers_beside(chip):
         found = _with_gathers(found, chip)
     return _reordered(found, awaited_last(found.program, found.flow)) if offloads else found
