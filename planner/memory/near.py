@@ -66,7 +66,8 @@ class Stay(NamedTuple):
 def near_from(wanted: Iterable[Wanted], memory: Memory) -> dict[int, tuple[Stay, ...]]:
     """When each buffer lies in fast memory, in order: from the point that makes it or before which it is fetched."""
     shelf, repacked, found = Shelf(memory.room_bytes), 0, dict[int, tuple[Stay, ...]]()
-    for each in sorted(wanted, key=_rank):
+    most = int(memory.room_bytes.max(initial=0))
+    for each in sorted((each for each in wanted if each.num_bytes <= most), key=_rank):
         count = shelf.count
         stays, has_room = _stays(each, memory, shelf)
         if not has_room and repacked < MOST_REPACKED:
