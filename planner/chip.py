@@ -186,6 +186,7 @@ class Chip(Entry):
     vmem_mib: Count | None = None
     buffer_vmem_mib: Count | None = None
     buffer_vmem_most_mib: Count | None = None
+    longest_stay_us: Amount | None = None
     product_code_kib: Count = 350
     whole_product: WholeProduct | None = None
     gathers_into_vmem: bool = True

@@ -96,6 +96,13 @@ def test_what_is_not_used_for_long_is_fetched_again() -> None:
     assert placed(100, wanted(1, 0, 2, 9)) == {1: 7}
 
 
+def test_what_is_free_in_pieces_is_put_together() -> None:
+    """At the third point 70 of 100 bytes are free, but on both sides of what came beside what was needed first."""
+    first = wanted(1, 0, 1, num_bytes=30, saved_s=9.0)
+    lasting = wanted(2, 1, 5, num_bytes=30, saved_s=5.0)
+    assert placed(100, first, lasting, wanted(3, 2, 5, num_bytes=60)) == {1: 0, 2: 1, 3: 2}
+
+
 def test_an_argument_takes_room_before_it_is_read() -> None:
     """It takes a second to fetch, for which two are taken where there is room."""
     assert placed(100, wanted(1, -1, 5, saved_s=2.0), wanted(2, 0, 3)) == {1: 3}

@@ -39,7 +39,21 @@ def test_a_product_that_nothing_reads_waits_for_a_permute_with_no_other(
     assert beside_permutes(*step(needed, behind)) == order
 
 
-@pytest.mark.parametrize(("chip", "waits"), [("v6e", True), ("v4", False)])
+def test_what_needs_a_product_waits_with_it() -> None:
+    """v4 computes the gradient by a layer's input, sums it and reduces it while the weight's is on its way."""
+    ops = (
+        Op(kind="sort", operands=(0,), results=(1,)),
+        Op(kind="dot_general", operands=(1, 1), results=(2,)),
+        Op(kind="sort", operands=(2,), results=(3,)),
+        Op(kind="reverse", operands=(1,), results=(4,)),
+        Op(kind=COLLECTIVE_PERMUTE, operands=(4,), results=(5,), attributes={"axes": ("x",)}),
+        Op(kind="reverse", operands=(5,), results=(6,)),
+    )
+    program = of_ops((SIZE,) * 7, ops, (0,), (3, 6))
+    assert beside_permutes(program, flow(program, form_bytes, lambda _: 0)) == [0, 3, 4, 1, 2, 5]
+
+
+@pytest.mark.parametrize(("chip", "waits"), [("v6e", True), ("v4", True), ("v3", False)])
 def test_chips_that_hide_what_is_sent_do_so(chip: str, waits: bool) -> None:
     found = put_in_order(step(needed=False)[0], catalogue()[chip]).program
     kinds = [found.graph.ops[kernel.ops[-1]].kind for kernel in found.kernels]

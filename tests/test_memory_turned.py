@@ -60,6 +60,24 @@ def test_the_state_of_all_such_updates_is_copied_before_the_first() -> None:
     assert spans[0][1] < spans[1][1]
 
 
+@pytest.mark.parametrize(("rows", "at_once"), [(64, False), (65536, True)])
+def test_what_needs_less_than_all_else_is_copied_first(rows: int, at_once: bool) -> None:
+    """XLA's list scheduler, which takes what needs least: a layer's result of 2 GiB needs more than momentum's copy."""
+    weight, batch = Value((8192, 8192), "f32"), Value((rows, 8192), "f32")
+    product = {"lhs_contracting_dimensions": (0,), "rhs_contracting_dimensions": (0,)}
+    origin = Origin(scope="jit(step)/transpose(jvp())/dot_general")
+    ops = (
+        Op(kind="dot_general", operands=(0, 1), results=(3,)),
+        Op(kind="tanh", operands=(3,), results=(4,)),
+        Op(kind="dot_general", operands=(0, 4), results=(5,), attributes=product, origin=origin),
+        Op(kind="add", operands=(2, 5), results=(6,)),
+    )
+    program = of_ops((batch, weight, weight, batch, batch, weight, weight), ops, (0, 1, 2), (6,))
+    placed = memory(program, catalogue()["v6e"]).level
+    begun, used = placed.spans[-3]
+    assert (begun < used) == at_once
+
+
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_updates_that_share_a_spread_number_with_such_a_one_are_copied_too(is_shared: bool) -> None:
     """v6e's programs: of an MLP under Adam each layer's weights of the first one's shape, whose gradients lie well."""

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..chip import Chip
-from ..compute.turned import Turned
 from ..fusion.nature import ALLOCATE
 from ..graph import Op, Value
 from ..kernels import Program
@@ -34,7 +33,8 @@ from .schedule import Scheduled
 from .taken_in_pieces import beside_loops
 from .taken_whole import beside_whole, whole_bytes
 from .tiles import padded_bytes
-from .vmem import is_fetched, is_near, near_buffers, staying_copies
+from .turned_copies import turned_copies
+from .vmem import is_fetched, near_buffers, staying_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     placed = _level(step, where, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
     if chip is not None and chip.platform == "gpu":
         return placed
-    return _with_turned(_with_tables(_with_copies(placed, chip), chip), chip)
+    return _with_turned(_with_tables(_with_copies(placed, chip), chip), chip, step.by_list)
 
 
 def _with_copies(placed: Level, chip: Chip | None) -> Level:
@@ -164,27 +164,19 @@ def _with_tables(placed: Level, chip: Chip | None) -> Level:
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **num_bytes}, relaid=tables)
 
 
-def _with_turned(placed: Level, chip: Chip | None) -> Level:
-    """With the copies for updates whose gradient lies transposed: the results lie where those of arguments did.
-
-    An update all of which fits into fast memory has its copies there. What updates alone read, an optimiser's state, is
-    copied for all of them before the first.
-    """
-    edge = chip.matrix_unit.edge if chip and chip.matrix_unit else 0
-    graph, turned = placed.program.graph, Turned(placed.program.graph, edge)
-    relaid, spans = dict(placed.relaid), dict(placed.spans)
-    first = len(placed.program.kernels)
-    for point, kernel in enumerate(placed.program.kernels):
-        copied = turned.copied(kernel)
-        if not copied or is_near(graph, kernel, chip):
-            continue
-        taken = [value for value in copied if value in kernel.reads]
-        first = min(first, point) if taken else first
-        for value in [*taken, *[v for v in copied if v in kernel.writes][len(taken) :]]:
-            relaid[-1 - value] = value
-            spans[-1 - value] = (first if placed.flow.touches.get(value) == (point,) else point, point)
-    sizes = {buffer: padded_bytes(graph.values[value]) for buffer, value in relaid.items()}
-    return replace(placed, spans=spans, num_bytes={**sizes, **placed.num_bytes}, relaid=relaid)
+def _with_turned(placed: Level, chip: Chip | None, by_list: bool) -> Level:
+    """With the copies for updates that lie transposed, which stay in fast memory where they find room."""
+    program = placed.program
+    found, spans = turned_copies(program, placed.flow, chip, by_list=by_list)
+    sizes = {buffer: padded_bytes(program.graph.values[value]) for buffer, value in found.items()}
+    for buffer in staying_copies(program, chip, spans, sizes, placed.room_bytes):
+        del found[buffer], spans[buffer], sizes[buffer]
+    return replace(
+        placed,
+        spans={**placed.spans, **spans},
+        num_bytes={**sizes, **placed.num_bytes},
+        relaid={**placed.relaid, **found},
+    )
 
 
 def _level(

@@ -8,7 +8,7 @@ before the next use, while a copy of it lies in the large memory, or is read the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +18,11 @@ from .shelf import Shelf
 
 PREFERRED_OVERLAP = 2.0
 """How often what a copy takes the compiler would have it begin before what it fetches is needed."""
+
+MOST_REPACKED = 4
+"""How often all that lies there is put anew to make room (``max_repacks``): its log has no more on v5e and v5p."""
+
+NO_ROOM = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +65,19 @@ class Stay(NamedTuple):
 
 def near_from(wanted: Iterable[Wanted], memory: Memory) -> dict[int, tuple[Stay, ...]]:
     """When each buffer lies in fast memory, in order: from the point that makes it or before which it is fetched."""
-    shelf = Shelf(memory.room_bytes)
-    found = ((each.number, tuple(_stays(each, memory, shelf))) for each in sorted(wanted, key=_rank))
-    return {number: stays for number, stays in found if stays}
+    shelf, repacked, found = Shelf(memory.room_bytes), 0, dict[int, tuple[Stay, ...]]()
+    most = int(memory.room_bytes.max(initial=0))
+    for each in sorted((each for each in wanted if each.num_bytes <= most), key=_rank):
+        count = shelf.count
+        stays, has_room = _stays(each, memory, shelf)
+        if not has_room and repacked < MOST_REPACKED:
+            repacked += 1
+            shelf.give_back(count)
+            shelf.repack()
+            stays, _ = _stays(each, memory, shelf)
+        if stays:
+            found[each.number] = stays
+    return found
 
 
 def begins(found: Mapping[int, Sequence[Stay]]) -> dict[int, int]:
@@ -74,33 +89,42 @@ def _rank(each: Wanted) -> tuple[float, int, int]:
     return -each.saved_s / math.sqrt(each.num_bytes), -each.num_bytes, each.number
 
 
-def _stays(each: Wanted, memory: Memory, shelf: Shelf) -> Iterator[Stay]:
-    """Takes the room of one buffer where it stays.
+def _stays(each: Wanted, memory: Memory, shelf: Shelf) -> tuple[tuple[Stay, ...], bool]:
+    """Takes the room of one buffer where it stays, and says whether it found room wherever it had time to stay.
 
     Where it is put first, it can stay for as many uses as anywhere.
     """
     uses = each.uses or ([each.made] if each.left_near else [])
+    found, has_room = list[Stay](), True
     place: int | None = None
     begin = each.made
     last, free = each.made, each.made + (not each.left_near)
     for number, use in enumerate(uses):
-        before, first = place, free
+        before, lacks = place, False
         if number == 0 and each.left_near and memory.may_stay(last, use):
             place = _lasting(each.num_bytes, free, uses, memory, shelf)
+            lacks = place is None
+            if place is not None:
+                shelf.take(place, each.num_bytes, free, use)
         elif place is not None:
             stays = memory.may_stay(last, use) and shelf.is_free(place, each.num_bytes, free, use)
             place = place if stays else None
+            if place is not None:
+                shelf.lengthen(use)
         if place is None:
             if before is not None:
-                yield Stay(begin, last, is_last=False)
+                found.append(Stay(begin, last, is_last=False))
             fetched = _fetched(each.num_bytes, free, use, memory, shelf)
-            if fetched is not None:
-                place, begin, first = _lasting(each.num_bytes, fetched, uses[number:], memory, shelf), fetched, fetched
-        if place is not None:
-            shelf.take(place, each.num_bytes, first, use)
+            if fetched is not None and fetched >= 0:
+                begin, place = fetched, _lasting(each.num_bytes, fetched, uses[number:], memory, shelf)
+            if place is not None:
+                shelf.take(place, each.num_bytes, begin, use)
+            elif lacks or fetched is not None:
+                has_room = False
         last, free = use, use + 1
     if place is not None:
-        yield Stay(begin, last, is_last=True)
+        found.append(Stay(begin, last, is_last=True))
+    return tuple(found), has_room
 
 
 def _lasting(num_bytes: int, first: int, uses: Sequence[int], memory: Memory, shelf: Shelf) -> int | None:
@@ -116,7 +140,7 @@ def _lasting(num_bytes: int, first: int, uses: Sequence[int], memory: Memory, sh
 
 
 def _fetched(num_bytes: int, earliest: int, use: int, memory: Memory, shelf: Shelf) -> int | None:
-    """The point before which a buffer is fetched for a use; None where there is no room or no time.
+    """The point before which a buffer is fetched for a use; None where there is no time, ``NO_ROOM`` where no room.
 
     The begin that leaves about the preferred time comes first, then the later ones, which need less room
     (``CostAnalysisPrefetchIntervalPicker``).
@@ -127,4 +151,5 @@ def _fetched(num_bytes: int, earliest: int, use: int, memory: Memory, shelf: She
         return None
     left_s = begins_s[use] - begins_s[earliest : latest + 1]
     first = earliest + int(np.argmin(np.abs(left_s - PREFERRED_OVERLAP * takes_s)))
-    return next((begin for begin in range(first, latest + 1) if shelf.place(num_bytes, begin, use) is not None), None)
+    begins = (begin for begin in range(first, latest + 1) if shelf.place(num_bytes, begin, use) is not None)
+    return next(begins, NO_ROOM)

@@ -23,7 +23,7 @@ from .rounded import behind_updates
 from .temporaries import temporary_bytes
 from .tiles import Sizes
 
-POST_ORDER = 2
+LIST_ORDER, POST_ORDER = 0, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,8 @@ class Scheduled:
 
     ``needed_bytes`` is what the scheduler thinks that a loop needs whose body it is: its temporaries and all that it is
     given, though most of that lies in its caller's memory already. ``scalars_first`` if what many read, as numbers of
-    devices' parts, is made before all else. ``joint`` are the sums over devices, by their points, that are one.
+    devices' parts, is made before all else, ``by_list`` if the list scheduler's order is taken. ``joint`` are the sums
+    over devices, by their points, that are one.
     """
 
     program: Program
@@ -40,6 +41,7 @@ class Scheduled:
     needed_bytes: int
     bodies: Mapping[int, tuple[Scheduled, ...]]
     scalars_first: bool = False
+    by_list: bool = False
     joint: Members = ()
 
 
@@ -62,7 +64,8 @@ def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     if defers(chip):
         order = range(len(found.program.kernels))
         found = _reordered(found, deferred(found.program, found.flow, order, beside_sums=offloads))
-        found = found if offloads else _reordered(found, beside_permutes(found.program, found.flow))
+    if chip is not None and chip.buffer_vmem_bytes and not offloads:
+        found = _reordered(found, beside_permutes(found.program, found.flow))
     if chip is not None and gathers_beside(chip):
         found = _with_gathers(found, chip)
     return _reordered(found, awaited_last(found.program, found.flow)) if offloads else found
@@ -126,6 +129,7 @@ def _scheduled(program: Program, sizes: Sizes, offloads: bool, rounds: bool) -> 
         needed_bytes=peak + given,
         bodies={point: inner[number] for point, number in enumerate(order) if number in inner},
         scalars_first=best != POST_ORDER,
+        by_list=best == LIST_ORDER,
         joint=tuple(tuple(sorted(at[kernel] for kernel in group)) for group in groups),
     )
 

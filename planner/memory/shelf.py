@@ -2,6 +2,7 @@
 
 XLA's memory space assignment takes the smallest free piece that a buffer fits into for as long as it stays, the lowest
 of equals, and the end of what is taken where none does (``GlobalDecreasingSizeBestFitHeap::FindChunkCandidate``).
+Where all is put anew, what stays longest comes first, then what is largest (``BestFitRepacker``).
 """
 
 from __future__ import annotations
@@ -40,11 +41,41 @@ class Shelf:
 
     def take(self, place: int, num_bytes: int, first: int, last: int) -> None:
         """Takes so much there."""
+        self.put(place, num_bytes, first, last)
+        self.room_bytes[first : last + 1] -= num_bytes
+
+    def put(self, place: int, num_bytes: int, first: int, last: int) -> None:
+        """Has so much lie there."""
         if self.count == len(self.taken):
             self.taken = np.concatenate([self.taken, np.empty_like(self.taken)])
         self.taken[self.count] = first, last, place, place + num_bytes
         self.count += 1
-        self.room_bytes[first : last + 1] -= num_bytes
+
+    def lengthen(self, last: int) -> None:
+        """Leaves what was taken last there for longer, until another point."""
+        _, end, low, high = self.taken[self.count - 1].tolist()
+        self.taken[self.count - 1, 1] = last
+        self.room_bytes[end + 1 : last + 1] -= high - low
+
+    def give_back(self, count: int) -> None:
+        """Gives back all but so many that were taken first."""
+        for first, last, low, high in self.taken[count : self.count].tolist():
+            self.room_bytes[first : last + 1] += high - low
+        self.count = count
+
+    def repack(self) -> None:
+        """Puts all that is taken where it fits together, if all of it finds room so."""
+        taken = self.taken[: self.count].copy()
+        again = Shelf(self.height_bytes)
+        lasting, sizes = taken[:, 1] - taken[:, 0], taken[:, 3] - taken[:, 2]
+        order = np.lexsort((-sizes, -lasting))
+        for number in order.tolist():
+            first, last, num_bytes = int(taken[number, 0]), int(taken[number, 1]), int(sizes[number])
+            place = again.place(num_bytes, first, last)
+            if place is None:
+                return
+            again.put(place, num_bytes, first, last)
+        self.taken[order] = again.taken[: self.count]
 
     def _height_bytes(self, first: int, last: int) -> int:
         return int(self.height_bytes[first : last + 1].min())

@@ -12,8 +12,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 import numpy as np
 
 from ..chip import Chip
-from ..graph import Graph
-from ..kernels import Kernel, Program
+from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from .accessed import Use, bytes_per_s, took_s, uses
 from .flow import Flow
@@ -133,12 +132,6 @@ def staying_copies(
     return residents(spans, num_bytes, begins_s(program, chip), room_bytes, longest_stay_s(chip))
 
 
-def is_near(graph: Graph, kernel: Kernel, chip: Chip | None) -> bool:
-    """Whether all that a kernel reads and writes fits into fast memory together."""
-    room_bytes = chip.buffer_vmem_bytes if chip is not None else 0
-    return sum(padded_bytes(graph.values[value]) for value in (*kernel.reads, *kernel.writes)) <= room_bytes
-
-
 def is_fetched(num_bytes: int, chip: Chip | None) -> bool:
     """Whether so much goes through fast memory as it is read: more is no small part of that, and read as it lies."""
     return chip is not None and num_bytes <= LARGEST_FETCHED * chip.buffer_vmem_bytes
@@ -216,6 +209,8 @@ def longest_stay_s(chip: Chip) -> float:
     """How long a buffer may stay: the compiler's ratio of overlap to the copy of the whole fast memory, of which 8."""
     if not chip.hbm_bytes_per_s or not chip.buffer_vmem_bytes:
         return 0.0
+    if chip.longest_stay_us:
+        return chip.longest_stay_us * 1e-6
     return LONGEST_STAY * chip.buffer_vmem_bytes / chip.hbm_bytes_per_s
 
 

@@ -107,8 +107,8 @@ class Strategies:
         more = -np.array([whole.computing_s(each) for each in chosen])
         for part, ops, forms in (blueprint.until(place), blueprint.after(place)):
             costs = Costs(blueprint=part, pricing=self.pricing, pieces=self.pieces)
-            more += [costs.computing_s(_of_rest(each, forms, ops)) for each in chosen]
-        return np.maximum(more, 0.0)
+            more = more + np.array([costs.computing_s(_of_rest(each, forms, ops)) for each in chosen])
+        return np.array(np.maximum(more, 0.0))
 
     def share(self, program: Program) -> None:
         """Works those of all kernels of a program out, with another process's help."""
