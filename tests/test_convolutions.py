@@ -8,6 +8,9 @@ import pytest
 from jax.extend.core import jaxpr_as_fun
 from layouts import assert_close
 from meshwright.backends.jax.convolutions import without_convolutions
+from meshwright.backends.jax.drafts import Drafts
+from meshwright.backends.jax.lowered.propagation import propagated
+from meshwright.planner.convolution_layout import NEARLY
 
 IMAGES = ("NHWC", "HWIO", "NHWC")
 
@@ -98,3 +101,49 @@ def test_a_split_of_features_alone_keeps_convolutions():
     args = operands()
     fast = mw.apply(mw.loads(text), lambda x, k: jnp.sum(convolve(x, k)), args)
     assert "stablehlo.convolution" in fast.lower(*args).as_text()
+
+
+STEPS = (jax.ShapeDtypeStruct((16, 16, 16, 64), jnp.bfloat16), jax.ShapeDtypeStruct((3, 3, 64, 64), jnp.bfloat16))
+"""An image, and a kernel that goes over it in steps of two."""
+
+
+def in_steps(x, k):
+    return convolve(x, k, window_strides=(2, 2))
+
+
+def on_tpu(tensors):
+    return mw.loads(f"meshwright: 1\ntopology: v3:2x2\nmesh: {{a: 2, b: 4}}\ntensors: {tensors}\n")
+
+
+@pytest.mark.parametrize("tpu", [True, False])
+def test_a_kernel_that_is_read_the_other_way_round_is_read_as_it_lies(tpu):
+    """XLA folds it into the convolution for TPUs before it propagates layouts (``convolution-folding``)."""
+    lowered = jax.jit(jax.grad(lambda x, k: in_steps(x, k).astype(jnp.float32).sum())).lower(*STEPS)
+    assert ("stablehlo.reverse" in str(propagated(lowered, tpu=tpu))) != tpu
+
+
+def test_what_a_convolution_adds_up_is_compared_with_what_it_makes_by_their_own_sizes():
+    """Seen compiled for v3: spread images make four times as many numbers as they have, so that they are gathered where
+    the kernel is whole; of plain ones parts are multiplied, and added up.
+    """
+
+    def spread(x, k):
+        return convolve(x, k, padding=((2, 1), (2, 1)), lhs_dilation=(2, 2))
+
+    plan = on_tpu("{x: B@a ... C@b, k: replicate, out: B@a ...}")
+    narrow = jax.ShapeDtypeStruct((3, 3, 64, 32), jnp.bfloat16)
+    assert set(mw.estimate(plan, spread, STEPS).collective_bytes) == {"all-gather"}
+    assert set(mw.estimate(plan, convolve, (STEPS[0], narrow)).collective_bytes) == {"all-reduce"}
+
+
+def test_a_trial_that_the_partitioner_gets_wrong_is_priced_as_it_lies():
+    """And far above one that it gets right, as what ``apply`` makes of it is."""
+    wrong, right = (on_tpu(f"{{x: B@a Y@b ..., k: {k}, '**': infer}}") for k in ("... F@b", "replicate"))
+    drafts = Drafts(gradients(in_steps), STEPS)
+    near, better = (drafts.estimate(plan, nearly=True) for plan in (wrong, right))
+    whole = drafts.estimate(wrong)
+    assert near.notes == (NEARLY,)
+    assert better.notes == ()
+    assert "matrix products" in str(whole.notes)
+    assert min(near.step_time_s, whole.step_time_s) > 2 * better.step_time_s
+    assert drafts.estimate(wrong, nearly=True).notes == whole.notes  # once it is known how it is laid out anew
