@@ -15,11 +15,11 @@ from meshwright.backends.jax.lowered.rewrites.common import constants_once
 from meshwright.backends.jax.lowered.rewrites.simplify import constants_ahead, simplify
 
 
-def rewritten(step, *args, large=True):
+def rewritten(step, *args, large=True, tpu=True):
     lowered = jax.jit(step, keep_unused=True).lower(*args)
     module = lowered.compiler_ir("stablehlo").operation.clone()
     inline_calls(module, large=large)
-    simplify(module, tpu=True)
+    simplify(module, tpu=tpu)
     in_order_of_use(module)
     assert module.verify()
     return module
@@ -172,11 +172,14 @@ def test_a_product_by_a_vector_is_computed_number_by_number(spec, left, right):
     assert kinds(rewritten(lambda x, y: x @ y, normal(0, 4, 2), normal(1, 2, 3)))["dot_general"] == 1
 
 
-@pytest.mark.parametrize(("places", "reverses"), [(1, 0), (3, 1)])
-def test_a_kernel_of_one_place_is_read_as_it_is_for_the_gradient_of_what_it_convolves(places, reverses):
+@pytest.mark.parametrize(("places", "tpu", "reverses"), [(1, False, 0), (3, False, 1), (3, True, 0)])
+def test_a_kernel_is_read_as_it_is_for_the_gradient_of_what_it_convolves(places, tpu, reverses):
+    """One of one place anywhere, by TPUs every one: these go over it from its end."""
     convolved = lambda x, k: jnp.sum(jax.lax.conv(x, k, (1, 1), "SAME") ** 2)  # noqa: E731
-    module = rewritten(jax.grad(convolved), normal(0, 2, 4, 8, 8), normal(1, 4, 4, places, places))
+    args = normal(0, 2, 4, 8, 8), normal(1, 4, 4, places, places)
+    module = rewritten(jax.grad(convolved), *args, tpu=tpu)
     assert kinds(module)["reverse"] == reverses
+    np.testing.assert_allclose(run(module, *args)[0], jax.grad(convolved)(*args), rtol=1e-4, atol=1e-4)
 
 
 def test_equal_operations_are_computed_once():

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..graph import Graph, Op
+from ..kinds import COLLECTIVE_PERMUTE
 from .allocated import with_allocations, with_own_fills
 from .nature import AFTER, APART, BARRIER, BEHIND, BROADCAST, CONSTANT, IN_PASSING, PRODUCTS, REDUCE, SLICE, VIEWS
 from .outer import with_multiplications
@@ -14,7 +15,7 @@ from .rounded import with_roundings
 from .sliced import with_slices_first
 from .sunk import with_broadcasts_in_loops
 
-ONCE = IN_PASSING | PRODUCTS | {REDUCE, CONSTANT, "partition_id", "gather"}
+ONCE = IN_PASSING | PRODUCTS | {REDUCE, CONSTANT, "partition_id", "gather", COLLECTIVE_PERMUTE}
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum", "and", "or", "xor"})
 UNCHANGED = frozenset({"reshape", "convert", "broadcast_in_dim", "transpose", "copy", "slice"})
 
