@@ -9,7 +9,11 @@ import jax.numpy as jnp
 import meshwright as mw
 from in_process import search
 from layouts import assert_close
+from meshwright.backends.jax.drafts import Drafts
+from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.plan import Dims
+from meshwright.planner.program import build
+from meshwright.planner.topology import physical
 from small_graphs import Drawing, program_of, strategies
 
 
@@ -51,3 +55,27 @@ def test_arguments_and_results_are_never_padded_whatever_is_inside() -> None:
     inside = {layout for node in wiring.nodes for layout in node.layouts.get(c, ())}
     assert (("x",), ()) in inside
     assert ((), ("x",)) in inside
+
+
+def test_what_only_pads_read_is_written_where_a_part_of_it_is_cut_out() -> None:
+    def chosen(w: jax.Array, x: jax.Array, labels: jax.Array) -> jax.Array:
+        def loss(w: jax.Array) -> jax.Array:
+            found = jax.nn.log_softmax(x @ w)
+            return -jnp.mean(jnp.take_along_axis(found[:, :-1], labels[:, 1:, None], -1))
+
+        return jax.grad(loss)(w)
+
+    f32, s32 = jnp.float32, jnp.int32
+    args = tuple(jax.ShapeDtypeStruct(*each) for each in (((512, 4096), f32), ((8, 256, 512), f32), ((8, 256), s32)))
+    plan = mw.loads("meshwright: 1\ntopology: v3:2x2\nmesh: {a: 2, b: 4}\n")
+    graph, machine = Drafts(chosen, args).graph(plan), physical(parse_topology("v3:2x2"))
+    wiring = build(graph, plan.mesh, machine).wiring
+    written = [(number, *each) for number, node in enumerate(wiring.nodes) for each in node.whole.items()]
+    number, value, seconds = next(each for each in written if each[2].any())
+    reader = next(b for a, b in wiring.tables if a == number and value in wiring.nodes[b].layouts)
+    rows, parts = ((), ("a",), ()), ((), ("a",), ("b",))
+    made, read = (wiring.nodes[node].layouts[value] for node in (number, reader))
+    handed = wiring.tables[number, reader][made.index(rows)]
+    assert handed[read.index(rows)] == 0 < handed[read.index(parts)] == seconds[made.index(rows)]
+    mask_registers = 8 * 128 * 4096 / 1024
+    assert seconds[made.index(rows)] > 4 * mask_registers / 940e6  # bytes of bits alone would take a fifth of that

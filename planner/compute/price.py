@@ -284,8 +284,9 @@ def _arrays(graph: Graph) -> set[int]:
 
 
 def _compares(graph: Graph, kernel: Kernel) -> bool:
-    """Whether a kernel only compares one array: the compiler does that of a product's numbers as it makes them."""
-    return sum(graph.values[value].num_elements > 1 for value in kernel.reads) == 1 and len(kernel.writes) == 1
+    """Whether a kernel only compares one array's numbers: the compiler does that of a product's as it makes them."""
+    arrays = [size for value in kernel.reads if (size := graph.values[value].num_elements) > 1]
+    return len(kernel.writes) == 1 and arrays == [graph.values[kernel.writes[0]].num_elements]
 
 
 def _plainly(

@@ -42,13 +42,20 @@ def _is_behind(graph: Graph, cut: Op, made: Mapping[int, Op], readers: Counter[i
         cut.kind == PART and op.kind == CONVERT and graph.values[op.operands[0]].dtype == BITS
     ):
         return False
+    return is_computed_of_part(graph, op, made) and (cut.kind == PART or op.kind == CONVERT)
+
+
+def is_computed_of_part(graph: Graph, op: Op, made: Mapping[int, Op]) -> bool:
+    """Whether a device's part of what an operation makes is computed of a part: it is made of one array, and of what is
+    one number everywhere, of those ``made``.
+    """
     if op.kind == CONVERT:
         return not op.attributes
-    arrays = [value for value in op.operands if not _is_uniform(graph, made.get(value))]
-    return cut.kind == PART and op.kind in ELEMENTWISE and len(arrays) == 1
+    arrays = [value for value in op.operands if not is_uniform(graph, made.get(value))]
+    return op.kind in ELEMENTWISE and len(arrays) == 1
 
 
-def _is_uniform(graph: Graph, op: Op | None) -> bool:
+def is_uniform(graph: Graph, op: Op | None) -> bool:
     """Whether an operand is one number everywhere."""
     return op is not None and op.kind == BROADCAST and graph.values[op.operands[0]].num_elements == 1
 
@@ -82,7 +89,7 @@ def _moved(graph: Graph, behind: Mapping[int, Op]) -> Graph:
         for value in after.operands:
             values.append(replace(values[value], shape=shape))
             spread = made.get(value)
-            uniform = spread is not None and _is_uniform(graph, spread)
+            uniform = spread is not None and is_uniform(graph, spread)
             first = spread if spread is not None and uniform else op.moved((value, *op.operands[1:]))
             ops.append(replace(first, results=(len(values) - 1,)))
             operands.append(len(values) - 1)

@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ..fusion.narrow import WIDE
+from ..fusion.nature import ELEMENTWISE
+from ..fusion.sliced import is_computed_of_part, is_uniform
 from ..graph import Graph, Op
 from ..kernels import Kernel
 from ..lookups import GATHER
@@ -125,6 +127,15 @@ class Blueprint:
         """What it reads of tables that are scattered into, if that is one value."""
         found = [value for value in self.own.arguments if value in self.around.tables]
         return found[0] if len(found) == 1 else None
+
+    def written_whole(self, value: int) -> int | None:
+        """What is written where a device's part is cut out of one of its values, if that is computed in passing else:
+        the last that is not computed of a part itself; None where it is, of what it reads.
+        """
+        made = {op.results[0]: op for op in self.own.ops}
+        while value in made and is_computed_of_part(self.own, made[value], made):
+            value = next(v for v in made[value].operands if not is_uniform(self.own, made.get(v)))
+        return value if value in made and made[value].kind in ELEMENTWISE else None
 
     def effort(self, axes: int) -> int:
         """About how long its strategies take to work out on a mesh of so many axes."""

@@ -68,9 +68,14 @@ class Costs:
         """What one run takes on each device, computing and its collectives; no computing for one in passing."""
         found = self._pieces(choice)
         collectives_s = sum(self._asking_s(number, piece) for number, piece in found.items())
-        if self.blueprint.is_free or any(each.value in self.blueprint.own.results for each in self._selected(choice)):
+        if self.is_passed(choice):
             return collectives_s + (self._packing_s(choice) if self.blueprint.masks else 0.0)
         return collectives_s + self._computing(choice, found) * self._turns(choice)
+
+    def is_passed(self, choice: Choice) -> bool:
+        """Whether what reads what it makes computes that in passing."""
+        results = self.blueprint.own.results
+        return self.blueprint.is_free or any(each.value in results for each in self._selected(choice))
 
     def _selected(self, choice: Choice) -> frozenset[Padding]:
         """Which of what only pads read are padded across devices, each of which then only selects what it keeps of its

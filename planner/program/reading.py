@@ -77,7 +77,8 @@ def read(
         at_least_s = at_least_s if len(ports) > 1 else math.inf
         shared, ways = _shared(wiring, level, value, known, source, offered, ports, (), at_least_s, wide)
         wiring.share(shared, value, ports)
-        wiring.edge(source, shared, known, times, in_order=in_order, rounded=rounded)
+        cut = _cut_whole(wiring, value, source, shared)
+        wiring.edge(source, shared, known, times, in_order=in_order, rounded=rounded, unsent=cut)
         wiring.spare(made, shared, value, pin)
         source = shared
     _write_pinned(wiring, level, value, ports[0] if source is level.source[value] else source)
@@ -85,8 +86,12 @@ def read(
         times = wiring.handed(level, port.node)
         as_made = source is level.source[value]
         table = wiring.nodes[port.node].tables.get(value) if as_made else None
-        put = _put_apart(wiring, value, source, port) if as_made else None
-        wiring.edge(source, port, known, times, in_order=in_order, rounded=rounded, table=table, unsent=put, ways=ways)
+        put, cut = _put_apart(wiring, value, source, port), _cut_whole(wiring, value, source, port)
+        more = put if cut is None else cut if put is None else put + cut
+        unsent = more if as_made else None
+        wiring.edge(
+            source, port, known, times, in_order=in_order, rounded=rounded, table=table, unsent=unsent, ways=ways
+        )
         if as_made and len(ports) == 1:
             wiring.spare(made, port, value, pin)
     return ports[0] if source is level.source[value] else source
@@ -108,6 +113,15 @@ def _put_apart(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | 
     if done is None or reader.apart is None or reader.in_passing:
         return None
     return np.where(done[:, None], reader.apart[None, :], 0.0)
+
+
+def _cut_whole(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | None:
+    """Seconds of writing what else is computed in passing, where a part is cut out of it, (choices of both ends)."""
+    whole = wiring.nodes[source.node].whole.get(value)
+    if whole is None:
+        return None
+    others = np.array([[one != other for other in port.layouts] for one in source.layouts])
+    return np.where(others, whole[:, None], 0.0)
 
 
 def read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:

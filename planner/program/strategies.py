@@ -31,7 +31,8 @@ class Options:
     those more where it reads a value as it lies that was scattered into. Those of a product that something ends are
     more by ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has what is added up over devices
     as it is written, ``done`` under which strategies nothing done to it later can be computed
-    with it, by the value: it is left as bits, or devices sent it.
+    with it, by the value: it is left as bits, or devices sent it. What is computed in passing takes the seconds
+    ``whole`` more, by the value, where a device's part is cut out of it: then it is written before.
     """
 
     costs: Seconds
@@ -45,14 +46,16 @@ class Options:
     alone: Seconds | None = None
     sums: dict[int, list[Sum | None]] = field(default_factory=dict)
     done: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
+    whole: dict[int, Seconds] = field(default_factory=dict)
 
     def renamed(self, numbers: Sequence[int]) -> Options:
         """The same of a kernel whose values have other numbers."""
         layouts = {numbers[place]: each for place, each in self.layouts.items()}
-        savings, tables = ({numbers[v]: each for v, each in found.items()} for found in (self.savings, self.tables))
+        of_values = (self.savings, self.tables, self.whole)
+        savings, tables, whole = ({numbers[v]: each for v, each in found.items()} for found in of_values)
         sums = {numbers[value]: each for value, each in self.sums.items()}
         done = {numbers[value]: each for value, each in self.done.items()}
-        return replace(self, layouts=layouts, savings=savings, tables=tables, sums=sums, done=done)
+        return replace(self, layouts=layouts, savings=savings, tables=tables, sums=sums, done=done, whole=whole)
 
 
 @dataclass(kw_only=True)
@@ -205,6 +208,7 @@ class Strategies:
             chosen=tuple(chosen),
             sums=_sums(blueprint, costs, chosen, _left(blueprint.own)),
             done=_done(blueprint, costs, chosen, masks),
+            whole=dict(self._whole(blueprint, costs, chosen)),
         )
 
     def _savings(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Iterator[tuple[int, Seconds]]:
@@ -213,6 +217,21 @@ class Strategies:
             others = Costs(blueprint=rest, pricing=self.pricing, pieces=self.pieces)
             less = [costs.computing_s(each) - others.computing_s(_of_rest(each, forms, ops)) for each in chosen]
             yield value, np.maximum(less, 0.0)
+
+    def _whole(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Iterator[tuple[int, Seconds]]:
+        """What writing takes what is else computed in passing, where a device's part is cut out of it."""
+        passed = [costs.is_passed(choice) for choice in chosen]
+        for value in blueprint.own.results if any(passed) else ():
+            written = blueprint.written_whole(value)
+            if written is None:
+                continue
+            part, ops, forms = blueprint.until(written)
+            own = Costs(blueprint=part, pricing=self.pricing, pieces=self.pieces)
+            took = (
+                own.computing_s(_of_rest(each, forms, ops)) if is_passed else 0.0
+                for each, is_passed in zip(chosen, passed, strict=True)
+            )
+            yield value, np.array(list(took))
 
     def _tables(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> dict[int, Seconds]:
         if blueprint.table is None or blueprint.is_free:

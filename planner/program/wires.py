@@ -33,7 +33,8 @@ class Node:
     What is computed ``in_passing`` by those that it is handed to is ``apart`` only where what it hands on is not as
     they have it, or takes what it does ``after`` a product; these then take less by ``savings``, by the value. What
     reads a value as it lies that was scattered into takes more by ``tables``. Under choices under
-    which a value is ``done`` nothing later is computed with it: it is put into a stack by a kernel of its own.
+    which a value is ``done`` nothing later is computed with it: it is put into a stack by a kernel of its own. What is
+    computed in passing takes ``whole`` more where a device's part is cut out of it.
 
     ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
     kernel is called but for its turn (``ties``), None of a value, ``paths`` those that it may share with others. It is
@@ -52,6 +53,7 @@ class Node:
     alone: Costs | None = None
     sums: Mapping[int, Sequence[Sum | None]] = field(default_factory=dict)
     done: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
+    whole: Mapping[int, Costs] = field(default_factory=dict)
     times: int = 1
     repeats: int = 1
     stems: Hashable = None

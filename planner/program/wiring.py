@@ -121,6 +121,7 @@ def _level(
                 alone=None if options.alone is None else options.alone * often,
                 sums=options.sums,
                 done=options.done,
+                whole={value: each * often for value, each in options.whole.items()},
                 stems=stems(program.graph, kernel),
                 paths=shared_paths(program.graph, kernel),
             )
