@@ -17,6 +17,7 @@ from ...planner.device_order import device_numbers
 from ...planner.estimate.estimate import estimate as estimated
 from ...planner.estimate.figures import Estimate
 from ...planner.graph import Graph
+from ...planner.search.workload import SKETCHED
 from ...planner.topology import Machine, physical
 from .compiled import Argument
 from .graph_cache import GraphCache, Known, StepCache
@@ -48,8 +49,9 @@ def estimate(
     ``args`` is a tuple of pytrees of ``jax.ShapeDtypeStruct``; donation is as ``apply`` has it. ``calibration`` prices
     kernels in place of the table that ships for the chip. The step is traced the first time; pricing it again for
     another machine, device order or limit takes milliseconds. Other layouts of it are priced in a fraction of the time
-    of the first, but for one that is priced ``once``, for which nothing is prepared. Where the partitioner gets a
-    convolution wrong, ``nearly`` prices the step without laying it out anew as ``apply`` would, and notes it.
+    of the first, but for one that is priced ``once``, for which nothing is prepared. One may be priced ``nearly``, and
+    sooner, which it notes: by a sketch of the step, or where the partitioner gets a convolution wrong without laying
+    the step out anew as ``apply`` would.
 
     Raises ``PlanError`` with every problem: an illegal plan or one with holes, no topology (MW410), a calibration of
     another chip (MW415), another mesh than the step's own regions name (MW320).
@@ -123,7 +125,7 @@ def _known(
             notes=(*read.notes, *drafts.notes(read.traced, plan.remat)),
             order=order if names_devices else None,
         )
-        if NEARLY not in read.notes:
+        if not {NEARLY, SKETCHED}.intersection(read.notes):
             _GRAPHS.put(step, key, known)
     return known
 

@@ -17,6 +17,7 @@ from ...planner.convolution_layout import NEARLY, PRODUCTS, as_products
 from ...planner.estimate.traffic import Tariffs
 from ...planner.graph import Graph, Sharding
 from ...planner.partition import Found
+from ...planner.search.workload import SKETCHED
 from .annotate import Marks
 from .axis_order import common_order, in_order
 from .layouts import Region, StepLayouts, region_meshes, step_layouts, unlaid
@@ -94,11 +95,14 @@ class StepDrafts:
         return layouts
 
     def step_graph(self, plan: Plan, step: Step, args: Sequence[PyTree], *, nearly: bool = False) -> StepGraph:
-        """``lowered.step_graph``'s answer; ``nearly`` where the partitioner gets a convolution wrong: then as it lies
-        all the same, which is known sooner than what ``apply`` makes of it, and noted (``NEARLY``). Raises
-        ``PlanError`` as that does.
+        """``lowered.step_graph``'s answer, or what is known ``nearly`` and sooner, which is noted: as a sketch lies of
+        what says how computed values lie (``SKETCHED``); as it lies where the partitioner gets a convolution wrong, and
+        not as ``apply`` would lay it out (``NEARLY``). Raises ``PlanError`` as that does.
         """
         layouts = self.layouts(plan, step, args)
+        sketched = self._sketched(plan, step, args) if nearly and names_values(plan.rules) else None
+        if sketched is not None:
+            return StepGraph(graph=sketched, layouts=layouts, notes=(SKETCHED,))
         graph = self._from_draft(plan, layouts)
         is_wrong = graph is not None and any(PRODUCTS in op.attributes for _, op, _ in graph.walk())
         if graph is None or (is_wrong and not nearly):
@@ -153,10 +157,22 @@ class StepDrafts:
         if known is None:
             return None
         draft, reading, layouts, placed = known
+        return self._sketch(plan, draft, layouts, placed).lies(layouts, placed, reading)
+
+    def _sketch(self, plan: Plan, draft: Draft, layouts: StepLayouts, placed: DeviceMesh) -> Sketch:
         key = plan.remat, draft.platform, tuple(placed.mesh.shape.items())
         if key not in self._sketches:
             self._sketches = {key: Sketch(draft, unlaid(plan, layouts.traced), placed)}
-        return self._sketches[key].lies(layouts, placed, reading)
+        return self._sketches[key]
+
+    def _sketched(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> Graph | None:
+        """The graph of a sketch laid out, nearly that of the draft; None where that is not known."""
+        known = self._layable(plan, step, args)
+        if known is None or known[0].has_loops or known[0].convolves:
+            return None
+        draft, reading, layouts, placed = known
+        reading = reading.over(dict(placed.mesh.shape), named=False)
+        return self._sketch(plan, draft, layouts, placed).graph(layouts, placed, reading)
 
     def _layable(
         self, plan: Plan, step: Step, args: Sequence[PyTree]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...dsl.errors import PlanError
 from ...dsl.plan import Auto, Plan
@@ -64,8 +65,39 @@ def minimise(
     what it is. ``promised_s`` is what the layouts are said to take: what takes no longer need not be compared with
     them; fewer lines are not worth taking much longer than ``proven_s``, which no plan takes less than. ``trials``
     plans are priced at most (fewer, the larger the step, if None), and fewer where ``time.monotonic()`` passes
-    ``deadline`` (at least two). Raises ``PlanError`` where no plan with these layouts is legal.
+    ``deadline`` (at least two); once more so many where what they were nearly said to take is not what the plan takes.
+    Raises ``PlanError`` where no plan with these layouts is legal.
     """
+    options: dict[str, Any] = {"deadline": deadline, "exact": exact, "trials": trials}
+    options |= {"promised_s": promised_s, "proven_s": proven_s}
+    found, prices = _minimised(layouts, plan, workload, **options)
+    short = _short(found, prices)
+    if not found.is_sketched or _takes_no_more(short.estimate, found):
+        return short
+    other = _short(*_minimised(layouts, plan, workload, **options, nearly=False))
+    over, takes = (Priced(values=found.values, plan=each.plan, estimate=each.estimate) for each in (short, other))
+    return other if takes.rank <= over.rank else short
+
+
+def _takes_no_more(estimate: Estimate, nearly: Priced) -> bool:
+    """Whether a plan takes no more than it was nearly said to, but for what is the same."""
+    taken = replace(nearly, estimate=estimate)
+    return taken.rank[0] <= nearly.rank[0] and taken.rank[1] <= nearly.rank[1] * (1 + TOLERANCE)
+
+
+def _minimised(
+    layouts: Mapping[str, Sharding],
+    plan: Plan,
+    workload: Workload,
+    *,
+    deadline: float,
+    exact: bool,
+    trials: int | None,
+    promised_s: float,
+    proven_s: float,
+    nearly: bool = True,
+) -> tuple[Priced, Prices]:
+    """That plan as it is priced, ``nearly`` or not, and what prices it."""
     graph, tensors = workload.graph(plan), workload.tensors_under(plan.remat)
     flow = Flow(graph)
     layouts = {path: lies for path, lies in layouts.items() if path not in flow.constant}
@@ -78,7 +110,7 @@ def minimise(
         return Writer(_with_tags(chosen, tags), plan, tensors, dims)
 
     said = {"promised_s": promised_s, "proven_s": proven_s}
-    prices = Prices(workload, writer(layouts), trials=trials, deadline=deadline, **said)
+    prices = Prices(workload, writer(layouts), trials=trials, deadline=deadline, nearly=nearly, **said)
     sizes = {name: size or 1 for name, size in plan.mesh.sizes.items()}
     for other in alike(layouts, tensors, sizes, dims, _pinned(plan, tensors)):
         if prices.spent or prices.prefers(writer(other)):
@@ -93,9 +125,9 @@ def minimise(
     if affordable >= FEWEST or len(prices.writer.plan_of(found.values).rules) > FEW_LINES:
         found = _without_spare(prices, found)
     if not exact:
-        return _short(_shortest(prices, found), prices)
+        return _shortest(prices, found), prices
     spelled = _spelled_out(found, prices, workload, tags, flow.constant)
-    return _short(_written(prices, spelled), prices)
+    return _written(prices, spelled), prices
 
 
 def _pinned(plan: Plan, tensors: Sequence[Tensor]) -> frozenset[str]:
@@ -190,6 +222,6 @@ def _short(found: Priced, prices: Prices) -> Short:
     if found.estimate is None:
         raise found.error or PlanError([])
     exact, estimate = prices.known.get(prices.everything), found.estimate
-    if NEARLY in estimate.notes:
+    if found.is_sketched or NEARLY in estimate.notes:
         estimate = prices.workload.estimate(found.plan)
     return Short(plan=found.plan, estimate=estimate, exact=exact.estimate if exact else None, trials=prices.count)

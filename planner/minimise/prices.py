@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ...dsl.errors import PlanError
 from ...dsl.plan import Plan
 from ..estimate.figures import Estimate
-from ..search.workload import Workload
+from ..search.workload import SKETCHED, Workload
 from .rules import Writer
 
 TOLERANCE = 2e-3  # prices that differ by less are the same
@@ -34,6 +34,11 @@ class Priced:
     error: PlanError | None = None
 
     @property
+    def is_sketched(self) -> bool:
+        """Whether it is known nearly, of how values lie as ``Workload.lies`` has it."""
+        return self.estimate is not None and SKETCHED in self.estimate.notes
+
+    @property
     def rank(self) -> tuple[float, float]:
         """Bytes above the limit, then seconds: the lower the better."""
         if self.estimate is None:
@@ -43,7 +48,9 @@ class Priced:
 
 
 class Prices:
-    """Prices plans that annotate this or that of a step's values, up to a number of ``trials`` and a deadline."""
+    """Prices plans that annotate this or that of a step's values, up to a number of ``trials`` and a deadline; it is
+    enough to know them ``nearly``.
+    """
 
     def __init__(
         self,
@@ -54,7 +61,9 @@ class Prices:
         deadline: float,
         promised_s: float = 0.0,
         proven_s: float = 0.0,
+        nearly: bool = True,
     ):
+        self.nearly = nearly
         self.promised_s, self.proven_s = promised_s, proven_s
         self.workload = workload
         self.writer = writer
@@ -111,7 +120,7 @@ class Prices:
     def of_plan(self, plan: Plan, values: frozenset[str]) -> Priced:
         """The price of a plan; ``values`` are those that it was made to annotate. One that is not legal counts not."""
         try:
-            found = Priced(values=values, plan=plan, estimate=self.workload.estimate(plan, nearly=True))
+            found = Priced(values=values, plan=plan, estimate=self.workload.estimate(plan, nearly=self.nearly))
             self.count += 1
         except PlanError as error:
             found = Priced(values=values, plan=plan, estimate=None, error=error)

@@ -182,7 +182,7 @@ class _Shortener:
     def _several(self, lost: Mapping[Spot, float], kept: Sequence[Cause], best: Estimate) -> list[Cause]:
         """Causes, those that are left once the first are annotated too."""
         found: list[Cause] = []
-        self._asks_exactly = True
+        self._asks_exactly = not (self.prices.best and self.prices.best.is_sketched)  # which has it as looks have
         for _ in range(self.in_a_row):
             known = groups_of(found)
             more = [cause for cause in self._causes(lost, [*kept, *found], best) if cause.group not in known]

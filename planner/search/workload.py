@@ -12,6 +12,9 @@ from ..estimate.figures import Estimate
 from ..graph import Graph, Sharding
 
 
+SKETCHED = "What the plan takes is known nearly: its layouts are put into a step that was simplified before."
+
+
 class Workload(Protocol):
     """A step and its abstract arguments, as the planner sees them."""
 
@@ -54,7 +57,8 @@ class Workload(Protocol):
     def estimate(self, plan: Plan, *, nearly: bool = False) -> Estimate:
         """The price of a complete plan: what ``mw.estimate`` says. Raises ``PlanError`` for one that is not legal.
 
-        It need only be known ``nearly`` of one under which XLA's partitioner gets a convolution wrong, and says so.
+        Where it need only be known ``nearly`` it may say so (``SKETCHED``), and that XLA's partitioner gets a convolution
+        wrong.
         """
 
 

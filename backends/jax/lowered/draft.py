@@ -165,12 +165,26 @@ class Draft:
         prepared, axes = self._laid(layouts, placed), tuple(placed.mesh.shape.items())
         with prepared.module.context:
             if not prepared.templates:
-                names = {"names": self.paths, "result_names": tuple([each.path for each in self.traced.results])}
-                prepared.templates.append(Template.read(prepared.module, reading, self.rules, self.passes, names))
+                prepared.templates.append(self._read(prepared.module, reading))
             (template,) = prepared.templates
-            if axes not in self._lying:
-                self._lying = {axes: Lying(mesh=dict(axes), layouts=self.rules.layouts)}
-            return None if template is None else spread_graph(template, prepared.main, self._lying[axes], reading)
+            return None if template is None else spread_graph(template, prepared.main, self.lying(axes), reading)
+
+    def lying(self, axes: tuple[tuple[str, int], ...]) -> Lying:
+        """Layouts over a mesh of these axes."""
+        if axes not in self._lying:
+            self._lying = {axes: Lying(mesh=dict(axes), layouts=self.rules.layouts)}
+        return self._lying[axes]
+
+    def template(self, module: Any, reading: Reading) -> Template | None:
+        """The template of a module that was prepared and split, as those of plans are; None where it is not known what
+        the passes make of it.
+        """
+        self._forms.write(module)
+        return self._read(module, reading)
+
+    def _read(self, module: Any, reading: Reading) -> Template | None:
+        names = {"names": self.paths, "result_names": tuple([each.path for each in self.traced.results])}
+        return Template.read(module, reading, self.rules, self.passes, names)
 
     def _name(self, operation: Any) -> None:
         """Names what makes the value that has a place, as what a plan may name it by."""

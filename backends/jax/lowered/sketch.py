@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from ....planner.graph import Sharding
+from ....planner.graph import Graph, Sharding
 from ..layouts import StepLayouts
 from ..shardings import DeviceMesh
 from ..tag_values import tag_values
@@ -27,10 +27,11 @@ from .reading import Reading
 from .rewrites.rewriter import BROADCAST
 from .rewrites.simplify import NESTING, nested
 from .shardings import RESHARDS
-from .spreading.constrained import Spot
+from .spreading.constrained import Spot, made_once
 from .spreading.flat import Flat
-from .step_graph import edge_attributes, lies_of
-from .value_names import WHILE, all_names
+from .spreading.template import Template
+from .step_graph import edge_attributes, lies_of, spread_graph
+from .value_names import WHILE, all_names, reads
 
 FILL = "sdy.constant"
 OPERAND = re.compile(r"\.in(\d+)(?=$|/)")
@@ -47,18 +48,36 @@ class Sketch:
         self.draft = draft
         self._module = draft.unlaid(layouts, placed)
         split(self._module)
+        self._whole = Whole(draft, self._module.clone())
         _lean(self._module)
         self._main = main_function(self._module)
         self._flat: list[Flat | None] = []
         self._paths: dict[str, tuple[int | None, Sharding]] = {}
         self._makers: dict[str, list[Made]] = defaultdict(list)
         self._names: dict[Any, tuple[tuple[int, str], ...]] = {}
+        self._noted: set[int] = set()
+        self._readers: dict[str, list[Made]] = defaultdict(list)
         with self._module.context:
             for at, (operation, _) in enumerate(nested(self._module)):
                 for number, path in all_names(operation.location):
                     self._makers[path].append((at, number))
+                for position, path in enumerate(reads(operation.attributes)):
+                    self._noted.add(at)
+                    self._readers[path].append((at, position))
         for tag, paths in tag_values(draft.traced).items():
             self._makers[tag] = [spot for path in paths for spot in self._makers.get(path, ())]
+
+    def graph(self, layouts: StepLayouts, placed: DeviceMesh, reading: Reading) -> Graph | None:
+        """The graph that propagation gives under a plan's layouts, nearly; None where that is not known."""
+        chosen = self.draft.chosen(layouts, placed)
+        with self._whole.module.context, ir.Location.unknown():
+            template = self._whole.template(reading)
+            spots = None if template is None else self._spots(template.graph, self._whole, chosen)
+            if template is None or spots is None:
+                return None
+            self.draft.lay_edges(self._whole.main, layouts, placed)
+            axes = tuple(placed.mesh.shape.items())
+            return spread_graph(template.with_constraints(spots), self._whole.main, self.draft.lying(axes), reading)
 
     def lies(self, layouts: StepLayouts, placed: DeviceMesh, reading: Reading) -> dict[str, Sharding]:
         """How the computed values lie after propagation, by path, under a plan's layouts of arguments and values."""
@@ -74,7 +93,7 @@ class Sketch:
         if not self._flat:
             self._flat.append(Flat.read(self._module, reading, self.draft.rules))
         (flat,) = self._flat
-        spots = None if flat is None else self._spots(flat, chosen)
+        spots = None if flat is None else self._spots(flat.graph, flat, chosen)
         if flat is None or spots is None:
             return None
         self.draft.lay_edges(self._main, layouts, placed)
@@ -94,28 +113,40 @@ class Sketch:
                     found.setdefault(path, (flat.made[at][number], _whole(operation.results[number])))
         return found
 
-    def _spots(self, flat: Flat, chosen: Mapping[int, NamedSharding]) -> list[tuple[Spot, Any]] | None:
-        """Where a plan's constraints stand, with what they say; None where nothing else reads what one lays out."""
-        found = list[tuple[Spot, Any]]()
+    def _spots(
+        self, graph: Graph, at_hand: Flat | Whole, chosen: Mapping[int, NamedSharding]
+    ) -> list[tuple[Spot, Any]] | None:
+        """Where in a graph a plan's constraints stand, with what they say; None where nothing else reads what one lays
+        out.
+        """
+        found, made, makers = list[tuple[Spot, Any]](), at_hand.made, at_hand.makers
         for number, attribute in self.draft.edges.attributes(chosen).items():
             place = self.draft.places[number]
             if place.assignment is not None and not place.is_operand:
                 continue
-            position = _position(place.path) if place.is_operand else None
-            path = place.path if position is None else OPERAND.sub("", place.path)
-            for at, result in self._makers.get(path, ()):
-                value = flat.made[at][result if position is None else 0]
+            several = self._reading(place.path) if place.is_operand else self._makers.get(place.path, ())
+            for at, position in several:
+                value = made[at][0 if place.is_operand else position]
                 if value is None:
                     return None
-                maker, reader = flat.makers[value], None
-                if position is not None:
-                    operands, reader = flat.graph.ops[maker].operands, maker
+                maker, reader = makers[value], None
+                if place.is_operand:
+                    operands, reader = graph.ops[maker].operands, maker
                     if position >= len(operands):
                         continue
                     value = operands[position]
-                if flat.graph.shape(value) == place.shape:
-                    found.append((Spot(value=value, maker=maker, reader=reader, position=position or 0), attribute))
-        return found
+                if graph.shape(value) == place.shape:
+                    position = position if place.is_operand else 0
+                    found.append((Spot(value=value, maker=maker, reader=reader, position=position), attribute))
+        return made_once(found)
+
+    def _reading(self, path: str) -> list[Made]:
+        """The operations that read the operand of this path, each with its position: noted where one took the place of
+        others.
+        """
+        position = int(OPERAND.search(path)[1])  # type: ignore[index]
+        named = [at for at, _ in self._makers.get(OPERAND.sub("", path), ())]
+        return self._readers.get(path) or [(at, position) for at in named if at not in self._noted]
 
     def _propagated(
         self, chosen: Mapping[int, NamedSharding], layouts: StepLayouts, placed: DeviceMesh, reading: Reading
@@ -167,13 +198,34 @@ class Sketch:
 
     def _constrain_operand(self, made: list[Any], path: str, shape: tuple[int, ...], attribute: Any) -> None:
         """Puts constraints before the operations that read an operand so."""
-        position = _position(path)
-        for at, _ in self._makers.get(OPERAND.sub("", path), ()):
+        for at, position in self._reading(path):
             operation = made[at]
             if position < len(operation.operands) and _shape(operation.operands[position]) == shape:
                 with ir.InsertionPoint(operation), operation.location.child_loc:
                     constraint = sdy.ShardingConstraintOp(operation.operands[position], attribute)
                 operation.operands[position] = constraint.result
+
+
+class Whole:
+    """A draft's ``module`` as it is before a plan lays it out, with all that it computes; ``made`` are the numbers that
+    its template's graph has for what each operation makes, ``makers`` the places in the graph of what makes each value.
+    """
+
+    def __init__(self, draft: Draft, module: Any):
+        self.draft, self.module, self.main = draft, module, main_function(module)
+        self.made: tuple[tuple[int | None, ...], ...] = ()
+        self.makers: Mapping[int, int] = {}
+        self._templates: list[Template | None] = []
+
+    def template(self, reading: Reading) -> Template | None:
+        """The template of the module, read the first time; None where it has operations that are not known."""
+        if not self._templates:
+            found = self.draft.template(self.module, reading)
+            self._templates.append(found)
+            if found is not None:
+                self.made = tuple([tuple(map(found.known, each.results)) for each, _ in nested(self.module)])
+                self.makers = {value: place for place, op in enumerate(found.graph.ops) for value in op.results}
+        return self._templates[0]
 
 
 def _lean(module: Any) -> None:
@@ -228,11 +280,6 @@ def _constrain_turns(loop: Any, number: int, attribute: Any) -> None:
         constraint = sdy.ShardingConstraintOp(last.operands[number], attribute)
     last.operation.operands[number] = constraint.result
     _constrain_at(ir.InsertionPoint.at_block_begin(body), loop, body.arguments[number], attribute)
-
-
-def _position(path: str) -> int:
-    """The position of the operand that a path names."""
-    return int(OPERAND.search(path)[1])  # type: ignore[index]
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -5,22 +5,47 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .....planner.graph import Graph, Op
 from .network import CONSTRAINT, Rules
-from .uses import Changing, Uses, with_operands
+from .uses import Changing, Use, Uses, with_operands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
     """Where a constraint stands: behind what makes ``value``, for all that reads it; or of what the operation
-    ``reader``, by its place in the graph, reads at ``position``, for that alone.
+    ``reader``, by its place in the graph, reads at ``position``, for that and ``others`` behind it that read it so.
     """
 
     value: int
     maker: int
     reader: int | None = None
     position: int = 0
+    others: tuple[Use, ...] = ()
+
+    @property
+    def place(self) -> int:
+        """Of which operation it is said."""
+        return self.maker if self.reader is None else self.reader
+
+
+def made_once(constraints: Sequence[tuple[Spot, Any]]) -> list[tuple[Spot, Any]]:
+    """Constraints, each with what it says, of which those that say the same of what several read of one value are one:
+    where the first of these reads it.
+    """
+    readers = [(spot.value, said, spot.reader, spot.position) for spot, said in constraints if spot.reader is not None]
+    uses = defaultdict[tuple[int, Any], list[Use]](list)
+    for value, said, reader, position in sorted(readers, key=lambda each: each[2:]):
+        uses[value, said].append((reader, position))
+    found = list[tuple[Spot, Any]]()
+    for spot, said in constraints:
+        several = uses[spot.value, said] if spot.reader is not None else []
+        if not several:
+            found.append((spot, said))
+        elif several[0] == (spot.reader, spot.position):
+            found.append((replace(spot, others=tuple(several[1:])), said))
+    return found
 
 
 def constrained(graph: Graph, uses: Uses, spots: Sequence[Spot], rules: Rules) -> tuple[Graph, Uses]:
@@ -36,9 +61,9 @@ def constrained(graph: Graph, uses: Uses, spots: Sequence[Spot], rules: Rules) -
                 changing.move(use, value, number)
             behind[spot.maker].insert(0, number)
         else:
-            use = spot.reader, spot.position
-            value = changing.operands.get(use, value)
-            changing.move(use, value, number)
+            value = changing.operands.get((spot.reader, spot.position), value)
+            for use in ((spot.reader, spot.position), *spot.others):
+                changing.move(use, changing.operands.get(use, spot.value), number)
             before[spot.reader].append(number)
         own = -number, 0  # until it has a place
         changing.add(own, value)
@@ -47,8 +72,9 @@ def constrained(graph: Graph, uses: Uses, spots: Sequence[Spot], rules: Rules) -
 
     def put(number: int) -> None:
         places[-number] = len(ops)
-        shape = graph.values[spots[number - first].value].shape
-        ops.append(Op(kind=CONSTRAINT, operands=(-1,), results=(number,), factors=rules.identity(shape)))
+        spot = spots[number - first]
+        origin, factors = graph.ops[spot.place].origin, rules.identity(graph.values[spot.value].shape)
+        ops.append(Op(kind=CONSTRAINT, operands=(-1,), results=(number,), factors=factors, origin=origin))
 
     for place, op in enumerate(graph.ops):
         for number in before.get(place, ()):

@@ -8,9 +8,9 @@ behind itself (``constant_or_scalar_merger.cc``, ``insert_explicit_reshards.cc``
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxlib.mlir.dialects import sdy
 
@@ -23,6 +23,7 @@ from ..propagation import is_simple, main_function
 from ..reading import Reading
 from .applied import applied
 from .axes import Axis, name_of
+from .constrained import Spot, constrained
 from .dot import resharded
 from .network import CONSTRAINT, Rules, is_known, network
 from .rounds import Layouts, Network
@@ -30,6 +31,7 @@ from .rule import Layout
 from .uses import Changing, Use, Uses, changed, uses_of
 
 CONCATENATE, DOT, RESHARD = "concatenate", "dot_general", "reshard"
+SHARDING = "sharding"
 MOST_WRITTEN = 16
 BROADCAST, WRITTEN = "stablehlo.broadcast_in_dim", "sdy.sharding_constraint"
 CLEANING = (
@@ -37,6 +39,12 @@ CLEANING = (
     ("canonicalize{region-simplify=aggressive top-down=false enable-patterns=sdy-collective}"),
 )
 """What of Shardy's passes may change operations for other reasons than how they lie, one after the other."""
+
+
+class Said(NamedTuple):
+    """What says what a constraint does, as one that stands in a module."""
+
+    attributes: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +213,8 @@ def _written(graph: Graph, once: Mapping[int, int], turned: Collection[int]) -> 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
     """The ``graph`` of a module before it is laid out, with its ``uses``; what makes its values once (``alike``: by the
-    number of a value what it is, but for how it lies); the constraints that stand in the module, in order.
+    number of a value what it is, but for how it lies); the constraints that stand in the module, in order. ``known``
+    gives the number in the graph of what the module's operations make, None of what nothing reads.
     """
 
     graph: Graph
@@ -213,6 +222,7 @@ class Template:
     alike: Mapping[int, object]
     written: tuple[Any, ...]
     rules: Rules
+    known: Callable[[Any], int | None]
     networks: dict[tuple[tuple[Use, int], ...], tuple[Writer, Network]] = field(default_factory=dict)
     """By what reads other values where constraints are applied."""
 
@@ -244,7 +254,15 @@ class Template:
                 written.append(operation)
             elif name == BROADCAST and not operation.operands[0].type.shape:
                 alike[body.number(operation.results[0])] = operation.attributes[FORM], operation.results[0].type
-        return cls(graph=graph, uses=uses_of(graph), alike=alike, written=tuple(written), rules=rules)
+        return cls(graph=graph, uses=uses_of(graph), alike=alike, written=tuple(written), rules=rules, known=body.known)
+
+    def with_constraints(self, constraints: Sequence[tuple[Spot, Any]]) -> Template:
+        """The same with constraints at these spots, each an attribute that says how what it makes lies."""
+        graph, uses = constrained(self.graph, self.uses, [spot for spot, _ in constraints], self.rules)
+        said = dict(zip((op.results[0] for op in self.graph.of_kind(CONSTRAINT)), self.written, strict=True))
+        said |= {number: Said({SHARDING: each}) for number, (_, each) in enumerate(constraints, len(self.graph.values))}
+        written = tuple([said[op.results[0]] for op in graph.of_kind(CONSTRAINT)])
+        return replace(self, graph=graph, uses=uses, written=written, networks={})
 
     def laid_out(self, arguments: Sequence[Any], results: Sequence[Any], lying: Lying) -> Graph | None:
         """The graph where ``sdy.sharding`` attributes say this of arguments and results, None of those of which nothing
@@ -278,7 +296,7 @@ class Template:
 def said_by(graph: Graph, written: Sequence[Any], lying: Lying) -> dict[int, int]:
     """The layouts that a graph's constraints have in its module, by what they make."""
     made = [op.results[0] for op in graph.of_kind(CONSTRAINT)] if written else []
-    return {value: lying.number(each.attributes["sharding"]) for value, each in zip(made, written, strict=True)}
+    return {value: lying.number(each.attributes[SHARDING]) for value, each in zip(made, written, strict=True)}
 
 
 def _is_plain(shape: Sequence[int], layout: Layout | None, mesh: Mapping[str, int]) -> bool:
