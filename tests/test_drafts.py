@@ -22,6 +22,7 @@ from meshwright.backends.jax.trace import trace
 from meshwright.dsl.plan import Remat
 from meshwright.dsl.reader import loads
 from meshwright.planner.operands import operand_paths, readers_of
+from meshwright.planner.search.workload import SKETCHED
 from unrolled import arguments, step
 
 MESHES = ({"x": 2, "y": 4}, {"x": 8}, {"x": 2, "y": 2, "z": 2})
@@ -325,6 +326,40 @@ def multiplied_twice(x, w):
     """A product, and an equal one that takes the place of its transpose."""
     turned = jax.lax.dot_general(w, x, (((0,), (1,)), ((), ())))
     return jnp.tanh(x @ w), jnp.sin(turned.T)
+
+
+def trained(w, x):
+    """Products, whose gradients are of operands the other way round, and read what others read."""
+
+    def loss(w):
+        hidden = jnp.tanh(x @ w["a"])
+        return jnp.mean((hidden @ w["b"] + hidden @ w["c"]) ** 2)
+
+    return jax.tree.map(lambda own, gradient: own - 0.1 * gradient, w, jax.grad(loss)(w))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["ops/loss/grad/dot_general.{0,1,2}.in0: _ _@x", "ops/loss/grad/dot_general.{0,1,2}.in1: _@y ..."],
+        ["ops/loss/dot_general.[12].in0: _@y _", "ops/loss/tanh.0: _ _@x"],
+        ["ops/loss/grad/dot_general.[01234].in[01]: replicate"],
+    ],
+)
+def test_what_a_sketch_takes_is_what_the_step_takes(lines) -> None:
+    of = {name: jax.ShapeDtypeStruct((256, 256), jnp.float32) for name in "abc"}
+    args, drafts = (of, jax.ShapeDtypeStruct((512, 256), jnp.float32)), StepDrafts()
+    text = "".join(f"  {line}\n" for line in ["w/**: _ _@y", "x: _@x _", "out/**: _ _@y", *lines])
+    plan = loads(f"meshwright: 1\ntopology: v5e:2x4\nmesh: {{x: 2, y: 4}}\ntensors:\n{text}")
+    nearly, whole = (drafts.step_graph(plan, trained, args, nearly=each) for each in (True, False))
+    assert nearly.notes == (SKETCHED,)
+    assert changing(nearly.graph) == changing(whole.graph)
+
+
+def changing(graph):
+    """How often each operation stands with its operands and results so, but for what reshards to what there is."""
+    of = ((op.kind, *(graph.values[value].sharding for value in (*op.operands, *op.results))) for op in graph.ops)
+    return Counter(each for each in of if each[0] != "reshard" or each[1] != each[2])
 
 
 def turned_twice(x, w):

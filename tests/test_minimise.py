@@ -18,6 +18,7 @@ from meshwright.planner.graph import Graph, Op, Origin, Sharding, Value
 from meshwright.planner.minimise import minimise
 from meshwright.planner.minimise.alike import alike
 from meshwright.planner.minimise.dims import Classes
+from meshwright.planner.search.workload import SKETCHED
 
 MESH = Mesh(axes=(Axis(name="data", size=4), Axis(name="model", size=2)))
 OPEN = Plan(mesh=MESH)
@@ -128,6 +129,32 @@ def test_propagation_is_left_to_do_what_it_does():
     assert [rule.pattern for rule in found.plan.rules] == ["x"]
     assert found.estimate.step_time_s == 1.0
     assert found.trials == 2
+
+
+class Sketch(Chain):
+    """A chain of which a sketch takes ``wrong_s`` more than it does, where it takes what ``missed`` says for right."""
+
+    def __init__(self, tensors, best, missed=(), wrong_s=0.0):
+        super().__init__(tensors, best)
+        self.missed, self.wrong_s, self.whole = missed, wrong_s, 0
+
+    def estimate(self, plan, *, nearly=False):
+        found = super().estimate(plan)
+        self.whole += not nearly
+        off_s = sum(each.origin.value in self.missed for each in found.kernels) - self.wrong_s
+        return replace(found, compute_s=found.compute_s - off_s, notes=(SKETCHED,)) if nearly else found
+
+
+@pytest.mark.parametrize(("missed", "wrong_s", "again"), [(0, 0.0, False), (5, 0.0, True), (0, 5.0, False)])
+def test_a_plan_that_takes_more_than_a_sketch_of_it_is_looked_for_anew(missed, wrong_s, again):
+    tensors = [tensor("x"), *(tensor(f"ops/f/add.{i}") for i in range(12))]
+    best = {t.path: ROWS if t.path == "x" or int(t.path[10:]) < 7 else COLUMNS for t in tensors}
+    chain = Sketch(tensors, best, [f"ops/f/add.{i}" for i in range(12 - missed, 12)], wrong_s)
+    found = minimise(best, OPEN, chain, deadline=math.inf)
+    assert (chain.whole > 1) == again
+    assert found.estimate.step_time_s == 1.0
+    assert found.estimate.notes == ()
+    assert [rule.pattern for rule in found.plan.rules] == ["x", "ops/f/add.7"]
 
 
 @pytest.mark.parametrize("turning", [(7,), (0, 12), (3, 17, 29), (29,)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from .dims import logical_dims
 from .flow import Flow
 from .groups import grouped
 from .guide import Guide
-from .prices import CLOSE, TOLERANCE, Priced, Prices
+from .prices import ALIKE, CLOSE, TOLERANCE, Priced, Prices
 from .relieved import relieved
 from .rules import Writer, is_value
 from .shorten import FEW_LINES, shortened
@@ -72,17 +73,17 @@ def minimise(
     options |= {"promised_s": promised_s, "proven_s": proven_s}
     found, prices = _minimised(layouts, plan, workload, **options)
     short = _short(found, prices)
-    if not found.is_sketched or _takes_no_more(short.estimate, found):
+    if not found.is_sketched or _is_kept(replace(found, estimate=short.estimate), found, promised_s):
         return short
     other = _short(*_minimised(layouts, plan, workload, **options, nearly=False))
-    over, takes = (Priced(values=found.values, plan=each.plan, estimate=each.estimate) for each in (short, other))
-    return other if takes.rank <= over.rank else short
+    taken = [replace(found, estimate=each.estimate).rank for each in (short, other)]
+    return other if taken[1] <= taken[0] else short
 
 
-def _takes_no_more(estimate: Estimate, nearly: Priced) -> bool:
-    """Whether a plan takes no more than it was nearly said to, but for what is the same."""
-    taken = replace(nearly, estimate=estimate)
-    return taken.rank[0] <= nearly.rank[0] and taken.rank[1] <= nearly.rank[1] * (1 + TOLERANCE)
+def _is_kept(taken: Priced, nearly: Priced, promised_s: float) -> bool:
+    """Whether a plan takes no more than it was nearly said to, and what was promised, but for what lines are worth."""
+    most_s = min(nearly.rank[1] * (1 + TOLERANCE), promised_s * (1 + ALIKE) or math.inf)
+    return taken.rank[0] <= nearly.rank[0] and taken.rank[1] <= most_s
 
 
 def _minimised(

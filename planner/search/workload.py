@@ -11,7 +11,6 @@ from ...dsl.tensors import Tensor
 from ..estimate.figures import Estimate
 from ..graph import Graph, Sharding
 
-
 SKETCHED = "What the plan takes is known nearly: its layouts are put into a step that was simplified before."
 
 
@@ -57,8 +56,8 @@ class Workload(Protocol):
     def estimate(self, plan: Plan, *, nearly: bool = False) -> Estimate:
         """The price of a complete plan: what ``mw.estimate`` says. Raises ``PlanError`` for one that is not legal.
 
-        Where it need only be known ``nearly`` it may say so (``SKETCHED``), and that XLA's partitioner gets a convolution
-        wrong.
+        Where it need only be known ``nearly`` it may be so, and then says it (``SKETCHED``, or that XLA's partitioner
+        gets a convolution wrong).
         """
 
 
