@@ -201,7 +201,7 @@ def test_a_summary_is_json_and_knows_its_exit_code() -> None:
 def test_a_small_moe_transformer_learns_to_translate_real_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MESHWRIGHT_CACHE", str(tmp_path))
     plan = load(TESTS.parent / "plans" / "gshard-tiny.yaml")
-    summary = run(plan, steps=12, metrics_path=tmp_path / "run.jsonl")
+    summary = run(plan, steps=6, metrics_path=tmp_path / "run.jsonl")
     assert summary.first_loss is not None
     assert summary.last_loss is not None
     assert summary.last_loss < summary.first_loss - 1
