@@ -14,7 +14,7 @@ import numpy as np
 from ..chip import Chip
 from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
-from .accessed import Use, bytes_per_s, took_s, uses
+from .accessed import CUTS, Use, bytes_per_s, took_s, uses
 from .flow import Flow
 from .handed_on import handed_on, with_handed_on
 from .near import Memory, Stay, Wanted, near_from
@@ -52,9 +52,9 @@ def near_buffers(
     )
     first = handed_on(program, flow, lives)
     told = {
-        point: _by_buffer(uses(program, kernel, chip, scanned=scanned), flow, first)
+        point: _by_buffer(uses(program, kernel, chip, scanned=scanned or not kernel.bodies), flow, first)
         for point, kernel in enumerate(program.kernels)
-        if scanned or kernel.bodies
+        if scanned or kernel.bodies or any(program.graph.ops[n].kind in CUTS for n in kernel.ops)
     }
 
     def uses_at(point: int, buffer: int, num_bytes: int) -> Sequence[Use]:
@@ -99,7 +99,7 @@ def _wanted(
         if num_bytes:
             made = looked_up.get(number, begin)
             points = [point for point in readers if point > made] if number in looked_up else readers
-            makes = [] if made < 0 or communicates[made] else [made]
+            makes = [made] if made >= 0 else []
             yield Wanted(
                 number=number,
                 num_bytes=num_bytes,
@@ -107,7 +107,13 @@ def _wanted(
                 made=made,
                 left_near=made >= 0 and number not in elsewhere and number not in looked_up,
                 saved_s=_saved_s([use for point in (*makes, *points) for use in uses_at(point, number, num_bytes)]),
+                used_bytes=[_used_bytes(uses_at(point, number, num_bytes), chip) for point in points],
             )
+
+
+def _used_bytes(those: Sequence[Use], chip: Chip) -> int:
+    """The bytes that kernels read of something."""
+    return round(sum(use.moved_s for use in those) * bytes_per_s(chip))
 
 
 def _saved_s(those: Sequence[Use]) -> float:
