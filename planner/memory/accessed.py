@@ -94,6 +94,13 @@ def accessed_bytes(graph: Graph, kernel: Kernel, *, scanned: bool = False) -> Ma
     return found
 
 
+def cut_bytes(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """The buffers that a kernel reads pieces of alone, and the bytes of these."""
+    ops = [graph.ops[number] for number in kernel.ops]
+    for value in {op.operands[0] for op in ops if op.kind in CUTS}.intersection(kernel.reads):
+        yield buffer.get(value, value), _read_bytes(graph, ops, value)
+
+
 def is_scan(op: Op, body: Graph) -> bool:
     """Whether a body is that of a loop that the step itself has."""
     return op.kind == "while" and not any(inner.attributes.get("around") for inner in body.ops)

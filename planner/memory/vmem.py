@@ -14,7 +14,7 @@ import numpy as np
 from ..chip import Chip
 from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
-from .accessed import CUTS, Use, bytes_per_s, took_s, uses
+from .accessed import Use, bytes_per_s, cut_bytes, took_s, uses
 from .flow import Flow
 from .handed_on import handed_on, with_handed_on
 from .near import Memory, Stay, Wanted, near_from
@@ -52,13 +52,20 @@ def near_buffers(
     )
     first = handed_on(program, flow, lives)
     told = {
-        point: _by_buffer(uses(program, kernel, chip, scanned=scanned or not kernel.bodies), flow, first)
+        point: _by_buffer(uses(program, kernel, chip, scanned=scanned), flow, first)
         for point, kernel in enumerate(program.kernels)
-        if scanned or kernel.bodies or any(program.graph.ops[n].kind in CUTS for n in kernel.ops)
+        if scanned or kernel.bodies
+    }
+    cut = {
+        point: {first.get(buffer, buffer): size for buffer, size in cut_bytes(program.graph, kernel, flow.buffer)}
+        for point, kernel in enumerate(program.kernels)
+        if point not in told
     }
 
     def uses_at(point: int, buffer: int, num_bytes: int) -> Sequence[Use]:
-        return told[point].get(buffer, ()) if point in told else (Use(num_bytes / memory.bytes_per_s, *took[point]),)
+        if point in told:
+            return told[point].get(buffer, ())
+        return (Use(cut[point].get(buffer, num_bytes) / memory.bytes_per_s, *took[point]),)
 
     given = frozenset(program.graph.arguments) if scanned else frozenset[int]()
     found = _wanted(program, flow, lives, chip, first, uses_at)
