@@ -16,6 +16,7 @@ from meshwright.planner.memory.accessed import accessed_bytes
 from meshwright.planner.memory.flow import Flow, flow
 from meshwright.planner.memory.handed_on import handed_on
 from meshwright.planner.memory.liveness import lifetimes, live_bytes
+from meshwright.planner.memory.copies import MOST_UNDER_WAY
 from meshwright.planner.memory.near import Memory, Wanted, begins, near_from
 from meshwright.planner.memory.orders import list_order
 from meshwright.planner.memory.temporaries import temporary_bytes
@@ -65,8 +66,11 @@ def begins_near(kinds: Sequence[str], kind_of_chip: str) -> int | None:
     return begins(near).get(len(kinds) + 1)
 
 
-def wanted(number: int, made: int, *uses: int, num_bytes: int = 100, saved_s: float = 1.0) -> Wanted:
-    return Wanted(number=number, num_bytes=num_bytes, uses=uses, made=made, left_near=made >= 0, saved_s=saved_s)
+def wanted(
+    number: int, made: int, *uses: int, num_bytes: int = 100, saved_s: float = 1.0, used_bytes: Sequence[int] = ()
+) -> Wanted:
+    near = {"left_near": made >= 0, "saved_s": saved_s, "used_bytes": used_bytes}
+    return Wanted(number=number, num_bytes=num_bytes, uses=uses, made=made, **near)
 
 
 def placed(room_bytes: int, *buffers: Wanted, longest_s: float = 5.0, kernel_s: float = 1.0) -> dict[int, int]:
@@ -116,6 +120,28 @@ def test_an_argument_that_is_read_again_is_kept_in_between() -> None:
 def test_what_there_is_no_time_to_fetch_is_read_where_it_lies() -> None:
     assert placed(100, wanted(1, -1, 1, num_bytes=100), wanted(2, -1, 1, num_bytes=50, saved_s=0.1)) == {1: 0}
     assert placed(400, wanted(1, -1, 1, num_bytes=400)) == {}
+
+
+def test_copies_are_made_one_after_the_other() -> None:
+    """One of two seconds is needed after two; another of one second is not made beside it, but is when it is needed
+    later, and so is one that begins early enough for both.
+    """
+    first = wanted(1, -1, 2, num_bytes=200, saved_s=9.0)
+    assert placed(900, first, wanted(2, -1, 2)) == {1: 0}
+    assert placed(900, first, wanted(2, -1, 3)) == {1: 0, 2: 1}
+    assert placed(900, wanted(1, -1, 4, num_bytes=200, saved_s=9.0), wanted(2, -1, 3)) == {1: 0, 2: 1}
+
+
+def test_so_many_copies_are_under_way_at_most() -> None:
+    needed = [wanted(number, -1, 10, num_bytes=1) for number in range(MOST_UNDER_WAY + 2)]
+    assert len(placed(900, *needed, longest_s=99.0)) == MOST_UNDER_WAY
+
+
+def test_nothing_is_copied_to_be_hardly_used() -> None:
+    """Uses that read less than half of it, all together, read it where it lies; what is made there stays anyway."""
+    assert placed(100, wanted(1, -1, 3, 4, used_bytes=(20, 20))) == {}
+    assert placed(100, wanted(1, -1, 3, 4, used_bytes=(20, 40))) == {1: 1}
+    assert placed(100, wanted(1, 0, 3, 4, used_bytes=(20, 20))) == {1: 0}
 
 
 def test_a_copy_begins_before_a_kernel_that_takes_longer_than_it_should() -> None:

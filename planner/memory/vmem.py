@@ -14,7 +14,7 @@ import numpy as np
 from ..chip import Chip
 from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
-from .accessed import Use, bytes_per_s, cut_bytes, took_s, uses
+from .accessed import CUTS, Use, accessed_bytes, bytes_per_s, took_s, uses
 from .flow import Flow
 from .handed_on import handed_on, with_handed_on
 from .near import Memory, Stay, Wanted, near_from
@@ -56,21 +56,30 @@ def near_buffers(
         for point, kernel in enumerate(program.kernels)
         if scanned or kernel.bodies
     }
-    cut = {
-        point: {first.get(buffer, buffer): size for buffer, size in cut_bytes(program.graph, kernel, flow.buffer)}
-        for point, kernel in enumerate(program.kernels)
-        if point not in told
-    }
+    read = _read_bytes(program, flow, first)
 
     def uses_at(point: int, buffer: int, num_bytes: int) -> Sequence[Use]:
         if point in told:
             return told[point].get(buffer, ())
-        return (Use(cut[point].get(buffer, num_bytes) / memory.bytes_per_s, *took[point]),)
+        return (Use(read.get((point, buffer), num_bytes) / memory.bytes_per_s, *took[point]),)
 
     given = frozenset(program.graph.arguments) if scanned else frozenset[int]()
     found = _wanted(program, flow, lives, chip, first, uses_at)
     wanted = (each for each in found if each.number not in given or each.number in fetched)
     return with_handed_on(near_from(wanted, memory), first, lives)
+
+
+def _read_bytes(program: Program, flow: Flow, first: Mapping[int, int]) -> dict[tuple[int, int], int]:
+    """The bytes that kernels read of buffers of which they read pieces, by the kernel's point and the buffer."""
+    graph, found = program.graph, dict[tuple[int, int], int]()
+    for point, kernel in enumerate(program.kernels):
+        ops = [graph.ops[number] for number in kernel.ops]
+        cut = {op.operands[0] for op in ops if op.kind in CUTS}.intersection(kernel.reads)
+        accessed = accessed_bytes(graph, kernel, cut=True) if cut else {}
+        for value in cut:
+            held = flow.buffer.get(value, value)
+            found[point, first.get(held, held)] = accessed[value]
+    return found
 
 
 def _by_buffer(uses: Mapping[int, Sequence[Use]], flow: Flow, first: Mapping[int, int]) -> Mapping[int, list[Use]]:
