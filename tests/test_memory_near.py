@@ -13,10 +13,10 @@ from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_GATHER, COLLECTIVE_PERMUTE
 from meshwright.planner.memory import memory
 from meshwright.planner.memory.accessed import accessed_bytes
+from meshwright.planner.memory.copies import MOST_UNDER_WAY
 from meshwright.planner.memory.flow import Flow, flow
 from meshwright.planner.memory.handed_on import handed_on
 from meshwright.planner.memory.liveness import lifetimes, live_bytes
-from meshwright.planner.memory.copies import MOST_UNDER_WAY
 from meshwright.planner.memory.near import Memory, Wanted, begins, near_from
 from meshwright.planner.memory.orders import list_order
 from meshwright.planner.memory.temporaries import temporary_bytes
@@ -169,6 +169,20 @@ def test_what_a_turn_changes_lies_where_the_loop_has_it(scanned: bool) -> None:
     assert (0 in near) == (not scanned)
     moved = accessed_bytes(body.graph, body.kernels[-1], scanned=scanned)
     assert (moved[0], moved[6]) == ((row.num_bytes,) * 2 if scanned else (SMALL.num_bytes,) * 2)
+
+
+def test_pieces_that_kernels_cut_are_what_they_read() -> None:
+    """Where that is asked for: loops around products have what they read whole."""
+    piece = Value((8, 1024), "f32")
+    ops = (
+        Op(kind="slice", operands=(0,), results=(1,)),
+        Op(kind="tanh", operands=(1,), results=(2,)),
+        Op(kind="add", operands=(2, 2), results=(3,)),
+    )
+    made = of_ops((SMALL, piece, piece, piece), ops, (0,), (3,))
+    kernel = replace(made.kernels[0], ops=(0, 1, 2), reads=(0,), writes=(3,))
+    assert accessed_bytes(made.graph, kernel, cut=True)[0] == piece.num_bytes
+    assert accessed_bytes(made.graph, kernel)[0] == SMALL.num_bytes
 
 
 def test_what_loops_hand_on_lies_in_one_place() -> None:

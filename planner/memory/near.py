@@ -116,9 +116,7 @@ class _Taken(NamedTuple):
     hardly_used: frozenset[int]
 
 
-def _taken(
-    each: Wanted, memory: Memory, shelf: Shelf, copies: Copies, far: frozenset[int] = frozenset()
-) -> _Taken:
+def _taken(each: Wanted, memory: Memory, shelf: Shelf, copies: Copies, far: frozenset[int] = frozenset()) -> _Taken:
     """Takes the room of one buffer where it stays; what is ``far`` reads it where it lies.
 
     Where it is put first, it can stay for as many uses as anywhere.
@@ -179,9 +177,7 @@ def _lasting(num_bytes: int, first: int, uses: Sequence[int], memory: Memory, sh
     return next((place for place in places if place is not None), None)
 
 
-def _fetched(
-    num_bytes: int, earliest: int, use: int, memory: Memory, shelf: Shelf, copies: Copies
-) -> int | None:
+def _fetched(num_bytes: int, earliest: int, use: int, memory: Memory, shelf: Shelf, copies: Copies) -> int | None:
     """The point before which a buffer is fetched for a use; None where there is no time, ``NO_ROOM`` where no room.
 
     The begin that leaves about the preferred time comes first, then the later ones, which need less room

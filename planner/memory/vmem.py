@@ -102,7 +102,6 @@ def _wanted(
     """The temporaries and the arguments that may lie in fast memory, what loops hand on in one place as one."""
     sent, elsewhere = offloaded(program, flow, chip), written_to_hbm(program, flow, chip)
     looked_up = _looked_up(program, flow, chip)
-    communicates = [any(program.graph.ops[op].kind in KINDS for op in each.ops) for each in program.kernels]
     reads: dict[int, list[int]] = {}
     for point, buffers in enumerate(flow.reads):
         for buffer in dict.fromkeys(first.get(buffer, buffer) for buffer in buffers):
