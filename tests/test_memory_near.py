@@ -13,6 +13,7 @@ from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_GATHER, COLLECTIVE_PERMUTE
 from meshwright.planner.memory import memory
 from meshwright.planner.memory.accessed import accessed_bytes
+from meshwright.planner.memory.copies import MOST_UNDER_WAY
 from meshwright.planner.memory.flow import Flow, flow
 from meshwright.planner.memory.handed_on import handed_on
 from meshwright.planner.memory.liveness import lifetimes, live_bytes
@@ -65,8 +66,11 @@ def begins_near(kinds: Sequence[str], kind_of_chip: str) -> int | None:
     return begins(near).get(len(kinds) + 1)
 
 
-def wanted(number: int, made: int, *uses: int, num_bytes: int = 100, saved_s: float = 1.0) -> Wanted:
-    return Wanted(number=number, num_bytes=num_bytes, uses=uses, made=made, left_near=made >= 0, saved_s=saved_s)
+def wanted(
+    number: int, made: int, *uses: int, num_bytes: int = 100, saved_s: float = 1.0, used_bytes: Sequence[int] = ()
+) -> Wanted:
+    near = {"left_near": made >= 0, "saved_s": saved_s, "used_bytes": used_bytes}
+    return Wanted(number=number, num_bytes=num_bytes, uses=uses, made=made, **near)
 
 
 def placed(room_bytes: int, *buffers: Wanted, longest_s: float = 5.0, kernel_s: float = 1.0) -> dict[int, int]:
@@ -118,6 +122,28 @@ def test_what_there_is_no_time_to_fetch_is_read_where_it_lies() -> None:
     assert placed(400, wanted(1, -1, 1, num_bytes=400)) == {}
 
 
+def test_copies_are_made_one_after_the_other() -> None:
+    """One of two seconds is needed after two; another of one second is not made beside it, but is when it is needed
+    later, and so is one that begins early enough for both.
+    """
+    first = wanted(1, -1, 2, num_bytes=200, saved_s=9.0)
+    assert placed(900, first, wanted(2, -1, 2)) == {1: 0}
+    assert placed(900, first, wanted(2, -1, 3)) == {1: 0, 2: 1}
+    assert placed(900, wanted(1, -1, 4, num_bytes=200, saved_s=9.0), wanted(2, -1, 3)) == {1: 0, 2: 1}
+
+
+def test_so_many_copies_are_under_way_at_most() -> None:
+    needed = [wanted(number, -1, 10, num_bytes=1) for number in range(MOST_UNDER_WAY + 2)]
+    assert len(placed(900, *needed, longest_s=99.0)) == MOST_UNDER_WAY
+
+
+def test_nothing_is_copied_to_be_hardly_used() -> None:
+    """Uses that read less than half of it, all together, read it where it lies; what is made there stays anyway."""
+    assert placed(100, wanted(1, -1, 3, 4, used_bytes=(20, 20))) == {}
+    assert placed(100, wanted(1, -1, 3, 4, used_bytes=(20, 40))) == {1: 1}
+    assert placed(100, wanted(1, 0, 3, 4, used_bytes=(20, 20))) == {1: 0}
+
+
 def test_a_copy_begins_before_a_kernel_that_takes_longer_than_it_should() -> None:
     """Two seconds are preferred, where the one kernel before the use takes five; of short ones as many as are nearest,
     or as leave the second that it takes.
@@ -143,6 +169,20 @@ def test_what_a_turn_changes_lies_where_the_loop_has_it(scanned: bool) -> None:
     assert (0 in near) == (not scanned)
     moved = accessed_bytes(body.graph, body.kernels[-1], scanned=scanned)
     assert (moved[0], moved[6]) == ((row.num_bytes,) * 2 if scanned else (SMALL.num_bytes,) * 2)
+
+
+def test_pieces_that_kernels_cut_are_what_they_read() -> None:
+    """Where that is asked for: loops around products have what they read whole."""
+    piece = Value((8, 1024), "f32")
+    ops = (
+        Op(kind="slice", operands=(0,), results=(1,)),
+        Op(kind="tanh", operands=(1,), results=(2,)),
+        Op(kind="add", operands=(2, 2), results=(3,)),
+    )
+    made = of_ops((SMALL, piece, piece, piece), ops, (0,), (3,))
+    kernel = replace(made.kernels[0], ops=(0, 1, 2), reads=(0,), writes=(3,))
+    assert accessed_bytes(made.graph, kernel, cut=True)[0] == piece.num_bytes
+    assert accessed_bytes(made.graph, kernel)[0] == SMALL.num_bytes
 
 
 def test_what_loops_hand_on_lies_in_one_place() -> None:

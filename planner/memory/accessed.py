@@ -46,7 +46,7 @@ def took_s(
             inner = (took_s(body, chip, scanned=is_scan(op, body.graph), in_loop=around) for body in kernel.bodies)
             yield _turns(op) * sum(max(pair) for body in inner for pair in body), 0.0
             continue
-        moved = sum(accessed_bytes(program.graph, kernel, scanned=scanned).values())
+        moved = sum(accessed_bytes(program.graph, kernel, scanned=scanned, cut=True).values())
         yield moved / bytes_per_s(chip), matrix_s(kernel)
 
 
@@ -73,19 +73,19 @@ def uses(
     return found
 
 
-def accessed_bytes(graph: Graph, kernel: Kernel, *, scanned: bool = False) -> Mapping[int, int]:
+def accessed_bytes(graph: Graph, kernel: Kernel, *, scanned: bool = False, cut: bool = False) -> Mapping[int, int]:
     """The bytes, in tiles, that a kernel without bodies goes through of each value that it reads or writes.
 
-    In a scan it is the piece of a stack that it cuts one from or puts one into
-    (``HloCostAnalysis::FusionParameterReadBytes``); whatever else reads a value reads the whole once. Outside of scans
-    it is the whole everywhere, and in the loops around products and images, whose parts are sent meanwhile.
+    In a scan it is the piece of a stack that it cuts one from or puts one into, elsewhere, where asked for (``cut``),
+    the pieces that it cuts (``HloCostAnalysis::FusionParameterReadBytes``); whatever else reads a value reads the whole
+    once. What loops around products and images read near counts whole, as its parts are sent meanwhile.
     """
     values = graph.values
     found = {value: padded_bytes(values[value]) for value in (*kernel.reads, *kernel.writes)}
-    if not scanned:
+    if not (scanned or cut):
         return found
     ops = [graph.ops[number] for number in kernel.ops]
-    moving = [op for op in ops if op.kind in CUTS or op.kind == UPDATE]
+    moving = [op for op in ops if op.kind in CUTS or (scanned and op.kind == UPDATE)]
     for value in {op.operands[0] for op in moving}.intersection(kernel.reads):
         found[value] = _read_bytes(graph, ops, value)
     for op in moving:

@@ -8,12 +8,13 @@ before the next use, while a copy of it lies in the large memory, or is read the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from .copies import Copies
 from .shelf import Shelf
 
 PREFERRED_OVERLAP = 2.0
@@ -24,11 +25,15 @@ MOST_REPACKED = 4
 
 NO_ROOM = -1
 
+LEAST_USED = 0.5
+"""What part of a copy into fast memory is used at least, all uses together (``inefficient_use_to_copy_ratio``)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """A buffer that may stay: its number, its bytes, the points that read it, in order, the one that makes it (-1 an
     argument's), whether that may leave it in fast memory, and the memory time that is saved where it is near.
+    ``used_bytes`` are those that each point reads of it, all if it has none.
     """
 
     number: int
@@ -37,6 +42,7 @@ class Wanted:
     made: int
     left_near: bool
     saved_s: float
+    used_bytes: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +60,10 @@ class Memory:
         """Whether what was used at one point may stay there unused until another."""
         return bool(self.begins_s[use] - self.begins_s[last] <= self.longest_s)
 
+    def copied_s(self, num_bytes: int, begin: int, use: int) -> tuple[float, float, float]:
+        """When a copy into it begins, is needed, and how long it takes."""
+        return float(self.begins_s[begin]), float(self.begins_s[use]), num_bytes / self.bytes_per_s
+
 
 class Stay(NamedTuple):
     """From which point to which other something lies in fast memory, and whether that is its end."""
@@ -65,18 +75,25 @@ class Stay(NamedTuple):
 
 def near_from(wanted: Iterable[Wanted], memory: Memory) -> dict[int, tuple[Stay, ...]]:
     """When each buffer lies in fast memory, in order: from the point that makes it or before which it is fetched."""
-    shelf, repacked, found = Shelf(memory.room_bytes), 0, dict[int, tuple[Stay, ...]]()
+    shelf, copies, repacked, found = Shelf(memory.room_bytes), Copies(), 0, dict[int, tuple[Stay, ...]]()
     most = int(memory.room_bytes.max(initial=0))
     for each in sorted((each for each in wanted if each.num_bytes <= most), key=_rank):
-        count = shelf.count
-        stays, has_room = _stays(each, memory, shelf)
-        if not has_room and repacked < MOST_REPACKED:
+        count, before = shelf.count, copies.copy()
+        taken = _taken(each, memory, shelf, copies)
+        if not taken.has_room and repacked < MOST_REPACKED:
             repacked += 1
             shelf.give_back(count)
             shelf.repack()
-            stays, _ = _stays(each, memory, shelf)
-        if stays:
-            found[each.number] = stays
+            copies = before.copy()
+            taken = _taken(each, memory, shelf, copies)
+        far = taken.hardly_used
+        while far:
+            shelf.give_back(count)
+            copies = before.copy()
+            taken = _taken(each, memory, shelf, copies, far)
+            far = far | taken.hardly_used if taken.hardly_used else frozenset()
+        if taken.stays:
+            found[each.number] = taken.stays
     return found
 
 
@@ -89,8 +106,18 @@ def _rank(each: Wanted) -> tuple[float, int, int]:
     return -each.saved_s / math.sqrt(each.num_bytes), -each.num_bytes, each.number
 
 
-def _stays(each: Wanted, memory: Memory, shelf: Shelf) -> tuple[tuple[Stay, ...], bool]:
-    """Takes the room of one buffer where it stays, and says whether it found room wherever it had time to stay.
+class _Taken(NamedTuple):
+    """When a buffer stays, whether it found room wherever it had time to, and the points that read it near for which
+    it would be copied, though they use little of it.
+    """
+
+    stays: tuple[Stay, ...]
+    has_room: bool
+    hardly_used: frozenset[int]
+
+
+def _taken(each: Wanted, memory: Memory, shelf: Shelf, copies: Copies, far: frozenset[int] = frozenset()) -> _Taken:
+    """Takes the room of one buffer where it stays; what is ``far`` reads it where it lies.
 
     Where it is put first, it can stay for as many uses as anywhere.
     """
@@ -101,7 +128,9 @@ def _stays(each: Wanted, memory: Memory, shelf: Shelf) -> tuple[tuple[Stay, ...]
     last, free = each.made, each.made + (not each.left_near)
     for number, use in enumerate(uses):
         before, lacks = place, False
-        if number == 0 and each.left_near and memory.may_stay(last, use):
+        if use in far:
+            place = None
+        elif number == 0 and each.left_near and memory.may_stay(last, use):
             place = _lasting(each.num_bytes, free, uses, memory, shelf)
             lacks = place is None
             if place is not None:
@@ -114,17 +143,26 @@ def _stays(each: Wanted, memory: Memory, shelf: Shelf) -> tuple[tuple[Stay, ...]
         if place is None:
             if before is not None:
                 found.append(Stay(begin, last, is_last=False))
-            fetched = _fetched(each.num_bytes, free, use, memory, shelf)
+            fetched = None if use in far else _fetched(each.num_bytes, free, use, memory, shelf, copies)
             if fetched is not None and fetched >= 0:
                 begin, place = fetched, _lasting(each.num_bytes, fetched, uses[number:], memory, shelf)
             if place is not None:
                 shelf.take(place, each.num_bytes, begin, use)
+                copies.add(*memory.copied_s(each.num_bytes, begin, use))
             elif lacks or fetched is not None:
                 has_room = False
         last, free = use, use + 1
     if place is not None:
         found.append(Stay(begin, last, is_last=True))
-    return tuple(found), has_room
+    return _Taken(tuple(found), has_room, frozenset(_hardly_used(each, found)))
+
+
+def _hardly_used(each: Wanted, stays: Sequence[Stay]) -> Iterator[int]:
+    """The points of stays for which a buffer is copied, though all that they read of it is less than half of it."""
+    for stay in stays if each.used_bytes else ():
+        read = [pair for pair in zip(each.uses, each.used_bytes, strict=True) if stay.first <= pair[0] <= stay.last]
+        if stay.first != each.made and sum(size for _, size in read) < LEAST_USED * each.num_bytes:
+            yield from (use for use, _ in read)
 
 
 def _lasting(num_bytes: int, first: int, uses: Sequence[int], memory: Memory, shelf: Shelf) -> int | None:
@@ -139,7 +177,7 @@ def _lasting(num_bytes: int, first: int, uses: Sequence[int], memory: Memory, sh
     return next((place for place in places if place is not None), None)
 
 
-def _fetched(num_bytes: int, earliest: int, use: int, memory: Memory, shelf: Shelf) -> int | None:
+def _fetched(num_bytes: int, earliest: int, use: int, memory: Memory, shelf: Shelf, copies: Copies) -> int | None:
     """The point before which a buffer is fetched for a use; None where there is no time, ``NO_ROOM`` where no room.
 
     The begin that leaves about the preferred time comes first, then the later ones, which need less room
@@ -151,5 +189,10 @@ def _fetched(num_bytes: int, earliest: int, use: int, memory: Memory, shelf: She
         return None
     left_s = begins_s[use] - begins_s[earliest : latest + 1]
     first = earliest + int(np.argmin(np.abs(left_s - PREFERRED_OVERLAP * takes_s)))
-    begins = (begin for begin in range(first, latest + 1) if shelf.place(num_bytes, begin, use) is not None)
-    return next(begins, NO_ROOM)
+    found: int | None = None
+    for begin in range(first, latest + 1):
+        if copies.have_time(*memory.copied_s(num_bytes, begin, use)):
+            if shelf.place(num_bytes, begin, use) is not None:
+                return begin
+            found = NO_ROOM
+    return found

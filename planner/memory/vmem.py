@@ -14,7 +14,7 @@ import numpy as np
 from ..chip import Chip
 from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
-from .accessed import Use, bytes_per_s, took_s, uses
+from .accessed import CUTS, Use, accessed_bytes, bytes_per_s, took_s, uses
 from .flow import Flow
 from .handed_on import handed_on, with_handed_on
 from .near import Memory, Stay, Wanted, near_from
@@ -56,14 +56,30 @@ def near_buffers(
         for point, kernel in enumerate(program.kernels)
         if scanned or kernel.bodies
     }
+    read = _read_bytes(program, flow, first)
 
     def uses_at(point: int, buffer: int, num_bytes: int) -> Sequence[Use]:
-        return told[point].get(buffer, ()) if point in told else (Use(num_bytes / memory.bytes_per_s, *took[point]),)
+        if point in told:
+            return told[point].get(buffer, ())
+        return (Use(read.get((point, buffer), num_bytes) / memory.bytes_per_s, *took[point]),)
 
     given = frozenset(program.graph.arguments) if scanned else frozenset[int]()
     found = _wanted(program, flow, lives, chip, first, uses_at)
     wanted = (each for each in found if each.number not in given or each.number in fetched)
     return with_handed_on(near_from(wanted, memory), first, lives)
+
+
+def _read_bytes(program: Program, flow: Flow, first: Mapping[int, int]) -> dict[tuple[int, int], int]:
+    """The bytes that kernels read of buffers of which they read pieces, by the kernel's point and the buffer."""
+    graph, found = program.graph, dict[tuple[int, int], int]()
+    for point, kernel in enumerate(program.kernels):
+        ops = [graph.ops[number] for number in kernel.ops]
+        cut = {op.operands[0] for op in ops if op.kind in CUTS}.intersection(kernel.reads)
+        accessed = accessed_bytes(graph, kernel, cut=True) if cut else {}
+        for value in cut:
+            held = flow.buffer.get(value, value)
+            found[point, first.get(held, held)] = accessed[value]
+    return found
 
 
 def _by_buffer(uses: Mapping[int, Sequence[Use]], flow: Flow, first: Mapping[int, int]) -> Mapping[int, list[Use]]:
@@ -86,7 +102,6 @@ def _wanted(
     """The temporaries and the arguments that may lie in fast memory, what loops hand on in one place as one."""
     sent, elsewhere = offloaded(program, flow, chip), written_to_hbm(program, flow, chip)
     looked_up = _looked_up(program, flow, chip)
-    communicates = [any(program.graph.ops[op].kind in KINDS for op in each.ops) for each in program.kernels]
     reads: dict[int, list[int]] = {}
     for point, buffers in enumerate(flow.reads):
         for buffer in dict.fromkeys(first.get(buffer, buffer) for buffer in buffers):
@@ -99,7 +114,7 @@ def _wanted(
         if num_bytes:
             made = looked_up.get(number, begin)
             points = [point for point in readers if point > made] if number in looked_up else readers
-            makes = [] if made < 0 or communicates[made] else [made]
+            makes = [made] if made >= 0 else []
             yield Wanted(
                 number=number,
                 num_bytes=num_bytes,
@@ -107,7 +122,13 @@ def _wanted(
                 made=made,
                 left_near=made >= 0 and number not in elsewhere and number not in looked_up,
                 saved_s=_saved_s([use for point in (*makes, *points) for use in uses_at(point, number, num_bytes)]),
+                used_bytes=[_used_bytes(uses_at(point, number, num_bytes), chip) for point in points],
             )
+
+
+def _used_bytes(those: Sequence[Use], chip: Chip) -> int:
+    """The bytes that kernels read of something."""
+    return round(sum(use.moved_s for use in those) * bytes_per_s(chip))
 
 
 def _saved_s(those: Sequence[Use]) -> float:
