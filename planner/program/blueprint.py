@@ -71,6 +71,7 @@ class Blueprint:
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
     parts: dict[Kernel, KernelPart] = field(default_factory=dict)
+    from_far: dict[int, Blueprint] = field(default_factory=dict)
 
     @cached_property
     def nest(self) -> Nest:
@@ -118,13 +119,20 @@ class Blueprint:
         """The same where it meets no tables."""
         if not self.around.tables:
             return self
-        return replace(self, around=self.around._replace(tables=frozenset()), fused={}, parts={})
+        return replace(self, around=self.around._replace(tables=frozenset()), fused={}, parts={}, from_far={})
 
     @cached_property
     def table(self) -> int | None:
         """What it reads of tables that are scattered into, if that is one value."""
         found = [value for value in self.own.arguments if value in self.around.tables]
         return found[0] if len(found) == 1 else None
+
+    def reading_far(self, value: int) -> Blueprint:
+        """The same where its products read a value from the large memory."""
+        if value not in self.from_far:
+            around = self.around._replace(far=frozenset((value,)))
+            self.from_far[value] = replace(self, around=around, fused={}, parts={}, from_far={})
+        return self.from_far[value]
 
     def effort(self, axes: int) -> int:
         """About how long its strategies take to work out on a mesh of so many axes."""

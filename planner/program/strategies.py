@@ -15,6 +15,7 @@ from .beside import shared
 from .blueprint import Blueprint
 from .choices import Choice, choices
 from .costs import Costs, Pricing, Sum
+from .far import far_reads
 from .known import Known
 from .pieces import Pieces
 
@@ -27,8 +28,8 @@ class Options:
     """The strategies of a kernel: ``costs`` are seconds of one run under each, ``apart`` those more if one that is free
     has to run by itself, ``after`` if a product before it is to compute it, ``layouts`` those of its values.
 
-    ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing; ``tables``
-    those more where it reads a value as it lies that was scattered into. Those of a product that something ends are
+    ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing;
+    ``as_it_lies`` those more where it reads a value so that was scattered into, or from the large memory. Those of a product that something ends are
     more by ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has what is added up over devices
     as it is written, ``done`` under which strategies nothing done to it later can be computed
     with it, by the value: it is left as bits, or devices sent it.
@@ -39,7 +40,7 @@ class Options:
     after: Seconds
     layouts: dict[int, list[Sharding]]
     savings: dict[int, Seconds]
-    tables: dict[int, Seconds] = field(default_factory=dict)
+    as_it_lies: dict[int, Seconds] = field(default_factory=dict)
     chosen: tuple[Choice, ...] = ()
     ended: Seconds | None = None
     alone: Seconds | None = None
@@ -49,10 +50,11 @@ class Options:
     def renamed(self, numbers: Sequence[int]) -> Options:
         """The same of a kernel whose values have other numbers."""
         layouts = {numbers[place]: each for place, each in self.layouts.items()}
-        savings, tables = ({numbers[v]: each for v, each in found.items()} for found in (self.savings, self.tables))
+        by_value = (self.savings, self.as_it_lies)
+        savings, lies = ({numbers[v]: each for v, each in found.items()} for found in by_value)
         sums = {numbers[value]: each for value, each in self.sums.items()}
         done = {numbers[value]: each for value, each in self.done.items()}
-        return replace(self, layouts=layouts, savings=savings, tables=tables, sums=sums, done=done)
+        return replace(self, layouts=layouts, savings=savings, as_it_lies=lies, sums=sums, done=done)
 
 
 @dataclass(kw_only=True)
@@ -172,8 +174,9 @@ class Strategies:
         layouts = {value: each for value, each in found.layouts.items() if value in inside}
         whole = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
         sums = _sums(blueprint, whole, found.chosen, (made,))
+        lies = {value: each for value, each in found.as_it_lies.items() if value in inside and value != blueprint.table}
         return replace(
-            found, costs=least, layouts=layouts, savings=savings, tables={}, sums=sums, ended=ended, alone=beside
+            found, costs=least, layouts=layouts, savings=savings, as_it_lies=lies, sums=sums, ended=ended, alone=beside
         )
 
     def _handed(self, blueprint: Blueprint, found: Options, made: int, value: int) -> Seconds:
@@ -201,7 +204,7 @@ class Strategies:
             after=np.where([costs.left_as_bits(choice) for choice in chosen], apart, 0.0),
             layouts={value: by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))},
             savings=dict(self._savings(blueprint, costs, chosen)),
-            tables=self._tables(blueprint, costs, chosen),
+            as_it_lies=self._as_it_lies(blueprint, costs, chosen),
             chosen=tuple(chosen),
             sums=_sums(blueprint, costs, chosen, _left(blueprint.own)),
             done=_done(blueprint, costs, chosen, masks),
@@ -214,11 +217,20 @@ class Strategies:
             less = [costs.computing_s(each) - others.computing_s(_of_rest(each, forms, ops)) for each in chosen]
             yield value, np.maximum(less, 0.0)
 
-    def _tables(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> dict[int, Seconds]:
-        if blueprint.table is None or blueprint.is_free:
+    def _as_it_lies(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> dict[int, Seconds]:
+        """Seconds more where what a kernel reads meets tables as it lies, or is read from the large memory so."""
+        if blueprint.is_free:
             return {}
-        met = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
-        return {blueprint.table: np.array([met.computing_s(each) - costs.computing_s(each) for each in chosen])}
+        far = far_reads(blueprint.around, self.pricing.machine, self.pricing.speed).intersection(
+            blueprint.own.arguments
+        )
+        met = {value: blueprint.apart.reading_far(value) for value in sorted(far)}
+        met |= {} if blueprint.table is None else {blueprint.table: blueprint}
+        found = dict[int, Seconds]()
+        for value, lying in met.items():
+            others = Costs(blueprint=lying, pricing=self.pricing, pieces=self.pieces)
+            found[value] = np.array([others.computing_s(each) - costs.computing_s(each) for each in chosen])
+        return found
 
 
 def _sums(

@@ -15,6 +15,7 @@ from .ends import ending, even_layouts
 from .inside import first_reads, hand_on_inside
 from .joined import join_cuts
 from .joined_updates import join_turned
+from .lying import spare_ends
 from .passing import own_reads
 from .pinned import brought, lay_out_pinned, pinned, pinned_reads, wide_pins
 from .reading import read, read_end, read_passing, rounded_reads, value_node
@@ -68,6 +69,7 @@ def wire(
         wiring.ends[result] = value_node(wiring, top, result, layouts, wiring.nodes[made.node].repeats if made else 1)
     for result, port in wiring.ends.items():
         _connect(wiring, top, result, port, result=True)
+    spare_ends(wiring, top)
     return wiring
 
 
@@ -116,7 +118,7 @@ def _level(
                 repeats=own,
                 in_passing=strategies.known.is_passing(kernel),
                 savings={value: each * often for value, each in options.savings.items()},
-                tables={value: each * often for value, each in options.tables.items()},
+                as_it_lies={value: each * often for value, each in options.as_it_lies.items()},
                 ended=None if options.ended is None else options.ended * often,
                 alone=None if options.alone is None else options.alone * often,
                 sums=options.sums,

@@ -1,0 +1,43 @@
+"""What reading a value as it lies takes more, where several share it or a step leaves it otherwise than it is made."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..graph import Sharding
+from .wires import Level, Port, Wiring
+
+More = dict[Sharding, float]
+
+
+def read_as_it_lies(wiring: Wiring, value: int, ports: Iterable[Port]) -> More:
+    """Seconds more that those at these ports take at most to read a value as it lies, by how that is."""
+    found: More = defaultdict(float)
+    for port in ports:
+        lying = wiring.nodes[port.node].as_it_lies.get(value)
+        if lying is not None:
+            for layout in dict.fromkeys(port.layouts):
+                found[layout] += max(s for s, own in zip(lying.tolist(), port.layouts, strict=True) if own == layout)
+    return dict(found)
+
+
+def spare_shared(wiring: Wiring, source: Port, shared: Port, more: More) -> None:
+    """What is brought into a layout for several lies there as nobody made it: reading that takes no more."""
+    took = np.array([[more.get(there, 0.0) * (there != own) for there in shared.layouts] for own in source.layouts])
+    if took.any():
+        wiring.join_up(source, shared, -took)
+
+
+def spare_ends(wiring: Wiring, top: Level) -> None:
+    """What a step leaves otherwise than it is made is none of its results: reading that takes no more."""
+    for value, end in wiring.ends.items():
+        made = top.source.get(value)
+        more = wiring.lying.get(value, {})
+        if made is None or made.node == end.node or not more:
+            continue
+        took = np.array([[more.get(own, 0.0) * (there != own) for there in end.layouts] for own in made.layouts])
+        if took.any():
+            wiring.join_up(made, end, -took)
