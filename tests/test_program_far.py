@@ -1,4 +1,4 @@
-"""What products read from the large memory, in the program as in whole prices: parts of stacks, and a step's results."""
+"""What products read from the large memory, in the program as in whole prices: parts of stacks, a step's results."""
 
 from __future__ import annotations
 

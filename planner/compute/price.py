@@ -73,8 +73,8 @@ class Apart:
     memory holds for good if they fit, as a loop's turns hand them on; ``images`` has shapes of what is
     convolved elsewhere, ``tables`` the values that meet what is scattered into, and ``edge`` what of those is given or
     left, ``lent`` what they are the first to update of its arguments that are not donated, ``filled`` what scatters
-    fill, ``packed`` what kernels of their own make bits of. What products read is fetched while others run, but for what
-    is ``far``, what is compared they make themselves, but for what is ``bare``, and no gradient lies transposed.
+    fill, ``packed`` what kernels of their own make bits of. What products read is fetched while others run, but for
+    what is ``far``, what is compared they make themselves, but for what is ``bare``, and no gradient lies transposed.
     """
 
     given: Collection[int] = ()

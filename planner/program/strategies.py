@@ -29,10 +29,10 @@ class Options:
     has to run by itself, ``after`` if a product before it is to compute it, ``layouts`` those of its values.
 
     ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing;
-    ``as_it_lies`` those more where it reads a value so that was scattered into, or from the large memory. Those of a product that something ends are
-    more by ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has what is added up over devices
-    as it is written, ``done`` under which strategies nothing done to it later can be computed
-    with it, by the value: it is left as bits, or devices sent it.
+    ``as_it_lies`` those more where it reads a value so that was scattered into, or from the large memory. Those of a
+    product that something ends are more by ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has
+    what is added up over devices as it is written, ``done`` under which strategies nothing done to it later can be
+    computed with it, by the value: it is left as bits, or devices sent it.
     """
 
     costs: Seconds
