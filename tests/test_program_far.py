@@ -56,11 +56,11 @@ def test_what_products_read_far_is_in_the_program(pair: Pair, monkeypatch: pytes
 def test_reading_what_is_brought_elsewhere_takes_no_more() -> None:
     program = program_of(remembering(), "v5e:2x2", "{a: 4}")
     wiring = program.wiring
-    reading = [number for number, node in enumerate(wiring.nodes) if node.as_it_lies]
+    reading = [number for number, node in enumerate(wiring.nodes) if node.far]
     assert reading
     for number in reading:
         node = wiring.nodes[number]
-        for value, more in node.as_it_lies.items():
+        for value, more in node.far.items():
             maker = next(n for n, each in enumerate(wiring.nodes) if value in each.layouts and n != number)
             table = wiring.tables[min(maker, number), max(maker, number)]
             table = table if maker < number else table.T

@@ -40,7 +40,7 @@ def test_an_update_takes_more_with_part_of_the_lanes_of_a_table_that_is_scattere
     wiring = program_of(looked_up()).wiring
     (top,) = wiring.levels
     nodes = (wiring.nodes[number] for number in top.kernels.values())
-    found = {value: (node, more) for node in nodes for value, more in node.as_it_lies.items() if more.any()}
+    found = {value: (node, more) for node in nodes for value, more in node.tables.items() if more.any()}
     ((value, (node, more)),) = found.items()
     assert top.graph.shape(value) == (65536, 128)
     assert any(not layout[1] for layout in node.layouts[value])

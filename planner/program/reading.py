@@ -12,7 +12,7 @@ from ..graph import Graph, Sharding, Value
 from ..images import CONVOLUTION
 from ..kernels import Kernel
 from ..partition.layout import whole
-from .lying import read_as_it_lies, spare_shared
+from .elsewhere import read_far, spare_shared
 from .ways import can_be_left, in_vain, ways_to
 from .wires import Costs, Level, Node, Port, Sharing, Wiring, only_to
 
@@ -63,10 +63,10 @@ def read(
     made, pin = source if is_cut else level.made.get(value, source), level.pinned.get(value)
     rounded = narrow and value in level.graph.arguments  # what is made by a kernel is rounded in it
     ways: Sequence[Sharding | None] = ()
-    more = read_as_it_lies(wiring, value, ports)
+    more = read_far(wiring, value, ports)
     if more and not level.number:
-        known_s = wiring.lying.get(value, {})
-        wiring.lying[value] = {lies: known_s.get(lies, 0.0) + more.get(lies, 0.0) for lies in {**known_s, **more}}
+        known_s = wiring.far.get(value, {})
+        wiring.far[value] = {lies: known_s.get(lies, 0.0) + more.get(lies, 0.0) for lies in {**known_s, **more}}
     for port in (each for each in ports if not level.number and (value, each.node) in wiring.updates):
         wiring.edge(source, port, known, wiring.handed(level, port.node), in_order=in_order, rounded=rounded)
     ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]
@@ -90,7 +90,8 @@ def read(
     for port in ports:
         times = wiring.handed(level, port.node)
         as_made = source is level.source[value]
-        lying = wiring.nodes[port.node].as_it_lies.get(value)
+        node = wiring.nodes[port.node]
+        lying = node.tables.get(value) if as_made and value in node.tables else node.far.get(value)
         put = _put_apart(wiring, value, source, port) if as_made else None
         wiring.edge(source, port, known, times, in_order=in_order, rounded=rounded, lying=lying, unsent=put, ways=ways)
         if as_made and len(ports) == 1:

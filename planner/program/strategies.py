@@ -29,10 +29,11 @@ class Options:
     has to run by itself, ``after`` if a product before it is to compute it, ``layouts`` those of its values.
 
     ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing;
-    ``as_it_lies`` those more where it reads a value so that was scattered into, or from the large memory. Those of a
-    product that something ends are more by ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has
-    what is added up over devices as it is written, ``done`` under which strategies nothing done to it later can be
-    computed with it, by the value: it is left as bits, or devices sent it.
+    ``tables`` those more where it reads a value as it lies that was scattered into, ``far`` where it reads one from the
+    large memory that lies there so. Those of a product that something ends are more by
+    ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has what is added up over devices as it is
+    written, ``done`` under which strategies nothing done to it later can be computed with it, by the value: it is left
+    as bits, or devices sent it.
     """
 
     costs: Seconds
@@ -40,7 +41,8 @@ class Options:
     after: Seconds
     layouts: dict[int, list[Sharding]]
     savings: dict[int, Seconds]
-    as_it_lies: dict[int, Seconds] = field(default_factory=dict)
+    tables: dict[int, Seconds] = field(default_factory=dict)
+    far: dict[int, Seconds] = field(default_factory=dict)
     chosen: tuple[Choice, ...] = ()
     ended: Seconds | None = None
     alone: Seconds | None = None
@@ -50,11 +52,11 @@ class Options:
     def renamed(self, numbers: Sequence[int]) -> Options:
         """The same of a kernel whose values have other numbers."""
         layouts = {numbers[place]: each for place, each in self.layouts.items()}
-        by_value = (self.savings, self.as_it_lies)
-        savings, lies = ({numbers[v]: each for v, each in found.items()} for found in by_value)
+        by_value = (self.savings, self.tables, self.far)
+        savings, tables, far = ({numbers[v]: each for v, each in found.items()} for found in by_value)
         sums = {numbers[value]: each for value, each in self.sums.items()}
         done = {numbers[value]: each for value, each in self.done.items()}
-        return replace(self, layouts=layouts, savings=savings, as_it_lies=lies, sums=sums, done=done)
+        return replace(self, layouts=layouts, savings=savings, tables=tables, far=far, sums=sums, done=done)
 
 
 @dataclass(kw_only=True)
@@ -174,10 +176,9 @@ class Strategies:
         layouts = {value: each for value, each in found.layouts.items() if value in inside}
         whole = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
         sums = _sums(blueprint, whole, found.chosen, (made,))
-        lies = {value: each for value, each in found.as_it_lies.items() if value in inside and value != blueprint.table}
-        return replace(
-            found, costs=least, layouts=layouts, savings=savings, as_it_lies=lies, sums=sums, ended=ended, alone=beside
-        )
+        far = {value: each for value, each in found.far.items() if value in inside}
+        kept = replace(found, layouts=layouts, savings=savings, tables={}, far=far, sums=sums)
+        return replace(kept, costs=least, ended=ended, alone=beside)
 
     def _handed(self, blueprint: Blueprint, found: Options, made: int, value: int) -> Seconds:
         """Seconds of computing what a kernel makes before its end where it is handed a value."""
@@ -204,7 +205,8 @@ class Strategies:
             after=np.where([costs.left_as_bits(choice) for choice in chosen], apart, 0.0),
             layouts={value: by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))},
             savings=dict(self._savings(blueprint, costs, chosen)),
-            as_it_lies=self._as_it_lies(blueprint, costs, chosen),
+            tables=self._tables(blueprint, costs, chosen),
+            far=dict(self._far(blueprint.apart, costs, chosen)),
             chosen=tuple(chosen),
             sums=_sums(blueprint, costs, chosen, _left(blueprint.own)),
             done=_done(blueprint, costs, chosen, masks),
@@ -217,20 +219,21 @@ class Strategies:
             less = [costs.computing_s(each) - others.computing_s(_of_rest(each, forms, ops)) for each in chosen]
             yield value, np.maximum(less, 0.0)
 
-    def _as_it_lies(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> dict[int, Seconds]:
-        """Seconds more where what a kernel reads meets tables as it lies, or is read from the large memory so."""
-        if blueprint.is_free:
+    def _tables(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> dict[int, Seconds]:
+        if blueprint.table is None or blueprint.is_free:
             return {}
-        far = far_reads(blueprint.around, self.pricing.machine, self.pricing.speed).intersection(
-            blueprint.own.arguments
-        )
-        met = {value: blueprint.apart.reading_far(value) for value in sorted(far)}
-        met |= {} if blueprint.table is None else {blueprint.table: blueprint}
-        found = dict[int, Seconds]()
-        for value, lying in met.items():
-            others = Costs(blueprint=lying, pricing=self.pricing, pieces=self.pieces)
-            found[value] = np.array([others.computing_s(each) - costs.computing_s(each) for each in chosen])
-        return found
+        return {blueprint.table: self._more(blueprint, costs, chosen)}
+
+    def _far(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Iterator[tuple[int, Seconds]]:
+        """What products read from the large memory, where it lies there as they read it."""
+        far = far_reads(blueprint.around, self.pricing.machine, self.pricing.speed)
+        for value in () if blueprint.is_free else sorted(far.intersection(blueprint.own.arguments)):
+            yield value, self._more(blueprint.reading_far(value), costs, chosen)
+
+    def _more(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Seconds:
+        """What computing takes more of a kernel that is in other company."""
+        others = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
+        return np.array([others.computing_s(each) - costs.computing_s(each) for each in chosen])
 
 
 def _sums(

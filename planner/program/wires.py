@@ -31,9 +31,10 @@ class Node:
     hands on or is handed is resharded, of a kernel that is free but for that.
 
     What is computed ``in_passing`` by those that it is handed to is ``apart`` only where what it hands on is not as
-    they have it, or takes what it does ``after`` a product; these then take less by ``savings``, by the value. Reading
-    some values ``as_it_lies``, who makes them or where several share them, takes more. Under choices under which a
-    value is ``done`` nothing later is computed with it: it is put into a stack by a kernel of its own.
+    they have it, or takes what it does ``after`` a product; these then take less by ``savings``, by the value. What
+    reads a value as it lies that was scattered into takes more by ``tables``, and one that lies ``far``, in the large
+    memory. Under choices under which a value is ``done`` nothing later is computed with it: it is put into a stack by a
+    kernel of its own.
 
     ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
     kernel is called but for its turn (``ties``), None of a value, ``paths`` those that it may share with others. It is
@@ -47,7 +48,8 @@ class Node:
     after: Costs | None = None
     in_passing: bool = False
     savings: Mapping[int, Costs] = field(default_factory=dict)
-    as_it_lies: Mapping[int, Costs] = field(default_factory=dict)
+    tables: Mapping[int, Costs] = field(default_factory=dict)
+    far: Mapping[int, Costs] = field(default_factory=dict)
     ended: Costs | None = None
     alone: Costs | None = None
     sums: Mapping[int, Sequence[Sum | None]] = field(default_factory=dict)
@@ -102,7 +104,7 @@ class Wiring:
     loops only read, which are cut before a loop and not in it, ``rounded`` those of what loops are given converted;
     ``together`` has what of an edge's table both ends take more as one (``join_up``), less where sums are cut,
     ``writing`` what of it writes the value where it is made, ``closing`` what brings it into a loop's carry,
-    ``scattered`` the nodes that make these and the values; ``lying`` what reading values as they lie takes more.
+    ``scattered`` the nodes that make these and the values; ``far`` what reading values as they lie takes more.
     ``least_s`` is what the kernels take at least. ``partitioned`` and ``counted`` are what whole prices of solutions
     have in common.
     """
@@ -131,7 +133,7 @@ class Wiring:
     together: dict[tuple[int, int], Costs] = field(default_factory=dict)
     writing: dict[tuple[int, int], Costs] = field(default_factory=dict)
     scattered: set[tuple[int, int, bool]] = field(default_factory=set)
-    lying: dict[int, dict[Sharding, float]] = field(default_factory=dict)
+    far: dict[int, dict[Sharding, float]] = field(default_factory=dict)
     least_s: float = 0.0
     partitioned: Found = field(default_factory=Found)
     counted: Counted = field(default_factory=Counted)

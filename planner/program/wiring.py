@@ -11,11 +11,11 @@ from ..kernels import Program, repeats_of, repeats_of_arguments
 from ..partition.layout import whole
 from ..partition.passes.turned import in_order
 from .apart import part_apart
+from .elsewhere import spare_ends
 from .ends import ending, even_layouts
 from .inside import first_reads, hand_on_inside
 from .joined import join_cuts
 from .joined_updates import join_turned
-from .lying import spare_ends
 from .passing import own_reads
 from .pinned import brought, lay_out_pinned, pinned, pinned_reads, wide_pins
 from .reading import read, read_end, read_passing, rounded_reads, value_node
@@ -118,7 +118,8 @@ def _level(
                 repeats=own,
                 in_passing=strategies.known.is_passing(kernel),
                 savings={value: each * often for value, each in options.savings.items()},
-                as_it_lies={value: each * often for value, each in options.as_it_lies.items()},
+                tables={value: each * often for value, each in options.tables.items()},
+                far={value: each * often for value, each in options.far.items()},
                 ended=None if options.ended is None else options.ended * often,
                 alone=None if options.alone is None else options.alone * often,
                 sums=options.sums,

@@ -1,4 +1,4 @@
-"""What reading a value as it lies takes more, where several share it or a step leaves it otherwise than it is made."""
+"""What lies elsewhere than in the large memory, as it is brought there for several or for the step to leave it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .wires import Level, Port, Wiring
 More = dict[Sharding, float]
 
 
-def read_as_it_lies(wiring: Wiring, value: int, ports: Iterable[Port]) -> More:
-    """Seconds more that those at these ports take at most to read a value as it lies, by how that is."""
+def read_far(wiring: Wiring, value: int, ports: Iterable[Port]) -> More:
+    """Seconds more that those at these ports take at most to read a value that lies far as they do, by how that is."""
     found: More = defaultdict(float)
     for port in ports:
-        lying = wiring.nodes[port.node].as_it_lies.get(value)
+        lying = wiring.nodes[port.node].far.get(value)
         if lying is not None:
             for layout in dict.fromkeys(port.layouts):
                 found[layout] += max(s for s, own in zip(lying.tolist(), port.layouts, strict=True) if own == layout)
@@ -35,7 +35,7 @@ def spare_ends(wiring: Wiring, top: Level) -> None:
     """What a step leaves otherwise than it is made is none of its results: reading that takes no more."""
     for value, end in wiring.ends.items():
         made = top.source.get(value)
-        more = wiring.lying.get(value, {})
+        more = wiring.far.get(value, {})
         if made is None or made.node == end.node or not more:
             continue
         took = np.array([[more.get(own, 0.0) * (there != own) for there in end.layouts] for own in made.layouts])
