@@ -35,6 +35,15 @@ def remembering(rows: int = 32, length: int = 2048, width: int = 256, asking: in
     return step, (shape(rows, length, width, dtype=dtype), shape(rows, asking, width, dtype=dtype), places)
 
 
+def of_a_large_table(rows: int = 16, width: int = 2048, count: int = 16384) -> Pair:
+    """Rows against a table of which each device holds all, for others are looked up in it: it takes a part of that."""
+
+    def step(table: jax.Array, looked_up: jax.Array) -> jax.Array:
+        return jnp.argmax(jnp.tanh(table[looked_up]) @ table.T, -1)
+
+    return step, (shape(count, width), shape(rows, dtype=jnp.int32))
+
+
 def missed_s(program: Program) -> tuple[float, float]:
     """What the best solution by the program's costs takes beyond these, and what it takes."""
     solved = solve(program.problem(None, nothing(program), guess=False), time_limit_s=20)
@@ -44,7 +53,11 @@ def missed_s(program: Program) -> tuple[float, float]:
     return sum(max(each.seconds, 0.0) for each in took.missed), took.estimate.step_time_s
 
 
-@pytest.mark.parametrize("pair", [layers(), remembering()], ids=["parts of a stack", "results of the step"])
+@pytest.mark.parametrize(
+    "pair",
+    [layers(), remembering(), of_a_large_table()],
+    ids=["parts of a stack", "results of the step", "a part of an argument"],
+)
 def test_what_products_read_far_is_in_the_program(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     more_s, took_s = missed_s(program_of(pair, "v5e:2x2", "{a: 4}"))
     assert more_s < 0.03 * took_s

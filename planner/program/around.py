@@ -17,8 +17,8 @@ class Around(NamedTuple):
     of that is given to the step or left by it (``edge``), and what the kernel is the first to update though the step is
     only ``lent`` it, what scatters fill (``filled``), what kernels of their own make bits of (``packed``), and the
     images that are added up by what makes them (``summed``). Its products read what turns of a loop ``cut`` out of
-    stacks, and results of the step that others make (``kept``): these are ``far`` where it is said. What it compares
-    may be ``bare``, an argument that no product makes.
+    stacks, and results of the step that others make (``kept``): these are ``far`` where it is said, as parts
+    may be of ``large`` arguments. What it compares may be ``bare``, an argument that no product makes.
     """
 
     given: frozenset[int] = frozenset()
@@ -33,6 +33,7 @@ class Around(NamedTuple):
     summed: frozenset[int] = frozenset()
     cut: frozenset[int] = frozenset()
     kept: frozenset[int] = frozenset()
+    large: frozenset[int] = frozenset()
     far: frozenset[int] = frozenset()
     bare: frozenset[int] = frozenset()
 
@@ -55,6 +56,7 @@ class Around(NamedTuple):
             summed=places(self.summed),
             cut=places(self.cut),
             kept=places(self.kept),
+            large=places(self.large),
             bare=places(self.bare),
         )
 

@@ -1,14 +1,16 @@
-"""What lies elsewhere than in the large memory, as it is brought there for several or for the step to leave it."""
+"""What products read from the large memory where it lies there, and not where it is brought elsewhere."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
 from ..graph import Sharding
-from .wires import Level, Port, Wiring
+from ..partition.layout import local_shape
+from .wires import Level, Port, Wiring, extends
 
 More = dict[Sharding, float]
 
@@ -22,6 +24,22 @@ def read_far(wiring: Wiring, value: int, ports: Iterable[Port]) -> More:
             for layout in dict.fromkeys(port.layouts):
                 found[layout] += max(s for s, own in zip(lying.tolist(), port.layouts, strict=True) if own == layout)
     return dict(found)
+
+
+def read_parts(wiring: Wiring, value: int, source: Port, ports: Iterable[Port]) -> None:
+    """Adds what reading a part takes more of what a device holds so much of that it has no place near."""
+    for port in ports:
+        more = wiring.nodes[port.node].parts.get(value)
+        if more is None:
+            continue
+        level = wiring.levels[wiring.nodes[port.node].level]
+        known, room = level.graph.values[value], wiring.strategies.pricing.machine.chip.buffer_vmem_bytes
+        shapes = (local_shape(known.shape, layout, wiring.reshards.mesh) for layout in source.layouts)
+        is_large = [replace(known, shape=shape).num_bytes > room for shape in shapes]
+        pairs = zip(source.layouts, is_large, strict=True)
+        is_cut = [[large and b != a and extends(b, a) for b in port.layouts] for a, large in pairs]
+        if np.any(is_cut):
+            wiring.hand_on(source, port, np.where(is_cut, more[None, :], 0.0))
 
 
 def spare_shared(wiring: Wiring, source: Port, shared: Port, more: More) -> None:

@@ -17,12 +17,18 @@ from ..topology import Machine
 from .around import Around
 from .turns import CUT
 
+LARGE_BYTES = 32 << 20
+"""How large an argument is of which parts may be read far: of a smaller one that takes little."""
+
 
 class Far(NamedTuple):
-    """What turns of a loop ``cut`` out of stacks, and the results of a step that are ``kept`` where they are made."""
+    """What turns of a loop ``cut`` out of stacks, the results of a step that are ``kept`` where they are made, and its
+    ``large`` arguments.
+    """
 
     cut: frozenset[int] = frozenset()
     kept: frozenset[int] = frozenset()
+    large: frozenset[int] = frozenset()
 
 
 def far_of(graph: Graph, free: Iterable[Kernel]) -> Far:
@@ -32,7 +38,8 @@ def far_of(graph: Graph, free: Iterable[Kernel]) -> Far:
     if not graph.names:
         return Far(cut)
     in_place = {value for op in graph.ops if op.kind in IN_PLACE for value in op.results}
-    return Far(cut, frozenset(graph.results) - in_place)
+    large = frozenset(value for value in graph.arguments if graph.values[value].num_bytes > LARGE_BYTES)
+    return Far(cut, frozenset(graph.results) - in_place, large)
 
 
 def far_reads(around: Around, machine: Machine, speed: Speed) -> frozenset[int]:
@@ -45,3 +52,10 @@ def far_reads(around: Around, machine: Machine, speed: Speed) -> frozenset[int]:
         return frozenset()
     kept = around.kept if machine.chip.buffer_vmem_bytes else frozenset[int]()
     return kept | around.cut if speed.coefficients.near_read_share else kept
+
+
+def large_reads(around: Around, machine: Machine, speed: Speed) -> frozenset[int]:
+    """Arguments of which products of a kernel read parts from the large memory, of a device that holds more of one than
+    its fast memory has room for.
+    """
+    return frozenset() if speed.is_gpu or not machine.chip.buffer_vmem_bytes else around.large

@@ -219,6 +219,7 @@ class Known:
             summed=frozenset(place for place, number in places if number in summed),
             cut=frozenset(place for place, number in places if number in far.cut),
             kept=frozenset(place for place, number in places if number in far.kept and number in kernel.reads),
+            large=frozenset(place for place, number in places if number in far.large),
             bare=frozenset(place for place, number in places if number in bare),
         )
 

@@ -12,7 +12,7 @@ from ..graph import Graph, Sharding, Value
 from ..images import CONVOLUTION
 from ..kernels import Kernel
 from ..partition.layout import whole
-from .elsewhere import read_far, spare_shared
+from .elsewhere import read_far, read_parts, spare_shared
 from .ways import can_be_left, in_vain, ways_to
 from .wires import Costs, Level, Node, Port, Sharing, Wiring, only_to
 
@@ -67,6 +67,7 @@ def read(
     if more and not level.number:
         known_s = wiring.far.get(value, {})
         wiring.far[value] = {lies: known_s.get(lies, 0.0) + more.get(lies, 0.0) for lies in {**known_s, **more}}
+    read_parts(wiring, value, source, ports)
     for port in (each for each in ports if not level.number and (value, each.node) in wiring.updates):
         wiring.edge(source, port, known, wiring.handed(level, port.node), in_order=in_order, rounded=rounded)
     ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]

@@ -33,8 +33,8 @@ class Node:
     What is computed ``in_passing`` by those that it is handed to is ``apart`` only where what it hands on is not as
     they have it, or takes what it does ``after`` a product; these then take less by ``savings``, by the value. What
     reads a value as it lies that was scattered into takes more by ``tables``, and one that lies ``far``, in the large
-    memory. Under choices under which a value is ``done`` nothing later is computed with it: it is put into a stack by a
-    kernel of its own.
+    memory, or of which ``parts`` are cut there. Under choices under which a value is ``done`` nothing later is computed
+    with it: it is put into a stack by a kernel of its own.
 
     ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
     kernel is called but for its turn (``ties``), None of a value, ``paths`` those that it may share with others. It is
@@ -50,6 +50,7 @@ class Node:
     savings: Mapping[int, Costs] = field(default_factory=dict)
     tables: Mapping[int, Costs] = field(default_factory=dict)
     far: Mapping[int, Costs] = field(default_factory=dict)
+    parts: Mapping[int, Costs] = field(default_factory=dict)
     ended: Costs | None = None
     alone: Costs | None = None
     sums: Mapping[int, Sequence[Sum | None]] = field(default_factory=dict)

@@ -120,6 +120,7 @@ def _level(
                 savings={value: each * often for value, each in options.savings.items()},
                 tables={value: each * often for value, each in options.tables.items()},
                 far={value: each * often for value, each in options.far.items()},
+                parts={value: each * often for value, each in options.parts.items()},
                 ended=None if options.ended is None else options.ended * often,
                 alone=None if options.alone is None else options.alone * often,
                 sums=options.sums,
