@@ -73,8 +73,8 @@ class Apart:
     memory holds for good if they fit, as a loop's turns hand them on; ``images`` has shapes of what is
     convolved elsewhere, ``tables`` the values that meet what is scattered into, and ``edge`` what of those is given or
     left, ``lent`` what they are the first to update of its arguments that are not donated, ``filled`` what scatters
-    fill, ``packed`` what kernels of their own make bits of. What products read is fetched while others run, and no
-    gradient lies transposed.
+    fill, ``packed`` what kernels of their own make bits of. What products read is fetched while others run, but for
+    what is ``far``, what is compared they make themselves, but for what is ``bare``, and no gradient lies transposed.
     """
 
     given: Collection[int] = ()
@@ -86,6 +86,8 @@ class Apart:
     lent: Collection[int] = ()
     filled: Collection[int] = ()
     packed: Collection[int] = ()
+    far: Collection[int] = ()
+    bare: Collection[int] = ()
 
 
 def price(program: Program, chip: Chip, calibration: Calibration | None = None) -> tuple[KernelPrice, ...]:
@@ -175,9 +177,10 @@ def price_at(
     graph = program.graph
     copied_out = copied_results(graph) if apart is None else dict[int, int]()
     idle = apart is not None
-    residence = Residence(speed.coefficients, idle=idle, leaving=copied_out, given=graph.arguments, near=near)
     turned = Turned(graph, speed.edge if apart is None else 0)
     step = apart or Apart(given=graph.arguments, left=graph.results, edge=(*graph.arguments, *graph.results))
+    of = speed.coefficients
+    residence = Residence(of, idle=idle, leaving=copied_out, given=graph.arguments, near=near, far=step.far)
     if speed.is_gpu:
         relaid = Relaid(graph, speed.coefficients) if apart is None else None
         results = frozenset(step.left) - copied_out.keys()
@@ -204,7 +207,9 @@ def price_at(
     inside = inside.union(step.filled)
     awaited: dict[int, Kernel] = {}
     written_twice = set(step.packed)
-    multiplied = _arrays(graph) - written_twice if idle else set[int]()  # a mask is what products leave beside
+    multiplied = (
+        _arrays(graph) - written_twice - set(step.bare) if idle else set[int]()
+    )  # a mask is what products leave beside
     for point, kernel in enumerate(program.kernels):
         op = graph.ops[kernel.ops[-1]]
         if kernel.bodies:

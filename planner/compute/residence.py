@@ -32,7 +32,7 @@ def copied_results(graph: Graph) -> dict[int, int]:
 
 class Residence:
     """Vector memory as the compiler assigns it: what was made or fetched last stays, and what memory's idle time allows
-    is fetched before it is needed: all of it where memory was ``idle``.
+    is fetched before it is needed: all of it where memory was ``idle``, but for what is read from ``far``.
 
     Of a whole step ``near`` knows better of what it makes, and of more of what is ``given``; a result in a donated
     argument's place (``leaving``) is left in vector memory where that lies there (seen on v4, v5p and v6e).
@@ -46,8 +46,9 @@ class Residence:
         leaving: Mapping[int, int] = MappingProxyType({}),
         given: Collection[int] = (),
         near: Near | None = None,
+        far: Collection[int] = (),
     ) -> None:
-        self._of, self._idle, self._leaving = of, idle, leaving
+        self._of, self._idle, self._leaving, self._far = of, idle, leaving, frozenset(far)
         self._near, self._given = near, frozenset(given)
         self._most_bytes, self._value_bytes = of.held_near_bytes, of.value_near_bytes
         self._copied_bytes = self._before_bytes = 0
@@ -114,7 +115,7 @@ class Residence:
     def _is_held(self, value: int, num_bytes: int, *, fetched: bool) -> bool:
         if value in self._staying:
             return True
-        if self._in_use_bytes + num_bytes > self._most_bytes:
+        if value in self._far or self._in_use_bytes + num_bytes > self._most_bytes:
             return False
         if value in self._held:
             self._held.move_to_end(value)

@@ -16,7 +16,9 @@ class Around(NamedTuple):
     convolutions elsewhere read and make (``images``), what meets tables that are scattered into (``tables``), and what
     of that is given to the step or left by it (``edge``), and what the kernel is the first to update though the step is
     only ``lent`` it, what scatters fill (``filled``), what kernels of their own make bits of (``packed``), and the
-    images that are added up by what makes them (``summed``).
+    images that are added up by what makes them (``summed``). Its products read what turns of a loop ``cut`` out of
+    stacks, and results of the step that others make (``kept``): these are ``far`` where it is said, as parts
+    may be of ``large`` arguments. What it compares may be ``bare``, an argument that no product makes.
     """
 
     given: frozenset[int] = frozenset()
@@ -29,6 +31,11 @@ class Around(NamedTuple):
     filled: frozenset[int] = frozenset()
     packed: frozenset[int] = frozenset()
     summed: frozenset[int] = frozenset()
+    cut: frozenset[int] = frozenset()
+    kept: frozenset[int] = frozenset()
+    large: frozenset[int] = frozenset()
+    far: frozenset[int] = frozenset()
+    bare: frozenset[int] = frozenset()
 
     def of_part(self, numbers: Sequence[int]) -> Around:
         """The same of a part of the kernel, of which nothing is the first to convolve; ``numbers`` has its values'."""
@@ -47,6 +54,10 @@ class Around(NamedTuple):
             filled=places(self.filled),
             packed=places(self.packed),
             summed=places(self.summed),
+            cut=places(self.cut),
+            kept=places(self.kept),
+            large=places(self.large),
+            bare=places(self.bare),
         )
 
     def apart(self, shapes: Mapping[int, Shape]) -> Apart:
@@ -60,5 +71,7 @@ class Around(NamedTuple):
             images=images,
             filled=self.filled,
             packed=self.packed,
+            far=self.far,
+            bare=self.bare,
             **own,
         )

@@ -73,6 +73,7 @@ class Blueprint:
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
     parts: dict[Kernel, KernelPart] = field(default_factory=dict)
+    from_far: dict[int, Blueprint] = field(default_factory=dict)
 
     @cached_property
     def nest(self) -> Nest:
@@ -120,7 +121,7 @@ class Blueprint:
         """The same where it meets no tables."""
         if not self.around.tables:
             return self
-        return replace(self, around=self.around._replace(tables=frozenset()), fused={}, parts={})
+        return replace(self, around=self.around._replace(tables=frozenset()), fused={}, parts={}, from_far={})
 
     @cached_property
     def table(self) -> int | None:
@@ -136,6 +137,13 @@ class Blueprint:
         while value in made and is_computed_of_part(self.own, made[value], made):
             value = next(v for v in made[value].operands if not is_uniform(self.own, made.get(v)))
         return value if value in made and made[value].kind in ELEMENTWISE else None
+
+    def reading_far(self, value: int) -> Blueprint:
+        """The same where its products read a value from the large memory."""
+        if value not in self.from_far:
+            around = self.around._replace(far=frozenset((value,)))
+            self.from_far[value] = replace(self, around=around, fused={}, parts={}, from_far={})
+        return self.from_far[value]
 
     def effort(self, axes: int) -> int:
         """About how long its strategies take to work out on a mesh of so many axes."""

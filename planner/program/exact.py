@@ -210,6 +210,11 @@ def _promised(wiring: Wiring, choices: Sequence[int]) -> Iterator[tuple[int, flo
             seconds -= written
             if written:
                 yield wiring.handing(ends)[0], written
+        if ends in wiring.closing:
+            closing = float(wiring.closing[ends][choices[ends[0]], choices[ends[1]]])
+            seconds -= closing
+            if closing:
+                yield LOOPS, closing
         if seconds:
             yield wiring.reader(ends), seconds
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ..compute.loops import Staying, renamed, staying
+from ..compute.price import COMPARE
 from ..compute.residence import copied_results
 from ..compute.rowwise import scattered
 from ..compute.speed import Speed
@@ -31,6 +32,7 @@ from ..partition.passes.accumulated import added_up
 from .around import Around
 from .blueprint import Blueprint, Padding, in_order_of_use, kernel_graph, name_of
 from .cuts import Cuts, with_pins_apart
+from .far import Far, far_of
 from .fills import with_own_fills
 from .least import least_seconds
 from .passing import with_ends_apart, with_passing_apart
@@ -68,8 +70,8 @@ class Known:
     steps are only lent, ``images`` what convolutions of a graph read and make, ``behind`` what operations of it read
     behind barriers, ``tables`` what meets tables of it that are scattered into, ``filled`` what scatters fill,
     ``summed`` images that what makes them adds up, ``put`` what loops' turns put into stacks, ``rounded`` what products
-    make narrower than the step has it, ``padded`` what nothing but pads reads, ``cuts`` the kernels that are cut at
-    what plans pin.
+    make narrower than the step has it, ``padded`` what nothing but pads reads, ``far`` what products may read from the
+    large memory, ``cuts`` the kernels that are cut at what plans pin.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -96,6 +98,7 @@ class Known:
     rounded: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     padded: dict[int, tuple[Graph, Mapping[int, Padded]]] = field(default_factory=dict)
     copies: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
+    far: dict[int, tuple[Graph, Far]] = field(default_factory=dict)
     least_s: dict[tuple[int, int, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -198,7 +201,10 @@ class Known:
         _, known = self.tables.get(id(graph), (graph, frozenset[int]()))
         _, fills = self.filled.get(id(graph), (graph, frozenset[int]()))
         _, summed = self.summed.get(id(graph), (graph, frozenset[int]()))
+        _, far = self.far.get(id(graph), (graph, Far()))
+        far = far if any(graph.ops[number].kind in PRODUCTS for number in kernel.ops) else Far()
         tables = frozenset(place for place, number in places if number in known)
+        bare = graph.arguments if graph.ops[kernel.ops[-1]].kind == COMPARE else ()
         kept = set(graph.results) - copied_results(graph).keys()
         ends = {*graph.arguments, *graph.results} if tables else set[int]()
         return Around(
@@ -211,6 +217,10 @@ class Known:
             lent=frozenset(place for place, number in places if updating.get(number) in kernel.ops),
             filled=frozenset(place for place, number in places if number in fills),
             summed=frozenset(place for place, number in places if number in summed),
+            cut=frozenset(place for place, number in places if number in far.cut),
+            kept=frozenset(place for place, number in places if number in far.kept and number in kernel.reads),
+            large=frozenset(place for place, number in places if number in far.large),
+            bare=frozenset(place for place, number in places if number in bare),
         )
 
     def _padded(self, graph: Graph, kernel: Kernel, numbers: Sequence[int]) -> tuple[Padding, ...]:
@@ -248,8 +258,10 @@ class Known:
         self.tables[id(program.graph)] = program.graph, _of_tables(program)
         self.filled[id(program.graph)] = program.graph, filled(program.graph)
         self.summed[id(program.graph)] = program.graph, every_image_summed(program)
-        putting = (put_of(program.graph, each) for each in program.kernels if id(each) in self.free)
+        free = [each for each in program.kernels if id(each) in self.free]
+        putting = (put_of(program.graph, each) for each in free)
         self.put[id(program.graph)] = program.graph, frozenset(value for values in putting for value in values)
+        self.far[id(program.graph)] = program.graph, far_of(program.graph, free)
         self.padded[id(program.graph)] = program.graph, _padded(program)
         for kernel in program.kernels:
             own = self.turned[id(kernel)] = turned.copied(kernel)

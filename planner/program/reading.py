@@ -12,6 +12,7 @@ from ..graph import Graph, Sharding, Value
 from ..images import CONVOLUTION
 from ..kernels import Kernel
 from ..partition.layout import whole
+from .elsewhere import read_far, read_parts, spare_shared
 from .ways import can_be_left, in_vain, ways_to
 from .wires import Costs, Level, Node, Port, Sharing, Wiring, only_to
 
@@ -62,6 +63,11 @@ def read(
     made, pin = source if is_cut else level.made.get(value, source), level.pinned.get(value)
     rounded = narrow and value in level.graph.arguments  # what is made by a kernel is rounded in it
     ways: Sequence[Sharding | None] = ()
+    more = read_far(wiring, value, ports)
+    if more and not level.number:
+        known_s = wiring.far.get(value, {})
+        wiring.far[value] = {lies: known_s.get(lies, 0.0) + more.get(lies, 0.0) for lies in {**known_s, **more}}
+    read_parts(wiring, value, source, ports)
     for port in (each for each in ports if not level.number and (value, each.node) in wiring.updates):
         wiring.edge(source, port, known, wiring.handed(level, port.node), in_order=in_order, rounded=rounded)
     ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]
@@ -80,17 +86,19 @@ def read(
         cut = _cut_whole(wiring, value, source, shared)
         wiring.edge(source, shared, known, times, in_order=in_order, rounded=rounded, unsent=cut)
         wiring.spare(made, shared, value, pin)
+        spare_shared(wiring, source, shared, more)
         source = shared
     _write_pinned(wiring, level, value, ports[0] if source is level.source[value] else source)
     for port in ports:
         times = wiring.handed(level, port.node)
         as_made = source is level.source[value]
-        table = wiring.nodes[port.node].tables.get(value) if as_made else None
+        node = wiring.nodes[port.node]
+        lying = node.tables.get(value) if as_made and value in node.tables else node.far.get(value)
         put, cut = _put_apart(wiring, value, source, port), _cut_whole(wiring, value, source, port)
-        more = put if cut is None else cut if put is None else put + cut
-        unsent = more if as_made else None
+        unsent = put if cut is None else cut if put is None else put + cut
+        unsent = unsent if as_made else None
         wiring.edge(
-            source, port, known, times, in_order=in_order, rounded=rounded, table=table, unsent=unsent, ways=ways
+            source, port, known, times, in_order=in_order, rounded=rounded, lying=lying, unsent=unsent, ways=ways
         )
         if as_made and len(ports) == 1:
             wiring.spare(made, port, value, pin)

@@ -15,6 +15,7 @@ from .beside import shared
 from .blueprint import Blueprint
 from .choices import Choice, choices
 from .costs import Costs, Pricing, Sum
+from .far import far_reads, large_reads
 from .known import Known
 from .pieces import Pieces
 
@@ -27,12 +28,13 @@ class Options:
     """The strategies of a kernel: ``costs`` are seconds of one run under each, ``apart`` those more if one that is free
     has to run by itself, ``after`` if a product before it is to compute it, ``layouts`` those of its values.
 
-    ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing; ``tables``
-    those more where it reads a value as it lies that was scattered into. Those of a product that something ends are
+    ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing;
+    ``tables`` those more where it reads a value as it lies that was scattered into, ``far`` where it reads one from the
+    large memory that lies there so, ``parts`` where it does a part of one. Those of a product that something ends are
     more by ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has what is added up over devices
-    as it is written, ``done`` under which strategies nothing done to it later can be computed
-    with it, by the value: it is left as bits, or devices sent it. What is computed in passing takes the seconds
-    ``whole`` more, by the value, where a device's part is cut out of it: then it is written before.
+    as it is written, ``done`` under which strategies nothing done to it later can be computed with it, by the value: it
+    is left as bits, or devices sent it. What is computed in passing takes the seconds ``whole`` more, by the value,
+    where a device's part is cut out of it: then it is written before.
     """
 
     costs: Seconds
@@ -41,6 +43,8 @@ class Options:
     layouts: dict[int, list[Sharding]]
     savings: dict[int, Seconds]
     tables: dict[int, Seconds] = field(default_factory=dict)
+    far: dict[int, Seconds] = field(default_factory=dict)
+    parts: dict[int, Seconds] = field(default_factory=dict)
     chosen: tuple[Choice, ...] = ()
     ended: Seconds | None = None
     alone: Seconds | None = None
@@ -51,11 +55,11 @@ class Options:
     def renamed(self, numbers: Sequence[int]) -> Options:
         """The same of a kernel whose values have other numbers."""
         layouts = {numbers[place]: each for place, each in self.layouts.items()}
-        of_values = (self.savings, self.tables, self.whole)
-        savings, tables, whole = ({numbers[v]: each for v, each in found.items()} for found in of_values)
+        by_value = (self.savings, self.tables, self.far, self.parts, self.whole)
+        savings, tables, far, parts, whole = ({numbers[v]: each for v, each in found.items()} for found in by_value)
+        kept = replace(self, layouts=layouts, savings=savings, tables=tables, far=far, parts=parts, whole=whole)
         sums = {numbers[value]: each for value, each in self.sums.items()}
-        done = {numbers[value]: each for value, each in self.done.items()}
-        return replace(self, layouts=layouts, savings=savings, tables=tables, sums=sums, done=done, whole=whole)
+        return replace(kept, sums=sums, done={numbers[value]: each for value, each in self.done.items()})
 
 
 @dataclass(kw_only=True)
@@ -175,9 +179,9 @@ class Strategies:
         layouts = {value: each for value, each in found.layouts.items() if value in inside}
         whole = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
         sums = _sums(blueprint, whole, found.chosen, (made,))
-        return replace(
-            found, costs=least, layouts=layouts, savings=savings, tables={}, sums=sums, ended=ended, alone=beside
-        )
+        far, parts = ({v: each for v, each in known.items() if v in inside} for known in (found.far, found.parts))
+        kept = replace(found, layouts=layouts, savings=savings, tables={}, far=far, parts=parts, sums=sums)
+        return replace(kept, costs=least, ended=ended, alone=beside)
 
     def _handed(self, blueprint: Blueprint, found: Options, made: int, value: int) -> Seconds:
         """Seconds of computing what a kernel makes before its end where it is handed a value."""
@@ -198,6 +202,7 @@ class Strategies:
         chosen = [choice for _, choice in best.values()]
         apart = np.array([costs.computing_s(choice) if blueprint.is_free else 0.0 for choice in chosen])
         masks = [costs.masks(choice) for choice in chosen]
+        on = self.pricing.machine, self.pricing.speed
         return Options(
             costs=np.array([seconds for seconds, _ in best.values()]),
             apart=apart,
@@ -205,6 +210,8 @@ class Strategies:
             layouts={value: by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))},
             savings=dict(self._savings(blueprint, costs, chosen)),
             tables=self._tables(blueprint, costs, chosen),
+            far=self._far(blueprint.apart, costs, chosen, far_reads(blueprint.around, *on)),
+            parts=self._far(blueprint.apart, costs, chosen, large_reads(blueprint.around, *on)),
             chosen=tuple(chosen),
             sums=_sums(blueprint, costs, chosen, _left(blueprint.own)),
             done=_done(blueprint, costs, chosen, masks),
@@ -236,8 +243,19 @@ class Strategies:
     def _tables(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> dict[int, Seconds]:
         if blueprint.table is None or blueprint.is_free:
             return {}
-        met = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
-        return {blueprint.table: np.array([met.computing_s(each) - costs.computing_s(each) for each in chosen])}
+        return {blueprint.table: self._more(blueprint, costs, chosen)}
+
+    def _far(
+        self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice], far: frozenset[int]
+    ) -> dict[int, Seconds]:
+        """What its products take more that read a value from the large memory, of those that are ``far``."""
+        read = () if blueprint.is_free else sorted(far.intersection(blueprint.own.arguments))
+        return {value: self._more(blueprint.reading_far(value), costs, chosen) for value in read}
+
+    def _more(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Seconds:
+        """What computing takes more of a kernel that is in other company."""
+        others = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
+        return np.array([others.computing_s(each) - costs.computing_s(each) for each in chosen])
 
 
 def _sums(

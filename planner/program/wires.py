@@ -32,9 +32,10 @@ class Node:
 
     What is computed ``in_passing`` by those that it is handed to is ``apart`` only where what it hands on is not as
     they have it, or takes what it does ``after`` a product; these then take less by ``savings``, by the value. What
-    reads a value as it lies that was scattered into takes more by ``tables``. Under choices under
-    which a value is ``done`` nothing later is computed with it: it is put into a stack by a kernel of its own. What is
-    computed in passing takes ``whole`` more where a device's part is cut out of it.
+    reads a value as it lies that was scattered into takes more by ``tables``, and one that lies ``far``, in the large
+    memory, or of which ``parts`` are cut there. Under choices under which a value is ``done`` nothing later is computed
+    with it: it is put into a stack by a kernel of its own. What is computed in passing takes ``whole`` more where a
+    device's part is cut out of it.
 
     ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
     kernel is called but for its turn (``ties``), None of a value, ``paths`` those that it may share with others. It is
@@ -49,6 +50,8 @@ class Node:
     in_passing: bool = False
     savings: Mapping[int, Costs] = field(default_factory=dict)
     tables: Mapping[int, Costs] = field(default_factory=dict)
+    far: Mapping[int, Costs] = field(default_factory=dict)
+    parts: Mapping[int, Costs] = field(default_factory=dict)
     ended: Costs | None = None
     alone: Costs | None = None
     sums: Mapping[int, Sequence[Sum | None]] = field(default_factory=dict)
@@ -102,9 +105,9 @@ class Wiring:
     path that are not to be chosen; ``ends`` how results of the step lie that have to lie otherwise than they are made;
     ``updates`` the step's arguments whose next value a node makes, with that; ``opened`` the nodes of arguments that
     loops only read, which are cut before a loop and not in it, ``rounded`` those of what loops are given converted;
-    ``together`` has what of an edge's table both ends take
-    more as one (``join_up``), less where sums are cut, ``writing`` what of it writes the value where it is made,
-    ``scattered`` the nodes that make these and the values.
+    ``together`` has what of an edge's table both ends take more as one (``join_up``), less where sums are cut,
+    ``writing`` what of it writes the value where it is made, ``closing`` what brings it into a loop's carry,
+    ``scattered`` the nodes that make these and the values; ``far`` what reading values as they lie takes more.
     ``least_s`` is what the kernels take at least. ``partitioned`` and ``counted`` are what whole prices of solutions
     have in common.
     """
@@ -121,6 +124,7 @@ class Wiring:
     carries: set[int] = field(default_factory=set)
     readers: dict[tuple[int, int], int] = field(default_factory=dict)
     sources: dict[tuple[int, int], int] = field(default_factory=dict)
+    closing: dict[tuple[int, int], Costs] = field(default_factory=dict)
     levels: list[Level] = field(default_factory=list)
     pins: Mapping[str, Sharding] = field(default_factory=dict)
     ends: dict[int, Port] = field(default_factory=dict)
@@ -132,6 +136,7 @@ class Wiring:
     together: dict[tuple[int, int], Costs] = field(default_factory=dict)
     writing: dict[tuple[int, int], Costs] = field(default_factory=dict)
     scattered: set[tuple[int, int, bool]] = field(default_factory=set)
+    far: dict[int, dict[Sharding, float]] = field(default_factory=dict)
     least_s: float = 0.0
     partitioned: Found = field(default_factory=Found)
     counted: Counted = field(default_factory=Counted)
@@ -171,14 +176,14 @@ class Wiring:
         in_order: bool = True,
         result: bool = False,
         rounded: bool = False,
-        table: Costs | None = None,
+        lying: Costs | None = None,
         unsent: Costs | None = None,
         ways: Sequence[Sharding | None] = (),
     ) -> None:
         """Adds what handing a value on takes; ``as_it_lies`` allows no other layout, ``in_order`` and ``result`` say
-        what it is for (``Reshards.table``). One that is ``rounded`` is written as bfloat16 before it is sent; one that
-        is a ``table`` takes so much more where it is read as it lies, one that is ``unsent`` where nothing is sent, by
-        the choices of the target or of both.
+        what it is for (``Reshards.table``). One that is ``rounded`` is written as bfloat16 before it is sent. It
+        takes so much more ``lying`` where it is read as it lies, and ``unsent`` where nothing is sent, by the choices
+        of the target or of both.
         Some choices of the source may be ``ways`` (``only_to``).
         """
         ours, theirs = _unique(source.layouts), _unique(target.layouts)
@@ -201,9 +206,9 @@ class Wiring:
         full = np.where(full > 0, full + self._apart(source)[:, None] + self._apart(target)[None, :], full)
         if unsent is not None:
             full = np.where(full > 0, full, full + unsent)
-        if table is not None:
+        if lying is not None:
             same = np.array([[a == b for b in theirs] for a in ours])[np.ix_(rows, columns)]
-            full = np.where(same, full + table[None, :], full)
+            full = np.where(same, full + lying[None, :], full)
         if target.node in self.along:
             full[:, list(self.along[target.node].choices)] = 0.0
         self.hand_on(source, target, only_to(ways, source, target, full))
@@ -216,10 +221,13 @@ class Wiring:
             self.nodes[source.node].costs = self.nodes[source.node].costs + np.diagonal(full)
             return
         key = (source.node, target.node)
-        self.readers[min(key), max(key)] = self._asker(source.node, target.node) if asker is None else asker
-        self.sources[min(key), max(key)] = source.node
+        asker = self._asker(source.node, target.node) if asker is None else asker
         if key[0] > key[1]:
             key, full = (key[1], key[0]), full.T
+        if asker == LOOPS and self.readers.get(key, LOOPS) != LOOPS:  # a body's result, which it reads as its carry
+            self.closing[key] = self.closing[key] + full if key in self.closing else full
+        else:
+            self.readers[key], self.sources[key] = asker, source.node
         self.tables[key] = self.tables[key] + full if key in self.tables else full
 
     def write(self, source: Port, target: Port, part: Costs) -> None:

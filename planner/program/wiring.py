@@ -11,6 +11,7 @@ from ..kernels import Program, repeats_of, repeats_of_arguments
 from ..partition.layout import whole
 from ..partition.passes.turned import in_order
 from .apart import part_apart
+from .elsewhere import spare_ends
 from .ends import ending, even_layouts
 from .inside import first_reads, hand_on_inside
 from .joined import join_cuts
@@ -68,6 +69,7 @@ def wire(
         wiring.ends[result] = value_node(wiring, top, result, layouts, wiring.nodes[made.node].repeats if made else 1)
     for result, port in wiring.ends.items():
         _connect(wiring, top, result, port, result=True)
+    spare_ends(wiring, top)
     return wiring
 
 
@@ -117,6 +119,8 @@ def _level(
                 in_passing=strategies.known.is_passing(kernel),
                 savings={value: each * often for value, each in options.savings.items()},
                 tables={value: each * often for value, each in options.tables.items()},
+                far={value: each * often for value, each in options.far.items()},
+                parts={value: each * often for value, each in options.parts.items()},
                 ended=None if options.ended is None else options.ended * often,
                 alone=None if options.alone is None else options.alone * often,
                 sums=options.sums,

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from ...dsl.errors import PlanError
 from ..graph import Sharding
+from ..minimise.guide import lies as lying
 from .board import Board, Settings
 from .candidates import Candidate
 from .pool import PATIENCE_S, Pool
@@ -107,7 +108,8 @@ class Solving:
         if plan.priced is None or self._board.expected_s(plan) > self._clock.left_s:
             return None
         written = plan.priced.plan
-        lies = self._workload.lies(written)
+        laid = self._workload.laid(written)
+        lies = self._workload.lies(written) if laid is None else lying(laid)
         if lies is None:
             return None
         task = replace(
