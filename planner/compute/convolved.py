@@ -29,6 +29,7 @@ from ..images import (
 from ..kernels import Kernel
 from ..kinds import ALL_GATHER
 from .coefficients import Coefficients
+from .gathered_features import features_cycles, is_gathered_turned
 from .given_parts import GivenParts
 from .group_sums import GroupSums
 from .looped_images import HALVES, TURNING_CYCLES, LoopedImages, moves_on
@@ -99,12 +100,12 @@ class Convolved:
         self._cut_shapes = self._shapes_cut(outside, smallest) if self._images and not in_loop else set[Shape]()
         self._given = set(given) if self._images and not in_loop else set[int]()
         self._given_parts = GivenParts(graph, self._given)
-        self._turned: set[int] = set()
+        self._turned, self._made = set[int](), set[int]()
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
         by_features = {part: whole for part, whole in self._parted.items() if not is_across(whole, self._images[whole])}
         self._sums = GroupSums(graph, by_features, self._images, of)
         self._convolved, self._regrouped = set[int](), set[int]()
-        self._for_loops = 0.0
+        self._before_next = 0.0
         self._loops = LoopedImages(graph, of, self._images, self._turned_shapes, in_loop=in_loop)
 
     def _shapes_cut(self, outside: Collection[Shape], smallest: int) -> set[Shape]:
@@ -128,15 +129,17 @@ class Convolved:
         return found
 
     def gathered(self, op: Op) -> None:
-        """Takes notice of a gather: what pieces with the batch on the lanes make is brought to lie as they do."""
+        """Takes notice of a gather: what pieces with the batch on the lanes make is brought to lie as they do, and
+        narrow ones are copied to be sent, which is counted with the next kernel.
+        """
         image = self._images.get(self._graph.shape(op.results[0])) if op.kind == ALL_GATHER else None
         if image is None:
             return
         piece, whole = (self._graph.values[values[0]] for values in (op.operands, op.results))
-        many, batch = piece.shape[image.features], piece.shape[image.batch]
-        if many < whole.shape[image.features] and batch_on_lanes(many, batch, piece.bits):
-            self._given.add(op.results[0])
+        self._before_next += features_cycles(piece, whole, image, self._of)
+        if is_gathered_turned(piece, whole, image):
             self._turned.add(op.results[0])
+            self._given.update({op.results[0]} if op.operands[0] not in self._made else ())
 
     def looped(self, loop: Op) -> None:
         """Takes notice of a loop: of copies of the images that it takes in pieces, of arguments and, for gradients of
@@ -151,7 +154,7 @@ class Convolved:
                 is_shape, turned = whole.shape in self._turned_shapes, is_turned_for_gradient(body, piece)
                 if (turned and not is_shape) or value in self._given:
                     laid = laid_elements(replace(whole, dtype="bf16"), piece.image, turned=turned or is_shape)
-                    self._for_loops += 2 * laid * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
+                    self._before_next += 2 * laid * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
                 if not turned or is_shape:
                     self._given.discard(value)
 
@@ -165,6 +168,7 @@ class Convolved:
             self._given.update(kernel.writes)
             return cut
         ops = [graph.ops[number] for number in kernel.ops if graph.ops[number].kind == CONVOLUTION]
+        self._made.update(kernel.writes if ops else ())
         reads = tuple(int(size * self._growth(v)) for v, size in zip(kernel.reads, work.reads, strict=True))
         writes = tuple(int(size * self._growth(v)) for v, size in zip(kernel.writes, work.writes, strict=True))
         around = (*kernel.reads, *kernel.writes)
@@ -182,8 +186,8 @@ class Convolved:
     def copies_cycles(self, kernel: Kernel) -> float:
         """What copying the arguments takes that a kernel is the first to convolve, and what loops before it read."""
         graph = self._graph
-        took = self._for_loops + self._loops.whole_cycles(kernel) + self._loops.slices_cycles(kernel)
-        self._for_loops = 0.0
+        took = self._before_next + self._loops.whole_cycles(kernel) + self._loops.slices_cycles(kernel)
+        self._before_next = 0.0
         if self._given.isdisjoint(kernel.reads):
             return took
         for op in (graph.ops[number] for number in kernel.ops):
