@@ -84,11 +84,14 @@ def image_of(found: Mapping[tuple[int, ...], Image], shapes: Iterable[tuple[int,
     return next((found[shape] for shape in shapes if shape in found), None) if found else None
 
 
+def lies_by_batch(shape: tuple[int, ...], image: Image) -> bool:
+    """Whether an image of bfloat16 has its batch on the lanes."""
+    return batch_on_lanes(shape[image.features], shape[image.batch], 16)
+
+
 def outside(shape: tuple[int, ...], image: Image, dim: int) -> Sequence[int]:
     """The dims of an image that lie outside of one of them: its places do outside of its batch and its features."""
-    inner = (image.batch, image.features)
-    if batch_on_lanes(shape[image.features], shape[image.batch], 16):
-        inner = (image.features, image.batch)
+    inner = (image.features, image.batch) if lies_by_batch(shape, image) else (image.batch, image.features)
     order = (*(other for other in range(len(shape)) if other not in image), *inner)
     return order[: order.index(dim)]
 

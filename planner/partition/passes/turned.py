@@ -8,7 +8,8 @@ pieces of 32 columns takes 20092 cycles, in pieces of 256 an eighth for each byt
 are sent as rows of numbers, one after the other, and put into tiles as they arrive, whoever reads them.
 
 Images lie with their places outermost, as ``planner/images`` says: rows of places are exchanged without a copy, and
-what is exchanged of the batch is copied for it and from it.
+what is exchanged of the batch is copied for it and from it. Where this brings the batch onto the lanes or down from
+them, the numbers are sent with places there, which is a copy more.
 
 An all-gather of several dims at once brings whole pieces, which are then copied into their places, twice where the last
 dim is one of them.
@@ -26,7 +27,7 @@ from typing import Any
 
 from ...fusion.nature import ELEMENTWISE, LANES
 from ...graph import Graph, Op
-from ...images import Image, image_of, images, outside
+from ...images import Image, image_of, images, lies_by_batch, outside
 from ...kinds import ALL_GATHER, ALL_TO_ALL, ROWS, TURNED_COPY
 
 Shape = tuple[int, ...]
@@ -55,6 +56,8 @@ def turns(
         joined, split = dims
         first = int(_has_outside(before, split, image))
         last = int(in_order and _has_outside(after, joined, image) and not _lies_outside(before, after, joined))
+        if image and lies_by_batch(before, image) != lies_by_batch(after, image):
+            return (first, last + 1) if split == image.batch else (first + 1, max(last, 1))
         return first, last
     if kind == ALL_GATHER and len(dims) > 1:
         return 0, 2 if len(after) - 1 in dims else 1
