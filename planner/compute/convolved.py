@@ -57,6 +57,8 @@ from .windows import manner_of, windows_of
 from .work import FREE, REGISTER_ELEMENTS, Work, padded_bytes, padded_elements
 
 RESHAPE = "reshape"
+KEEPING = frozenset({"convert", "reverse"})
+"""What leaves a kernel as it lies."""
 
 Shape = tuple[int, ...]
 SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
@@ -100,7 +102,7 @@ class Convolved:
         self._cut_shapes = self._shapes_cut(outside, smallest) if self._images and not in_loop else set[Shape]()
         self._given = set(given) if self._images and not in_loop else set[int]()
         self._given_parts = GivenParts(graph, self._given)
-        self._turned, self._made = set[int](), set[int]()
+        self._turned, self._made, self._across = set[int](), set[int](), set[int]()
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
         by_features = {part: whole for part, whole in self._parted.items() if not is_across(whole, self._images[whole])}
         self._sums = GroupSums(graph, by_features, self._images, of)
@@ -130,8 +132,11 @@ class Convolved:
 
     def gathered(self, op: Op) -> None:
         """Takes notice of a gather: what pieces with the batch on the lanes make is brought to lie as they do, and
-        narrow ones are copied to be sent, which is counted with the next kernel.
+        narrow ones are copied to be sent, which is counted with the next kernel. Of kernels the rows come onto the lanes
+        where that pads their pieces less.
         """
+        if op.kind == ALL_GATHER and _lies_across(self._graph.shape(op.operands[0])):
+            self._across.add(op.results[0])
         image = self._images.get(self._graph.shape(op.results[0])) if op.kind == ALL_GATHER else None
         if image is None:
             return
@@ -167,6 +172,9 @@ class Convolved:
         if cut is not None:
             self._given.update(kernel.writes)
             return cut
+        for op in (graph.ops[number] for number in kernel.ops) if self._across else ():
+            if op.kind in KEEPING and op.operands[0] in self._across:
+                self._across.add(op.results[0])
         ops = [graph.ops[number] for number in kernel.ops if graph.ops[number].kind == CONVOLUTION]
         self._made.update(kernel.writes if ops else ())
         reads = tuple(int(size * self._growth(v)) for v, size in zip(kernel.reads, work.reads, strict=True))
@@ -292,7 +300,9 @@ class Convolved:
         cut, turned = self._cuts(op), op.operands[0] in self._turned
         manner = manner_of(self._of)
         ring = ring_windows_of(self._graph, op, manner) if self._in_loop else None
-        windows = ring or windows_of(self._graph, op, manner, PARTS if cut else 1, turned=turned)
+        windows = ring or windows_of(
+            self._graph, op, manner, PARTS if cut else 1, turned=turned, across=op.operands[1] in self._across
+        )
         if self._in_loop and is_gradient_of_kernel(self._graph, op):
             windows = replace(windows, loads=HALVES * windows.loads)
         return replace(product_of(self._graph, op), windows=windows)
@@ -352,6 +362,11 @@ class Convolved:
 def _last_place(shape: Shape, image: Image) -> int:
     """How many places an image has along its last dim, none if it has no other dims."""
     return next((size for dim, size in reversed([*enumerate(shape)]) if dim not in image), 0)
+
+
+def _lies_across(shape: Shape) -> bool:
+    """Whether an array is padded less with its last dim but one on the lanes."""
+    return len(shape) > 1 and batch_on_lanes(shape[-1], shape[-2])
 
 
 def _emptied(batch: int, is_cut: bool) -> float:

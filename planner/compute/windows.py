@@ -135,8 +135,12 @@ class Windows:
         return rows * -(-lanes // edge)
 
 
-def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, turned: bool = False) -> Windows:
-    """What a convolution streams, its images cut into so many parts; ``turned`` if its batch is on the lanes anyway."""
+def windows_of(
+    graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, turned: bool = False, across: bool = False
+) -> Windows:
+    """What a convolution streams, its images cut into so many parts; ``turned`` if its batch is on the lanes anyway,
+    ``across`` if its kernel's last dim but one is.
+    """
     said, is_gradient = op.attributes, is_gradient_of_kernel(graph, op)
     (value, image), *_ = images_of(graph, op)
     left, right, made = (graph.values[number] for number in (value, op.operands[1], op.results[0]))
@@ -197,7 +201,7 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
         loads=loads if gaps == 1 else 0,
         registers=manner.place_operations * taps * -(-leaving // LANES) if is_place else operations,
         loading=manner.loading if gaps > 1 else 0.0,
-        leaves_last=said["kernel_output_feature_dimension"] > said["kernel_input_feature_dimension"],
+        leaves_last=(said["kernel_output_feature_dimension"] > said["kernel_input_feature_dimension"]) != across,
     )
 
 
