@@ -132,7 +132,7 @@ class Convolved:
 
     def gathered(self, op: Op) -> None:
         """Takes notice of a gather: what pieces with the batch on the lanes make is brought to lie as they do, and
-        narrow ones are copied to be sent, which is counted with the next kernel. Of kernels the rows come onto the lanes
+        narrow ones are copied to be sent, which is counted with the next kernel. Rows of kernels come onto the lanes
         where that pads their pieces less.
         """
         if op.kind == ALL_GATHER and _lies_across(self._graph.shape(op.operands[0])):
