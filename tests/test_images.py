@@ -183,6 +183,18 @@ def test_each_further_place_of_a_row_shifts_a_cut_image_once_more() -> None:
     assert further == pytest.approx((1.01e6 - 0.48e6) / 4, rel=0.25)
 
 
+def test_an_image_has_its_parts_put_beside_each_other_once_for_all_alike() -> None:
+    """Two convolutions of an image over the same places, as compiled for v4."""
+    one = net(4, 64, 64)
+    second = replace(one.ops[0], results=(3,))
+    two = replace(one, ops=(one.ops[0], second), results=(2, 3))
+    found = convolved(two, "v4")
+    kernels = [Kernel(ops=(n,), reads=(0, 1), writes=(2 + n,)) for n in range(2)]
+    first, again = (found.parts_cycles(kernel) for kernel in kernels)
+    assert first > 0
+    assert again == 0
+
+
 @pytest.mark.parametrize("kind", ["v3", "v5e", "v6e"])
 def test_twice_the_images_take_at_most_twice_the_time(kind: str) -> None:
     took = [sum(p.seconds for p in price(fuse(net(batch, 64, 64)), chip(kind))) for batch in (8, 16)]

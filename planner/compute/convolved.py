@@ -10,7 +10,16 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..cut_images import FEWEST, PARTS, comes_back_whole, cut_convolutions, has_whole_steps, is_gradient_cut, parts_of
+from ..cut_images import (
+    FEWEST,
+    PARTS,
+    comes_back_whole,
+    cut_convolutions,
+    has_whole_steps,
+    is_gradient_cut,
+    is_of_gaps,
+    parts_of,
+)
 from ..fusion.grouped import is_across, parts_lanes
 from ..graph import Graph, Op, Value
 from ..image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
@@ -42,8 +51,10 @@ from .parted import (
     REPEATED,
     RETURNED,
     SHIFTED,
+    SHIFTED_ONCE,
     SHIFTED_WIDE,
     TOGETHER,
+    WHOLE,
     WIDE_EDGE,
     WIDENED_CYCLES,
     Steps,
@@ -69,6 +80,7 @@ HALF_EMPTY = 2.0
 four images (v5e, v5p, v6e) and not of two (v6e).
 """
 
+TWO_PLACES = 2
 NEAREST = 3
 """Of what is cut, shifts are made for the gradient of a kernel, so many from the parts themselves."""
 
@@ -96,6 +108,7 @@ class Convolved:
         self._images = {**(known or {}), **self._looped, **outside} if edge > 1 else {}
         smallest = SMALLEST if of.near_total_bytes or of.whole_bytes else SMALLEST_WITHOUT_VMEM
         self._given_images = of_arguments(graph) if self._images else set[int]()
+        self._edged = set[tuple[int, tuple[object, ...]]]()
         self._in_loop = in_loop
         self._cut = cut_convolutions(graph, smallest) if self._images and not in_loop else dict[int, Op]()
         self._places = parts_of(graph, self._cut)
@@ -334,7 +347,7 @@ class Convolved:
         image = self._laid_in_parts(value, is_given=is_given)
         if not self._cuts(op):
             if is_gradient and self._is_cut(graph.shape(value)) and not is_given:
-                yield TOGETHER, graph.values[value].num_elements
+                yield (WHOLE, image) if is_of_gaps(op) else (TOGETHER, graph.values[value].num_elements)
         elif is_of_one_place(graph, op):
             if is_given:
                 yield GIVEN_PLACES, self._laid_in_parts(value)
@@ -343,9 +356,11 @@ class Convolved:
         elif is_gradient:
             yield RETURNED, self._laid_in_parts(second)
             shifted = SHIFTED_WIDE if self._edge >= WIDE_EDGE else SHIFTED
+            shifted = SHIFTED_ONCE if shifts_of(graph, op) == TWO_PLACES else shifted
             yield GIVEN_SHIFTED if is_given else shifted, image
             yield from [(FURTHER, self._laid_in_parts(value))] * max(shifts_of(graph, op) - NEAREST, 0)
-        else:
+        elif (value, window := _reach(graph, op)) not in self._edged:
+            self._edged.add((value, window))
             yield GIVEN_EDGED if is_given else EDGED, image
 
     def _laid_in_parts(self, value: int, *, is_given: bool = False) -> int:
@@ -357,6 +372,14 @@ class Convolved:
         laid = self._laid_of(whole, image, turned=False) if image else padded_elements(whole.shape)
         by_rows = padded_elements((*whole.shape[:-2], whole.shape[-1], whole.shape[-2]))
         return min(laid, by_rows) if is_given else laid
+
+
+def _reach(graph: Graph, op: Op) -> tuple[object, ...]:
+    """What of an image's edges the parts of one need for a convolution: its window, steps and margins."""
+    said, kernel = op.attributes, graph.shape(op.operands[1])
+    window = tuple(kernel[dim] for dim in said["kernel_spatial_dimensions"])
+    names = ("rhs_dilation", "lhs_dilation", "window_strides", "padding")
+    return (window, *(str(said.get(name)) for name in names))
 
 
 def _last_place(shape: Shape, image: Image) -> int:
