@@ -88,10 +88,17 @@ def parts_of(graph: Graph, cut: Mapping[int, Op]) -> dict[Shape, int]:
 
 def is_gradient_cut(graph: Graph, op: Op, parts: Mapping[Shape, int]) -> bool:
     """Whether the gradient of a kernel is of parts: of what comes back to it, and of an image that has not more places
-    in each than windows begin at.
+    in each than windows begin at. That of a kernel with gaps is of whole images.
     """
+    if is_of_gaps(op):
+        return False
     image, back = (parts.get(graph.shape(value)) for value in op.operands[:2])
     return back is not None and (image or 0) <= _last(op.attributes, "rhs_dilation") * back
+
+
+def is_of_gaps(gradient: Op) -> bool:
+    """Whether the gradient of a kernel is that of one with gaps between its places."""
+    return _last(gradient.attributes, "window_strides") > 1
 
 
 def has_whole_steps(graph: Graph, op: Op) -> bool:

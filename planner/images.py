@@ -6,7 +6,7 @@ elementwise of such a tensor lies as it does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from .convolution_layout import reaches
@@ -77,6 +77,23 @@ def batch_on_lanes(features: int, batch: int, bits: int = 32) -> bool:
     packed = 32 // max(bits, 1)
     usual = _up(features, LANES) * _up(batch, tile_rows(batch, packed))
     return _up(batch, LANES) * _up(features, tile_rows(features, packed)) < usual
+
+
+def image_of(found: Mapping[tuple[int, ...], Image], shapes: Iterable[tuple[int, ...]]) -> Image | None:
+    """What is known of the first of some shapes that is that of an image."""
+    return next((found[shape] for shape in shapes if shape in found), None) if found else None
+
+
+def lies_by_batch(shape: tuple[int, ...], image: Image) -> bool:
+    """Whether an image of bfloat16 has its batch on the lanes."""
+    return batch_on_lanes(shape[image.features], shape[image.batch], 16)
+
+
+def outside(shape: tuple[int, ...], image: Image, dim: int) -> Sequence[int]:
+    """The dims of an image that lie outside of one of them: its places do outside of its batch and its features."""
+    inner = (image.features, image.batch) if lies_by_batch(shape, image) else (image.batch, image.features)
+    order = (*(other for other in range(len(shape)) if other not in image), *inner)
+    return order[: order.index(dim)]
 
 
 def laid_elements(value: Value, image: Image, *, turned: bool = False) -> int:

@@ -84,6 +84,22 @@ def test_the_gradient_of_a_kernel_with_strides_is_cut_where_parts_fit(size: int,
     assert is_gradient_cut(graph, ops[2], parts_of(graph, cut_convolutions(graph, FEW))) == cut
 
 
+@pytest.mark.parametrize(("gap", "cut"), [(1, True), (2, False), (8, False)])
+def test_the_gradient_of_a_kernel_with_gaps_is_of_whole_images(gap: int, *, cut: bool) -> None:
+    """Convolutions over a row of 1024 places, as compiled for v4."""
+    line = Value((2, 8, 1024, 64), "bf16")
+    said = CONVOLVED | {"padding": ((1, 1), (gap, gap)), "rhs_dilation": (1, gap)}
+    ops = (
+        Op(kind="convolution", operands=(0, 1), results=(2,), attributes=said),
+        Op(
+            kind="convolution", operands=(0, 2), results=(3,), attributes=KERNEL_GRADIENT | {"window_strides": (1, gap)}
+        ),
+    )
+    kernel = Value((3, 3, 64, 64), "bf16")
+    graph = Graph(values=(line, kernel, line, kernel), ops=ops, arguments=(0, 1), results=(3,))
+    assert is_gradient_cut(graph, ops[1], parts_of(graph, cut_convolutions(graph, FEW))) == cut
+
+
 @pytest.mark.parametrize(("is_cut", "step", "whole"), [(True, 1, False), (False, 1, True), (False, 2, False)])
 def test_what_a_whole_convolution_makes_comes_back_whole(*, is_cut: bool, step: int, whole: bool) -> None:
     """As compiled for v6e and v4: of 5x5 windows that move on by two the gradient has gaps, and is not cut; that of the

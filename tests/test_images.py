@@ -18,6 +18,7 @@ from meshwright.planner.fusion.masks import image_dims, is_packed
 from meshwright.planner.fusion.uses import read_uses
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.images import Image, batch_on_lanes, images, is_gradient_of_kernel, laid_elements
+from meshwright.planner.kernels import Kernel
 from programs import CONVOLVED, KERNEL_GRADIENT
 
 
@@ -182,6 +183,18 @@ def test_each_further_place_of_a_row_shifts_a_cut_image_once_more() -> None:
     assert further == pytest.approx((1.01e6 - 0.48e6) / 4, rel=0.25)
 
 
+def test_an_image_has_its_parts_put_beside_each_other_once_for_all_alike() -> None:
+    """Two convolutions of an image over the same places, as compiled for v4."""
+    one = net(4, 64, 64)
+    second = replace(one.ops[0], results=(3,))
+    two = replace(one, ops=(one.ops[0], second), results=(2, 3))
+    found = convolved(two, "v4")
+    kernels = [Kernel(ops=(n,), reads=(0, 1), writes=(2 + n,)) for n in range(2)]
+    first, again = (found.parts_cycles(kernel) for kernel in kernels)
+    assert first > 0
+    assert again == 0
+
+
 @pytest.mark.parametrize("kind", ["v3", "v5e", "v6e"])
 def test_twice_the_images_take_at_most_twice_the_time(kind: str) -> None:
     took = [sum(p.seconds for p in price(fuse(net(batch, 64, 64)), chip(kind))) for batch in (8, 16)]
@@ -295,6 +308,40 @@ def test_an_image_with_gaps_takes_vectors_for_what_it_makes_or_waits_for_its_ker
     graph = Graph(values=(image, kernel, made), ops=(op,), arguments=(0, 1), results=(2,))
     found = Convolved(graph, speed.coefficients, speed.edge).units_cycles(op)
     assert found == pytest.approx(cycles, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "columns", "cycles"),
+    [
+        (64, (3, 3, 64, 128), 128, 1_194_740),
+        (64, (3, 3, 64, 128), 4, 2_384_686),  # rows come to lie on the lanes, and are what leaves
+        (32, (3, 3, 128, 64), 8, 305_500),
+    ],
+)
+def test_a_kernel_lies_as_the_pieces_that_it_is_gathered_of(
+    size: int, kernel: tuple[int, ...], columns: int, cycles: int
+) -> None:
+    """Of images with gaps, whose kernel is brought to them as it lies: as compiled for v3 in a net."""
+    leaves, enters = kernel[2:]
+    image, made = Value((16, size, size, enters), "bf16"), Value((16, 2 * size, 2 * size, leaves), "bf16")
+    said = {
+        **CONVOLVED,
+        "lhs_dilation": (2, 2),
+        "kernel_input_feature_dimension": 3,
+        "kernel_output_feature_dimension": 2,
+    }
+    ops = (
+        Op(kind="all-gather", operands=(1,), results=(2,)),
+        Op(kind="reverse", operands=(2,), results=(3,)),
+        Op(kind="convolution", operands=(0, 3), results=(4,), attributes=said),
+    )
+    values = (image, Value((*kernel[:3], columns), "bf16"), *[Value(kernel, "bf16")] * 2, made)
+    graph = Graph(values=values, ops=ops, arguments=(0, 1), results=(4,))
+    found = convolved(graph, "v3")
+    found.gathered(ops[0])
+    inside = Kernel(ops=(1, 2), reads=(0, 2), writes=(4,))
+    found.counted(inside, work_of(graph, inside))
+    assert found.units_cycles(ops[2]) == pytest.approx(cycles, rel=0.1)
 
 
 def test_the_kernels_of_patches_are_told_from_images_by_their_stride() -> None:

@@ -15,10 +15,11 @@ import pytest
 from meshwright.backends.jax.shardings import default_devices
 from meshwright.dsl.plan import Plan
 from meshwright.planner.catalogue import catalogue
-from meshwright.planner.compute.price import rows_seconds, turn_seconds
+from meshwright.planner.compute.price import gather_seconds, rows_seconds, turn_seconds
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.estimate.traffic import tariff
 from meshwright.planner.graph import Value
+from meshwright.planner.images import Image
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
 from meshwright.planner.partition.passes.turned import arrives_in_rows, turns
 from meshwright.planner.partition.target import target
@@ -231,3 +232,44 @@ def test_masks_that_go_to_one_expert_a_device_arrive_as_they_lie(
     before, after = (32, tokens, experts, places), (1, tokens, 32 * experts, places)
     first, last = turns(ALL_TO_ALL, (2, 0), before, after, in_order=True)
     assert (first, last + arrives_in_rows(ALL_TO_ALL, (2, 0), before, after)) == (0, copied)
+
+
+@pytest.mark.parametrize(
+    ("dims", "before", "after", "copies"),
+    [
+        ((0, 3), (4, 32, 32, 1024), (32, 32, 32, 128), (1, 1)),
+        ((3, 0), (32, 32, 32, 32), (4, 32, 32, 256), (1, 1)),
+        ((0, 1), (8, 64, 64, 64), (64, 8, 64, 64), (0, 1)),  # rows of places are outermost
+        ((1, 0), (64, 8, 64, 64), (8, 64, 64, 64), (1, 0)),
+        ((3, 1), (32, 32, 32, 32), (32, 4, 32, 256), (0, 1)),
+        ((0, 3), (16, 32, 32, 128), (128, 32, 32, 16), (2, 1)),  # the batch comes to lie on the lanes
+        ((3, 0), (32, 64, 64, 16), (4, 64, 64, 128), (1, 2)),
+    ],
+)
+def test_images_are_copied_as_they_lie(
+    dims: tuple[int, int], before: tuple[int, ...], after: tuple[int, ...], copies: tuple[int, int]
+) -> None:
+    """Between convolutions, seen compiled for v3; what rows of numbers take besides is not among these."""
+    image = Image(features=3, batch=0)
+    assert turns(ALL_TO_ALL, dims, before, after, in_order=True, image=image) == copies
+
+
+@pytest.mark.parametrize(
+    ("chip", "piece", "features", "cycles"),
+    [
+        ("v3", (16, 32, 32, 32), 256, 367_248),
+        ("v3", (8, 64, 64, 64), 512, 822_496),
+        ("v3", (32, 16, 16, 32), 256, 21_276),  # more images than places: read as they lie then
+        ("v3", (32, 64, 64, 16), 128, 0),  # they lie so before
+        ("v3", (16, 32, 32, 128), 1024, 0),
+        ("v5p", (8, 64, 64, 64), 512, 260_848),
+    ],
+)
+def test_narrow_features_are_copied_to_be_gathered(
+    chip: str, piece: tuple[int, ...], features: int, cycles: int
+) -> None:
+    """Seen compiled between two convolutions."""
+    speed = speed_of(catalogue()[chip])
+    parts = (Value(piece, "bf16"), Value((*piece[:3], features), "bf16"))
+    took_s = gather_seconds(*parts, Image(features=3, batch=0), speed)
+    assert took_s * speed.clock_hz == pytest.approx(cycles, rel=0.2)

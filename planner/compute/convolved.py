@@ -10,7 +10,16 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ..cut_images import FEWEST, PARTS, comes_back_whole, cut_convolutions, has_whole_steps, is_gradient_cut, parts_of
+from ..cut_images import (
+    FEWEST,
+    PARTS,
+    comes_back_whole,
+    cut_convolutions,
+    has_whole_steps,
+    is_gradient_cut,
+    is_of_gaps,
+    parts_of,
+)
 from ..fusion.grouped import is_across, parts_lanes
 from ..graph import Graph, Op, Value
 from ..image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
@@ -29,6 +38,7 @@ from ..images import (
 from ..kernels import Kernel
 from ..kinds import ALL_GATHER
 from .coefficients import Coefficients
+from .gathered_features import features_cycles, is_gathered_turned
 from .given_parts import GivenParts
 from .group_sums import GroupSums
 from .looped_images import HALVES, TURNING_CYCLES, LoopedImages, moves_on
@@ -41,8 +51,10 @@ from .parted import (
     REPEATED,
     RETURNED,
     SHIFTED,
+    SHIFTED_ONCE,
     SHIFTED_WIDE,
     TOGETHER,
+    WHOLE,
     WIDE_EDGE,
     WIDENED_CYCLES,
     Steps,
@@ -56,6 +68,8 @@ from .windows import manner_of, windows_of
 from .work import FREE, REGISTER_ELEMENTS, Work, padded_bytes, padded_elements
 
 RESHAPE = "reshape"
+KEEPING = frozenset({"convert", "reverse"})
+"""What leaves a kernel as it lies."""
 
 Shape = tuple[int, ...]
 SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
@@ -66,6 +80,7 @@ HALF_EMPTY = 2.0
 four images (v5e, v5p, v6e) and not of two (v6e).
 """
 
+TWO_PLACES = 2
 NEAREST = 3
 """Of what is cut, shifts are made for the gradient of a kernel, so many from the parts themselves."""
 
@@ -93,18 +108,19 @@ class Convolved:
         self._images = {**(known or {}), **self._looped, **outside} if edge > 1 else {}
         smallest = SMALLEST if of.near_total_bytes or of.whole_bytes else SMALLEST_WITHOUT_VMEM
         self._given_images = of_arguments(graph) if self._images else set[int]()
+        self._edged = set[tuple[int, tuple[object, ...]]]()
         self._in_loop = in_loop
         self._cut = cut_convolutions(graph, smallest) if self._images and not in_loop else dict[int, Op]()
         self._places = parts_of(graph, self._cut)
         self._cut_shapes = self._shapes_cut(outside, smallest) if self._images and not in_loop else set[Shape]()
         self._given = set(given) if self._images and not in_loop else set[int]()
         self._given_parts = GivenParts(graph, self._given)
-        self._turned: set[int] = set()
+        self._turned, self._made, self._across = set[int](), set[int](), set[int]()
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
         by_features = {part: whole for part, whole in self._parted.items() if not is_across(whole, self._images[whole])}
         self._sums = GroupSums(graph, by_features, self._images, of)
         self._convolved, self._regrouped = set[int](), set[int]()
-        self._for_loops = 0.0
+        self._before_next = 0.0
         self._loops = LoopedImages(graph, of, self._images, self._turned_shapes, in_loop=in_loop)
 
     def _shapes_cut(self, outside: Collection[Shape], smallest: int) -> set[Shape]:
@@ -128,15 +144,20 @@ class Convolved:
         return found
 
     def gathered(self, op: Op) -> None:
-        """Takes notice of a gather: what pieces with the batch on the lanes make is brought to lie as they do."""
+        """Takes notice of a gather: what pieces with the batch on the lanes make is brought to lie as they do, and
+        narrow ones are copied to be sent, which is counted with the next kernel. Rows of kernels come onto the lanes
+        where that pads their pieces less.
+        """
+        if op.kind == ALL_GATHER and _lies_across(self._graph.shape(op.operands[0])):
+            self._across.add(op.results[0])
         image = self._images.get(self._graph.shape(op.results[0])) if op.kind == ALL_GATHER else None
         if image is None:
             return
         piece, whole = (self._graph.values[values[0]] for values in (op.operands, op.results))
-        many, batch = piece.shape[image.features], piece.shape[image.batch]
-        if many < whole.shape[image.features] and batch_on_lanes(many, batch, piece.bits):
-            self._given.add(op.results[0])
+        self._before_next += features_cycles(piece, whole, image, self._of)
+        if is_gathered_turned(piece, whole, image):
             self._turned.add(op.results[0])
+            self._given.update({op.results[0]} if op.operands[0] not in self._made else ())
 
     def looped(self, loop: Op) -> None:
         """Takes notice of a loop: of copies of the images that it takes in pieces, of arguments and, for gradients of
@@ -151,7 +172,7 @@ class Convolved:
                 is_shape, turned = whole.shape in self._turned_shapes, is_turned_for_gradient(body, piece)
                 if (turned and not is_shape) or value in self._given:
                     laid = laid_elements(replace(whole, dtype="bf16"), piece.image, turned=turned or is_shape)
-                    self._for_loops += 2 * laid * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
+                    self._before_next += 2 * laid * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
                 if not turned or is_shape:
                     self._given.discard(value)
 
@@ -164,7 +185,11 @@ class Convolved:
         if cut is not None:
             self._given.update(kernel.writes)
             return cut
+        for op in (graph.ops[number] for number in kernel.ops) if self._across else ():
+            if op.kind in KEEPING and op.operands[0] in self._across:
+                self._across.add(op.results[0])
         ops = [graph.ops[number] for number in kernel.ops if graph.ops[number].kind == CONVOLUTION]
+        self._made.update(kernel.writes if ops else ())
         reads = tuple(int(size * self._growth(v)) for v, size in zip(kernel.reads, work.reads, strict=True))
         writes = tuple(int(size * self._growth(v)) for v, size in zip(kernel.writes, work.writes, strict=True))
         around = (*kernel.reads, *kernel.writes)
@@ -182,8 +207,8 @@ class Convolved:
     def copies_cycles(self, kernel: Kernel) -> float:
         """What copying the arguments takes that a kernel is the first to convolve, and what loops before it read."""
         graph = self._graph
-        took = self._for_loops + self._loops.whole_cycles(kernel) + self._loops.slices_cycles(kernel)
-        self._for_loops = 0.0
+        took = self._before_next + self._loops.whole_cycles(kernel) + self._loops.slices_cycles(kernel)
+        self._before_next = 0.0
         if self._given.isdisjoint(kernel.reads):
             return took
         for op in (graph.ops[number] for number in kernel.ops):
@@ -288,7 +313,9 @@ class Convolved:
         cut, turned = self._cuts(op), op.operands[0] in self._turned
         manner = manner_of(self._of)
         ring = ring_windows_of(self._graph, op, manner) if self._in_loop else None
-        windows = ring or windows_of(self._graph, op, manner, PARTS if cut else 1, turned=turned)
+        windows = ring or windows_of(
+            self._graph, op, manner, PARTS if cut else 1, turned=turned, across=op.operands[1] in self._across
+        )
         if self._in_loop and is_gradient_of_kernel(self._graph, op):
             windows = replace(windows, loads=HALVES * windows.loads)
         return replace(product_of(self._graph, op), windows=windows)
@@ -320,7 +347,7 @@ class Convolved:
         image = self._laid_in_parts(value, is_given=is_given)
         if not self._cuts(op):
             if is_gradient and self._is_cut(graph.shape(value)) and not is_given:
-                yield TOGETHER, graph.values[value].num_elements
+                yield (WHOLE, image) if is_of_gaps(op) else (TOGETHER, graph.values[value].num_elements)
         elif is_of_one_place(graph, op):
             if is_given:
                 yield GIVEN_PLACES, self._laid_in_parts(value)
@@ -329,9 +356,11 @@ class Convolved:
         elif is_gradient:
             yield RETURNED, self._laid_in_parts(second)
             shifted = SHIFTED_WIDE if self._edge >= WIDE_EDGE else SHIFTED
+            shifted = SHIFTED_ONCE if shifts_of(graph, op) == TWO_PLACES else shifted
             yield GIVEN_SHIFTED if is_given else shifted, image
             yield from [(FURTHER, self._laid_in_parts(value))] * max(shifts_of(graph, op) - NEAREST, 0)
-        else:
+        elif (value, window := _reach(graph, op)) not in self._edged:
+            self._edged.add((value, window))
             yield GIVEN_EDGED if is_given else EDGED, image
 
     def _laid_in_parts(self, value: int, *, is_given: bool = False) -> int:
@@ -345,9 +374,22 @@ class Convolved:
         return min(laid, by_rows) if is_given else laid
 
 
+def _reach(graph: Graph, op: Op) -> tuple[object, ...]:
+    """What of an image's edges the parts of one need for a convolution: its window, steps and margins."""
+    said, kernel = op.attributes, graph.shape(op.operands[1])
+    window = tuple(kernel[dim] for dim in said["kernel_spatial_dimensions"])
+    names = ("rhs_dilation", "lhs_dilation", "window_strides", "padding")
+    return (window, *(str(said.get(name)) for name in names))
+
+
 def _last_place(shape: Shape, image: Image) -> int:
     """How many places an image has along its last dim, none if it has no other dims."""
     return next((size for dim, size in reversed([*enumerate(shape)]) if dim not in image), 0)
+
+
+def _lies_across(shape: Shape) -> bool:
+    """Whether an array is padded less with its last dim but one on the lanes."""
+    return len(shape) > 1 and batch_on_lanes(shape[-1], shape[-2])
 
 
 def _emptied(batch: int, is_cut: bool) -> float:

@@ -40,6 +40,12 @@ other.
 FURTHER = Steps(9, 4)
 """The same of each place beyond the third."""
 
+SHIFTED_ONCE = Steps(4, 1)
+"""The same of a kernel of two places a row."""
+
+WHOLE = Steps(3, 3)
+"""For the gradient of a kernel with gaps, which is of whole images: they are laid out with the batch where it was."""
+
 RETURNED = Steps(3, 3)
 """What comes back to such an image: without its margins, and with the batch where gradients of kernels want it."""
 

@@ -22,6 +22,7 @@ from .calibration import Calibration
 from .coefficients import Coefficients
 from .convolved import Convolved
 from .cycles import Cycles, cycles_of
+from .gathered_features import features_cycles
 from .joined import Joined
 from .loops import Staying, is_hoisted, staying, unchanged
 from .patches import Patches
@@ -103,6 +104,11 @@ def turn_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
 def rows_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
     """Seconds of putting a value into tiles that arrived as rows of numbers, of pieces if they are to be in order."""
     return _seconds_alone(TURNED_COPY, value, value, speed, {ROWS: True, **({"pieces": pieces} if pieces else {})})
+
+
+def gather_seconds(piece: Value, whole: Value, image: Image, speed: Speed) -> float:
+    """Seconds of the copies around a gather of an image's features."""
+    return features_cycles(piece, whole, image, speed.coefficients) / speed.clock_hz if speed.edge > 1 else 0.0
 
 
 class Copies(NamedTuple):

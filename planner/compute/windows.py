@@ -31,6 +31,10 @@ TURNED_ROWS = 1.3 * ROWS
 """How many rows a register of images takes whose few features are turned to be a depth, seen on v3."""
 
 
+SHARED_LANES = 64
+"""How many images on the lanes take as much of a depth as fewer do: seen on v3, v5e and v5p."""
+
+
 class Manner(NamedTuple):
     """How a chip's compiler convolves: ``few_rows`` are those that a register of few images takes at least, and
     ``packs_all`` if positions share a depth also where what leaves has the batch on the lanes, where windows move on
@@ -131,8 +135,12 @@ class Windows:
         return rows * -(-lanes // edge)
 
 
-def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, turned: bool = False) -> Windows:
-    """What a convolution streams, its images cut into so many parts; ``turned`` if its batch is on the lanes anyway."""
+def windows_of(
+    graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, turned: bool = False, across: bool = False
+) -> Windows:
+    """What a convolution streams, its images cut into so many parts; ``turned`` if its batch is on the lanes anyway,
+    ``across`` if its kernel's last dim but one is.
+    """
     said, is_gradient = op.attributes, is_gradient_of_kernel(graph, op)
     (value, image), *_ = images_of(graph, op)
     left, right, made = (graph.values[number] for number in (value, op.operands[1], op.results[0]))
@@ -161,7 +169,7 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
     leaves_on_lanes = _leaves_on_lanes(graph, op, is_gradient)
     turns_over = manner.packs_all and batch_on_lanes(leaving, batch)
     if turned:
-        rows, room = _up(features, ROWS), _up(batch, LANES)
+        rows, room = _up(features, ROWS), _up(batch, SHARED_LANES)
         if plain and beside > 1 and turns_over:
             room = _up(min(features, batch), NARROWER)
         return Windows(taps=taps, streamed=rows, entering=batch, leaving=leaving, room=room, turns_over=turns_over)
@@ -193,7 +201,7 @@ def windows_of(graph: Graph, op: Op, manner: Manner = FIRST, parts: int = 1, *, 
         loads=loads if gaps == 1 else 0,
         registers=manner.place_operations * taps * -(-leaving // LANES) if is_place else operations,
         loading=manner.loading if gaps > 1 else 0.0,
-        leaves_last=said["kernel_output_feature_dimension"] > said["kernel_input_feature_dimension"],
+        leaves_last=(said["kernel_output_feature_dimension"] > said["kernel_input_feature_dimension"]) != across,
     )
 
 

@@ -21,6 +21,7 @@ from ..convolution_layout import convolutions_in
 from ..estimate.limit import memory_limit
 from ..estimate.traffic import tariff
 from ..graph import Graph, Sharding
+from ..images import images
 from ..kernels import Program as Kernels
 from ..memory.tight import is_tight
 from ..partition.target import target
@@ -237,6 +238,7 @@ def build(
             tariff=prices,
             speed=pricing.speed,
             target=target(machine.platform, machine, math.prod(sizes.values())),
+            images=images(graph),
         ),
         pins=_of_written(program, pins or {}) if loose else pins or {},
         returned={results[r]: numbers[a] for r, a in (returned or {}).items() if r in results and a in numbers},

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..compute.price import convert_seconds, rows_seconds, turn_seconds
+from ..compute.price import convert_seconds, gather_seconds, rows_seconds, turn_seconds
 from ..compute.speed import Speed
 from ..estimate.traffic import Tariff
 from ..graph import Op, Sharding, Value
+from ..images import Image
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from ..partition.layout import local_shape
 from ..partition.passes.turned import COPIED, arrives_in_rows, pieces, turns
@@ -25,14 +26,16 @@ Table = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reshards:
-    """What resharding takes on a network, and on chips of this speed the copies around it; ``steps``, ``tables``,
-    ``copies``, what is ``sent`` and the ``parts`` that devices hold are those worked out before.
+    """What resharding takes on a network, and on chips of this speed the copies around it. ``images`` are known by
+    their shape; ``steps``, ``tables``, ``copies``, what is ``sent`` and the ``parts`` that devices hold are those
+    worked out before.
     """
 
     mesh: Mapping[str, int]
     tariff: Tariff
     speed: Speed
     target: Target
+    images: Mapping[tuple[int, ...], Image] = field(default_factory=dict)
     steps: dict[tuple[Sharding, Sharding], tuple[Step, ...]] = field(default_factory=dict)
     tables: dict[object, Table] = field(default_factory=dict)
     copies: dict[tuple[Value, tuple[int, ...]], float] = field(default_factory=dict)
@@ -81,9 +84,12 @@ class Reshards:
     def _copies(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: bool) -> float:
         """The copies before and after an exchange."""
         before, after = self._part(value, now), self._part(value, step.layout)
-        first, last = turns(step.kind, step.dims, before, after, in_order=in_order)
+        image = self.images.get(value.shape)
+        first, last = turns(step.kind, step.dims, before, after, in_order=in_order, image=image)
         cut, joined = pieces(step.kind, step.dims, before, after)
         took = first * self._copy(before, value, cut) if first else 0.0
+        if image and step.kind == ALL_GATHER and image.features in step.dims:
+            took += gather_seconds(Value(before, value.dtype), Value(after, value.dtype), image, self.speed)
         in_place = joined if last else ()
         last = max(last, 1) if result else last
         if arrives_in_rows(step.kind, step.dims, before, after):

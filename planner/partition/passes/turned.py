@@ -7,6 +7,10 @@ Copies go over pieces in tiles: where these are narrow, over more bytes than the
 pieces of 32 columns takes 20092 cycles, in pieces of 256 an eighth for each byte). Pieces without a dim of whole lanes
 are sent as rows of numbers, one after the other, and put into tiles as they arrive, whoever reads them.
 
+Images lie with their places outermost, as ``planner/images`` says: rows of places are exchanged without a copy, and
+what is exchanged of the batch is copied for it and from it. Where this brings the batch onto the lanes or down from
+them, the numbers are sent with places there, which is a copy more.
+
 An all-gather of several dims at once brings whole pieces, which are then copied into their places, twice where the last
 dim is one of them.
 
@@ -23,6 +27,7 @@ from typing import Any
 
 from ...fusion.nature import ELEMENTWISE, LANES
 from ...graph import Graph, Op
+from ...images import Image, image_of, images, lies_by_batch, outside
 from ...kinds import ALL_GATHER, ALL_TO_ALL, ROWS, TURNED_COPY
 
 Shape = tuple[int, ...]
@@ -39,23 +44,28 @@ def turned(graph: Graph) -> Graph:
     return _Turning(graph).graph()
 
 
-def turns(kind: str, dims: Sequence[int], before: Shape, after: Shape, *, in_order: bool) -> tuple[int, int]:
+def turns(
+    kind: str, dims: Sequence[int], before: Shape, after: Shape, *, in_order: bool, image: Image | None = None
+) -> tuple[int, int]:
     """How often pieces are copied before a collective, and after it.
 
-    ``before`` and ``after`` are what a device holds, ``in_order`` says that what reads it takes no pieces as they come.
+    ``before`` and ``after`` are what a device holds, of an ``image`` if it is one; ``in_order`` says that what reads it
+    takes no pieces as they come.
     """
     if kind == ALL_TO_ALL and len(dims) == 2:
         joined, split = dims
-        first = int(_has_outside(before, split))
-        last = int(in_order and _has_outside(after, joined) and not _lies_outside(before, after, joined))
+        first = int(_has_outside(before, split, image))
+        last = int(in_order and _has_outside(after, joined, image) and not _lies_outside(before, after, joined))
+        if image and lies_by_batch(before, image) != lies_by_batch(after, image):
+            return (first, last + 1) if split == image.batch else (first + 1, max(last, 1))
         return first, last
     if kind == ALL_GATHER and len(dims) > 1:
         return 0, 2 if len(after) - 1 in dims else 1
     return 0, 0
 
 
-def _has_outside(shape: Shape, dim: int) -> bool:
-    return any(size > 1 for size in shape[:dim])
+def _has_outside(shape: Shape, dim: int, image: Image | None) -> bool:
+    return any(shape[other] > 1 for other in (outside(shape, image, dim) if image else range(dim)))
 
 
 def _lies_outside(before: Shape, after: Shape, joined: int) -> bool:
@@ -98,6 +108,7 @@ class _Turning:
         self.source = graph
         self.values = list(graph.values)
         self.in_order = in_order(graph)
+        self.images = images(graph)
         self.results = frozenset(graph.results) if graph.result_names else frozenset[int]()
 
     def graph(self) -> Graph:
@@ -116,7 +127,8 @@ class _Turning:
         (sent,), (got,) = op.operands, op.results
         shapes = (self.values[sent].shape, self.values[got].shape)
         dims = op.attributes.get("dimensions", ())
-        before, after = turns(op.kind, dims, *shapes, in_order=got in self.in_order)
+        image = image_of(self.images, shapes)
+        before, after = turns(op.kind, dims, *shapes, in_order=got in self.in_order, image=image)
         first, last = pieces(op.kind, dims, *shapes)
         rows_said = _rows_said(last if after else ())
         if got in self.results and self.values[got].shape:
