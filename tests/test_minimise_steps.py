@@ -15,8 +15,8 @@ from meshwright.planner.graph import Graph, Op, Origin, Value
 from meshwright.planner.minimise import minimise
 from meshwright.planner.minimise.dims import logical_dims
 from meshwright.planner.minimise.flow import Flow
-from meshwright.planner.minimise.guide import lies
 from meshwright.planner.program import build
+from meshwright.planner.search.workload import lying
 from meshwright.planner.topology import physical
 
 LAYERS, BATCH, WIDTH, HIDDEN = 3, 512, 1024, 4096
@@ -80,7 +80,7 @@ def test_a_plan_is_found_again_from_its_layouts(workload, name):
     chosen = {
         t.path: given.layouts[key_of(t)].axes for t in workload.tensors if given.layouts[key_of(t)].how == "split"
     }
-    chosen |= {p: axes for p, axes in lies(workload.laid(plan)).items() if p not in chosen}
+    chosen |= {p: axes for p, axes in lying(workload.laid(plan)).items() if p not in chosen}
     promised = workload.estimate(plan)
     start = Plan(topology=plan.topology, mesh=plan.mesh)
     found = minimise(chosen, start, workload, deadline=time.monotonic() + 60)
@@ -95,7 +95,7 @@ def test_a_plan_is_found_again_from_its_layouts(workload, name):
 
 def test_exact_says_how_every_value_lies(workload):
     plan = planned(PLANS["rows and columns"])
-    chosen = {p: axes for p, axes in lies(workload.laid(plan)).items() if p.startswith("ops/")}
+    chosen = {p: axes for p, axes in lying(workload.laid(plan)).items() if p.startswith("ops/")}
     given = resolve(plan, workload.tensors)
     chosen |= {t.path: given.layouts[key_of(t)].axes for t in workload.tensors if t.role in ("argument", "result")}
     start = Plan(topology=plan.topology, mesh=plan.mesh)

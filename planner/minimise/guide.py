@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from ...dsl.plan import Plan
 from ..estimate.figures import Estimate
-from ..graph import Axes, Graph, Sharding
+from ..graph import Graph, Sharding
+from ..search.workload import lying
 from .flow import Flow, Spot, spot_of
 from .groups import Group
 
@@ -64,7 +65,7 @@ class Guide:
     def exactly_wrong(self, plan: Plan) -> frozenset[str]:
         """The same, as the plan's price has them."""
         laid = self._laid(plan)
-        return self._otherwise(lies(laid) if laid is not None else {})
+        return self._otherwise(lying(laid) if laid is not None else {})
 
     def _otherwise(self, found: Mapping[str, Sharding]) -> frozenset[str]:
         wanted = self._wanted
@@ -209,21 +210,3 @@ def seconds(estimate: Estimate) -> dict[Spot, float]:
     for origin, total_s in (*listed, *((c.origin, c.total_s) for c in estimate.collectives)):
         found[spot_of(origin)] += total_s
     return found
-
-
-def lies(graph: Graph) -> dict[str, Sharding]:
-    """How the values of a laid out graph that have a path lie, by path."""
-    found: dict[str, Sharding] = {}
-    for each, op, _ in graph.walk():
-        for value, path in op.named:
-            sharding = each.values[value].sharding
-            if sharding is not None:
-                found[path] = tuple(_whole(axes, graph.mesh) for axes in sharding)
-    return found
-
-
-def _whole(axes: Axes, sizes: Mapping[str, int]) -> Axes:
-    """Axes with each one in the place of its parts (``x:(1)2``, ``x:(2)4``) where all of them follow each other."""
-    names = tuple(dict.fromkeys(axis.partition(":")[0] for axis in axes))
-    parts = tuple(part for name in names for part in sizes if part.partition(":")[0] == name)
-    return names if parts == tuple(axes) else tuple(axes)

@@ -38,7 +38,7 @@ LITTLE = 0.01
 class Short:
     """A complete plan with its price. ``exact`` is the price with every layout written, ``trials`` how many were made.
 
-    ``exact`` is None where propagation does not take some layout, or where only the exact plan was asked for.
+    ``exact`` is as trials have it, nearly, and None where propagation does not take some layout, or where only the exact plan was asked for.
     """
 
     plan: Plan

@@ -226,8 +226,10 @@ class Strategies:
             yield value, np.maximum(less, 0.0)
 
     def _whole(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Iterator[tuple[int, Seconds]]:
-        """What writing takes what is else computed in passing, where a device's part is cut out of it."""
-        passed = [costs.is_passed(choice) for choice in chosen]
+        """What writing takes what is else computed in passing, where a device's part is cut out of it: nothing on a
+        GPU, which cuts it out as it computes it.
+        """
+        passed = [self.pricing.machine.platform != "gpu" and costs.is_passed(choice) for choice in chosen]
         for value in blueprint.own.results if any(passed) else ():
             written = blueprint.written_whole(value)
             if written is None:

@@ -10,14 +10,13 @@ from dataclasses import replace
 
 from ...dsl.errors import PlanError
 from ..graph import Sharding
-from ..minimise.guide import lies as lying
 from .board import Board, Settings
 from .candidates import Candidate
 from .pool import PATIENCE_S, Pool
 from .progress import Clock
 from .task import Found, Task
 from .tried import CLOSE, Tried
-from .workload import Workload
+from .workload import Workload, lying
 
 SOLVING = 0.6  # of the time at most; the rest writes plans
 LOOK_EVERY_S = 0.1

@@ -9,7 +9,7 @@ from typing import Protocol
 from ...dsl.plan import Plan, Remat
 from ...dsl.tensors import Tensor
 from ..estimate.figures import Estimate
-from ..graph import Graph, Sharding
+from ..graph import Axes, Graph, Sharding
 
 SKETCHED = "What the plan takes is known nearly: its layouts are put into a step that was simplified before."
 
@@ -118,3 +118,21 @@ class Rematerialised:
         """The price of a plan."""
         self.before()
         return self.workload.estimate(plan, nearly=nearly)
+
+
+def lying(graph: Graph) -> dict[str, Sharding]:
+    """How the values of a laid out graph that have a path lie, by path."""
+    found: dict[str, Sharding] = {}
+    for each, op, _ in graph.walk():
+        for value, path in op.named:
+            sharding = each.values[value].sharding
+            if sharding is not None:
+                found[path] = tuple(_whole(axes, graph.mesh) for axes in sharding)
+    return found
+
+
+def _whole(axes: Axes, sizes: Mapping[str, int]) -> Axes:
+    """Axes with each one in the place of its parts (``x:(1)2``, ``x:(2)4``) where all of them follow each other."""
+    names = tuple(dict.fromkeys(axis.partition(":")[0] for axis in axes))
+    parts = tuple(part for name in names for part in sizes if part.partition(":")[0] == name)
+    return names if parts == tuple(axes) else tuple(axes)
