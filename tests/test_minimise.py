@@ -154,6 +154,10 @@ def test_a_plan_that_takes_more_than_a_sketch_of_it_is_looked_for_anew(missed, w
     assert (chain.whole > 1) == again
     assert found.estimate.step_time_s == 1.0
     assert found.estimate.notes == ()
+    assert found.trials == len(chain.plans) - 1  # the price of the plan itself
+    late = Sketch(tensors, best, chain.missed, wrong_s)
+    assert minimise(best, OPEN, late, deadline=0.0).estimate == Chain(tensors, best).estimate(late.plans[-1])
+    assert late.whole == 1
     assert [rule.pattern for rule in found.plan.rules] == ["x", "ops/f/add.7"]
 
 

@@ -12,7 +12,9 @@ from layouts import assert_close
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.plan import Dims
+from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.program import build
+from meshwright.planner.program.blueprint import Blueprint
 from meshwright.planner.topology import physical
 from small_graphs import Drawing, program_of, strategies
 
@@ -55,6 +57,15 @@ def test_arguments_and_results_are_never_padded_whatever_is_inside() -> None:
     inside = {layout for node in wiring.nodes for layout in node.layouts.get(c, ())}
     assert (("x",), ()) in inside
     assert ((), ("x",)) in inside
+
+
+def test_one_number_everywhere_is_never_written_whole() -> None:
+    values = Value((), "f32"), Value((8, 8), "f32"), Value((8, 8), "bf16"), Value((8, 8), "bf16"), Value((8, 8), "bf16")
+    kinds = (("broadcast_in_dim", (0,), (1,)), ("convert", (1,), (2,)), ("add", (2, 3), (4,)))
+    ops = tuple(Op(kind=kind, operands=operands, results=results) for kind, operands, results in kinds)
+    blueprint = Blueprint(own=Graph(values=values, ops=ops, arguments=(0, 3), results=(2, 4)))
+    assert blueprint.written_whole(2) is None
+    assert blueprint.written_whole(4) == 4
 
 
 def test_what_only_pads_read_is_written_where_a_part_of_it_is_cut_out() -> None:

@@ -22,6 +22,7 @@ from meshwright.dsl.reader import loads
 from meshwright.dsl.writer import dumps
 from meshwright.planner.search.pool import Here
 from meshwright.planner.search.search import search
+from meshwright.planner.search.workload import SKETCHED
 
 ROWS, WIDTH, HIDDEN = 8, 16, 32
 
@@ -237,6 +238,15 @@ def test_the_shorter_step_takes_what_the_whole_one_does(kinds, rules) -> None:
     assert ours.peak_bytes == pytest.approx(theirs.peak_bytes, rel=0.15)
     assert short.lays_all(plan)
     assert theirs.step_time_s == pytest.approx(whole.estimate(replace(plan)).step_time_s, rel=1e-9)
+
+
+def test_what_the_shorter_step_takes_nearly_is_said_to_be() -> None:
+    model = Model(["dense"] * 8, "list")
+    short = ShortDrafts(Drafts(model.step, model.arguments(rows=2048, wide=64)))
+    value = next(tensor.path for tensor in short.tensors if tensor.role == "op" and len(tensor.shape) == 2)
+    plan = written(f"\n  {value}: _@y _{LAID}")
+    assert SKETCHED in short.estimate(plan, nearly=True).notes
+    assert SKETCHED not in short.estimate(plan).notes
 
 
 def test_a_plan_that_says_otherwise_of_what_is_left_out_is_not_searched_shortly() -> None:

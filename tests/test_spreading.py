@@ -1,6 +1,7 @@
 """Layouts are spread over a step as Shardy spreads them, whatever it computes."""
 
 import random
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 from meshwright.backends.jax.estimate import drafts_of
 from meshwright.backends.jax.lowered.draft import Draft
 from meshwright.backends.jax.lowered.sketch import Sketch
+from meshwright.backends.jax.lowered.spreading.constrained import Spot, made_once
 
 MESHES = {"v5e:2x4": {"x": 2, "y": 4}, "v3:4x4": {"x": 4, "y": 8}, "h100:8x1": {"x": 2, "z": 2, "y": 2}}
 F32, I32 = jnp.float32, jnp.int32
@@ -183,6 +185,13 @@ def test_values_are_said_to_lie_where_shardy_takes_them(monkeypatch, name, topol
         found += known
         assert one == other
     assert found
+
+
+def test_what_several_read_of_a_value_laid_out_alike_is_laid_out_once():
+    first, second, other, again = (Spot(value=1, maker=0, reader=at, position=0) for at in (5, 3, 4, 3))
+    whole = Spot(value=1, maker=0)
+    found = made_once([(first, "a"), (whole, "a"), (second, "a"), (other, "b"), (again, "a")])
+    assert found == [(whole, "a"), (replace(second, others=((5, 0),)), "a"), (other, "b")]
 
 
 def test_what_is_concatenated_but_lies_otherwise_is_left_to_shardy(monkeypatch):

@@ -75,8 +75,9 @@ class ShortDrafts(Drafts):
                 counted=self._steps.counted,
             )
             limit_bytes = plan.limits.hbm_bytes
+            tariffs, notes = self._steps.tariffs, known.notes
             return estimated(
-                known.work(machine), plan.mesh, machine, limit_bytes=limit_bytes, tariffs=self._steps.tariffs
+                known.work(machine), plan.mesh, machine, limit_bytes=limit_bytes, notes=notes, tariffs=tariffs
             )
 
     def lays_all(self, plan: Plan) -> bool:

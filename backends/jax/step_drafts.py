@@ -168,9 +168,11 @@ class StepDrafts:
     def _sketched(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> Graph | None:
         """The graph of a sketch laid out, nearly that of the draft; None where that is not known."""
         known = self._layable(plan, step, args)
-        if known is None or known[0].has_loops or known[0].convolves:
+        if known is None:
             return None
         draft, reading, layouts, placed = known
+        if draft.has_loops or draft.convolves or placed.mesh.size == 1:
+            return None  # before any sketch is made
         reading = reading.over(dict(placed.mesh.shape), named=False)
         return self._sketch(plan, draft, layouts, placed).graph(layouts, placed, reading)
 

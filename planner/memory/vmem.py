@@ -76,9 +76,12 @@ def _read_bytes(program: Program, flow: Flow, first: Mapping[int, int]) -> dict[
         ops = [graph.ops[number] for number in kernel.ops]
         cut = {op.operands[0] for op in ops if op.kind in CUTS}.intersection(kernel.reads)
         accessed = accessed_bytes(graph, kernel, cut=True) if cut else {}
-        for value in cut:
-            held = flow.buffer.get(value, value)
-            found[point, first.get(held, held)] = accessed[value]
+        buffers = {value: flow.buffer.get(value, value) for value in kernel.reads if cut}
+        held = {value: first.get(buffer, buffer) for value, buffer in buffers.items()}
+        for buffer in {held[value] for value in cut}:
+            found[point, buffer] = sum(
+                accessed[value] for value in dict.fromkeys(kernel.reads) if held[value] == buffer
+            )
     return found
 
 

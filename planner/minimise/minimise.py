@@ -38,7 +38,8 @@ LITTLE = 0.01
 class Short:
     """A complete plan with its price. ``exact`` is the price with every layout written, ``trials`` how many were made.
 
-    ``exact`` is as trials have it, nearly, and None where propagation does not take some layout, or where only the exact plan was asked for.
+    ``exact`` is as trials have it, nearly, and None where propagation does not take some layout, or where only the
+    exact plan was asked for.
     """
 
     plan: Plan
@@ -73,11 +74,13 @@ def minimise(
     options |= {"promised_s": promised_s, "proven_s": proven_s}
     found, prices = _minimised(layouts, plan, workload, **options)
     short = _short(found, prices)
-    if not found.is_sketched or _is_kept(replace(found, estimate=short.estimate), found, promised_s):
+    taken = replace(found, estimate=short.estimate)
+    if not prices.sketched or prices.late or _is_kept(taken, found, promised_s):
         return short
     other = _short(*_minimised(layouts, plan, workload, **options, nearly=False))
-    taken = [replace(found, estimate=each.estimate).rank for each in (short, other)]
-    return other if taken[1] <= taken[0] else short
+    over, seconds = replace(found, estimate=other.estimate).rank
+    is_better = (over, seconds * (1 + TOLERANCE)) < taken.rank
+    return replace(other if is_better else short, trials=prices.count + other.trials)
 
 
 def _is_kept(taken: Priced, nearly: Priced, promised_s: float) -> bool:

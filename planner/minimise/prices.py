@@ -70,6 +70,7 @@ class Prices:
         self.trials = trials
         self.deadline = deadline
         self.count = 0
+        self.sketched = False  # some of them
         self.reserved = 0
         self.best: Priced | None = None
         self.least_s = math.inf
@@ -122,6 +123,7 @@ class Prices:
         try:
             found = Priced(values=values, plan=plan, estimate=self.workload.estimate(plan, nearly=self.nearly))
             self.count += 1
+            self.sketched |= found.is_sketched
         except PlanError as error:
             found = Priced(values=values, plan=plan, estimate=None, error=error)
         if self.best is None or found.rank < self.best.rank:

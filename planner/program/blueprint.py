@@ -135,7 +135,10 @@ class Blueprint:
         """
         made = {op.results[0]: op for op in self.own.ops}
         while value in made and is_computed_of_part(self.own, made[value], made):
-            value = next(v for v in made[value].operands if not is_uniform(self.own, made.get(v)))
+            arrays = [v for v in made[value].operands if not is_uniform(self.own, made.get(v))]
+            if not arrays:
+                return None  # one number everywhere
+            (value,) = arrays
         return value if value in made and made[value].kind in ELEMENTWISE else None
 
     def reading_far(self, value: int) -> Blueprint:

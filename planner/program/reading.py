@@ -63,16 +63,16 @@ def read(
     made, pin = source if is_cut else level.made.get(value, source), level.pinned.get(value)
     rounded = narrow and value in level.graph.arguments  # what is made by a kernel is rounded in it
     ways: Sequence[Sharding | None] = ()
-    more = read_far(wiring, value, ports)
-    if more and not level.number:
-        known_s = wiring.far.get(value, {})
-        wiring.far[value] = {lies: known_s.get(lies, 0.0) + more.get(lies, 0.0) for lies in {**known_s, **more}}
     read_parts(wiring, value, source, ports)
     for port in (each for each in ports if not level.number and (value, each.node) in wiring.updates):
         wiring.edge(source, port, known, wiring.handed(level, port.node), in_order=in_order, rounded=rounded)
     ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]
     if not ports:
         return None
+    more = read_far(wiring, value, ports)
+    if more and not level.number:
+        known_s = wiring.far.get(value, {})
+        wiring.far[value] = {lies: known_s.get(lies, 0.0) + more.get(lies, 0.0) for lies in {**known_s, **more}}
     if (len(ports) > 1 or wide) and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
         times = wiring.handed(level, ports[0].node)
         offered = list(wiring.candidates[wiring.find((level.number, value))])

@@ -48,7 +48,7 @@ class Sketch:
         self.draft = draft
         self._module = draft.unlaid(layouts, placed)
         split(self._module)
-        self._whole = Whole(draft, self._module.clone())
+        self._whole = None if draft.has_loops or draft.convolves else Whole(draft, self._module.clone())
         _lean(self._module)
         self._main = main_function(self._module)
         self._flat: list[Flat | None] = []
@@ -68,16 +68,20 @@ class Sketch:
             self._makers[tag] = [spot for path in paths for spot in self._makers.get(path, ())]
 
     def graph(self, layouts: StepLayouts, placed: DeviceMesh, reading: Reading) -> Graph | None:
-        """The graph that propagation gives under a plan's layouts, nearly; None where that is not known."""
-        chosen = self.draft.chosen(layouts, placed)
+        """The graph that propagation gives under a plan's layouts, nearly; None where that is not known: with loops,
+        or convolutions.
+        """
+        if self._whole is None:
+            return None
+        chosen, main = self.draft.chosen(layouts, placed), self._whole.main
         with self._whole.module.context, ir.Location.unknown():
             template = self._whole.template(reading)
             spots = None if template is None else self._spots(template.graph, self._whole, chosen)
             if template is None or spots is None:
                 return None
-            self.draft.lay_edges(self._whole.main, layouts, placed)
-            axes = tuple(placed.mesh.shape.items())
-            return spread_graph(template.with_constraints(spots), self._whole.main, self.draft.lying(axes), reading)
+            self.draft.lay_edges(main, layouts, placed)
+            lying = self.draft.lying(tuple(placed.mesh.shape.items()))
+            return spread_graph(template.with_constraints(spots), main, lying, reading)
 
     def lies(self, layouts: StepLayouts, placed: DeviceMesh, reading: Reading) -> dict[str, Sharding]:
         """How the computed values lie after propagation, by path, under a plan's layouts of arguments and values."""

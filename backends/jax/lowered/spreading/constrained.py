@@ -35,17 +35,15 @@ def made_once(constraints: Sequence[tuple[Spot, Any]]) -> list[tuple[Spot, Any]]
     where the first of these reads it.
     """
     readers = [(spot.value, said, spot.reader, spot.position) for spot, said in constraints if spot.reader is not None]
-    uses = defaultdict[tuple[int, Any], list[Use]](list)
+    uses = defaultdict[tuple[int, Any], dict[Use, None]](dict)
     for value, said, reader, position in sorted(readers, key=lambda each: each[2:]):
-        uses[value, said].append((reader, position))
-    found = list[tuple[Spot, Any]]()
+        uses[value, said][reader, position] = None
+    found = dict[tuple[Spot, Any], None]()
     for spot, said in constraints:
-        several = uses[spot.value, said] if spot.reader is not None else []
-        if not several:
-            found.append((spot, said))
-        elif several[0] == (spot.reader, spot.position):
-            found.append((replace(spot, others=tuple(several[1:])), said))
-    return found
+        first, *others = uses[spot.value, said] if spot.reader is not None else [None]
+        if first in (None, (spot.reader, spot.position)):
+            found[replace(spot, others=tuple(others)), said] = None
+    return list(found)
 
 
 def constrained(graph: Graph, uses: Uses, spots: Sequence[Spot], rules: Rules) -> tuple[Graph, Uses]:
