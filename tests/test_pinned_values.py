@@ -146,4 +146,4 @@ def test_what_a_call_gives_is_pinned_in_the_program(pinned: str, policy: str) ->
     asked = f"meshwright: 1\nmesh: {{a: 2, b: 2}}\ntensors: {{{pinned}: B@a H@b}}\nremat: {policy}\n"
     found = search(step, args, topology="v5e:2x2", plan=asked)
     assert found.plan is not None
-    assert found.gap < 0.14  # what is written takes 11 % more than the layouts that it is written for
+    assert found.gap < 0.145  # what is written takes 11 % more than the layouts that it is written for

@@ -40,9 +40,9 @@ def made_once(constraints: Sequence[tuple[Spot, Any]]) -> list[tuple[Spot, Any]]
         uses[value, said][reader, position] = None
     found = dict[tuple[Spot, Any], None]()
     for spot, said in constraints:
-        first, *others = uses[spot.value, said] if spot.reader is not None else [None]
-        if first in (None, (spot.reader, spot.position)):
-            found[replace(spot, others=tuple(others)), said] = None
+        alike = () if spot.reader is None else tuple(uses[spot.value, said])
+        if not alike or alike[0] == (spot.reader, spot.position):
+            found[replace(spot, others=alike[1:]), said] = None
     return list(found)
 
 
