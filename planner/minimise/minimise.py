@@ -75,7 +75,7 @@ def minimise(
     found, prices = _minimised(layouts, plan, workload, **options)
     short = _short(found, prices)
     taken = replace(found, estimate=short.estimate)
-    if not prices.sketched or prices.late or _is_kept(taken, found, promised_s):
+    if not prices.sketched or prices.late or _is_kept(taken, found, prices):
         return short
     other = _short(*_minimised(layouts, plan, workload, **options, nearly=False))
     over, seconds = replace(found, estimate=other.estimate).rank
@@ -83,9 +83,13 @@ def minimise(
     return replace(other if is_better else short, trials=prices.count + other.trials)
 
 
-def _is_kept(taken: Priced, nearly: Priced, promised_s: float) -> bool:
-    """Whether a plan takes no more than it was nearly said to, and what was promised, but for what lines are worth."""
-    most_s = min(nearly.rank[1] * (1 + TOLERANCE), promised_s * (1 + ALIKE) or math.inf)
+def _is_kept(taken: Priced, nearly: Priced, prices: Prices) -> bool:
+    """Whether a plan takes what was promised, but for what fewer lines are worth, or no more than it was nearly said to
+    where that is not in reach.
+    """
+    if prices.promised_s and prices.keeps(taken):
+        return True
+    most_s = min(nearly.rank[1] * (1 + TOLERANCE), prices.promised_s * (1 + ALIKE) or math.inf)
     return taken.rank[0] <= nearly.rank[0] and taken.rank[1] <= most_s
 
 
