@@ -140,6 +140,25 @@ def test_what_was_seen_to_take_least_is_written_before_less_is_looked_for() -> N
     assert (result.status, result.misfit.least_bytes) == ("unknown", 7000)
 
 
+@pytest.mark.parametrize("num_bytes", [8000, 900])
+def test_where_the_time_is_over_a_plan_by_hand_says_what_is_missing(num_bytes: int) -> None:
+    """Nothing of the least memory was seen on the way to a proof that took all the time; it may be wrong."""
+    solver = FakeSolver(lambda plan: (by_axes(plan)[0], 8000))
+    price = FakeEstimate(1.0, num_bytes)
+    result, _, _ = ask(
+        text="mesh: {a: 8, b: 4}\nlimits: {hbm: 1000 B}",
+        solver=solver,
+        minimise=lambda layouts, plan, workload, **options: SimpleNamespace(plan=plan, estimate=price),
+        time_limit_s=0.0,
+    )
+    assert not [task for task in solver.tasks if task.lowest]
+    if num_bytes > 1000:
+        assert (result.status, result.plan, result.misfit.least_bytes) == ("infeasible", None, 8000)
+        assert "7,000 bytes more" in misfit_text(result.misfit)
+    else:
+        assert (result.status, result.peak_bytes) == ("feasible", 900)
+
+
 class Timid(FakeSolver):
     """Finds nothing under limits of less than twice what is needed, and proves nothing."""
 

@@ -29,7 +29,7 @@ def misfit(question: Question, found: Answer, limit: tuple[int, str], means: Mea
     """
     limit_bytes, limit_of = limit
     least = _least(question, found, means, clock.part(LEAST_SHARE))
-    if least is not None and least.peak_bytes > limit_bytes:
+    if least is not None and least.peak_bytes > limit_bytes and not clock.over:
         quicker = _first(question, least.peak_bytes, means, clock.part(QUICKER_SHARE), "trying so much memory")
         least = min((least, quicker or least), key=lambda one: (one.peak_bytes, one.step_time_s))
     if least is not None and least.peak_bytes <= limit_bytes:
@@ -63,7 +63,7 @@ def _said(
 
 def _least(question: Question, found: Answer, means: Means, clock: Clock) -> PricedPlan | None:
     """The plan of the least peak that is found; the fastest where layouts say nothing of that."""
-    return found.least(clock) or _first(question, None, means, clock)
+    return found.least(clock) or (None if clock.over else _first(question, None, means, clock))
 
 
 def _first(

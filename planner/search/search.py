@@ -147,7 +147,7 @@ def _nothing(
     status: Status = "infeasible" if found.infeasible else "unknown"
     limit_bytes, limit_of = limit
     why = None
-    if limit_bytes is not None and not clock.over:
+    if limit_bytes is not None and not clock.stopped:
         why = misfit(question, found, (limit_bytes, limit_of), means, clock)
         if why.least is not None and why.least.peak_bytes <= limit_bytes:
             if status == "infeasible":  # and is not

@@ -212,6 +212,15 @@ class Writing:
                 if alone_s < board.best_s and (limit is None or argument_bytes(tensors, layouts, sizes) <= limit):
                     board.by_hand.append(self._simple_plan(one, layouts))
 
+    def by_hand(self, candidate: Candidate) -> PricedPlan | None:
+        """The plan laid out by hand whose arguments take least, priced whether it fits or not."""
+        tensors = self._workload.tensors_under(candidate.plan.remat)
+        sizes = {name: size or 1 for name, size in candidate.plan.mesh.sizes.items()}
+        several = (layouts for _, layouts in simple_layouts(tensors, candidate.pins, sizes))
+        one = self._simple_plan(candidate, min(several, key=lambda own: argument_bytes(tensors, own, sizes)))
+        self._board.by_hand.append(one)
+        return one.priced or one.beyond
+
     def _simple_plan(self, candidate: Candidate, layouts: Mapping[str, Sharding]) -> Tried:
         """A candidate that is not to be solved, with the plan of these layouts if it fits."""
         one = Tried(candidate=candidate, bound_s=math.inf, cutoff_s=math.inf, solved=True, layouts=layouts, why=BY_HAND)
