@@ -27,8 +27,8 @@ Table = NDArray[np.float64]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reshards:
     """What resharding takes on a network, and on chips of this speed the copies around it. ``images`` are known by
-    their shape; ``steps``, ``tables``, ``copies``, what is ``sent`` and the ``parts`` that devices hold are those
-    worked out before.
+    their shape; ``steps``, ``tables``, what each step of a value ``took``, ``copies`` of it, in rows and in other
+    dtypes, what is ``sent`` and the ``parts`` that devices hold are those worked out before.
     """
 
     mesh: Mapping[str, int]
@@ -38,7 +38,10 @@ class Reshards:
     images: Mapping[tuple[int, ...], Image] = field(default_factory=dict)
     steps: dict[tuple[Sharding, Sharding], tuple[Step, ...]] = field(default_factory=dict)
     tables: dict[object, Table] = field(default_factory=dict)
+    took: dict[tuple[object, ...], float] = field(default_factory=dict)
     copies: dict[tuple[Value, tuple[int, ...]], float] = field(default_factory=dict)
+    rows: dict[tuple[Value, tuple[int, ...]], float] = field(default_factory=dict)
+    converted: dict[tuple[Value, str], float] = field(default_factory=dict)
     sent: dict[tuple[object, ...], float] = field(default_factory=dict)
     parts: dict[tuple[tuple[int, ...], Sharding], tuple[int, ...]] = field(default_factory=dict)
 
@@ -69,12 +72,19 @@ class Reshards:
             return 0.0
         took, now = 0.0, source
         for step in self._steps(source, target):
-            took += self._step(value, now, step)
             last = step.layout == target
-            if step.kind in COPIED:
-                took += self._copies(value, now, step, in_order=in_order or not last, result=result and last)
+            key = (value.shape, value.dtype, now, step, in_order or not last, result and last)
+            if key not in self.took:
+                self.took[key] = self._took(value, now, step, in_order=in_order or not last, result=result and last)
+            took += self.took[key]
             now = step.layout
         return took
+
+    def _took(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: bool) -> float:
+        """One step, with the copies around it."""
+        copied = step.kind in COPIED
+        copies_s = self._copies(value, now, step, in_order=in_order, result=result) if copied else 0.0
+        return self._step(value, now, step) + copies_s
 
     def _steps(self, source: Sharding, target: Sharding) -> tuple[Step, ...]:
         if (source, target) not in self.steps:
@@ -93,7 +103,7 @@ class Reshards:
         in_place = joined if last else ()
         last = max(last, 1) if result else last
         if arrives_in_rows(step.kind, step.dims, before, after):
-            took += rows_seconds(Value(after, value.dtype), in_place, self.speed)
+            took += self._rows(Value(after, value.dtype), in_place)
         return took + last * self._copy(after, value, joined) if last else took
 
     def spared(self, sums: Sequence[Sum | None], sources: Sequence[Sharding], targets: Sequence[Sharding]) -> Table:
@@ -126,19 +136,29 @@ class Reshards:
 
     def cutting(self, value: Value, layout: Sharding) -> float:
         """Seconds of writing what one device keeps of a value that it holds more of."""
-        part = Value(local_shape(value.shape, layout, self.mesh), value.dtype)
-        return convert_seconds(part, value.dtype, self.speed)
+        return self._convert(Value(self._part(value, layout), value.dtype), value.dtype)
 
     def rounding(self, value: Value, layout: Sharding) -> float:
         """Seconds of writing what one device holds of a value as bfloat16, before it is sent."""
-        part = Value(local_shape(value.shape, layout, self.mesh), "f32")
-        return convert_seconds(part, "bf16", self.speed)
+        return self._convert(Value(self._part(value, layout), "f32"), "bf16")
 
     def _copy(self, shape: tuple[int, ...], value: Value, cut: tuple[int, ...]) -> float:
         key = (Value(shape, value.dtype), cut)
         if key not in self.copies:
             self.copies[key] = turn_seconds(*key, self.speed)
         return self.copies[key]
+
+    def _rows(self, value: Value, pieces: tuple[int, ...]) -> float:
+        key = (value, pieces)
+        if key not in self.rows:
+            self.rows[key] = rows_seconds(value, pieces, self.speed)
+        return self.rows[key]
+
+    def _convert(self, value: Value, dtype: str) -> float:
+        key = (value, dtype)
+        if key not in self.converted:
+            self.converted[key] = convert_seconds(value, dtype, self.speed)
+        return self.converted[key]
 
     def _part(self, value: Value, layout: Sharding) -> tuple[int, ...]:
         """The shape of what one device holds."""
