@@ -1,5 +1,7 @@
 """Convolutions are computed right under every layout, also where XLA's partitioner is not right about them."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import meshwright as mw
@@ -120,6 +122,24 @@ def test_a_kernel_that_is_read_the_other_way_round_is_read_as_it_lies(tpu):
     """XLA folds it into the convolution for TPUs before it propagates layouts (``convolution-folding``)."""
     lowered = jax.jit(jax.grad(lambda x, k: in_steps(x, k).astype(jnp.float32).sum())).lower(*STEPS)
     assert ("stablehlo.reverse" in str(propagated(lowered, tpu=tpu))) != tpu
+
+
+@pytest.mark.parametrize(("places", "split_along"), [(1, 0), (3, 3)])
+def test_a_kernel_larger_than_images_splits_their_gradient_as_it_is_split(places, split_along):
+    """The larger operand decides, and a kernel is as large as its window too (compiled for v6e: a gather of images and
+    an all-to-all of their gradient, which the images' own layout would not have).
+    """
+    image, kernel, made = (jnp.ones(shape) for shape in ((8, 4, 4, 64), (places, places, 64, 32), (8, 4, 4, 32)))
+    step = lambda made, k: jax.vjp(lambda x: convolve(x, k), image)[1](made)[0]  # noqa: E731
+    plan = mw.loads(on_cpu("{data: 8}", "{made: B@data ..., k: Y X I@data F, out: infer}"))
+    (line,) = (
+        line
+        for line in str(propagated(mw.apply(plan, step, (made, kernel)).lower(made, kernel))).splitlines()
+        if "stablehlo.convolution" in line
+    )
+    found = re.search(r"sdy.sharding = #sdy.sharding_per_value<\[<@\w+, \[(.*?)\]>", line)
+    assert found is not None
+    assert found[1].split(", ").index('{"data"}') == split_along
 
 
 def test_what_a_convolution_adds_up_is_compared_with_what_it_makes_by_their_own_sizes():

@@ -11,6 +11,7 @@ from .inline import inline_calls
 from .order import in_order_of_use
 from .passes import Passes, run_passes
 from .rewrites.simplify import NESTING, nested, simplify
+from .windows import RULES, size_windows
 
 PROPAGATION = "sdy-propagation-pipeline"
 CONSTANTS = (
@@ -18,8 +19,6 @@ CONSTANTS = (
     "sdy-manual-axes-cleanup,func.func(sdy-constant-or-scalar-merger)"
 )
 """What of the propagation has nothing to do with layouts."""
-
-RULES = "func.func(sdy-populate-op-sharding-rules)"
 
 SPLIT = f"symbol-dce,sdy-lift-inlined-meshes,sdy-constant-or-scalar-splitter,symbol-dce,{RULES}"
 """What of the propagation is the same whatever the layouts: each that reads a constant has one of its own."""
@@ -89,6 +88,8 @@ def prepare(module: Any, *, tpu: bool) -> None:
         simplify(module, tpu=tpu)
         in_order_of_use(module)
         take_from_outside(module)
+        if tpu:
+            size_windows(module)
         if not module.verify():
             raise ValueError("The rewritten module is not valid.")
 

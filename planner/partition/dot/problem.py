@@ -84,9 +84,11 @@ class Loops:
         return number
 
     def flops(self, split: Split) -> int:
-        """Operations of one device's product where its loops are split so."""
+        """Operations of one device's product where its loops are split so: those of a window count for a convolution,
+        though its result alone may have them, as the gradient of a kernel that moves on by several places has.
+        """
         number = 2
-        for factor in {*self.left, *self.right}:
+        for factor in {*self.left, *self.right, *self.result}:
             number *= -(-self.sizes[factor] // ways(split.get(factor, ()), self.mesh))
         return number
 
