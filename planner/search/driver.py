@@ -84,8 +84,8 @@ class Driver:
         """Of the plans that are found not to fit the one that takes least memory, which is looked for of the candidates
         that promise most: those of which least was seen on the way into the limit, else those whose arguments take
         least, which compute most anew. What was seen is written first: looking may take all of the time but for a part,
-        which is left to write what it finds. Where that is none, one laid out by hand is priced, whatever the time, unless
-        the user wants it to end; that one may fit.
+        which is left to write what it finds. Where that is none, one laid out by hand is priced, whatever the time,
+        unless the user wants it to end; that one may fit.
         """
         self._writing.write_least(clock)
         several = sorted(self.board.tried, key=_least_promised)
