@@ -32,6 +32,15 @@ hypothesis.settings.register_profile("untimed", deadline=None)  # how long an ex
 hypothesis.settings.load_profile("untimed")
 
 
+@pytest.fixture(scope="session")
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of vocabularies of the real corpus, learnt once a run for all its processes."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "learnt"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture
 def plan(tmp_path: Path) -> Path:
     """The file of a legal plan."""

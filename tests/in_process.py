@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -23,13 +25,23 @@ class _Held(Here):
         self.close()
 
 
+@contextmanager
+def here() -> Iterator[None]:
+    """All searches solve in this process, those of commands too."""
+    with (
+        mock.patch("meshwright.backends.jax.search.Processes", _Held),
+        mock.patch("meshwright.backends.jax.search_settings.Processes", _Held),
+    ):
+        yield
+
+
 def search(*args: Any, **options: Any) -> SearchResult:
     """``mw.search``'s answer."""
-    with mock.patch("meshwright.backends.jax.search.Processes", _Held):
+    with here():
         return mw.search(*args, **options)
 
 
 def search_plan(*args: Any, **options: Any) -> SearchResult:
     """``mw.search_plan``'s answer."""
-    with mock.patch("meshwright.backends.jax.search_settings.Processes", _Held):
+    with here():
         return mw.search_plan(*args, **options)

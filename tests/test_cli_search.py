@@ -12,6 +12,7 @@ from pathlib import Path
 
 import meshwright as mw
 import pytest
+from in_process import here
 from meshwright import cli
 from meshwright.planner.search.progress import Progress
 from meshwright.search_display import SearchDisplay, figures
@@ -26,7 +27,9 @@ def _beside_the_toy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def search(*arguments: object) -> int:
-    return cli.main(["search", *map(str, arguments)])
+    """The command's exit code; it solves in this process, but for where it is asked to stop."""
+    with here():
+        return cli.main(["search", *map(str, arguments)])
 
 
 def test_the_plan_goes_to_the_output_and_all_else_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -135,13 +135,13 @@ def test_a_split_that_there_is_not_is_refused() -> None:
         translation_batches(batch=1, length=8, source_vocab=64, target_vocab=64, split="test")
 
 
-def test_real_text_comes_in_batches_from_both_splits(tmp_path: Path) -> None:
+def test_real_text_comes_in_batches_from_both_splits(learnt: Path) -> None:
     def make(split: str) -> TranslationBatches:
         return translation_batches(
-            batch=4, length=48, source_vocab=300, target_vocab=200, seed=0, split=split, folder=tmp_path
+            batch=4, length=48, source_vocab=2000, target_vocab=1000, seed=0, split=split, folder=learnt
         )
 
     train, held_out = make("train"), make("held-out")
-    assert next(train)["source"].max() < 300
-    assert next(held_out)["target"].max() < 200
+    assert next(train)["source"].max() < 2000
+    assert next(held_out)["target"].max() < 1000
     assert train.report()["languages"] > held_out.report()["languages"] > 100

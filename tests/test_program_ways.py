@@ -10,6 +10,7 @@ import meshwright as mw
 import numpy as np
 import pytest
 import small_steps
+from in_process import search
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.planner.program import Program, build, reading, rounds, ways
 from meshwright.planner.program.decode import laid_out
@@ -128,7 +129,7 @@ def test_what_has_ways_gets_no_more(program: Program) -> None:
 
 def test_what_is_pinned_is_not_left_elsewhere() -> None:
     head = "meshwright: 1\ntopology: v4:2x2x4\nmesh: {x: 4, y: 8}\ntensors:\n"
-    found = mw.search(*dispatched(), plan=f"{head}  ops/loss/transpose.0: _ _ _@x _@y\n", ask_compiler=False)
+    found = search(*dispatched(), plan=f"{head}  ops/loss/transpose.0: _ _ _@x _@y\n", ask_compiler=False)
     assert found.gap is not None
     assert found.gap < 0.02
 

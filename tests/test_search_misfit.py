@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import meshwright as mw
 import pytest
 from fake_search import FakeEstimate, FakeSolver, FakeStep, ask, by_axes
+from in_process import search
 from meshwright.dsl.plan import Limits, Mesh, Plan, Remat, Replicate
 from meshwright.dsl.reader import loads
 from meshwright.planner.search.candidates import Candidate
@@ -71,7 +72,7 @@ def test_remedies_of_a_real_step_work_when_followed() -> None:
     args = (params, jax.ShapeDtypeStruct((4096, 1024), jnp.float32))
     text = "meshwright: 1\ntopology: v5e:2x2\nmesh: {a: 4}\ntensors: {params/w: replicate, params/v: replicate}\n"
     asked = replace(mw.loads(text), limits=Limits(hbm_bytes=16 * MIB))
-    result = mw.search(step, args, plan=asked, time_limit_s=60, ask_compiler=False)
+    result = search(step, args, plan=asked, time_limit_s=60, ask_compiler=False)
     found = result.misfit
     assert (result.status, found.limit_bytes) == ("infeasible", 16 * MIB)
     assert found.missing_bytes > 0
@@ -87,7 +88,7 @@ def test_remedies_of_a_real_step_work_when_followed() -> None:
         assert (price.step_time_s, price.peak_bytes) == (remedy.step_time_s, remedy.peak_bytes)
         assert price.fits
     freed = replace(asked, rules=(), mesh=Mesh(axes=asked.mesh.axes))
-    assert mw.search(step, args, plan=freed, time_limit_s=60, ask_compiler=False).plan is not None
+    assert search(step, args, plan=freed, time_limit_s=60, ask_compiler=False).plan is not None
 
 
 def test_a_plan_that_fits_after_all_is_the_answer() -> None:

@@ -36,7 +36,7 @@ def small_step() -> tuple[Any, tuple[Any, ...]]:
 
 def test_a_real_step_is_planned_applied_and_priced_alike() -> None:
     step, args = small_step()
-    result = mw.search(step, args, topology="cpu:8", mesh={"a": 4, "b": 2}, time_limit_s=60)
+    result = search(step, args, topology="cpu:8", mesh={"a": 4, "b": 2}, time_limit_s=60)
     assert result.plan.mesh.sizes == {"a": 4, "b": 2}
     assert result.plan.result.fingerprint.arguments["params"].tensors == 2
     again = mw.estimate(mw.loads(dumps(result.plan)), step, args)
@@ -57,7 +57,7 @@ def test_pins_of_a_real_plan_are_kept(tmp_path: Path) -> None:
     step, args = small_step()
     file = tmp_path / "partial.yaml"
     file.write_text("meshwright: 1\nmesh: {a: 2, b: 2}\ntensors: {params/i: X Y@b}\nlimits: {hbm: 1 GiB}\n")
-    result = mw.search(step, args, topology="v5e:2x2", plan=file)
+    result = search(step, args, topology="v5e:2x2", plan=file)
     assert result.plan.rules[0].pattern == "params/i"
     assert result.plan.result.pins == ("mesh", "params/i")
     assert result.plan.limits == Limits(hbm_bytes=2**30)
@@ -115,7 +115,7 @@ def test_workers_solve_tasks_and_say_why_they_fail() -> None:
 )
 def test_odd_steps_have_plans(step: Callable[..., Any], args: tuple[tuple[int, ...], ...]) -> None:
     given = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in args)
-    result = mw.search(step, given, topology="v5e:2x2", mesh={"a": 4}, time_limit_s=60)
+    result = search(step, given, topology="v5e:2x2", mesh={"a": 4}, time_limit_s=60)
     assert result.status == "optimal"
     assert mw.estimate(result.plan, step, given).step_time_s == pytest.approx(result.step_time_s)
 

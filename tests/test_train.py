@@ -198,8 +198,10 @@ def test_a_summary_is_json_and_knows_its_exit_code() -> None:
     assert summary.exit_code == 130
 
 
-def test_a_small_moe_transformer_learns_to_translate_real_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MESHWRIGHT_CACHE", str(tmp_path))
+def test_a_small_moe_transformer_learns_to_translate_real_text(
+    tmp_path: Path, learnt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESHWRIGHT_CACHE", str(learnt))
     plan = load(TESTS.parent / "plans" / "gshard-tiny.yaml")
     summary = run(plan, steps=6, metrics_path=tmp_path / "run.jsonl")
     assert summary.first_loss is not None

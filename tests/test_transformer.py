@@ -47,6 +47,19 @@ def packed_batch(seed: int = 0) -> dict[str, jax.Array]:
 
 
 @functools.cache
+def compiled_loss(config: TransformerConfig) -> Any:
+    return jax.jit(functools.partial(loss, config))
+
+
+@functools.cache
+def gradients(activations: str) -> Any:
+    """The loss' gradient by the parameters; those that are read in ``activations`` get it in that dtype."""
+    config = dataclasses.replace(CONFIG, activations=activations)
+    value = jax.jit(lambda p, batch: gradients_in(config.dtype, lambda q: loss(config, q, batch), p)[0])
+    return value(parameters(CONFIG), packed_batch())
+
+
+@functools.cache
 def compiled(config: TransformerConfig) -> Any:
     return jax.jit(functools.partial(forward, config))
 
@@ -91,7 +104,7 @@ def test_padding_does_not_matter(side: str) -> None:
 
 
 def loss_of(batch: dict[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
-    total, metrics = loss(CONFIG, parameters(CONFIG), batch)
+    total, metrics = compiled_loss(CONFIG)(parameters(CONFIG), batch)
     return total, metrics["dropped"]
 
 
@@ -107,9 +120,10 @@ def test_scan_equals_a_loop_over_blocks() -> None:
     params = parameters(CONFIG)["encoder"]
     x = jax.random.normal(jax.random.key(1), (B, T, 32))
     key = jax.random.key(2)
-    scanned, reports = run_stack(around, params, x, key)
+    scanned, reports = jax.jit(functools.partial(run_stack, around))(params, x, key)
+    block = jax.jit(functools.partial(run_block, around))
     for i, block_key in enumerate(jax.random.split(key, CONFIG.blocks)):
-        x, report = run_block(around, jax.tree.map(lambda p, i=i: p[i], params), x, block_key)
+        x, report = block(jax.tree.map(lambda p, i=i: p[i], params), x, block_key)
         assert float(report.losses["balance"]) == pytest.approx(float(reports.losses["balance"][i]), rel=1e-5)
     np.testing.assert_allclose(scanned, x, rtol=1e-4, atol=1e-5)
 
@@ -120,16 +134,17 @@ def test_all_tokens_to_one_full_expert_leave_the_residual_alone() -> None:
     params = jax.tree.map(lambda p: p[0], parameters(config)["encoder"])
     constant = {**params["moe"], "norm": {"scale": jnp.zeros(32), "bias": jnp.ones(32)}}
     x = jax.random.normal(jax.random.key(1), (B, T, 32))
-    with_moe, _ = run_block(around, {**params, "moe": constant}, x, None)
+    block = jax.jit(lambda params: run_block(around, params, x, None)[0])
+    with_moe = block({**params, "moe": constant})
     silent = {**constant, "wo": jnp.zeros_like(constant["wo"])}
-    without, _ = run_block(around, {**params, "moe": silent}, x, None)
+    without = block({**params, "moe": silent})
     differs = ~np.isclose(with_moe, without).all(axis=-1).reshape(-1)
     assert differs.tolist() == [True] + [False] * (B * T - 1)
 
 
 def test_float32_and_bfloat16_activations_agree() -> None:
-    exact, _ = loss(CONFIG, parameters(CONFIG), packed_batch())
-    rough, _ = loss(dataclasses.replace(CONFIG, activations="bfloat16"), parameters(CONFIG), packed_batch())
+    rough_config = dataclasses.replace(CONFIG, activations="bfloat16")
+    exact, rough = (compiled_loss(c)(parameters(CONFIG), packed_batch())[0] for c in (CONFIG, rough_config))
     assert float(rough) == pytest.approx(float(exact), rel=2e-2)
 
 
@@ -150,17 +165,13 @@ def test_learns_a_fixed_batch(experts: int) -> None:
 
 
 def test_every_parameter_gets_a_finite_gradient() -> None:
-    gradients = jax.jit(jax.grad(lambda p: loss(CONFIG, p, packed_batch())[0]))(parameters(CONFIG))
-    for path, gradient in jax.tree_util.tree_leaves_with_path(gradients):
+    for path, gradient in jax.tree_util.tree_leaves_with_path(gradients("float32")):
         assert bool(jnp.isfinite(gradient).all()), path
         assert bool((gradient != 0).any()), path
 
 
 def test_bfloat16_activations_give_bfloat16_gradients_that_agree() -> None:
-    params, batch = parameters(CONFIG), packed_batch()
-    rough_config = dataclasses.replace(CONFIG, activations="bfloat16")
-    exact, _ = jax.jit(lambda p: gradients_in(CONFIG.dtype, lambda q: loss(CONFIG, q, batch), p))(params)
-    rough, _ = jax.jit(lambda p: gradients_in(rough_config.dtype, lambda q: loss(rough_config, q, batch), p))(params)
+    exact, rough = gradients("float32"), gradients("bfloat16")
     assert {g.dtype.name for g in jax.tree.leaves(rough)} == {"bfloat16"}
     for one, two in zip(jax.tree.leaves(exact), jax.tree.leaves(rough), strict=True):
         assert float(jnp.linalg.norm(one - two.astype(jnp.float32))) < 0.2 * float(jnp.linalg.norm(one)) + 1e-6
