@@ -196,7 +196,8 @@ def trimmed_values(graph: Graph, readers: Counter[int]) -> frozenset[int]:
     """The values of which some reader keeps a run of rows only, or whose one reader keeps a device's part.
 
     The compiler joins that with the slice of a sum, which then is no even part, or that of more devices than added it
-    up. It moves a run of rows above an operation that works number by number where nothing else reads what that makes.
+    up. It moves a run of rows above an operation that works number by number where nothing else reads what that makes,
+    and above a transpose. A run of all rows cuts nothing.
     """
     parted = {op.operands[0] for op in graph.ops if op.kind == SLICE and "axes" in op.attributes}
     found: set[int] = set()
@@ -206,10 +207,9 @@ def trimmed_values(graph: Graph, readers: Counter[int]) -> frozenset[int]:
                 continue  # rows of a device's part that it has alone: nothing is cut here
             if all(stride == 1 for stride in op.attributes.get("strides", ())):
                 found.add(op.operands[0])
-        elif op.kind in _NUMBER_BY_NUMBER and op.results[0] in found and readers[op.results[0]] == 1:
-            found.update(op.operands)
-        elif op.kind == "transpose" and op.results[0] in found:
-            found.update(op.operands)
+        elif op.results[:1] and op.results[0] in found:
+            if op.kind == "transpose" or (op.kind in _NUMBER_BY_NUMBER and readers[op.results[0]] == 1):
+                found.update(op.operands)
     return frozenset(found | {value for value in parted if readers[value] == 1})
 
 
