@@ -24,6 +24,8 @@ Shape = tuple[int, ...]
 TILE_BYTES, SUBLANES, LANES = 4096, 8, 128
 _NUMBER_BY_NUMBER = frozenset({"convert", "exponential", "negate", "tanh", "logistic", "add", "multiply", "subtract"})
 
+_MOVED_ABOVE = _NUMBER_BY_NUMBER | {"transpose"}
+
 
 def scatter(graph: Graph, target: Target, mesh: Mesh) -> Graph:
     """The graph with reduce-scatters in the place of all-reduces read by one slice along the same axes alone."""
@@ -207,9 +209,8 @@ def trimmed_values(graph: Graph, readers: Counter[int]) -> frozenset[int]:
                 continue  # rows of a device's part that it has alone: nothing is cut here
             if all(stride == 1 for stride in op.attributes.get("strides", ())):
                 found.add(op.operands[0])
-        elif op.results[:1] and op.results[0] in found:
-            if op.kind == "transpose" or (op.kind in _NUMBER_BY_NUMBER and readers[op.results[0]] == 1):
-                found.update(op.operands)
+        elif op.kind in _MOVED_ABOVE and op.results[0] in found:
+            found.update(op.operands if op.kind == "transpose" or readers[op.results[0]] == 1 else ())
     return frozenset(found | {value for value in parted if readers[value] == 1})
 
 
