@@ -87,6 +87,35 @@ def test_the_largest_of_rows_that_are_split_are_looked_for_where_they_lie() -> N
     assert not mw.estimate(plan, step, [jax.ShapeDtypeStruct((16, 64, 8), jnp.float32)]).collectives
 
 
+@pytest.mark.parametrize(
+    ("shape", "k", "split", "gathers"),
+    [
+        ((256, 4096), 4, "x", True),
+        ((256, 4096), 33, "x", True),
+        ((256, 384), 4, "x", True),
+        ((256, 256), 4, "x", False),
+        ((256, 4096), 64, "x", False),
+        ((256, 65536), 512, "x", False),
+        ((256, 4096), 4, "x+y", False),
+        ((16, 16, 4096), 4, "x", False),
+    ],
+)
+def test_rows_that_only_some_axes_split_are_ranked_whole_where_one_operation_ranks_them(
+    shape: tuple[int, ...], k: int, split: str, gathers: bool
+) -> None:
+    """As compiled for v5e:4x4, and of a beam's search over a vocabulary: what is sorted instead stays where it lies."""
+
+    def step(x: jax.Array) -> jax.Array:
+        return jax.lax.top_k(x * 2, k)[0]
+
+    plan = (
+        f"meshwright: 1\ntopology: v5e:4x4\nmesh: {{x: 4, y: 4}}\ntensors:\n  x: _@{split} ...\n  out: _@{split} ...\n"
+    )
+    found = mw.estimate(mw.loads(plan), step, [jax.ShapeDtypeStruct(shape, jnp.float32)]).collectives
+    sizes = [(each.kind, each.num_bytes) for each in found]
+    assert sizes == ([("all-gather", 4 * shape[0] * shape[1])] if gathers else [])
+
+
 def gradient_of_buffers(turned: bool) -> set[str]:
     """The collectives of what experts were given, added up over their split hidden dims and sent back to its groups."""
 

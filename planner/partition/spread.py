@@ -18,7 +18,7 @@ from .reused import Reused
 from .rules import OF_FACTORS, OF_VALUES, RULES, strategy
 from .strategy import Asked, PartialSum, Strategy
 from .target import Target
-from .top_k import TOP_K, top_k_layout, top_of_parts
+from .top_k import TOP_K, is_ranked_whole, top_k_layout, top_of_parts
 from .wishes import Wishes
 
 _LOCAL = "manual_computation"
@@ -146,8 +146,11 @@ class _Writer:
             self._complete(op, number, value, layout, found.sums, path)
 
     def _ranked(self, op: Op) -> bool:
-        """Writes the largest of a split dim, where each device has as many."""
+        """Writes the largest of a split dim, where each device has as many, or of all that all have."""
         (number,) = op.operands
+        if is_ranked_whole(op, self.layouts[number], self.source.values[number].shape, self.mesh):
+            self._whole(op, number)
+            return True
         layout = top_k_layout(self.builder, op, self.layouts[number], self.source.values[number].shape[-1])
         if layout is None:
             return False
@@ -156,6 +159,13 @@ class _Writer:
         for result, value in zip(op.results, made, strict=True):
             self._complete(op, result, value, layout, ())
         return True
+
+    def _whole(self, op: Op, number: int) -> None:
+        """Writes an operation of an operand that is made whole for it."""
+        value = self._laid(number, whole(len(self.source.values[number].shape)), op)
+        made = self.builder.op(op.kind, (value,), [self.source.values[n] for n in op.results], op.attributes, op.origin)
+        for result, each in zip(op.results, made, strict=True):
+            self._complete(op, result, each, whole(len(self.source.values[result].shape)), ())
 
     def _sent(self, number: int, value: int, layout: Sharding, path: Sequence[Sharding], op: Op) -> int:
         """A value laid out in one way after the other."""

@@ -7,9 +7,24 @@ from collections.abc import Sequence
 from ..graph import Op, Sharding, Value
 from ..kinds import ALL_GATHER
 from .builder import Builder
-from .layout import ways
+from .layout import Mesh, used, ways
 
 TOP_K = "top_k"
+SHARE_RANKED, MOST_RANKED = 64, 256
+"""The largest of a matrix's rows are ranked in one operation where more than one in so many is no candidate, up to so
+many (bisected for v5e: 4 of 384 and 33 of 4096 are, 4 of 256 and 64 of 4096 are sorted; 129 of 65536 are, 512 are not).
+"""
+
+
+def is_ranked_whole(op: Op, layout: Sharding, shape: Sequence[int], mesh: Mesh) -> bool:
+    """Whether every device ranks all of an operand: XLA splits the operation that ranks matrices over all devices or
+    over none (``HandleCustomCallTopK``), and what is sorted in its place as it lies.
+    """
+    if op.kind != TOP_K or len(shape) != 2 or not used(layout):
+        return False
+    k = int(op.attributes["k"])
+    is_ranked = k == 1 or (k <= MOST_RANKED and k * SHARE_RANKED < shape[-1])
+    return is_ranked and ways(used(layout), mesh) < ways(mesh, mesh)
 
 
 def top_k_layout(builder: Builder, op: Op, layout: Sharding, size: int) -> Sharding | None:

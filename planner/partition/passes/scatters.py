@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ...fusion.nature import BROADCAST, ELEMENTWISE
 from ...graph import Graph, Op, Value
 from ...images import CONVOLUTION
-from ...kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, REDUCE_SCATTER
+from ...kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, PADDING, REDUCE_SCATTER
 from ..layout import Mesh, ways
 from ..reshard import SLICE
 from ..target import Target
@@ -23,6 +23,8 @@ from ..target import Target
 Shape = tuple[int, ...]
 TILE_BYTES, SUBLANES, LANES = 4096, 8, 128
 _NUMBER_BY_NUMBER = frozenset({"convert", "exponential", "negate", "tanh", "logistic", "add", "multiply", "subtract"})
+
+_MOVED_ABOVE = _NUMBER_BY_NUMBER | {"transpose"}
 
 
 def scatter(graph: Graph, target: Target, mesh: Mesh) -> Graph:
@@ -156,14 +158,15 @@ class _Scattering:
         tiles = padding_tiles(part, dim, tiled, parts, self.target.ring_bytes) * (parts - 1)
         attributes = {**reduce.attributes, "dimensions": (dim,)}
         made = replace(reduce, kind=REDUCE_SCATTER, results=kept.results, attributes=attributes)
-        yield from [made] if tiles == 0 else self._returned(made, part, dim, tiles)
+        yield from [made] if tiles == 0 else self._returned(made, part, dim, tiles, parts)
 
-    def _returned(self, made: Op, part: Value, dim: int, tiles: int) -> Iterator[Op]:
+    def _returned(self, made: Op, part: Value, dim: int, tiles: int, parts: int) -> Iterator[Op]:
         """The reduce-scatter, then the permute of the tiles that its padding moved away."""
         strip = Value((tiles, SUBLANES, LANES), part.dtype)
         first, cut, sent = (self._add(value) for value in (part, strip, strip))
         attributes = {"axes": made.attributes["axes"], "dimensions": (dim,)}
-        yield replace(made, results=(first,))
+        padding = strip.num_bytes // (parts - 1) * parts
+        yield replace(made, results=(first,), attributes={**made.attributes, PADDING: padding})
         yield replace(made, kind="slice", operands=(first,), results=(cut,), attributes={})
         yield replace(made, kind=COLLECTIVE_PERMUTE, operands=(cut,), results=(sent,), attributes=attributes)
         yield replace(made, kind="dynamic_update_slice", operands=(first, sent), attributes={})
@@ -195,16 +198,19 @@ def trimmed_values(graph: Graph, readers: Counter[int]) -> frozenset[int]:
     """The values of which some reader keeps a run of rows only, or whose one reader keeps a device's part.
 
     The compiler joins that with the slice of a sum, which then is no even part, or that of more devices than added it
-    up. It moves a run of rows above an operation that works number by number where nothing else reads what that makes.
+    up. It moves a run of rows above an operation that works number by number where nothing else reads what that makes,
+    and above a transpose. A run of all rows cuts nothing.
     """
     parted = {op.operands[0] for op in graph.ops if op.kind == SLICE and "axes" in op.attributes}
     found: set[int] = set()
     for op in reversed(graph.ops):
         if op.kind == "slice":
+            if graph.shape(op.operands[0]) == graph.shape(op.results[0]):
+                continue  # rows of a device's part that it has alone: nothing is cut here
             if all(stride == 1 for stride in op.attributes.get("strides", ())):
                 found.add(op.operands[0])
-        elif op.kind in _NUMBER_BY_NUMBER and op.results[0] in found and readers[op.results[0]] == 1:
-            found.update(op.operands)
+        elif op.kind in _MOVED_ABOVE and op.results[0] in found:
+            found.update(op.operands if op.kind == "transpose" or readers[op.results[0]] == 1 else ())
     return frozenset(found | {value for value in parted if readers[value] == 1})
 
 
