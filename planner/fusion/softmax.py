@@ -7,12 +7,12 @@ v5p, v6e and tpu7x). Over several dims it does not, and so not where a device's 
 a query of a group of heads): XLA's simplifier reduces that dim with the row. Nor where the scores are the product's own
 made wider, whose maximum is found narrow, nor where products read what exponentials are divided to as wide as these.
 
-Other scores leave the kernel of their product with the maximum of each row, as narrow as the product makes them. What is
-computed of these number by number, the exponentials first of all, each kernel that reads it computes for itself: no
+Other scores leave the kernel of their product with the maximum of each row, as narrow as the product makes them. What
+is computed of these number by number, the exponentials first of all, each kernel that reads it computes for itself: no
 operation of it reads more than one array of that size, so XLA's instruction fusion copies it into all its readers. So
-do the two products that read the gradient of the scores. On v5p, which has less memory near, a kernel's reading what is
-computed of narrow scores again costs more than that is worth: what products share of a forward pass's softmax is
-written there, and the gradient of scores that a remat policy computes again. Sums over devices are written there too.
+do the two products that read the gradient of the scores. On v5p and tpu7x, which have less memory near, a kernel's
+reading what is computed of narrow scores again costs more than that is worth: what products share of a forward pass's
+softmax is written there. Sums over devices are written there too.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Softmax(NamedTuple):
 
     ``source`` is what these are computed from number by number, narrow if it ``is_narrow``; it ``lies`` in memory, in
     another form, whatever else is written. ``windowed`` are the operations that the kernel of the exponentials computes
-    in passing otherwise than others do, if it has the maximum in a window: the product and the maximum. ``is_again`` if a backward pass computes it again for products that stand
-    side by side, ``is_rematted`` if a remat policy has it computed again, ``is_for_one`` if it is for one product
-    alone.
+    in passing otherwise than others do, if it has the maximum in a window: the product and the maximum. ``is_again`` if
+    a backward pass computes it again for products that stand side by side, ``is_rematted`` if a remat policy has it
+    computed again, ``is_for_one`` if it is for one product alone.
     """
 
     exponentials: int
@@ -52,16 +52,12 @@ class Softmax(NamedTuple):
     @property
     def is_apart(self) -> bool:
         """Whether the gradient of the scores is written for its products where less memory is near."""
-        return self.lies and not self.is_for_one and self._is_computed_again == self.is_narrow
+        return self.lies and not (self.is_narrow or self.is_for_one or self.is_again)
 
     @property
     def is_shared(self) -> bool:
         """Whether what products read of it is written where less memory is near."""
-        return self.lies and self.is_narrow and not (self.is_for_one or self._is_computed_again)
-
-    @property
-    def _is_computed_again(self) -> bool:
-        return self.is_again or (self.is_rematted and self.is_narrow)
+        return self.lies and self.is_narrow and not (self.is_for_one or self.is_again or self.is_rematted)
 
 
 def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
