@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Origin
@@ -68,11 +69,13 @@ def test_what_softmax_makes_for_keys_that_heads_share_is_written_for_two_product
     assert not writes_shares(of_rows=False)
 
 
-def attention(readers: int, dtype: str = "bf16", *, rounds: bool = True) -> tuple[Writer, dict[int, str], list[int]]:
+def attention(
+    readers: int, dtype: str = "bf16", *, rounds: bool = True, scales: bool = True, groups: int = 0
+) -> tuple[Writer, dict[int, str], list[int]]:
     """Products of a softmax, what each value of it is, and the products' results, as many.
 
     The product makes the ``raw`` scores in this dtype; the ``share`` is what it makes of them in the end, as narrow if
-    it ``rounds``.
+    it ``rounds``. A softmax of grouped heads has a dim of so many ``groups`` besides.
     """
     g = Writer()
     said = {f"{side}_batching_dimensions": (0, 1) for side in ("lhs", "rhs")}
@@ -84,20 +87,23 @@ def attention(readers: int, dtype: str = "bf16", *, rounds: bool = True) -> tupl
 
     queries, keys, *values = (g.arg(BATCH, HEADS, ROWS, 64, dtype=dtype) for _ in range(2 + readers))
     raw = product(queries, keys, ROWS, (3, 3))
-    wide = g.op("convert", raw, dtype="f32") if dtype != "f32" else raw
-    scores = g.op("multiply", wide, g.spread(g.scalar(0.125), *shape))
-    most = g.spread(g.total(scores, 3, reducer="maximum"), *shape, dims=(0, 1, 2))
+    of = (BATCH, HEADS, groups, ROWS, ROWS) if groups else shape
+    seen = g.op("reshape", raw, shape=of) if groups else raw
+    wide = g.op("convert", seen, dtype="f32") if dtype != "f32" else seen
+    scores = g.op("multiply", wide, g.spread(g.scalar(0.125), *of)) if scales else wide
+    last, rest = len(of) - 1, tuple(range(len(of) - 1))
+    most = g.spread(g.total(scores, last, reducer="maximum"), *of, dims=rest)
     made = g.op("exponential", g.op("subtract", scores, most))
-    total = g.spread(g.total(made, 3), *shape, dims=(0, 1, 2))
-    share = g.op("divide", made, total)
+    share = g.op("divide", made, g.spread(g.total(made, last), *of, dims=rest))
     share = g.op("convert", share, dtype=dtype) if rounds and dtype != "f32" else share
-    names = {scores: "scores", made: "exponentials", share: "share", raw: "raw"}
+    names = {scores: "scores", made: "exponentials", share: "share", seen: "raw", raw: "raw"}
+    share = g.op("reshape", share, shape=shape) if groups else share
     return g, names, [product(share, each, 64, (3, 2)) for each in values]
 
 
-def written(readers: int, near_bytes: int, dtype: str = "bf16", *, rounds: bool = True, scope: str = "") -> set[str]:
+def written(readers: int, near_bytes: int, dtype: str = "bf16", *, scope: str = "", **how: Any) -> set[str]:
     """What is written of a softmax; ``scope`` is where its exponentials are computed, if that is said."""
-    g, names, ends = attention(readers, dtype, rounds=rounds)
+    g, names, ends = attention(readers, dtype, **how)
     graph = g.graph(*ends)
     if scope:
         graph = replace(graph, ops=tuple(replace(op, origin=Origin(scope=scope)) for op in graph.ops))
@@ -110,25 +116,43 @@ def written(readers: int, near_bytes: int, dtype: str = "bf16", *, rounds: bool 
 MUCH, LITTLE = 96 << 20, 46 << 20
 
 
-def test_of_a_softmax_the_narrow_scores_alone_are_written() -> None:
-    """For one product, as forward passes have it, and for several: so v3, v4, v5e and v6e do, with masks or without."""
-    assert written(1, MUCH) == written(2, MUCH) == written(2, 0) == {"raw"}
+def test_of_a_softmax_the_exponentials_are_written_out_of_the_kernel_of_its_scores() -> None:
+    """For one product, as forward passes have it, and for several: so v4, v5e and v6e do, with masks or without."""
+    assert written(1, MUCH) == written(2, MUCH) == {"exponentials"}
+
+
+def test_where_nothing_is_near_the_narrow_scores_are() -> None:
+    """As v3 has it."""
+    assert written(2, 0) == {"raw"}
+
+
+def test_so_are_those_whose_rows_have_a_dim_of_one() -> None:
+    """A query of a group of heads: XLA reduces that dim with the row (v4 to tpu7x)."""
+    assert written(1, MUCH, groups=1) == written(2, MUCH, groups=1) == {"raw"}
+
+
+def test_so_are_those_that_are_only_made_wider() -> None:
+    """As a T5's on v5p: their maximum is found narrow, before."""
+    assert written(2, MUCH, scales=False) == {"raw"}
 
 
 def test_where_less_is_near_what_two_products_read_is_written_too() -> None:
-    """As v5p does: 2 x 16 MiB a layer of 2 x 16 heads of 512 places."""
-    assert written(2, LITTLE) == {"raw", "share"}
-    assert written(1, LITTLE) == {"raw"}
+    """As v5p and tpu7x do: 128 MiB of 32 x 8 heads of 512 places."""
+    assert written(2, LITTLE) == {"exponentials", "share"}
+    assert written(2, LITTLE, groups=1) == {"raw", "share"}
+    assert written(1, LITTLE) == {"exponentials"}
 
 
 def test_what_products_read_wide_is_not() -> None:
-    """As v5p keeps the bfloat16 scores alone that ``softmax(s / numpy.sqrt(d))`` widens."""
-    assert written(2, LITTLE, rounds=False) == {"raw"}
+    """As v5p and v6e keep the bfloat16 scores alone that ``softmax(s / numpy.sqrt(d))`` widens."""
+    assert written(2, LITTLE, rounds=False) == written(2, MUCH, rounds=False) == {"raw"}
 
 
-def test_what_a_remat_policy_computes_again_stays_scores() -> None:
-    """As v5e, v5p and v6e have it where attention and what follows it are computed again together."""
-    assert written(2, LITTLE, scope="checkpoint/rematted_computation/exp") == {"raw"}
+def test_what_a_remat_policy_computes_again_is_not() -> None:
+    """As v4 to tpu7x have it where attention and what follows it are computed again together."""
+    again = "checkpoint/rematted_computation/exp"
+    assert written(2, LITTLE, scope=again) == {"exponentials"}
+    assert written(2, LITTLE, scope=again, groups=1) == {"raw"}
 
 
 def test_scores_as_wide_as_they_are_computed_with_stay_scores() -> None:
@@ -161,6 +185,7 @@ def backward(
 
     queries, keys, values, after = (g.arg(*narrow, dtype=dtype) for _ in range(4))
     scores = widened(product(queries, keys, shape, (3, 3)))
+    scores = scores if dtype == "f32" else g.op("multiply", scores, g.spread(g.scalar(0.125), *shape))
     most = g.spread(g.total(scores, 3, reducer="maximum"), *shape, dims=(0, 1, 2))
     made = g.op("exponential", g.op("subtract", scores, most))
     share = rounded(g.op("divide", made, g.spread(g.total(made, 3), *shape, dims=(0, 1, 2))))
@@ -190,9 +215,12 @@ def test_the_gradient_of_scores_that_are_added_up_is_written_where_less_is_near(
     assert not backward(is_again=False, width=32, sums=ALL_REDUCE)[1]
 
 
-def test_of_narrow_scores_v5p_writes_what_a_forward_pass_makes_or_the_gradient_of_what_is_computed_again() -> None:
-    """Two bfloat16 arrays beside the scores in either case, of heads of 64; v3, v4, v5e and v6e write neither."""
+def test_the_gradient_of_scores_that_are_kept_as_exponentials_is_written() -> None:
+    """Of heads of 64, 128 MiB beside 256 of exponentials: so v3 to v6e do; v5p and tpu7x write what a forward
+    pass makes too.
+    """
     again = "checkpoint/rematted_computation/exp"
-    assert backward(is_again=False, width=64, dtype="bf16", near_bytes=LITTLE) == (True, False)
+    assert backward(is_again=False, width=64, dtype="bf16", near_bytes=LITTLE) == (True, True)
     assert backward(is_again=True, width=64, dtype="bf16", near_bytes=LITTLE, scope=again) == (False, True)
-    assert backward(is_again=False, width=64, dtype="bf16") == (False, False)
+    assert backward(is_again=False, width=64, dtype="bf16") == (False, True)
+    assert backward(is_again=False, width=64, dtype="bf16", near_bytes=0) == (False, True)

@@ -1,11 +1,18 @@
-"""What the TPU compiler writes of a softmax besides its scores: nothing, where much memory is near.
+"""What the TPU compiler writes of a softmax: its exponentials instead of the scores, or these and nothing else.
 
-Scores leave the kernel of their product with the maximum of each row, as narrow as the product makes them. What is
-computed of these number by number, the exponentials first of all, each kernel that reads it computes for itself: no
+Where the maximum is found over one dim and taken away from what it was found of, chips from v4 on make the two one
+operation, a maximum over a window of the whole row (``RwbFusion`` in the log of libtpu's fusion), which the product's
+kernel holds near. That kernel then writes the exponentials, in float32, and their sum; gradients read these (v4, v5e,
+v5p, v6e and tpu7x). Over several dims it does not, and so not where a device's part has a dim of one (a row of a batch,
+a query of a group of heads): XLA's simplifier reduces that dim with the row. Nor where the scores are the product's own
+made wider, whose maximum is found narrow, nor where products read what exponentials are divided to as wide as these.
+
+Other scores leave the kernel of their product with the maximum of each row, as narrow as the product makes them. What
+is computed of these number by number, the exponentials first of all, each kernel that reads it computes for itself: no
 operation of it reads more than one array of that size, so XLA's instruction fusion copies it into all its readers. So
-do the two products that read the gradient of the scores. On v5p, which has less memory near, a kernel's reading what is
-computed of narrow scores again costs more than that is worth: what products share of a forward pass's softmax is
-written there, and the gradient of scores that a remat policy computes again. Sums over devices are written there too.
+do the two products that read the gradient of the scores. On v5p and tpu7x, which have less memory near, a kernel's
+reading what is computed of narrow scores again costs more than that is worth: what products share of a forward pass's
+softmax is written there. Sums over devices are written there too.
 """
 
 from __future__ import annotations
@@ -27,15 +34,17 @@ class Softmax(NamedTuple):
     """The operation that makes the exponentials.
 
     ``source`` is what these are computed from number by number, narrow if it ``is_narrow``; it ``lies`` in memory, in
-    another form, whatever else is written. ``is_again`` if a backward pass computes it again for products that stand
-    side by side, ``is_rematted`` if a remat policy has it computed again, ``is_for_one`` if it is for one product
-    alone.
+    another form, whatever else is written. ``windowed`` are the operations that the kernel of the exponentials computes
+    in passing otherwise than others do, if it has the maximum in a window: the product and the maximum. ``is_again`` if
+    a backward pass computes it again for products that stand side by side, ``is_rematted`` if a remat policy has it
+    computed again, ``is_for_one`` if it is for one product alone.
     """
 
     exponentials: int
     source: int
     is_narrow: bool
     lies: bool
+    windowed: tuple[int, ...]
     is_again: bool
     is_rematted: bool
     is_for_one: bool
@@ -43,31 +52,28 @@ class Softmax(NamedTuple):
     @property
     def is_apart(self) -> bool:
         """Whether the gradient of the scores is written for its products where less memory is near."""
-        return self.lies and not self.is_for_one and self._is_computed_again == self.is_narrow
+        return self.lies and not (self.is_narrow or self.is_for_one or self.is_again)
 
     @property
     def is_shared(self) -> bool:
         """Whether what products read of it is written where less memory is near."""
-        return self.lies and self.is_narrow and not (self.is_for_one or self._is_computed_again)
-
-    @property
-    def _is_computed_again(self) -> bool:
-        return self.is_again or (self.is_rematted and self.is_narrow)
+        return self.lies and self.is_narrow and not (self.is_for_one or self.is_again or self.is_rematted)
 
 
 def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
     """Each softmax whose scores and maximum nothing else reads."""
     found = {n: _rows(graph, uses, op) for n, op in enumerate(graph.ops) if op.kind == "exponential"}
-    rows = {number: scores for number, scores in found.items() if scores is not None}
+    rows = {number: pair for number, pair in found.items() if pair is not None}
     again = recomputed(graph, uses, rows) if rows else frozenset()
-    for number, scores in rows.items():
+    for number, (scores, most) in rows.items():
         source, is_narrow = _source(graph, uses, scores)
         alone = _is_for_one_product(graph, uses, graph.ops[number])
         lies = _lies(graph, source, is_narrow) and not (
             is_narrow and _is_multiplied_wide(graph, uses, graph.ops[number])
         )
+        windowed = (source, most) if lies and is_narrow and _has_window(graph, scores, most) else ()
         rematted = is_rematted(graph.ops[number])
-        yield Softmax(number, source, is_narrow, lies, number in again, rematted, alone)
+        yield Softmax(number, source, is_narrow, lies, windowed, number in again, rematted, alone)
 
 
 def shares(graph: Graph, uses: Uses, softmax: Softmax) -> set[int]:
@@ -85,8 +91,8 @@ def shares(graph: Graph, uses: Uses, softmax: Softmax) -> set[int]:
     return found
 
 
-def _rows(graph: Graph, uses: Uses, op: Op) -> int | None:
-    """What makes the rows of which an exponential takes the maximum away, if nothing else reads the two."""
+def _rows(graph: Graph, uses: Uses, op: Op) -> tuple[int, int] | None:
+    """What makes the rows of which an exponential takes the maximum away, and that, if nothing else reads the two."""
     shift = uses.makers.get(op.operands[0])
     if shift is None or graph.ops[shift].kind != "subtract" or not _is_read_once(graph, uses, shift):
         return None
@@ -98,7 +104,7 @@ def _rows(graph: Graph, uses: Uses, op: Op) -> int | None:
         return None
     scores = uses.makers.get(value)
     alone = _is_read_once(graph, uses, above) and len(uses.next_ops(value)) == 2
-    return scores if alone else None
+    return (scores, above) if alone and scores is not None else None
 
 
 def _source(graph: Graph, uses: Uses, scores: int) -> tuple[int, bool]:
@@ -121,6 +127,13 @@ def _lies(graph: Graph, source: int, is_narrow: bool) -> bool:
     if op.kind == "dot_general":
         return is_narrow and batch_dims(graph, op) > 1 and all(free_dims(graph, op, side) < 2 for side in (0, 1))
     return op.kind in (ALL_REDUCE, REDUCE_SCATTER)
+
+
+def _has_window(graph: Graph, scores: int, most: int) -> bool:
+    """Whether the maximum of rows is found where it is taken away."""
+    shape = graph.shape(graph.ops[most].operands[0])
+    dims = graph.ops[most].attributes["dimensions"]
+    return len(dims) == 1 and 1 not in shape and not widens(graph, graph.ops[scores])
 
 
 def _is_multiplied_wide(graph: Graph, uses: Uses, op: Op) -> bool:

@@ -67,7 +67,11 @@ def written_ops(
     written |= set(put_together(graph, uses, written))
     tight = found if 0 < near_bytes < NEAR_BYTES else []
     written.update(*(shares(graph, uses, each) for each in tight if each.is_shared))
-    apart = _made(graph, {each.source for each in tight if each.is_apart})
+    windowed = [each for each in found if each.windowed] if near_bytes else []
+    written |= (kept := {each.exponentials for each in windowed})
+    written.difference_update(*(each.windowed for each in windowed))
+    again -= _made(graph, {each.source for each in windowed})
+    apart = _made(graph, kept | {each.source for each in tight if each.is_apart})
     combined, sources = _combined(graph, uses, written, apart, again - apart, near_bytes > 0)
     written |= combined
     written |= not_on_all_ways(graph, uses, written)
