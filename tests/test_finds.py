@@ -42,9 +42,9 @@ class Planned:
 
 
 @functools.cache
-def experts_planned(*sizes: int, top: int = 1) -> Planned:
+def experts_planned(*sizes: int) -> Planned:
     """What is found for a layer of experts, which several tests look at; searched once."""
-    return planned(small_steps.experts(*sizes, top=top))
+    return planned(small_steps.experts(*sizes))
 
 
 def planned(pair: Pair, topology: str = "v5e:2x4", mesh: Mapping[str, int] = MESH, **options: Any) -> Planned:
@@ -75,9 +75,13 @@ UP, DOWN = "ops/loss/dot_general.0/0", "ops/loss/dot_general.1/0"  # of the firs
 MADE = "ops/loss/dot_general.2"  # by experts: experts, groups, slots, hidden
 
 
-@pytest.mark.parametrize(("slots", "top"), [(8, 1), (16, 2)], ids=["one expert a token", "two experts a token"])
-def test_experts_lie_over_all_devices(slots: int, top: int) -> None:
-    found = experts_planned(64, 256, 512, 2048, 64, slots, top=top)
+@pytest.mark.parametrize(
+    "sizes",
+    [(64, 256, 512, 2048, 64, 8), (64, 256, 512, 2048, 64, 16, 2)],
+    ids=["one expert a token", "two experts a token"],
+)
+def test_experts_lie_over_all_devices(sizes: tuple[int, ...]) -> None:
+    found = experts_planned(*sizes)
     assert found.axes("params/wi", 0) == found.axes("params/wo", 0) == ALL
     assert found.axes(MADE, 0) == ALL
 
