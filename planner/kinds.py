@@ -17,7 +17,7 @@ GATHERED = "gathered"
 """Said of a sum over devices that takes the place of a gather: of the parts of all, each among zeros."""
 ROUNDED = "rounded"
 """Said of a sum over devices that leaves what it adds up in a narrower dtype."""
-PADDING = "padding_bytes"
+RING_PADDING = "padding_bytes"
 """Said of a reduce-scatter: the bytes by which its ring's pieces are larger than what is summed up."""
 KINDS = (
     ALL_GATHER,

@@ -70,12 +70,20 @@ def test_what_softmax_makes_for_keys_that_heads_share_is_written_for_two_product
 
 
 def attention(
-    readers: int, dtype: str = "bf16", *, rounds: bool = True, scales: bool = True, groups: int = 0
+    readers: int,
+    dtype: str = "bf16",
+    *,
+    rounds: bool = True,
+    scales: bool = True,
+    groups: int = 0,
+    sums: str = "",
+    returns: bool = False,
 ) -> tuple[Writer, dict[int, str], list[int]]:
     """Products of a softmax, what each value of it is, and the products' results, as many.
 
     The product makes the ``raw`` scores in this dtype; the ``share`` is what it makes of them in the end, as narrow if
-    it ``rounds``. A softmax of grouped heads has a dim of so many ``groups`` besides.
+    it ``rounds``. A softmax of grouped heads has a dim of so many ``groups`` besides. ``sums`` is what adds the scores
+    up over devices, if anything; they are returned with the products' results if it ``returns`` them.
     """
     g = Writer()
     said = {f"{side}_batching_dimensions": (0, 1) for side in ("lhs", "rhs")}
@@ -87,6 +95,7 @@ def attention(
 
     queries, keys, *values = (g.arg(BATCH, HEADS, ROWS, 64, dtype=dtype) for _ in range(2 + readers))
     raw = product(queries, keys, ROWS, (3, 3))
+    raw = g.op(sums, raw, axes=("x",), reducer="add") if sums else raw
     of = (BATCH, HEADS, groups, ROWS, ROWS) if groups else shape
     seen = g.op("reshape", raw, shape=of) if groups else raw
     wide = g.op("convert", seen, dtype="f32") if dtype != "f32" else seen
@@ -98,7 +107,8 @@ def attention(
     share = g.op("convert", share, dtype=dtype) if rounds and dtype != "f32" else share
     names = {scores: "scores", made: "exponentials", share: "share", seen: "raw", raw: "raw"}
     share = g.op("reshape", share, shape=shape) if groups else share
-    return g, names, [product(share, each, 64, (3, 2)) for each in values]
+    ends = [product(share, each, 64, (3, 2)) for each in values]
+    return g, names, [*ends, raw] if returns else ends
 
 
 def written(readers: int, near_bytes: int, dtype: str = "bf16", *, scope: str = "", **how: Any) -> set[str]:
@@ -119,6 +129,12 @@ MUCH, LITTLE = 96 << 20, 46 << 20
 def test_of_a_softmax_the_exponentials_are_written_out_of_the_kernel_of_its_scores() -> None:
     """For one product, as forward passes have it, and for several: so v4, v5e and v6e do, with masks or without."""
     assert written(1, MUCH) == written(2, MUCH) == {"exponentials"}
+
+
+def test_scores_that_are_added_up_or_returned_are_written_too() -> None:
+    """The sum is of the narrow scores, as compiled for v5e:2x2."""
+    assert written(1, MUCH, returns=True) == {"exponentials", "raw"}
+    assert {"exponentials", "raw"} <= written(1, MUCH, sums=ALL_REDUCE)
 
 
 def test_where_nothing_is_near_the_narrow_scores_are() -> None:

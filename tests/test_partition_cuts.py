@@ -90,6 +90,7 @@ def test_the_largest_of_rows_that_are_split_are_looked_for_where_they_lie() -> N
 @pytest.mark.parametrize(
     ("shape", "k", "split", "gathers"),
     [
+        ((256, 4096), 1, "x", True),
         ((256, 4096), 4, "x", True),
         ((256, 4096), 33, "x", True),
         ((256, 384), 4, "x", True),

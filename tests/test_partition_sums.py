@@ -476,6 +476,19 @@ def test_halves_of_a_transposed_part_are_cut_out_of_the_sum(columns: int, kind: 
     assert found.ops[0].kind == kind
 
 
+def test_half_of_all_rows_of_a_part_is_cut_out_of_the_sum_too() -> None:
+    """What takes all rows of a part is cut as far as what reads it is."""
+    whole, part, half = (Value((rows, 512), "f32") for rows in (1024, 256, 128))
+    rows = ({"start_indices": (0, 0), "limit_indices": (count, 512), "strides": (1, 1)} for count in (256, 128))
+    ops = (
+        Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes={"axes": ("x",), "reducer": "add"}),
+        Op(kind=SLICE, operands=(1,), results=(2,), attributes={"axes": ("x",)}),
+        *(Op(kind="slice", operands=(n,), results=(n + 1,), attributes=cut) for n, cut in enumerate(rows, 2)),
+    )
+    graph = of_ops((whole, whole, part, part, half), ops, (0,), (4,)).graph
+    assert scatter(graph, Target(4), {"x": 4}).ops[0].kind == ALL_REDUCE
+
+
 def test_what_pads_the_pieces_of_a_ring_is_sent_with_them() -> None:
     """As compiled for v5e:4x8 of the gradient of an embedding: 72 MiB pass the ring, of 64."""
     whole, part = Value((8192, 2048), "f32"), Value((256, 2048), "f32")

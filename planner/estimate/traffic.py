@@ -11,7 +11,7 @@ from ...dsl.plan import Mesh
 from ..collectives import price
 from ..device_order import device_numbers
 from ..graph import Axes, Graph, Op
-from ..kinds import COLLECTIVE_PERMUTE, GATHERED, PADDING, RAGGED_ALL_TO_ALL, ROUNDED
+from ..kinds import COLLECTIVE_PERMUTE, GATHERED, RING_PADDING, RAGGED_ALL_TO_ALL, ROUNDED
 from ..links import OUTER
 from ..network import Network
 from ..partition.layout import ways
@@ -126,7 +126,7 @@ def held_bytes(graph: Graph, op: Op) -> int:
         return _bytes(graph, op.results)
     if op.kind.replace("_", "-") == RAGGED_ALL_TO_ALL:
         return min(_bytes(graph, op.operands[:1]), _bytes(graph, op.results))
-    return max(_bytes(graph, op.operands), _bytes(graph, op.results)) + int(op.attributes.get(PADDING, 0))
+    return max(_bytes(graph, op.operands), _bytes(graph, op.results)) + int(op.attributes.get(RING_PADDING, 0))
 
 
 def group_size(mesh: Mapping[str, int], axes: Iterable[str]) -> int:

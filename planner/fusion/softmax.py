@@ -1,4 +1,4 @@
-"""What the TPU compiler writes of a softmax: its exponentials instead of the scores, or these and nothing else.
+"""What the TPU compiler writes of a softmax: its exponentials instead of the scores, or the scores alone.
 
 Where the maximum is found over one dim and taken away from what it was found of, chips from v4 on make the two one
 operation, a maximum over a window of the whole row (``RwbFusion`` in the log of libtpu's fusion), which the product's
@@ -35,9 +35,9 @@ class Softmax(NamedTuple):
 
     ``source`` is what these are computed from number by number, narrow if it ``is_narrow``; it ``lies`` in memory, in
     another form, whatever else is written. ``windowed`` are the operations that the kernel of the exponentials computes
-    in passing otherwise than others do, if it has the maximum in a window: the product and the maximum. ``is_again`` if
-    a backward pass computes it again for products that stand side by side, ``is_rematted`` if a remat policy has it
-    computed again, ``is_for_one`` if it is for one product alone.
+    in passing otherwise than others do, if it has the maximum in a window: that, and the product where nothing else
+    reads what it makes. ``is_again`` if a backward pass computes it again for products that stand side by side,
+    ``is_rematted`` if a remat policy has it computed again, ``is_for_one`` if it is for one product alone.
     """
 
     exponentials: int
@@ -71,7 +71,8 @@ def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
         lies = _lies(graph, source, is_narrow) and not (
             is_narrow and _is_multiplied_wide(graph, uses, graph.ops[number])
         )
-        windowed = (source, most) if lies and is_narrow and _has_window(graph, scores, most) else ()
+        is_windowed = lies and is_narrow and _has_window(graph, uses, scores, most)
+        windowed = ((source, most) if _is_its_own(graph, uses, source) else (most,)) if is_windowed else ()
         rematted = is_rematted(graph.ops[number])
         yield Softmax(number, source, is_narrow, lies, windowed, number in again, rematted, alone)
 
@@ -129,11 +130,20 @@ def _lies(graph: Graph, source: int, is_narrow: bool) -> bool:
     return op.kind in (ALL_REDUCE, REDUCE_SCATTER)
 
 
-def _has_window(graph: Graph, scores: int, most: int) -> bool:
+def _has_window(graph: Graph, uses: Uses, scores: int, most: int) -> bool:
     """Whether the maximum of rows is found where it is taken away."""
     shape = graph.shape(graph.ops[most].operands[0])
     dims = graph.ops[most].attributes["dimensions"]
-    return len(dims) == 1 and 1 not in shape and not widens(graph, graph.ops[scores])
+    maker: int | None = scores
+    while maker is not None and graph.ops[maker].kind in VIEWS:
+        maker = uses.makers.get(graph.ops[maker].operands[0])
+    return len(dims) == 1 and 1 not in shape and not (maker is not None and widens(graph, graph.ops[maker]))
+
+
+def _is_its_own(graph: Graph, uses: Uses, source: int) -> bool:
+    """Whether the kernel that has the maximum in a window makes the scores itself, for none but itself."""
+    op = graph.ops[source]
+    return op.kind == "dot_general" and op.results[0] not in uses.results and _is_read_once(graph, uses, source)
 
 
 def _is_multiplied_wide(graph: Graph, uses: Uses, op: Op) -> bool:

@@ -148,7 +148,7 @@ class _Writer:
     def _ranked(self, op: Op) -> bool:
         """Writes the largest of a split dim, where each device has as many, or of all that all have."""
         (number,) = op.operands
-        if is_ranked_whole(op, self.layouts[number], self.source.values[number].shape, self.mesh):
+        if is_ranked_whole(op, self.layouts[number], self.source.values[number], self.mesh):
             self._whole(op, number)
             return True
         layout = top_k_layout(self.builder, op, self.layouts[number], self.source.values[number].shape[-1])

@@ -11,16 +11,18 @@ from .layout import Mesh, used, ways
 
 TOP_K = "top_k"
 SHARE_RANKED, MOST_RANKED = 64, 256
-"""The largest of a matrix's rows are ranked in one operation where more than one in so many is no candidate, up to so
-many (bisected for v5e: 4 of 384 and 33 of 4096 are, 4 of 256 and 64 of 4096 are sorted; 129 of 65536 are, 512 are not).
+"""The ``k`` largest of a matrix's rows are ranked in one operation where rows are more than so many times ``k`` long
+and ``k`` is no more than so much, or one (bisected for v5e: 4 of 384 and 33 of 4096 are, 4 of 256 and 64 of 4096 are
+sorted; 129 of 65536 are, 512 are not); numbers of float16 are sorted.
 """
 
 
-def is_ranked_whole(op: Op, layout: Sharding, shape: Sequence[int], mesh: Mesh) -> bool:
+def is_ranked_whole(op: Op, layout: Sharding, value: Value, mesh: Mesh) -> bool:
     """Whether every device ranks all of an operand: XLA splits the operation that ranks matrices over all devices or
     over none (``HandleCustomCallTopK``), and what is sorted in its place as it lies.
     """
-    if op.kind != TOP_K or len(shape) != 2 or not used(layout):
+    shape = value.shape
+    if op.kind != TOP_K or len(shape) != 2 or not used(layout) or value.dtype == "f16":
         return False
     k = int(op.attributes["k"])
     is_ranked = k == 1 or (k <= MOST_RANKED and k * SHARE_RANKED < shape[-1])

@@ -84,17 +84,21 @@ class Driver:
         """Of the plans that are found not to fit the one that takes least memory, which is looked for of the candidates
         that promise most: those of which least was seen on the way into the limit, else those whose arguments take
         least, which compute most anew. What was seen is written first: looking may take all of the time but for a part,
-        which is left to write what it finds. Where that is none, one laid out by hand is priced, whatever the time,
-        unless the user wants it to end; that one may fit.
+        which is left to write what it finds.
         """
         self._writing.write_least(clock)
         several = sorted(self.board.tried, key=_least_promised)
         if not clock.over:
             self._solving.lower(several[:LOWERED], clock.part(LOWERING))
             self._writing.write_least(clock)
-        if self.board.least_beyond is None and several and not clock.stopped:
-            return self._writing.by_hand(several[0].candidate)
         return self.board.least_beyond
+
+    def by_hand(self) -> PricedPlan | None:
+        """A plan laid out by hand, of the candidate that promises to take least memory of those that have one; it may
+        fit. Whatever the time.
+        """
+        plans = (self._writing.by_hand(one.candidate) for one in sorted(self.board.tried, key=_least_promised))
+        return next((plan for plan in plans if plan is not None), None)
 
     def _say(self, doing: str) -> None:
         if self._on_progress is not None:

@@ -62,8 +62,11 @@ def _said(
 
 
 def _least(question: Question, found: Answer, means: Means, clock: Clock) -> PricedPlan | None:
-    """The plan of the least peak that is found; the fastest where layouts say nothing of that."""
-    return found.least(clock) or (None if clock.over else _first(question, None, means, clock))
+    """The plan of the least peak that is found; the fastest where layouts say nothing of that; where none is found one
+    laid out by hand, whatever the time, unless the user wants it to end.
+    """
+    least = found.least(clock) or (None if clock.over else _first(question, None, means, clock))
+    return least or (None if clock.stopped else found.by_hand())
 
 
 def _first(

@@ -58,7 +58,7 @@ class Answer:
     """What was found: the candidates with what was learnt of them, those with plans ranked, the bound on all plans.
 
     ``bound_s`` holds for every mesh of the machine, ``tried_bound_s`` for the meshes that were tried. ``least`` looks
-    for the plan of the least memory within a time, where none fits.
+    for the plan of the least memory within a time, where none fits; ``by_hand`` writes one that needs no looking for.
     """
 
     meshes: Meshes
@@ -67,6 +67,7 @@ class Answer:
     bound_s: float
     tried_bound_s: float
     least: Callable[[Clock], PricedPlan | None] = field(repr=False)
+    by_hand: Callable[[], PricedPlan | None] = field(repr=False)
 
     @property
     def plans(self) -> tuple[PricedPlan, ...]:
@@ -150,4 +151,5 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answe
         bound_s=min(driver.board.bound_s, untried_s),
         tried_bound_s=driver.board.bound_s,
         least=driver.least,
+        by_hand=driver.by_hand,
     )

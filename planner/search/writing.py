@@ -218,7 +218,6 @@ class Writing:
         sizes = {name: size or 1 for name, size in candidate.plan.mesh.sizes.items()}
         several = (layouts for _, layouts in simple_layouts(tensors, candidate.pins, sizes))
         one = self._simple_plan(candidate, min(several, key=lambda own: argument_bytes(tensors, own, sizes)))
-        self._board.by_hand.append(one)
         return one.priced or one.beyond
 
     def _simple_plan(self, candidate: Candidate, layouts: Mapping[str, Sharding]) -> Tried:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ...fusion.nature import BROADCAST, ELEMENTWISE
 from ...graph import Graph, Op, Value
 from ...images import CONVOLUTION
-from ...kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, PADDING, REDUCE_SCATTER
+from ...kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, RING_PADDING, REDUCE_SCATTER
 from ..layout import Mesh, ways
 from ..reshard import SLICE
 from ..target import Target
@@ -166,7 +166,7 @@ class _Scattering:
         first, cut, sent = (self._add(value) for value in (part, strip, strip))
         attributes = {"axes": made.attributes["axes"], "dimensions": (dim,)}
         padding = strip.num_bytes // (parts - 1) * parts
-        yield replace(made, results=(first,), attributes={**made.attributes, PADDING: padding})
+        yield replace(made, results=(first,), attributes={**made.attributes, RING_PADDING: padding})
         yield replace(made, kind="slice", operands=(first,), results=(cut,), attributes={})
         yield replace(made, kind=COLLECTIVE_PERMUTE, operands=(cut,), results=(sent,), attributes=attributes)
         yield replace(made, kind="dynamic_update_slice", operands=(first, sent), attributes={})
@@ -206,8 +206,9 @@ def trimmed_values(graph: Graph, readers: Counter[int]) -> frozenset[int]:
     for op in reversed(graph.ops):
         if op.kind == "slice":
             if graph.shape(op.operands[0]) == graph.shape(op.results[0]):
-                continue  # rows of a device's part that it has alone: nothing is cut here
-            if all(stride == 1 for stride in op.attributes.get("strides", ())):
+                # rows of a device's part that it has alone: nothing is cut here
+                found.update(op.operands if op.results[0] in found else ())
+            elif all(stride == 1 for stride in op.attributes.get("strides", ())):
                 found.add(op.operands[0])
         elif op.kind in _MOVED_ABOVE and op.results[0] in found:
             found.update(op.operands if op.kind == "transpose" or readers[op.results[0]] == 1 else ())
