@@ -11,7 +11,7 @@ from ...dsl.plan import Mesh
 from ..collectives import price
 from ..device_order import device_numbers
 from ..graph import Axes, Graph, Op
-from ..kinds import COLLECTIVE_PERMUTE, GATHERED, RING_PADDING, RAGGED_ALL_TO_ALL, ROUNDED
+from ..kinds import COLLECTIVE_PERMUTE, GATHERED, RAGGED_ALL_TO_ALL, RING_PADDING, ROUNDED
 from ..links import OUTER
 from ..network import Network
 from ..partition.layout import ways

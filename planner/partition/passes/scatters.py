@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ...fusion.nature import BROADCAST, ELEMENTWISE
 from ...graph import Graph, Op, Value
 from ...images import CONVOLUTION
-from ...kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, RING_PADDING, REDUCE_SCATTER
+from ...kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, REDUCE_SCATTER, RING_PADDING
 from ..layout import Mesh, ways
 from ..reshard import SLICE
 from ..target import Target
