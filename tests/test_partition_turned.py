@@ -15,7 +15,7 @@ import pytest
 from meshwright.backends.jax.shardings import default_devices
 from meshwright.dsl.plan import Plan
 from meshwright.planner.catalogue import catalogue
-from meshwright.planner.compute.price import gather_seconds, rows_seconds, turn_seconds
+from meshwright.planner.compute.single_ops import gather_seconds, rows_seconds, turn_seconds
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.estimate.traffic import tariff
 from meshwright.planner.graph import Value

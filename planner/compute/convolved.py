@@ -1,66 +1,27 @@
-"""What convolutions take besides: images padded as they lie, copied into that layout, cut where they are few.
+"""What convolutions take besides: images padded as they lie, copied into that layout.
 
-``images`` says how images lie. An argument lies as it pads least and is copied before it is convolved. A batch of fewer
-images than ``smallest`` is made larger by cutting each into parts (XLA's space-to-batch).
+``images`` says how images lie. An argument lies as it pads least and is copied before it is convolved. Few images
+are cut (``images_in_parts``).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from ..cut_images import (
-    FEWEST,
-    PARTS,
-    comes_back_whole,
-    cut_convolutions,
-    has_whole_steps,
-    is_gradient_cut,
-    is_of_gaps,
-    parts_of,
-)
+from ..cut_images import PARTS
 from ..fusion.grouped import is_across, parts_lanes
 from ..graph import Graph, Op, Value
 from ..image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
-from ..images import (
-    CONVOLUTION,
-    ROWS,
-    Image,
-    batch_on_lanes,
-    images,
-    images_of,
-    is_gradient_of_kernel,
-    is_of_one_place,
-    laid_elements,
-    shifts_of,
-)
+from ..images import CONVOLUTION, ROWS, Image, batch_on_lanes, images, images_of, is_gradient_of_kernel, laid_elements
 from ..kernels import Kernel
 from ..kinds import ALL_GATHER
 from .coefficients import Coefficients
 from .gathered_features import features_cycles, is_gathered_turned
 from .given_parts import GivenParts
 from .group_sums import GroupSums
-from .looped_images import HALVES, TURNING_CYCLES, LoopedImages, moves_on
-from .parted import (
-    EDGED,
-    FURTHER,
-    GIVEN_EDGED,
-    GIVEN_PLACES,
-    GIVEN_SHIFTED,
-    REPEATED,
-    RETURNED,
-    SHIFTED,
-    SHIFTED_ONCE,
-    SHIFTED_WIDE,
-    TOGETHER,
-    WHOLE,
-    WIDE_EDGE,
-    WIDENED_CYCLES,
-    Steps,
-    of_arguments,
-    steps_cycles,
-)
+from .images_in_parts import ImagesInParts
+from .looped_images import HALVES, TURNING_CYCLES, LoopedImages
 from .products import Product, product_of
 from .ring_windows import ring_windows_of
 from .turning import Side, turning_cycles
@@ -72,17 +33,10 @@ KEEPING = frozenset({"convert", "reverse"})
 """What leaves a kernel as it lies."""
 
 Shape = tuple[int, ...]
-SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
-"""The smallest batch that is not cut, seen on v4 and v5e; and where no values are kept near, on v3."""
-
 HALF_EMPTY = 2.0
 """How much of registers is empty of images that fill half: what is filled alone takes as many as if it filled them, of
 four images (v5e, v5p, v6e) and not of two (v6e).
 """
-
-TWO_PLACES = 2
-NEAREST = 3
-"""Of what is cut, shifts are made for the gradient of a kernel, so many from the parts themselves."""
 
 
 class Convolved:
@@ -106,13 +60,9 @@ class Convolved:
         self._looped, outside = (looped_images(graph), images(graph)) if edge > 1 else ({}, {})
         self._turned_shapes = turned_shapes(graph) if self._looped else frozenset[Shape]()
         self._images = {**(known or {}), **self._looped, **outside} if edge > 1 else {}
-        smallest = SMALLEST if of.near_total_bytes or of.whole_bytes else SMALLEST_WITHOUT_VMEM
-        self._given_images = of_arguments(graph) if self._images else set[int]()
-        self._edged = set[tuple[int, tuple[object, ...]]]()
         self._in_loop = in_loop
-        self._cut = cut_convolutions(graph, smallest) if self._images and not in_loop else dict[int, Op]()
-        self._places = parts_of(graph, self._cut)
-        self._cut_shapes = self._shapes_cut(outside, smallest) if self._images and not in_loop else set[Shape]()
+        elsewhere = self._images.keys() - outside - self._looped.keys()
+        self._in_parts = ImagesInParts(graph, of, edge, self._images, elsewhere, self._turned_shapes, in_loop=in_loop)
         self._given = set(given) if self._images and not in_loop else set[int]()
         self._given_parts = GivenParts(graph, self._given)
         self._turned, self._made, self._across = set[int](), set[int](), set[int]()
@@ -122,15 +72,6 @@ class Convolved:
         self._convolved, self._regrouped = set[int](), set[int]()
         self._before_next = 0.0
         self._loops = LoopedImages(graph, of, self._images, self._turned_shapes, in_loop=in_loop)
-
-    def _shapes_cut(self, outside: Collection[Shape], smallest: int) -> set[Shape]:
-        """The shapes of images that are cut: what other programs convolve if it is large enough."""
-        cut = {self._graph.shape(v) for op in self._cut.values() for v, _ in images_of(self._graph, op)}
-        elsewhere = self._images.keys() - outside - self._looped.keys()
-        cut.update(
-            s for s in elsewhere if s[self._images[s].batch] < smallest and _last_place(s, self._images[s]) >= FEWEST
-        )
-        return cut - self._turned_shapes
 
     def _parted_shapes(self) -> dict[Shape, Shape]:
         """The shapes of images whose features are parted into groups, with those that they have whole."""
@@ -259,8 +200,8 @@ class Convolved:
 
     def _turning(self, value: int, whole: Value, image: Image) -> float:
         """Cycles of a copy of an image between where it pads least and where convolutions want it."""
-        laid = self._laid_of(whole, image, turned=value in self._turned)
-        registers = laid * _emptied(whole.shape[image.batch], self._is_cut(whole.shape))
+        laid = self._in_parts.laid_of(whole, image, turned=value in self._turned)
+        registers = laid * _emptied(whole.shape[image.batch], self._in_parts.is_cut(whole.shape))
         lies = self._given_parts.laid.get(value, padded_elements(whole.shape))
         read = Side(lies / REGISTER_ELEMENTS, lies * whole.bits / 8)
         return turning_cycles(read, Side(registers / REGISTER_ELEMENTS, laid * whole.bits / 8), self._of)
@@ -286,31 +227,14 @@ class Convolved:
             return 1.0
         if batch_on_lanes(whole.shape[image.features], whole.shape[image.batch], whole.bits):
             return 1.0
-        return _emptied(whole.shape[image.batch], self._is_cut(whole.shape))
+        return _emptied(whole.shape[image.batch], self._in_parts.is_cut(whole.shape))
 
     def _laid(self, value: int, image: Image) -> int:
         whole = self._graph.values[value]
-        return self._laid_of(whole, image, turned=value in self._turned or self._loops.lies_turned(value))
-
-    def _laid_of(self, whole: Value, image: Image, *, turned: bool) -> int:
-        if not self._is_cut(whole.shape):
-            return laid_elements(whole, image, turned=turned)
-        shape = list(whole.shape)
-        shape[image.batch] *= PARTS
-        return laid_elements(replace(whole, shape=tuple(shape)), image) // PARTS
-
-    def _is_cut(self, shape: Shape) -> bool:
-        return shape in self._cut_shapes
-
-    def _cuts(self, op: Op) -> bool:
-        """Whether a convolution is of parts of its images; the gradient of a kernel is if what comes back to it is."""
-        if is_gradient_of_kernel(self._graph, op):
-            is_cut = is_gradient_cut(self._graph, op, self._places)
-            return is_cut and not comes_back_whole(self._graph, op, self._cut)
-        return op.results[0] in self._cut
+        return self._in_parts.laid_of(whole, image, turned=value in self._turned or self._loops.lies_turned(value))
 
     def _product(self, op: Op) -> Product:
-        cut, turned = self._cuts(op), op.operands[0] in self._turned
+        cut, turned = self._in_parts.cuts(op), op.operands[0] in self._turned
         manner = manner_of(self._of)
         ring = ring_windows_of(self._graph, op, manner) if self._in_loop else None
         windows = ring or windows_of(
@@ -328,63 +252,7 @@ class Convolved:
 
     def parts_cycles(self, kernel: Kernel) -> float:
         """What kernels besides take that cut images for a kernel, and shift what is cut for gradients."""
-        ops = [self._graph.ops[number] for number in kernel.ops] if self._cut_shapes else []
-        convolutions = [op for op in ops if op.kind == CONVOLUTION]
-        operations = manner_of(self._of).part_operations
-        took = sum(steps_cycles(*each, operations, self._of) for op in convolutions for each in self._parts_steps(op))
-        widened = [op.results[0] for op in convolutions if self._widens(op)]
-        return took + WIDENED_CYCLES * sum(map(self._laid_in_parts, widened)) / REGISTER_ELEMENTS
-
-    def _widens(self, op: Op) -> bool:
-        """Whether parts of an image with gaps are widened, for windows of one place."""
-        has_gaps = math.prod(op.attributes.get("lhs_dilation", ())) > 1
-        return has_gaps and is_of_one_place(self._graph, op) and self._cuts(op)
-
-    def _parts_steps(self, op: Op) -> Iterator[tuple[Steps, int]]:
-        """The steps that cut images for a convolution, each with the numbers of its image."""
-        graph, (value, second) = self._graph, op.operands[:2]
-        is_given, is_gradient = value in self._given_images, is_gradient_of_kernel(graph, op)
-        image = self._laid_in_parts(value, is_given=is_given)
-        if not self._cuts(op):
-            if is_gradient and self._is_cut(graph.shape(value)) and not is_given:
-                yield (WHOLE, image) if is_of_gaps(op) else (TOGETHER, graph.values[value].num_elements)
-        elif is_of_one_place(graph, op):
-            if is_given:
-                yield GIVEN_PLACES, self._laid_in_parts(value)
-            if moves_on(op) and not has_whole_steps(graph, op):
-                yield REPEATED, image
-        elif is_gradient:
-            yield RETURNED, self._laid_in_parts(second)
-            shifted = SHIFTED_WIDE if self._edge >= WIDE_EDGE else SHIFTED
-            shifted = SHIFTED_ONCE if shifts_of(graph, op) == TWO_PLACES else shifted
-            yield GIVEN_SHIFTED if is_given else shifted, image
-            yield from [(FURTHER, self._laid_in_parts(value))] * max(shifts_of(graph, op) - NEAREST, 0)
-        elif (value, window := _reach(graph, op)) not in self._edged:
-            self._edged.add((value, window))
-            yield GIVEN_EDGED if is_given else EDGED, image
-
-    def _laid_in_parts(self, value: int, *, is_given: bool = False) -> int:
-        """The numbers of an image as it is laid out in parts; where it is given with a row of it on the lanes, if that
-        pads it less.
-        """
-        whole = replace(self._graph.values[value], dtype="bf16")
-        image = self._images.get(whole.shape)
-        laid = self._laid_of(whole, image, turned=False) if image else padded_elements(whole.shape)
-        by_rows = padded_elements((*whole.shape[:-2], whole.shape[-1], whole.shape[-2]))
-        return min(laid, by_rows) if is_given else laid
-
-
-def _reach(graph: Graph, op: Op) -> tuple[object, ...]:
-    """What of an image's edges the parts of one need for a convolution: its window, steps and margins."""
-    said, kernel = op.attributes, graph.shape(op.operands[1])
-    window = tuple(kernel[dim] for dim in said["kernel_spatial_dimensions"])
-    names = ("rhs_dilation", "lhs_dilation", "window_strides", "padding")
-    return (window, *(str(said.get(name)) for name in names))
-
-
-def _last_place(shape: Shape, image: Image) -> int:
-    """How many places an image has along its last dim, none if it has no other dims."""
-    return next((size for dim, size in reversed([*enumerate(shape)]) if dim not in image), 0)
+        return self._in_parts.extra_cycles(kernel)
 
 
 def _lies_across(shape: Shape) -> bool:

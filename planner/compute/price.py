@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..chip import Chip
 from ..convolution_layout import PRODUCTS
 from ..fusion.nature import SLICE
-from ..graph import Graph, Op, Value
+from ..graph import Graph
 from ..image_pieces import looped_images
 from ..images import CONVOLUTION, Image
 from ..kernels import Kernel, Program
-from ..kinds import ALL_GATHER, COLLECTIVE_PERMUTE, KINDS, ROWS, TURNED_COPY
+from ..kinds import ALL_GATHER, COLLECTIVE_PERMUTE, KINDS
 from ..lookups import LOOK_UP, filled
 from .batched import GROWING, grown, growth_of
 from .calibration import Calibration
 from .coefficients import Coefficients
+from .compared import COMPARE, compares, given_arrays, packed_apart
 from .convolved import Convolved
 from .cycles import Cycles, cycles_of
-from .gathered_features import features_cycles
 from .joined import Joined
 from .loops import Staying, is_hoisted, staying, unchanged
 from .patches import Patches
@@ -31,20 +29,17 @@ from .residence import Near, Residence, copied_results
 from .rowwise import Rowwise
 from .speed import Speed, speed_of
 from .strided import rows_cycles, strided, turned_stacks
-from .turned import WIDE_EDGE, Turned
+from .turned import Turned
+from .turned_copies import Copies, copies_cycles, crossings
 from .updated import Updated, lent
-from .work import ALONE, FREE, PRODUCT, REGISTER_ELEMENTS, WORD_BYTES, Work, padded_bytes, work_of
+from .work import ALONE, FREE, PRODUCT, WORD_BYTES, Work, padded_bytes, work_of
 
-COMPARE = "compare"
 Counting = Callable[[Graph, Kernel], Work]
 Pacing = Callable[[Work, Sequence[bool], Sequence[bool], int, Coefficients], Cycles]
 Shape = tuple[int, ...]
 
 NETWORK_RATIO = 8.0
 """How much slower than memory a network is, roughly: for what may be fetched meanwhile."""
-
-TURNING_CYCLES = 12.0
-"""What transposing 1024 numbers takes, seen on v6e and tpu7x."""
 
 
 class KernelPrice(NamedTuple):
@@ -94,68 +89,6 @@ class Apart:
 def price(program: Program, chip: Chip, calibration: Calibration | None = None) -> tuple[KernelPrice, ...]:
     """The price of every kernel that computes, in the order of ``Program.walk``: loops and collectives are left out."""
     return tuple(price_at(program, speed_of(chip, calibration)))
-
-
-def turn_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
-    """Seconds of a copy of a value with its numbers in another order, in ``pieces`` of a dim if it says so many."""
-    return _seconds_alone(TURNED_COPY, value, value, speed, {"pieces": pieces} if pieces else {})
-
-
-def rows_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
-    """Seconds of putting a value into tiles that arrived as rows of numbers, of pieces if they are to be in order."""
-    return _seconds_alone(TURNED_COPY, value, value, speed, {ROWS: True, **({"pieces": pieces} if pieces else {})})
-
-
-def gather_seconds(piece: Value, whole: Value, image: Image, speed: Speed) -> float:
-    """Seconds of the copies around a gather of an image's features."""
-    return features_cycles(piece, whole, image, speed.coefficients) / speed.clock_hz if speed.edge > 1 else 0.0
-
-
-class Copies(NamedTuple):
-    """What a kernel copies transposed: ``taken`` arguments and ``given`` results, of all that is ``around`` it."""
-
-    taken: Sequence[Value]
-    given: Sequence[Value]
-    around: Sequence[Value]
-
-    @classmethod
-    def of(
-        cls, copied: Iterable[int], made: Container[int], around: Iterable[int], part: Callable[[int], Value]
-    ) -> Copies:
-        """The values of these numbers, of which those ``made`` are results."""
-        parts = [(part(value), value in made) for value in copied]
-        taken, given = ([own for own, is_made in parts if is_made == wanted] for wanted in (False, True))
-        return cls(taken, given, [part(value) for value in around])
-
-
-def copies_seconds(copies: Copies, speed: Speed) -> float:
-    """Seconds of transposed copies."""
-    return _turning_cycles(copies, speed) / speed.clock_hz if speed.edge >= WIDE_EDGE else 0.0
-
-
-def convert_seconds(value: Value, dtype: str, speed: Speed) -> float:
-    """Seconds of a copy of a value in another dtype."""
-    return _seconds_alone("convert", value, replace(value, dtype=dtype), speed)
-
-
-def packing_seconds(value: Value, images: Mapping[Shape, Image], speed: Speed) -> float:
-    """Seconds of the kernels of their own that make bits of a value, and a mask of these again (``packed_apart``)."""
-    apart = Apart(packed=(0,), images=images)
-    return _seconds_alone(COMPARE, value, replace(value, dtype="pred"), speed, apart=apart)
-
-
-def _seconds_alone(
-    kind: str,
-    value: Value,
-    result: Value,
-    speed: Speed,
-    said: Mapping[str, Any] = MappingProxyType({}),
-    apart: Apart | None = None,
-) -> float:
-    op = Op(kind=kind, operands=(0,), results=(1,), attributes=said)
-    graph = Graph(values=(value, result), ops=(op,), arguments=(0,), results=())
-    kernel = Kernel(ops=(0,), reads=(0,), writes=(1,))
-    return sum(each.seconds for each in price_at(Program(graph=graph, kernels=(kernel,)), speed, apart=apart))
 
 
 def price_at(
@@ -214,7 +147,7 @@ def price_at(
     awaited: dict[int, Kernel] = {}
     written_twice = set(step.packed)
     multiplied = (
-        _arrays(graph) - written_twice - set(step.bare) if idle else set[int]()
+        given_arrays(graph) - written_twice - set(step.bare) if idle else set[int]()
     )  # a mask is what products leave beside
     for point, kernel in enumerate(program.kernels):
         op = graph.ops[kernel.ops[-1]]
@@ -243,7 +176,7 @@ def price_at(
             if copied:
                 around = (*kernel.reads, *kernel.writes)
                 copies = Copies.of(copied, (*kernel.writes, *sent), around, graph.values.__getitem__)
-                more, at_hand = _turning_cycles(copies, speed), _sides(copies.around, speed) == 1
+                more, at_hand = copies_cycles(copies, speed), crossings(copies.around, speed) == 1
             rows = rowwise.extra_cycles(kernel) if rowwise else 0.0
             more += sum(brought.pop(value, 0.0) for value in kernel.reads) if brought else 0.0
             more += updated.copies_cycles(kernel) if updated else 0.0
@@ -261,9 +194,9 @@ def price_at(
                 twice = packed_apart(graph, kernel)
                 multiplied.update({*kernel.writes} - twice)
                 written_twice |= twice
-            elif op.kind == COMPARE and not multiplied.isdisjoint(kernel.reads) and _compares(graph, kernel):
+            elif op.kind == COMPARE and not multiplied.isdisjoint(kernel.reads) and compares(graph, kernel):
                 work = Work(kind=FREE)
-            elif op.kind == COMPARE and not written_twice.isdisjoint(kernel.reads) and _compares(graph, kernel):
+            elif op.kind == COMPARE and not written_twice.isdisjoint(kernel.reads) and compares(graph, kernel):
                 bits = Work(kind=work.kind, writes=work.writes, spill_bytes=WORD_BYTES * sum(work.writes))
                 more += cycles_of(bits, (), (False,), speed.edge, speed.coefficients).total
             rows += joined.copies_cycles(op) if joined and op.kind in LOOK_UP else 0.0
@@ -277,27 +210,6 @@ def price_at(
             took = _often(took, _products(graph, kernel)) if CONVOLUTION in kinds else took
             spread = trips if fixed.issuperset(kernel.reads) and is_hoisted(graph, kernel) else 1
             yield took if spread == 1 else took._replace(cycles=took.cycles / spread, seconds=took.seconds / spread)
-
-
-def packed_apart(graph: Graph, kernel: Kernel) -> set[int]:
-    """What a convolution's kernel writes and makes no bits of itself, as other products do: its numbers and what of
-    them is above zero, where it writes both. A kernel of its own makes the bits, another one a mask again (seen on v3).
-    """
-    if all(graph.ops[number].kind != CONVOLUTION for number in kernel.ops):
-        return set()
-    often = Counter(graph.shape(value) for value in kernel.writes)
-    return {value for value in kernel.writes if often[graph.shape(value)] > 1}
-
-
-def _arrays(graph: Graph) -> set[int]:
-    """The arguments that are more than one number."""
-    return {value for value in graph.arguments if graph.values[value].num_elements > 1}
-
-
-def _compares(graph: Graph, kernel: Kernel) -> bool:
-    """Whether a kernel only compares one array's numbers: the compiler does that of a product's as it makes them."""
-    arrays = [size for value in kernel.reads if (size := graph.values[value].num_elements) > 1]
-    return len(kernel.writes) == 1 and arrays == [graph.values[kernel.writes[0]].num_elements]
 
 
 def _plainly(
@@ -394,23 +306,6 @@ def _often(took: KernelPrice, times: int) -> KernelPrice:
 def _only(took: KernelPrice, cycles: float, speed: Speed) -> KernelPrice:
     """A lookup of which only the copies around it are counted."""
     return took._replace(cycles=cycles, seconds=cycles / speed.clock_hz, counted=True)
-
-
-def _sides(around: Iterable[Value], speed: Speed) -> float:
-    """How often transposed copies for a kernel cross to memory, on average: once for what vector memory has room for of
-    all that the kernel works on, and twice for the rest (seen on v6e).
-    """
-    return 2 - min(speed.coefficients.near_total_bytes / max(sum(map(padded_bytes, around)), 1), 1.0)
-
-
-def _turning_cycles(copies: Copies, speed: Speed) -> float:
-    """Cycles of transposed copies, turned register by register, as often as each crosses to memory; where all is at
-    hand the arguments were brought near before.
-    """
-    sides = _sides(copies.around, speed)
-    moved = copies.given if sides == 1 else (*copies.taken, *copies.given)
-    side_cycles = speed.coefficients.byte_cycles + TURNING_CYCLES / 2 / (WORD_BYTES * REGISTER_ELEMENTS)
-    return sides * side_cycles * sum(map(padded_bytes, moved))
 
 
 def _communicate(

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..compute.price import Copies, copies_seconds, packing_seconds
+from ..compute.single_ops import packing_seconds
 from ..compute.speed import Speed
+from ..compute.turned_copies import Copies, copies_seconds
 from ..convolution_layout import convolution_layout, turns
 from ..estimate.traffic import Tariff, axes_of, held_bytes
 from ..fusion.masks import is_packed

@@ -11,8 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from ..compute.price import Copies, copies_seconds
 from ..compute.turned import WIDE_EDGE
+from ..compute.turned_copies import Copies, copies_seconds
 from ..graph import Sharding, Value
 from ..partition.layout import local_shape
 from .wires import Level, Port, Wiring

@@ -7,8 +7,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from ..compute.compared import COMPARE
 from ..compute.loops import Staying, renamed, staying
-from ..compute.price import COMPARE
 from ..compute.residence import copied_results
 from ..compute.rowwise import scattered
 from ..compute.speed import Speed

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..compute.price import convert_seconds, gather_seconds, rows_seconds, turn_seconds
+from ..compute.single_ops import convert_seconds, gather_seconds, rows_seconds, turn_seconds
 from ..compute.speed import Speed
 from ..estimate.traffic import Tariff
 from ..graph import Op, Sharding, Value
