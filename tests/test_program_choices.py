@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from meshwright.planner.graph import Graph, Op, Sharding
+from meshwright.planner.graph import Factors, Graph, Op, Sharding, Value
 from meshwright.planner.program.atoms import Atom, leaves, unify
 from meshwright.planner.program.choices import choices
 from meshwright.planner.program.nest import Nest, nest_of
@@ -83,6 +83,19 @@ def every(graph: Graph, mesh: Mapping[str, int], *values: int, padded: bool = Tr
     for value in values:
         found = [(*before, own) for before in found for own in shardings(graph.shape(value), mesh, padded=padded)]
     return found
+
+
+def test_rows_of_which_the_largest_are_looked_for_ask_others_where_they_are_split() -> None:
+    """A device may have to rank all of them: the partitioner says which."""
+    rows = Factors(
+        sizes=(64, 4096), operands=(((0,), (1,)),), results=(((0,), (1,)),) * 2, replicated=(1,), blocked=(1,)
+    )
+    values = (Value((64, 4096), "f32"), Value((64, 4), "f32"), Value((64, 4), "s32"))
+    op = Op(kind="top_k", operands=(0,), results=(1, 2), attributes={"k": 4}, factors=rows)
+    nest = nest_of(Graph(values=values, ops=(op,), arguments=(0,), results=(1, 2)), [0])
+    mesh = {"x": 2, "y": 2}
+    assert laid(nest, mesh, 0, quiet=True) == {(((), ()),)}
+    assert laid(nest, mesh, 0) == {((axes, ()),) for axes in ((), ("x",), ("y",), ("x", "y"))}
 
 
 def homes(layout: Sharding, axis: str) -> set[int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..graph import Graph, Op
+from ..partition.top_k import TOP_K
 from .atoms import Atom, leaves, overlay, unify
 
 SAME = frozenset({"propagation_barrier", "optimization_barrier", "sharding_constraint", "reshard", "copy"})
@@ -181,7 +182,8 @@ def _numbered(
         for loop in summed:
             sums.setdefault(loop, set()).update(after)
         moved = _loops(number, own, op.factors.permutation) if op.factors else frozenset()
-        needs.append(summed | moved)
+        ranked = _loops(number, own, range(len(own))) if op.kind == TOP_K else frozenset[int]()
+        needs.append(summed | moved | ranked)
         if op.kind not in CUTS:
             windows |= moved
     shared = {loop for each in dims.values() for row in each if len(row) > 1 for loop in row}
