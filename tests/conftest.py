@@ -32,6 +32,11 @@ hypothesis.settings.register_profile("untimed", deadline=None)  # how long an ex
 hypothesis.settings.load_profile("untimed")
 
 
+def pytest_sessionfinish() -> None:
+    """What is left goes with the process: nobody looks through gigabytes of it for cycles once more."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of vocabularies of the real corpus, learnt once a run for all its processes."""
