@@ -5,19 +5,19 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 from .errors import Problem, Severity, listing, problem, shorten
 from .long_forms import assignment_shape, device_numbers
 from .notation import NAMELESS, WORDS
 from .plan import Assignment, Auto, Dim, Dims, Infer, Like, Mesh, Place, Replicate, Rest, Shard, Split
+from .records import record
 from .tensors import Layout, Tensor
 
 Axes = tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Given:
     """What an assignment gives a tensor: its layout (None where it cannot have one), its named dims, the problems."""
 
@@ -41,7 +41,7 @@ def give(mesh: Mesh, assignment: Assignment, tensor: Tensor, place: Place | None
     return Given(layout=_unconditional(assignment, tensor), names={})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class _Subject:
     """The tensor that is assigned, and what its problems need to say."""
 

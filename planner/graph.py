@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import chain
 from typing import Any
+
+from ..dsl.records import record
 
 Axes = tuple[str, ...]
 Sharding = tuple[Axes, ...]
@@ -17,7 +19,7 @@ BITS = {"pred": 8, "f8": 8, "c64": 64, "c128": 128, "token": 0, "bf16": 16, "f16
 BITS |= {f"{sign}{bits}": bits for sign in "su" for bits in (4, 8, 16, 32, 64)}
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Value:
     """A tensor that an operation reads or makes: its shape, and its dtype as HLO writes it (``f32``, ``pred``).
 
@@ -55,7 +57,7 @@ def dtype_bits(dtype: str) -> int:
     return int(digits) if digits else 32
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Origin:
     """Who asked for an operation: ``source`` is a line (``model.py:12``), ``scope`` JAX's name stack.
 
@@ -75,7 +77,7 @@ class Origin:
     values: tuple[tuple[int, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Factors:
     """An operation's loop nest, Shardy's op sharding rule.
 
@@ -94,7 +96,7 @@ class Factors:
     blocked: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Op:
     """One operation. ``kind`` is StableHLO's name without its dialect (``dot_general``), or that of a collective.
 
@@ -129,44 +131,22 @@ class Op:
         return tuple((self.results[position], path) for position, path in self.origin.values)
 
     def moved(self, operands: tuple[int, ...], results: tuple[int, ...] | None = None) -> Op:
-        """The same operation on other values: ``replace`` of these, in a tenth of its time, for every step of a price
-        makes it of hundreds.
+        """The same operation on other values: ``replace`` of these, in a fraction of its time, for every step of a
+        price makes it of hundreds.
         """
-        makes = self.results if results is None else results
-        return plain_op(self.kind, operands, makes, self.attributes, self.origin, self.factors, self.bodies, self.trips)
+        return Op(
+            kind=self.kind,
+            operands=operands,
+            results=self.results if results is None else results,
+            attributes=self.attributes,
+            factors=self.factors,
+            bodies=self.bodies,
+            trips=self.trips,
+            origin=self.origin,
+        )
 
 
-class _Open:
-    """An operation while it is written: fields of a frozen one can only be set by calls, each as slow as all here."""
-
-    __slots__ = tuple(Op.__slots__)  # so that it can become one
-
-
-def plain_op(
-    kind: str,
-    operands: tuple[int, ...],
-    results: tuple[int, ...],
-    attributes: Mapping[str, Any],
-    origin: Origin,
-    factors: Factors | None = None,
-    bodies: tuple[Graph, ...] = (),
-    trips: int = 1,
-) -> Op:
-    """What ``Op`` makes of these, in a fifth of its time."""
-    made: Any = _Open()
-    made.kind = kind
-    made.operands = operands
-    made.results = results
-    made.attributes = attributes
-    made.factors = factors
-    made.bodies = bodies
-    made.trips = trips
-    made.origin = origin
-    made.__class__ = Op
-    return made  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Graph:
     """Operations in program order. ``arguments`` and ``results`` number its values.
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import field
 
+from ..dsl.records import record
 from .forms import Form
 from .graph import Graph
 
 PRODUCTS = ("dot_general", "convolution")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Kernel:
     """What a device runs at once: an operation with those fused to it, a collective, or a loop.
 
@@ -33,34 +33,7 @@ class Kernel:
     form: Form | None = field(default=None, compare=False, repr=False)
 
 
-class _Open:
-    """A kernel while it is written, as ``graph`` has one of operations: a price makes hundreds."""
-
-    __slots__ = tuple(Kernel.__slots__)  # so that it can become one
-
-
-def plain_kernel(
-    ops: tuple[int, ...],
-    reads: tuple[int, ...],
-    writes: tuple[int, ...],
-    bodies: tuple[Program, ...],
-    behind: tuple[tuple[int, tuple[int, ...]], ...],
-    form: Form | None,
-) -> Kernel:
-    """What ``Kernel`` makes of these, in a quarter of its time."""
-    made: Any = _Open()
-    made.ops = ops
-    made.reads = reads
-    made.writes = writes
-    made.bodies = bodies
-    made.waits = ()
-    made.behind = behind
-    made.form = form
-    made.__class__ = Kernel
-    return made  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Program:
     """Kernels in the order in which they run, on the values of the graph of one device."""
 

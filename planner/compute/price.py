@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from ...dsl.records import record
 from ..chip import Chip
 from ..convolution_layout import PRODUCTS
 from ..fusion.nature import SLICE
@@ -61,7 +62,7 @@ class KernelPrice(NamedTuple):
     counted: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Apart:
     """What is known of a step where some of its kernels are priced apart from the others.
 

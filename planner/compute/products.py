@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from ...dsl.records import record
 from ..fusion.narrow import is_default_precision
 from ..fusion.nature import is_of_vector
 from ..graph import Graph, Op
@@ -23,7 +23,7 @@ LOAD_CYCLES = 1.1
 """What bringing a register of an image to the squares takes, seen on v5p and v6e: on v3 the squares take longer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Product:
     """``batch`` products of [rows, depth] with [depth, columns], ``passes`` times; ``dtype`` is that multiplied.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
 
+from ...dsl.records import record
 from ..fusion.nature import PRODUCTS, REDUCE, SLICE, UPDATE
 from ..graph import Graph, Op
 from ..kernels import Kernel
@@ -37,7 +37,7 @@ Alike = Callable[[int], Hashable]
 Shares = tuple[tuple[int, float], ...]  # values, and for each a factor of its elements
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Scaled:
     """What of a kernel's work scales with which value: ``work`` counts it for a graph of the same kernel.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+from ...dsl.records import record
 from ..fusion.nature import ALLOCATE, ELEMENTWISE, PRODUCTS, REDUCE, SLICE, UPDATE, VIEWS, stands_alone
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel
@@ -35,7 +35,7 @@ PIECES = "pieces"
 FREE, LOOP, PRODUCT, ALONE = "free", "loop", "product", "alone"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Work:
     """What a kernel has to do. ``kind`` is that of its cost: ``loop``, ``product``, ``alone`` or ``free``.
 

@@ -13,7 +13,7 @@ from operator import is_
 
 from ..forms import Form, Forms
 from ..graph import Graph, Op
-from ..kernels import Kernel, Program, plain_kernel
+from ..kernels import Kernel, Program
 from .before_loops import with_roundings_before_loops
 from .group import Group, groups
 from .libraries import closed
@@ -137,7 +137,7 @@ def _kernel(
         said = (pair for number in ops for pair in graph.ops[number].attributes.get(BEHIND, ()))
         behind = tuple({value: taken for value, taken in said if value in group.reads}.items())
     form = None if bodies or form_of is None else form_of(ops, reads, writes)
-    return plain_kernel(ops, reads, writes, bodies, behind, form)
+    return Kernel(ops=ops, reads=reads, writes=writes, bodies=bodies, behind=behind, form=form)
 
 
 def _in_order(graph: Graph, found: list[Group]) -> list[Group]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...dsl.records import record
 from ..graph import Graph
 from .nature import CONVERT
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Uses:
     """``makers`` has the number of the operation that makes each value, ``readers`` each value's readers.
 

@@ -8,10 +8,11 @@ patterns that match nothing which would take harm, the one that covers most firs
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heapify, heappop, heappush
 from itertools import combinations, product
 
+from ...dsl.records import record
 from .index import Index
 from .pattern_texts import DEEP, Segments, is_wild, merged, text_of
 
@@ -23,7 +24,7 @@ _MOST_DEFAULTS = 6
 Labels = Sequence[Hashable]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Covering:
     """One line of a cover: its pattern, what it gives, and the paths that it decides."""
 
@@ -32,7 +33,7 @@ class Covering:
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Piece:
     """One pattern of a cover, what it gives to the paths that it decides, and all that it matches."""
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ...dsl.follow import best, by_path, counterparts, inherited, kept_dims
 from ...dsl.plan import Infer, Like, Replicate
+from ...dsl.records import record
 from ...dsl.tensors import Layout, Tensor
 from ..graph import Sharding
 
 REPLICATE, INFER = Replicate(), Infer()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Form:
     """The axes of a tensor's first dims (or last ones, ``from_back``), all others whole: ``E@expert ...``.
 

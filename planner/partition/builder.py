@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..graph import Graph, Op, Origin, Sharding, Value, plain_op
+from ..graph import Graph, Op, Origin, Sharding, Value
 from ..kinds import ALL_REDUCE, COLLECTIVE_PERMUTE
 from .layout import Mesh, local_shape, used, ways
 from .reshard import Step, reshard_steps
@@ -54,7 +54,17 @@ class Builder:
         first = len(self.values)
         self.values.extend(results)
         numbers = tuple(range(first, len(self.values)))
-        self.ops.append(plain_op(kind, tuple(operands), numbers, attributes, origin, None, bodies, trips))
+        self.ops.append(
+            Op(
+                kind=kind,
+                operands=tuple(operands),
+                results=numbers,
+                attributes=attributes,
+                bodies=bodies,
+                trips=trips,
+                origin=origin,
+            )
+        )
         if kind == "broadcast_in_dim" and not self.values[operands[0]].shape:
             self._uniform[first] = (operands[0], attributes, origin)
         return numbers
@@ -64,7 +74,9 @@ class Builder:
         first = len(self.values)
         self.values += results
         numbers = (first,) if len(results) == 1 else tuple(range(first, len(self.values)))
-        self.ops.append(plain_op(op.kind, operands, numbers, op.attributes, op.origin))
+        self.ops.append(
+            Op(kind=op.kind, operands=operands, results=numbers, attributes=op.attributes, origin=op.origin)
+        )
         if op.kind == "broadcast_in_dim" and not self.values[operands[0]].shape:
             self._uniform[first] = (operands[0], op.attributes, op.origin)
         return first

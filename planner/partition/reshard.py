@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from ...dsl.records import record
 from ..graph import Axes, Sharding
 from ..kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
 from .layout import Mesh, merged, named, used, ways
@@ -14,7 +14,7 @@ from .moves import exchanges, further_split, minor_part, taken_axes
 SLICE = "dynamic_slice"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Step:
     """One step of a resharding: ``kind`` is a collective's or ``dynamic_slice``, which moves nothing.
 

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...dsl.records import record
 from ..graph import Axes, Op, Sharding, Value
 from .layout import Mesh
 from .target import Target
 from .windows import Window
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PartialSum:
     """Results that are sums over ``axes`` once reduced; each device then keeps its part of ``scattered``.
 
@@ -38,7 +39,7 @@ class Halo:
     sent: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Strategy:
     """How one operation is computed on each device.
 
@@ -56,7 +57,7 @@ class Strategy:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Asked:
     """An operation with the global values that it reads and makes, their layouts, and the mesh.
 

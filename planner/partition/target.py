@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from ...dsl.records import record
 from ..links import CORE, OUTER
 from ..topology import Machine
 from .layout import Mesh, ways
@@ -37,7 +37,7 @@ v6e). On one of three dims of any size, as seen up to 2 GiB.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Target:
     """``scatters_whole``: a sum over all devices whose parts are kept apart is one ring's reduce-scatter.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from ...dsl.records import record
 from ..graph import Sharding
 from .nest import Form, Meeting, Nest
 
@@ -18,7 +19,7 @@ class Split:
     then: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Choice:
     """What the axes split. ``layouts`` are those of the nest's forms, ``asking`` the operations whose devices need
     what others have, in order.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Protocol
 
+from ...dsl.records import record
 from ..compute.price import price_at
 from ..compute.scaled import Scaled, scaled
 from ..compute.speed import Speed
@@ -41,7 +42,7 @@ class Passing(Protocol):
         """Whether what it is made of is less than half its bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Fused:
     """The kernels that a device runs for one, and the values whose shapes matter: ``own`` ones of the kernel, and those
     ``made`` inside pieces, with the operation and the piece's value. ``around`` is what the step knows of them,

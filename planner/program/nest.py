@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from ...dsl.records import record
 from ..graph import Graph, Op
 from ..partition.top_k import TOP_K
 from .atoms import Atom, leaves, overlay, unify
@@ -19,7 +20,7 @@ CUTS = frozenset({"slice", "pad"})
 Dims = tuple[tuple[int, ...], ...]  # the loops of each dim
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Form:
     """What values have in common that are laid out alike: the loops of their dims, and the loops that have been added
     up before them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ...dsl.records import record
 from ..compute.demand import CUTS
 from ..estimate.runs import kind_of
 from ..estimate.traffic import Tariff, axes_of, group_size, held_bytes
@@ -27,7 +28,7 @@ class Alone:
     rounded: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Piece:
     """An operation on one device, with its collectives. ``collectives_s`` is what those take.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from ....planner.graph import Graph, Op, Sharding, Value, plain_op
+from ....planner.graph import Graph, Op, Sharding, Value
 from .attributes import FORM, LIES
 from .loops import CONSTANTS
 from .reading import Form, Reading
@@ -74,7 +74,16 @@ class Body:
             values.append(form.made.get(kind) or self._made(result, form))
             numbers[result] = number
             origin = origins.get(operation.location.attr) or reading.origins.of(self._location(operation))
-            ops.append(plain_op(form.kind, operands, (number,), form.plain, origin, form.factors))
+            ops.append(
+                Op(
+                    kind=form.kind,
+                    operands=operands,
+                    results=(number,),
+                    attributes=form.plain,
+                    factors=form.factors,
+                    origin=origin,
+                )
+            )
         return tuple(ret.operands)
 
     def _call(self, call: Any) -> None:
@@ -174,7 +183,7 @@ class Body:
 
     def _operation(self, operation: Any, made: Sequence[Any], form: Form) -> None:
         said = BUILDERS.get(form.name, operation_parts)(self, operation, form)
-        operands, inside = said["operands"], (said.get("bodies", ()), said.get("trips", 1))
+        operands, bodies, trips = said["operands"], said.get("bodies", ()), said.get("trips", 1)
         first = len(self._values)
         self._values += self.reading.results(made, form)
         results = tuple(range(first, len(self._values)))
@@ -183,4 +192,15 @@ class Body:
         if form.reads and self.reading.is_named:
             origin = replace(origin, reads=form.reads)
         kind, attributes = said.get("kind", form.kind), said.get("attributes", {})
-        self._ops.append(plain_op(kind, operands, results, attributes, origin, form.factors, *inside))
+        self._ops.append(
+            Op(
+                kind=kind,
+                operands=operands,
+                results=results,
+                attributes=attributes,
+                factors=form.factors,
+                bodies=bodies,
+                trips=trips,
+                origin=origin,
+            )
+        )

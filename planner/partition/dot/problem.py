@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from ....dsl.records import record
 from ...graph import Axes, Sharding
 from ..layout import Mesh, ways
 
 Split = Mapping[int, Axes]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record(frozen=True, kw_only=True)
 class Loops:
     """The loops of a product: ``sizes`` by factor, and the factor of each dim of both operands and the result.
     ``shapes`` are their shapes where these are not as large as the factors: a convolution's window moves on by several
@@ -103,7 +104,7 @@ class Loops:
         return tuple(self.sizes[f] for f in (self.left, self.right, self.result)[side])
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Reduction:
     """Partial results summed over ``axes``; then each device keeps its part of ``scattered`` (factor: axes)."""
 
@@ -123,7 +124,7 @@ class Windowed:
     factor: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Choice:
     """One way to compute a product: the splits that it needs of both operands and what it makes.
 
@@ -156,7 +157,7 @@ class Choice:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Ask:
     """What is to be computed: the splits that operands and result have, over the ``axes`` of one group of devices.
 

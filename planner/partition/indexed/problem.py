@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from ....dsl.records import record
 from ...graph import Axes, Factors, Sharding, Value
 from ..factors import layout_of
 from ..layout import Mesh, local_shape
@@ -72,7 +73,7 @@ class Lookup:
         return (math.prod(local_shape(value.shape, layout, self.mesh)) * value.bits + 7) // 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Ask:
     """The splits that the tensors of one group of devices have; of a gather ``slices`` are what is asked for.
 
@@ -86,7 +87,7 @@ class Ask:
     axes: Axes
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class After:
     """What is done with a result: summed over ``axes`` if any, then brought into the layout ``split``."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ...graph import Graph, Op, plain_op
+from ...graph import Graph, Op
 from ...kinds import ALL_GATHER, ALL_TO_ALL, COLLECTIVE_PERMUTE
 from ..reshard import SLICE
 
@@ -61,7 +61,8 @@ def share_gathers(graph: Graph) -> Graph:
                 if turn is not None:
                     kept.append(turn.moved((now,), (was,)))
                 elif not lies_alike:
-                    kept.append(plain_op(TRANSPOSE, (now,), (was,), {"permutation": order}, op.origin))
+                    said = {"permutation": order}
+                    kept.append(Op(kind=TRANSPOSE, operands=(now,), results=(was,), attributes=said, origin=op.origin))
                 else:
                     renamed[was] = now
                 continue

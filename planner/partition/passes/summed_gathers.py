@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...graph import Graph, Op, Value, plain_op
+from ...graph import Graph, Op, Value
 from ...kinds import ALL_GATHER, ALL_REDUCE, GATHERED
 from ..layout import Mesh
 from ..target import Target
@@ -32,8 +32,16 @@ def sum_small_gathers(graph: Graph) -> Graph:
             continue
         values.append(values[op.results[0]])
         inner = (len(values) - 1,)
-        ops.append(plain_op("pad", op.operands, inner, {}, op.origin))
-        ops.append(plain_op(ALL_REDUCE, inner, op.results, {**op.attributes, "reducer": "add"}, op.origin))
+        ops.append(Op(kind="pad", operands=op.operands, results=inner, origin=op.origin))
+        ops.append(
+            Op(
+                kind=ALL_REDUCE,
+                operands=inner,
+                results=op.results,
+                attributes={**op.attributes, "reducer": "add"},
+                origin=op.origin,
+            )
+        )
     return replace(graph, values=tuple(values), ops=tuple(ops))
 
 
@@ -92,10 +100,16 @@ class _Summing:
         whole = Value(self.values[op.results[0]].shape, self.values[part].dtype)
         zero, zeros, among = (self._add(value) for value in (Value((), whole.dtype), whole, whole))
         said = self.said.setdefault(id(op.attributes), {**op.attributes, "reducer": "add", GATHERED: True})
-        yield plain_op("constant", (), (zero,), {"splat": 0.0}, op.origin)
-        yield plain_op("broadcast_in_dim", (zero,), (zeros,), {"broadcast_dimensions": ()}, op.origin)
-        yield plain_op("dynamic_update_slice", (zeros, part), (among,), {}, op.origin)
-        yield plain_op(ALL_REDUCE, (among,), op.results, said, op.origin)
+        yield Op(kind="constant", results=(zero,), attributes={"splat": 0.0}, origin=op.origin)
+        yield Op(
+            kind="broadcast_in_dim",
+            operands=(zero,),
+            results=(zeros,),
+            attributes={"broadcast_dimensions": ()},
+            origin=op.origin,
+        )
+        yield Op(kind="dynamic_update_slice", operands=(zeros, part), results=(among,), origin=op.origin)
+        yield Op(kind=ALL_REDUCE, operands=(among,), results=op.results, attributes=said, origin=op.origin)
 
     def _add(self, value: Value) -> int:
         self.values.append(value)

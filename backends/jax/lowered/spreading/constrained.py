@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from .....dsl.records import record
 from .....planner.graph import Graph, Op
 from .network import CONSTRAINT, Rules
 from .uses import Changing, Use, Uses, with_operands
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Spot:
     """Where a constraint stands: behind what makes ``value``, for all that reads it; or of what the operation
     ``reader``, by its place in the graph, reads at ``position``, for that and ``others`` behind it that read it so.

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from .....dsl.records import record
 from .....planner.graph import Factors
 from .axes import Axes, Axis, apart, begins, contains, is_prefix, is_strict_prefix, joined
 
@@ -29,7 +30,7 @@ class Split:
     over: Axes = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Rule:
     """An operation's ``factors``; ``elementwise`` says that Shardy counts it as working number by number."""
 

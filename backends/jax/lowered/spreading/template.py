@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from jaxlib.mlir.dialects import sdy
 
-from .....planner.graph import Factors, Graph, Op, Sharding, Value, plain_op
+from .....planner.graph import Factors, Graph, Op, Sharding, Value
 from ..attributes import FORM, value_of
 from ..body import Body
 from ..loops import CONSTANTS
@@ -198,13 +198,13 @@ def _written(graph: Graph, once: Mapping[int, int], turned: Collection[int]) -> 
         for number, place in zip(op.results, made, strict=True):
             at[number] = place
         if op.kind == CONSTRAINT:
-            ops.append(plain_op(RESHARD, operands, made, op.attributes, op.origin))
+            ops.append(Op(kind=RESHARD, operands=operands, results=made, attributes=op.attributes, origin=op.origin))
             continue
         ops.append(op.moved(operands, made))
         if op.results[0] in turned:
             at[op.results[0]] = len(sources)
             sources += op.results
-            ops.append(plain_op(RESHARD, made, (at[op.results[0]],), {}, op.origin))
+            ops.append(Op(kind=RESHARD, operands=made, results=(at[op.results[0]],), origin=op.origin))
     ends = ([at[number] for number in edge] for edge in (graph.arguments, graph.results))
     arguments, results = map(tuple, ends)
     return Written(ops=tuple(ops), sources=tuple(sources), arguments=arguments, results=results)
