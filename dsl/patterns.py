@@ -65,6 +65,7 @@ def literal_prefix(text: str) -> list[str]:
     return segments
 
 
+@lru_cache(maxsize=16384)
 def literal(text: str) -> str:
     """The pattern that matches the path ``text`` alone: its special characters as classes of one."""
     return re.sub(r"[*?\[\]{}]", lambda match: f"[{match.group()}]", text)

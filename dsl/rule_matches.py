@@ -11,6 +11,7 @@ import difflib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .errors import Problem, listing, problem, suggest
 from .patterns import Pattern, compile_pattern, literal, literal_prefix
@@ -22,6 +23,7 @@ OPS = "ops/"
 
 _MOST_COMPARED = 2000
 _MOST_KNOWN = 4096
+_MOST_PATHS = 16384  # that are taken apart once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +87,13 @@ class _Reaching:
         return self._may[word]
 
 
+@lru_cache(maxsize=_MOST_PATHS)
 def last_word(path: str) -> str:
     """What the last segment of a path begins with before a dot, as ``Pattern.words`` has it."""
     return path.rpartition("/")[2].partition(".")[0]
 
 
+@lru_cache(maxsize=_MOST_PATHS)
 def without_turn(path: str) -> str:
     """The path of a computed value less its turn; any other path as it is."""
     head, _, turn = path.rpartition("/")

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 
 from ...dsl.follow import by_path
@@ -45,6 +46,7 @@ class Writer:
         self.layouts = self._layouts(layouts)
         self.likeness = Likeness(tensors, self.layouts)
         self.known: dict[Hashable, list[Covering]] = {}  # the lines for these and those values
+        self.drafted: dict[str, tuple[int, Hashable]] = {}
         self.edges = [self._edge_lines(slot) for slot in range(len(self.pins) + 1)]
 
     def _layouts(self, chosen: Mapping[str, Sharding]) -> dict[str, Layout]:
@@ -76,12 +78,18 @@ class Writer:
         """A plan that means the same as ``plan_of``'s, written in no time: a line for each value, or for all turns."""
         slots = [list(lines) for lines in self.edges]
         for whole, paths in _by_whole(values).items():
-            kinds = {(self._slot(path), forms(self.layouts[path])[0]) for path in paths}
-            alike = len(kinds) == 1 and len(paths) == self.turns[whole]
-            for pattern, held in [(whole, paths)] if alike else [(path, [path]) for path in paths]:
-                slot, label = self._slot(held[0]), forms(self.layouts[held[0]])[0]
+            kinds = {self._said_of(path) for path in paths} if len(paths) == self.turns[whole] else ()
+            for pattern, held in [(whole, paths)] if len(kinds) == 1 else [(path, [path]) for path in paths]:
+                slot, label = self._said_of(held[0])
                 slots[slot].append(Covering(pattern=literal(pattern), label=label, paths=tuple(held)))
         return self._written(slots, None)
+
+    def _said_of(self, path: str) -> tuple[int, Hashable]:
+        """Before which pin the line of a draft stands that speaks of a value, and what it says."""
+        found = self.drafted.get(path)
+        if found is None:
+            found = self.drafted[path] = self._slot(path), forms(self.layouts[path])[0]
+        return found
 
     def lines_of(self, values: Collection[str]) -> list[tuple[str, ...]]:
         """The values that each line of ``plan_of``'s annotates."""
@@ -97,7 +105,7 @@ class Writer:
     def saying(self, layouts: Mapping[str, Sharding]) -> Writer:
         """A writer of other layouts for the step's values, with the same lines for arguments and results."""
         other = copy(self)
-        other.layouts, other.known = self._layouts(layouts), {}
+        other.layouts, other.known, other.drafted = self._layouts(layouts), {}, {}
         return other
 
     def bytes_at(self, slot: int, number: int) -> int:
@@ -247,11 +255,18 @@ def _assignment(label: Hashable, tensors: Sequence[Tensor], names: Names | None)
     """The assignment that gives these tensors what the label says; dims have no names where there are none."""
     if not isinstance(label, Form):
         return label  # type: ignore[return-value]
-    dims: list[Dim | Rest] = []
-    count = len(label.axes)
-    for i, axes in enumerate(label.axes):
-        used = [dim.name for dim in dims if isinstance(dim, Dim)]
-        name = names.of(tensors, i - count if label.from_back else i, used) if names else NAMELESS
-        dims.append(Dim(name=name, axes=axes, pad=i in label.padded))
-    rest: list[Dim | Rest] = [Rest()] if any(len(t.shape) > count for t in tensors) else []
+    count, called = len(label.axes), list[str]()
+    if names is not None:
+        for i in range(count):
+            called.append(names.of(tensors, i - count if label.from_back else i, called))
+    has_rest = any(len(t.shape) > count for t in tensors)
+    return _dims(label, tuple(called), has_rest=has_rest)
+
+
+@lru_cache(maxsize=4096)
+def _dims(label: Form, called: tuple[str, ...], *, has_rest: bool) -> Dims:
+    """A form as it is written, with the dims' names if it has some."""
+    named = zip(called or (NAMELESS,) * len(label.axes), label.axes, strict=True)
+    dims: list[Dim | Rest] = [Dim(name=name, axes=axes, pad=i in label.padded) for i, (name, axes) in enumerate(named)]
+    rest: list[Dim | Rest] = [Rest()] if has_rest else []
     return Dims(dims=tuple([*rest, *dims] if label.from_back else [*dims, *rest]))

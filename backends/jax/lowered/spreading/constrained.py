@@ -43,7 +43,7 @@ def made_once(constraints: Sequence[tuple[Spot, Any]]) -> list[tuple[Spot, Any]]
     for spot, said in constraints:
         alike = () if spot.reader is None else tuple(uses[spot.value, said])
         if not alike or alike[0] == (spot.reader, spot.position):
-            found[replace(spot, others=alike[1:]), said] = None
+            found[replace(spot, others=alike[1:]) if len(alike) > 1 else spot, said] = None
     return list(found)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from operator import itemgetter
@@ -41,6 +41,8 @@ class Rules:
         self._told: dict[tuple[object, ...], Told] = {}
         self._rounds: dict[tuple[object, ...], Rounds] = {}
         self._identities: dict[tuple[int, ...], Factors] = {}
+        self._begins: dict[int, list[int]] = {}
+        self._leaving: dict[tuple[int, ...], Told] = {}
 
     def rounds(self, op: Op, alone: bool) -> Rounds:
         """What an operation is told in each round; ``alone`` says that nothing else reads what it does."""
@@ -52,9 +54,24 @@ class Rules:
             found = self._rounds[key] = tuple([self._of(rule, each) for each in directions(op.kind, factors, alone)])
         return found
 
+    def beginning(self, told: Sequence[Rounds]) -> list[list[int]]:
+        """By round the operations that are told something that they were not in the one before, of those told so."""
+        found: list[list[int]] = [[] for _ in range(ROUNDS)]
+        for node, rounds in enumerate(told):
+            begins = self._begins.get(id(rounds))  # which are kept, so that no others have their ``id``
+            if begins is None:
+                begins = self._begins[id(rounds)] = _new(rounds)
+            for number in begins:
+                found[number].append(node)
+        return found
+
     def leaving(self, shape: tuple[int, ...]) -> Told:
         """What a value of this shape that a step returns and the result are told."""
-        return self._of(Rule(factors=_of_any_size(self.identity(shape)), elementwise=False), (BOTH,) * len(shape))
+        found = self._leaving.get(shape)
+        if found is None:
+            rule = Rule(factors=_of_any_size(self.identity(shape)), elementwise=False)
+            found = self._leaving[shape] = self._of(rule, (BOTH,) * len(shape))
+        return found
 
     def identity(self, shape: tuple[int, ...]) -> Factors:
         """The rule of what gives back a tensor of this shape."""
@@ -106,18 +123,8 @@ def network(graph: Graph, uses: Uses, rules: Rules) -> Network:
         returned=graph.results,
         leaving=tuple([rules.leaving(graph.values[value].shape) for value in graph.results]),
         takes=tuple([itemgetter(*each) for each in values]),
-        begins=tuple(_begins(told)),
+        begins=tuple(map(tuple, rules.beginning(told))),
     )
-
-
-def _begins(told: Sequence[Rounds]) -> Iterator[tuple[int, ...]]:
-    """By round the operations that are told something that they were not in the one before."""
-    begins = {id(rounds): _new(rounds) for rounds in told}
-    found: list[list[int]] = [[] for _ in range(ROUNDS)]
-    for node, rounds in enumerate(told):
-        for number in begins[id(rounds)]:
-            found[number].append(node)
-    return map(tuple, found)
 
 
 def _new(rounds: Rounds) -> list[int]:
