@@ -188,6 +188,12 @@ class Graph:
         """The operations that have bodies: loops, branches, regions."""
         return tuple([op for op in self.ops if op.bodies])
 
+    def holding(self, values: tuple[Value, ...]) -> Graph:
+        """The same operations on values of other shapes; what they are is not worked out again. Without names."""
+        made = Graph(values=values, ops=self.ops, arguments=self.arguments, results=self.results)
+        vars(made).update(kinds=self.kinds, _by_kind=self._by_kind, nesting=self.nesting)
+        return made
+
     def shape(self, value: int) -> tuple[int, ...]:
         """The shape of a value, by its number."""
         return self.values[value].shape

@@ -33,8 +33,10 @@ def growth_of(graph: Graph) -> dict[int, float]:
     along a dim; and all that operations number by number connect with them.
     """
     batches = [op for op in graph.of_kind(PRODUCT) if op.attributes.get("lhs_batching_dimensions")]
+    found = {} if graph.kinds.isdisjoint(STEPS) else dict(_scanned(graph))
+    if not batches and not found:
+        return {}
     products = [op for op in batches if not is_of_vector(graph, op)]
-    found = dict(_scanned(graph))
     summed = _summed(graph, products) if products else frozenset[int]()
     for op in products:
         for value, batch in _sides(graph, op) if op.results[0] not in summed else ():

@@ -94,8 +94,10 @@ class Scaled:
         )
 
 
-def scaled(graph: Graph, kernel: Kernel, alike: Alike) -> Scaled:
-    """Counts a kernel once. Values that are ``alike`` have as many elements as each other in all shapes asked for."""
+def scaled(graph: Graph, kernel: Kernel, alike: Alike, *, may_be_single: bool = True) -> Scaled:
+    """Counts a kernel once. Values that are ``alike`` have as many elements as each other in all shapes asked for. A
+    single operation counts as one of several unless it ``may_be_single``.
+    """
     ops = [graph.ops[number] for number in kernel.ops]
     real = [op for op in ops if op.kind not in NO_WORK]
     if not real or kernel.bodies:
@@ -116,7 +118,7 @@ def scaled(graph: Graph, kernel: Kernel, alike: Alike) -> Scaled:
         sides=sides_of(graph, ops, kernel.reads) if products else (),
         registers=_merged(vectors, alike, lambda one, other: one + other),
         spaces=_merged((pair for op in real for pair in _gone_through(op, share)), alike, max),
-        single=len(real) == 1 and not products and real[0].kind != SLICE,
+        single=may_be_single and len(real) == 1 and not products and real[0].kind != SLICE,
         copied=is_copied(real),
         running=tuple(op for op in real if op.kind == RUNNING),
     )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from ...dsl.records import record
-from ..compute.price import price_at
+from ..compute.price import Apart, price_at
 from ..compute.scaled import Scaled, scaled
 from ..compute.speed import Speed
 from ..compute.work import REGISTER_ELEMENTS, Work, work_of
@@ -46,7 +46,7 @@ class Passing(Protocol):
 class Fused:
     """The kernels that a device runs for one, and the values whose shapes matter: ``own`` ones of the kernel, and those
     ``made`` inside pieces, with the operation and the piece's value. ``around`` is what the step knows of them,
-    ``took`` is what was worked out before.
+    ``apart`` the same where no shapes matter to it, ``took`` is what was worked out before.
     """
 
     program: Program
@@ -54,6 +54,7 @@ class Fused:
     own: tuple[int, ...]
     made: tuple[tuple[int, int, int], ...]
     around: Around = field(default_factory=Around)
+    apart: Apart | None = None
     took: dict[Hashable, float] = field(default_factory=dict)
 
     def seconds(
@@ -83,9 +84,9 @@ class Fused:
         own, values = self.program.graph, list(self.program.graph.values)
         for number, value in others.items():
             values[number] = value
-        graph = Graph(values=tuple(values), ops=own.ops, arguments=own.arguments, results=own.results)
+        graph = own.holding(tuple(values))
         program = Program(graph=graph, kernels=self.program.kernels)
-        apart = self.around.apart({number: value.shape for number, value in others.items()})
+        apart = self.apart or self.around.apart({number: value.shape for number, value in others.items()})
         prices = price_at(program, speed, count=partial(self._count, passing), apart=apart, kinds=own.kinds)
         return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
 
@@ -124,11 +125,14 @@ def fused(
         kernel = Kernel(ops=tuple(range(len(own.ops))), reads=own.arguments, writes=own.results)
         kernel = replace(kernel, ops=own_ops(own, kernel))
         program = Program(graph=local, kernels=(kernel,))
-    counted = (scaled(program.graph, k, lambda v: form_of.get(v, -1 - v)) for k in program.kernels)
     # A single operation may be fused with what comes before it, which takes less for some; what only moves stays alone.
-    moves = {kernel.ops for kernel in program.kernels if not pieces and _moves(program.graph, kernel)}
-    single = (k if not k.single or k.kernel.ops in moves else replace(k, single=False) for k in counted)
-    works = {work.kernel.ops: work for work in single}
+    alone = {kernel.ops for kernel in program.kernels if not pieces and _moves(program.graph, kernel)}
+    works = {
+        kernel.ops: scaled(
+            program.graph, kernel, lambda value: form_of.get(value, -1 - value), may_be_single=kernel.ops in alone
+        )
+        for kernel in program.kernels
+    }
     needed = _looked_up(program.graph).union(around.lent, *(work.values for work in works.values()))
     return Fused(
         program=program,
@@ -136,6 +140,7 @@ def fused(
         own=tuple(sorted(number for number in needed if number < len(own.values))),
         made=tuple(each for each in made if each[0] in needed),
         around=around,
+        apart=None if around.images else around.apart({}),
     )
 
 
