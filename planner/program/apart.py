@@ -2,21 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from ..fusion.nature import PRODUCTS
+from ..graph import Graph, Op
+from ..images import CONVOLUTION
 from ..kernels import Kernel
-from .wires import Level
+from .wires import Costs, Level, Wiring
 
 
-def part_apart(level: Level, kernels: Mapping[int, Kernel], node: int, readers: Mapping[int, int]) -> float:
-    """What part of running by itself it takes to write what a node computes in passing. ``kernels`` are those of the
-    level by their nodes, ``readers`` says how many read each value.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Who reads what of a level: its ``kernels`` by their nodes, ``readers`` how many read each value but for masks of
+    it alone, which read what is ``masked``.
+    """
+
+    kernels: Mapping[int, Kernel]
+    readers: Mapping[int, int]
+    masked: Collection[int]
+
+
+def written_apart(wiring: Wiring, level: Level, node: int, reading: Reading, *, narrow: bool) -> Costs:
+    """Seconds of a step, by the choices of a node, of writing what that computes in passing: ``narrow`` as bfloat16.
+
+    A convolution before leaves it beside its image, for what leaving both takes where that takes least. Where only
+    masks are made of the image besides, it leaves bits instead, unless windows that go over what is written have it
+    sent to neighbours. What has bits left for it is no convolution's.
+    """
+    made = wiring.nodes[node]
+    run, bits = (np.zeros(len(made.costs)) if each is None else each for each in (made.apart, made.after))
+    part, image = part_apart(level, node, reading)
+    if image is None or part == 1.0:
+        return np.maximum(part * run, bits)
+    kernel, maker = reading.kernels[level.source[image].node], wiring.nodes[level.source[image].node]
+    if all(level.graph.ops[number].kind != CONVOLUTION for number in kernel.ops):
+        return np.maximum(part * run, bits)
+    if part == 0.0 and image not in reading.masked:
+        return bits
+    (value,) = reading.kernels[node].writes
+    along = windows_along(level.graph, value)
+    dtype = "bf16" if narrow else level.graph.values[value].dtype
+    beside = maker.times * wiring.strategies.beside(level.graph, kernel, image, dtype)
+    dearest_first = np.argsort(-maker.costs, kind="stable").tolist()
+    least = {maker.layouts[image][choice]: float(beside[choice]) for choice in dearest_first}
+    is_left = [part > 0.0 or any(lies[dim] for dim in along) for lies in made.layouts[image]]
+    pairs = zip(made.layouts[image], part * run, is_left, strict=True)
+    found = np.array([max(least.get(lies, other), 0.0) if left else 0.0 for lies, other, left in pairs])
+    return np.array(np.maximum(found, bits))
+
+
+def part_apart(level: Level, node: int, reading: Reading) -> tuple[float, int | None]:
+    """What part of running by itself it takes to write what a node computes in passing, and the product's value that it
+    is computed with.
 
     All of it, unless a product before can compute it, whose value the node reads while nothing else that it reads is
     made of that: then nothing where nothing else reads the product's value, else only what is written, beside that.
     """
-    own = kernels[node]
+    kernels, own = reading.kernels, reading.kernels[node]
     made = level.graph.values[own.writes[0]]
     for value in own.reads:
         maker = kernels.get(level.source[value].node) if value in level.source else None
@@ -24,12 +69,23 @@ def part_apart(level: Level, kernels: Mapping[int, Kernel], node: int, readers: 
         if level.graph.values[value].num_elements == made.num_elements and kinds & PRODUCTS:
             others = [other for other in own.reads if other != value]
             if _come_of(level, kernels, others, level.source[value].node):
-                return 1.0
-            if readers.get(value, 0) == 1 and value not in level.graph.results:
-                return 0.0
+                return 1.0, value
+            if reading.readers.get(value, 0) == 1 and value not in level.graph.results:
+                return 0.0, value
             read = sum(level.graph.values[each].num_bytes for each in own.reads)
-            return made.num_bytes / max(made.num_bytes + read, 1)
-    return 1.0
+            return made.num_bytes / max(made.num_bytes + read, 1), value
+    return 1.0, None
+
+
+def windows_along(graph: Graph, value: int) -> frozenset[int]:
+    """The dims of an image along which windows go over it."""
+    return frozenset(dim for op in graph.of_kind(CONVOLUTION) if op.operands[0] == value for dim in _along(graph, op))
+
+
+def _along(graph: Graph, op: Op) -> Iterator[int]:
+    said = op.attributes
+    dims = zip(said.get("input_spatial_dimensions", ()), said.get("kernel_spatial_dimensions", ()), strict=True)
+    yield from (dim for dim, place in dims if graph.shape(op.operands[1])[place] > 1)
 
 
 def _come_of(level: Level, kernels: Mapping[int, Kernel], values: Sequence[int], maker: int) -> bool:

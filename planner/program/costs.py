@@ -20,7 +20,7 @@ from ..topology import Machine
 from .blueprint import Blueprint, Padding
 from .choices import Choice
 from .fills import is_fill
-from .fused import Part, fused
+from .fused import Company, Part, fused
 from .pieces import Piece, Pieces
 from .seen import parts
 
@@ -55,7 +55,8 @@ class Sum(NamedTuple):
 @dataclass(slots=True, kw_only=True)
 class Costs:
     """What the choices of one kernel take. Operations that ask other devices are partitioned one by one; what they
-    become is fused with the others, once for all choices for which it differs in nothing but shapes.
+    become is fused with the others, once for all choices for which it differs in nothing but shapes. The kernel that
+    makes what is ``beside`` leaves as many numbers more, in the dtype that is said.
     """
 
     blueprint: Blueprint
@@ -64,6 +65,7 @@ class Costs:
     parts: dict[tuple[int, Sharding], tuple[int, ...]] = field(default_factory=dict)
     held: dict[tuple[int, Sharding, str], Value] = field(default_factory=dict)
     asked: dict[tuple[int, tuple[Sharding, ...]], Piece] = field(default_factory=dict)
+    beside: tuple[tuple[int, str], ...] = ()
 
     def seconds(self, choice: Choice) -> float:
         """What one run takes on each device, computing and its collectives; no computing for one in passing."""
@@ -161,7 +163,9 @@ class Costs:
             known[key] = fused(whole, part, found, nest.form_of, masks, near_bytes, around, is_gpu=self._is_gpu)
         counts_all = self.pricing.machine.platform != "tpu"
         passing = self._selected(choice) if self.blueprint.padded else frozenset[Padding]()
-        took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all, passing=passing)
+        beside = {value: part(value, dtype) for value, dtype in self.beside}
+        company = Company(passing=passing, beside=beside)
+        took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all, company=company)
         return took_s + self._turning(part) if self.blueprint.turned else took_s
 
     def _reads_once(self, choice: Choice) -> bool:
@@ -219,12 +223,6 @@ class Costs:
         filled = {op.results[0] for op in own.ops if is_fill(own, op)}
         arrays = frozenset(v for values in found for v in values if own.values[v].num_elements > 1)
         return arrays - filled - self.blueprint.around.summed
-
-    def left_as_bits(self, choice: Choice) -> bool:
-        """Whether bits are left for it of what no other kernel reads as it is made, to add it up."""
-        own, summed = self.blueprint.own, self.blueprint.around.summed
-        made = {op.results[0]: op for op in own.ops}
-        return any(summed.isdisjoint(made[mask].operands) for mask in self.masks(choice))
 
     def _packing_s(self, choice: Choice) -> float:
         """What kernels of their own take that make bits of what this one, in passing, compares."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Protocol
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from ...dsl.records import record
 from ..compute.price import Apart, price_at
 from ..compute.scaled import Scaled, scaled
 from ..compute.speed import Speed
-from ..compute.work import REGISTER_ELEMENTS, Work, work_of
+from ..compute.work import REGISTER_ELEMENTS, Work, padded_bytes, work_of
 from ..fusion import fuse
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel, Program
@@ -42,6 +43,15 @@ class Passing(Protocol):
         """Whether what it is made of is less than half its bytes."""
 
 
+class Company(NamedTuple):
+    """What else a kernel does: what reads what is ``passing`` computes it, what makes a value leaves another
+    ``beside`` it, which it goes through as float32 to round it.
+    """
+
+    passing: frozenset[Passing] = frozenset()
+    beside: Mapping[int, Value] = MappingProxyType({})
+
+
 @record(frozen=True, slots=True, kw_only=True)
 class Fused:
     """The kernels that a device runs for one, and the values whose shapes matter: ``own`` ones of the kernel, and those
@@ -64,35 +74,37 @@ class Fused:
         speed: Speed,
         *,
         counts_all: bool,
-        passing: frozenset[Passing] = frozenset(),
+        company: Company,
     ) -> float:
-        """What computing takes in other shapes, each worked out once. What reads what is ``passing`` computes it."""
+        """What computing takes in other shapes and in such ``company``, each worked out once."""
         values = self.program.graph.values
         others = {number: part(number, values[number].dtype) for number in self.own}
         shapes = [pieces[op].graph.values[place].shape for _, op, place in self.made]
-        key = (speed.source, speed.clock_hz, counts_all, passing, *[value.shape for value in others.values()], *shapes)
+        on = speed.source, speed.clock_hz, counts_all, company.passing, *company.beside.items()
+        key = (*on, *[value.shape for value in others.values()], *shapes)
         found = self.took.get(key)
         if found is None:
             for (number, _, _), shape in zip(self.made, shapes, strict=True):
                 others[number] = Value(shape, values[number].dtype)
-            found = self.took[key] = self._seconds(others, speed, counts_all, passing)
+            found = self.took[key] = self._seconds(others, speed, counts_all, company)
         return found
 
-    def _seconds(
-        self, others: Mapping[int, Value], speed: Speed, counts_all: bool, passing: frozenset[Passing]
-    ) -> float:
+    def _seconds(self, others: Mapping[int, Value], speed: Speed, counts_all: bool, company: Company) -> float:
         own, values = self.program.graph, list(self.program.graph.values)
         for number, value in others.items():
             values[number] = value
         graph = own.holding(tuple(values))
         program = Program(graph=graph, kernels=self.program.kernels)
         apart = self.apart or self.around.apart({number: value.shape for number, value in others.items()})
-        prices = price_at(program, speed, count=partial(self._count, passing), apart=apart, kinds=own.kinds)
+        prices = price_at(program, speed, count=partial(self._count, company), apart=apart, kinds=own.kinds)
         return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
 
-    def _count(self, passing: frozenset[Passing], graph: Graph, kernel: Kernel) -> Work:
+    def _count(self, company: Company, graph: Graph, kernel: Kernel) -> Work:
         found = self.works.get(kernel.ops)
         work = found.work(graph) if found is not None and found.kernel is kernel else work_of(graph, kernel)
+        if company.beside and not company.beside.keys().isdisjoint(kernel.writes):
+            work = _with_beside(kernel, work, company.beside)
+        passing = company.passing
         inside = [each for each in passing if each.value in kernel.reads] if passing and work.reads else []
         if not inside:
             return work
@@ -142,6 +154,16 @@ def fused(
         around=around,
         apart=None if around.images else around.apart({}),
     )
+
+
+def _with_beside(kernel: Kernel, work: Work, beside: Mapping[int, Value]) -> Work:
+    """The work of a kernel that leaves others beside some of its values."""
+    more = [beside.get(value) for value in kernel.writes]
+    written = zip(work.writes, more, strict=True)
+    writes = tuple([size if each is None else size + padded_bytes(each) for size, each in written])
+    rounded = (each for each in more if each is not None and each.bits < 32)
+    spill_bytes = max([work.spill_bytes, *(padded_bytes(Value(each.shape, "f32")) for each in rounded)])
+    return replace(work, writes=writes, spill_bytes=spill_bytes)
 
 
 def _looked_up(graph: Graph) -> frozenset[int]:

@@ -151,17 +151,16 @@ def read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
     reader.costs = np.zeros(len(reader.costs))
 
 
-def read_passing(wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, part: float) -> None:
-    """Those that compute a value in passing do so where they have it as it lies; else it is written, which takes this
-    ``part`` of running by itself and all of it for what leaves bits, and they are handed it. What it is brought into
-    for several is either of these too, and so is what is pinned. As it lies nothing would have it written, but for
-    convolutions, which put parts of it together.
+def read_passing(
+    wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, alone: Costs
+) -> None:
+    """Those that compute a value in passing do so where they have it as it lies; else it is written, which takes so
+    long ``alone``, and they are handed it. What it is brought into for several is either of these too, and so is what
+    is pinned. As it lies nothing would have it written, but for convolutions, which put parts of it together.
     """
     source, reshards = level.source[value], wiring.reshards
-    made, known = wiring.nodes[source.node], level.graph.values[value]
+    known = level.graph.values[value]
     known = replace(known, dtype="bf16") if narrow else known
-    run, bits = (np.zeros(len(source.layouts)) if each is None else each for each in (made.apart, made.after))
-    alone = np.maximum(part * run, bits)
     passing, pin = np.ones(len(source.layouts), bool), level.pinned.get(value)
     ways: Sequence[Sharding | None] = ()
     if len(ports) > 1 or pin is not None:

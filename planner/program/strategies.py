@@ -117,6 +117,14 @@ class Strategies:
             more = more + np.array([costs.computing_s(_of_rest(each, forms, ops)) for each in chosen])
         return np.array(np.maximum(more, 0.0))
 
+    def beside(self, graph: Graph, kernel: Kernel, value: int, dtype: str) -> Seconds:
+        """Seconds more of one run, by the kernel's choices, where what makes a value leaves as many numbers more."""
+        blueprint, numbers, _ = self._asked(graph, kernel)
+        chosen, own = self.of(graph, kernel).chosen, blueprint.apart
+        place = (numbers.index(value), dtype)
+        one, both = (Costs(blueprint=own, pricing=self.pricing, pieces=self.pieces, beside=b) for b in ((), (place,)))
+        return np.array([both.computing_s(each) - one.computing_s(each) for each in chosen])
+
     def share(self, program: Program) -> None:
         """Works those of all kernels of a program out, with another process's help."""
         asked: dict[int, tuple[Blueprint, dict[int | None, None]]] = {}
@@ -206,7 +214,7 @@ class Strategies:
         return Options(
             costs=np.array([seconds for seconds, _ in best.values()]),
             apart=apart,
-            after=np.where([costs.left_as_bits(choice) for choice in chosen], apart, 0.0),
+            after=np.where(list(map(bool, masks)), apart, 0.0),
             layouts={value: by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))},
             savings=dict(self._savings(blueprint, costs, chosen)),
             tables=self._tables(blueprint, costs, chosen),

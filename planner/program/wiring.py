@@ -10,7 +10,7 @@ from ..graph import Op, Sharding, Value
 from ..kernels import Program, repeats_of, repeats_of_arguments
 from ..partition.layout import whole
 from ..partition.passes.turned import in_order
-from .apart import part_apart
+from .apart import Reading, written_apart
 from .elsewhere import spare_ends
 from .ends import ending, even_layouts
 from .inside import first_reads, hand_on_inside
@@ -189,23 +189,24 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             readers.setdefault((value, value in rounded, level.waits(kernel, value)), []).append(port)
     ordered = in_order(level.graph)
     kernels = {number: level.program.kernels[position] for position, number in level.kernels.items()}
-    count = Counter(value for (value, _, _), ports in readers.items() for _ in ports)
-    count -= Counter(_only_masked(level))
+    masked = Counter(_only_masked(level))
+    count = Counter(value for (value, _, _), ports in readers.items() for _ in ports) - masked
+    reading = Reading(kernels=kernels, readers=count, masked=masked.keys())
     wide: dict[tuple[int, Waits], Port | None] = {}
     for (value, narrow, waits), ports in sorted(readers.items(), key=lambda each: each[0][1]):
         known = level.graph.values[value]
         if value in level.source and wiring.nodes[level.source[value].node].ended is not None:
             read_end(wiring, level, value, ports[0])
         elif value in level.source and wiring.nodes[level.source[value].node].in_passing:
-            part = part_apart(level, kernels, level.source[value].node, count)
-            read_passing(wiring, level, value, ports, narrow=narrow, part=part)
+            alone = written_apart(wiring, level, level.source[value].node, reading, narrow=narrow)
+            read_passing(wiring, level, value, ports, narrow=narrow, alone=alone)
         elif known.shape and value in level.source:
             others = wide.get((value, waits)) if narrow else None
             wide[value, waits] = read(
                 wiring, level, value, ports, narrow=narrow, in_order=value in ordered, wide=others
             )
     hand_on_inside(wiring, level)
-    sum_apart(wiring, level, kernels, count)
+    sum_apart(wiring, level, reading)
     round_before_loops(wiring, level)
     join_cuts(wiring, level)
     join_turned(wiring, level)
