@@ -11,6 +11,7 @@ from ..fusion.nature import PRODUCTS
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
 from ..kernels import Kernel
+from .summed import images_summed
 from .wires import Costs, Level, Wiring
 
 
@@ -29,8 +30,8 @@ def written_apart(wiring: Wiring, level: Level, node: int, reading: Reading, *, 
     """Seconds of a step, by the choices of a node, of writing what that computes in passing: ``narrow`` as bfloat16.
 
     A convolution before leaves it beside its image, for what leaving both takes where that takes least. Where only
-    masks are made of the image besides, it leaves bits instead, unless windows that go over what is written have it
-    sent to neighbours. What has bits left for it is no convolution's.
+    masks or sums are made of the image besides, it leaves bits and sums instead, unless windows that go over what is
+    written have it sent to neighbours. What has bits left for it is no convolution's.
     """
     made = wiring.nodes[node]
     run, bits = (np.zeros(len(made.costs)) if each is None else each for each in (made.apart, made.after))
@@ -40,7 +41,7 @@ def written_apart(wiring: Wiring, level: Level, node: int, reading: Reading, *, 
     kernel, maker = reading.kernels[level.source[image].node], wiring.nodes[level.source[image].node]
     if all(level.graph.ops[number].kind != CONVOLUTION for number in kernel.ops):
         return np.maximum(part * run, bits)
-    if part == 0.0 and image not in reading.masked:
+    if part == 0.0 and image not in reading.masked and image not in images_summed(level.graph, kernel):
         return bits
     (value,) = reading.kernels[node].writes
     along = windows_along(level.graph, value)

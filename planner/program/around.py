@@ -19,6 +19,8 @@ class Around(NamedTuple):
     images that are added up by what makes them (``summed``). Its products read what turns of a loop ``cut`` out of
     stacks, and results of the step that others make (``kept``): these are ``far`` where it is said, as parts
     may be of ``large`` arguments. What it compares may be ``bare``, an argument that no product makes.
+    Of what is ``masked``, here or elsewhere, bits are left under some layouts, of images whose windows go along these
+    dims: else it is not rounded.
     """
 
     given: frozenset[int] = frozenset()
@@ -36,6 +38,7 @@ class Around(NamedTuple):
     large: frozenset[int] = frozenset()
     far: frozenset[int] = frozenset()
     bare: frozenset[int] = frozenset()
+    masked: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     def of_part(self, numbers: Sequence[int]) -> Around:
         """The same of a part of the kernel, of which nothing is the first to convolve; ``numbers`` has its values'."""
@@ -58,6 +61,7 @@ class Around(NamedTuple):
             kept=places(self.kept),
             large=places(self.large),
             bare=places(self.bare),
+            masked=tuple((numbers.index(value), along) for value, along in self.masked if value in numbers),
         )
 
     def apart(self, shapes: Mapping[int, Shape]) -> Apart:

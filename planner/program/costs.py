@@ -12,6 +12,7 @@ from ..compute.turned_copies import Copies, copies_seconds
 from ..convolution_layout import convolution_layout, turns
 from ..estimate.traffic import Tariff, axes_of, held_bytes
 from ..fusion.masks import is_packed
+from ..fusion.narrow import NARROW, WIDE
 from ..fusion.nature import ELEMENTWISE
 from ..graph import Op, Sharding, Value
 from ..kinds import ALL_REDUCE, KINDS
@@ -143,11 +144,12 @@ class Costs:
         """What computing takes; of what is ``left`` in another layout than the choice has, the value and that."""
         nest, known = self.blueprint.nest, self.blueprint.fused
         found = {number: piece for number, piece in pieces.items() if not self._is_behind(number, piece)}
-        masks = self.masks(choice)
+        masks, wide = self.masks(choice), self._wide(choice)
 
         def part(value: int, dtype: str) -> Value:
             form = nest.form_of[value]
             layout = choice.layouts[form] if left is None or left[0] != value else left[1]
+            dtype = WIDE if value in wide and dtype == NARROW else dtype
             found = self.held.get((form, layout, dtype))
             if found is None:
                 found = self.held[form, layout, dtype] = Value(self._shape(value, form, layout), dtype)
@@ -156,7 +158,7 @@ class Costs:
         taken = tuple(_taken(part, op) for op in self.blueprint.lookups)
         is_once = self._reads_once(choice)
         packed = self._packed(choice, masks) if masks else masks
-        key = (masks, packed, taken, is_once, *((number, piece.form) for number, piece in found.items()))
+        key = (masks, wide, packed, taken, is_once, *((number, piece.form) for number, piece in found.items()))
         if key not in known:
             own, near_bytes = self.blueprint, self.pricing.machine.chip.buffer_vmem_bytes
             whole, around = own.once if is_once else own.own, own.around._replace(packed=packed)
@@ -211,6 +213,12 @@ class Costs:
         return frozenset(
             value for value, form, along in forms if is_packed(self._shape(value, form, choice.layouts[form]), along)
         )
+
+    def _wide(self, choice: Choice) -> frozenset[int]:
+        """What is not rounded, as no bits are left of it."""
+        form_of, masked = self.blueprint.nest.form_of, self.blueprint.around.masked
+        shapes = ((v, self._shape(v, form_of[v], choice.layouts[form_of[v]]), along) for v, along in masked)
+        return frozenset(value for value, shape, along in shapes if not is_packed(shape, along))
 
     def _packed(self, choice: Choice, masks: frozenset[int]) -> frozenset[int]:
         """What kernels of their own make bits of: images that devices share by rows, which convolutions write both as

@@ -19,7 +19,7 @@ from ..fusion import fuse
 from ..fusion.before_loops import narrow_stacks
 from ..fusion.behind import At, Behind, Waits, behind
 from ..fusion.masks import image_dims, is_mask_of_product
-from ..fusion.narrow import NARROW, narrow, rounded_arguments
+from ..fusion.narrow import NARROW, WIDE, narrow, rounded_arguments
 from ..fusion.nature import IN_PASSING, PRODUCTS, stands_alone
 from ..fusion.simplify import simplify
 from ..fusion.uses import Uses, read_uses
@@ -71,7 +71,7 @@ class Known:
     behind barriers, ``tables`` what meets tables of it that are scattered into, ``filled`` what scatters fill,
     ``summed`` images that what makes them adds up, ``put`` what loops' turns put into stacks, ``rounded`` what products
     make narrower than the step has it, ``padded`` what nothing but pads reads, ``far`` what products may read from the
-    large memory, ``cuts`` the kernels that are cut at what plans pin.
+    large memory, ``wide`` the values of a step as it has them, ``cuts`` the kernels that are cut at what plans pin.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -82,6 +82,7 @@ class Known:
     ended: dict[int, tuple[Kernel, Kernel]] = field(default_factory=dict)
     within: dict[int, Kernel] = field(default_factory=dict)
     masks: dict[int, tuple[Graph, Mapping[int, tuple[int, ...]]]] = field(default_factory=dict)
+    wide: dict[int, tuple[Graph, tuple[Value, ...]]] = field(default_factory=dict)
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     alike: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
@@ -131,6 +132,7 @@ class Known:
         program, values = apart, twice.values
         self.programs.append((graph.ops, near_bytes, paths, program, values))
         self.wholes[id(graph.ops), near_bytes] = fused
+        self.wide[id(program.graph)] = program.graph, values
         self.convolving[id(program.graph)] = program.graph, _first_convolved(program)
         self.updating[id(program.graph)] = program.graph, first_updates(program)
         self._turn(program, values)
@@ -201,6 +203,7 @@ class Known:
         _, known = self.tables.get(id(graph), (graph, frozenset[int]()))
         _, fills = self.filled.get(id(graph), (graph, frozenset[int]()))
         _, summed = self.summed.get(id(graph), (graph, frozenset[int]()))
+        masked = self._masked(graph)
         _, far = self.far.get(id(graph), (graph, Far()))
         far = far if any(graph.ops[number].kind in PRODUCTS for number in kernel.ops) else Far()
         tables = frozenset(place for place, number in places if number in known)
@@ -221,6 +224,7 @@ class Known:
             kept=frozenset(place for place, number in places if number in far.kept and number in kernel.reads),
             large=frozenset(place for place, number in places if number in far.large),
             bare=frozenset(place for place, number in places if number in bare),
+            masked=tuple((place, masked[number]) for place, number in places if number in masked),
         )
 
     def _padded(self, graph: Graph, kernel: Kernel, numbers: Sequence[int]) -> tuple[Padding, ...]:
@@ -290,6 +294,18 @@ class Known:
     def is_passing(self, kernel: Kernel) -> bool:
         """Whether those that read what a kernel makes compute it in passing."""
         return id(kernel) in self.passing
+
+    def _masked(self, graph: Graph) -> Mapping[int, tuple[int, ...]]:
+        """What of a step is rounded where bits are left of it, and read as it is where none are, with the dims of it
+        that windows go along.
+        """
+        _, values = self.wide.get(id(graph), (graph, ()))
+        found: dict[int, tuple[int, ...]] = {}
+        for number, along in self.masks_of(graph).items() if values else ():
+            for value in graph.ops[number].operands:
+                if graph.values[value].dtype == NARROW and values[value].dtype == WIDE:
+                    found[value] = along
+        return found
 
     def masks_of(self, graph: Graph) -> Mapping[int, tuple[int, ...]]:
         """The comparisons of products' results that one operation reads, and their dims if those are images: those of
