@@ -134,6 +134,10 @@ class Costs:
         op = graph.ops[-1]
         return Sum(axes_of(op), held_bytes(graph, op), sum(graph.values[value].num_bytes for value in op.operands))
 
+    def sent_s(self, number: int, choice: Choice) -> float:
+        """What an operation takes that neighbours send each other for it."""
+        return self._piece(number, choice).permutes_s if number in choice.asking else 0.0
+
     def _pieces(self, choice: Choice) -> dict[int, Piece]:
         found = {number: self._piece(number, choice) for number in choice.asking}
         return {number: piece for number, piece in found.items() if not piece.plain}

@@ -94,16 +94,19 @@ class Fused:
         for number, value in others.items():
             values[number] = value
         graph = own.holding(tuple(values))
-        program = Program(graph=graph, kernels=self.program.kernels)
+        program = _leaving(Program(graph=graph, kernels=self.program.kernels), company.beside)
         apart = self.apart or self.around.apart({number: value.shape for number, value in others.items()})
         prices = price_at(program, speed, count=partial(self._count, company), apart=apart, kinds=own.kinds)
         return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
 
     def _count(self, company: Company, graph: Graph, kernel: Kernel) -> Work:
         found = self.works.get(kernel.ops)
-        work = found.work(graph) if found is not None and found.kernel is kernel else work_of(graph, kernel)
-        if company.beside and not company.beside.keys().isdisjoint(kernel.writes):
-            work = _with_beside(kernel, work, company.beside)
+        own = self.program.graph
+        is_own = bool(company.beside) and graph.ops is own.ops  # and no loop's body
+        beside = [graph.values[v] for v in kernel.writes if v >= len(own.values)] if is_own else []
+        is_known = found is not None and (found.kernel is kernel or bool(beside))
+        work = found.work(graph) if found is not None and is_known else work_of(graph, kernel)
+        work = _with_beside(work, beside) if beside else work
         passing = company.passing
         inside = [each for each in passing if each.value in kernel.reads] if passing and work.reads else []
         if not inside:
@@ -156,14 +159,24 @@ def fused(
     )
 
 
-def _with_beside(kernel: Kernel, work: Work, beside: Mapping[int, Value]) -> Work:
-    """The work of a kernel that leaves others beside some of its values."""
-    more = [beside.get(value) for value in kernel.writes]
-    written = zip(work.writes, more, strict=True)
-    writes = tuple([size if each is None else size + padded_bytes(each) for size, each in written])
-    rounded = (each for each in more if each is not None and each.bits < 32)
-    spill_bytes = max([work.spill_bytes, *(padded_bytes(Value(each.shape, "f32")) for each in rounded)])
-    return replace(work, writes=writes, spill_bytes=spill_bytes)
+def _with_beside(work: Work, beside: Sequence[Value]) -> Work:
+    """The work of a kernel that leaves others beside what it makes."""
+    rounded = (padded_bytes(Value(each.shape, "f32")) for each in beside if each.bits < 32)
+    writes = (*work.writes, *map(padded_bytes, beside))
+    return replace(work, writes=writes, spill_bytes=max(work.spill_bytes, *rounded, 0))
+
+
+def _leaving(program: Program, beside: Mapping[int, Value]) -> Program:
+    """The program with values that what makes some of its values leaves beside these, behind all others."""
+    if not beside:
+        return program
+    graph = program.graph
+    numbers = {value: len(graph.values) + place for place, value in enumerate(beside)}
+    kernels = (
+        replace(each, writes=(*each.writes, *(numbers[value] for value in each.writes if value in numbers)))
+        for each in program.kernels
+    )
+    return Program(graph=graph.holding((*graph.values, *beside.values())), kernels=tuple(kernels))
 
 
 def _looked_up(graph: Graph) -> frozenset[int]:

@@ -10,7 +10,7 @@ from ..compute.demand import CUTS
 from ..estimate.runs import kind_of
 from ..estimate.traffic import Tariff, axes_of, group_size, held_bytes
 from ..graph import Graph, Op, Sharding, Value
-from ..kinds import KINDS
+from ..kinds import COLLECTIVE_PERMUTE, KINDS
 from ..partition import Found, partition
 from ..partition.passes.narrow import rounds_its_sum
 from ..topology import Machine
@@ -30,13 +30,15 @@ class Alone:
 
 @record(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """An operation on one device, with its collectives. ``collectives_s`` is what those take.
+    """An operation on one device, with its collectives. ``collectives_s`` is what those take, ``permutes_s`` those of
+    them that neighbours send each other.
 
     ``form`` is what pieces have in common that differ in their shapes alone. A ``plain`` one asks nobody.
     """
 
     graph: Graph
     collectives_s: float
+    permutes_s: float
     form: Hashable
     plain: bool
 
@@ -67,9 +69,11 @@ class Pieces:
         inner = any(each.bodies for each in local.ops)
         ops = tuple((each.kind, each.operands, each.results, _taken(local, each)) for each in local.ops)
         dtypes = tuple(value.dtype for value in local.values)
+        took = [(each.kind, self._collective(graph, each) * times) for graph, each, times in local.walk()]
         return Piece(
             graph=local,
-            collectives_s=sum(self._collective(graph, each) * times for graph, each, times in local.walk()),
+            collectives_s=sum(seconds for _, seconds in took),
+            permutes_s=sum(seconds for kind, seconds in took if kind == COLLECTIVE_PERMUTE),
             form=key if inner else (ops, dtypes, local.arguments, local.results),
             plain=len(local.ops) == 1 and local.ops[0].kind == op.kind and not inner,
         )

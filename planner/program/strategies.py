@@ -125,6 +125,14 @@ class Strategies:
         one, both = (Costs(blueprint=own, pricing=self.pricing, pieces=self.pieces, beside=b) for b in ((), (place,)))
         return np.array([both.computing_s(each) - one.computing_s(each) for each in chosen])
 
+    def sent(self, graph: Graph, kernel: Kernel, number: int) -> Seconds:
+        """Seconds of one run, by the kernel's choices, that neighbours send each other for an operation."""
+        blueprint, numbers, _ = self._asked(graph, kernel)
+        costs = Costs(blueprint=blueprint.apart, pricing=self.pricing, pieces=self.pieces)
+        made = numbers.index(graph.ops[number].results[0])
+        place = next(at for at, op in enumerate(blueprint.own.ops) if made in op.results)
+        return np.array([costs.sent_s(place, each) for each in self.of(graph, kernel).chosen])
+
     def share(self, program: Program) -> None:
         """Works those of all kernels of a program out, with another process's help."""
         asked: dict[int, tuple[Blueprint, dict[int | None, None]]] = {}

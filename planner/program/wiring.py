@@ -21,6 +21,7 @@ from .pinned import brought, lay_out_pinned, pinned, pinned_reads, wide_pins
 from .reading import read, read_end, read_passing, rounded_reads, value_node
 from .reshards import Reshards
 from .rounding import is_converted, round_before_loops
+from .sent_once import send_once
 from .stems import shared_paths, stems
 from .strategies import REGION, Strategies
 from .two_images import sum_apart
@@ -207,6 +208,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             )
     hand_on_inside(wiring, level)
     sum_apart(wiring, level, reading)
+    send_once(wiring, level, reading)
     round_before_loops(wiring, level)
     join_cuts(wiring, level)
     join_turned(wiring, level)
