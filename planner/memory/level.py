@@ -14,6 +14,7 @@ from ..graph import Op, Value
 from ..kernels import Program
 from ..whole_images import taken_whole
 from .accessed import is_scan
+from .across_loops import copied_across
 from .carried import homes
 from .combined import at_once
 from .convolved import copied_images, copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
@@ -123,7 +124,8 @@ def _with_copies(placed: Level, chip: Chip | None) -> Level:
     near_bytes = chip.buffer_vmem_bytes if chip is not None else 0
     widened = widened_images(program, smallest_batch(chip), near_bytes)
     shifted = (*shifted_images(program, smallest_batch(chip)), *widened)
-    for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program))):
+    across = copied_across(program, early=early)
+    for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program), *across)):
         buffer = -1 - 3 * len(graph.values) - number
         copies[buffer], spans[buffer], narrow[buffer] = beside
     narrow |= dict(_stacks(placed, narrow))
