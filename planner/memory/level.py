@@ -104,7 +104,7 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
 
 
 def _with_copies(placed: Level, chip: Chip | None) -> Level:
-    """With the narrow copies for loops, which stay in fast memory where they find room, and for convolutions."""
+    """With the narrow copies for loops and for convolutions, which stay in fast memory where they find room."""
     program, flow = placed.program, placed.flow
     images = copied_images(program, flow.touches, smallest_batch(chip))
     stacks = hoisted_copies(program, flow.buffer)
@@ -129,8 +129,7 @@ def _with_copies(placed: Level, chip: Chip | None) -> Level:
         buffer = -1 - 3 * len(graph.values) - number
         copies[buffer], spans[buffer], narrow[buffer] = beside
     narrow |= dict(_stacks(placed, narrow))
-    for_loops = {b: span for b, span in spans.items() if copies[b] not in images}
-    for buffer in staying_copies(program, chip, for_loops, narrow, placed.room_bytes):
+    for buffer in staying_copies(program, chip, spans, narrow, placed.room_bytes):
         del copies[buffer], spans[buffer], narrow[buffer]
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **narrow}, copies=copies)
 

@@ -170,11 +170,11 @@ def residents(
 ) -> frozenset[int]:
     """The buffers that stay: short lives first, then small ones, where each point of their lives has room.
 
-    ``spans`` are first and last point of each, ``elapsed_s`` the time at which each point begins, ``room_bytes`` what
-    is free at each. ``room_bytes`` is taken from.
+    ``spans`` are first and last point of each, between which nothing uses it; ``elapsed_s`` is the time at which each
+    point begins, and the last one ends, ``room_bytes`` what is free at each. ``room_bytes`` is taken from.
     """
     staying = []
-    stays = {buffer: float(elapsed_s[last] - elapsed_s[first]) for buffer, (first, last) in spans.items()}
+    stays = {b: max(0.0, float(elapsed_s[last] - elapsed_s[first + 1])) for b, (first, last) in spans.items()}
     for buffer in sorted(spans, key=lambda buffer: (stays[buffer], num_bytes[buffer])):
         first, last = spans[buffer]
         needed = num_bytes[buffer]
