@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..chip import Chip
 from ..graph import Graph, Op
@@ -35,6 +36,10 @@ GFLOP_BYTES, GROWTH, LEAST_PRODUCT_BYTES, LARGEST_PRODUCT = 140 << 10, 0.65, 20 
 chip's usual the largest does. Alone they take 31 to 54 KiB for 0.13 GFLOP (256 x 512 x 512) on v3 to v6e, 73 to 103 for
 0.54, 160 to 280 for 2.1, and then on v3 250 whatever they multiply, on v5p 470 and on v6e 530.
 """
+WIDE_FROM_FLOPS = 1e9
+"""From how many FLOPs on products that read or write float32 have longer code on some chips
+(``Chip.wide_product_code``).
+"""
 SURE_PRODUCT_BYTES, SURE_LOOP_BYTES = 4 << 10, 8 << 10
 """What each product and each loop of a compiled program took at least: 24 products of 64 x 128 x 128 in 149 KiB on v5e
 and 165 to 176 on v3 and v6e with all else, in 6 loops 6 of them in 90 KiB on v5e and 98 on v3.
@@ -54,15 +59,22 @@ def code_bytes(program: Program, chip: Chip | None = None) -> int:
 
     How long the code of a product is depends on the chip's matrix units.
     """
-    return BASE_BYTES + _kernels_bytes(program, product_bytes(chip), chip)
+    return BASE_BYTES + _kernels_bytes(program, product_code(chip), chip)
 
 
-def product_bytes(chip: Chip | None) -> int:
-    """The code of a kernel that multiplies."""
-    return chip.product_code_kib << 10 if chip is not None else PRODUCT_BYTES
+class ProductCode(NamedTuple):
+    """The bytes of a kernel that multiplies, and how often those of a large one of float32."""
+
+    num_bytes: int
+    wide: float
 
 
-def _kernels_bytes(program: Program, product: int, chip: Chip | None, *, in_loop: bool = False) -> int:
+def product_code(chip: Chip | None) -> ProductCode:
+    """The code of a chip's kernels that multiply."""
+    return ProductCode(chip.product_code_kib << 10, chip.wide_product_code) if chip else ProductCode(PRODUCT_BYTES, 1.0)
+
+
+def _kernels_bytes(program: Program, product: ProductCode, chip: Chip | None, *, in_loop: bool = False) -> int:
     graph = program.graph
     units = units_of(graph, chip, in_loop=in_loop) if CONVOLUTION in graph.kinds and chip is not None else None
     found = sum([_kernel_bytes(graph, kernel, product, units, in_loop=in_loop) for kernel in program.kernels])
@@ -70,7 +82,7 @@ def _kernels_bytes(program: Program, product: int, chip: Chip | None, *, in_loop
     return found + sum([_kernels_bytes(body, product, chip, in_loop=True) for body in bodies])
 
 
-def _kernel_bytes(graph: Graph, kernel: Kernel, product: int, units: Units | None, *, in_loop: bool) -> int:
+def _kernel_bytes(graph: Graph, kernel: Kernel, product: ProductCode, units: Units | None, *, in_loop: bool) -> int:
     form = kernel.form
     if form is None or (units and any(graph.ops[op].kind == CONVOLUTION for op in kernel.ops)):
         return _bytes(graph, kernel, product, units, in_loop=in_loop)
@@ -81,9 +93,9 @@ def _kernel_bytes(graph: Graph, kernel: Kernel, product: int, units: Units | Non
     return found
 
 
-def _bytes(graph: Graph, kernel: Kernel, product: int, units: Units | None, *, in_loop: bool) -> int:
+def _bytes(graph: Graph, kernel: Kernel, product: ProductCode, units: Units | None, *, in_loop: bool) -> int:
     kinds = {graph.ops[op].kind for op in kernel.ops}
-    more = int(RESULT_TO_PRODUCT * product) * (len(kernel.writes) - 1)
+    more = int(RESULT_TO_PRODUCT * product.num_bytes) * (len(kernel.writes) - 1)
     if CONVOLUTION in kinds:
         convolutions = [op for op in map(graph.ops.__getitem__, kernel.ops) if op.kind == CONVOLUTION]
         return _convolution_bytes(graph, kernel, convolutions, product, units, more, in_loop=in_loop)
@@ -102,7 +114,7 @@ def _convolution_bytes(
     graph: Graph,
     kernel: Kernel,
     convolutions: Sequence[Op],
-    product: int,
+    product: ProductCode,
     units: Units | None,
     more: int,
     *,
@@ -113,21 +125,29 @@ def _convolution_bytes(
     is_square = all(is_of_one_place(graph, op) for op in convolutions)
     if not is_square:
         apart = any(int(op.attributes.get("feature_group_count", 1)) > 1 for op in convolutions)
-        usual = more + int((1.0 if apart else to_product) * product)
+        usual = more + int((1.0 if apart else to_product) * product.num_bytes)
     elif in_loop:
-        usual = more + int(LOOPED_TO_PRODUCT * product)
+        usual = more + int(LOOPED_TO_PRODUCT * product.num_bytes)
     else:
-        usual = more + (usual_bytes(graph, kernel, product) if units is None else int(LARGEST_PRODUCT * product))
+        usual = more + (usual_bytes(graph, kernel, product) if units is None else int(LARGEST_PRODUCT * product.num_bytes))
     if units is None:
         return usual
     each = SQUARE_BYTES if is_square else WINDOW_BYTES
     return min(usual, LEAST_CONVOLUTION_BYTES + int(each * sum(map(units.cycles, convolutions))))
 
 
-def usual_bytes(graph: Graph, kernel: Kernel, usual: int) -> int:
+def usual_bytes(graph: Graph, kernel: Kernel, usual: ProductCode) -> int:
     """The code of a kernel that multiplies: the more it multiplies, up to a limit."""
     flops = sum(matrix_flops(graph, graph.ops[op]) for op in kernel.ops)
-    return max(LEAST_PRODUCT_BYTES, int(min(LARGEST_PRODUCT * usual, GFLOP_BYTES * (flops / 1e9) ** GROWTH)))
+    wide = usual.wide if usual.wide > 1 and flops > WIDE_FROM_FLOPS and _is_wide(graph, kernel) else 1.0
+    narrow = min(LARGEST_PRODUCT * usual.num_bytes, GFLOP_BYTES * (flops / 1e9) ** GROWTH)
+    return max(LEAST_PRODUCT_BYTES, int(wide * narrow))
+
+
+def _is_wide(graph: Graph, kernel: Kernel) -> bool:
+    """Whether a kernel reads or writes matrices of float32."""
+    values = (graph.values[value] for value in (*kernel.reads, *kernel.writes))
+    return any(each.dtype == "f32" and len(each.shape) > 1 for each in values)
 
 
 def least_code_bytes(products: int, loops: int) -> int:
