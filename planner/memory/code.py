@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..chip import Chip
-from ..graph import Graph, Op
+from ..graph import Graph, Op, Value
 from ..images import CONVOLUTION, is_of_one_place
 from ..kernels import Kernel, Program
 from ..kinds import KINDS
 from .accessed import matrix_flops
+from .tiles import VECTOR_ELEMENTS
 from .units import Units, units_of
 
 INDEXED = frozenset({"gather", "scatter", "sort"})
@@ -22,8 +23,14 @@ CONVOLUTION_TO_PRODUCT = 2.4
 v5e, small ones 320 to 750, of features apart 160 to 210 (220 to 390 on v3); the convolutions of 18 nets with all around
 them, in loops too, 600 on v3 and 1000 to 1200 on v5e and v6e.
 """
-COMMON_TO_PRODUCT = 1.5
-"""The same on v4, whose cores have a memory in common: three nets take 450 to 600 KiB each."""
+COMMON_TO_PRODUCT, COMMON_WINDOW_BYTES = 2.0, 20
+"""The same on v4, whose cores have a memory in common: three nets take 350 to 500 KiB each; and what one of several
+places takes there for each cycle (``WINDOW_BYTES``).
+"""
+LOOPED_TO_WINDOW = 0.5
+"""How much of it those in loops take which add up what goes round, where what is added up is not unrolled
+(``WholeProduct.rounded``): 350 to 550 KiB in nets for v4, v5e and v5p, 240 for TPU7x, but 520 to 770 for v6e.
+"""
 LOOPED_TO_PRODUCT = 1.5
 """The same of one place in a loop: 950 KiB on v5e, where what is sent is fused with them, and 400 on v6e."""
 LEAST_CONVOLUTION_BYTES, WINDOW_BYTES, SQUARE_BYTES = 60 << 10, 150, 80
@@ -52,6 +59,10 @@ OTHER_KERNEL_BYTES = 10 << 10
 CODE_OF = "code"
 RESULT_TO_PRODUCT = 0.2
 """What each further result of a kernel adds, of what a product takes at most by the chip."""
+REGISTER_BYTES = 1 << 10
+"""What it adds at most, where nothing is multiplied, for each register that it fills: small arrays are not gone through
+in a loop. All the code of a net whose kernels have one place and 32 or 64 features takes 1.1 MiB on v5p, Adam with it.
+"""
 
 
 def code_bytes(program: Program, chip: Chip | None = None) -> int:
@@ -63,15 +74,21 @@ def code_bytes(program: Program, chip: Chip | None = None) -> int:
 
 
 class ProductCode(NamedTuple):
-    """The bytes of a kernel that multiplies, and how often those of a large one of float32."""
+    """The bytes of a kernel that multiplies, how often those of a large one of float32, and how much of those of a
+    convolution one in a loop takes.
+    """
 
     num_bytes: int
     wide: float
+    looped: float
 
 
 def product_code(chip: Chip | None) -> ProductCode:
     """The code of a chip's kernels that multiply."""
-    return ProductCode(chip.product_code_kib << 10, chip.wide_product_code) if chip else ProductCode(PRODUCT_BYTES, 1.0)
+    if chip is None:
+        return ProductCode(PRODUCT_BYTES, 1.0, 1.0)
+    looped = 1.0 if chip.whole_product is not None and chip.whole_product.rounded else LOOPED_TO_WINDOW
+    return ProductCode(chip.product_code_kib << 10, chip.wide_product_code, looped)
 
 
 def _kernels_bytes(program: Program, product: ProductCode, chip: Chip | None, *, in_loop: bool = False) -> int:
@@ -95,7 +112,8 @@ def _kernel_bytes(graph: Graph, kernel: Kernel, product: ProductCode, units: Uni
 
 def _bytes(graph: Graph, kernel: Kernel, product: ProductCode, units: Units | None, *, in_loop: bool) -> int:
     kinds = {graph.ops[op].kind for op in kernel.ops}
-    more = int(RESULT_TO_PRODUCT * product.num_bytes) * (len(kernel.writes) - 1)
+    further = int(RESULT_TO_PRODUCT * product.num_bytes)
+    more = further * (len(kernel.writes) - 1)
     if CONVOLUTION in kinds:
         convolutions = [op for op in map(graph.ops.__getitem__, kernel.ops) if op.kind == CONVOLUTION]
         return _convolution_bytes(graph, kernel, convolutions, product, units, more, in_loop=in_loop)
@@ -103,11 +121,16 @@ def _bytes(graph: Graph, kernel: Kernel, product: ProductCode, units: Units | No
         return more + usual_bytes(graph, kernel, product)
     if kernel.bodies:
         return LOOP_BYTES
+    more = sum(min(further, REGISTER_BYTES * _registers(graph.values[value])) for value in kernel.writes[1:])
     if kinds & INDEXED:
         return more + INDEXED_KERNEL_BYTES
     if kinds.intersection(KINDS):
         return COLLECTIVE_BYTES
     return more + (REDUCTION_BYTES if kinds & REDUCTIONS else OTHER_KERNEL_BYTES)
+
+
+def _registers(value: Value) -> int:
+    return -(-value.num_elements // VECTOR_ELEMENTS)
 
 
 def _convolution_bytes(
@@ -125,14 +148,16 @@ def _convolution_bytes(
     is_square = all(is_of_one_place(graph, op) for op in convolutions)
     if not is_square:
         apart = any(int(op.attributes.get("feature_group_count", 1)) > 1 for op in convolutions)
-        usual = more + int((1.0 if apart else to_product) * product.num_bytes)
+        looped = product.looped if in_loop else 1.0
+        usual = more + int(looped * (1.0 if apart else to_product) * product.num_bytes)
     elif in_loop:
         usual = more + int(LOOPED_TO_PRODUCT * product.num_bytes)
     else:
         usual = more + (usual_bytes(graph, kernel, product) if units is None else int(LARGEST_PRODUCT * product.num_bytes))
     if units is None:
         return usual
-    each = SQUARE_BYTES if is_square else WINDOW_BYTES
+    window_bytes = COMMON_WINDOW_BYTES if units.has_common else WINDOW_BYTES
+    each = SQUARE_BYTES if is_square else window_bytes
     return min(usual, LEAST_CONVOLUTION_BYTES + int(each * sum(map(units.cycles, convolutions))))
 
 
