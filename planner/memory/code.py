@@ -153,7 +153,9 @@ def _convolution_bytes(
     elif in_loop:
         usual = more + int(LOOPED_TO_PRODUCT * product.num_bytes)
     else:
-        usual = more + (usual_bytes(graph, kernel, product) if units is None else int(LARGEST_PRODUCT * product.num_bytes))
+        usual = more + (
+            usual_bytes(graph, kernel, product) if units is None else int(LARGEST_PRODUCT * product.num_bytes)
+        )
     if units is None:
         return usual
     window_bytes = COMMON_WINDOW_BYTES if units.has_common else WINDOW_BYTES

@@ -17,8 +17,8 @@ from .accessed import is_scan
 from .across_loops import copied_across
 from .carried import homes
 from .combined import at_once
-from .copied import Copied, Span, copied_arguments
 from .convolved import copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
+from .copied import Copied, Span, copied_arguments
 from .deferred import defers
 from .donated import in_donated_place, in_results_place
 from .flow import Flow

@@ -1,4 +1,4 @@
-"""The tables of where values lie: a program has one in the large memory for each operation that has several results.
+"""The tuples of a program: each operation of several results has one in the large memory, that says where these lie.
 
 Such are kernels, loops, and all that is begun and awaited apart: permutes, and the copies into and out of fast memory.
 What is fetched in pieces has two for each. They are there for all of a program's time.
@@ -13,19 +13,19 @@ from ..kinds import COLLECTIVE_PERMUTE
 from .level import Level
 from .tiles import padded_bytes
 
-TABLE_BYTES = 16 << 10
+TUPLE_BYTES = 16 << 10
 """What the heap gives at least."""
 
 OF_A_PIECE = 2
 
 
-def table_bytes(level: Level, chip: Chip | None) -> int:
-    """Bytes of all tables of a step, its loops' bodies with it; v2 and v3 have none of them in the heap."""
+def tuple_bytes(level: Level, chip: Chip | None) -> int:
+    """Bytes of all tuples of a step, its loops' bodies with it; v2 and v3 have none of them in the heap."""
     if chip is None or chip.platform != "tpu":
-        return TABLE_BYTES * _several(level)
+        return TUPLE_BYTES * _several(level)
     if not chip.buffer_vmem_bytes:
         return 0
-    return TABLE_BYTES * (sum(_tables(level, chip)) + _results_brought_back(level))
+    return TUPLE_BYTES * (sum(_tuples(level, chip)) + _results_brought_back(level))
 
 
 def _several(level: Level) -> int:
@@ -33,8 +33,8 @@ def _several(level: Level) -> int:
     return here + sum(_several(body) for bodies in level.bodies.values() for body in bodies)
 
 
-def _tables(level: Level, chip: Chip) -> Iterator[int]:
-    """How many tables each operation has, and each array that is copied into fast memory or out of it.
+def _tuples(level: Level, chip: Chip) -> Iterator[int]:
+    """How many tuples each operation has, and each array that is copied into fast memory or out of it.
 
     v5e makes permutes at once, of more than 16 devices at least.
     """
@@ -44,7 +44,7 @@ def _tables(level: Level, chip: Chip) -> Iterator[int]:
         yield int(apart and any(ops[number].kind == COLLECTIVE_PERMUTE for number in kernel.ops))
     for bodies in level.bodies.values():
         for body in bodies:
-            yield from _tables(body, chip)
+            yield from _tuples(body, chip)
     yield sum(_copied(level, chip))
 
 
@@ -56,7 +56,7 @@ def _results_brought_back(level: Level) -> int:
 
 
 def _copied(level: Level, chip: Chip) -> Iterator[int]:
-    """The tables of the copies of each array: fetched where it does not begin to lie near as it is made, and brought
+    """The tuples of the copies of each array: fetched where it does not begin to lie near as it is made, and brought
     back where it does not lie there to its end.
     """
     values, maker = level.program.graph.values, level.flow.maker
