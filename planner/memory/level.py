@@ -144,11 +144,11 @@ def _until_near(placed: Level, spans: dict[int, Span], images: Copied) -> frozen
     for the last time.
     """
     begin, near = begins(placed.near), set[int]()
-    for value, ((first, last), _) in images.items():
-        fetched = begin.get(value, last)
-        if fetched <= min(placed.flow.touches[value], default=first):
+    for value in images.keys() & begin.keys():
+        first, last = images[value][0]
+        spans[-1 - value] = first, min(last, begin[value])
+        if begin[value] <= min(placed.flow.touches[value], default=first):
             near.add(-1 - value)
-        spans[-1 - value] = first, min(last, fetched)
     return frozenset(near)
 
 

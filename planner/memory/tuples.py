@@ -52,7 +52,7 @@ def _results_brought_back(level: Level) -> int:
     """The results of a step that there is room for in fast memory as they are made: they are copied from there."""
     values, maker = level.program.graph.values, level.flow.maker
     made = {value: maker[value] for value in level.program.graph.results if value in maker}
-    return sum(padded_bytes(values[value]) <= level.room_bytes[point] for value, point in made.items())
+    return sum(padded_bytes(values[value]) <= int(level.room_bytes[point]) for value, point in made.items())
 
 
 def _copied(level: Level, chip: Chip) -> Iterator[int]:
