@@ -2,8 +2,9 @@
 on the lanes.
 
 Such a loop sums over the batch and the places of a sequence; the compiler lays the operand whose features are the
-gradient's rows out across (``bf16[2,1024,4096]{1,2,0}``), and nothing else has it so. The copy is there for all loops
-that read it. What is padded for one, as a tied head's gradient, is copied before. Seen on v5e and v5p.
+gradient's rows out across (``bf16[2,1024,4096]{1,2,0}``), and nothing else has it so. Where the gradient is transposed
+behind the loop, as a tied head's is, its columns are the rows. The copy is there for all loops that read it. What is
+padded for one, as that head's scores are, is copied before. Seen on v5e and v5p.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from dataclasses import replace
 from ..fusion.nature import SLICE
 from ..graph import Graph, Op
 from ..kernels import Program
+from ..kinds import COLLECTIVE_PERMUTE
 from .taken_in_pieces import NARROW, Beside
 from .tiles import padded_bytes
 
 FEWEST_SUMMED = 2
+PASSING = frozenset({"add", "convert", COLLECTIVE_PERMUTE})
 
 
 def copied_across(program: Program, *, early: bool) -> Iterator[Beside]:
@@ -27,8 +30,10 @@ def copied_across(program: Program, *, early: bool) -> Iterator[Beside]:
     graph = program.graph
     makers = {value: point for point, kernel in enumerate(program.kernels) for value in kernel.writes}
     read: dict[int, list[int]] = {}
+    turned = _turned(graph) if graph.nesting else frozenset[int]()
     for point, kernel in enumerate(program.kernels) if graph.nesting else ():
-        for value in _laid_across(graph.ops[kernel.ops[-1]]):
+        loop = graph.ops[kernel.ops[-1]]
+        for value in _laid_across(loop, not turned.isdisjoint(loop.results)):
             read.setdefault(value, []).append(point)
     for value, points in read.items():
         maker = makers.get(value, -1)
@@ -43,14 +48,26 @@ def _copy(graph: Graph, value: int, span: tuple[int, int]) -> Beside:
     return Beside(value, span, padded_bytes(replace(graph.values[value], dtype=NARROW)))
 
 
-def _laid_across(loop: Op) -> Iterator[int]:
-    """The operands of a loop of several turns of which products make the rows of sums that go round."""
+def _turned(graph: Graph) -> frozenset[int]:
+    """What is transposed in the end, though it may be sent, added up and rounded before."""
+    found = set[int]()
+    for op in reversed(graph.ops):
+        turns = op.kind == "transpose" and op.attributes.get("permutation") == (1, 0)
+        if turns or (op.kind in PASSING and not found.isdisjoint(op.results)):
+            found.update(op.operands)
+    return frozenset(found)
+
+
+def _laid_across(loop: Op, is_turned: bool) -> Iterator[int]:
+    """The operands of a loop of several turns of which products make the rows of sums that go round, or the columns of
+    what ``is_turned`` behind it.
+    """
     for body in loop.bodies[:1] if loop.kind == "while" and loop.turns else ():
         if any(op.attributes.get("around") for op in body.ops):
             given = dict(zip(body.arguments, loop.operands, strict=False))
             sliced = {op.results[0]: op.operands[0] for op in body.ops if op.kind == SLICE}
-            firsts = (op.operands[0] for op in body.of_kind("dot_general") if _sums_several(op))
-            yield from dict.fromkeys(given[v] for v in (sliced.get(v, v) for v in firsts) if v in given)
+            rows = (op.operands[is_turned] for op in body.of_kind("dot_general") if _sums_several(op))
+            yield from dict.fromkeys(given[v] for v in (sliced.get(v, v) for v in rows) if v in given)
 
 
 def _sums_several(product: Op) -> bool:
