@@ -32,3 +32,16 @@ def copied_arguments(program: Program, flow: Flow, smallest: int) -> Copied:
             is_whole = value in whole
             found[value] = span, whole_bytes(graph, value, whole[value], narrow=True) if is_whole else narrow
     return found
+
+
+def near_throughout(spans: dict[int, Span], copied: Copied, begins: Mapping[int, int], flow: Flow) -> frozenset[int]:
+    """The copies, by their buffers, that lie near wherever they are read; of others that ``begins`` has, by value, the
+    spans end where they are fetched for the last time.
+    """
+    near = set[int]()
+    for value in copied.keys() & begins.keys():
+        first, last = copied[value][0]
+        spans[-1 - value] = first, min(last, begins[value])
+        if begins[value] <= min(flow.touches[value], default=first):
+            near.add(-1 - value)
+    return frozenset(near)

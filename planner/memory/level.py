@@ -18,7 +18,7 @@ from .across_loops import copied_across
 from .carried import homes
 from .combined import at_once
 from .convolved import copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
-from .copied import Copied, Span, copied_arguments
+from .copied import Copied, copied_arguments, near_throughout
 from .deferred import defers
 from .donated import in_donated_place, in_results_place
 from .flow import Flow
@@ -134,22 +134,9 @@ def _with_copies(placed: Level, chip: Chip | None, images: Copied) -> Level:
     narrow |= dict(_stacks(placed, narrow))
     others = {b: span for b, span in spans.items() if -1 - b not in images}
     staying = staying_copies(program, chip, others, narrow, placed.room_bytes)
-    for buffer in staying | _until_near(placed, spans, images):
+    for buffer in staying | near_throughout(spans, images, begins(placed.near), flow):
         del copies[buffer], spans[buffer], narrow[buffer]
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **narrow}, copies=copies)
-
-
-def _until_near(placed: Level, spans: dict[int, Span], images: Copied) -> frozenset[int]:
-    """The copies of images that lie near wherever they are read; others lie in the large memory until they are fetched
-    for the last time.
-    """
-    begin, near = begins(placed.near), set[int]()
-    for value in images.keys() & begin.keys():
-        first, last = images[value][0]
-        spans[-1 - value] = first, min(last, begin[value])
-        if begin[value] <= min(placed.flow.touches[value], default=first):
-            near.add(-1 - value)
-    return frozenset(near)
 
 
 def _stacks(placed: Level, narrow: Mapping[int, int]) -> Iterator[tuple[int, int]]:
