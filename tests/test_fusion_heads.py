@@ -30,7 +30,7 @@ def test_the_loss_of_one_sequence_is_added_up_by_itself(sequences: int) -> None:
 
 
 def test_a_product_pads_what_a_loop_has_padded_before_it() -> None:
-    """The gradient of scores, padded to all places: for the embedding's ring it is written, for the other product not."""
+    """The gradient of scores, padded to all places, is written for the embedding's ring, not for the other product."""
     rows, features, devices = 8, 128, 4
     piece = Value((features, WORDS // devices), "bf16")
     inner = Graph(

@@ -60,8 +60,8 @@ def test_what_is_fetched_comes_in_pieces(kind: str, shape: tuple[int, ...], piec
 
 
 def test_an_argument_that_is_fetched_has_one_for_each_copy() -> None:
-    """An array that a product waits for: v5p fetches it whole, v6e in two pieces with two each; and there the result has
-    room to be made near and brought back.
+    """An array that a product waits for: v5p fetches it whole, v6e in two pieces with two each; and there the
+    result has room to be made near and brought back.
     """
     weights, rows = Value((2048, 1024), "f32"), Value((16384, 2048), "f32")
     summed = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
