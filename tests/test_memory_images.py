@@ -47,6 +47,15 @@ def test_one_that_fills_the_lanes_is_not() -> None:
     assert patches(128) < 2**20
 
 
+@pytest.mark.parametrize(("machine", "mib"), [("v3:2x2", 4), ("v4:2x2x1", 0), ("v6e:2x2", 0)])
+def test_the_copy_of_an_image_lies_near_where_it_finds_room(machine: str, mib: int) -> None:
+    image, weights = Value((16, 32, 32, 64), "f32"), Value((3, 3, 64, 128), "bf16")
+    ops = (Op(kind="convolution", operands=(0, 1), results=(2,), attributes=ROLES),)
+    made = of_ops((image, weights, Value((16, 32, 32, 128), "f32")), ops, (0, 1), (2,))
+    held = memory(made, physical(mw.loads(f"meshwright: 1\ntopology: {machine}\n").topology).chip)
+    assert held.temp_bytes // MIB == mib
+
+
 @pytest.mark.parametrize(("features", "padded"), [(2, 2 * 128), (8, 32 * 128 // 4), (64, 32 * 128)])
 def test_few_features_lie_beside_a_batch_on_the_lanes(features: int, padded: int) -> None:
     """As the compiler lays 32 images of 2, 8 and 64 features out: 64, 256 and 1024 MiB of f32[32,256,256,n]."""
