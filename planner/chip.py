@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -46,6 +47,23 @@ class MatrixUnit(Entry):
 
     edge: Count
     count: Count
+
+
+class FetchedIn(Entry):
+    """The pieces in which arrays are fetched into vector memory: of ``piece_mib`` each, or ``most`` of those along the
+    first dim, of an array of ``least_mib``.
+    """
+
+    piece_mib: Count | None = None
+    most: Count = 1
+    least_mib: Count = 1
+
+    def pieces(self, shape: Sequence[int], num_bytes: int) -> int:
+        """How many pieces an array is fetched in."""
+        if self.piece_mib is not None:
+            piece_bytes = self.piece_mib * MIB
+            return -(-num_bytes // piece_bytes) if num_bytes >= 2 * piece_bytes else 1
+        return min(self.most, *shape[:1]) if num_bytes >= self.least_mib * MIB and shape else 1
 
 
 class WholeProduct(Entry):
@@ -188,10 +206,12 @@ class Chip(Entry):
     buffer_vmem_most_mib: Count | None = None
     longest_stay_us: Amount | None = None
     product_code_kib: Count = 350
+    wide_product_code: Annotated[float, Field(ge=1, le=10)] = 1.0
     whole_product: WholeProduct | None = None
     gathers_into_vmem: bool = True
     gathers_beside_products: bool = False
     products_into_vmem: bool = True
+    fetched_in: FetchedIn | None = None
     ici: Ici | None = None
     core_link: Switch | None = None
     switch: Switch | None = None

@@ -13,7 +13,8 @@ import small_steps
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.graph import Op, Value
-from meshwright.planner.memory.code import BASE_BYTES, code_bytes, least_code_bytes
+from meshwright.planner.kernels import Kernel, Program
+from meshwright.planner.memory.code import BASE_BYTES, OTHER_KERNEL_BYTES, code_bytes, least_code_bytes
 from programs import CONVOLVED, of_ops
 from small_steps import Pair
 from written_plans import by_hand
@@ -40,6 +41,16 @@ def code(rows: int, depth: int, columns: int, kind_of_chip: str) -> int:
 ])  # fmt: skip
 def test_code_is_about_as_long_as_compiled(rows: int, depth: int, columns: int, kind_of_chip: str, kib: int) -> None:
     assert code(rows, depth, columns, kind_of_chip) / KIB == pytest.approx(kib, rel=0.3)
+
+
+@pytest.mark.parametrize(("width", "kib"), [(32, 6), (1024, 160)])
+def test_the_code_of_an_update_is_as_long_as_its_arrays_need(width: int, kib: int) -> None:
+    """Three results number by number, as Adam's: small ones are not gone through in a loop."""
+    values = (Value((width, width), "f32"),) * 4
+    ops = tuple(Op(kind=kind, operands=(0,), results=(n,)) for n, kind in enumerate(("tanh", "negate", "sign"), 1))
+    graph = of_ops(values, ops, (0,), (1, 2, 3)).graph
+    update = Program(graph=graph, kernels=(Kernel(ops=(0, 1, 2), reads=(0,), writes=(1, 2, 3)),))
+    assert (code_bytes(update, catalogue()["v5e"]) - BASE_BYTES - OTHER_KERNEL_BYTES) / KIB <= kib
 
 
 @pytest.mark.parametrize(("places", "groups", "kib"), [(1, 1, 376), (3, 1, 1157), (5, 1, 1180), (7, 128, 208)])

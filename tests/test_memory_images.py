@@ -16,7 +16,7 @@ from meshwright.planner.memory.flow import flow
 from meshwright.planner.memory.taken_in_pieces import beside_loops
 from meshwright.planner.memory.temporaries import temporary_bytes
 from meshwright.planner.topology import physical
-from programs import KERNEL_GRADIENT, of_ops
+from programs import CONVOLVED, KERNEL_GRADIENT, of_ops
 
 BATCH, SIDE, PATCH, FEATURES = 16, 224, 16, 768
 ROLES = {
@@ -45,6 +45,15 @@ def test_one_of_more_is_copied_with_them_on_the_lanes() -> None:
 
 def test_one_that_fills_the_lanes_is_not() -> None:
     assert patches(128) < 2**20
+
+
+@pytest.mark.parametrize(("machine", "mib"), [("v3:2x2", 16), ("v4:2x2x1", 0), ("v6e:2x2", 0)])
+def test_the_copy_of_an_image_lies_near_where_it_finds_room(machine: str, mib: int) -> None:
+    image, weights = Value((8, 128, 64, 32), "f32"), Value((3, 3, 32, 128), "bf16")
+    ops = (Op(kind="convolution", operands=(0, 1), results=(2,), attributes=CONVOLVED),)
+    made = of_ops((image, weights, Value((8, 128, 64, 128), "f32")), ops, (0, 1), (2,))
+    held = memory(made, physical(mw.loads(f"meshwright: 1\ntopology: {machine}\n").topology).chip)
+    assert held.temp_bytes // MIB == mib
 
 
 @pytest.mark.parametrize(("features", "padded"), [(2, 2 * 128), (8, 32 * 128 // 4), (64, 32 * 128)])

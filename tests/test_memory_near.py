@@ -100,6 +100,13 @@ def test_what_is_not_used_for_long_is_fetched_again() -> None:
     assert placed(100, wanted(1, 0, 2, 9)) == {1: 7}
 
 
+def test_what_a_long_kernel_makes_waits_from_its_end() -> None:
+    memory = Memory(
+        begins_s=np.array([0.0, 10, 11, 12]), room_bytes=np.full(3, 100, np.int64), bytes_per_s=1.0, longest_s=2.0
+    )
+    assert begins(near_from([wanted(1, 0, 2)], memory)) == {1: 0}
+
+
 def test_what_is_free_in_pieces_is_put_together() -> None:
     """At the third point 70 of 100 bytes are free, but on both sides of what came beside what was needed first."""
     first = wanted(1, 0, 1, num_bytes=30, saved_s=9.0)

@@ -102,7 +102,7 @@ def _group(
         if maker in shifts and is_made_wider_again(graph, uses, everything[maker], everything[root]):
             return False
         anew = maker in shared and not made.products and is_computed_anew(graph, reader, maker, shared)
-        if anew and _is_of_one(graph, uses, made):
+        if (anew and _is_of_one(graph, uses, made)) or _is_padded_anew(graph, (reader, position), everything[maker]):
             return False
         is_whole = values[everything[maker].results[0]].dtype[0] in WHOLE_NUMBERS
         return not (is_whole and _is_made_anew(graph, uses, made, maker, (reader, position), root))
@@ -166,6 +166,14 @@ def _is_made_anew(graph: Graph, uses: Uses, made: Group, maker: int, read: tuple
     if read[0] == root and _is_index(uses, graph, reader):
         return True
     return takes(graph, reader, read[1], producer) and _is_of_one(graph, uses, made)
+
+
+def _is_padded_anew(graph: Graph, read: tuple[int, int], made: Op) -> bool:
+    """Whether a product pads what it reads in passing, though the padded whole is written for others, as for a loop
+    that goes round: XLA copies an operation of one array into all that take it (seen on v5e and v5p).
+    """
+    product = graph.ops[read[0]]
+    return made.kind == "pad" and product.kind in PRODUCTS and takes(graph, product, read[1], made)
 
 
 def _is_thin(graph: Graph, op: Op) -> bool:

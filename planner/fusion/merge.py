@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from ..graph import Graph
+from ..graph import Graph, Op
 from ..images import CONVOLUTION
 from .group import Group
 from .libraries import is_row
@@ -155,7 +155,7 @@ class Merging:
         fits = one.open and other.open and one.space == other.space and one.products + other.products <= 1
         if not fits or not self._hands_over_whole(one, other) or (self.by_rows and not self._reduce_alike(one, other)):
             return False
-        if other.reduces and (self._packs(one) or self._leaves_two(first, second)):
+        if other.reduces and (self._packs(one) or self._leaves_two(first, second) or self._adds_up_rows(one, other)):
             return False
         if self._path(first, second) or self._path(second, first, skip_direct=True):
             return False
@@ -166,6 +166,19 @@ class Merging:
         """Whether a product makes bits of what it writes."""
         made = (value for root in group.roots for value in self.graph.ops[root].results)
         return group.products > 0 and bool(self.packed) and not self.packed.isdisjoint(made)
+
+    def _adds_up_rows(self, one: Group, other: Group) -> bool:
+        """Whether a group adds up, to a single number, what another computes of what single rows were reduced to.
+
+        Dims of one are dropped there (``f32[1,1023]`` is a vector to the compiler), and no vector is added up by the
+        kernel that makes it: a loss of one sequence on each device is a kernel of its own, seen on v3, v4, v5e and v6e.
+        """
+        graph, makers = self.graph, self.uses.makers
+        added = [graph.ops[root] for root in other.roots if graph.ops[root].kind == REDUCE]
+        if not any(graph.values[op.results[0]].num_elements == 1 and _is_squeezed(graph, op) for op in added):
+            return False
+        reads = (graph.ops[makers[value]] for value in one.reads if value in makers)
+        return any(op.kind == REDUCE and graph.values[op.results[0]].num_elements == one.space for op in reads)
 
     def _leaves_two(self, first: int, second: int) -> bool:
         """Whether a convolution's kernel leaves two images, or may, what makes the other not needing what the second
@@ -263,6 +276,12 @@ class Merging:
         if not skip_direct or goal not in self.needs[start]:
             return bool(self.above[start] & sought)
         return any(self.above[maker] & sought for maker in self.needs[start])
+
+
+def _is_squeezed(graph: Graph, op: Op) -> bool:
+    """Whether what an operation reads is a vector but for dims of one."""
+    shape = graph.shape(op.operands[0])
+    return len(shape) > 1 and max(shape) == graph.values[op.operands[0]].num_elements
 
 
 def _spread(far: list[int], near: list[int], both: int, first: int, second: int, home: Sequence[int]) -> None:

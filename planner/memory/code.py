@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..chip import Chip
-from ..graph import Graph, Op
+from ..graph import Graph, Op, Value
 from ..images import CONVOLUTION, is_of_one_place
 from ..kernels import Kernel, Program
 from ..kinds import KINDS
 from .accessed import matrix_flops
+from .tiles import VECTOR_ELEMENTS
 from .units import Units, units_of
 
 INDEXED = frozenset({"gather", "scatter", "sort"})
@@ -21,8 +23,14 @@ CONVOLUTION_TO_PRODUCT = 2.4
 v5e, small ones 320 to 750, of features apart 160 to 210 (220 to 390 on v3); the convolutions of 18 nets with all around
 them, in loops too, 600 on v3 and 1000 to 1200 on v5e and v6e.
 """
-COMMON_TO_PRODUCT = 1.5
-"""The same on v4, whose cores have a memory in common: three nets take 450 to 600 KiB each."""
+COMMON_TO_PRODUCT, COMMON_WINDOW_BYTES = 2.0, 20
+"""The same on v4, whose cores have a memory in common: three nets take 350 to 500 KiB each; and what one of several
+places takes there for each cycle (``WINDOW_BYTES``).
+"""
+LOOPED_TO_WINDOW = 0.5
+"""How much of it those in loops take which add up what goes round, where what is added up is not unrolled
+(``WholeProduct.rounded``): 350 to 550 KiB in nets for v4, v5e and v5p, 240 for TPU7x, but 520 to 770 for v6e.
+"""
 LOOPED_TO_PRODUCT = 1.5
 """The same of one place in a loop: 950 KiB on v5e, where what is sent is fused with them, and 400 on v6e."""
 LEAST_CONVOLUTION_BYTES, WINDOW_BYTES, SQUARE_BYTES = 60 << 10, 150, 80
@@ -34,6 +42,10 @@ GFLOP_BYTES, GROWTH, LEAST_PRODUCT_BYTES, LARGEST_PRODUCT = 140 << 10, 0.65, 20 
 """What a product of a GFLOP takes, the power of its work that smaller and larger ones take, the least, and how often a
 chip's usual the largest does. Alone they take 31 to 54 KiB for 0.13 GFLOP (256 x 512 x 512) on v3 to v6e, 73 to 103 for
 0.54, 160 to 280 for 2.1, and then on v3 250 whatever they multiply, on v5p 470 and on v6e 530.
+"""
+WIDE_FROM_FLOPS = 1e9
+"""From how many FLOPs on products that read or write float32 have longer code on some chips
+(``Chip.wide_product_code``).
 """
 SURE_PRODUCT_BYTES, SURE_LOOP_BYTES = 4 << 10, 8 << 10
 """What each product and each loop of a compiled program took at least: 24 products of 64 x 128 x 128 in 149 KiB on v5e
@@ -47,6 +59,10 @@ OTHER_KERNEL_BYTES = 10 << 10
 CODE_OF = "code"
 RESULT_TO_PRODUCT = 0.2
 """What each further result of a kernel adds, of what a product takes at most by the chip."""
+REGISTER_BYTES = 1 << 10
+"""What it adds at most, where nothing is multiplied, for each register that it fills: small arrays are not gone through
+in a loop. All the code of a net whose kernels have one place and 32 or 64 features takes 1.1 MiB on v5p, Adam with it.
+"""
 
 
 def code_bytes(program: Program, chip: Chip | None = None) -> int:
@@ -54,15 +70,28 @@ def code_bytes(program: Program, chip: Chip | None = None) -> int:
 
     How long the code of a product is depends on the chip's matrix units.
     """
-    return BASE_BYTES + _kernels_bytes(program, product_bytes(chip), chip)
+    return BASE_BYTES + _kernels_bytes(program, product_code(chip), chip)
 
 
-def product_bytes(chip: Chip | None) -> int:
-    """The code of a kernel that multiplies."""
-    return chip.product_code_kib << 10 if chip is not None else PRODUCT_BYTES
+class ProductCode(NamedTuple):
+    """The bytes of a kernel that multiplies, how often those of a large one of float32, and how much of those of a
+    convolution one in a loop takes.
+    """
+
+    num_bytes: int
+    wide: float
+    looped: float
 
 
-def _kernels_bytes(program: Program, product: int, chip: Chip | None, *, in_loop: bool = False) -> int:
+def product_code(chip: Chip | None) -> ProductCode:
+    """The code of a chip's kernels that multiply."""
+    if chip is None:
+        return ProductCode(PRODUCT_BYTES, 1.0, 1.0)
+    looped = 1.0 if chip.whole_product is not None and chip.whole_product.rounded else LOOPED_TO_WINDOW
+    return ProductCode(chip.product_code_kib << 10, chip.wide_product_code, looped)
+
+
+def _kernels_bytes(program: Program, product: ProductCode, chip: Chip | None, *, in_loop: bool = False) -> int:
     graph = program.graph
     units = units_of(graph, chip, in_loop=in_loop) if CONVOLUTION in graph.kinds and chip is not None else None
     found = sum([_kernel_bytes(graph, kernel, product, units, in_loop=in_loop) for kernel in program.kernels])
@@ -70,7 +99,7 @@ def _kernels_bytes(program: Program, product: int, chip: Chip | None, *, in_loop
     return found + sum([_kernels_bytes(body, product, chip, in_loop=True) for body in bodies])
 
 
-def _kernel_bytes(graph: Graph, kernel: Kernel, product: int, units: Units | None, *, in_loop: bool) -> int:
+def _kernel_bytes(graph: Graph, kernel: Kernel, product: ProductCode, units: Units | None, *, in_loop: bool) -> int:
     form = kernel.form
     if form is None or (units and any(graph.ops[op].kind == CONVOLUTION for op in kernel.ops)):
         return _bytes(graph, kernel, product, units, in_loop=in_loop)
@@ -81,9 +110,10 @@ def _kernel_bytes(graph: Graph, kernel: Kernel, product: int, units: Units | Non
     return found
 
 
-def _bytes(graph: Graph, kernel: Kernel, product: int, units: Units | None, *, in_loop: bool) -> int:
+def _bytes(graph: Graph, kernel: Kernel, product: ProductCode, units: Units | None, *, in_loop: bool) -> int:
     kinds = {graph.ops[op].kind for op in kernel.ops}
-    more = int(RESULT_TO_PRODUCT * product) * (len(kernel.writes) - 1)
+    further = int(RESULT_TO_PRODUCT * product.num_bytes)
+    more = further * (len(kernel.writes) - 1)
     if CONVOLUTION in kinds:
         convolutions = [op for op in map(graph.ops.__getitem__, kernel.ops) if op.kind == CONVOLUTION]
         return _convolution_bytes(graph, kernel, convolutions, product, units, more, in_loop=in_loop)
@@ -91,6 +121,7 @@ def _bytes(graph: Graph, kernel: Kernel, product: int, units: Units | None, *, i
         return more + usual_bytes(graph, kernel, product)
     if kernel.bodies:
         return LOOP_BYTES
+    more = sum(min(further, REGISTER_BYTES * _registers(graph.values[value])) for value in kernel.writes[1:])
     if kinds & INDEXED:
         return more + INDEXED_KERNEL_BYTES
     if kinds.intersection(KINDS):
@@ -98,11 +129,15 @@ def _bytes(graph: Graph, kernel: Kernel, product: int, units: Units | None, *, i
     return more + (REDUCTION_BYTES if kinds & REDUCTIONS else OTHER_KERNEL_BYTES)
 
 
+def _registers(value: Value) -> int:
+    return -(-value.num_elements // VECTOR_ELEMENTS)
+
+
 def _convolution_bytes(
     graph: Graph,
     kernel: Kernel,
     convolutions: Sequence[Op],
-    product: int,
+    product: ProductCode,
     units: Units | None,
     more: int,
     *,
@@ -113,21 +148,33 @@ def _convolution_bytes(
     is_square = all(is_of_one_place(graph, op) for op in convolutions)
     if not is_square:
         apart = any(int(op.attributes.get("feature_group_count", 1)) > 1 for op in convolutions)
-        usual = more + int((1.0 if apart else to_product) * product)
+        looped = product.looped if in_loop else 1.0
+        usual = more + int(looped * (1.0 if apart else to_product) * product.num_bytes)
     elif in_loop:
-        usual = more + int(LOOPED_TO_PRODUCT * product)
+        usual = more + int(LOOPED_TO_PRODUCT * product.num_bytes)
     else:
-        usual = more + (usual_bytes(graph, kernel, product) if units is None else int(LARGEST_PRODUCT * product))
+        usual = more + (
+            usual_bytes(graph, kernel, product) if units is None else int(LARGEST_PRODUCT * product.num_bytes)
+        )
     if units is None:
         return usual
-    each = SQUARE_BYTES if is_square else WINDOW_BYTES
+    window_bytes = COMMON_WINDOW_BYTES if units.has_common else WINDOW_BYTES
+    each = SQUARE_BYTES if is_square else window_bytes
     return min(usual, LEAST_CONVOLUTION_BYTES + int(each * sum(map(units.cycles, convolutions))))
 
 
-def usual_bytes(graph: Graph, kernel: Kernel, usual: int) -> int:
+def usual_bytes(graph: Graph, kernel: Kernel, usual: ProductCode) -> int:
     """The code of a kernel that multiplies: the more it multiplies, up to a limit."""
     flops = sum(matrix_flops(graph, graph.ops[op]) for op in kernel.ops)
-    return max(LEAST_PRODUCT_BYTES, int(min(LARGEST_PRODUCT * usual, GFLOP_BYTES * (flops / 1e9) ** GROWTH)))
+    wide = usual.wide if usual.wide > 1 and flops > WIDE_FROM_FLOPS and _is_wide(graph, kernel) else 1.0
+    narrow = min(LARGEST_PRODUCT * usual.num_bytes, GFLOP_BYTES * (flops / 1e9) ** GROWTH)
+    return max(LEAST_PRODUCT_BYTES, int(wide * narrow))
+
+
+def _is_wide(graph: Graph, kernel: Kernel) -> bool:
+    """Whether a kernel reads or writes matrices of float32."""
+    values = (graph.values[value] for value in (*kernel.reads, *kernel.writes))
+    return any(each.dtype == "f32" and len(each.shape) > 1 for each in values)
 
 
 def least_code_bytes(products: int, loops: int) -> int:

@@ -14,9 +14,11 @@ from ..graph import Op, Value
 from ..kernels import Program
 from ..whole_images import taken_whole
 from .accessed import is_scan
+from .across_loops import copied_across
 from .carried import homes
 from .combined import at_once
-from .convolved import copied_images, copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
+from .convolved import copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
+from .copied import Copied, copied_arguments, near_throughout
 from .deferred import defers
 from .donated import in_donated_place, in_results_place
 from .flow import Flow
@@ -35,7 +37,7 @@ from .taken_in_pieces import beside_loops
 from .taken_whole import beside_whole, whole_bytes
 from .tiles import padded_bytes
 from .turned_copies import turned_copies
-from .vmem import is_fetched, near_buffers, staying_copies
+from .vmem import NONE_COPIED, is_fetched, near_buffers, staying_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,16 +98,18 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
     donated |= in_donated_place(step.program, step.flow) | in_results_place(step.program, step.flow)
     where = Where(chip, graph.mesh)
-    placed = _level(step, where, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held)
-    if chip is not None and chip.platform == "gpu":
+    is_gpu = chip is not None and chip.platform == "gpu"
+    copied = {} if is_gpu else copied_arguments(step.program, step.flow, smallest_batch(chip))
+    sizes = {value: num_bytes for value, (_, num_bytes) in copied.items()}
+    placed = _level(step, where, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held, copied=sizes)
+    if is_gpu:
         return placed
-    return _with_turned(_with_tables(_with_copies(placed, chip), chip), chip, step.by_list)
+    return _with_turned(_with_tables(_with_copies(placed, chip, copied), chip), chip, step.by_list)
 
 
-def _with_copies(placed: Level, chip: Chip | None) -> Level:
-    """With the narrow copies for loops, which stay in fast memory where they find room, and for convolutions."""
+def _with_copies(placed: Level, chip: Chip | None, images: Copied) -> Level:
+    """With the narrow copies for loops and for convolutions, which stay in fast memory where they find room."""
     program, flow = placed.program, placed.flow
-    images = copied_images(program, flow.touches, smallest_batch(chip))
     stacks = hoisted_copies(program, flow.buffer)
     copies = {value if value in placed.num_bytes else -1 - value: value for value in stacks.keys() | images.keys()}
     spans = {b: images[value][0] if value in images else stacks[value] for b, value in copies.items() if b < 0}
@@ -123,12 +127,14 @@ def _with_copies(placed: Level, chip: Chip | None) -> Level:
     near_bytes = chip.buffer_vmem_bytes if chip is not None else 0
     widened = widened_images(program, smallest_batch(chip), near_bytes)
     shifted = (*shifted_images(program, smallest_batch(chip)), *widened)
-    for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program))):
+    across = copied_across(program, early=early)
+    for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program), *across)):
         buffer = -1 - 3 * len(graph.values) - number
         copies[buffer], spans[buffer], narrow[buffer] = beside
     narrow |= dict(_stacks(placed, narrow))
-    for_loops = {b: span for b, span in spans.items() if copies[b] not in images}
-    for buffer in staying_copies(program, chip, for_loops, narrow, placed.room_bytes):
+    others = {b: span for b, span in spans.items() if -1 - b not in images}
+    staying = staying_copies(program, chip, others, narrow, placed.room_bytes)
+    for buffer in staying | near_throughout(spans, images, begins(placed.near), flow):
         del copies[buffer], spans[buffer], narrow[buffer]
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **narrow}, copies=copies)
 
@@ -189,6 +195,7 @@ def _level(
     outputs: frozenset[int],
     *,
     scanned: bool = False,
+    copied: Mapping[int, int] = NONE_COPIED,
 ) -> Level:
     program, found, chip = part.program, at_once(part.flow, part.joint), where.chip
     lives = _made_at_once(program, found, lifetimes(found, range(len(program.kernels))))
@@ -211,7 +218,7 @@ def _level(
         read = {buffer for buffers in found.reads for buffer in buffers}
         updated = handed_on(program, found, lives).keys() & outputs & read
         kept = {b: lives[b] for b in updated if found.num_bytes[b]}
-        near = near_buffers(program, found, {**spans, **kept}, chip, room, scanned=scanned)
+        near = near_buffers(program, found, {**spans, **kept}, chip, room, scanned=scanned, copied=copied)
         begin = begins(near)
         spans = {
             b: (first, min(last, begin.get(b, last))) for b, (first, last) in spans.items() if begin.get(b) != first

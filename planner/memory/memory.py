@@ -16,6 +16,7 @@ from .replay import heap_bytes
 from .schedule import Scheduled, put_in_order
 from .tight import is_tight, lent
 from .tiles import memoised, padded_bytes
+from .tuples import tuple_bytes
 from .unrolled import unrolled_bytes
 
 
@@ -24,9 +25,9 @@ class Memory:
     """Bytes of one device, as the TPU compiler counts them, predicted.
 
     ``argument_bytes`` and ``output_bytes`` are with the padding of tiles, ``alias_bytes`` the results that lie in
-    donated arguments, ``temp_bytes`` the heap of temporaries with its gaps, ``code_bytes`` the program. ``points`` are
-    all points of the program in its order, ``program``; ``peak`` is the one at which most temporaries are live,
-    ``tensors`` what is live at it, the largest first, arguments too. ``bytes_by_kind`` adds up to the peak.
+    donated arguments, ``temp_bytes`` the heap of temporaries with its gaps and tuples, ``code_bytes`` the program.
+    ``points`` are all points of the program in its order, ``program``; ``peak`` is the one at which most temporaries
+    are live, ``tensors`` what is live at it, the largest first, arguments too. ``bytes_by_kind`` adds up to the peak.
     """
 
     argument_bytes: int
@@ -91,12 +92,13 @@ def memory(program: Program | Scheduled, chip: Chip | None = None, *, argument_k
     alias_bytes = sum(sizes(graph.values[graph.results[result]]) for result in graph.aliases)
     placed = level(step, chip)
     code = code_bytes(program, chip) + unrolled_bytes(placed, chip) if chip is None or chip.platform == "tpu" else 0
-    temp_bytes = heap_bytes(placed)
+    tuples = tuple_bytes(placed, chip)
+    temp_bytes = heap_bytes(placed) + tuples
     constant_bytes = argument_bytes + output_bytes - alias_bytes + code
     if is_tight(constant_bytes + temp_bytes, chip.hbm_bytes if chip else None):
         borrowed = lent(placed)
         placed = replace(placed, spans={b: span for b, span in placed.spans.items() if b not in borrowed})
-        temp_bytes = heap_bytes(placed)
+        temp_bytes = heap_bytes(placed) + tuples
     return Memory(
         argument_bytes=argument_bytes,
         output_bytes=output_bytes,

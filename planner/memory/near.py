@@ -57,8 +57,10 @@ class Memory:
     longest_s: float
 
     def may_stay(self, last: int, use: int) -> bool:
-        """Whether what was used at one point may stay there unused until another."""
-        return bool(self.begins_s[use] - self.begins_s[last] <= self.longest_s)
+        """Whether what was used at one point may stay there unused until another: from its end to the other's begin
+        (``CostAnalysisPrefetchIntervalPicker::GetLogicalIntervalElapsed``).
+        """
+        return use <= last or bool(self.begins_s[use] - self.begins_s[last + 1] <= self.longest_s)
 
     def copied_s(self, num_bytes: int, begin: int, use: int) -> tuple[float, float, float]:
         """When a copy into it begins, is needed, and how long it takes."""

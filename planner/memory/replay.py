@@ -8,7 +8,7 @@ from .heap import Heap
 from .level import Level
 
 ALIGNMENT_BYTES = 16 << 10
-"""Of what the heap gives; a table of where results lie takes as much."""
+"""Of what the heap gives."""
 
 
 def heap_bytes(level: Level) -> int:
@@ -18,7 +18,7 @@ def heap_bytes(level: Level) -> int:
     """
     heap = Heap()
     _run(level, heap)
-    return heap.size_bytes + ALIGNMENT_BYTES * _tables(level)
+    return heap.size_bytes
 
 
 def _run(level: Level, heap: Heap) -> None:
@@ -43,9 +43,3 @@ def _by_point(level: Level, side: int) -> Sequence[list[int]]:
     for buffer, span in level.spans.items():
         points[span[side]].append(buffer)
     return points
-
-
-def _tables(level: Level) -> int:
-    """Kernels of several results: each has a table of where they lie, for all the program's time."""
-    here = sum(len(kernel.writes) > 1 for kernel in level.program.kernels)
-    return here + sum(_tables(body) for bodies in level.bodies.values() for body in bodies)

@@ -14,7 +14,7 @@ from ..chip import Chip, WholeProduct
 from ..compute.products import Product, product_of
 from ..graph import Graph
 from ..kernels import Kernel
-from .code import product_bytes, usual_bytes
+from .code import product_code, usual_bytes
 from .level import Level
 
 ROW_BYTES = 14
@@ -36,7 +36,7 @@ def unrolled_bytes(level: Level, chip: Chip | None) -> int:
         is_one = len(products) == 1 and products[0].batch == 1
         if is_one and (chip.whole_product.rounded or _is_kept(graph, kernel, products[0])):
             rows = window_rows(products[0], chip.matrix_unit.edge, chip.whole_product)
-            found += max(0, int(ROW_BYTES * rows) - usual_bytes(graph, kernel, product_bytes(chip)))
+            found += max(0, int(ROW_BYTES * rows) - usual_bytes(graph, kernel, product_code(chip)))
     return found
 
 

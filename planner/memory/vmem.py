@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -20,7 +22,8 @@ from .handed_on import handed_on, with_handed_on
 from .near import Memory, Stay, Wanted, near_from
 from .tiles import padded_bytes
 
-LONGEST_STAY = 8.4
+LONGEST_STAY = 8.0
+NONE_COPIED: Mapping[int, int] = MappingProxyType({})
 LARGEST_FETCHED = 0.25
 PRODUCTS = frozenset({"dot_general", "convolution"})
 OFFLOADED = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER})
@@ -37,11 +40,13 @@ def near_buffers(
     *,
     scanned: bool = False,
     fetched: Container[int] = (),
+    copied: Mapping[int, int] = NONE_COPIED,
 ) -> dict[int, tuple[Stay, ...]]:
     """When the buffers of a program, of those with ``lives`` and arguments, lie in fast memory.
 
     ``room_bytes``, what is free at each point, is taken from. ``scanned`` if the program is the body of a scan: what
-    that is given lies where its caller has it, but for what is ``fetched`` in each turn.
+    that is given lies where its caller has it, but for what is ``fetched`` in each turn. Of arguments that are
+    ``copied`` it is the copies, of so many bytes each, made where they are first read.
     """
     took = list(took_s(program, chip, scanned=scanned))
     memory = Memory(
@@ -65,8 +70,22 @@ def near_buffers(
 
     given = frozenset(program.graph.arguments) if scanned else frozenset[int]()
     found = _wanted(program, flow, lives, chip, first, uses_at)
-    wanted = (each for each in found if each.number not in given or each.number in fetched)
+    wanted = (
+        _of_copy(each, copied[each.number], chip) if each.number in copied else each
+        for each in found
+        if each.number not in given or each.number in fetched
+    )
     return with_handed_on(near_from(wanted, memory), first, lives)
+
+
+def _of_copy(argument: Wanted, num_bytes: int, chip: Chip) -> Wanted:
+    """What may stay of a copy of an argument, which is read in its place."""
+    more = num_bytes / argument.num_bytes
+    used = [round(more * size) for size in argument.used_bytes]
+    made, saved_s = argument.uses[0], more * argument.saved_s
+    return replace(
+        argument, num_bytes=num_bytes, made=made, left_near=chip.products_into_vmem, saved_s=saved_s, used_bytes=used
+    )
 
 
 def _read_bytes(program: Program, flow: Flow, first: Mapping[int, int]) -> dict[tuple[int, int], int]:
@@ -170,11 +189,11 @@ def residents(
 ) -> frozenset[int]:
     """The buffers that stay: short lives first, then small ones, where each point of their lives has room.
 
-    ``spans`` are first and last point of each, ``elapsed_s`` the time at which each point begins, ``room_bytes`` what
-    is free at each. ``room_bytes`` is taken from.
+    ``spans`` are first and last point of each, between which nothing uses it; ``elapsed_s`` is the time at which each
+    point begins, and the last one ends, ``room_bytes`` what is free at each. ``room_bytes`` is taken from.
     """
     staying = []
-    stays = {buffer: float(elapsed_s[last] - elapsed_s[first]) for buffer, (first, last) in spans.items()}
+    stays = {b: max(0.0, float(elapsed_s[last] - elapsed_s[first + 1])) for b, (first, last) in spans.items()}
     for buffer in sorted(spans, key=lambda buffer: (stays[buffer], num_bytes[buffer])):
         first, last = spans[buffer]
         needed = num_bytes[buffer]
