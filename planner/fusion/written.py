@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from ..graph import Graph, Op
 from .duplicated import dearer_in_passing, not_on_all_ways
 from .grouped import grouped
+from .interleaved import is_interleaved
 from .libraries import ends_product, is_passed, multiplied
 from .nature import (
     APART,
@@ -93,7 +94,7 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], cu
         return False
     if kind not in IN_PASSING or (kind == "pad" and stands_alone(op)) or not uses.results.isdisjoint(op.results):
         return True
-    if APART in op.attributes:
+    if APART in op.attributes or (not is_gpu and is_interleaved(graph, uses, op)):
         return True
     if _is_taken_in_step(graph, uses, op):
         return False
