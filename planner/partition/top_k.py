@@ -17,16 +17,26 @@ sorted; 129 of 65536 are, 512 are not); numbers of float16 are sorted.
 """
 
 
+PACKED = "s32"
+"""As what numbers of bfloat16 are ranked: each beside its place, in one whole number (seen on v5e and v6e)."""
+
+
+def is_packed(value: Value) -> bool:
+    """Whether numbers are ranked in one with their places."""
+    return value.dtype == "bf16"
+
+
 def is_ranked_whole(op: Op, layout: Sharding, value: Value, mesh: Mesh) -> bool:
     """Whether every device ranks all of an operand: XLA splits the operation that ranks matrices over all devices or
-    over none (``HandleCustomCallTopK``), and what is sorted in its place as it lies.
+    over none (``HandleCustomCallTopK``), that which ranks packed ones not at all, and what is sorted in its place as it
+    lies.
     """
     shape = value.shape
     if op.kind != TOP_K or len(shape) != 2 or not used(layout) or value.dtype == "f16":
         return False
     k = int(op.attributes["k"])
     is_ranked = k == 1 or (k <= MOST_RANKED and k * SHARE_RANKED < shape[-1])
-    return is_ranked and ways(used(layout), mesh) < ways(mesh, mesh)
+    return is_ranked and (is_packed(value) or ways(used(layout), mesh) < ways(mesh, mesh))
 
 
 def top_k_layout(builder: Builder, op: Op, layout: Sharding, size: int) -> Sharding | None:
