@@ -123,6 +123,24 @@ def test_rows_that_only_some_axes_split_are_ranked_whole_where_one_operation_ran
     assert sizes == ([("all-gather", 4 * shape[0] * shape[1])] if gathers else [])
 
 
+@pytest.mark.parametrize(("axes", "devices"), [("y", 4), ("x+y", 16)])
+def test_the_place_of_the_largest_of_a_split_dim_is_that_of_the_devices_largest_gathered(
+    axes: str, devices: int
+) -> None:
+    """As compiled for v5e:4x4: f32[4,1,256] and s32[4,1,256] of 256 rows (k-means with its centres split)."""
+    plan = mw.loads(
+        f"meshwright: 1\ntopology: v5e:4x4\nmesh: {{x: 4, y: 4}}\ntensors:\n  x: _ _@{axes}\n  out: replicate\n"
+    )
+
+    def step(x: jax.Array) -> jax.Array:
+        return jnp.argmax(x, -1)
+
+    found = mw.estimate(plan, step, [jax.ShapeDtypeStruct((256, 4096), jnp.float32)]).collectives
+    assert [(each.kind, each.dtype, each.num_bytes) for each in found] == [
+        ("all-gather", dtype, devices * 256 * 4) for dtype in ("f32", "s32")
+    ]
+
+
 def gradient_of_buffers(turned: bool) -> set[str]:
     """The collectives of what experts were given, added up over their split hidden dims and sent back to its groups."""
 

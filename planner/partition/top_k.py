@@ -1,8 +1,9 @@
-"""The largest of a split dim, as for TPUs: each device's own, gathered, and of these the largest."""
+"""The largest of a split dim: each device's own, gathered, and of these the largest; of many in order as for TPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..graph import Op, Sharding, Value
 from ..kinds import ALL_GATHER
@@ -61,3 +62,19 @@ def top_of_parts(builder: Builder, op: Op, number: int, axes: Sequence[str], dty
     ranked = builder.op("sort", gathered, in_order, {"dimension": len(few) - 1}, op.origin)
     firsts = (builder.op("slice", (n,), (Value(few, d),), {}, op.origin) for n, d in zip(ranked, dtypes, strict=True))
     return tuple(first for (first,) in firsts)
+
+
+def best_of_parts(
+    builder: Builder, op: Op, made: Sequence[int], firsts: Sequence[int], axes: Sequence[str]
+) -> tuple[int, ...]:
+    """Writes what a reduction of several arrays finds of a dim split over ``axes``, as the place of the largest: what
+    each device has ``made`` is gathered, and reduced again from the same ``firsts``.
+    """
+    found, values = [], [builder.values[number] for number in made]
+    count = ways(axes, builder.mesh)
+    for number, value in zip(made, values, strict=True):
+        one, all_ = (replace(value, shape=(parts, *value.shape)) for parts in (1, count))
+        (row,) = builder.op("reshape", (number,), (one,), {}, op.origin)
+        found += builder.op(ALL_GATHER, (row,), (all_,), {"axes": tuple(axes), "dimensions": (0,)}, op.origin)
+    said = {**op.attributes, "dimensions": (0,)}
+    return builder.op(op.kind, (*found, *firsts), values, said, op.origin)
