@@ -70,7 +70,7 @@ def best_of_parts(
     """Writes what a reduction of several arrays finds of a dim split over ``axes``, as the place of the largest: what
     each device has ``made`` is gathered, and reduced again from the same ``firsts``.
     """
-    found, values = [], [builder.values[number] for number in made]
+    found, values = list[int](), [builder.values[number] for number in made]
     count = ways(axes, builder.mesh)
     for number, value in zip(made, values, strict=True):
         one, all_ = (replace(value, shape=(parts, *value.shape)) for parts in (1, count))
