@@ -352,3 +352,27 @@ def test_what_a_lookup_takes_besides_its_copies_counts() -> None:
     )
     assert plain > 0
     assert lying == pytest.approx(plain + 15 * NODES * 8 / 128)
+
+
+def attended(heads: int) -> Graph:
+    """A query of each head by a cache of which a place is written: bf16[32,512,heads,128]."""
+    cache, query = Value((32, 512, heads, 128), "bf16"), Value((32, heads, 128), "bf16")
+    values = (cache, Value((32, 1, heads, 128), "bf16"), Value((), "s32"), query, Value((), "bf16"))
+    made = (cache, cache, cache, Value((32, 512, heads), "bf16"))
+    ops = (
+        Op(kind="dynamic_update_slice", operands=(0, 1, 2, 2, 2, 2), results=(5,)),
+        Op(kind="broadcast_in_dim", operands=(3,), results=(6,), attributes={"broadcast_dimensions": (0, 2, 3)}),
+        Op(kind="multiply", operands=(5, 6), results=(7,)),
+        Op(kind="reduce", operands=(7, 4), results=(8,), attributes={"dimensions": (3,), "reducer": "add"}),
+    )
+    return Graph(values=(*values, *made), ops=ops, arguments=(0, 1, 2, 3, 4), results=(5, 8), aliases={0: 0})
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "compiled"),
+    [("v4", 2, 176372), ("v4", 4, 195734), ("v3", 4, 192577), ("v5e", 2, 191596), ("v5p", 2, 78556)],
+)
+def test_a_cache_of_few_heads_is_gone_through_as_one_of_eight(name: str, heads: int, compiled: int) -> None:
+    program = fuse(attended(heads))
+    found = max(price(program, chip(name)), key=lambda each: each.cycles)
+    assert found.cycles == pytest.approx(compiled, rel=0.2)

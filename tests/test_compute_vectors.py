@@ -51,3 +51,15 @@ def test_work_that_is_scaled_is_that_which_is_counted(rows: int) -> None:
     assert (found.kind, found.products, found.spill_bytes) == (counted.kind, counted.products, counted.spill_bytes)
     assert found.registers == pytest.approx(counted.registers)
     assert (counted.kind == "loop") == (rows == 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "counted"), [(8, 373), (16, 515), (64, 1294), (128, 2346), (256, 4308), (1024, 15500)]
+)
+def test_what_fills_no_window_waits_for_less_of_one(rows: int, counted: int) -> None:
+    """tanh(x * y) + x of f32[rows,512] on v3: as what turns of a loop over time compute of few numbers."""
+    value = Value((rows, 512), "f32")
+    kinds = (("multiply", (0, 1)), ("tanh", (2,)), ("add", (3, 0)))
+    ops = tuple(Op(kind=kind, operands=given, results=(2 + n,)) for n, (kind, given) in enumerate(kinds))
+    (kernel,) = price(fuse(Graph(values=(value,) * 5, ops=ops, arguments=(0, 1), results=(4,))), catalogue()["v3"])
+    assert kernel.cycles == pytest.approx(counted, rel=0.15)

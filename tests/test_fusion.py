@@ -479,3 +479,18 @@ def test_a_product_in_either_order_is_computed_once() -> None:
     pairs = [w.op("multiply", *pair) for pair in ((one, other), (other, one))]
     program = fuse(w.graph(w.op("add", *(w.op("tanh", each) for each in pairs))))
     assert kinds(program, program.kernels[0])["tanh"] == 1
+
+
+@pytest.mark.parametrize("read_again", [False, True])
+def test_what_is_ranked_is_made_by_the_same_kernel_if_nothing_else_reads_it(read_again: bool) -> None:
+    """Distances to centres, of which the least is found: on v3, v4, v5e and v6e."""
+    g = Writer()
+    distances = g.dot(g.arg(4096, 256), g.arg(256, 1024))
+    place = g.op("iota", shape=(4096, 1024), dtype="s32")
+    ranked = Op(
+        kind="reduce", operands=(distances, place), results=(3 + place, 4 + place), attributes={"dimensions": (1,)}
+    )
+    values = (*g.values, Value((), "f32"), Value((), "s32"), Value((4096,), "f32"), Value((4096,), "s32"))
+    results = (ranked.results[1], *([distances] if read_again else []))
+    program = fuse(Graph(values=values, ops=(*g.ops, ranked), arguments=tuple(g.arguments), results=results))
+    assert len(program.kernels) == 1 + read_again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -147,3 +148,18 @@ def test_both_ways_around_a_ring_add_to_parts_of_one_product_at_once() -> None:
 def test_parts_of_what_no_product_made_are_added_to_apart() -> None:
     w = Writer()
     assert added_parts(w, w.arg(64, 1024)) == [1, 1]
+
+
+def test_a_body_reads_what_was_rounded_before_it_as_it_is() -> None:
+    """Weights that each turn gathers anew (accumulated gradients on v6e): none makes bfloat16 of bfloat16."""
+    g, inner = Writer(), Writer()
+    state, weights = inner.arg(ROWS, WIDTH, dtype="bf16"), inner.arg(WIDTH // 4, WIDTH)
+    piece = inner.op("convert", weights, dtype="bf16")
+    whole = inner.op("all-gather", piece, shape=(WIDTH, WIDTH), dimensions=(0,))
+    body = inner.graph(inner.dot(state, whole))
+    given = (g.arg(ROWS, WIDTH, dtype="bf16"), g.arg(WIDTH // 4, WIDTH))
+    made = g.op("while", *given, shape=(ROWS, WIDTH))
+    loop = replace(g.ops[-1], bodies=(body,), trips=4)
+    program = fuse(replace(g.graph(made), ops=(loop,)))
+    (inside,) = (body for kernel in program.kernels for body in kernel.bodies)
+    assert [inside.graph.ops[kernel.ops[-1]].kind for kernel in inside.kernels] == ["all-gather", "dot_general"]

@@ -140,17 +140,25 @@ def _loop(work: Work, far_reads: int, far_writes: int, left: int, of: Coefficien
     memory = (moved - at_hand + far_writes) * of.byte_cycles
     vector = work.registers * of.register_cycles
     if not work.single:
-        windows = math.ceil((moved + sum(work.writes)) / of.loop_window_bytes)
+        windows = _windows((moved + sum(work.writes)) / of.loop_window_bytes, of)
     elif work.space_bytes <= of.whole_bytes:
-        windows = 1
+        windows = 1.0
     else:
         once = of.copied_window_bytes if work.copied else 0.0
-        windows = math.ceil(work.space_bytes / (once or of.single_window_bytes))
+        windows = _windows(work.space_bytes / (once or of.single_window_bytes), of)
     total = max(memory, vector) + windows * of.step_cycles + _start(moved + sum(work.writes), of)
     total += of.common_write_cycles * left
     if of.whole_start_cycles:
         total = min(total, of.whole_start_cycles + memory + max(memory, vector))
     return Cycles(total=total, bound=VECTOR if vector > memory else MEMORY, far_bytes=far_reads + far_writes)
+
+
+def _windows(filled: float, of: Coefficients) -> float:
+    """How many windows wait that are ``filled`` one after the other: the share of one where fewer bytes start sooner.
+
+    Seen on v3, on fused operations of 6 kB to 1.6 MB: the square root of what they fill of the only one.
+    """
+    return math.sqrt(filled) if of.start_bytes and filled < 1 else float(math.ceil(filled))
 
 
 def _product(

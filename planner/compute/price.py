@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...dsl.records import record
 from ..chip import Chip
 from ..convolution_layout import PRODUCTS
-from ..fusion.nature import SLICE
+from ..fusion.nature import SLICE, UPDATE
 from ..graph import Graph
 from ..image_pieces import looped_images
 from ..images import CONVOLUTION, Image
@@ -17,6 +17,7 @@ from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, COLLECTIVE_PERMUTE, KINDS
 from ..lookups import LOOK_UP, filled
 from .batched import GROWING, grown, growth_of
+from .caches import few_rows, through_few_rows
 from .calibration import Calibration
 from .coefficients import Coefficients
 from .compared import COMPARE, compares, given_arrays, packed_apart
@@ -142,6 +143,7 @@ def price_at(
         Patches(graph, speed.coefficients, apart=apart is not None) if "transpose" in kinds and speed.edge > 1 else None
     )
     growth = growth_of(graph) if speed.edge > 1 and not kinds.isdisjoint(GROWING) else {}
+    few = few_rows(graph) if speed.edge > 1 and UPDATE in kinds else {}
     joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
     inside = filled(graph) if speed.edge > 1 and looks_up else frozenset[int]()
     inside = inside.union(step.filled)
@@ -189,6 +191,7 @@ def price_at(
             known, here = count(graph, kernel), copied if at_hand else ()
             work = speed.work(convolved.counted(kernel, known) if convolved else known)
             work = grown(kernel, work, growth) if growth else work
+            work = through_few_rows(graph, kernel, work, few) if few else work
             if inside and kernel.writes and inside.issuperset(kernel.writes):
                 work, rows = Work(kind=FREE), 0.0
             if work.kind == PRODUCT:

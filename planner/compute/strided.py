@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ..fusion.nature import ELEMENTWISE
 from ..graph import Graph, Op
@@ -10,6 +10,7 @@ from ..kernels import Kernel
 from ..kinds import KINDS
 from .work import LANES
 
+TILED_DIMS = 2
 KEEPING = {*KINDS, *ELEMENTWISE, "transpose", "dynamic_slice", "slice", "reshape"}
 SLICE, PRODUCT = "dynamic_slice", "dot_general"
 
@@ -18,20 +19,47 @@ ROW_CYCLES, WIDE_ROW_CYCLES, WIDE_EDGE = 15.0, 7.0, 256
 
 
 def strided(graph: Graph, given: Collection[int]) -> frozenset[int]:
-    """The values whose first dim is not the one that is major in memory: transposes of what is given or multiplied.
+    """The values whose first dim lies in registers' rows or lanes: transposes of what is given or multiplied.
 
     A transpose before a loop moves no numbers, nor does the product before that write what it makes as a loop reads it.
+    Pieces along a dim that lies outside of the two minor ones are whole registers (seen on v4 and v5e).
     """
-    major = dict.fromkeys(given, 0)
+    orders = {value: _as_it_comes(graph, value) for value in given}
     for op in graph.ops:
         if op.kind == PRODUCT:
-            major[op.results[0]] = 0
-        elif op.kind in KEEPING and op.operands and op.operands[0] in major and len(op.results) == 1:
-            if op.kind == "reshape" and graph.shape(op.operands[0])[:1] != graph.shape(op.results[0])[:1]:
-                continue
-            dim = major[op.operands[0]]
-            major[op.results[0]] = tuple(op.attributes["permutation"]).index(dim) if op.kind == "transpose" else dim
-    return frozenset(value for value, dim in major.items() if dim)
+            orders[op.results[0]] = _as_it_comes(graph, op.results[0])
+        elif op.kind in KEEPING and op.operands and op.operands[0] in orders and len(op.results) == 1:
+            order = _order_after(graph, op, orders[op.operands[0]])
+            if order is not None:
+                orders[op.results[0]] = order
+    return frozenset(value for value, order in orders.items() if order[:1] > (0,) and _is_tiled(graph, value, order))
+
+
+def _as_it_comes(graph: Graph, value: int) -> tuple[int, ...]:
+    return tuple(range(len(graph.shape(value))))
+
+
+def _order_after(graph: Graph, op: Op, order: tuple[int, ...]) -> tuple[int, ...] | None:
+    """A result's dims from the major one on, if they are known: its operand's lie in this ``order``.
+
+    What is reshaped with its first dim inside of others keeps that inside.
+    """
+    before, after = graph.shape(op.operands[0]), graph.shape(op.results[0])
+    if op.kind == "transpose":
+        places = tuple(op.attributes["permutation"])
+        return tuple(places.index(dim) for dim in order)
+    if op.kind != "reshape" or before == after:
+        return order
+    if before[:1] != after[:1]:
+        return None
+    rest = tuple(range(1, len(after)))
+    return (0, *rest) if order[0] == 0 else (*rest, 0)
+
+
+def _is_tiled(graph: Graph, value: int, order: Sequence[int]) -> bool:
+    """Whether the first dim is one of the two minor ones."""
+    shape = graph.shape(value)
+    return 0 in [dim for dim in order if shape[dim] > 1][-TILED_DIMS:]
 
 
 def turned_stacks(loop: Op, values: Collection[int]) -> frozenset[int]:

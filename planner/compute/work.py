@@ -25,6 +25,8 @@ EXPANSIONS = {
 }  # fmt: skip
 VECTOR_OPERATIONS = 2
 """What a product by a vector takes for each number: the compiler multiplies and adds up, as any fused operations."""
+RANKING = 20
+"""What finding the place of the largest takes for each number: several comparisons and choices, seen on v3 to v6e."""
 NO_WORK = VIEWS | {ALLOCATE}
 RUNNING = "reduce_window"
 BLOCK, BLOCK_PASSES, PASSES = 128, 1.5, 4.5
@@ -215,5 +217,5 @@ def _registers(op: Op, need: dict[int, int]) -> float:
 def vector_operations(op: Op) -> tuple[int, int]:
     """The value whose numbers an operation goes through, and how many vector operations it takes for each."""
     if op.kind == REDUCE:
-        return op.operands[0], 1
+        return op.operands[0], RANKING if len(op.results) > 1 else 1
     return (op.results[0], EXPANSIONS.get(op.kind, 1)) if op.kind in ELEMENTWISE else (-1, 0)

@@ -6,7 +6,7 @@ the products of another lies in bfloat16.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 
 from ..graph import Graph, Op, Value
@@ -88,7 +88,24 @@ def _reading(loop: Op, positions: list[int], rounded: Mapping[int, int]) -> Op:
         operands[position] = rounded[operands[position]]
         argument = body.arguments[position]
         values[argument] = replace(values[argument], dtype=NARROW)
-    return replace(loop, operands=tuple(operands), bodies=(replace(body, values=tuple(values)), *loop.bodies[1:]))
+    given = _as_given(replace(body, values=tuple(values)), {body.arguments[position] for position in positions})
+    return replace(loop, operands=tuple(operands), bodies=(given, *loop.bodies[1:]))
+
+
+def _as_given(body: Graph, rounded: Set[int]) -> Graph:
+    """A body that reads what is given ``rounded`` as it is, where it converted that."""
+    same: dict[int, int] = {}
+    ops = []
+    for op in body.ops:
+        if op.kind == "convert" and op.operands[0] in rounded and body.values[op.results[0]].dtype == NARROW:
+            same[op.results[0]] = op.operands[0]
+        else:
+            ops.append(
+                op if same.keys().isdisjoint(op.operands) else op.moved(tuple(same.get(v, v) for v in op.operands))
+            )
+    if not same:
+        return body
+    return replace(body, ops=tuple(ops), results=tuple(same.get(value, value) for value in body.results))
 
 
 def _stacked(graph: Graph, uses: Uses, loop: Op, inside: Rounding) -> Iterator[int]:

@@ -16,6 +16,7 @@ from ..graph import Graph, Op
 from ..kernels import Kernel, Program
 from .before_loops import with_roundings_before_loops
 from .group import Group, groups
+from .interleaved import with_sums_apart
 from .libraries import closed
 from .masks import IsMask, is_packed_mask
 from .merge import Merging
@@ -73,7 +74,7 @@ def _program(
     alone = masks.union(number for number in pieces if graph.ops[number].kind == COMPARE)
     found = groups(graph, uses, written, alone, shared)
     packed = frozenset(value for number in masks for value in graph.ops[number].operands)
-    closing = list(map(closed, found)) if is_gpu else found
+    closing = list(map(closed, found)) if is_gpu else with_sums_apart(graph, uses, found)
     merged = Merging(graph, uses, closing, by_rows=is_gpu, packed=packed).run()
     graph = graph if is_gpu else narrow(graph, uses, masks, shared)
     wanted = uses.results.union(*(group.reads for group in merged))

@@ -155,7 +155,9 @@ class Merging:
         fits = one.open and other.open and one.space == other.space and one.products + other.products <= 1
         if not fits or not self._hands_over_whole(one, other) or (self.by_rows and not self._reduce_alike(one, other)):
             return False
-        if other.reduces and (self._packs(one) or self._leaves_two(first, second) or self._adds_up_rows(one, other)):
+        if other.reduces and (self._packs(one) or self._leaves_two(first, second) or self._ranks_besides(one, second)):
+            return False
+        if other.reduces and self._adds_up_rows(one, other):
             return False
         if self._path(first, second) or self._path(second, first, skip_direct=True):
             return False
@@ -179,6 +181,16 @@ class Merging:
             return False
         reads = (graph.ops[makers[value]] for value in one.reads if value in makers)
         return any(op.kind == REDUCE and graph.values[op.results[0]].num_elements == one.space for op in reads)
+
+    def _ranks_besides(self, one: Group, second: int) -> bool:
+        """Whether a group finds places of the largest of what a product makes, which others read, too: only what
+        nothing else reads is ranked as it is made (seen on v3, v4, v5e and v6e).
+        """
+        ranks = any(len(self.graph.ops[root].results) > 1 for root in self.groups[second].roots)
+        if not (ranks and one.products):
+            return False
+        made = [value for root in one.roots for value in self.graph.ops[root].results]
+        return any(value in self.uses.results or self.readers[value] - {second} for value in made)
 
     def _leaves_two(self, first: int, second: int) -> bool:
         """Whether a convolution's kernel leaves two images, or may, what makes the other not needing what the second

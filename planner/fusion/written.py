@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from ..graph import Graph, Op
 from .duplicated import dearer_in_passing, not_on_all_ways
 from .grouped import grouped
+from .interleaved import is_interleaved
 from .libraries import ends_product, is_passed, multiplied
 from .nature import (
     APART,
@@ -29,6 +30,7 @@ from .nature import (
 )
 from .neighbours import put_together
 from .operands import MANY_PRODUCTS, MATRIX_RANK, beyond_views, is_only_multiplied, is_shared_operand
+from .rejoined import rejoined
 from .sent_products import sent_products
 from .shifted import is_shared_shift
 from .softmax import shares, softmaxes
@@ -93,7 +95,7 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], cu
         return False
     if kind not in IN_PASSING or (kind == "pad" and stands_alone(op)) or not uses.results.isdisjoint(op.results):
         return True
-    if APART in op.attributes:
+    if APART in op.attributes or (not is_gpu and is_interleaved(graph, uses, op)):
         return True
     if _is_taken_in_step(graph, uses, op):
         return False
@@ -287,17 +289,18 @@ def _source(graph: Graph, uses: Uses, value: int) -> set[int]:
 
 def _move_behind(graph: Graph, uses: Uses, product: int, written: set[int], taken: set[int], *, is_gpu: bool) -> None:
     """Follows what alone reads a product, and alone reads that, and writes the last of it instead of the product."""
-    last = product
+    last, passed = product, set[int]()
     while (after := _only_reader(graph, uses, last)) is not None and after not in taken:
         if is_gpu and not ends_product(graph.ops[after]):
             break
+        passed.add(last)
         last = after
-    taken.add(last)
-    at = product
-    while at != last:
-        written.discard(at)
-        at = uses.next_ops(graph.ops[at].results[0])[0]
-        taken.add(at)
+    joined = None if is_gpu else rejoined(graph, uses, last)
+    if joined is not None and taken.isdisjoint((*joined.ways, joined.end)):
+        passed |= {last, *joined.ways}
+        last = joined.end
+    taken |= passed | {last}
+    written -= passed
     written.add(last)
 
 

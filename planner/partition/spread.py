@@ -18,7 +18,7 @@ from .reused import Reused
 from .rules import OF_FACTORS, OF_VALUES, RULES, strategy
 from .strategy import Asked, PartialSum, Strategy
 from .target import Target
-from .top_k import TOP_K, is_ranked_whole, top_k_layout, top_of_parts
+from .top_k import PACKED, TOP_K, best_of_parts, is_packed, is_ranked_whole, top_k_layout, top_of_parts
 from .wishes import Wishes
 
 _LOCAL = "manual_computation"
@@ -142,8 +142,12 @@ class _Writer:
             made = (in_loop(self.builder, op, found.window, operands, parts[0], attributes),)
         else:
             made = self.builder.op(op.kind, operands, parts, attributes, op.origin)
+        sums = found.sums
+        if sums and len(made) > 1:
+            axes = tuple(axis for each in sums for axis in each.axes)
+            made, sums = best_of_parts(self.builder, op, made, operands[len(made) :], axes), ()
         for number, value, layout, path in zip(op.results, made, found.made, paths[len(op.operands) :], strict=True):
-            self._complete(op, number, value, layout, found.sums, path)
+            self._complete(op, number, value, layout, sums, path)
 
     def _ranked(self, op: Op) -> bool:
         """Writes the largest of a split dim, where each device has as many, or of all that all have."""
@@ -161,8 +165,14 @@ class _Writer:
         return True
 
     def _whole(self, op: Op, number: int) -> None:
-        """Writes an operation of an operand that is made whole for it."""
-        value = self._laid(number, whole(len(self.source.values[number].shape)), op)
+        """Writes the largest of an operand that is made whole for it."""
+        given, layout = self.source.values[number], self.layouts[number]
+        value = self.at[number]
+        if is_packed(given):
+            given = replace(given, dtype=PACKED)
+            part = self.builder.part(given.shape, PACKED, layout)
+            (value,) = self.builder.op("convert", (value,), (part,), {}, op.origin)
+        value = self.builder.reshard(value, given, layout, whole(len(given.shape)), op.origin)
         made = self.builder.op(op.kind, (value,), [self.source.values[n] for n in op.results], op.attributes, op.origin)
         for result, each in zip(op.results, made, strict=True):
             self._complete(op, result, each, whole(len(self.source.values[result].shape)), ())

@@ -1,8 +1,9 @@
-"""The largest of a split dim, as for TPUs: each device's own, gathered, and of these the largest."""
+"""The largest of a split dim: each device's own, gathered, and of these the largest; of many in order as for TPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..graph import Op, Sharding, Value
 from ..kinds import ALL_GATHER
@@ -17,16 +18,26 @@ sorted; 129 of 65536 are, 512 are not); numbers of float16 are sorted.
 """
 
 
+PACKED = "s32"
+"""As what numbers of bfloat16 are ranked: each beside its place, in one whole number (seen on v5e and v6e)."""
+
+
+def is_packed(value: Value) -> bool:
+    """Whether numbers are ranked in one with their places."""
+    return value.dtype == "bf16"
+
+
 def is_ranked_whole(op: Op, layout: Sharding, value: Value, mesh: Mesh) -> bool:
     """Whether every device ranks all of an operand: XLA splits the operation that ranks matrices over all devices or
-    over none (``HandleCustomCallTopK``), and what is sorted in its place as it lies.
+    over none (``HandleCustomCallTopK``), that which ranks packed ones not at all, and what is sorted in its place as it
+    lies.
     """
     shape = value.shape
     if op.kind != TOP_K or len(shape) != 2 or not used(layout) or value.dtype == "f16":
         return False
     k = int(op.attributes["k"])
     is_ranked = k == 1 or (k <= MOST_RANKED and k * SHARE_RANKED < shape[-1])
-    return is_ranked and ways(used(layout), mesh) < ways(mesh, mesh)
+    return is_ranked and (is_packed(value) or ways(used(layout), mesh) < ways(mesh, mesh))
 
 
 def top_k_layout(builder: Builder, op: Op, layout: Sharding, size: int) -> Sharding | None:
@@ -51,3 +62,19 @@ def top_of_parts(builder: Builder, op: Op, number: int, axes: Sequence[str], dty
     ranked = builder.op("sort", gathered, in_order, {"dimension": len(few) - 1}, op.origin)
     firsts = (builder.op("slice", (n,), (Value(few, d),), {}, op.origin) for n, d in zip(ranked, dtypes, strict=True))
     return tuple(first for (first,) in firsts)
+
+
+def best_of_parts(
+    builder: Builder, op: Op, made: Sequence[int], firsts: Sequence[int], axes: Sequence[str]
+) -> tuple[int, ...]:
+    """Writes what a reduction of several arrays finds of a dim split over ``axes``, as the place of the largest: what
+    each device has ``made`` is gathered, and reduced again from the same ``firsts``.
+    """
+    found, values = list[int](), [builder.values[number] for number in made]
+    count = ways(axes, builder.mesh)
+    for number, value in zip(made, values, strict=True):
+        one, all_ = (replace(value, shape=(parts, *value.shape)) for parts in (1, count))
+        (row,) = builder.op("reshape", (number,), (one,), {}, op.origin)
+        found += builder.op(ALL_GATHER, (row,), (all_,), {"axes": tuple(axes), "dimensions": (0,)}, op.origin)
+    said = {**op.attributes, "dimensions": (0,)}
+    return builder.op(op.kind, (*found, *firsts), values, said, op.origin)
