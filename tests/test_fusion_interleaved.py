@@ -26,7 +26,7 @@ def scores(shared: int) -> Graph:
 def gradient(batch: int) -> Graph:
     """What the keys' heads add up of a product."""
     g = Writer()
-    said = {"lhs_contracting_dimensions": (2,), "rhs_contracting_dimensions": (1,)}
+    said: dict[str, tuple[int, ...]] = {"lhs_contracting_dimensions": (2,), "rhs_contracting_dimensions": (1,)}
     said |= {"lhs_batching_dimensions": (0, 1), "rhs_batching_dimensions": (0, 2)}
     made, queries = g.arg(batch, HEADS, ROWS, ROWS, dtype="bf16"), g.arg(batch, ROWS, HEADS, WIDTH, dtype="bf16")
     product = g.op("dot_general", made, queries, shape=(batch, HEADS, ROWS, WIDTH), **said)
