@@ -84,3 +84,12 @@ def test_pieces_of_a_transposed_stack_are_rows_where_it_is_cut_inside_of_registe
     transpose = Op(kind="transpose", operands=(0,), results=(1,), attributes={"permutation": order})
     graph = Graph(values=(Value(shape, "bf16"), stack), ops=(transpose,), arguments=(0,), results=(1,))
     assert (1 in strided(graph, (0,))) == takes_rows
+
+
+def test_numbers_for_all_of_an_array_have_no_order() -> None:
+    """A given predicate, one for all, selects an array that is reshaped before its pieces are cut out."""
+    shapes = [((), "pred"), ((8, 64), "f32"), ((8, 64), "f32"), ((8, 64), "f32"), ((8, 4, 16), "f32")]
+    chosen = Op(kind="select", operands=(0, 1, 2), results=(3,))
+    cut = Op(kind="reshape", operands=(3,), results=(4,))
+    values = tuple(Value(*each) for each in shapes)
+    assert not strided(Graph(values=values, ops=(chosen, cut), arguments=(0, 1, 2), results=(4,)), (0, 1, 2))

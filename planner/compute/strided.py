@@ -45,12 +45,14 @@ def _order_after(graph: Graph, op: Op, order: tuple[int, ...]) -> tuple[int, ...
     What is reshaped with its first dim inside of others keeps that inside.
     """
     before, after = graph.shape(op.operands[0]), graph.shape(op.results[0])
+    if not before:
+        return None  # one number for all of an array
     if op.kind == "transpose":
         places = tuple(op.attributes["permutation"])
         return tuple(places.index(dim) for dim in order)
-    if op.kind != "reshape" or before == after:
+    if before == after:
         return order
-    if before[:1] != after[:1]:
+    if op.kind != "reshape" or before[:1] != after[:1]:
         return None
     rest = tuple(range(1, len(after)))
     return (0, *rest) if order[0] == 0 else (*rest, 0)

@@ -72,7 +72,7 @@ def _program(
     held = pieces.union(shared)
     written = written_ops(graph, uses, masks, held, near_bytes=near_bytes, cuts_parts=cuts_parts, is_gpu=is_gpu)
     alone = masks.union(number for number in pieces if graph.ops[number].kind == COMPARE)
-    found = groups(graph, uses, written, alone, shared)
+    found = groups(graph, uses, written, alone, shared, is_gpu=is_gpu)
     packed = frozenset(value for number in masks for value in graph.ops[number].operands)
     closing = list(map(closed, found)) if is_gpu else with_sums_apart(graph, uses, found)
     merged = Merging(graph, uses, closing, by_rows=is_gpu, packed=packed).run()

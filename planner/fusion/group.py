@@ -47,16 +47,25 @@ class Group:
     behind: set[int]
 
 
-def groups(graph: Graph, uses: Uses, written: set[int], masks: frozenset[int], shared: Parts = NO_PARTS) -> list[Group]:
+def groups(
+    graph: Graph,
+    uses: Uses,
+    written: set[int],
+    masks: frozenset[int],
+    shared: Parts = NO_PARTS,
+    *,
+    is_gpu: bool = False,
+) -> list[Group]:
     """One group a written operation, each with all that is computed in passing for it; none joins ``masks``.
 
-    What every reader computes again has none.
+    What every reader computes again has none. On a GPU (``is_gpu``) products pad nothing that is written.
     """
     found: dict[int, Group | None] = {number: None for number, op in enumerate(graph.ops) if op.kind == CONSTANT}
     barred = any(BEHIND in op.attributes for op in graph.ops)
     shifts = {number for number in written if is_shared_shift(graph, uses, graph.ops[number])}
     for number in sorted(written):
-        group = found[number] = _group(graph, uses, found, shifts, shared, number, is_mask=number in masks)
+        is_mask = number in masks
+        group = found[number] = _group(graph, uses, found, shifts, shared, number, is_mask=is_mask, pads=not is_gpu)
         if barred:
             read = (value for n in group.ops for value, _ in graph.ops[n].attributes.get(BEHIND, ()))
             group.behind = group.reads.intersection(read)
@@ -88,9 +97,10 @@ def _group(
     root: int,
     *,
     is_mask: bool,
+    pads: bool,
 ) -> Group:
     """The group of an operation; ``stored`` are those before it by what they write, and the constants with none, of
-    which ``shifts`` are shared ones and ``shared`` read in part.
+    which ``shifts`` are shared ones and ``shared`` read in part. Products may pad what they read themselves (``pads``).
     """
     ops, reads, waiting = {root}, set[int](), [root]
 
@@ -102,7 +112,9 @@ def _group(
         if maker in shifts and is_made_wider_again(graph, uses, everything[maker], everything[root]):
             return False
         anew = maker in shared and not made.products and is_computed_anew(graph, reader, maker, shared)
-        if (anew and _is_of_one(graph, uses, made)) or _is_padded_anew(graph, (reader, position), everything[maker]):
+        if anew and _is_of_one(graph, uses, made):
+            return False
+        if pads and _is_padded_anew(graph, (reader, position), everything[maker]):
             return False
         is_whole = values[everything[maker].results[0]].dtype[0] in WHOLE_NUMBERS
         return not (is_whole and _is_made_anew(graph, uses, made, maker, (reader, position), root))

@@ -155,14 +155,19 @@ class Merging:
         fits = one.open and other.open and one.space == other.space and one.products + other.products <= 1
         if not fits or not self._hands_over_whole(one, other) or (self.by_rows and not self._reduce_alike(one, other)):
             return False
-        if other.reduces and (self._packs(one) or self._leaves_two(first, second) or self._ranks_besides(one, second)):
-            return False
-        if other.reduces and self._adds_up_rows(one, other):
+        if other.reduces and self._is_reduced_apart(first, second):
             return False
         if self._path(first, second) or self._path(second, first, skip_direct=True):
             return False
         self._join(first, second)
         return True
+
+    def _is_reduced_apart(self, first: int, second: int) -> bool:
+        """Whether what a group makes is reduced by a kernel of its own."""
+        one, other = self.groups[first], self.groups[second]
+        if self._packs(one) or self._leaves_two(first, second):
+            return True
+        return not self.by_rows and (self._ranks_besides(one, second) or self._adds_up_rows(one, other))
 
     def _packs(self, group: Group) -> bool:
         """Whether a product makes bits of what it writes."""

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..fusion.nature import PRODUCTS
+from ..fusion.nature import PRODUCTS, REDUCE
 from ..graph import Graph, Op, Sharding
 from ..kinds import KINDS
 from .builder import Builder
@@ -143,7 +143,7 @@ class _Writer:
         else:
             made = self.builder.op(op.kind, operands, parts, attributes, op.origin)
         sums = found.sums
-        if sums and len(made) > 1:
+        if sums and len(made) > 1 and op.kind == REDUCE:
             axes = tuple(axis for each in sums for axis in each.axes)
             made, sums = best_of_parts(self.builder, op, made, operands[len(made) :], axes), ()
         for number, value, layout, path in zip(op.results, made, found.made, paths[len(op.operands) :], strict=True):

@@ -136,7 +136,10 @@ class Costs:
 
     def sent_s(self, number: int, choice: Choice) -> float:
         """What an operation takes that neighbours send each other for it."""
-        return self._piece(number, choice).permutes_s if number in choice.asking else 0.0
+        piece = self._piece(number, choice) if number in choice.asking else None
+        if piece is None:
+            return 0.0
+        return piece.permutes_s / self.blueprint.turns if self._is_behind(number, piece) else piece.permutes_s
 
     def _pieces(self, choice: Choice) -> dict[int, Piece]:
         found = {number: self._piece(number, choice) for number in choice.asking}
@@ -169,7 +172,7 @@ class Costs:
             known[key] = fused(whole, part, found, nest.form_of, masks, near_bytes, around, is_gpu=self._is_gpu)
         counts_all = self.pricing.machine.platform != "tpu"
         passing = self._selected(choice) if self.blueprint.padded else frozenset[Padding]()
-        beside = {value: part(value, dtype) for value, dtype in self.beside}
+        beside = {value: Value(part(value, dtype).shape, dtype) for value, dtype in self.beside}
         company = Company(passing=passing, beside=beside)
         took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all, company=company)
         return took_s + self._turning(part) if self.blueprint.turned else took_s

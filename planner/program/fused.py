@@ -173,7 +173,9 @@ def _leaving(program: Program, beside: Mapping[int, Value]) -> Program:
     graph = program.graph
     numbers = {value: len(graph.values) + place for place, value in enumerate(beside)}
     kernels = (
-        replace(each, writes=(*each.writes, *(numbers[value] for value in each.writes if value in numbers)))
+        each
+        if numbers.keys().isdisjoint(each.writes)  # the one that its work is known of
+        else replace(each, writes=(*each.writes, *(numbers[value] for value in each.writes if value in numbers)))
         for each in program.kernels
     )
     return Program(graph=graph.holding((*graph.values, *beside.values())), kernels=tuple(kernels))

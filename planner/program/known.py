@@ -71,7 +71,8 @@ class Known:
     behind barriers, ``tables`` what meets tables of it that are scattered into, ``filled`` what scatters fill,
     ``summed`` images that what makes them adds up, ``put`` what loops' turns put into stacks, ``rounded`` what products
     make narrower than the step has it, ``padded`` what nothing but pads reads, ``far`` what products may read from the
-    large memory, ``wide`` the values of a step as it has them, ``cuts`` the kernels that are cut at what plans pin.
+    large memory, ``wide`` the values of a step as it has them, ``masked`` what of it bits are left of, ``cuts`` the
+    kernels that are cut at what plans pin.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class Known:
     within: dict[int, Kernel] = field(default_factory=dict)
     masks: dict[int, tuple[Graph, Mapping[int, tuple[int, ...]]]] = field(default_factory=dict)
     wide: dict[int, tuple[Graph, tuple[Value, ...]]] = field(default_factory=dict)
+    masked: dict[int, tuple[Graph, Mapping[int, tuple[int, ...]]]] = field(default_factory=dict)
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     alike: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
@@ -299,13 +301,15 @@ class Known:
         """What of a step is rounded where bits are left of it, and read as it is where none are, with the dims of it
         that windows go along.
         """
-        _, values = self.wide.get(id(graph), (graph, ()))
-        found: dict[int, tuple[int, ...]] = {}
-        for number, along in self.masks_of(graph).items() if values else ():
-            for value in graph.ops[number].operands:
-                if graph.values[value].dtype == NARROW and values[value].dtype == WIDE:
-                    found[value] = along
-        return found
+        if id(graph) not in self.masked:
+            _, values = self.wide.get(id(graph), (graph, ()))
+            found: dict[int, tuple[int, ...]] = {}
+            for number, along in self.masks_of(graph).items() if values else ():
+                for value in graph.ops[number].operands:
+                    if graph.values[value].dtype == NARROW and values[value].dtype == WIDE:
+                        found.setdefault(value, along)
+            self.masked[id(graph)] = (graph, found)
+        return self.masked[id(graph)][1]
 
     def masks_of(self, graph: Graph) -> Mapping[int, tuple[int, ...]]:
         """The comparisons of products' results that one operation reads, and their dims if those are images: those of

@@ -26,7 +26,7 @@ from ..compute.work import (
     padded_bytes,
     vector_operations,
 )
-from ..fusion.nature import PRODUCTS, UPDATE
+from ..fusion.nature import PRODUCTS, REDUCE, UPDATE
 from ..graph import Graph, Op
 from ..kernels import Program, repeats_of
 from .blueprint import kernel_graph, name_of
@@ -123,6 +123,7 @@ class _Least:
     def _registers(self, op: Op, share: float, need: Mapping[int, int]) -> float:
         """Vector operations of one device, 1024 numbers each."""
         value, each = vector_operations(op)
+        each = min(each, 1) if op.kind == REDUCE else each
         return share * each * need.get(value, 0) / self._ways(value) / REGISTER_ELEMENTS if each else 0.0
 
     def _part(self, value: int, need: Mapping[int, int]) -> float:
