@@ -19,8 +19,8 @@ class Around(NamedTuple):
     images that are added up by what makes them (``summed``). Its products read what turns of a loop ``cut`` out of
     stacks, and results of the step that others make (``kept``): these are ``far`` where it is said, as parts
     may be of ``large`` arguments. What it compares may be ``bare``, an argument that no product makes.
-    Of what is ``masked``, here or elsewhere, bits are left under some layouts, of images whose windows go along these
-    dims: else it is not rounded.
+    Of images that are ``masked``, here or elsewhere, bits are left under some layouts, as windows go along these dims:
+    else they are not rounded.
     """
 
     given: frozenset[int] = frozenset()

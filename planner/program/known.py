@@ -71,8 +71,8 @@ class Known:
     behind barriers, ``tables`` what meets tables of it that are scattered into, ``filled`` what scatters fill,
     ``summed`` images that what makes them adds up, ``put`` what loops' turns put into stacks, ``rounded`` what products
     make narrower than the step has it, ``padded`` what nothing but pads reads, ``far`` what products may read from the
-    large memory, ``wide`` the values of a step as it has them, ``masked`` what of it bits are left of, ``cuts`` the
-    kernels that are cut at what plans pin.
+    large memory, ``wide`` the values of a step as it has them, ``masked`` its images that bits are left of, ``cuts``
+    the kernels that are cut at what plans pin.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -298,15 +298,15 @@ class Known:
         return id(kernel) in self.passing
 
     def _masked(self, graph: Graph) -> Mapping[int, tuple[int, ...]]:
-        """What of a step is rounded where bits are left of it, and read as it is where none are, with the dims of it
-        that windows go along.
+        """The images of a step that are rounded where bits are left of them, and read as they are where none are, with
+        the dims that windows go along.
         """
         if id(graph) not in self.masked:
             _, values = self.wide.get(id(graph), (graph, ()))
             found: dict[int, tuple[int, ...]] = {}
             for number, along in self.masks_of(graph).items() if values else ():
                 for value in graph.ops[number].operands:
-                    if graph.values[value].dtype == NARROW and values[value].dtype == WIDE:
+                    if along and graph.values[value].dtype == NARROW and values[value].dtype == WIDE:
                         found.setdefault(value, along)
             self.masked[id(graph)] = (graph, found)
         return self.masked[id(graph)][1]
