@@ -190,9 +190,8 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             readers.setdefault((value, value in rounded, level.waits(kernel, value)), []).append(port)
     ordered = in_order(level.graph)
     kernels = {number: level.program.kernels[position] for position, number in level.kernels.items()}
-    masked = Counter(_only_masked(level))
-    count = Counter(value for (value, _, _), ports in readers.items() for _ in ports) - masked
-    reading = Reading(kernels=kernels, readers=count, masked=masked.keys())
+    count = Counter(value for (value, _, _), ports in readers.items() for _ in ports)
+    reading = Reading(kernels=kernels, readers=count - Counter(_only_masked(level)))
     wide: dict[tuple[int, Waits], Port | None] = {}
     for (value, narrow, waits), ports in sorted(readers.items(), key=lambda each: each[0][1]):
         known = level.graph.values[value]
