@@ -43,7 +43,8 @@ class Convolved:
     """The images of a program, as its kernels are gone through; of chips without matrix units none.
 
     What a loop convolves piece by piece is not cut (``in_loop``). ``given`` are the values that are a step's arguments:
-    where images, they are copied. ``known`` are images of other programs, by their shape.
+    where images, they are copied. ``known`` are images of other programs, by their shape, ``across`` the kernels that
+    lie so, gathered elsewhere.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Convolved:
         in_loop: bool = False,
         given: Collection[int] = (),
         known: Mapping[tuple[int, ...], Image] | None = None,
+        across: Collection[int] = (),
     ) -> None:
         self._graph, self._of, self._edge = graph, of, edge
         self._looped, outside = (looped_images(graph), images(graph)) if edge > 1 else ({}, {})
@@ -65,7 +67,7 @@ class Convolved:
         self._in_parts = ImagesInParts(graph, of, edge, self._images, elsewhere, self._turned_shapes, in_loop=in_loop)
         self._given = set(given) if self._images and not in_loop else set[int]()
         self._given_parts = GivenParts(graph, self._given)
-        self._turned, self._made, self._across = set[int](), set[int](), set[int]()
+        self._turned, self._made, self._across = set[int](), set[int](), set(across)
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
         by_features = {part: whole for part, whole in self._parted.items() if not is_across(whole, self._images[whole])}
         self._sums = GroupSums(graph, by_features, self._images, of)
@@ -89,7 +91,7 @@ class Convolved:
         narrow ones are copied to be sent, which is counted with the next kernel. Rows of kernels come onto the lanes
         where that pads their pieces less.
         """
-        if op.kind == ALL_GATHER and _lies_across(self._graph.shape(op.operands[0])):
+        if op.kind == ALL_GATHER and lies_across(self._graph.shape(op.operands[0])):
             self._across.add(op.results[0])
         image = self._images.get(self._graph.shape(op.results[0])) if op.kind == ALL_GATHER else None
         if image is None:
@@ -255,7 +257,7 @@ class Convolved:
         return self._in_parts.extra_cycles(kernel)
 
 
-def _lies_across(shape: Shape) -> bool:
+def lies_across(shape: Shape) -> bool:
     """Whether an array is padded less with its last dim but one on the lanes."""
     return len(shape) > 1 and batch_on_lanes(shape[-1], shape[-2])
 

@@ -73,6 +73,7 @@ class Apart:
     left, ``lent`` what they are the first to update of its arguments that are not donated, ``filled`` what scatters
     fill, ``packed`` what kernels of their own make bits of. What products read is fetched while others run, but for
     what is ``far``, what is compared they make themselves, but for what is ``bare``, and no gradient lies transposed.
+    Kernels of convolutions that lie ``across`` were gathered of pieces that do.
     """
 
     given: Collection[int] = ()
@@ -86,6 +87,7 @@ class Apart:
     packed: Collection[int] = ()
     far: Collection[int] = ()
     bare: Collection[int] = ()
+    across: Collection[int] = ()
 
 
 def price(program: Program, chip: Chip, calibration: Calibration | None = None) -> tuple[KernelPrice, ...]:
@@ -133,7 +135,8 @@ def price_at(
     rowwise = Rowwise(graph, speed.coefficients, tables, step.edge) if looks_up or step.tables else None
     convolved = None
     if images or CONVOLUTION in kinds or ("while" in kinds and looped_images(graph)):
-        convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, given=given, known=images)
+        known = {"given": given, "known": images, "across": step.across}
+        convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, **known)
     borrowed = step.lent if apart is not None or not graph.names else lent(graph)
     updated = Updated(graph, speed.coefficients, borrowed) if borrowed and speed.edge > 1 else None
     results, fixed = frozenset(step.left) - copied_out.keys(), unchanged(graph) if trips else frozenset()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,40 +11,47 @@ from ..fusion.nature import PRODUCTS
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
 from ..kernels import Kernel
+from .summed import images_summed
 from .wires import Costs, Level, Wiring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """Who reads what of a level: its ``kernels`` by their nodes, ``readers`` how many read each value but for masks of
-    it alone.
+    it alone, which read what is ``masked``.
     """
 
     kernels: Mapping[int, Kernel]
     readers: Mapping[int, int]
+    masked: Collection[int]
 
 
 def written_apart(wiring: Wiring, level: Level, node: int, reading: Reading, *, narrow: bool) -> Costs:
     """Seconds of a step, by the choices of a node, of writing what that computes in passing: ``narrow`` as bfloat16.
 
-    A convolution before leaves it beside its image, for no more than leaving both takes where that takes least. What
-    has bits left for it is no convolution's.
+    A convolution before leaves it beside its image, for what leaving both takes where that takes least. Where only
+    masks or sums are made of the image besides, it leaves bits and sums instead, unless windows that go over what is
+    written have it sent to neighbours. What has bits left for it is no convolution's.
     """
     made = wiring.nodes[node]
     run, bits = (np.zeros(len(made.costs)) if each is None else each for each in (made.apart, made.after))
     part, image = part_apart(level, node, reading)
-    if image is None or part in (0.0, 1.0):
+    if image is None or part == 1.0:
         return np.maximum(part * run, bits)
     kernel, maker = reading.kernels[level.source[image].node], wiring.nodes[level.source[image].node]
     if all(level.graph.ops[number].kind != CONVOLUTION for number in kernel.ops):
         return np.maximum(part * run, bits)
+    if part == 0.0 and image not in reading.masked and image not in images_summed(level.graph, kernel):
+        return bits
     (value,) = reading.kernels[node].writes
+    along = windows_along(level.graph, value)
     dtype = "bf16" if narrow else level.graph.values[value].dtype
     beside = maker.times * wiring.strategies.beside(level.graph, kernel, image, dtype)
     dearest_first = np.argsort(-maker.costs, kind="stable").tolist()
     least = {maker.layouts[image][choice]: float(beside[choice]) for choice in dearest_first}
-    pairs = zip(made.layouts[image], (part * run).tolist(), strict=True)
-    found = np.array([min(max(least.get(lies, other), 0.0), other) for lies, other in pairs])
+    is_left = [part > 0.0 or any(lies[dim] for dim in along) for lies in made.layouts[image]]
+    pairs = zip(made.layouts[image], part * run, is_left, strict=True)
+    found = np.array([max(least.get(lies, other), 0.0) if left else 0.0 for lies, other, left in pairs])
     return np.array(np.maximum(found, bits))
 
 

@@ -19,6 +19,7 @@ class Around(NamedTuple):
     images that are added up by what makes them (``summed``). Its products read what turns of a loop ``cut`` out of
     stacks, and results of the step that others make (``kept``): these are ``far`` where it is said, as parts
     may be of ``large`` arguments. What it compares may be ``bare``, an argument that no product makes.
+    Kernels of images with gaps lie ``across`` where it is said.
     Of images that are ``masked``, here or elsewhere, bits are left under some layouts, as windows go along these dims:
     else they are not rounded.
     """
@@ -37,6 +38,7 @@ class Around(NamedTuple):
     kept: frozenset[int] = frozenset()
     large: frozenset[int] = frozenset()
     far: frozenset[int] = frozenset()
+    across: frozenset[int] = frozenset()
     bare: frozenset[int] = frozenset()
     masked: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
@@ -76,6 +78,7 @@ class Around(NamedTuple):
             filled=self.filled,
             packed=self.packed,
             far=self.far,
+            across=self.across,
             bare=self.bare,
             **own,
         )

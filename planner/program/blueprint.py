@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from ..compute.convolved import KEEPING
 from ..fusion.narrow import WIDE
 from ..fusion.nature import ELEMENTWISE
 from ..fusion.sliced import is_computed_of_part, is_uniform
@@ -73,7 +75,7 @@ class Blueprint:
     fused: dict[Hashable, Fused] = field(default_factory=dict)
     ops: dict[int, Alone] = field(default_factory=dict)
     parts: dict[Kernel, KernelPart] = field(default_factory=dict)
-    from_far: dict[int, Blueprint] = field(default_factory=dict)
+    elsewhere: dict[Around, Blueprint] = field(default_factory=dict)
 
     @cached_property
     def nest(self) -> Nest:
@@ -99,6 +101,15 @@ class Blueprint:
         return tuple(op for op in self.own.ops if op.kind == "convolution")
 
     @cached_property
+    def gapped(self) -> frozenset[int]:
+        """What it reads that is a kernel of a convolution over an image with gaps."""
+        made = {op.results[0]: op for op in self.own.ops if op.kind in KEEPING}
+        kernels = {op.operands[1] for op in self.convolutions if math.prod(op.attributes.get("lhs_dilation", ())) > 1}
+        while found := {made[value].operands[0] for value in kernels & made.keys()}:
+            kernels = (kernels - made.keys()) | found
+        return kernels.intersection(self.own.arguments)
+
+    @cached_property
     def once(self) -> Graph:
         """It as it is where its copies lie as what they are of: what it reads twice is one value."""
         of = dict(self.copies)
@@ -121,7 +132,7 @@ class Blueprint:
         """The same where it meets no tables."""
         if not self.around.tables:
             return self
-        return replace(self, around=self.around._replace(tables=frozenset()), fused={}, parts={}, from_far={})
+        return replace(self, around=self.around._replace(tables=frozenset()), fused={}, parts={}, elsewhere={})
 
     @cached_property
     def table(self) -> int | None:
@@ -143,10 +154,16 @@ class Blueprint:
 
     def reading_far(self, value: int) -> Blueprint:
         """The same where its products read a value from the large memory."""
-        if value not in self.from_far:
-            around = self.around._replace(far=frozenset((value,)))
-            self.from_far[value] = replace(self, around=around, fused={}, parts={}, from_far={})
-        return self.from_far[value]
+        return self._beside(self.around._replace(far=frozenset((value,))))
+
+    def reading_across(self, value: int) -> Blueprint:
+        """The same where a kernel of a convolution lies across, as the pieces do that it was gathered of."""
+        return self._beside(self.around._replace(across=frozenset((value,))))
+
+    def _beside(self, around: Around) -> Blueprint:
+        if around not in self.elsewhere:
+            self.elsewhere[around] = replace(self, around=around, fused={}, parts={}, elsewhere={})
+        return self.elsewhere[around]
 
     def effort(self, axes: int) -> int:
         """About how long its strategies take to work out on a mesh of so many axes."""

@@ -6,15 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..convolution_layout import convolution_layout
 from ..fusion.behind import Waits
 from ..fusion.nature import BARRIER, PRODUCTS
 from ..graph import Graph, Op, Origin, Sharding, Value
-from ..images import CONVOLUTION
 from ..partition.layout import whole
-from ..partition.rules import strategy
-from ..partition.strategy import Asked
 from ..partition.wishes import Wishes
+from .going_on import goes_on
 from .passing import own_ops
 from .ways import can_be_left
 from .wires import LOOPS, Level, Wiring
@@ -123,30 +120,13 @@ def _goes_on(
     key: tuple[int, int],
     by: Sharding,
 ) -> bool:
-    """Whether the compiler brings what an operation reads from the layout ``by`` into the one wanted, and that alone.
-
-    Where the axes in between split another loop of a product, it may bring the other operand instead; and a convolution
-    that reads what lies so may be one that it gets wrong.
-    """
+    """Whether the compiler brings what an operation reads from the layout ``by`` into the one wanted, and that alone."""
     graph, op = level.graph, level.graph.ops[key[0]]
     if op.kind not in PRODUCTS:
         return True
-    values = graph.values
-    reads = tuple(wanted.get((key[0], each), made[each]) for each in op.operands)
-    asked = Asked(
-        op=op,
-        reads=tuple(values[each] for each in op.operands),
-        makes=tuple(values[each] for each in op.results),
-        operands=tuple(by if each == key[1] else layout for each, layout in zip(op.operands, reads, strict=True)),
-        results=tuple(made[each] for each in op.results),
-        mesh=wiring.reshards.mesh,
-        target=wiring.reshards.target,
-        shared=Wishes(graph).shared(op, made),
-    )
-    used = [axis for axis, size in asked.mesh.items() if size > 1]
-    if op.kind == CONVOLUTION and not convolution_layout(op, *asked.operands, *asked.results).is_safe(used):
-        return False
-    return strategy(asked).operands == reads
+    layouts = {each: wanted.get((key[0], each), made[each]) for each in op.operands}
+    layouts |= {each: made[each] for each in op.results}
+    return goes_on(graph, op, layouts, key[1], by, wiring.reshards, Wishes(graph).shared(op, made))
 
 
 def _between(

@@ -42,6 +42,20 @@ def read_parts(wiring: Wiring, value: int, source: Port, ports: Iterable[Port]) 
             wiring.hand_on(source, port, np.where(is_cut, more[None, :], 0.0))
 
 
+def read_gathered(wiring: Wiring, value: int, source: Port, ports: Iterable[Port]) -> None:
+    """Adds what convolutions take more or less that gather a kernel of pieces that lie across."""
+    for port in ports:
+        more = wiring.nodes[port.node].across.get(value)
+        if more is None:
+            continue
+        shape = wiring.levels[wiring.nodes[port.node].level].graph.shape(value)
+        ours, theirs = list(dict.fromkeys(source.layouts)), list(dict.fromkeys(port.layouts))
+        found = np.array([[wiring.reshards.is_gathered_across(shape, a, b) for b in theirs] for a in ours])
+        across = found[np.ix_([ours.index(a) for a in source.layouts], [theirs.index(b) for b in port.layouts])]
+        if across.any():
+            wiring.join_up(source, port, np.where(across, more[None, :], 0.0))
+
+
 def spare_shared(wiring: Wiring, source: Port, shared: Port, more: More) -> None:
     """What is brought into a layout for several lies there as nobody made it: reading that takes no more."""
     took = np.array([[more.get(there, 0.0) * (there != own) for there in shared.layouts] for own in source.layouts])

@@ -12,7 +12,7 @@ from ..graph import Graph, Sharding, Value
 from ..images import CONVOLUTION
 from ..kernels import Kernel
 from ..partition.layout import whole
-from .elsewhere import read_far, read_parts, spare_shared
+from .elsewhere import read_far, read_gathered, read_parts, spare_shared
 from .ways import can_be_left, in_vain, ways_to
 from .wires import Costs, Level, Node, Port, Sharing, Wiring, only_to
 
@@ -64,6 +64,7 @@ def read(
     rounded = narrow and value in level.graph.arguments  # what is made by a kernel is rounded in it
     ways: Sequence[Sharding | None] = ()
     read_parts(wiring, value, source, ports)
+    read_gathered(wiring, value, source, ports)
     for port in (each for each in ports if not level.number and (value, each.node) in wiring.updates):
         wiring.edge(source, port, known, wiring.handed(level, port.node), in_order=in_order, rounded=rounded)
     ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]

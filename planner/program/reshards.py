@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..compute.convolved import lies_across
 from ..compute.single_ops import convert_seconds, gather_seconds, rows_seconds, turn_seconds
 from ..compute.speed import Speed
 from ..estimate.traffic import Tariff
@@ -133,6 +134,17 @@ class Reshards:
             op = Op(kind=kind, attributes={"axes": axes, "dimensions": (0,), "reducer": "add"})
             self.sent[key] = self.tariff.price(op, kind, num_bytes).total_s
         return self.sent[key]
+
+    def is_gathered_across(self, shape: tuple[int, ...], source: Sharding, target: Sharding) -> bool:
+        """Whether the last that brings a kernel of convolutions from one layout to another gathers pieces of it that
+        lie across.
+        """
+        last, now = next(reversed(self._steps(source, target)), None) if source != target else None, source
+        if last is None or last.kind != ALL_GATHER:
+            return False
+        for step in self._steps(source, target)[:-1]:
+            now = step.layout
+        return lies_across(local_shape(shape, now, self.mesh))
 
     def cutting(self, value: Value, layout: Sharding) -> float:
         """Seconds of writing what one device keeps of a value that it holds more of."""

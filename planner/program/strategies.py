@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..graph import Graph, Sharding
+from ..images import LANES
 from ..kernels import Kernel, Program
 from .beside import shared
 from .blueprint import Blueprint
@@ -30,7 +31,8 @@ class Options:
 
     ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing;
     ``tables`` those more where it reads a value as it lies that was scattered into, ``far`` where it reads one from the
-    large memory that lies there so, ``parts`` where it does a part of one. Those of a product that something ends are
+    large memory that lies there so, ``parts`` where it does a part of one, ``across`` where one has been gathered of
+    pieces that lie across. Those of a product that something ends are
     more by ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has what is added up over devices
     as it is written, ``done`` under which strategies nothing done to it later can be computed with it, by the value: it
     is left as bits, or devices sent it. What is computed in passing takes the seconds ``whole`` more, by the value,
@@ -45,6 +47,7 @@ class Options:
     tables: dict[int, Seconds] = field(default_factory=dict)
     far: dict[int, Seconds] = field(default_factory=dict)
     parts: dict[int, Seconds] = field(default_factory=dict)
+    across: dict[int, Seconds] = field(default_factory=dict)
     chosen: tuple[Choice, ...] = ()
     ended: Seconds | None = None
     alone: Seconds | None = None
@@ -55,9 +58,9 @@ class Options:
     def renamed(self, numbers: Sequence[int]) -> Options:
         """The same of a kernel whose values have other numbers."""
         layouts = {numbers[place]: each for place, each in self.layouts.items()}
-        by_value = (self.savings, self.tables, self.far, self.parts, self.whole)
-        savings, tables, far, parts, whole = ({numbers[v]: each for v, each in found.items()} for found in by_value)
-        kept = replace(self, layouts=layouts, savings=savings, tables=tables, far=far, parts=parts, whole=whole)
+        by_value = ("savings", "tables", "far", "parts", "across", "whole")
+        found = {name: {numbers[v]: each for v, each in getattr(self, name).items()} for name in by_value}
+        kept = replace(self, layouts=layouts, **found)
         sums = {numbers[value]: each for value, each in self.sums.items()}
         return replace(kept, sums=sums, done={numbers[value]: each for value, each in self.done.items()})
 
@@ -195,8 +198,11 @@ class Strategies:
         layouts = {value: each for value, each in found.layouts.items() if value in inside}
         whole = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
         sums = _sums(blueprint, whole, found.chosen, (made,))
-        far, parts = ({v: each for v, each in known.items() if v in inside} for known in (found.far, found.parts))
-        kept = replace(found, layouts=layouts, savings=savings, tables={}, far=far, parts=parts, sums=sums)
+        read = {
+            name: {v: each for v, each in getattr(found, name).items() if v in inside}
+            for name in ("far", "parts", "across")
+        }
+        kept = replace(found, layouts=layouts, savings=savings, tables={}, sums=sums, **read)
         return replace(kept, costs=least, ended=ended, alone=beside)
 
     def _handed(self, blueprint: Blueprint, found: Options, made: int, value: int) -> Seconds:
@@ -228,6 +234,7 @@ class Strategies:
             tables=self._tables(blueprint, costs, chosen),
             far=self._far(blueprint.apart, costs, chosen, far_reads(blueprint.around, *on)),
             parts=self._far(blueprint.apart, costs, chosen, large_reads(blueprint.around, *on)),
+            across=dict(self._across(blueprint.apart, costs, chosen)),
             chosen=tuple(chosen),
             sums=_sums(blueprint, costs, chosen, _left(blueprint.own)),
             done=_done(blueprint, costs, chosen, masks),
@@ -269,6 +276,13 @@ class Strategies:
         """What its products take more that read a value from the large memory, of those that are ``far``."""
         read = () if blueprint.is_free else sorted(far.intersection(blueprint.own.arguments))
         return {value: self._more(blueprint.reading_far(value), costs, chosen) for value in read}
+
+    def _across(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Iterator[tuple[int, Seconds]]:
+        """What convolutions take more, or less, whose kernel lies across: wide squares hold it one way."""
+        for value in sorted(blueprint.gapped) if 1 < self.pricing.speed.edge <= LANES else ():
+            more = self._more(blueprint.reading_across(value), costs, chosen)
+            if more.any():
+                yield value, more
 
     def _more(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Seconds:
         """What computing takes more of a kernel that is in other company."""

@@ -33,7 +33,7 @@ class Node:
     What is computed ``in_passing`` by those that it is handed to is ``apart`` only where what it hands on is not as
     they have it, or takes what it does ``after`` a product; these then take less by ``savings``, by the value. What
     reads a value as it lies that was scattered into takes more by ``tables``, and one that lies ``far``, in the large
-    memory, or of which ``parts`` are cut there. Under choices under which a value is ``done`` nothing later is computed
+    memory, or of which ``parts`` are cut there, or that was gathered of pieces that lie ``across``. Under choices under which a value is ``done`` nothing later is computed
     with it: it is put into a stack by a kernel of its own. What is computed in passing takes ``whole`` more where a
     device's part is cut out of it.
 
@@ -52,6 +52,7 @@ class Node:
     tables: Mapping[int, Costs] = field(default_factory=dict)
     far: Mapping[int, Costs] = field(default_factory=dict)
     parts: Mapping[int, Costs] = field(default_factory=dict)
+    across: Mapping[int, Costs] = field(default_factory=dict)
     ended: Costs | None = None
     alone: Costs | None = None
     sums: Mapping[int, Sequence[Sum | None]] = field(default_factory=dict)

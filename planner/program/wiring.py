@@ -122,6 +122,7 @@ def _level(
                 tables={value: each * often for value, each in options.tables.items()},
                 far={value: each * often for value, each in options.far.items()},
                 parts={value: each * often for value, each in options.parts.items()},
+                across={value: each * often for value, each in options.across.items()},
                 ended=None if options.ended is None else options.ended * often,
                 alone=None if options.alone is None else options.alone * often,
                 sums=options.sums,
@@ -190,8 +191,9 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             readers.setdefault((value, value in rounded, level.waits(kernel, value)), []).append(port)
     ordered = in_order(level.graph)
     kernels = {number: level.program.kernels[position] for position, number in level.kernels.items()}
-    count = Counter(value for (value, _, _), ports in readers.items() for _ in ports)
-    reading = Reading(kernels=kernels, readers=count - Counter(_only_masked(level)))
+    masked = Counter(_only_masked(level))
+    count = Counter(value for (value, _, _), ports in readers.items() for _ in ports) - masked
+    reading = Reading(kernels=kernels, readers=count, masked=masked.keys())
     wide: dict[tuple[int, Waits], Port | None] = {}
     for (value, narrow, waits), ports in sorted(readers.items(), key=lambda each: each[0][1]):
         known = level.graph.values[value]

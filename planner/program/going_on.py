@@ -1,0 +1,75 @@
+"""Which products the compiler brings on from a layout in between, that others share, into the one they are to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..convolution_layout import convolution_layout
+from ..graph import Graph, Op, Sharding
+from ..images import CONVOLUTION
+from ..partition.rules import strategy
+from ..partition.strategy import Asked
+from .reshards import Reshards
+from .wires import Level, Port, Wiring
+
+
+def goes_on(
+    graph: Graph,
+    op: Op,
+    layouts: Mapping[int, Sharding],
+    value: int,
+    by: Sharding,
+    reshards: Reshards,
+    shared: tuple[bool, ...] = (),
+) -> bool:
+    """Whether the compiler brings what a product reads from the layout ``by`` into the one wanted, and that alone;
+    ``layouts`` are those that it reads and makes, ``shared`` as in ``Asked``.
+
+    Where the axes in between split another loop of the product, it may bring the other operand instead; and a
+    convolution that reads what lies so may be one that it gets wrong.
+    """
+    reads = tuple(layouts[each] for each in op.operands)
+    asked = Asked(
+        op=op,
+        reads=tuple(graph.values[each] for each in op.operands),
+        makes=tuple(graph.values[each] for each in op.results),
+        operands=tuple(by if each == value else layout for each, layout in zip(op.operands, reads, strict=True)),
+        results=tuple(layouts[each] for each in op.results),
+        mesh=reshards.mesh,
+        target=reshards.target,
+        shared=shared,
+    )
+    used = [axis for axis, size in asked.mesh.items() if size > 1]
+    if op.kind == CONVOLUTION and not convolution_layout(op, *asked.operands, *asked.results).is_safe(used):
+        return False
+    return strategy(asked).operands == reads
+
+
+def stops(
+    wiring: Wiring, level: Level, value: int, by: Sequence[Sharding], ports: Sequence[Port]
+) -> list[NDArray[np.bool_]]:
+    """From which layouts convolutions at two ports do not go on to the one that they read, (``by``, choices of the
+    port). Where more than two read a value, others may share what one does not go on from: then nothing is known.
+    """
+    if len(ports) != 2:
+        return [np.zeros((len(by), len(port.layouts)), bool) for port in ports]
+    return [_stops(wiring, level, value, by, port) for port in ports]
+
+
+def _stops(wiring: Wiring, level: Level, value: int, by: Sequence[Sharding], port: Port) -> NDArray[np.bool_]:
+    graph, found = level.graph, np.zeros((len(by), len(port.layouts)), bool)
+    position = next((at for at, number in level.kernels.items() if number == port.node), None)
+    ops = (graph.ops[number] for number in (level.program.kernels[position].ops if position is not None else ()))
+    lies, known = wiring.nodes[port.node].layouts, dict[object, bool]()
+    for op in (op for op in ops if op.kind == CONVOLUTION and value in op.operands):
+        for choice, want in enumerate(port.layouts):
+            layouts = {each: lies[each][choice] for each in (*op.operands, *op.results)}
+            for place, layout in enumerate(by):
+                key = (op.results, layout, *layouts.values())
+                if layout != want and key not in known:
+                    known[key] = not goes_on(graph, op, layouts, value, layout, wiring.reshards)
+                found[place, choice] |= layout != want and known[key]
+    return found
