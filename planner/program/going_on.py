@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,15 +49,33 @@ def goes_on(
     return strategy(asked).operands == reads
 
 
-def stops(
-    wiring: Wiring, level: Level, value: int, by: Sequence[Sharding], ports: Sequence[Port]
-) -> list[NDArray[np.bool_]]:
-    """From which layouts convolutions at two ports do not go on to the one that they read, (``by``, choices of the
-    port). Where more than two read a value, others may share what one does not go on from: then nothing is known.
+class Stopped(NamedTuple):
+    """What reads at a ``port`` does not go on from layouts ``by`` to the one that it reads: (``by``, choices)."""
+
+    port: Port
+    by: Sequence[Sharding]
+    found: NDArray[np.bool_]
+
+
+def stops(wiring: Wiring, level: Level, value: int, by: Sequence[Sharding], ports: Sequence[Port]) -> list[Stopped]:
+    """The convolutions at two ports that do not go on from some layouts in which a value is left in between.
+
+    Where more than two read a value, others may share what one does not go on from: then nothing is known.
     """
-    if len(ports) != 2:
-        return [np.zeros((len(by), len(port.layouts)), bool) for port in ports]
-    return [_stops(wiring, level, value, by, port) for port in ports]
+    every = (Stopped(port, by, _stops(wiring, level, value, by, port)) for port in ports if len(ports) == 2)
+    return [each for each in every if each.found.any()]
+
+
+def forbid(
+    wiring: Wiring, stopped: Sequence[Stopped], shared: Port, ways: Sequence[Sharding | None], first: int
+) -> None:
+    """Forbids who shares a value to go on where it stops: from those choices of it, behind the ``first``, in which it
+    is left otherwise than it is made, and brought on ``ways`` by nobody.
+    """
+    for port, by, found in stopped:
+        is_left = [at >= first and way is None for at, way in enumerate(ways)]
+        rows = found[[by.index(layout) if left else 0 for layout, left in zip(shared.layouts, is_left, strict=True)]]
+        wiring.hand_on(shared, port, np.where(rows & np.array(is_left)[:, None], np.inf, 0.0))
 
 
 def _stops(wiring: Wiring, level: Level, value: int, by: Sequence[Sharding], port: Port) -> NDArray[np.bool_]:

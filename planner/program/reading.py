@@ -12,6 +12,7 @@ from ..graph import Graph, Sharding, Value
 from ..images import CONVOLUTION
 from ..kernels import Kernel
 from ..partition.layout import whole
+from .going_on import forbid, stops
 from .elsewhere import read_far, read_gathered, read_parts, spare_shared
 from .ways import can_be_left, in_vain, ways_to
 from .wires import Costs, Level, Node, Port, Sharing, Wiring, only_to
@@ -82,8 +83,15 @@ def read(
         is_short = len(level.program.kernels) <= FEW
         at_least_s = 0.0 if is_short and can_be_left(level, value) else at_least_s
         at_least_s = at_least_s if len(ports) > 1 else math.inf
-        shared, ways = _shared(wiring, level, value, known, source, offered, ports, (), at_least_s, wide)
+        stopped = stops(wiring, level, value, offered, ports)
+        as_made = list(dict.fromkeys(source.layouts)) if stopped else []
+        shared, ways = _shared(wiring, level, value, known, source, offered, ports, as_made, at_least_s, wide)
         wiring.share(shared, value, ports)
+        if as_made:
+            passed = np.arange(len(shared.layouts)) < len(as_made)
+            others = np.array([[one != other for other in shared.layouts] for one in source.layouts])
+            wiring.hand_on(source, shared, np.where(others & passed, np.inf, 0.0))
+            forbid(wiring, stopped, shared, ways, len(as_made))
         cut = _cut_whole(wiring, value, source, shared)
         wiring.edge(source, shared, known, times, in_order=in_order, rounded=rounded, unsent=cut)
         wiring.spare(made, shared, value, pin)
@@ -168,18 +176,22 @@ def read_passing(
         written = list(wiring.candidates[wiring.find((level.number, value))]) if pin is None else [pin]
         as_made = [each for each in dict.fromkeys(source.layouts) if pin in (None, each)]
         times = wiring.handed(level, ports[0].node)
-        shared, ways = _shared(wiring, level, value, known, source, written, ports, as_made)
+        stopped = stops(wiring, level, value, written, ports)
+        as_it_lies = as_made if stopped else []  # written as it is made, from where all go on
+        shared, ways = _shared(wiring, level, value, known, source, written, ports, [*as_made, *as_it_lies])
         wiring.share(shared, value, ports)
         took = times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
         same = np.array([[one == other for other in shared.layouts] for one in source.layouts])
-        passed = np.arange(len(shared.layouts)) < len(as_made)
-        as_it_lies = took if _convolves(level, ports) else np.inf
-        took = np.where(same, np.where(passed, 0.0, as_it_lies), np.where(passed, np.inf, took))
+        place = np.arange(len(shared.layouts))
+        passed, own = place < len(as_made), place < len(as_made) + len(as_it_lies)
+        lying = took if _convolves(level, ports) else np.inf
+        took = np.where(same, np.where(passed, 0.0, lying), np.where(own, np.inf, took))
         wiring.hand_on(source, shared, took, None if pin is None else source.node)  # who makes it brings it there
         wiring.write(source, shared, np.where(same & np.isfinite(took), took, 0.0))
-        own = [alone[source.layouts.index(each)] for each in as_made]
-        alone = np.array([*own, *(0.0 for _ in shared.layouts[len(as_made) :])])
-        passing = np.arange(len(shared.layouts)) < len(as_made)
+        forbid(wiring, stopped, shared, ways, len(as_made) + len(as_it_lies))
+        made_s = [alone[source.layouts.index(each)] for each in as_made]
+        alone = np.array([*made_s, *(0.0 for _ in shared.layouts[len(as_made) :])])
+        passing = passed
         source = shared
     for port in ports:
         reader = wiring.nodes[port.node]
