@@ -135,8 +135,7 @@ def price_at(
     rowwise = Rowwise(graph, speed.coefficients, tables, step.edge) if looks_up or step.tables else None
     convolved = None
     if images or CONVOLUTION in kinds or ("while" in kinds and looped_images(graph)):
-        known = {"given": given, "known": images, "across": step.across}
-        convolved = Convolved(graph, speed.coefficients, speed.edge, in_loop=trips > 0, **known)
+        convolved = Convolved(graph, of, speed.edge, in_loop=trips > 0, given=given, known=images, across=step.across)
     borrowed = step.lent if apart is not None or not graph.names else lent(graph)
     updated = Updated(graph, speed.coefficients, borrowed) if borrowed and speed.edge > 1 else None
     results, fixed = frozenset(step.left) - copied_out.keys(), unchanged(graph) if trips else frozenset()

@@ -107,7 +107,7 @@ class Blueprint:
         kernels = {op.operands[1] for op in self.convolutions if math.prod(op.attributes.get("lhs_dilation", ())) > 1}
         while found := {made[value].operands[0] for value in kernels & made.keys()}:
             kernels = (kernels - made.keys()) | found
-        return kernels.intersection(self.own.arguments)
+        return frozenset(kernels.intersection(self.own.arguments))
 
     @cached_property
     def once(self) -> Graph:

@@ -120,7 +120,7 @@ def _goes_on(
     key: tuple[int, int],
     by: Sharding,
 ) -> bool:
-    """Whether the compiler brings what an operation reads from the layout ``by`` into the one wanted, and that alone."""
+    """Whether the compiler brings what an operation reads from a layout into the one wanted, and that alone."""
     graph, op = level.graph, level.graph.ops[key[0]]
     if op.kind not in PRODUCTS:
         return True

@@ -12,8 +12,8 @@ from ..graph import Graph, Sharding, Value
 from ..images import CONVOLUTION
 from ..kernels import Kernel
 from ..partition.layout import whole
-from .going_on import forbid, stops
 from .elsewhere import read_far, read_gathered, read_parts, spare_shared
+from .going_on import forbid, stops
 from .ways import can_be_left, in_vain, ways_to
 from .wires import Costs, Level, Node, Port, Sharing, Wiring, only_to
 
@@ -84,14 +84,14 @@ def read(
         at_least_s = 0.0 if is_short and can_be_left(level, value) else at_least_s
         at_least_s = at_least_s if len(ports) > 1 else math.inf
         stopped = stops(wiring, level, value, offered, ports)
-        as_made = list(dict.fromkeys(source.layouts)) if stopped else []
-        shared, ways = _shared(wiring, level, value, known, source, offered, ports, as_made, at_least_s, wide)
+        own = list(dict.fromkeys(source.layouts)) if stopped else []
+        shared, ways = _shared(wiring, level, value, known, source, offered, ports, own, at_least_s, wide)
         wiring.share(shared, value, ports)
-        if as_made:
-            passed = np.arange(len(shared.layouts)) < len(as_made)
+        if own:
+            passed = np.arange(len(shared.layouts)) < len(own)
             others = np.array([[one != other for other in shared.layouts] for one in source.layouts])
             wiring.hand_on(source, shared, np.where(others & passed, np.inf, 0.0))
-            forbid(wiring, stopped, shared, ways, len(as_made))
+            forbid(wiring, stopped, shared, ways, len(own))
         cut = _cut_whole(wiring, value, source, shared)
         wiring.edge(source, shared, known, times, in_order=in_order, rounded=rounded, unsent=cut)
         wiring.spare(made, shared, value, pin)

@@ -58,11 +58,13 @@ class Options:
     def renamed(self, numbers: Sequence[int]) -> Options:
         """The same of a kernel whose values have other numbers."""
         layouts = {numbers[place]: each for place, each in self.layouts.items()}
-        by_value = ("savings", "tables", "far", "parts", "across", "whole")
-        found = {name: {numbers[v]: each for v, each in getattr(self, name).items()} for name in by_value}
-        kept = replace(self, layouts=layouts, **found)
+        by_value = (self.savings, self.tables, self.far, self.parts, self.across, self.whole)
+        savings, tables, far, *read = ({numbers[v]: each for v, each in found.items()} for found in by_value)
+        parts, across, whole = read
         sums = {numbers[value]: each for value, each in self.sums.items()}
-        return replace(kept, sums=sums, done={numbers[value]: each for value, each in self.done.items()})
+        done = {numbers[value]: each for value, each in self.done.items()}
+        kept = replace(self, layouts=layouts, savings=savings, tables=tables, far=far, parts=parts, across=across)
+        return replace(kept, whole=whole, sums=sums, done=done)
 
 
 @dataclass(kw_only=True)
@@ -198,11 +200,10 @@ class Strategies:
         layouts = {value: each for value, each in found.layouts.items() if value in inside}
         whole = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
         sums = _sums(blueprint, whole, found.chosen, (made,))
-        read = {
-            name: {v: each for v, each in getattr(found, name).items() if v in inside}
-            for name in ("far", "parts", "across")
-        }
-        kept = replace(found, layouts=layouts, savings=savings, tables={}, sums=sums, **read)
+        by_value = (found.far, found.parts, found.across)
+        far, parts, across = ({v: each for v, each in known.items() if v in inside} for known in by_value)
+        kept = replace(found, layouts=layouts, savings=savings, tables={}, far=far, parts=parts, across=across)
+        kept = replace(kept, sums=sums)
         return replace(kept, costs=least, ended=ended, alone=beside)
 
     def _handed(self, blueprint: Blueprint, found: Options, made: int, value: int) -> Seconds:

@@ -33,9 +33,9 @@ class Node:
     What is computed ``in_passing`` by those that it is handed to is ``apart`` only where what it hands on is not as
     they have it, or takes what it does ``after`` a product; these then take less by ``savings``, by the value. What
     reads a value as it lies that was scattered into takes more by ``tables``, and one that lies ``far``, in the large
-    memory, or of which ``parts`` are cut there, or that was gathered of pieces that lie ``across``. Under choices under which a value is ``done`` nothing later is computed
-    with it: it is put into a stack by a kernel of its own. What is computed in passing takes ``whole`` more where a
-    device's part is cut out of it.
+    memory, or of which ``parts`` are cut there, or that was gathered of pieces that lie ``across``. Under choices under
+    which a value is ``done`` nothing later is computed with it: it is put into a stack by a kernel of its own. What is
+    computed in passing takes ``whole`` more where a device's part is cut out of it.
 
     ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
     kernel is called but for its turn (``ties``), None of a value, ``paths`` those that it may share with others. It is
