@@ -57,13 +57,13 @@ class Along(NamedTuple):
         return beyond <= -(-self.places // PARTS) and not (begins and self.places < FEWEST_WITH_GAPS)
 
 
-def cut_convolutions(graph: Graph, smallest: int) -> dict[int, Op]:
+def cut_convolutions(graph: Graph, smallest: int, *, begins: bool = False) -> dict[int, Op]:
     """The convolutions whose images are fewer than ``smallest`` and cut, by what they make; gradients of kernels and
     loops' bodies are left out.
 
-    One begins of images that are large enough, and all that can be follow.
+    One ``begins``, here or elsewhere, of images that are large enough, and all that can be follow.
     """
-    found, begins = dict[int, Op](), False
+    found = dict[int, Op]()
     for op in graph.ops if CONVOLUTION in graph.kinds else ():
         if op.kind == CONVOLUTION and not is_gradient_of_kernel(graph, op):
             (value, image), *_ = images_of(graph, op)

@@ -110,12 +110,12 @@ def scanned(tokens: int = 4096, width: int = 1024, hidden: int = 4096, layers: i
     return trained(loss, params, shape(tokens, width))
 
 
-def convolved(batch: int = 2, size: int = 512, channels: int = 32, layers: int = 2) -> Pair:
-    """A net of convolutions over large images."""
+def convolved(batch: int = 2, size: int = 512, channels: int = 32, layers: int = 2, step: int = 1) -> Pair:
+    """A net of convolutions over large images, whose windows move on by so many places."""
 
     def loss(params: Any, x: Any) -> jax.Array:
         for kernel in params:
-            x = jax.nn.relu(jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=CONVOLUTION))
+            x = jax.nn.relu(jax.lax.conv_general_dilated(x, kernel, (step, step), "SAME", dimension_numbers=CONVOLUTION))
         return jnp.mean(x**2)
 
     params = [shape(3, 3, channels, channels) for _ in range(layers)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from ..cut_images import PARTS
 from ..fusion.grouped import is_across, parts_lanes
@@ -44,7 +45,7 @@ class Convolved:
 
     What a loop convolves piece by piece is not cut (``in_loop``). ``given`` are the values that are a step's arguments:
     where images, they are copied. ``known`` are images of other programs, by their shape, ``across`` the kernels that
-    lie so, gathered elsewhere.
+    lie so, gathered elsewhere, ``places`` those of the parts of images made elsewhere that are cut where they are few.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Convolved:
         given: Collection[int] = (),
         known: Mapping[tuple[int, ...], Image] | None = None,
         across: Collection[int] = (),
+        places: Mapping[Shape, int] = MappingProxyType({}),
     ) -> None:
         self._graph, self._of, self._edge = graph, of, edge
         self._looped, outside = (looped_images(graph), images(graph)) if edge > 1 else ({}, {})
@@ -64,7 +66,9 @@ class Convolved:
         self._images = {**(known or {}), **self._looped, **outside} if edge > 1 else {}
         self._in_loop = in_loop
         elsewhere = self._images.keys() - outside - self._looped.keys()
-        self._in_parts = ImagesInParts(graph, of, edge, self._images, elsewhere, self._turned_shapes, in_loop=in_loop)
+        self._in_parts = ImagesInParts(
+            graph, of, edge, self._images, elsewhere, self._turned_shapes, in_loop=in_loop, places=places
+        )
         self._given = set(given) if self._images and not in_loop else set[int]()
         self._given_parts = GivenParts(graph, self._given)
         self._turned, self._made, self._across = set[int](), set[int](), set(across)

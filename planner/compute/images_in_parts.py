@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from ..cut_images import (
     FEWEST,
@@ -60,6 +61,7 @@ class ImagesInParts:
 
     ``images`` are its images by their shape, of which those ``elsewhere`` are convolved in other programs, ``turned``
     the shapes of which loops have the batch on the lanes: these are not cut, nor what a loop convolves (``in_loop``).
+    ``places`` are those of the parts of what other programs make, by its shape, which are cut where they are few.
     """
 
     def __init__(
@@ -72,14 +74,17 @@ class ImagesInParts:
         turned: Collection[Shape],
         *,
         in_loop: bool,
+        places: Mapping[Shape, int] = MappingProxyType({}),
     ) -> None:
         self._graph, self._of, self._edge, self._images = graph, of, edge, images
         smallest = SMALLEST if of.near_total_bytes or of.whole_bytes else SMALLEST_WITHOUT_VMEM
         self._given_images = of_arguments(graph) if images else set[int]()
         self._edged = set[tuple[int, tuple[object, ...]]]()
-        self._cut = cut_convolutions(graph, smallest) if images and not in_loop else dict[int, Op]()
-        self._places = parts_of(graph, self._cut)
-        self._cut_shapes = self._shapes_cut(elsewhere, smallest) - {*turned} if images and not in_loop else set[Shape]()
+        made = {shape: part for shape, part in places.items() if shape[images[shape].batch] < smallest}
+        cuts = bool(images) and not in_loop
+        self._cut = cut_convolutions(graph, smallest, begins=bool(made)) if cuts else dict[int, Op]()
+        self._places = made | parts_of(graph, self._cut)
+        self._cut_shapes = (self._shapes_cut(elsewhere, smallest) | {*made}) - {*turned} if cuts else set[Shape]()
 
     def _shapes_cut(self, elsewhere: Collection[Shape], smallest: int) -> set[Shape]:
         """The shapes of images that are cut: what other programs convolve if it is large enough."""

@@ -73,7 +73,8 @@ class Apart:
     left, ``lent`` what they are the first to update of its arguments that are not donated, ``filled`` what scatters
     fill, ``packed`` what kernels of their own make bits of. What products read is fetched while others run, but for
     what is ``far``, what is compared they make themselves, but for what is ``bare``, and no gradient lies transposed.
-    Kernels of convolutions that lie ``across`` were gathered of pieces that do.
+    Kernels of convolutions that lie ``across`` were gathered of pieces that do. Few images that convolutions elsewhere
+    make are ``cut`` in parts of so many places, by their shape.
     """
 
     given: Collection[int] = ()
@@ -88,6 +89,7 @@ class Apart:
     far: Collection[int] = ()
     bare: Collection[int] = ()
     across: Collection[int] = ()
+    cut: Mapping[Shape, int] = field(default_factory=dict)
 
 
 def price(program: Program, chip: Chip, calibration: Calibration | None = None) -> tuple[KernelPrice, ...]:
@@ -135,7 +137,9 @@ def price_at(
     rowwise = Rowwise(graph, speed.coefficients, tables, step.edge) if looks_up or step.tables else None
     convolved = None
     if images or CONVOLUTION in kinds or ("while" in kinds and looped_images(graph)):
-        convolved = Convolved(graph, of, speed.edge, in_loop=trips > 0, given=given, known=images, across=step.across)
+        convolved = Convolved(
+            graph, of, speed.edge, in_loop=trips > 0, given=given, known=images, across=step.across, places=step.cut
+        )
     borrowed = step.lent if apart is not None or not graph.names else lent(graph)
     updated = Updated(graph, speed.coefficients, borrowed) if borrowed and speed.edge > 1 else None
     results, fixed = frozenset(step.left) - copied_out.keys(), unchanged(graph) if trips else frozenset()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..compute.loops import Staying, renamed
 from ..compute.price import Apart
-from .seen import Seen, Shape, parts
+from .seen import Seen, Shape, parts, places
 
 
 class Around(NamedTuple):
@@ -46,35 +46,36 @@ class Around(NamedTuple):
         """The same of a part of the kernel, of which nothing is the first to convolve; ``numbers`` has its values'."""
         images = dict(self.images)
 
-        def places(of: frozenset[int]) -> frozenset[int]:
+        def at(of: frozenset[int]) -> frozenset[int]:
             return frozenset(place for place, number in enumerate(numbers) if number in of)
 
         return Around(
-            left=places(self.left),
+            left=at(self.left),
             stays=renamed(self.stays, numbers),
             images=tuple((place, images[number]) for place, number in enumerate(numbers) if number in images),
-            tables=places(self.tables),
-            edge=places(self.edge),
-            lent=places(self.lent),
-            filled=places(self.filled),
-            packed=places(self.packed),
-            summed=places(self.summed),
-            cut=places(self.cut),
-            kept=places(self.kept),
-            large=places(self.large),
-            bare=places(self.bare),
+            tables=at(self.tables),
+            edge=at(self.edge),
+            lent=at(self.lent),
+            filled=at(self.filled),
+            packed=at(self.packed),
+            summed=at(self.summed),
+            cut=at(self.cut),
+            kept=at(self.kept),
+            large=at(self.large),
+            bare=at(self.bare),
             masked=tuple((numbers.index(value), along) for value, along in self.masked if value in numbers),
         )
 
     def apart(self, shapes: Mapping[int, Shape]) -> Apart:
         """The same for devices that have parts of these shapes."""
-        images = parts(dict(self.images), shapes)
+        images, cut = (found(dict(self.images), shapes) for found in (parts, places))
         own = {"tables": self.tables, "edge": self.edge, "lent": self.lent}
         return Apart(
             given=self.given,
             left=self.left,
             stays=self.stays,
             images=images,
+            cut=cut,
             filled=self.filled,
             packed=self.packed,
             far=self.far,

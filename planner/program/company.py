@@ -85,7 +85,9 @@ def _binds(
     table = pairs[ends] if ends[0] == node else pairs[ends].T
     other = left[ends[1] if ends[0] == node else ends[0]]
     with_own = table[:, other] + costs[node][:, None]
-    return float((with_own[~own].min(axis=0) - with_own[own].min(axis=0)).min()) if other.any() else 0.0
+    least, least_own = with_own[~own].min(axis=0), with_own[own].min(axis=0)
+    can_be = np.isfinite(least) | np.isfinite(least_own)  # what the other end chooses is not forbidden anyway
+    return float((least[can_be] - least_own[can_be]).min(initial=FORBIDDEN)) if other.any() else 0.0
 
 
 def taken_together(learnt: Mapping[Together, float], costs: dict[int, Costs], pairs: Pairs) -> list[Company]:
