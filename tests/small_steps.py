@@ -115,7 +115,9 @@ def convolved(batch: int = 2, size: int = 512, channels: int = 32, layers: int =
 
     def loss(params: Any, x: Any) -> jax.Array:
         for kernel in params:
-            x = jax.nn.relu(jax.lax.conv_general_dilated(x, kernel, (step, step), "SAME", dimension_numbers=CONVOLUTION))
+            x = jax.nn.relu(
+                jax.lax.conv_general_dilated(x, kernel, (step, step), "SAME", dimension_numbers=CONVOLUTION)
+            )
         return jnp.mean(x**2)
 
     params = [shape(3, 3, channels, channels) for _ in range(layers)]

@@ -178,3 +178,24 @@ def test_what_convolutions_share_with_neighbours_is_known_to_the_program(topolog
     assert solved.cost == pytest.approx(took.step_time_s * PER_S, rel=0.01)
     found = program.solve()
     assert found.objective_s * (1 - CLOSE) < found.bound_s <= found.objective_s
+
+
+def test_kernels_of_strided_convolutions_lie_as_the_pieces_that_they_are_gathered_of() -> None:
+    """So their products take twice or half of what they take else, and what several read lies in no layout in between
+    that the compiler would not bring on.
+    """
+    program = program_of(small_steps.convolved(batch=128, size=64, channels=128, step=2), "v3:4x4", "{a: 4, b: 8}")
+    solved = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
+    assert solved.choices is not None
+    assert any(more.any() for node in program.wiring.nodes for more in node.across.values())
+    took = exact_of(program, program.choices(solved.choices)).estimate
+    assert solved.cost == pytest.approx(took.step_time_s * PER_S, rel=CLOSE)
+
+
+def test_few_images_that_other_kernels_make_are_cut_for_gradients_of_kernels() -> None:
+    """XLA cuts four images a device of v4; what is cut is shifted for gradients, which takes most of their time."""
+    program = program_of(
+        small_steps.convolved(batch=64, size=64, channels=128, layers=3, step=2), "v4:2x2x2", "{a: 16}"
+    )
+    found = program.solve()
+    assert found.objective_s * (1 - 3 * CLOSE) < found.bound_s <= found.objective_s
