@@ -68,7 +68,8 @@ class Around(NamedTuple):
 
     def apart(self, shapes: Mapping[int, Shape]) -> Apart:
         """The same for devices that have parts of these shapes."""
-        images, cut = (found(dict(self.images), shapes) for found in (parts, places))
+        seen = dict(self.images)
+        images, cut = parts(seen, shapes), places(seen, shapes)
         own = {"tables": self.tables, "edge": self.edge, "lent": self.lent}
         return Apart(
             given=self.given,

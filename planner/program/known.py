@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from ..compute.compared import COMPARE
 from ..compute.loops import Staying, renamed, staying
@@ -14,13 +13,11 @@ from ..compute.rowwise import scattered
 from ..compute.speed import Speed
 from ..compute.turned import WIDE_EDGE, Turned
 from ..compute.updated import first_updates
-from ..compute.work import vector_operations
 from ..fusion import fuse
 from ..fusion.before_loops import narrow_stacks
 from ..fusion.behind import At, Behind, Waits, behind
-from ..fusion.masks import image_dims, is_mask_of_product
-from ..fusion.narrow import NARROW, WIDE, narrow, rounded_arguments
-from ..fusion.nature import IN_PASSING, PRODUCTS, stands_alone
+from ..fusion.narrow import NARROW, narrow, rounded_arguments
+from ..fusion.nature import PRODUCTS
 from ..fusion.simplify import simplify
 from ..fusion.uses import Uses, read_uses
 from ..fusion.written import NEAR_BYTES
@@ -34,23 +31,14 @@ from .blueprint import Blueprint, Padding, in_order_of_use, kernel_graph, name_o
 from .cuts import Cuts, with_pins_apart
 from .far import Far, far_of
 from .fills import with_own_fills
+from .known_images import KnownImages
 from .least import least_seconds
+from .padded import Padded, padded
 from .passing import with_ends_apart, with_passing_apart
 from .roles import with_roles_apart
-from .seen import Seen, Shape, seen
 from .summed import every_image_summed
 from .turns import put_of, with_turns_apart
 from .twice import with_second_operands
-
-
-class Padded(NamedTuple):
-    """What nothing but pads reads: the ``shape`` that it gets, whether what it is made of ``is_light``, less than half
-    its bytes, and how many vector ``operations`` make a number of it.
-    """
-
-    shape: Shape
-    is_light: bool
-    operations: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,8 +48,7 @@ class Known:
     ``programs`` holds the steps' fused programs by their operations and what a chip keeps near, ``places`` which
     blueprint is a kernel's and the numbers that its values have in the whole. ``free`` are the kernels that only cut
     and put parts of stacks, ``passing`` those that kernels of products compute in passing, by their ids, ``within``
-    products that are apart from what is computed after them along other loops, ``masks`` the operations that leave bits
-    where a device's part of them has the shape for it, by the graph's operations, ``turned`` the values that some chips
+    products that are apart from what is computed after them along other loops, ``turned`` the values that some chips
     copy for a kernel, since a gradient lies transposed, ``alike`` those that they do where such parts of
     another are of their shape. ``least_s`` has what computing a step takes at least, by its
     operations' id and the number of devices. ``turning`` has of loops' bodies how often they turn, the operations that
@@ -71,8 +58,7 @@ class Known:
     behind barriers, ``tables`` what meets tables of it that are scattered into, ``filled`` what scatters fill,
     ``summed`` images that what makes them adds up, ``put`` what loops' turns put into stacks, ``rounded`` what products
     make narrower than the step has it, ``padded`` what nothing but pads reads, ``far`` what products may read from the
-    large memory, ``wide`` the values of a step as it has them, ``masked`` its images that bits are left of, ``cuts``
-    the kernels that are cut at what plans pin.
+    large memory, ``cuts`` the kernels that are cut at what plans pin.
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
@@ -82,9 +68,6 @@ class Known:
     passing: dict[int, Kernel] = field(default_factory=dict)
     ended: dict[int, tuple[Kernel, Kernel]] = field(default_factory=dict)
     within: dict[int, Kernel] = field(default_factory=dict)
-    masks: dict[int, tuple[Graph, Mapping[int, tuple[int, ...]]]] = field(default_factory=dict)
-    wide: dict[int, tuple[Graph, tuple[Value, ...]]] = field(default_factory=dict)
-    masked: dict[int, tuple[Graph, Mapping[int, tuple[int, ...]]]] = field(default_factory=dict)
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     alike: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
@@ -92,7 +75,7 @@ class Known:
     turning: dict[int, tuple[Graph, int, frozenset[int], Sequence[Staying]]] = field(default_factory=dict)
     convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     updating: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
-    images: dict[int, tuple[Graph, Mapping[Shape, Seen]]] = field(default_factory=dict)
+    images: KnownImages = field(default_factory=KnownImages)
     behind: dict[int, tuple[Graph, Mapping[At, Waits]]] = field(default_factory=dict)
     tables: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
     filled: dict[int, tuple[Graph, frozenset[int]]] = field(default_factory=dict)
@@ -134,7 +117,7 @@ class Known:
         program, values = apart, twice.values
         self.programs.append((graph.ops, near_bytes, paths, program, values))
         self.wholes[id(graph.ops), near_bytes] = fused
-        self.wide[id(program.graph)] = program.graph, values
+        self.images.wide[id(program.graph)] = program.graph, values
         self.convolving[id(program.graph)] = program.graph, _first_convolved(program)
         self.updating[id(program.graph)] = program.graph, first_updates(program)
         self._turn(program, values)
@@ -157,7 +140,7 @@ class Known:
             ops = in_order_of_use(graph, kernel.ops)
             own, numbers = kernel_graph(graph, replace(kernel, ops=ops))
             is_free = id(kernel) in self.free or self.is_passing(kernel)
-            masks = self.masks_of(graph)
+            masks = self.images.masks_of(graph)
             inside = {place: masks[number] for place, number in enumerate(ops) if number in masks}
             made = {value for op in own.ops for value in op.results}
             handed = tuple(place for place, number in enumerate(numbers) if number in kernel.reads and place in made)
@@ -205,7 +188,7 @@ class Known:
         _, known = self.tables.get(id(graph), (graph, frozenset[int]()))
         _, fills = self.filled.get(id(graph), (graph, frozenset[int]()))
         _, summed = self.summed.get(id(graph), (graph, frozenset[int]()))
-        masked = self._masked(graph)
+        masked = self.images.masked(graph)
         _, far = self.far.get(id(graph), (graph, Far()))
         far = far if any(graph.ops[number].kind in PRODUCTS for number in kernel.ops) else Far()
         tables = frozenset(place for place, number in places if number in known)
@@ -216,7 +199,7 @@ class Known:
             given=frozenset(place for place, number in places if first.get(number) in kernel.ops),
             left=frozenset(place for place, number in places if number in kept or number in put),
             stays=renamed(held, numbers),
-            images=tuple(self._images(graph, numbers).items()),
+            images=tuple(self.images.among(graph, numbers).items()),
             tables=tables,
             edge=frozenset(place for place, number in places if number in ends),
             lent=frozenset(place for place, number in places if updating.get(number) in kernel.ops),
@@ -231,17 +214,9 @@ class Known:
 
     def _padded(self, graph: Graph, kernel: Kernel, numbers: Sequence[int]) -> tuple[Padding, ...]:
         """What it makes for pads alone, and what its own ones read."""
-        _, padded = self.padded.get(id(graph), (graph, dict[int, Padded]()))
-        known = ((place, padded[number]) for place, number in enumerate(numbers) if number in padded)
+        _, found = self.padded.get(id(graph), (graph, dict[int, Padded]()))
+        known = ((place, found[number]) for place, number in enumerate(numbers) if number in found)
         return tuple(Padding(place, of.shape, of.operations, of.is_light) for place, of in known)
-
-    def _images(self, graph: Graph, numbers: Sequence[int]) -> dict[int, Seen]:
-        """Those among these values of a graph."""
-        if id(graph) not in self.images:
-            self.images[id(graph)] = (graph, seen(graph))
-        _, images = self.images[id(graph)]
-        shapes = ((place, graph.shape(number)) for place, number in enumerate(numbers)) if images else ()
-        return {place: images[shape] for place, shape in shapes if shape in images}
 
     def _narrowed(self, program: Program) -> Program:
         """The program with values as narrow as they are where masks are left as bits."""
@@ -249,7 +224,7 @@ class Known:
         ops = program.graph.ops
         ends = {v for n, at in stacks.items() for p in at for v in (ops[n].operands[p], ops[n].results[p])}
         graph = _with_narrow(program.graph, ends)
-        graph = narrow(graph, read_uses(graph), frozenset(self.masks_of(program.graph)))
+        graph = narrow(graph, read_uses(graph), frozenset(self.images.masks_of(program.graph)))
         kernels = []
         for each in program.kernels:
             number = each.ops[-1] if each.bodies else -1
@@ -268,7 +243,7 @@ class Known:
         putting = (put_of(program.graph, each) for each in free)
         self.put[id(program.graph)] = program.graph, frozenset(value for values in putting for value in values)
         self.far[id(program.graph)] = program.graph, far_of(program.graph, free)
-        self.padded[id(program.graph)] = program.graph, _padded(program)
+        self.padded[id(program.graph)] = program.graph, padded(program)
         for kernel in program.kernels:
             own = self.turned[id(kernel)] = turned.copied(kernel)
             self.alike[id(kernel)] = [value for value in alike.copied(kernel) if value not in own]
@@ -297,68 +272,11 @@ class Known:
         """Whether those that read what a kernel makes compute it in passing."""
         return id(kernel) in self.passing
 
-    def _masked(self, graph: Graph) -> Mapping[int, tuple[int, ...]]:
-        """The images of a step that are rounded where bits are left of them, and read as they are where none are, with
-        the dims that windows go along.
-        """
-        if id(graph) not in self.masked:
-            _, values = self.wide.get(id(graph), (graph, ()))
-            found: dict[int, tuple[int, ...]] = {}
-            for number, along in self.masks_of(graph).items() if values else ():
-                for value in graph.ops[number].operands:
-                    if along and graph.values[value].dtype == NARROW and values[value].dtype == WIDE:
-                        found.setdefault(value, along)
-            self.masked[id(graph)] = (graph, found)
-        return self.masked[id(graph)][1]
-
-    def masks_of(self, graph: Graph) -> Mapping[int, tuple[int, ...]]:
-        """The comparisons of products' results that one operation reads, and their dims if those are images: those of
-        several are written once for all.
-        """
-        if id(graph) not in self.masks:
-            uses = read_uses(graph)
-            found = {
-                number: image_dims(graph, uses, op)
-                for number, op in enumerate(graph.ops)
-                if is_mask_of_product(graph, uses, op) and len(uses.next_ops(op.results[0])) == 1
-            }
-            self.masks[id(graph)] = (graph, found)
-        return self.masks[id(graph)][1]
-
 
 def _rounded_sums(graph: Graph, values: Sequence[Value]) -> frozenset[int]:
     """What products make that is narrower than the step has it, whose ``values`` those are."""
     made = (op.results[0] for op in graph.ops if op.kind in PRODUCTS)
     return frozenset(value for value in made if graph.values[value].dtype != values[value].dtype)
-
-
-def _padded(program: Program) -> dict[int, Padded]:
-    """The values that nothing but pads to one shape reads and that those might compute in passing: ones at the ends."""
-    graph, uses = program.graph, read_uses(program.graph)
-    found: dict[int, Padded] = {}
-    for kernel in program.kernels:
-        ops = [graph.ops[number] for number in kernel.ops]
-        if len(kernel.writes) != 1 or kernel.writes[0] in graph.results or any(op.kind not in IN_PASSING for op in ops):
-            continue
-        readers = [graph.ops[number] for number in uses.next_ops(kernel.writes[0])]
-        shapes = {graph.shape(op.results[0]) for op in readers}
-        if len(shapes) == 1 and all(_only_ends(op) for op in readers):
-            read_bytes = sum(graph.values[value].num_bytes for value in kernel.reads)
-            is_light = 2 * read_bytes < graph.values[kernel.writes[0]].num_bytes
-            found[kernel.writes[0]] = Padded(shapes.pop(), is_light, _operations(graph, kernel))
-    return found
-
-
-def _operations(graph: Graph, kernel: Kernel) -> float:
-    """How many vector operations a kernel takes for each number of what it writes."""
-    counted = (vector_operations(graph.ops[number]) for number in kernel.ops)
-    total = sum(each * graph.values[value].num_elements for value, each in counted if each)
-    return total / max(graph.values[kernel.writes[0]].num_elements, 1)
-
-
-def _only_ends(op: Op) -> bool:
-    """Whether it pads at the ends of dims alone: what it puts before or between numbers moves them between devices."""
-    return op.kind == "pad" and not stands_alone(op) and not any(op.attributes["edge_padding_low"])
 
 
 def _given_rounded(body: Program, stacks: Sequence[int]) -> Program:

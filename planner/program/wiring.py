@@ -91,7 +91,7 @@ def _level(
         times=times,
         repeats=repeats,
         behind=strategies.known.read_behind(program.graph),
-        masks=strategies.known.masks_of(program.graph),
+        masks=strategies.known.images.masks_of(program.graph),
         pinned=pinned(program.graph, wiring.pins),
         asked=pinned_reads(program.graph, wiring.pins),
     )
