@@ -57,8 +57,7 @@ def _sums(program: Program, flow: Flow, mesh: Mapping[str, int], cores: int) -> 
             read = min((first_reads.get(buffer, last + 1) for buffer in flow.writes[point]), default=point)
             made = sum(flow.num_bytes[buffer] for buffer in flow.writes[point])
             coming = incoming_bytes(op.kind, made, op.attributes.get("axes", ()), mesh, cores)
-            until = max(point, read - 1) if op.kind == ALL_REDUCE else point
-            yield UnderWay(kernel.writes[0], flow.reads[point], (point, until), coming, (before, point))
+            yield UnderWay(kernel.writes[0], flow.reads[point], (point, max(point, read - 1)), coming, (before, point))
         before = min(point + 1, last)
 
 

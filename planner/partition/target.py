@@ -43,11 +43,11 @@ class Target:
 
     The TPU compiler fuses a sum with the slice of it that a device keeps where it runs over one ring: for every group
     smaller than the machine, and for all of a machine of one dim, or of two that differ (or two by two chips of one
-    core). ``devices`` is how many there are. ``window_flops_per_byte`` is how many operations of a product hide a byte
-    of its collective in a loop of permutes, ``fewest_parts`` of how many parts, ``fewest_convolved`` for convolutions;
-    None where the compiler makes no such loops. ``ring_bytes`` is what a ring's pieces may fill. ``summed_devices`` is
-    how many devices' gathers are sums, those of a whole slice, and ``summed_bytes`` of how many bytes at most; None
-    where none are, and where all are.
+    core), or whose chips have other cores for collectives (TPU7x). ``devices`` is how many there are.
+    ``window_flops_per_byte`` is how many operations of a product hide a byte of its collective in a loop of permutes,
+    ``fewest_parts`` of how many parts, ``fewest_convolved`` for convolutions; None where the compiler makes no such
+    loops. ``ring_bytes`` is what a ring's pieces may fill. ``summed_devices`` is how many devices' gathers are sums,
+    those of a whole slice, and ``summed_bytes`` of how many bytes at most; None where none are, and where all are.
     """
 
     devices: int
@@ -89,7 +89,7 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
     return Target(
         devices=math.prod(machine.sizes),
         is_tpu=machine.platform == "tpu",
-        scatters_whole=one_ring,
+        scatters_whole=one_ring or machine.offloads_collectives,
         fewest_parts=fewest,
         fewest_convolved=FEWEST_PARTS if machine.topology.kind in CONVOLVED_IN_MORE else fewest,
         window_flops_per_byte=_window(machine.topology.kind, math.prod(machine.sizes) // cores),
