@@ -28,6 +28,8 @@ RING_BYTES = 57 * 2**18
 """Memory that the pieces of one ring share, four more than it has devices: read off libtpu 0.0.51's shapes."""
 LARGE_RING_BYTES = 29 * 2**20
 """The same on v6e."""
+NO_RING_BYTES = 2**62
+"""Enough for any parts whole: other cores send these unpadded."""
 
 FEWEST_SUMMED = 64
 """Devices of a slice from which on gathers of all of it are sums: of 48 they are none."""
@@ -93,10 +95,16 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
         fewest_parts=fewest,
         fewest_convolved=FEWEST_PARTS if machine.topology.kind in CONVOLVED_IN_MORE else fewest,
         window_flops_per_byte=_window(machine.topology.kind, math.prod(machine.sizes) // cores),
-        ring_bytes=LARGE_RING_BYTES if machine.topology.kind == "v6e" else RING_BYTES,
+        ring_bytes=_ring_bytes(machine),
         summed_devices=in_slice if in_slice >= FEWEST_SUMMED else None,
         summed_bytes=None if len(machine.chip.dims) > 2 else MOST_SUMMED_BYTES,
     )
+
+
+def _ring_bytes(machine: Machine) -> int:
+    if machine.offloads_collectives:
+        return NO_RING_BYTES
+    return LARGE_RING_BYTES if machine.topology.kind == "v6e" else RING_BYTES
 
 
 def _window(kind: str, chips: int) -> float | None:
