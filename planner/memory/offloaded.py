@@ -25,7 +25,7 @@ SENT = frozenset({ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER})
 
 
 class UnderWay(NamedTuple):
-    """A sum, by its value: the buffers that it reads, from when to when it is under way, what comes in and where it
+    """What is sent, by its value: the buffers that it reads, from when to when it is under way, what comes in and where it
     has its place meanwhile, from when to when."""
 
     value: int
@@ -36,7 +36,7 @@ class UnderWay(NamedTuple):
 
 
 def sums_under_way(program: Program, flow: Flow, mesh: Mapping[str, int], cores: int) -> list[UnderWay]:
-    """The sums over devices of a program in its order, or of a loop's body.
+    """The sums over devices of a program in its order, or of a loop's body, and gathers.
 
     ``mesh`` has the sizes of the axes, ``cores`` is how many devices a chip has: neighbours along the last axis.
     """
@@ -53,11 +53,10 @@ def _sums(program: Program, flow: Flow, mesh: Mapping[str, int], cores: int) -> 
         op = program.graph.ops[kernel.ops[-1]]
         if op.kind not in SENT or len(kernel.ops) > 1:
             continue
-        if op.kind != ALL_GATHER:
-            read = min((first_reads.get(buffer, last + 1) for buffer in flow.writes[point]), default=point)
-            made = sum(flow.num_bytes[buffer] for buffer in flow.writes[point])
-            coming = incoming_bytes(op.kind, made, op.attributes.get("axes", ()), mesh, cores)
-            yield UnderWay(kernel.writes[0], flow.reads[point], (point, max(point, read - 1)), coming, (before, point))
+        read = min((first_reads.get(buffer, last + 1) for buffer in flow.writes[point]), default=point)
+        made = sum(flow.num_bytes[buffer] for buffer in flow.writes[point])
+        coming = incoming_bytes(op.kind, made, op.attributes.get("axes", ()), mesh, cores)
+        yield UnderWay(kernel.writes[0], flow.reads[point], (point, max(point, read - 1)), coming, (before, point))
         before = min(point + 1, last)
 
 
@@ -65,6 +64,8 @@ def incoming_bytes(kind: str, made: int, axes: Sequence[str], mesh: Mapping[str,
     """What comes in meanwhile for a collective along ``axes`` that makes so many bytes."""
     parts = _devices(axes, mesh)
     chips = parts // cores if parts > cores and _has_whole_chips(axes, mesh) else parts
+    if kind == ALL_GATHER:
+        return 0
     if kind == ALL_REDUCE:
         return made * (chips - 1) // parts
     return made * (parts - 2) if chips * cores < math.prod(mesh.values()) else 0
@@ -84,6 +85,23 @@ def awaited_last(program: Program, flow: Flow) -> list[int]:
         before = {flow.maker[value] for value in operands}
         waits = not before.isdisjoint(late) or (kernel not in sums and not before.isdisjoint(sums))
         if waits and kernel not in needed and not kernels[kernel].bodies and not kinds[kernel] & PRODUCTS:
+            late.add(kernel)
+    order = range(len(kernels))
+    return [*(k for k in order if k not in late), *(k for k in order if k in late)]
+
+
+def products_last(program: Program, flow: Flow) -> list[int]:
+    """The order with the products that no other product or loop needs behind all else, and what needs these."""
+    graph, kernels = program.graph, program.kernels
+    works = [bool(kernel.bodies) or any(graph.ops[op].kind in PRODUCTS for op in kernel.ops) for kernel in kernels]
+    needed, late = set[int](), set[int]()
+    for kernel in reversed(range(len(kernels))):
+        if kernel in needed or works[kernel]:
+            needed.update(flow.maker[value] for value in flow.operands[kernel])
+    for kernel, operands in enumerate(flow.operands):
+        if (works[kernel] and not kernels[kernel].bodies and kernel not in needed) or any(
+            flow.maker[value] in late for value in operands
+        ):
             late.add(kernel)
     order = range(len(kernels))
     return [*(k for k in order if k not in late), *(k for k in order if k in late)]
