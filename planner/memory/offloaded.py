@@ -25,8 +25,9 @@ SENT = frozenset({ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER})
 
 
 class UnderWay(NamedTuple):
-    """What is sent, by its value: the buffers that it reads, from when to when it is under way, what comes in and where it
-    has its place meanwhile, from when to when."""
+    """What is sent, by its value: the buffers that it reads, from when to when it is under way, what comes in and where
+    that has its place meanwhile, from when to when.
+    """
 
     value: int
     reads: tuple[int, ...]
