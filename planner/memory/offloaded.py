@@ -110,7 +110,7 @@ def products_last(program: Program, flow: Flow) -> list[int]:
 
 def _has_whole_chips(axes: Sequence[str], mesh: Mapping[str, int]) -> bool:
     """Whether devices along these axes are whole chips: the last axis that has several, or its minor part, is there."""
-    last = next((name for name in reversed(mesh) if mesh[name] > 1), "")
+    last = next((name for name in reversed([*mesh]) if mesh[name] > 1), "")
     return any(axis == last or _ends(axis, last, mesh) for axis in axes)
 
 
