@@ -202,6 +202,19 @@ def test_what_is_scattered_as_it_is_added_up_goes_round_on_tpu7x_too() -> None:
     assert {each.kind for each in found.collectives} == {"all-gather", "collective-permute"}
 
 
+@pytest.mark.parametrize(("dtype", "padded_mib"), [(jnp.float32, 70), (jnp.bfloat16, None)])
+def test_tpu7x_pads_the_pieces_of_sums_of_32_bits(dtype: Any, padded_mib: int | None) -> None:
+    """f32[2048,8192] over four devices has 70 pieces for 64 there, and the permute that sets them right."""
+    found = mw.estimate(
+        plan("x: B M@a", "w: M@a F@b", "out: B@a F@b", topology="tpu7x:2x2x2", mesh="{a: 4, b: 4}"),
+        lambda x, w: x @ w,
+        (shape(2048, 8192, dtype=dtype), shape(8192, 32768, dtype=dtype)),
+    )
+    sent = {each.kind: each.num_bytes >> 20 for each in found.collectives}
+    assert sent["reduce-scatter"] == (padded_mib or 32)
+    assert ("collective-permute" in sent) == (padded_mib is not None)
+
+
 def test_a_replicated_plan_communicates_nothing() -> None:
     assert layers(batch="replicate", up="replicate", down="replicate").collectives == ()
 

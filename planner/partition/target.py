@@ -29,7 +29,9 @@ RING_BYTES = 57 * 2**18
 LARGE_RING_BYTES = 29 * 2**20
 """The same on v6e."""
 NO_RING_BYTES = 2**62
-"""Enough for any parts whole: other cores send these unpadded."""
+"""Enough for any parts whole: TPU7x's other cores send narrow numbers unpadded (bf16[1024,32768] of a tied head), and
+others in pieces (f32[2048,8192] of an MLP, f32[4096,16384] over 16 devices).
+"""
 
 FEWEST_SUMMED = 64
 """Devices of a slice from which on gathers of all of it are sums: of 48 they are none."""
@@ -48,8 +50,9 @@ class Target:
     core), or whose chips have other cores for collectives (TPU7x). ``devices`` is how many there are.
     ``window_flops_per_byte`` is how many operations of a product hide a byte of its collective in a loop of permutes,
     ``fewest_parts`` of how many parts, ``fewest_convolved`` for convolutions; None where the compiler makes no such
-    loops. ``ring_bytes`` is what a ring's pieces may fill. ``summed_devices`` is how many devices' gathers are sums,
-    those of a whole slice, and ``summed_bytes`` of how many bytes at most; None where none are, and where all are.
+    loops. ``ring_bytes`` is what a ring's pieces may fill, ``narrow_ring_bytes`` of less than 32 bits.
+    ``summed_devices`` is how many devices' gathers are sums, those of a whole slice, and ``summed_bytes`` of how many
+    bytes at most; None where none are, and where all are.
     """
 
     devices: int
@@ -59,6 +62,7 @@ class Target:
     fewest_parts: int = FEWEST_PARTS
     fewest_convolved: int = FEWEST_PARTS
     ring_bytes: int = RING_BYTES
+    narrow_ring_bytes: int = RING_BYTES
     summed_devices: int | None = None
     summed_bytes: int | None = MOST_SUMMED_BYTES
 
@@ -88,6 +92,7 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
     in_slice = math.prod(size for name, size in machine.dims if name not in OUTER)
     one_ring = len(sizes) < 2 or (len(sizes) == 2 and (sizes[0] != sizes[1] or sizes == square))
     fewest = _fewest(machine.topology.kind, math.prod(machine.sizes) // cores)
+    ring_bytes = LARGE_RING_BYTES if machine.topology.kind == "v6e" else RING_BYTES
     return Target(
         devices=math.prod(machine.sizes),
         is_tpu=machine.platform == "tpu",
@@ -95,16 +100,11 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
         fewest_parts=fewest,
         fewest_convolved=FEWEST_PARTS if machine.topology.kind in CONVOLVED_IN_MORE else fewest,
         window_flops_per_byte=_window(machine.topology.kind, math.prod(machine.sizes) // cores),
-        ring_bytes=_ring_bytes(machine),
+        ring_bytes=ring_bytes,
+        narrow_ring_bytes=NO_RING_BYTES if machine.offloads_collectives else ring_bytes,
         summed_devices=in_slice if in_slice >= FEWEST_SUMMED else None,
         summed_bytes=None if len(machine.chip.dims) > 2 else MOST_SUMMED_BYTES,
     )
-
-
-def _ring_bytes(machine: Machine) -> int:
-    if machine.offloads_collectives:
-        return NO_RING_BYTES
-    return LARGE_RING_BYTES if machine.topology.kind == "v6e" else RING_BYTES
 
 
 def _window(kind: str, chips: int) -> float | None:
