@@ -162,6 +162,59 @@ def test_every_kind_of_machine_has_a_price(topology: str) -> None:
     assert estimate.peak_bytes >= estimate.memory.argument_bytes > 0
 
 
+@pytest.mark.parametrize(
+    ("step", "out", "shapes", "partitioned", "resharded"),
+    [
+        (lambda w, x: jnp.tanh(x @ w), "_@a _ F@b", (32, 512, 512), ["collective-permute", "reduce-scatter"], [2, 4]),
+        (lambda w, x: jnp.tanh(x) @ w.T, "_ _ M@a", (32, 512, 8192), ["all-gather", "all-reduce"], [2, 8, 8]),
+    ],
+)
+def test_tpu7x_reshards_before_products_what_other_compilers_leave_to_the_partitioner(
+    step: Callable[..., Any], out: str, shapes: tuple[int, ...], partitioned: list[str], resharded: list[int]
+) -> None:
+    """A head's weights are gathered there, and activations sent in all-to-alls; one step is priced for both."""
+    x = "_ _ M@a" if shapes[-1] == 512 else "_@a _ F@b"
+    made = {
+        topology: mw.estimate(
+            plan("w: M@a F@b", f"x: {x}", f"out: {out}", topology=topology, mesh="{a: 4, b: 4}"),
+            step,
+            (shape(512, 8192), shape(*shapes)),
+        ).collectives
+        for topology in ("v6e:4x4", "tpu7x:2x2x2")
+    }
+    assert sorted(each.kind for each in made["v6e:4x4"]) == partitioned
+    kinds = {each.kind for each in made["tpu7x:2x2x2"]}
+    assert {"all-gather", "all-to-all"} <= kinds <= {"all-gather", "all-to-all", "all-reduce"}
+    assert sorted(each.num_bytes >> 20 for each in made["tpu7x:2x2x2"]) == resharded
+
+
+def test_what_is_scattered_as_it_is_added_up_goes_round_on_tpu7x_too() -> None:
+    """A gradient made behind a sum, and then resharded, would be a reduce-scatter."""
+
+    def gradient(w: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
+        return jax.grad(lambda w: jnp.sum(jax.nn.relu(jnp.sin(x) @ w) * y))(w)
+
+    found = mw.estimate(
+        plan("w: M@a F", "x: B@a M", "y: B@a F", "out: M@a F", topology="tpu7x:2x2x2", mesh="{a: 16}"),
+        gradient,
+        (shape(512, 2048), shape(65536, 512), shape(65536, 2048)),
+    )
+    assert {each.kind for each in found.collectives} == {"all-gather", "collective-permute"}
+
+
+@pytest.mark.parametrize(("dtype", "padded_mib"), [(jnp.float32, 70), (jnp.bfloat16, None)])
+def test_tpu7x_pads_the_pieces_of_sums_of_32_bits(dtype: Any, padded_mib: int | None) -> None:
+    """f32[2048,8192] over four devices has 70 pieces for 64 there, and the permute that sets them right."""
+    found = mw.estimate(
+        plan("x: B M@a", "w: M@a F@b", "out: B@a F@b", topology="tpu7x:2x2x2", mesh="{a: 4, b: 4}"),
+        lambda x, w: x @ w,
+        (shape(2048, 8192, dtype=dtype), shape(8192, 32768, dtype=dtype)),
+    )
+    sent = {each.kind: each.num_bytes >> 20 for each in found.collectives}
+    assert sent["reduce-scatter"] == (padded_mib or 32)
+    assert ("collective-permute" in sent) == (padded_mib is not None)
+
+
 def test_a_replicated_plan_communicates_nothing() -> None:
     assert layers(batch="replicate", up="replicate", down="replicate").collectives == ()
 

@@ -6,19 +6,26 @@ import pytest
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.graph import Op, Origin, Value
 from meshwright.planner.kernels import Program
+from meshwright.planner.kinds import TURNED_COPY
 from meshwright.planner.memory import memory
 from programs import of_ops
 
 
-def first_layer(size: int) -> Program:
-    """A batch, a gradient that reaches the first layer, its weights and its momentum; both come back."""
+def first_layer(size: int, moved: str | None = None) -> Program:
+    """A batch, a gradient that reaches the first layer, its weights and its momentum; both come back.
+
+    The batch may be ``moved`` before its products.
+    """
     weight, rows = Value((size, size), "f32"), Value((64, size), "f32")
     product = {"lhs_contracting_dimensions": (0,), "rhs_contracting_dimensions": (0,)}
+    first = (Op(kind=moved, operands=(0,), results=(8,)),) if moved else ()
+    batch = 8 if moved else 0
     ops = (
-        Op(kind="dot_general", operands=(0, 2), results=(7,)),
+        *first,
+        Op(kind="dot_general", operands=(batch, 2), results=(7,)),
         Op(
             kind="dot_general",
-            operands=(0, 1),
+            operands=(batch, 1),
             results=(4,),
             attributes=product,
             origin=Origin(scope="jit(step)/transpose(jvp())/dot_general"),
@@ -26,14 +33,21 @@ def first_layer(size: int) -> Program:
         Op(kind="add", operands=(3, 4), results=(5,)),
         Op(kind="subtract", operands=(2, 5), results=(6,)),
     )
-    return of_ops((rows, rows, weight, weight, weight, weight, weight, rows), ops, (0, 1, 2, 3), (5, 6, 7))
+    return of_ops((rows, rows, weight, weight, weight, weight, weight, rows, rows), ops, (0, 1, 2, 3), (5, 6, 7))
 
 
-@pytest.mark.parametrize(("chip", "copies"), [("v5e", 0), ("v6e", 1)])
+@pytest.mark.parametrize(("chip", "copies"), [("v5e", 0), ("v6e", 1), ("tpu7x", 2)])
 def test_wide_matrix_units_leave_the_gradient_transposed_and_its_update_copies(chip: str, copies: int) -> None:
     held = memory(first_layer(8192), catalogue()[chip])
     weight_bytes = 8192 * 8192 * 4
     assert held.temp_bytes == pytest.approx((1 + copies) * weight_bytes, rel=0.01)
+
+
+@pytest.mark.parametrize(("moved", "copies"), [(TURNED_COPY, 1), ("sort", 0)])
+def test_a_batch_that_is_only_copied_leaves_it_so_too(moved: str, copies: int) -> None:
+    """As before an all-to-all: an MLP for tpu7x whose batch is resharded copies its weights and state, and back."""
+    held = memory(first_layer(8192, moved), catalogue()["v6e"])
+    assert held.temp_bytes == pytest.approx((1 + copies) * 8192 * 8192 * 4, rel=0.02)
 
 
 def test_a_small_update_has_its_copies_in_fast_memory() -> None:

@@ -130,9 +130,11 @@ def test_how_a_product_of_numbers_is_computed_hangs_on_no_other_of_the_same_loop
     assert found == [(1024, 256) if left == right else (256, 1024) for left, right in pairs]
 
 
-@pytest.mark.parametrize(("topology", "kind"), [("v3:4x4", ALL_REDUCE), ("v3:4x8", REDUCE_SCATTER)])
-def test_a_sum_over_all_devices_is_scattered_where_one_ring_passes_them(topology: str, kind: str) -> None:
-    mesh = {"x": 4, "y": 8} if topology == "v3:4x4" else {"x": 8, "y": 8}
+@pytest.mark.parametrize(
+    ("topology", "kind"), [("v3:4x4", ALL_REDUCE), ("v3:4x8", REDUCE_SCATTER), ("tpu7x:2x2x4", REDUCE_SCATTER)]
+)
+def test_a_sum_over_all_devices_is_scattered_where_one_ring_or_other_cores_pass_them(topology: str, kind: str) -> None:
+    mesh = {"x": 8, "y": 8} if topology == "v3:4x8" else {"x": 4, "y": 8}
     written = Written(mesh)
     split: Sharding = (("x", "y"), ())
     a, b = written.argument((2048, 4096), split), written.argument((2048, 1024), split)

@@ -152,7 +152,8 @@ def argument_kinds(traced: Traced) -> dict[str, str]:
 
 def _said(plan: Plan, machine: Machine) -> Hashable:
     """What a step's graph depends on besides its arguments: all that the plan says of tensors and axes."""
-    return tuple(plan.mesh.sizes.items()), plan.rules, plan.remat, machine.platform, repr(plan.result)
+    compiler = machine.platform, machine.offloads_collectives
+    return tuple(plan.mesh.sizes.items()), plan.rules, plan.remat, compiler, repr(plan.result)
 
 
 def _form(args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None) -> Hashable:

@@ -26,7 +26,7 @@ from .lowered.places import operations
 from .lowered.propagation import propagate_split, split_constants
 from .lowered.reading import Reading
 from .lowered.sketch import Sketch
-from .lowered.step_graph import StepGraph, laid_out_graph, lowering, platform_of, read_graph
+from .lowered.step_graph import StepGraph, laid_out_graph, lowering, platform_of, read_graph, reshards_all
 from .lowered.value_names import name_once
 from .opaque import notes_on_kernels
 from .shardings import DeviceMesh, abstract_mesh
@@ -145,7 +145,7 @@ class StepDrafts:
             return None
         draft, reading, layouts, placed = known
         module = draft.laid_out(layouts, placed, named=True)
-        propagate_split(module, draft.passes, has_loops=draft.has_loops, inlines=True)
+        propagate_split(module, draft.passes, has_loops=draft.has_loops, inlines=True, reshards_all=reshards_all(plan))
         return _named_graph(module, layouts.traced, reading)
 
     def lies(self, plan: Plan, step: Step, args: Sequence[PyTree]) -> Mapping[str, Sharding] | None:
@@ -171,7 +171,7 @@ class StepDrafts:
         if known is None:
             return None
         draft, reading, layouts, placed = known
-        if draft.has_loops or draft.convolves or placed.mesh.size == 1:
+        if draft.has_loops or draft.convolves or placed.mesh.size == 1 or reshards_all(plan):
             return None  # before any sketch is made
         reading = reading.over(dict(placed.mesh.shape), named=False)
         return self._sketch(plan, draft, layouts, placed).graph(layouts, placed, reading)
@@ -200,11 +200,12 @@ class StepDrafts:
         if not draft.is_layable or (draft.convolves and draft.platform != "tpu"):
             return None
         reading = reading.over(dict(placed.mesh.shape), named=False)
-        graph = None if draft.has_loops else draft.graph(layouts, placed, reading)
+        all_of_it = reshards_all(plan)
+        graph = None if draft.has_loops or all_of_it else draft.graph(layouts, placed, reading)
         if graph is not None:
             return graph
         module = draft.laid_out(layouts, placed)
-        propagate_split(module, draft.passes, has_loops=draft.has_loops)
+        propagate_split(module, draft.passes, has_loops=draft.has_loops, reshards_all=all_of_it)
         graph = read_graph(module, traced, reading, draft.paths)
         return as_products(graph, [name for name, size in graph.mesh.items() if size > 1]) if draft.convolves else graph
 

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from ..fusion.nature import BROADCAST, ELEMENTWISE, UPDATE
 from ..graph import Graph
 from ..kernels import Kernel
-from ..kinds import KINDS
+from ..kinds import KINDS, TURNED_COPY
 from .work import LANES, SUBLANES, round_up
 
 WIDE_EDGE = 256
 GRADIENT = "transpose("
-PASSING = {*KINDS, "convert", "reshape", "transpose"}
+PASSING = {*KINDS, TURNED_COPY, "convert", "reshape", "transpose"}
 MOVING = PASSING | {"slice", "dynamic_slice", UPDATE}
 
 

@@ -203,7 +203,7 @@ def _level(
         gathers = under_way(program, found)
         lives, found = awaited(lives, found, gathers), with_tuples(program, found, gathers)
     offloads = chip is not None and chip.offloads_collectives
-    sums = sums_under_way(program, found, lives, where.mesh) if offloads else []
+    sums = sums_under_way(program, found, where.mesh, chip.cores) if chip is not None and offloads else []
     for each in sums:
         lives |= {b: (lives[b][0], max(lives[b][1], each.span[1])) for b in each.reads if b in lives}
     spans = {b: span for b, span in lives.items() if b not in elsewhere and b not in outputs and found.num_bytes[b]}
@@ -234,7 +234,7 @@ def _level(
     made = Level(
         program=program,
         flow=found,
-        spans={**index_spans, **spans, **{buffer: each.span for buffer, each in incoming.items()}},
+        spans={**index_spans, **spans, **{buffer: each.incoming for buffer, each in incoming.items()}},
         num_bytes={**found.num_bytes, **index_bytes, **{b: each.num_bytes for b, each in incoming.items()}},
         indices=frozenset(index_spans),
         incoming={buffer: each.value for buffer, each in incoming.items()},

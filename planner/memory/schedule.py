@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from operator import eq
@@ -16,7 +16,7 @@ from .flow import Flow, flow, regrouped
 from .gathered import gathers_beside
 from .hidden import hidden
 from .liveness import scheduled_peak_bytes
-from .offloaded import awaited_last
+from .offloaded import awaited_last, products_last
 from .orders import depth_first_order, list_order, post_order
 from .permuted import beside_permutes
 from .rounded import behind_updates
@@ -68,16 +68,29 @@ def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
         found = _reordered(found, beside_permutes(found.program, found.flow))
     if chip is not None and gathers_beside(chip):
         found = _with_gathers(found, chip)
-    return _reordered(found, awaited_last(found.program, found.flow)) if offloads else found
+    return _offloaded(found) if offloads else found
+
+
+def _offloaded(found: Scheduled) -> Scheduled:
+    """With what waits for other cores behind all else, in the bodies of loops too."""
+    found = _inside(found, _offloaded)
+    if not found.program.graph.nesting:
+        found = _reordered(found, products_last(found.program, found.flow))
+    return _reordered(found, awaited_last(found.program, found.flow))
+
+
+def _inside(found: Scheduled, changed: Callable[[Scheduled], Scheduled]) -> Scheduled:
+    """With each body of its loops changed."""
+    bodies = {point: tuple(map(changed, inner)) for point, inner in found.bodies.items()}
+    kernels = list(found.program.kernels)
+    for point, inner in bodies.items():
+        kernels[point] = replace(kernels[point], bodies=tuple(body.program for body in inner))
+    return replace(found, program=replace(found.program, kernels=tuple(kernels)), bodies=bodies)
 
 
 def _with_gathers(found: Scheduled, chip: Chip) -> Scheduled:
     """With each gather where it begins, in the bodies of loops too."""
-    bodies = {point: tuple(_with_gathers(body, chip) for body in inner) for point, inner in found.bodies.items()}
-    kernels = list(found.program.kernels)
-    for point, inner in bodies.items():
-        kernels[point] = replace(kernels[point], bodies=tuple(body.program for body in inner))
-    found = replace(found, program=replace(found.program, kernels=tuple(kernels)), bodies=bodies)
+    found = _inside(found, lambda body: _with_gathers(body, chip))
     return _reordered(found, hidden(found.program, found.flow, chip, found.joint))
 
 

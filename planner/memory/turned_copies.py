@@ -17,7 +17,8 @@ def turned_copies(
     """The values that are copied, and from when to when the copies live, by numbers below zero.
 
     What updates alone read, an optimiser's state, is copied for all of them before the first. XLA's list scheduler
-    (``by_list``) copies an argument as soon as all else that it may run needs more.
+    (``by_list``) copies an argument as soon as all else that it may run needs more. What other cores copy (TPU7x) no
+    result takes the place of.
     """
     edge = chip.matrix_unit.edge if chip and chip.matrix_unit else 0
     graph, turned = program.graph, Turned(program.graph, edge)
@@ -33,7 +34,8 @@ def turned_copies(
             size = padded_bytes(graph.values[value])
             begun = next((p for p, num_bytes in enumerate(needed[:own]) if num_bytes > size), own)
             found[-1 - value], spans[-1 - value] = value, (begun, point)
-        for value in [v for v in copied if v in kernel.writes][len(taken) :]:
+        shared = 0 if chip is not None and chip.offloads_collectives else len(taken)
+        for value in [v for v in copied if v in kernel.writes][shared:]:
             found[-1 - value], spans[-1 - value] = value, (point, point)
     return found, spans
 

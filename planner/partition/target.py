@@ -28,6 +28,10 @@ RING_BYTES = 57 * 2**18
 """Memory that the pieces of one ring share, four more than it has devices: read off libtpu 0.0.51's shapes."""
 LARGE_RING_BYTES = 29 * 2**20
 """The same on v6e."""
+NO_RING_BYTES = 2**62
+"""Enough for any parts whole: TPU7x's other cores send narrow numbers unpadded (bf16[1024,32768] of a tied head), and
+others in pieces (f32[2048,8192] of an MLP, f32[4096,16384] over 16 devices).
+"""
 
 FEWEST_SUMMED = 64
 """Devices of a slice from which on gathers of all of it are sums: of 48 they are none."""
@@ -43,11 +47,12 @@ class Target:
 
     The TPU compiler fuses a sum with the slice of it that a device keeps where it runs over one ring: for every group
     smaller than the machine, and for all of a machine of one dim, or of two that differ (or two by two chips of one
-    core). ``devices`` is how many there are. ``window_flops_per_byte`` is how many operations of a product hide a byte
-    of its collective in a loop of permutes, ``fewest_parts`` of how many parts, ``fewest_convolved`` for convolutions;
-    None where the compiler makes no such loops. ``ring_bytes`` is what a ring's pieces may fill. ``summed_devices`` is
-    how many devices' gathers are sums, those of a whole slice, and ``summed_bytes`` of how many bytes at most; None
-    where none are, and where all are.
+    core), or whose chips have other cores for collectives (TPU7x). ``devices`` is how many there are.
+    ``window_flops_per_byte`` is how many operations of a product hide a byte of its collective in a loop of permutes,
+    ``fewest_parts`` of how many parts, ``fewest_convolved`` for convolutions; None where the compiler makes no such
+    loops. ``ring_bytes`` is what a ring's pieces may fill, ``narrow_ring_bytes`` of less than 32 bits.
+    ``summed_devices`` is how many devices' gathers are sums, those of a whole slice, and ``summed_bytes`` of how many
+    bytes at most; None where none are, and where all are.
     """
 
     devices: int
@@ -57,6 +62,7 @@ class Target:
     fewest_parts: int = FEWEST_PARTS
     fewest_convolved: int = FEWEST_PARTS
     ring_bytes: int = RING_BYTES
+    narrow_ring_bytes: int = RING_BYTES
     summed_devices: int | None = None
     summed_bytes: int | None = MOST_SUMMED_BYTES
 
@@ -86,14 +92,16 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
     in_slice = math.prod(size for name, size in machine.dims if name not in OUTER)
     one_ring = len(sizes) < 2 or (len(sizes) == 2 and (sizes[0] != sizes[1] or sizes == square))
     fewest = _fewest(machine.topology.kind, math.prod(machine.sizes) // cores)
+    ring_bytes = LARGE_RING_BYTES if machine.topology.kind == "v6e" else RING_BYTES
     return Target(
         devices=math.prod(machine.sizes),
         is_tpu=machine.platform == "tpu",
-        scatters_whole=one_ring,
+        scatters_whole=one_ring or machine.offloads_collectives,
         fewest_parts=fewest,
         fewest_convolved=FEWEST_PARTS if machine.topology.kind in CONVOLVED_IN_MORE else fewest,
         window_flops_per_byte=_window(machine.topology.kind, math.prod(machine.sizes) // cores),
-        ring_bytes=LARGE_RING_BYTES if machine.topology.kind == "v6e" else RING_BYTES,
+        ring_bytes=ring_bytes,
+        narrow_ring_bytes=NO_RING_BYTES if machine.offloads_collectives else ring_bytes,
         summed_devices=in_slice if in_slice >= FEWEST_SUMMED else None,
         summed_bytes=None if len(machine.chip.dims) > 2 else MOST_SUMMED_BYTES,
     )

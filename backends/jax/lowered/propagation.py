@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
+
+from jaxlib.mlir.dialects import sdy
 
 from .attributes import note_reducers
 from .captures import open_for_loops, take_from_outside
@@ -58,6 +61,13 @@ SPREAD = (
 )
 """The rest of ``PROPAGATION``, pass by pass as it prints them: what a module that is split goes through for a plan."""
 
+SPREAD_ALL = tuple(each.replace("enable-full-version=false", "enable-full-version=true") for each in SPREAD)
+"""The same where everything that an operation needs otherwise than it lies is resharded before it: on TPU7x."""
+
+AXIS = re.compile(r'"[^"]+"(?::\(\d+\)\d+)?')
+"""An axis, or a part of one, as attributes show it."""
+SUM, RESHARD = "sdy.all_reduce", "sdy.reshard"
+
 OF_SEVERAL = frozenset(
     each
     for each in SPREAD
@@ -66,15 +76,15 @@ OF_SEVERAL = frozenset(
 """The passes that change nothing where there is but one function, and one mesh that all layouts name."""
 
 
-def propagated(lowered: Any, *, tpu: bool = True) -> Any:
+def propagated(lowered: Any, *, tpu: bool = True, reshards_all: bool = False) -> Any:
     """A copy of a lowered step's module (``jax.stages.Lowered``) as it stands after Shardy's propagation.
 
-    What only the TPUs' compiler rewrites is rewritten too if ``tpu``. Every operation that Shardy knows has its
-    ``sdy.sharding_rule``.
+    What only the TPUs' compiler rewrites is rewritten too if ``tpu``, what only TPU7x's reshards is resharded if it
+    ``reshards_all``. Every operation that Shardy knows has its ``sdy.sharding_rule``.
     """
     copy = lowered.compiler_ir("stablehlo").operation.clone()  # JAX keeps the original to compile
     prepare(copy, tpu=tpu)
-    propagate(copy)
+    propagate(copy, reshards_all=reshards_all)
     return copy
 
 
@@ -105,7 +115,9 @@ def split(module: Any) -> None:
                 note_reducers(operation)
 
 
-def propagate_split(module: Any, passes: Passes, *, has_loops: bool = True, inlines: bool = False) -> None:
+def propagate_split(
+    module: Any, passes: Passes, *, has_loops: bool = True, inlines: bool = False, reshards_all: bool = False
+) -> None:
     """Propagates layouts over a prepared and ``split`` module, in place; ``passes`` are those of its context.
 
     ``has_loops`` says whether there may be loops in it: they are looked for. Calls that were left until then stay,
@@ -113,17 +125,58 @@ def propagate_split(module: Any, passes: Passes, *, has_loops: bool = True, inli
     """
     if has_loops:
         open_for_loops(module)
+    spread = SPREAD_ALL if reshards_all else SPREAD
     if inlines:
-        _finish(module, ",".join(SPREAD))
-    else:
-        with module.context:
-            passes.run(_needed(module, (*SPREAD, RULES)), module)
+        _finish(module, ",".join(spread))
+        return
+    with module.context:
+        passes.run(_needed(module, spread if reshards_all else (*spread, RULES)), module)
+        if reshards_all:
+            _drop_sums(module)
+            passes.run(RULES, module)
 
 
-def propagate(module: Any) -> None:
+def propagate(module: Any, *, reshards_all: bool = False) -> None:
     """Propagates layouts over a prepared module, in place, then inlines the calls that were left until then."""
     open_for_loops(module)
-    _finish(module, PROPAGATION)
+    _finish(module, ",".join((SPLIT, *SPREAD_ALL)) if reshards_all else PROPAGATION)
+
+
+def _drop_sums(module: Any) -> None:
+    """Takes out the sums over devices that Shardy writes behind what it reshards for: the partitioner makes its own.
+
+    What is resharded along the same axes behind its sum is made so at once, as XLA's import has it.
+    """
+    for operation, name in [*nested(module)]:
+        if name != SUM:
+            continue
+        added = operation.operands[0]
+        readers = [use.owner.operation for use in operation.results[0].uses]
+        if len(readers) == 1 and readers[0].name == RESHARD and _scatters(operation, readers[0]):
+            sharding = sdy.TensorShardingAttr(readers[0].attributes["sharding"])
+            added.owner.attributes["sdy.sharding"] = sdy.TensorShardingPerValueAttr.get([sharding])
+            readers[0].results[0].replace_all_uses_with(added)
+            readers[0].erase()
+        operation.results[0].replace_all_uses_with(added)
+        operation.erase()
+
+
+def _scatters(summed: Any, resharded: Any) -> bool:
+    """Whether a reshard does nothing but to split a sum along the axes that were summed over."""
+    found = list[str]()
+    for before, after in zip(
+        _axes(summed.attributes["out_sharding"]), _axes(resharded.attributes["sharding"]), strict=True
+    ):
+        if after[: len(before)] != before:
+            return False
+        found += after[len(before) :]
+    return sorted(found) == sorted(AXIS.findall(str(summed.attributes["reduction_axes"])))
+
+
+def _axes(sharding: Any) -> list[list[str]]:
+    """The axes of each dim."""
+    dims = sdy.TensorShardingAttr(sharding).dimension_shardings
+    return [AXIS.findall(str(dim)) for dim in dims]
 
 
 def propagate_only(module: Any, passes: Passes, *, has_loops: bool = True) -> None:
@@ -154,6 +207,7 @@ def split_constants(module: Any) -> None:
 def _finish(module: Any, passes: str) -> None:
     with module.context:
         run_passes(passes, module)
+        _drop_sums(module)
         inline_calls(module)
         run_passes(RULES, module)
 

@@ -62,12 +62,20 @@ def laid_out_graph(plan: Plan, layouts: StepLayouts, donate_argnums: int | Seque
     with lowering(plan):
         found = planned(layouts, placed, donate_argnums, platform)
         lowered = found.lower(platform)
-    return StepGraph(graph=graph_of(lowered, found, tpu=platform == "tpu"), layouts=layouts, notes=found.notes)
+    graph = graph_of(lowered, found, tpu=platform == "tpu", reshards_all=reshards_all(plan))
+    return StepGraph(graph=graph, layouts=layouts, notes=found.notes)
 
 
 def platform_of(plan: Plan) -> str:
     """The platform that a plan's step is lowered for."""
     return physical(plan.topology).platform if plan.topology else jax.default_backend()
+
+
+def reshards_all(plan: Plan) -> bool:
+    """Whether the compiler of a plan's machine reshards before operations all that these need otherwise than it lies:
+    that of chips whose other cores make collectives. Others leave that to the partitioner.
+    """
+    return plan.topology is not None and physical(plan.topology).offloads_collectives
 
 
 @contextmanager
@@ -85,9 +93,10 @@ def lowering(plan: Plan) -> Iterator[None]:
         ) from error
 
 
-def graph_of(lowered: Any, found: Planned, *, tpu: bool) -> Graph:
+def graph_of(lowered: Any, found: Planned, *, tpu: bool, reshards_all: bool = False) -> Graph:
     """The graph of a lowered step (``jax.stages.Lowered``), with what the TPUs' compiler makes of it."""
-    return read_graph(propagated(lowered, tpu=tpu), found.layouts.traced, Reading(dict(found.placed.mesh.shape)))
+    module = propagated(lowered, tpu=tpu, reshards_all=reshards_all)
+    return read_graph(module, found.layouts.traced, Reading(dict(found.placed.mesh.shape)))
 
 
 def read_graph(module: Any, traced: Traced, reading: Reading, names: tuple[str, ...] | None = None) -> Graph:

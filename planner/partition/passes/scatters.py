@@ -155,7 +155,8 @@ class _Scattering:
         dim, part = self._dim(kept), self.values[kept.results[0]]
         parts = ways(reduce.attributes["axes"], self.mesh)
         tiled = _by_fill(part, self._tiled(reduce.operands[0], part.shape))
-        tiles = padding_tiles(part, dim, tiled, parts, self.target.ring_bytes) * (parts - 1)
+        ring_bytes = self.target.ring_bytes if part.bits >= 32 else self.target.narrow_ring_bytes
+        tiles = padding_tiles(part, dim, tiled, parts, ring_bytes) * (parts - 1)
         attributes = {**reduce.attributes, "dimensions": (dim,)}
         made = replace(reduce, kind=REDUCE_SCATTER, results=kept.results, attributes=attributes)
         yield from [made] if tiles == 0 else self._returned(made, part, dim, tiles, parts)
