@@ -129,6 +129,18 @@ def test_what_there_is_no_time_to_fetch_is_read_where_it_lies() -> None:
     assert placed(400, wanted(1, -1, 1, num_bytes=400)) == {}
 
 
+def test_what_others_still_read_where_it_lies_is_fetched_meanwhile() -> None:
+    """What is made in the large memory at 1 and read at 2 has no second but that kernel's before it is needed at 3."""
+    far = replace(wanted(1, 1, 2, 3), left_near=False)
+    assert placed(200, far) == {1: 3}
+    assert placed(200, replace(far, num_bytes=101)) == {}
+
+
+def test_a_copy_that_finds_no_time_as_it_would_begins_earlier() -> None:
+    """Another copy of two seconds is under way from the second on at which it would begin, and at the next."""
+    assert placed(900, wanted(1, -1, 7, num_bytes=200, saved_s=9.0), wanted(2, -1, 5)) == {1: 3, 2: 2}
+
+
 def test_copies_are_made_one_after_the_other() -> None:
     """One of two seconds is needed after two; another of one second is not made beside it, but is when it is needed
     later, and so is one that begins early enough for both.
