@@ -80,9 +80,13 @@ class Stay(NamedTuple):
     is_last: bool
 
 
-def near_from(wanted: Iterable[Wanted], memory: Memory) -> dict[int, tuple[Stay, ...]]:
-    """When each buffer lies in fast memory, in order: from the point that makes it or before which it is fetched."""
-    shelf, copies, repacked, found = Shelf(memory.room_bytes), Copies(), 0, dict[int, tuple[Stay, ...]]()
+def near_from(wanted: Iterable[Wanted], memory: Memory, shelf: Shelf | None = None) -> dict[int, tuple[Stay, ...]]:
+    """When each buffer lies in fast memory, in order: from the point that makes it or before which it is fetched.
+
+    ``shelf`` has what lies there anyway.
+    """
+    shelf, copies, repacked = shelf or Shelf(memory.room_bytes), Copies(), 0
+    found = dict[int, tuple[Stay, ...]]()
     most = int(memory.room_bytes.max(initial=0))
     for each in sorted((each for each in wanted if each.num_bytes <= most), key=_rank):
         count, before = shelf.count, copies.copy()

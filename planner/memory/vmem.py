@@ -17,9 +17,11 @@ from ..chip import Chip
 from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from .accessed import CUTS, Use, accessed_bytes, bytes_per_s, took_s, uses
+from .ahead import ahead, brought
 from .flow import Flow
 from .handed_on import handed_on, with_handed_on
 from .near import Memory, Stay, Wanted, near_from
+from .shelf import Shelf
 from .tiles import padded_bytes
 
 LONGEST_STAY = 8.0
@@ -70,12 +72,24 @@ def near_buffers(
 
     given = frozenset(program.graph.arguments) if scanned else frozenset[int]()
     found = _wanted(program, flow, lives, chip, first, uses_at)
-    wanted = (
+    wanted = [
         _of_copy(each, copied[each.number], chip) if each.number in copied else each
         for each in found
         if each.number not in given or each.number in fetched
-    )
-    return with_handed_on(near_from(wanted, memory), first, lives)
+    ]
+    return with_handed_on(_near(program, wanted, memory, scanned=scanned), first, lives)
+
+
+def _near(program: Program, wanted: list[Wanted], memory: Memory, *, scanned: bool) -> dict[int, tuple[Stay, ...]]:
+    """When these lie in fast memory; a step, which nothing runs around, finds one argument there."""
+    there = None if scanned or not program.graph.names else ahead(program, wanted, memory)
+    if there is None:
+        return near_from(wanted, memory)
+    shelf = Shelf(memory.room_bytes)
+    stays = brought(there, memory, shelf)
+    if not stays:
+        return near_from(wanted, memory, shelf)
+    return {there.number: stays, **near_from([each for each in wanted if each is not there], memory, shelf)}
 
 
 def _of_copy(argument: Wanted, num_bytes: int, chip: Chip) -> Wanted:
