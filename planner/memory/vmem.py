@@ -137,7 +137,7 @@ def _wanted(
 ) -> Iterator[Wanted]:
     """The temporaries and the arguments that may lie in fast memory, what loops hand on in one place as one."""
     sent, elsewhere = offloaded(program, flow, chip), written_to_hbm(program, flow, chip)
-    looked_up = _looked_up(program, flow, chip)
+    looked_up, taken_far = _looked_up(program, flow, chip), _replaced_far(program, chip)
     reads: dict[int, list[int]] = {}
     for point, buffers in enumerate(flow.reads):
         for buffer in dict.fromkeys(first.get(buffer, buffer) for buffer in buffers):
@@ -150,6 +150,7 @@ def _wanted(
         if num_bytes:
             made = looked_up.get(number, begin)
             points = [point for point in readers if point > made] if number in looked_up else readers
+            points = [point for point in points if point != taken_far.get(number)]
             makes = [made] if made >= 0 else []
             yield Wanted(
                 number=number,
@@ -229,6 +230,21 @@ def offloaded(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
         if OFFLOADED.intersection(program.graph.ops[op].kind for op in kernel.ops):
             found.update((*flow.reads[point], *flow.writes[point]))
     return frozenset(found)
+
+
+def _replaced_far(program: Program, chip: Chip) -> dict[int, int]:
+    """The donated arguments that a product's update replaces, and at which point, where products write into the large
+    memory: they are read there, wherever they were before (seen on v5p).
+    """
+    graph, found = program.graph, dict[int, int]()
+    if chip.products_into_vmem or not graph.aliases:
+        return found
+    given = {graph.results[place]: graph.arguments[taken] for place, taken in graph.aliases.items()}
+    for point, kernel in enumerate(program.kernels):
+        replaced = [given[value] for value in kernel.writes if value in given]
+        if replaced and PRODUCTS.intersection(graph.ops[op].kind for op in kernel.ops):
+            found.update(dict.fromkeys(replaced, point))
+    return found
 
 
 def _looked_up(program: Program, flow: Flow, chip: Chip) -> dict[int, int]:
