@@ -163,3 +163,16 @@ def test_a_body_reads_what_was_rounded_before_it_as_it_is() -> None:
     program = fuse(replace(g.graph(made), ops=(loop,)))
     (inside,) = (body for kernel in program.kernels for body in kernel.bodies)
     assert [inside.graph.ops[kernel.ops[-1]].kind for kernel in inside.kernels] == ["all-gather", "dot_general"]
+
+
+@pytest.mark.parametrize(("trips", "alone"), [(1, 0), (4, 1)], ids=["all turns in a row", "a loop"])
+def test_what_a_ring_without_a_loop_reads_padded_its_products_pad(trips: int, alone: int) -> None:
+    """Logits' gradients of all tokens but the last, which the turns of a product around four devices multiply."""
+    g, inner = Writer(), Writer()
+    summed, read, weights = inner.arg(ROWS, WIDTH), inner.arg(ROWS, WIDTH), inner.arg(WIDTH, WIDTH)
+    body = inner.graph(inner.op("add", summed, inner.dot(read, weights)))
+    padded = g.op("pad", g.arg(ROWS - 1, WIDTH), g.scalar(0.0), shape=(ROWS, WIDTH), edge_padding_high=(1, 0))
+    made = g.op("while", g.arg(ROWS, WIDTH), padded, g.arg(WIDTH, WIDTH), shape=(ROWS, WIDTH))
+    whole = g.graph(made)
+    program = fuse(replace(whole, ops=(*whole.ops[:-1], replace(whole.ops[-1], bodies=(body,), trips=trips))))
+    assert len(kernels(program, "pad", shape=(ROWS, WIDTH))) == alone

@@ -13,12 +13,14 @@ from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_GATHER, COLLECTIVE_PERMUTE
 from meshwright.planner.memory import memory
 from meshwright.planner.memory.accessed import accessed_bytes
+from meshwright.planner.memory.ahead import ahead, brought
 from meshwright.planner.memory.copies import MOST_UNDER_WAY
 from meshwright.planner.memory.flow import Flow, flow
 from meshwright.planner.memory.handed_on import handed_on
 from meshwright.planner.memory.liveness import lifetimes, live_bytes
 from meshwright.planner.memory.near import Memory, Wanted, begins, near_from
 from meshwright.planner.memory.orders import list_order
+from meshwright.planner.memory.shelf import Shelf
 from meshwright.planner.memory.temporaries import temporary_bytes
 from meshwright.planner.memory.vmem import near_buffers, offloaded
 from programs import of_ops
@@ -127,6 +129,54 @@ def test_an_argument_that_is_read_again_is_kept_in_between() -> None:
 def test_what_there_is_no_time_to_fetch_is_read_where_it_lies() -> None:
     assert placed(100, wanted(1, -1, 1, num_bytes=100), wanted(2, -1, 1, num_bytes=50, saved_s=0.1)) == {1: 0}
     assert placed(400, wanted(1, -1, 1, num_bytes=400)) == {}
+
+
+def test_what_others_still_read_where_it_lies_is_fetched_meanwhile() -> None:
+    """What is made in the large memory at 1 and read at 2 has no second but that kernel's before it is needed at 3."""
+    far = replace(wanted(1, 1, 2, 3), left_near=False)
+    assert placed(200, far) == {1: 3}
+    assert placed(200, replace(far, num_bytes=101)) == {}
+
+
+def test_a_copy_that_finds_no_time_as_it_would_begins_earlier() -> None:
+    """Another copy of two seconds is under way from the second on at which it would begin, and at the next."""
+    assert placed(900, wanted(1, -1, 7, num_bytes=200, saved_s=9.0), wanted(2, -1, 5)) == {1: 3, 2: 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"), [("dot_general", 2), ("add", 1)], ids=["read by products", "read as numbers"]
+)
+def test_a_weight_that_products_alone_read_lies_there_as_a_step_begins(kind: str, found: int) -> None:
+    """Of equals the one that is read most often; where numbers are computed with it, it is none, and the last is."""
+    product = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    ops = (
+        Op(kind="dot_general", operands=(0, 1), results=(3,), attributes=product),
+        Op(kind="dot_general", operands=(3, 2), results=(4,), attributes=product),
+        Op(kind="dot_general", operands=(4, 2), results=(5,), attributes=product),
+        Op(kind=kind, operands=(2, 5), results=(6,), attributes=product),
+    )
+    made = of_ops((SMALL,) * 7, ops, (0, 1, 2), (6,))
+    step = replace(made, graph=replace(made.graph, names=("x", "y", "w")))
+    given = [wanted(0, -1, 0), wanted(1, -1, 0), wanted(2, -1, 1, 2)]
+    memory = Memory(begins_s=np.arange(5.0), room_bytes=np.full(4, 900, np.int64), bytes_per_s=100.0, longest_s=9.0)
+    first = ahead(step, given, memory)
+    assert first is not None
+    assert first.number == found
+
+
+def test_the_room_of_what_the_next_step_begins_with_is_lent_in_between() -> None:
+    """What is read at 1 for the last time has its room again for the two seconds that fetching takes twice; where that
+    is soon, nothing else is there.
+    """
+
+    def room(uses: Sequence[int], steps: int) -> list[int]:
+        left = np.full(steps, 100, np.int64)
+        memory = Memory(begins_s=np.arange(steps + 1.0), room_bytes=left, bytes_per_s=100.0, longest_s=9.0)
+        brought(wanted(1, -1, *uses), memory, Shelf(left))
+        return left.tolist()
+
+    assert room((0, 1), 10) == [0, 0, *[100] * 6, 0, 0]
+    assert room((0, 5), 10) == [0] * 10
 
 
 def test_copies_are_made_one_after_the_other() -> None:

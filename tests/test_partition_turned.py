@@ -18,10 +18,10 @@ from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute.single_ops import gather_seconds, rows_seconds, turn_seconds
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.estimate.traffic import tariff
-from meshwright.planner.graph import Value
+from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.images import Image
-from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER
-from meshwright.planner.partition.passes.turned import arrives_in_rows, turns
+from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER, TURNED_COPY
+from meshwright.planner.partition.passes.turned import arrives_in_rows, turned, turns
 from meshwright.planner.partition.target import target
 from meshwright.planner.program.costs import Sum
 from meshwright.planner.program.reshards import Reshards
@@ -273,3 +273,18 @@ def test_narrow_features_are_copied_to_be_gathered(
     parts = (Value(piece, "bf16"), Value((*piece[:3], features), "bf16"))
     took_s = gather_seconds(*parts, Image(features=3, batch=0), speed)
     assert took_s * speed.clock_hz == pytest.approx(cycles, rel=0.2)
+
+
+@pytest.mark.parametrize(("kind", "copies"), [("broadcast_in_dim", 0), ("tanh", 1)])
+def test_what_is_spread_to_be_sent_is_spread_in_pieces(kind: str, copies: int) -> None:
+    """A token's place among those of each of 16 experts, four of which a device has (a mixture on v5e)."""
+    given = (4, 512, 64) if kind == "broadcast_in_dim" else (4, 512, 16, 64)
+    values = [Value(shape, "f32") for shape in (given, (4, 512, 16, 64), (16, 512, 4, 64), (16, 512, 4, 64))]
+    ops = (
+        Op(kind=kind, operands=(0,), results=(1,), attributes={"broadcast_dimensions": (0, 1, 3)}),
+        Op(kind=ALL_TO_ALL, operands=(1,), results=(2,), attributes={"axes": ("x",), "dimensions": (0, 2)}),
+        Op(kind="tanh", operands=(2,), results=(3,)),
+    )
+    made = turned(Graph(values=tuple(values), ops=ops, arguments=(0,), results=(3,)))
+    sent = next(number for number, op in enumerate(made.ops) if op.kind == ALL_TO_ALL)
+    assert sum(op.kind == TURNED_COPY for op in made.ops[:sent]) == copies

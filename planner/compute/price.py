@@ -125,7 +125,8 @@ def price_at(
     turned = Turned(graph, speed.edge if apart is None else 0)
     step = apart or Apart(given=graph.arguments, left=graph.results, edge=(*graph.arguments, *graph.results))
     of = speed.coefficients
-    residence = Residence(of, idle=idle, leaving=copied_out, given=graph.arguments, near=near, far=step.far)
+    held = graph.arguments if speed.products_near else ()  # else what is near is known better (v5p)
+    residence = Residence(of, idle=idle, leaving=copied_out, given=held, near=near, far=step.far)
     if speed.is_gpu:
         relaid = Relaid(graph, speed.coefficients) if apart is None else None
         results = frozenset(step.left) - copied_out.keys()

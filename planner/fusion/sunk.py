@@ -1,4 +1,8 @@
-"""What a loop is given broadcast, it broadcasts itself, in passing, where it reads it."""
+"""What a loop is given broadcast, it broadcasts itself, in passing, where it reads it; so are pads in one that is none.
+
+Of a ring of few devices the compiler writes all turns one after the other: its products pad what they read as others do
+(v5e, logits' gradients of all tokens but the last, around four devices).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ..graph import Graph, Op
-from .nature import AFTER, BROADCAST
+from .nature import AFTER, BROADCAST, PRODUCTS
+
+PAD = "pad"
 
 
 def with_broadcasts_in_loops(graph: Graph) -> Graph:
@@ -17,7 +23,7 @@ def with_broadcasts_in_loops(graph: Graph) -> Graph:
     """
     if not graph.nesting:
         return graph
-    makers = {op.results[0]: op for op in graph.ops if op.kind == BROADCAST}
+    makers = {op.results[0]: op for op in graph.ops if op.kind in (BROADCAST, PAD)}
     read = {value for op in graph.ops for value in op.operands}.union(graph.results)
     values, ops = list(graph.values), []
     for op in graph.ops:
@@ -39,8 +45,16 @@ def _sunk(graph: Graph, loop: Op, makers: Mapping[int, Op], read: set[int]) -> I
         carried = position < len(body.results)
         if made is None or graph.values[made.operands[0]].num_elements >= graph.values[operand].num_elements:
             continue
+        if made.kind == PAD and (loop.turns or not _is_multiplied(body, argument)):
+            continue
         if not carried or (body.results[position] == argument and loop.results[position] not in read):
             yield position, made
+
+
+def _is_multiplied(body: Graph, argument: int) -> bool:
+    """Whether products alone read it."""
+    readers = [op.kind in PRODUCTS for op in body.ops if argument in op.operands]
+    return bool(readers) and all(readers) and argument not in body.results
 
 
 def _with_sources(graph: Graph, loop: Op, sources: Mapping[int, Op]) -> Op:

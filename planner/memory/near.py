@@ -20,6 +20,11 @@ from .shelf import Shelf
 PREFERRED_OVERLAP = 2.0
 """How often what a copy takes the compiler would have it begin before what it fetches is needed."""
 
+MOST_EARLIER = 100
+"""How many points the compiler tries at most at which a copy would begin earlier than it prefers, once no later one is
+left (``kNumExploredDecreasingIntervals``).
+"""
+
 MOST_REPACKED = 4
 """How often all that lies there is put anew to make room (``max_repacks``): its log has no more on v5e and v5p."""
 
@@ -75,9 +80,13 @@ class Stay(NamedTuple):
     is_last: bool
 
 
-def near_from(wanted: Iterable[Wanted], memory: Memory) -> dict[int, tuple[Stay, ...]]:
-    """When each buffer lies in fast memory, in order: from the point that makes it or before which it is fetched."""
-    shelf, copies, repacked, found = Shelf(memory.room_bytes), Copies(), 0, dict[int, tuple[Stay, ...]]()
+def near_from(wanted: Iterable[Wanted], memory: Memory, shelf: Shelf | None = None) -> dict[int, tuple[Stay, ...]]:
+    """When each buffer lies in fast memory, in order: from the point that makes it or before which it is fetched.
+
+    ``shelf`` has what lies there anyway.
+    """
+    shelf, copies, repacked = shelf or Shelf(memory.room_bytes), Copies(), 0
+    found = dict[int, tuple[Stay, ...]]()
     most = int(memory.room_bytes.max(initial=0))
     for each in sorted((each for each in wanted if each.num_bytes <= most), key=_rank):
         count, before = shelf.count, copies.copy()
@@ -121,7 +130,8 @@ class _Taken(NamedTuple):
 def _taken(each: Wanted, memory: Memory, shelf: Shelf, copies: Copies, far: frozenset[int] = frozenset()) -> _Taken:
     """Takes the room of one buffer where it stays; what is ``far`` reads it where it lies.
 
-    Where it is put first, it can stay for as many uses as anywhere.
+    Where it is put first, it can stay for as many uses as anywhere. What lies in the large memory may be fetched while
+    others still read it there (XLA fetches from ``earliest_available_time`` on).
     """
     uses = each.uses or ([each.made] if each.left_near else [])
     found, has_room = list[Stay](), True
@@ -145,12 +155,14 @@ def _taken(each: Wanted, memory: Memory, shelf: Shelf, copies: Copies, far: froz
         if place is None:
             if before is not None:
                 found.append(Stay(begin, last, is_last=False))
-            fetched = None if use in far else _fetched(each.num_bytes, free, use, memory, shelf, copies)
+            was_near = bool(found) or before is not None
+            earliest = free if was_near else each.made + 1
+            fetched = None if use in far else _fetched(each.num_bytes, earliest, use, memory, shelf, copies)
             if fetched is not None and fetched >= 0:
-                begin, place = fetched, _lasting(each.num_bytes, fetched, uses[number:], memory, shelf)
-            if place is not None:
-                shelf.take(place, each.num_bytes, begin, use)
-                copies.add(*memory.copied_s(each.num_bytes, begin, use))
+                begin, place = max(fetched, free), _lasting(each.num_bytes, fetched, uses[number:], memory, shelf)
+            if fetched is not None and place is not None:
+                shelf.take(place, each.num_bytes, fetched, use)
+                copies.add(*memory.copied_s(each.num_bytes, fetched, use))
             elif lacks or fetched is not None:
                 has_room = False
         last, free = use, use + 1
@@ -180,21 +192,36 @@ def _lasting(num_bytes: int, first: int, uses: Sequence[int], memory: Memory, sh
 
 
 def _fetched(num_bytes: int, earliest: int, use: int, memory: Memory, shelf: Shelf, copies: Copies) -> int | None:
-    """The point before which a buffer is fetched for a use; None where there is no time, ``NO_ROOM`` where no room.
-
-    The begin that leaves about the preferred time comes first, then the later ones, which need less room
-    (``CostAnalysisPrefetchIntervalPicker``).
-    """
+    """The point before which a buffer is fetched for a use; None where there is no time, ``NO_ROOM`` where no room."""
     takes_s, begins_s = num_bytes / memory.bytes_per_s, memory.begins_s
     latest = int(np.searchsorted(begins_s[:use], begins_s[use] - takes_s, side="right")) - 1
     if latest < earliest:
         return None
-    left_s = begins_s[use] - begins_s[earliest : latest + 1]
-    first = earliest + int(np.argmin(np.abs(left_s - PREFERRED_OVERLAP * takes_s)))
     found: int | None = None
-    for begin in range(first, latest + 1):
+    for begin in _begins(takes_s, earliest, latest, begins_s[use] - begins_s[earliest : latest + 1], memory.longest_s):
         if copies.have_time(*memory.copied_s(num_bytes, begin, use)):
             if shelf.place(num_bytes, begin, use) is not None:
                 return begin
             found = NO_ROOM
     return found
+
+
+def _begins(takes_s: float, earliest: int, latest: int, left_s: np.ndarray, longest_s: float) -> Iterator[int]:
+    """When a copy may begin that leaves so long at each point from the earliest to the latest, best first: about the
+    preferred time, then in turns a point later and one earlier, at last those earlier, in steps of a part of the time
+    (``CostAnalysisPrefetchIntervalPicker::Next``).
+    """
+    early = min(int(np.searchsorted(-left_s, -longest_s)), len(left_s) - 1)
+    first = early + int(np.argmin(np.abs(left_s[early:] - PREFERRED_OVERLAP * takes_s)))
+    yield earliest + first
+    before, after, step_s = first - 1, first + 1, float(left_s[early]) / MOST_EARLIER
+    while before >= early or after < len(left_s):
+        if after < len(left_s):
+            yield earliest + after
+            after += 1
+        if before >= early:
+            yield earliest + before
+            least_s = float(left_s[before]) + step_s if after == len(left_s) else 0.0
+            before -= 1
+            while before >= early and left_s[before] < least_s:
+                before -= 1

@@ -17,9 +17,11 @@ from ..chip import Chip
 from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
 from .accessed import CUTS, Use, accessed_bytes, bytes_per_s, took_s, uses
+from .ahead import ahead, brought
 from .flow import Flow
 from .handed_on import handed_on, with_handed_on
 from .near import Memory, Stay, Wanted, near_from
+from .shelf import Shelf
 from .tiles import padded_bytes
 
 LONGEST_STAY = 8.0
@@ -70,12 +72,24 @@ def near_buffers(
 
     given = frozenset(program.graph.arguments) if scanned else frozenset[int]()
     found = _wanted(program, flow, lives, chip, first, uses_at)
-    wanted = (
+    wanted = [
         _of_copy(each, copied[each.number], chip) if each.number in copied else each
         for each in found
         if each.number not in given or each.number in fetched
-    )
-    return with_handed_on(near_from(wanted, memory), first, lives)
+    ]
+    return with_handed_on(_near(program, wanted, memory, scanned=scanned), first, lives)
+
+
+def _near(program: Program, wanted: list[Wanted], memory: Memory, *, scanned: bool) -> dict[int, tuple[Stay, ...]]:
+    """When these lie in fast memory; a step, which nothing runs around, finds one argument there."""
+    there = None if scanned or not program.graph.names else ahead(program, wanted, memory)
+    if there is None:
+        return near_from(wanted, memory)
+    shelf = Shelf(memory.room_bytes)
+    stays = brought(there, memory, shelf)
+    if not stays:
+        return near_from(wanted, memory, shelf)
+    return {there.number: stays, **near_from([each for each in wanted if each is not there], memory, shelf)}
 
 
 def _of_copy(argument: Wanted, num_bytes: int, chip: Chip) -> Wanted:
@@ -123,7 +137,7 @@ def _wanted(
 ) -> Iterator[Wanted]:
     """The temporaries and the arguments that may lie in fast memory, what loops hand on in one place as one."""
     sent, elsewhere = offloaded(program, flow, chip), written_to_hbm(program, flow, chip)
-    looked_up = _looked_up(program, flow, chip)
+    looked_up, taken_far = _looked_up(program, flow, chip), _replaced_far(program, chip)
     reads: dict[int, list[int]] = {}
     for point, buffers in enumerate(flow.reads):
         for buffer in dict.fromkeys(first.get(buffer, buffer) for buffer in buffers):
@@ -136,6 +150,7 @@ def _wanted(
         if num_bytes:
             made = looked_up.get(number, begin)
             points = [point for point in readers if point > made] if number in looked_up else readers
+            points = [point for point in points if point != taken_far.get(number)]
             makes = [made] if made >= 0 else []
             yield Wanted(
                 number=number,
@@ -215,6 +230,21 @@ def offloaded(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
         if OFFLOADED.intersection(program.graph.ops[op].kind for op in kernel.ops):
             found.update((*flow.reads[point], *flow.writes[point]))
     return frozenset(found)
+
+
+def _replaced_far(program: Program, chip: Chip) -> dict[int, int]:
+    """The donated arguments that a product's update replaces, and at which point, where products write into the large
+    memory: they are read there, wherever they were before (seen on v5p).
+    """
+    graph, found = program.graph, dict[int, int]()
+    if chip.products_into_vmem or not graph.aliases:
+        return found
+    given = {graph.results[place]: graph.arguments[taken] for place, taken in graph.aliases.items()}
+    for point, kernel in enumerate(program.kernels):
+        replaced = [given[value] for value in kernel.writes if value in given]
+        if replaced and PRODUCTS.intersection(graph.ops[op].kind for op in kernel.ops):
+            found.update(dict.fromkeys(replaced, point))
+    return found
 
 
 def _looked_up(program: Program, flow: Flow, chip: Chip) -> dict[int, int]:
