@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshwright.planner.fusion import fuse
+from programs import KERNEL_GRADIENT
 from test_fusion import Writer, kinds
 
 WHOLE, PART = (32, 512, 4, 40), (8, 512, 4, 40)
@@ -34,3 +35,18 @@ def test_a_devices_part_is_cut_out_of_what_lies_in_memory() -> None:
     assert cut_from(sliced_whole=True) == [["compare", "dynamic_slice"], ["convert", "dynamic_slice"], ["multiply"]]
     whole = [["compare", "multiply"], ["convert", "multiply"], ["dynamic_slice"], ["dynamic_slice"]]
     assert cut_from(sliced_whole=False) == whole
+
+
+def test_convolutions_do_not_cut_their_part_out_of_what_others_make() -> None:
+    """What a mask leaves of a device's images, cut out of those that devices added up, is written before a kernel's
+    gradient is made of it (as compiled for v3, v4 and v5e); of whole images the gradient computes it.
+    """
+    for is_cut in (True, False):
+        w = Writer()
+        images, mine = (32, 16, 16, 64), (4, 16, 16, 64)
+        added = w.op("all-reduce", w.arg(*(images if is_cut else mine)), axes=("x",))
+        part = w.op("dynamic_slice", added, w.scalar(0.0), shape=mine, axes=("x",)) if is_cut else added
+        kept = w.op("select", w.arg(*mine, dtype="pred"), part, w.spread(w.scalar(0.0), *mine))
+        made = w.op("convolution", w.arg(*mine), kept, shape=(3, 3, 64, 64), **KERNEL_GRADIENT)
+        program = fuse(w.graph(made))
+        assert any(kept in kernel.writes for kernel in program.kernels) is is_cut

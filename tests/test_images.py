@@ -370,3 +370,29 @@ def test_windows_of_one_place_over_few_images_take_vectors_at_each_place() -> No
     values = (image, Value((1, 1, 64, 256), "bf16"), made)
     found = seconds(Graph(values=values, ops=(op,), arguments=(0, 1), results=(2,)), "v3") * (chip("v3").clock_hz or 0)
     assert found == pytest.approx(84_000, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "enters", "leaves", "cycles"),
+    [
+        ("v3", 8, 512, 256, 309_487),  # waits for its kernel, as where its features lie on the lanes
+        ("v3", 8, 512, 128, 158_161),
+        ("v3", 8, 256, 256, 156_841),
+        ("v3", 4, 512, 256, 81_327),
+        ("v5e", 8, 512, 256, 78_642),  # takes the rows of its features, of a quarter of the places
+    ],
+)
+def test_an_image_with_gaps_whose_features_were_gathered(
+    kind: str, size: int, enters: int, leaves: int, cycles: int
+) -> None:
+    """Sixteen images, more than they have places, lie with the batch on the lanes then: as compiled."""
+    piece = Value((16, size, size, enters // 8), "bf16")
+    image, made = replace(piece, shape=(16, size, size, enters)), Value((16, 2 * size, 2 * size, leaves), "bf16")
+    ops = (
+        Op(kind="all-gather", operands=(0,), results=(2,)),
+        Op(kind="convolution", operands=(2, 1), results=(3,), attributes={**CONVOLVED, "lhs_dilation": (2, 2)}),
+    )
+    values = (piece, Value((3, 3, enters, leaves), "bf16"), image, made)
+    found = convolved(Graph(values=values, ops=ops, arguments=(0, 1), results=(3,)), kind)
+    found.gathered(ops[0])
+    assert found.units_cycles(ops[1]) == pytest.approx(cycles, rel=0.15)

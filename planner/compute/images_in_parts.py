@@ -80,8 +80,9 @@ class ImagesInParts:
         smallest = SMALLEST if of.near_total_bytes or of.whole_bytes else SMALLEST_WITHOUT_VMEM
         self._given_images = of_arguments(graph) if images else set[int]()
         self._edged = set[tuple[int, tuple[object, ...]]]()
-        made = {shape: part for shape, part in places.items() if shape[images[shape].batch] < smallest}
         cuts = bool(images) and not in_loop
+        known = {shape: part for shape, part in places.items() if cuts and shape in images}
+        made = {shape: part for shape, part in known.items() if shape[images[shape].batch] < smallest}
         self._cut = cut_convolutions(graph, smallest, begins=bool(made)) if cuts else dict[int, Op]()
         self._places = made | parts_of(graph, self._cut)
         self._cut_shapes = (self._shapes_cut(elsewhere, smallest) | {*made}) - {*turned} if cuts else set[Shape]()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ..graph import Graph, Op, Value
@@ -96,7 +96,8 @@ class Windows:
     so much ``room`` of it; they do not if that is None. Where only two can, the odd one of each row of ``beside`` that
     lie beside each other stays alone. ``registers`` are vector operations instead of squares, and ``loads`` how often a
     register of an image is brought to the squares. ``loading`` are the rows at each tap that bringing a row of a kernel
-    there takes, which has the features that leave written last or not.
+    there takes, which has the features that leave written last or not, and so many ``features`` enter, where images
+    are the depth.
     """
 
     taps: int
@@ -111,6 +112,7 @@ class Windows:
     loads: float = 0
     loading: float = 0.0
     leaves_last: bool = True
+    features: int = 0
 
     def rows(self, edge: int) -> float:
         """Rows streamed through squares of this edge."""
@@ -128,10 +130,11 @@ class Windows:
         are written last, or those that leave where they are few (32 of 256 and of 512 on v3). Wide squares hold it one
         way, and take it in half the time where it is narrow (seen on v6e).
         """
+        entering = self.features or self.entering
         if edge > LANES:
-            return self.entering * -(-self.leaving // edge) * WIDE_ROW * (0.5 if self.leaving <= NARROWEST else 1.0)
+            return entering * -(-self.leaving // edge) * WIDE_ROW * (0.5 if self.leaving <= NARROWEST else 1.0)
         upright = self.leaves_last or self.leaving < NARROWEST
-        rows, lanes = (self.entering, self.leaving) if upright else (self.leaving, self.entering)
+        rows, lanes = (entering, self.leaving) if upright else (self.leaving, entering)
         return rows * -(-lanes // edge)
 
 
@@ -149,7 +152,9 @@ def windows_of(
         return _apart(manner, math.prod(result if is_gradient else window), left if is_gradient else made)
     groups = _groups_apart(graph, op)
     features, batch = max(left.shape[image.features] // groups, 1), max(left.shape[image.batch] * parts, 1)
-    turned = turned or batch_on_lanes(features, batch, left.bits)
+    gaps = math.prod(said.get("lhs_dilation", ()))
+    by_batch = batch_on_lanes(features, batch, left.bits)
+    turned = turned or by_batch
     taps = groups * math.prod(window) * math.prod(result) // parts
     leaving = max(right.shape[said["kernel_output_feature_dimension"]] // groups, 1)
     if (
@@ -160,7 +165,6 @@ def windows_of(
         registers = -(-batch // (LANES if turned else ROWS))
         least = TURNED_ROWS * registers
         return Windows(taps=taps, streamed=batch, entering=features, leaving=leaving, room=FEW, least=least)
-    gaps = math.prod(said.get("lhs_dilation", ()))
     if features < ROWS and gaps == 1 and batch < LANES and math.prod(result if is_gradient else window) > 1:
         least = manner.picture_rows * -(-batch // ROWS)
         return Windows(taps=taps, streamed=batch, entering=features, leaving=leaving, room=FEW, least=least)
@@ -172,7 +176,10 @@ def windows_of(
         rows, room = _up(features, ROWS), _up(batch, SHARED_LANES)
         if plain and beside > 1 and turns_over:
             room = _up(min(features, batch), NARROWER)
-        return Windows(taps=taps, streamed=rows, entering=batch, leaving=leaving, room=room, turns_over=turns_over)
+        found = Windows(taps=taps, streamed=rows, entering=batch, leaving=leaving, room=room, turns_over=turns_over)
+        if by_batch or gaps == 1:
+            return found
+        return replace(found, streamed=-(-rows // gaps), loading=manner.loading, features=features)
     rows = _up(batch, min(ROWS, tile_rows(batch, 1)))
     few = is_gradient or manner.packs_all or ROWS <= batch <= MOST_SHARED
     least = 0.0

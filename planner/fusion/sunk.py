@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ..graph import Graph, Op
-from .nature import AFTER, BROADCAST, PRODUCTS
+from .nature import AFTER, BROADCAST, CONSTANT, PRODUCTS
 
 PAD = "pad"
 
@@ -24,20 +24,23 @@ def with_broadcasts_in_loops(graph: Graph) -> Graph:
     if not graph.nesting:
         return graph
     makers = {op.results[0]: op for op in graph.ops if op.kind in (BROADCAST, PAD)}
+    filled = {op.results[0]: op for op in graph.ops if op.kind == CONSTANT}
     read = {value for op in graph.ops for value in op.operands}.union(graph.results)
     values, ops = list(graph.values), []
     for op in graph.ops:
         if op.kind == "while" and op.bodies:
-            sources = dict(_sunk(graph, op, makers, read))
+            sources = dict(_sunk(graph, op, makers, filled, read))
             for position in sources:
                 if position < len(op.results):
                     values[op.results[position]] = values[sources[position].operands[0]]
-            op = _with_sources(graph, op, sources)
+            op = _with_sources(graph, op, sources, filled)
         ops.append(op)
     return replace(graph, values=tuple(values), ops=tuple(ops))
 
 
-def _sunk(graph: Graph, loop: Op, makers: Mapping[int, Op], read: set[int]) -> Iterator[tuple[int, Op]]:
+def _sunk(
+    graph: Graph, loop: Op, makers: Mapping[int, Op], filled: Mapping[int, Op], read: set[int]
+) -> Iterator[tuple[int, Op]]:
     """The positions of a loop's operands that are broadcasts no turn changes and nothing reads after it."""
     body = loop.bodies[0]
     for position, (operand, argument) in enumerate(zip(loop.operands, body.arguments, strict=False)):
@@ -45,7 +48,7 @@ def _sunk(graph: Graph, loop: Op, makers: Mapping[int, Op], read: set[int]) -> I
         carried = position < len(body.results)
         if made is None or graph.values[made.operands[0]].num_elements >= graph.values[operand].num_elements:
             continue
-        if made.kind == PAD and (loop.turns or not _is_multiplied(body, argument)):
+        if made.kind == PAD and (loop.turns or made.operands[1] not in filled or not _is_multiplied(body, argument)):
             continue
         if not carried or (body.results[position] == argument and loop.results[position] not in read):
             yield position, made
@@ -57,7 +60,7 @@ def _is_multiplied(body: Graph, argument: int) -> bool:
     return bool(readers) and all(readers) and argument not in body.results
 
 
-def _with_sources(graph: Graph, loop: Op, sources: Mapping[int, Op]) -> Op:
+def _with_sources(graph: Graph, loop: Op, sources: Mapping[int, Op], filled: Mapping[int, Op]) -> Op:
     """A loop that is given what its broadcasts spread, and waits for what they waited for."""
     if not sources:
         return loop
@@ -68,9 +71,13 @@ def _with_sources(graph: Graph, loop: Op, sources: Mapping[int, Op]) -> Op:
     for position, broadcast in sources.items():
         argument = body.arguments[position]
         operands[position] = broadcast.operands[0]
-        renamed[argument] = len(values)
         said = {name: given for name, given in broadcast.attributes.items() if name != AFTER}
-        made.append(replace(broadcast, operands=(argument,), results=(len(values),), attributes=said))
+        beside = [filled[value] for value in broadcast.operands[1:]]  # what pads are filled with
+        made += [replace(op, results=(len(values) + place,)) for place, op in enumerate(beside)]
+        given = (argument, *range(len(values), len(values) + len(beside)))
+        values += [graph.values[value] for value in broadcast.operands[1:]]
+        renamed[argument] = len(values)
+        made.append(replace(broadcast, operands=given, results=(len(values),), attributes=said))
         values.append(values[argument])
         values[argument] = graph.values[broadcast.operands[0]]
     rest = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..graph import Graph, Op
+from .cut_out import is_convolved_part, is_shared_part
 from .duplicated import dearer_in_passing, not_on_all_ways
 from .grouped import grouped
 from .interleaved import is_interleaved
@@ -36,7 +37,6 @@ from .shifted import is_shared_shift
 from .softmax import shares, softmaxes
 from .uses import Uses
 
-PRODUCT, BATCH = "dot_general", "lhs_batching_dimensions"
 NEAR_BYTES = 64 << 20
 
 
@@ -106,11 +106,13 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], cu
         is_taken |= is_gpu and is_passed(op, reader)
         if not is_taken or (BEHIND in reader.attributes and _is_read_there(reader, op)):
             return True
+    if not is_gpu and is_convolved_part(graph, uses, op):
+        return True
     readers = uses.readers[op.results[0]]
     if is_gpu or (len(readers) == 1 and ops[readers[0][0]].kind not in VIEWS):
         return False  # nothing shares it
     shared = is_shared_shift(graph, uses, op) or _is_taken_apart(graph, uses, op)
-    shared = shared or _is_shared_part(graph, uses, op, cuts_parts)
+    shared = shared or is_shared_part(graph, uses, op, cuts_parts)
     return shared or (is_shared_operand(graph, uses, op) and not _joins(graph, uses, number, again))
 
 
@@ -162,49 +164,6 @@ def _is_taken_apart(graph: Graph, uses: Uses, op: Op) -> bool:
         each for each in slices if each.kind == "slice" and max(each.attributes.get("strides", (1,)), default=1) > 1
     ]
     return len(apart) > 1
-
-
-def _is_shared_part(graph: Graph, uses: Uses, op: Op, cuts_parts: bool) -> bool:
-    """Whether it is a device's part of what another kernel makes, and more than one convolution or product of a batch
-    reads it: of matrices each cuts it out for itself (seen on v3, v4 and v5e), and of a batch where it ``cuts_parts``
-    (v6e). Products that see one group as matrices have it written where they join two of its dims into one, the last of
-    which is no larger than the other (``bf16[32,1,32,1024]`` on v5e and v6e, but not 64 places for 32 experts). Of an
-    argument convolutions have it written too, who put neighbours' rows beside it (seen on v3).
-    """
-    if op.kind != "dynamic_slice":
-        return False
-    value = op.results[0]
-    if op.operands[0] not in uses.makers:
-        return "axes" in op.attributes and _convolutions(graph, uses, value) >= MANY_PRODUCTS
-    readers = [(graph.ops[number], position) for number, position in uses.readers[value]]
-    found = [pair for pair in readers if pair[0].kind in PRODUCTS and _has_batch(pair[0])]
-    if len(found) < MANY_PRODUCTS or any(reader.kind != PRODUCT for reader, _ in found):
-        return len(found) >= MANY_PRODUCTS
-    if all(batch_dims(graph, reader) == 0 for reader, _ in found):
-        return any(_joins_last(graph, reader, position) for reader, position in found)
-    return not cuts_parts
-
-
-def _convolutions(graph: Graph, uses: Uses, value: int) -> int:
-    """How many convolutions read a value, with neighbours' rows beside it or not."""
-    found = 0
-    for number in uses.next_ops(value):
-        op = graph.ops[number]
-        found += _convolutions(graph, uses, op.results[0]) if op.kind == "concatenate" else op.kind == "convolution"
-    return found
-
-
-def _has_batch(product: Op) -> bool:
-    return product.kind != PRODUCT or bool(product.attributes.get(BATCH))
-
-
-def _joins_last(graph: Graph, product: Op, position: int) -> bool:
-    """Whether a product sums or keeps two dims of an operand as one, of which the last is no larger than the other."""
-    side, shape = ("lhs", "rhs")[position], graph.shape(product.operands[position])
-    summed = [dim for dim in product.attributes.get(f"{side}_contracting_dimensions", ()) if shape[dim] > 1]
-    kept = [dim for dim, size in enumerate(shape) if size > 1 and dim not in summed]
-    joined = [dims for dims in (sorted(summed), kept) if len(dims) == MATRIX_RANK]
-    return any(shape[last] <= shape[first] for first, last in joined)
 
 
 def _readers(graph: Graph, uses: Uses, op: Op) -> Sequence[tuple[int, int]]:

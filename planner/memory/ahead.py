@@ -36,28 +36,30 @@ RENAMED = frozenset({"reshape", "transpose"})
 def ahead(program: Program, wanted: Iterable[Wanted], memory: Memory) -> Wanted | None:
     """The argument that lies in fast memory when a program begins, if any does."""
     graph, most = program.graph, int(memory.room_bytes.max(initial=0))
-    mine = (each for each in wanted if each.made < 0 and each.uses and each.num_bytes <= most)
-    weights = (each for each in mine if _is_weight(graph, each.number))
-    return max(weights, key=lambda each: (each.num_bytes, len(each.uses), each.number), default=None)
+    mine = [each for each in wanted if each.made < 0 and each.uses and each.num_bytes <= most]
+    weights = _weights(graph, {each.number for each in mine})
+    found = (each for each in mine if each.number in weights)
+    return max(found, key=lambda each: (each.num_bytes, len(each.uses), each.number), default=None)
 
 
-def _is_weight(graph: Graph, value: int) -> bool:
-    """Whether a value is an argument that is neither donated nor given back, which products alone read as it is, or
-    from which rows are taken, and no image that is convolved (``LooksLikeAnActivation``).
+def _weights(graph: Graph, values: set[int]) -> set[int]:
+    """Which of these values are arguments that are neither donated nor given back, which products alone read as they
+    are, or from which rows are taken, and no image that is convolved (``LooksLikeAnActivation``).
     """
-    if value not in graph.arguments or value in graph.results:
-        return False
-    if graph.arguments.index(value) in graph.aliases.values():
-        return False
-    names = {value}
+    donated = {graph.arguments[position] for position in graph.aliases.values()}
+    found = values.intersection(graph.arguments) - donated - {*graph.results}
+    names = {value: value for value in found}
     for op in graph.ops:
-        if names.isdisjoint(op.operands):
+        read = {names[value] for value in op.operands if value in names}
+        if not read:
             continue
         if op.kind in RENAMED:
-            names.update(op.results)
-        elif op.kind not in WEIGHED or not names.isdisjoint(WEIGHED[op.kind](op)):
-            return False
-    return True
+            names.update((made, root) for made in op.results for root in read)
+        elif op.kind not in WEIGHED:
+            found -= read
+        else:
+            found -= {names[value] for value in WEIGHED[op.kind](op) if value in names}
+    return found
 
 
 def brought(each: Wanted, memory: Memory, shelf: Shelf) -> tuple[Stay, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,10 @@ from .shelf import Shelf
 
 PREFERRED_OVERLAP = 2.0
 """How often what a copy takes the compiler would have it begin before what it fetches is needed."""
+
+MOST_TRIED = 200
+"""At how many points it is looked whether a copy may begin there: hardly one of the others has time if none of these has.
+"""
 
 MOST_EARLIER = 100
 """How many points the compiler tries at most at which a copy would begin earlier than it prefers, once no later one is
@@ -198,7 +203,8 @@ def _fetched(num_bytes: int, earliest: int, use: int, memory: Memory, shelf: She
     if latest < earliest:
         return None
     found: int | None = None
-    for begin in _begins(takes_s, earliest, latest, begins_s[use] - begins_s[earliest : latest + 1], memory.longest_s):
+    left_s = begins_s[use] - begins_s[earliest : latest + 1]
+    for begin in islice(_begins(takes_s, earliest, latest, left_s, memory.longest_s), MOST_TRIED):
         if copies.have_time(*memory.copied_s(num_bytes, begin, use)):
             if shelf.place(num_bytes, begin, use) is not None:
                 return begin

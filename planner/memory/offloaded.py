@@ -69,7 +69,7 @@ def incoming_bytes(kind: str, made: int, axes: Sequence[str], mesh: Mapping[str,
         return 0
     if kind == ALL_REDUCE:
         return made * (chips - 1) // parts
-    return made * (parts - 2) if chips * cores < math.prod(mesh.values()) else 0
+    return made * max(parts - 2, 0) if chips * cores < math.prod(mesh.values()) else 0
 
 
 def awaited_last(program: Program, flow: Flow) -> list[int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..fusion.nature import PRODUCTS
-from ..graph import Graph, Op
+from ..graph import Graph, Op, Sharding
 from ..images import CONVOLUTION
 from ..kernels import Kernel
 from .summed import images_summed
@@ -47,8 +47,9 @@ def written_apart(wiring: Wiring, level: Level, node: int, reading: Reading, *, 
     along = windows_along(level.graph, value)
     dtype = "bf16" if narrow else level.graph.values[value].dtype
     beside = maker.times * wiring.strategies.beside(level.graph, kernel, image, dtype)
-    dearest_first = np.argsort(-maker.costs, kind="stable").tolist()
-    least = {maker.layouts[image][choice]: float(beside[choice]) for choice in dearest_first}
+    least: dict[Sharding, float] = {}
+    for lies, seconds in zip(maker.layouts[image], beside.tolist(), strict=True):
+        least[lies] = min(least.get(lies, seconds), seconds)
     is_left = [part > 0.0 or any(lies[dim] for dim in along) for lies in made.layouts[image]]
     pairs = zip(made.layouts[image], part * run, is_left, strict=True)
     found = np.array([max(least.get(lies, other), 0.0) if left else 0.0 for lies, other, left in pairs])

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from ..convolution_layout import convolution_layout
 from ..graph import Graph, Op, Sharding
-from ..images import CONVOLUTION
+from ..images import CONVOLUTION, is_of_one_place
+from ..kernels import Kernel
 from ..partition.rules import strategy
 from ..partition.strategy import Asked
 from .reshards import Reshards
@@ -60,9 +61,16 @@ class Stopped(NamedTuple):
 def stops(wiring: Wiring, level: Level, value: int, by: Sequence[Sharding], ports: Sequence[Port]) -> list[Stopped]:
     """The convolutions at two ports that do not go on from some layouts in which a value is left in between.
 
-    Where more than two read a value, others may share what one does not go on from: then nothing is known.
+    Where more than two read a value, but for what updates it, others may share what one does not go on from: then
+    nothing is known.
     """
-    every = (Stopped(port, by, _stops(wiring, level, value, by, port)) for port in ports if len(ports) == 2)
+    if CONVOLUTION not in level.graph.kinds or len(ports) != 2:
+        return []
+    nodes = {node: level.program.kernels[position] for position, node in level.kernels.items()}
+    readers = [n for n, each in nodes.items() if value in each.reads and (value, n) not in wiring.updates]
+    if len(readers) != len(ports) or not nodes.keys() >= {port.node for port in ports}:
+        return []
+    every = (Stopped(port, by, _stops(wiring, level, value, by, port, nodes[port.node])) for port in ports)
     return [each for each in every if each.found.any()]
 
 
@@ -78,12 +86,14 @@ def forbid(
         wiring.hand_on(shared, port, np.where(rows & np.array(is_left)[:, None], np.inf, 0.0))
 
 
-def _stops(wiring: Wiring, level: Level, value: int, by: Sequence[Sharding], port: Port) -> NDArray[np.bool_]:
+def _stops(
+    wiring: Wiring, level: Level, value: int, by: Sequence[Sharding], port: Port, kernel: Kernel
+) -> NDArray[np.bool_]:
+    """The same of one port. Of windows of one place it hangs on how other products would have the value."""
     graph, found = level.graph, np.zeros((len(by), len(port.layouts)), bool)
-    position = next((at for at, number in level.kernels.items() if number == port.node), None)
-    ops = (graph.ops[number] for number in (level.program.kernels[position].ops if position is not None else ()))
     lies, known = wiring.nodes[port.node].layouts, dict[object, bool]()
-    for op in (op for op in ops if op.kind == CONVOLUTION and value in op.operands):
+    convolutions = (graph.ops[number] for number in kernel.ops if graph.ops[number].kind == CONVOLUTION)
+    for op in (op for op in convolutions if value in op.operands and not is_of_one_place(graph, op)):
         for choice, want in enumerate(port.layouts):
             layouts = {each: lies[each][choice] for each in (*op.operands, *op.results)}
             for place, layout in enumerate(by):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxlib.mlir.dialects import sdy
+from jaxlib.mlir.ir import OpResult
 
 from .attributes import note_reducers
 from .captures import open_for_loops, take_from_outside
@@ -127,7 +128,7 @@ def propagate_split(
         open_for_loops(module)
     spread = SPREAD_ALL if reshards_all else SPREAD
     if inlines:
-        _finish(module, ",".join(spread))
+        _finish(module, ",".join(spread), drops=reshards_all)
         return
     with module.context:
         passes.run(_needed(module, spread if reshards_all else (*spread, RULES)), module)
@@ -139,7 +140,7 @@ def propagate_split(
 def propagate(module: Any, *, reshards_all: bool = False) -> None:
     """Propagates layouts over a prepared module, in place, then inlines the calls that were left until then."""
     open_for_loops(module)
-    _finish(module, ",".join((SPLIT, *SPREAD_ALL)) if reshards_all else PROPAGATION)
+    _finish(module, ",".join((SPLIT, *SPREAD_ALL)) if reshards_all else PROPAGATION, drops=reshards_all)
 
 
 def _drop_sums(module: Any) -> None:
@@ -152,13 +153,24 @@ def _drop_sums(module: Any) -> None:
             continue
         added = operation.operands[0]
         readers = [use.owner.operation for use in operation.results[0].uses]
-        if len(readers) == 1 and readers[0].name == RESHARD and _scatters(operation, readers[0]):
-            sharding = sdy.TensorShardingAttr(readers[0].attributes["sharding"])
-            added.owner.attributes["sdy.sharding"] = sdy.TensorShardingPerValueAttr.get([sharding])
+        scatters = len(readers) == 1 and readers[0].name == RESHARD and _scatters(operation, readers[0])
+        if scatters and _is_laid(added, readers[0].attributes["sharding"]):
             readers[0].results[0].replace_all_uses_with(added)
             readers[0].erase()
         operation.results[0].replace_all_uses_with(added)
         operation.erase()
+
+
+def _is_laid(value: Any, layout: Any) -> bool:
+    """Gives a value a layout, where an operation makes it that says those of all that it makes; whether it did."""
+    maker = value.owner
+    attributes = maker.attributes if isinstance(value, OpResult) else {}
+    if "sdy.sharding" not in attributes:
+        return False
+    every = list(sdy.TensorShardingPerValueAttr(attributes["sdy.sharding"]).shardings)
+    every[value.result_number] = sdy.TensorShardingAttr(layout)
+    attributes["sdy.sharding"] = sdy.TensorShardingPerValueAttr.get(every)
+    return True
 
 
 def _scatters(summed: Any, resharded: Any) -> bool:
@@ -204,10 +216,11 @@ def split_constants(module: Any) -> None:
     _finish(module, CONSTANTS)
 
 
-def _finish(module: Any, passes: str) -> None:
+def _finish(module: Any, passes: str, *, drops: bool = False) -> None:
     with module.context:
         run_passes(passes, module)
-        _drop_sums(module)
+        if drops:
+            _drop_sums(module)
         inline_calls(module)
         run_passes(RULES, module)
 

@@ -1,0 +1,74 @@
+"""Which of a device's parts that are cut out of what others make are written before products read them."""
+
+from __future__ import annotations
+
+from ..graph import Graph, Op
+from ..images import CONVOLUTION
+from .nature import ELEMENTWISE, PRODUCTS, SLICE, batch_dims
+from .operands import MANY_PRODUCTS, MATRIX_RANK
+from .uses import Uses
+
+PRODUCT, BATCH = "dot_general", "lhs_batching_dimensions"
+
+
+def is_shared_part(graph: Graph, uses: Uses, op: Op, cuts_parts: bool) -> bool:
+    """Whether it is a device's part of what another kernel makes, and more than one convolution or product of a batch
+    reads it: of matrices each cuts it out for itself (seen on v3, v4 and v5e), and of a batch where it ``cuts_parts``
+    (v6e). Products that see one group as matrices have it written where they join two of its dims into one, the last of
+    which is no larger than the other (``bf16[32,1,32,1024]`` on v5e and v6e, but not 64 places for 32 experts). Of an
+    argument convolutions have it written too, who put neighbours' rows beside it (seen on v3).
+    """
+    if op.kind != SLICE:
+        return False
+    value = op.results[0]
+    if op.operands[0] not in uses.makers:
+        return "axes" in op.attributes and _convolutions(graph, uses, value) >= MANY_PRODUCTS
+    readers = [(graph.ops[number], position) for number, position in uses.readers[value]]
+    found = [pair for pair in readers if pair[0].kind in PRODUCTS and _has_batch(pair[0])]
+    if len(found) < MANY_PRODUCTS or any(reader.kind != PRODUCT for reader, _ in found):
+        return len(found) >= MANY_PRODUCTS
+    if all(batch_dims(graph, reader) == 0 for reader, _ in found):
+        return any(_joins_last(graph, reader, position) for reader, position in found)
+    return not cuts_parts
+
+
+def is_convolved_part(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether convolutions read what is computed, number by number, of a device's part of what another kernel makes:
+    they compute no such part themselves (seen on v3, v4 and v5e).
+    """
+    if op.kind not in ELEMENTWISE or all(graph.ops[each].kind != CONVOLUTION for each in uses.next_ops(op.results[0])):
+        return False
+    size, waiting, seen = graph.values[op.results[0]].num_elements, [op], set[int]()
+    while waiting:
+        for value in waiting.pop().operands:
+            maker = uses.makers.get(value)
+            if maker is None or maker in seen or graph.values[value].num_elements != size:
+                continue
+            seen.add(maker)
+            if graph.ops[maker].kind == SLICE and graph.ops[maker].operands[0] in uses.makers:
+                return True
+            if graph.ops[maker].kind in ELEMENTWISE:
+                waiting.append(graph.ops[maker])
+    return False
+
+
+def _convolutions(graph: Graph, uses: Uses, value: int) -> int:
+    """How many convolutions read a value, with neighbours' rows beside it or not."""
+    found = 0
+    for number in uses.next_ops(value):
+        op = graph.ops[number]
+        found += _convolutions(graph, uses, op.results[0]) if op.kind == "concatenate" else op.kind == CONVOLUTION
+    return found
+
+
+def _has_batch(product: Op) -> bool:
+    return product.kind != PRODUCT or bool(product.attributes.get(BATCH))
+
+
+def _joins_last(graph: Graph, product: Op, position: int) -> bool:
+    """Whether a product sums or keeps two dims of an operand as one, of which the last is no larger than the other."""
+    side, shape = ("lhs", "rhs")[position], graph.shape(product.operands[position])
+    summed = [dim for dim in product.attributes.get(f"{side}_contracting_dimensions", ()) if shape[dim] > 1]
+    kept = [dim for dim, size in enumerate(shape) if size > 1 and dim not in summed]
+    joined = [dims for dims in (sorted(summed), kept) if len(dims) == MATRIX_RANK]
+    return any(shape[last] <= shape[first] for first, last in joined)
