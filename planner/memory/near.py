@@ -22,8 +22,7 @@ PREFERRED_OVERLAP = 2.0
 """How often what a copy takes the compiler would have it begin before what it fetches is needed."""
 
 MOST_TRIED = 200
-"""At how many points it is looked whether a copy may begin there: hardly one of the others has time if none of these has.
-"""
+"""At how many points it is looked whether a copy may begin there: where none of these has time, hardly one has."""
 
 MOST_EARLIER = 100
 """How many points the compiler tries at most at which a copy would begin earlier than it prefers, once no later one is
