@@ -11,7 +11,7 @@ from ...dsl.plan import Mesh
 from ..collectives import price
 from ..device_order import device_numbers
 from ..graph import Axes, Graph, Op
-from ..kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, RAGGED_ALL_TO_ALL, RING_PADDING, ROUNDED
+from ..kinds import COLLECTIVE_PERMUTE, GATHERED, RAGGED_ALL_TO_ALL, RING_PADDING, ROUNDED
 from ..links import OUTER
 from ..network import Network
 from ..partition.layout import ways
@@ -120,9 +120,9 @@ def held_bytes(graph: Graph, op: Op) -> int:
     """What one device holds of a collective: the larger of its operands and its results.
 
     Of an uneven all-to-all what it sends where all get the same: no more than its rows, or the room for what arrives.
-    Of sums that leave all, which may round what they are sent, what they leave. A ring's pieces with what pads them.
+    Of sums that round, and of those that gather, which may, what they leave. A ring's pieces with what pads them.
     """
-    if op.kind == ALL_REDUCE or ROUNDED in op.attributes:
+    if ROUNDED in op.attributes or GATHERED in op.attributes:
         return _bytes(graph, op.results)
     if op.kind.replace("_", "-") == RAGGED_ALL_TO_ALL:
         return min(_bytes(graph, op.operands[:1]), _bytes(graph, op.results))
