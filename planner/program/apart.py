@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -47,9 +48,11 @@ def written_apart(wiring: Wiring, level: Level, node: int, reading: Reading, *, 
     along = windows_along(level.graph, value)
     dtype = "bf16" if narrow else level.graph.values[value].dtype
     beside = maker.times * wiring.strategies.beside(level.graph, kernel, image, dtype)
-    least: dict[Sharding, float] = {}
-    for lies, seconds in zip(maker.layouts[image], beside.tolist(), strict=True):
-        least[lies] = min(least.get(lies, seconds), seconds)
+    cheapest, both = dict[Sharding, float](), dict[Sharding, float]()
+    for lies, alone_s, more_s in zip(maker.layouts[image], maker.costs.tolist(), beside.tolist(), strict=True):
+        cheapest[lies] = min(cheapest.get(lies, alone_s), alone_s)
+        both[lies] = min(both.get(lies, math.inf), alone_s + more_s)
+    least = {lies: both[lies] - alone_s for lies, alone_s in cheapest.items()}
     is_left = [part > 0.0 or any(lies[dim] for dim in along) for lies in made.layouts[image]]
     pairs = zip(made.layouts[image], part * run, is_left, strict=True)
     found = np.array([max(least.get(lies, other), 0.0) if left else 0.0 for lies, other, left in pairs])
