@@ -161,6 +161,20 @@ def test_a_plan_that_takes_more_than_a_sketch_of_it_is_looked_for_anew(missed, w
     assert [rule.pattern for rule in found.plan.rules] == ["x", "ops/f/add.7"]
 
 
+@pytest.mark.parametrize(("proven_s", "again"), [(0.0, False), (0.98, False), (0.997, True), (1.0, False)])
+def test_a_plan_that_was_written_before_anything_was_proven_is_kept_where_that_is_near(proven_s, again):
+    """It takes 0.7 % more than was promised for fewer lines: where what is proven is 0.3 % less, that is too far."""
+    tensors = [tensor("ops/f/a.0"), tensor("ops/f/b.0")]
+    layouts = {t.path: ROWS for t in tensors}
+    chain = Chain(tensors, best=layouts)
+    estimate = replace(small_estimate(), compute_s=1.007, comm_s=0.0, limit_bytes=None)
+    begun = replace(minimise(layouts, OPEN, chain, deadline=math.inf), estimate=estimate)
+    chain.plans.clear()
+    found = minimise(layouts, OPEN, chain, deadline=math.inf, promised_s=1.0, proven_s=proven_s, begun=begun)
+    assert bool(chain.plans) == again
+    assert (found == begun) != again
+
+
 @pytest.mark.parametrize("turning", [(7,), (0, 12), (3, 17, 29), (29,)])
 def test_only_what_turns_is_annotated(turning):
     tensors = [tensor("x"), *(tensor(f"ops/f/add.{i}") for i in range(30))]

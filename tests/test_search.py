@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from threading import Timer
+from threading import Event, Thread, Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +24,7 @@ from meshwright.planner.search.progress import Clock, Progress, gap_of
 from meshwright.planner.search.question import Answer, Means, Question
 from meshwright.planner.search.report import headline, misfit_text, notes, tables
 from meshwright.planner.search.result import PricedPlan
-from meshwright.planner.search.task import Found, Task
+from meshwright.planner.search.task import First, Found, Task, Tell
 from meshwright.planner.search.tried import Tried, why_not
 
 
@@ -57,6 +57,8 @@ def test_of_long_steps_the_best_is_written_while_others_are_solved(monkeypatch: 
     ended: list[Plan] = []
 
     def minimise(layouts: Any, plan: Plan, workload: Any, **options: Any) -> Any:
+        if options["begun"] is not None:
+            return options["begun"]
         begun.append(len(solver.tasks))
         found = written(layouts, plan, workload, **options)
         ended.append(plan)
@@ -364,9 +366,9 @@ class CompilingFirst:
     def compiling(self) -> bool:
         return time.monotonic() < self.ready
 
-    def submit(self, task: Task) -> Future[Found]:
+    def submit(self, task: Task, tell: Tell | None = None) -> Future[Found]:
         later: Future[Found] = Future()
-        found = self.here.submit(task).result()
+        found = self.here.submit(task, tell).result()
         Timer(max(0.0, self.ready - time.monotonic()), lambda: later.set_result(found)).start()
         return later
 
@@ -381,6 +383,59 @@ def test_the_time_that_compiling_takes_does_not_count() -> None:
     pool = CompilingFirst(1.0)
     result, _, _ = ask(text="mesh: {a: 32}", pool=lambda: pool, time_limit_s=0.5, minimise=dearer_by_hand())
     assert (result.status, result.step_time_s) == ("optimal", 1 / 32)
+
+
+class TellingFirst:
+    """Tells of layouts at once, and answers with its solver's when these are ``begun`` to be written."""
+
+    workers, compiling = 1, False
+
+    def __init__(self, layouts: Any, begun: Event) -> None:
+        self.layouts, self.begun, self.answered = layouts, begun, Event()
+        self.here = Here(lambda: False, FakeSolver(lambda plan: (1.0, 10)))
+
+    def submit(self, task: Task, tell: Tell | None = None) -> Future[Found]:
+        later: Future[Found] = Future()
+        found = self.here.submit(task).result()
+        if tell is not None:
+            tell(First(objective_s=1.0, layouts=self.layouts))
+
+        def answer() -> None:
+            assert self.begun.wait(20)
+            later.set_result(found)
+            self.answered.set()
+
+        Thread(target=answer, daemon=True).start()
+        return later
+
+    def hurry(self) -> None:
+        """It does not."""
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
+@pytest.mark.parametrize("is_best", [True, False])
+def test_what_is_found_first_is_written_while_it_is_proven(is_best: bool) -> None:
+    """And is the plan where it is the best; else it is left, and the best is written."""
+    best = {"params/w": (("a",), ()), "batch": ((), ())}
+    told = best if is_best else {"params/w": ((), ("a",)), "batch": ((), ())}
+    pool = TellingFirst(told, Event())
+    tries: list[Any] = []
+
+    def minimise(layouts: Any, plan: Plan, workload: Any, **options: Any) -> Any:
+        if options["deadline"] == 0:  # by hand
+            return SimpleNamespace(plan=plan, estimate=FakeEstimate(8.0, 10))
+        tries.append((layouts, options["begun"] is not None))
+        if options["begun"] is not None:
+            return options["begun"]
+        pool.begun.set()
+        assert pool.answered.wait(20)
+        return written(layouts, plan, workload)
+
+    result, _, _ = ask(lambda plan: (1.0, 10), text="mesh: {a: 32}", pool=lambda: pool, minimise=minimise)
+    assert (result.status, result.step_time_s) == ("optimal", 1.0)
+    assert tries == [(told, False), (best, is_best)]
 
 
 def test_a_search_that_is_stopped_keeps_its_best() -> None:

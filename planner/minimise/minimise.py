@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +21,7 @@ from .dims import logical_dims
 from .flow import Flow
 from .groups import grouped
 from .guide import Guide
-from .prices import ALIKE, CLOSE, TOLERANCE, Priced, Prices
+from .prices import ALIKE, CLOSE, TOLERANCE, Priced, Prices, allowed_s
 from .relieved import relieved
 from .rules import Writer, is_value
 from .shorten import FEW_LINES, shortened
@@ -58,6 +59,7 @@ def minimise(
     trials: int | None = None,
     promised_s: float = 0.0,
     proven_s: float = 0.0,
+    begun: Short | None = None,
 ) -> Short:
     """The plan with the fewest annotations whose price is that of ``layouts``, or better.
 
@@ -68,10 +70,28 @@ def minimise(
     them; fewer lines are not worth taking much longer than ``proven_s``, which no plan takes less than. ``trials``
     plans are priced at most (fewer, the larger the step, if None), and fewer where ``time.monotonic()`` passes
     ``deadline`` (at least two); once more so many where what they were nearly said to take is not what the plan takes.
-    Raises ``PlanError`` where no plan with these layouts is legal.
+    What is proven is asked for only once a plan is written that takes longer than that allows: ``begun`` is what was
+    written of the same layouts, and promise, before. Raises ``PlanError`` where no plan with these layouts is legal.
     """
-    options: dict[str, Any] = {"deadline": deadline, "exact": exact, "trials": trials}
-    options |= {"promised_s": promised_s, "proven_s": proven_s}
+    options: dict[str, Any] = {"deadline": deadline, "exact": exact, "trials": trials, "promised_s": promised_s}
+    short = begun or _twice(layouts, plan, workload, **options, proven_s=0.0)
+    over, seconds = _rank(short)
+    is_nearer_allowed = allowed_s(promised_s, proven_s) < seconds <= allowed_s(promised_s, 0.0)
+    if over or not is_nearer_allowed or time.monotonic() > deadline:
+        return short
+    nearer = _twice(layouts, plan, workload, **options, proven_s=proven_s)
+    return replace(min(nearer, short, key=_rank), trials=short.trials + nearer.trials)
+
+
+def _rank(short: Short) -> tuple[float, float]:
+    """Bytes above the limit, then seconds."""
+    return Priced(values=frozenset(), plan=short.plan, estimate=short.estimate).rank
+
+
+def _twice(layouts: Mapping[str, Sharding], plan: Plan, workload: Workload, **options: Any) -> Short:
+    """That plan by prices that are known nearly; and by whole ones, where what it was nearly said to take is not what
+    it takes.
+    """
     found, prices = _minimised(layouts, plan, workload, **options)
     short = _short(found, prices)
     taken = replace(found, estimate=short.estimate)

@@ -147,9 +147,7 @@ class Prices:
 
     @property
     def _allowed_s(self) -> float:
-        """So that it is within a hundredth of what is proven, where what was promised is."""
-        most_s, near_s = self.promised_s * (1 + KEPT), self.proven_s * (1 + PROVEN)
-        return min(most_s, near_s) if near_s >= self.promised_s * (1 + TOLERANCE) else most_s
+        return allowed_s(self.promised_s, self.proven_s)
 
     def keeps_promise(self, found: Priced) -> bool:
         """Whether a plan takes about what the layouts were said to take, if that was said."""
@@ -212,6 +210,14 @@ class Prices:
         over, seconds = self.best.rank
         most_s = max(seconds * (1 + tolerance), min(enough_s, seconds * (1 + ALIKE)))
         return found.rank[0] <= over and found.rank[1] <= most_s
+
+
+def allowed_s(promised_s: float, proven_s: float) -> float:
+    """What a plan may take for fewer lines that was promised to take ``promised_s``: so that it is within a hundredth
+    of what is proven, where what was promised is.
+    """
+    most_s, near_s = promised_s * (1 + KEPT), proven_s * (1 + PROVEN)
+    return min(most_s, near_s) if near_s >= promised_s * (1 + TOLERANCE) else most_s
 
 
 def _seconds_of(found: Priced) -> float:

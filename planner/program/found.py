@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from ..graph import Sharding
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+
+Tell = Callable[[float, Mapping[str, Sharding]], None]
+"""Hears of the best that is known before it is proven: what it takes, and its layouts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

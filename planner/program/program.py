@@ -31,7 +31,7 @@ from ..topology import Machine
 from .company import taken_together
 from .costs import Pricing
 from .exact import exact_memory
-from .found import Found
+from .found import Found, Tell
 from .known import Known
 from .learnt import Learnt
 from .lowering import Lowering, Moves
@@ -70,11 +70,12 @@ class Program:
         seed: int = 0,
         stop: Callable[[], bool] | None = None,
         cutoff_s: float = math.inf,
+        tell: Tell | None = None,
     ) -> Found:
         """The layouts that take least and fit, found in the time; nothing above ``cutoff_s`` is looked for. The program
-        may have more choices afterwards (``open_ways``).
+        may have more choices afterwards (``open_ways``). ``tell`` hears of the best before it is proven.
         """
-        return Rounds(Solutions(self, time.monotonic() + time_limit_s, seed, stop, cutoff_s)).run()
+        return Rounds(Solutions(self, time.monotonic() + time_limit_s, seed, stop, cutoff_s)).run(tell)
 
     def lowest(self, *, time_limit_s: float = 60.0, seed: int = 0, stop: Callable[[], bool] | None = None) -> Found:
         """The layouts that take least memory, as far as they are found (``Found.least``)."""

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from ..solver.every import every
 from ..solver.prepare import prepare
 from ..solver.solution import Solution
-from .found import Found
+from .found import Found, Tell
 from .limited import DOUBT, Limited
 from .lowest import EFFORT
+from .named import named_layouts
 from .solutions import CLOSE, ENOUGH, LOOKING, NEAR, PER_S, Solutions, often
 from .ways import open_ways
 
@@ -43,11 +44,12 @@ class Rounds:
         self.program = kept.program
         self.limited = Limited(kept)
 
-    def run(self) -> Found:
+    def run(self, tell: Tell | None = None) -> Found:
         """Solves without a limit on memory; if what is found does not fit, with it and with rows of what did not fit,
         and if that finds none, lowered by what it missed; then changes what did not fit until it does.
 
-        Solutions are looked for by guesses of what others miss; then what is known exactly proves how good they are.
+        Solutions are looked for by guesses of what others miss; then what is known exactly proves how good they are,
+        of the best of which ``tell`` hears before.
         """
         kept = self.kept
         known = self._price_every()
@@ -78,7 +80,9 @@ class Rounds:
         if kept.best is None and kept.misfits and not kept.infeasible:
             self.limited.lower()
         if kept.best is not None:
-            self._prove(kept.best[0].estimate.step_time_s)
+            if tell is not None and not kept.ended():
+                tell(kept.best_s, named_layouts(self.program.wiring, kept.best[1]))
+            self._prove(kept.best_s)
             self._look_beside()
         return kept.answer()
 

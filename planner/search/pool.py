@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from ..graph import Graph
-from .task import Found, Solve, Solver, Task
+from .task import First, Found, Solve, Solver, Task, Tell
 
 WORKERS = 2
 PATIENCE_S = 5.0  # for a worker that was asked to stop
@@ -43,8 +43,8 @@ class Pool(Protocol):
     def compiling(self) -> bool:
         """Whether what is being solved waits for the solver to be compiled, the first time on a machine."""
 
-    def submit(self, task: Task) -> Future[Found]:
-        """Begins a task, or queues it."""
+    def submit(self, task: Task, tell: Tell | None = None) -> Future[Found]:
+        """Begins a task, or queues it. ``tell`` may hear, in another thread, of what was found first."""
 
     def hurry(self) -> None:
         """Asks all that is being solved to end with the best so far."""
@@ -62,8 +62,9 @@ class Here:
     def __init__(self, stop: Callable[[], bool], solver: Solve | None = None) -> None:
         self._stop, self._solver = stop, solver or Solver()
 
-    def submit(self, task: Task) -> Future[Found]:
-        """Solves a task."""
+    def submit(self, task: Task, tell: Tell | None = None) -> Future[Found]:
+        """Solves a task; by then nobody needs to be told anything."""
+        del tell
         future: Future[Found] = Future()
         future.set_result(self._solver(task, self._stop))
         return future
@@ -104,9 +105,9 @@ class Processes:
     ) -> None:
         self.close()
 
-    def submit(self, task: Task) -> Future[Found]:
+    def submit(self, task: Task, tell: Tell | None = None) -> Future[Found]:
         """Begins a task, or queues it."""
-        return self._threads.submit(self._solve, task)
+        return self._threads.submit(self._solve, task, tell)
 
     def hurry(self) -> None:
         """Asks all that is being solved to end with the best so far."""
@@ -120,10 +121,10 @@ class Processes:
             worker.kill()
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    def _solve(self, task: Task) -> Found:
+    def _solve(self, task: Task, tell: Tell | None) -> Found:
         worker = self._next()
         try:
-            return worker.solve(task)
+            return worker.solve(task, tell)
         finally:
             self._idle.put(worker)
 
@@ -155,9 +156,9 @@ class Lent:
         """Whether what is being solved waits for the solver to be compiled."""
         return self._pool.compiling
 
-    def submit(self, task: Task) -> Future[Found]:
+    def submit(self, task: Task, tell: Tell | None = None) -> Future[Found]:
         """Begins a task, or queues it."""
-        return self._pool.submit(task)
+        return self._pool.submit(task, tell)
 
     def hurry(self) -> None:
         """Asks all that is being solved to end with the best so far."""
@@ -192,12 +193,18 @@ class _Worker:
             pickle.dump(message, _open(self._process.stdin), pickle.HIGHEST_PROTOCOL)
             _open(self._process.stdin).flush()
 
-    def solve(self, task: Task) -> Found:
-        """Solves a task. Raises ``WorkerError`` with the worker's traceback where it fails."""
+    def solve(self, task: Task, tell: Tell | None = None) -> Found:
+        """Solves a task; ``tell`` hears of what is found first.
+
+        Raises ``WorkerError`` with the worker's traceback where it fails.
+        """
         self.send(self._message(task))
         try:
-            while isinstance(answer := pickle.load(_open(self._process.stdout)), bool):
-                self.compiling = answer
+            while isinstance(answer := pickle.load(_open(self._process.stdout)), bool | First):
+                if isinstance(answer, bool):
+                    self.compiling = answer
+                elif tell is not None:
+                    tell(answer)
         except EOFError:
             raise WorkerError(f"a worker of the search ended ({self._process.poll()})") from None
         finally:
@@ -243,7 +250,7 @@ def _open(stream: Any) -> Any:
 def main() -> None:
     """A worker: solves the tasks that come on the standard input, one after the other; ends with it.
 
-    Before its first answer it says whether it compiles.
+    Before its first answer it says whether it compiles, and before each what it found first.
     """
     sys.modules[BLAS] = None  # type: ignore[assignment]
     answers = os.fdopen(os.dup(1), "wb")
@@ -253,14 +260,14 @@ def main() -> None:
     hurry = threading.Event()
     threading.Thread(target=_read, args=(sys.stdin.buffer, tasks, hurry), daemon=True).start()
 
-    def answer(found: Found | str | bool) -> None:
+    def answer(found: Found | First | str | bool) -> None:
         pickle.dump(found, answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()
 
     solver = Solver(may_fork=True)
     solver.prepare(hurry.is_set, compiling=answer)
     while (message := tasks.get()) is not None:
-        answer(_answer(_task(message, graphs), solver, hurry))
+        answer(_answer(_task(message, graphs), solver, hurry, answer))
 
 
 def _keep(graphs: list[Graph], graph: Graph) -> None:
@@ -296,10 +303,10 @@ def _read(stream: Any, tasks: SimpleQueue[_Message | None], hurry: threading.Eve
             tasks.put(message)
 
 
-def _answer(task: Task, solver: Solver, hurry: threading.Event) -> Found | str:
+def _answer(task: Task, solver: Solver, hurry: threading.Event, tell: Tell) -> Found | str:
     import traceback
 
     try:
-        return solver(task, hurry.is_set)
+        return solver(task, hurry.is_set, tell)
     except Exception:
         return traceback.format_exc()

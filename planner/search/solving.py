@@ -6,7 +6,9 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
+from queue import Empty, SimpleQueue
 
 from ...dsl.errors import PlanError
 from ..graph import Sharding
@@ -14,7 +16,7 @@ from .board import Board, Settings
 from .candidates import Candidate
 from .pool import PATIENCE_S, Pool
 from .progress import Clock
-from .task import Found, Task
+from .task import First, Found, Task
 from .tried import CLOSE, Tried
 from .workload import Workload, lying
 
@@ -24,6 +26,7 @@ HASTE = 0.2  # of the time so far at most: how long to wait for a worker that wa
 LAST_S = 0.5  # the same where there is a plan already
 
 Flying = tuple[Tried, Future[Found]]
+Firsts = SimpleQueue[First | None]
 
 
 class Solving:
@@ -45,6 +48,7 @@ class Solving:
         self._part = clock
         self._left: list[Tried] = []
         self._flying: deque[Flying] = deque()
+        self._firsts: Firsts = SimpleQueue()  # what was found first of the candidate that was begun last
 
     def solve(self, todo: Sequence[Tried], meanwhile: Callable[[], None]) -> None:
         """Solves candidates; ``meanwhile`` is done while the workers are at it, and may ``tend`` to them."""
@@ -66,6 +70,20 @@ class Solving:
         while self._flying and self._flying[0][1].done():
             self._land(*self._flying.popleft())
             self._fill(max(self._pool.workers - 1, 1))
+
+    def first(self) -> tuple[Tried, First] | None:
+        """What is found first of a candidate that is solved alone, waited for as long as nothing is proven; None where
+        nothing is found before.
+        """
+        if self._left or len(self._flying) != 1:
+            return None
+        one, future = self._flying[0]
+        while not (future.done() or self._part.over):
+            with suppress(Empty):
+                found = self._firsts.get(timeout=LOOK_EVERY_S)
+                return None if found is None else (one, found)
+            self._wait()
+        return None
 
     def _fill(self, workers: int | None = None) -> None:
         """Gives every worker a candidate, or so many of them, as long as there is time."""
@@ -182,7 +200,10 @@ class Solving:
             return
         self._reading_s[one.candidate.policy] = self._clock.elapsed_s - begin_s
         self._board.num_ops = self._board.num_ops or sum(1 for _ in task.graph.walk())
-        self._flying.append((one, self._pool.submit(task)))
+        self._firsts = firsts = Firsts()
+        future = self._pool.submit(task, firsts.put)
+        future.add_done_callback(lambda _: firsts.put(None))
+        self._flying.append((one, future))
 
     def _task(self, one: Tried, time_limit_s: float, lowered_bytes: int = 0) -> Task:
         limit = self._settings.limit_bytes
@@ -235,15 +256,19 @@ class Solving:
     def _answer(self, future: Future[Found], clock: Clock) -> Found | None:
         asked_s = math.inf
         while not _is_done(future, LOOK_EVERY_S):
-            self._say("")
-            if self._pool.compiling:
-                self._clock.excuse(LOOK_EVERY_S)
+            self._wait()
             if clock.over and asked_s == math.inf:
                 self._pool.hurry()
                 asked_s = clock.elapsed_s
             if clock.elapsed_s > asked_s + self._patience_s:
                 return None
         return future.result()
+
+    def _wait(self) -> None:
+        """After each look in vain: says what is known, and excuses what compiling takes."""
+        self._say("")
+        if self._pool.compiling:
+            self._clock.excuse(LOOK_EVERY_S)
 
     @property
     def _patience_s(self) -> float:

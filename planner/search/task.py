@@ -66,8 +66,21 @@ class Found:
     least_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class First:
+    """What was found first, before it is proven that nothing takes less, or what does: layouts as ``Found`` has them.
+    It takes ``objective_s``.
+    """
+
+    objective_s: float
+    layouts: Mapping[str, Sharding] = field(repr=False)
+
+
 Solve = Callable[[Task, Callable[[], bool]], Found]
 """Solves a task until it says so, or is asked to stop."""
+
+Tell = Callable[[First], None]
+"""Is told what was found first."""
 
 
 class Solver:
@@ -93,8 +106,8 @@ class Solver:
         if first:
             compiling(False)
 
-    def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
-        """Solves a task until it says so, or is asked to stop."""
+    def __call__(self, task: Task, stop: Callable[[], bool], tell: Tell | None = None) -> Found:
+        """Solves a task until it says so, or is asked to stop; ``tell`` hears of what is found first."""
         from ..compute.speed import speed_of
         from ..program import Known, build
 
@@ -114,7 +127,13 @@ class Solver:
         if task.lowest:
             found = program.lowest(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop)
         else:
-            found = program.solve(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop, cutoff_s=task.cutoff_s)
+            found = program.solve(
+                time_limit_s=task.time_limit_s,
+                seed=task.seed,
+                stop=stop,
+                cutoff_s=task.cutoff_s,
+                tell=None if tell is None else lambda took_s, own: tell(First(objective_s=took_s, layouts=own)),
+            )
         layouts, chip = {} if found.layouts is None else dict(found.layouts), task.machine.chip
         speed, devices, is_gpu = speed_of(chip), task.machine.num_devices, chip.platform == "gpu"
         took_s = time.monotonic() - begin_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -88,7 +89,7 @@ class Writing:
         lowered = 0
         for _ in range(LOWERINGS):
             try:
-                written = self._written_ahead(one) or self._written(one)
+                written = self._written(one, begun=self._written_ahead(one))
             except PlanError as error:
                 one.why = f"its layouts make no plan: {error.problems[0].message if error.problems else error}"
                 return
@@ -116,7 +117,7 @@ class Writing:
             self._say(f"writing what takes least memory of {one.candidate}")
             self._least[one.candidate.index] = one.least
             try:
-                _keep_beyond(one, self._written(one, clock.end, layouts=one.least))
+                _keep_beyond(one, self._written(one, clock.end, of=(one.least, 0.0)))
             except PlanError:
                 continue
 
@@ -124,8 +125,28 @@ class Writing:
         """What there is to write while candidates are being solved: of long steps the best layouts so far."""
         if self._is_small:
             self.write_simple()
+        self._write_first()
         while self._board.num_ops > LARGE and self._write_ahead():
             pass
+
+    def _write_first(self) -> None:
+        """Writes what was found first of a candidate that is solved alone, while it is proven, for when it is its turn;
+        left where something better is found.
+        """
+        found = self._solving.first()
+        if found is None or found[1].objective_s >= self._board.written_s or self._late:
+            return
+        one, first = found
+
+        def look() -> None:
+            self._solving.tend()
+            if self._clock.stopped or (one.solved and one.layouts != first.layouts):
+                raise _OvertakenError
+
+        self._say(f"writing the plan of {one.candidate}")
+        with suppress(_OvertakenError, PlanError):  # of which it is told when it is its turn
+            written = self._written(one, before=look, of=(first.layouts, first.objective_s))
+            self._ahead[one.candidate.index] = one, first.layouts, written
 
     def _write_ahead(self) -> bool:
         """Writes the best layouts so far, for when it is their turn; whether better ones came and it was left."""
@@ -152,7 +173,7 @@ class Writing:
 
     def _is_written(self, one: Tried) -> bool:
         known = self._ahead.get(one.candidate.index)
-        return known is not None and known[1] is one.layouts
+        return known is not None and known[1] == one.layouts
 
     def _written_ahead(self, one: Tried) -> Written | None:
         return self._ahead[one.candidate.index][2] if self._is_written(one) else None
@@ -179,7 +200,7 @@ class Writing:
         """The plans written ahead that fit."""
         most_bytes = self._settings.limit_bytes or math.inf
         for one, layouts, written in self._ahead.values():
-            if written is not None and one.layouts is layouts and written.estimate.peak_bytes <= most_bytes:
+            if written is not None and one.layouts == layouts and written.estimate.peak_bytes <= most_bytes:
                 yield one, PricedPlan(plan=written.plan, estimate=written.estimate)
 
     @property
@@ -240,13 +261,16 @@ class Writing:
         one: Tried,
         deadline: float | None = None,
         before: Callable[[], None] = lambda: None,
-        layouts: Mapping[str, Sharding] | None = None,
+        of: tuple[Mapping[str, Sharding], float] | None = None,
+        begun: Written | None = None,
     ) -> Written:
-        """The plan of a candidate's layouts, or of others on its mesh."""
+        """The plan of a candidate's layouts, or ``of`` others on its mesh and what they are promised to take (0 where
+        that is not known); ``begun`` was written of them before anything was proven.
+        """
         settings, plan = self._settings, one.candidate.plan
         workload = Rematerialised(self._workload, plan.remat, before)
-        own = one.layouts if layouts is None else layouts
-        laid = readable(Laid(mesh=plan.mesh, layouts=own), settings.machine, workload.tensors, settings.kept)
+        layouts, promised_s = of or (one.layouts, one.objective_s)
+        laid = readable(Laid(mesh=plan.mesh, layouts=layouts), settings.machine, workload.tensors, settings.kept)
         open_plan = replace(plan, mesh=laid.mesh, limits=Limits(hbm_bytes=plan.limits.hbm_bytes), result=None)
         begin_s = self._clock.elapsed_s
         written = self._minimise(
@@ -255,8 +279,9 @@ class Writing:
             workload,
             deadline=self._clock.end - FINISHING_S * self._board.num_ops if deadline is None else deadline,
             exact=settings.exact,
-            promised_s=one.objective_s if layouts is None and math.isfinite(one.objective_s) else 0.0,
+            promised_s=promised_s if math.isfinite(promised_s) else 0.0,
             proven_s=self._board.bound_s if math.isfinite(self._board.bound_s) else 0.0,
+            begun=begun,
         )
         self._board.writing_s = max(self._board.writing_s, self._clock.elapsed_s - begin_s)
         return written
