@@ -13,7 +13,7 @@ import meshwright as mw
 import pytest
 import small_steps
 from in_process import search
-from meshwright.backends.jax.ahead import Ahead
+from meshwright.backends.jax.compiled_ahead import Ahead
 from meshwright.dsl.plan import Limits, Plan, Remat, Result
 from meshwright.planner.search.fitted import PATIENCE_S, Said, fitted
 from meshwright.planner.search.progress import Clock, Progress

@@ -32,7 +32,7 @@ from ...planner.search.search import Stamp
 from ...planner.search.search import search as searched
 from ...planner.search.workload import decided_remat
 from ...planner.topology import Machine, physical
-from .ahead import Ahead
+from .compiled_ahead import Ahead
 from .devices import DeviceTopology
 from .drafts import Drafts
 from .fingerprint import fingerprint

@@ -23,7 +23,7 @@ from ...planner.search.result import SearchResult
 from ...planner.search.run_time import Table, table_of
 from ...planner.search.workload import decided_remat
 from ...planner.topology import Machine
-from .ahead import Ahead
+from .compiled_ahead import Ahead
 from .devices import DeviceTopology
 from .estimate import drafts_of
 from .loading import load_workload, trace_workload
