@@ -203,7 +203,7 @@ def windows_of(
         leaving=leaving,
         room=shared,
         least=least,
-        beside=beside,
+        beside=1 if is_gradient else beside,
         turns_over=turns_over,
         loads=loads if gaps == 1 else 0,
         registers=manner.place_operations * taps * -(-leaving // LANES) if is_place else operations,
