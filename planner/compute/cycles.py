@@ -79,7 +79,7 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         convolves = any(each.windows for each in work.products)
         if work.spill_bytes and not (far_writes or of.near_read_share or convolves):
             work = replace(work, spill_bytes=0)
-        if convolves and of.near_total_bytes and max(work.writes) >= work.spill_bytes:
+        if convolves and (of.near_total_bytes or of.common_bytes) and max(work.writes) >= work.spill_bytes:
             work = replace(work, spill_bytes=0)  # what is rounded is written itself
         behind = _behind(work, near, near_writes)
         if of.scoped_bytes and not _batch(work) and all(each.windows is None for each in work.products):
