@@ -117,8 +117,8 @@ def begins(found: Mapping[int, Sequence[Stay]]) -> dict[int, int]:
     return {number: stays[-1].first for number, stays in found.items() if stays[-1].is_last}
 
 
-def _rank(each: Wanted) -> tuple[float, int, int]:
-    return -each.saved_s / math.sqrt(each.num_bytes), -each.num_bytes, each.number
+def _rank(each: Wanted) -> tuple[float, int, int, int]:
+    return -each.saved_s / math.sqrt(each.num_bytes), -each.num_bytes, each.made, each.number
 
 
 class _Taken(NamedTuple):
