@@ -1,0 +1,235 @@
+"""What TPU7x's compiler makes of reshards before it partitions: Shardy's own collectives, which it leaves as reshards.
+
+It runs the whole of Shardy's export pipeline: each reshard becomes slices, permutes, all-to-alls and gathers one after
+the other, each of which the partitioner is told by the layout that it leaves. Sums that are sliced are scattered. Where
+a permute only turns the axes of a dim round for all-to-alls of one axis each, the dim is cut into one for each of its
+axes, and these move alone, those that stay into the place that they have afterwards (``sdy-optimize-collectives`` of
+libtpu 0.0.51, which jaxlib's Shardy has not). What products gather, or scatter without gathering, is left to the
+partitioner, which makes loops of permutes of it (``sdy-remove-all-gather-reduce-scatter-for-cmv1``).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from ....dsl.records import record
+from .rewrites.simplify import nested
+from .shardings import RESHARD, sharding_of
+
+PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot")
+GATHER, SCATTER, SUM = "sdy.all_gather", "sdy.reduce_scatter", "sdy.all_reduce"
+EXCHANGE, PERMUTE, RESHAPE = "sdy.all_to_all", "sdy.collective_permute", "stablehlo.reshape"
+LEAVING = frozenset((GATHER, SCATTER, EXCHANGE, PERMUTE, "sdy.all_slice"))
+"""The collectives that leave a layout."""
+
+_CLEANED = "canonicalize{{region-simplify=aggressive top-down=false enable-patterns={}}}"
+TO_COLLECTIVES = (_CLEANED.format("sdy-reshard"), "func.func(sdy-reshard-to-collectives)")
+FUSED = (_CLEANED.format("sdy-collective"),)
+
+AXIS = re.compile(r'"[^"]+"(?::\(\d+\)\d+)?')
+"""An axis, or a part of one, as attributes show it."""
+MOVED = re.compile(r"\{([^{}]*)\}: (\d+)->(\d+)")
+"""What an all-to-all moves from dim to dim."""
+
+Layout = list[list[str]]
+"""The axes of each dim, as attributes show them."""
+
+
+@record(frozen=True, slots=True)
+class Move:
+    """An axis that an all-to-all moves from one dim to another."""
+
+    axis: str
+    source: int
+    target: int
+
+
+def make_collectives(module: Any, run: Callable[[str], None]) -> None:
+    """Makes collectives of a module's reshards, in place, and reshards of what these leave; ``run`` runs passes."""
+    run(",".join(TO_COLLECTIVES))
+    sizes, known = _sizes(module), dict[Any, Any]()
+    for operation, name in [*nested(module)]:
+        if name == EXCHANGE and not any(use.owner.operation.name == EXCHANGE for use in operation.results[0].uses):
+            _cut(operation, sizes, known)
+    run(",".join(FUSED))
+    for operation, name in [*nested(module)]:
+        if name in PRODUCTS:
+            _leave_to_partitioner(operation)
+    known = {}
+    for operation, name in [*nested(module)]:
+        if name == SUM:
+            _replace(operation, operation.operands[0])
+        elif name in LEAVING:
+            _replace(operation, _reshard(operation.operands[0], operation.attributes["out_sharding"], operation, known))
+
+
+def _leave_to_partitioner(product: Any) -> None:
+    """Has a product read what was gathered for it alone as it lay before, else make what is scattered of it alone."""
+    makers = {id(maker): maker for maker in map(_maker, product.operands) if maker is not None}
+    gathers = [each for each in makers.values() if each.name == GATHER and _has_one_use(each)]
+    for gather in gathers:
+        _replace(gather, gather.operands[0])
+    if gathers or not _has_one_use(product):
+        return
+    (use,) = product.results[0].uses
+    scatter = use.owner.operation
+    if scatter.name == SCATTER:
+        laid = sdy.TensorShardingAttr(scatter.attributes["out_sharding"])
+        product.attributes["sdy.sharding"] = sdy.TensorShardingPerValueAttr.get([laid])
+        _replace(scatter, product.results[0])
+
+
+def _cut(last: Any, sizes: Mapping[str, int], known: dict[Any, Any]) -> None:
+    """Cuts the dim whose axes a permute turns round for the all-to-alls that end with this one, if that suffices."""
+    chain = [last]
+    while (maker := _maker(chain[0].operands[0])) is not None and maker.name == EXCHANGE:
+        chain.insert(0, maker)
+    if maker is None or maker.name != PERMUTE or not all(map(_has_one_use, (maker, *chain[:-1]))):
+        return
+    moves = [move for each in chain for move in _moves(each)]
+    if None in moves or len(moves) > len(chain):
+        return
+    value, left = maker.operands[0], last.attributes["out_sharding"]
+    shape = list(ir.RankedTensorType(value.type).shape)
+    found = cut_layouts(_axes(_lies(value), len(shape)), _axes(left, len(shape)), shape, moves, sizes)
+    if found is None:
+        return
+    cut_shape, layouts = found
+    mesh = str(sdy.TensorShardingAttr(left).mesh_or_ref)
+    first, *after = [_sharding(mesh, layout) for layout in layouts]
+    now = _reshaped(value, cut_shape, first, last, known)
+    for layout in after:
+        now = _reshard(now, layout, last, known)
+    _replace(last, _reshaped(now, shape, left, last, known))
+    for operation in (*reversed(chain[:-1]), maker):
+        operation.erase()
+
+
+def cut_layouts(
+    before: Layout, after: Layout, shape: list[int], moves: list[Any], sizes: Mapping[str, int]
+) -> tuple[list[int], list[Layout]] | None:
+    """The shape with the first dim of several axes cut into one for each, and the layouts that it goes through.
+
+    First the ``moves`` all at once, then each axis that stays in the dim to the part that its place there is. None
+    where a move is of no axis that can be told apart, or that would not leave what is to lie so.
+    """
+    dim = next((d for d, axes in enumerate(before) if len(axes) > 1), None)
+    if dim is None:
+        return None
+    parts = [sizes[axis] for axis in before[dim]]
+    rest, uneven = divmod(shape[dim], math.prod(parts))
+    if uneven:
+        return None
+    whole = [rest] * (rest > 1)
+    cut = [*shape[:dim], *parts, *whole, *shape[dim + 1 :]]
+    more = len(parts) + len(whole) - 1
+
+    def place(d: int, axis: str) -> int | None:
+        if d == dim:
+            return dim + before[dim].index(axis) if axis in before[dim] else None
+        return d if d < dim else d + more
+
+    now: Layout = [*before[:dim], *([axis] for axis in before[dim]), *([] for _ in whole), *before[dim + 1 :]]
+    layouts = [now]
+    now = [[*axes] for axes in now]
+    for move in moves:
+        source, target = place(move.source, move.axis), place(move.target, move.axis)
+        if source is None or target is None or now[source][-1:] != [move.axis]:
+            return None
+        now[target].append(now[source].pop())
+    layouts.append(now)
+    wanted = [*after[:dim], *now[dim : dim + more + 1], *after[dim + 1 :]]
+    if wanted != now:
+        return None
+    for position, axis in enumerate(after[dim], dim):
+        stands = next((d for d in range(dim, dim + len(parts)) if now[d] == [axis]), None)
+        fills = cut[position] == sizes[axis] or position - dim == len(after[dim]) - 1
+        if stands is None or not fills:
+            return None
+        if stands != position:
+            if now[position] or cut[position] % sizes[axis]:
+                return None
+            now = [[*axes] for axes in now]
+            now[position], now[stands] = now[stands], []
+            layouts.append(now)
+    return cut, layouts
+
+
+def _moves(exchange: Any) -> list[Move | None]:
+    """What an all-to-all moves; None for several axes at once."""
+    found = list[Move | None]()
+    for text, source, target in MOVED.findall(str(exchange.attributes["params"])):
+        axes = AXIS.findall(text)
+        found.append(Move(axes[0], int(source), int(target)) if len(axes) == 1 else None)
+    return found
+
+
+def _maker(value: Any) -> Any:
+    """The operation that makes a value; None for an argument of a block."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def _has_one_use(operation: Any) -> bool:
+    return sum(1 for _ in operation.results[0].uses) == 1
+
+
+def _lies(value: Any) -> Any:
+    """How a value lies, also one that a collective makes."""
+    maker = _maker(value)
+    return maker.attributes["out_sharding"] if maker is not None and maker.name in LEAVING else sharding_of(value)
+
+
+def _axes(sharding: Any, rank: int) -> Layout:
+    """The axes of each dim; without a layout none."""
+    if sharding is None:
+        return [[] for _ in range(rank)]
+    return [AXIS.findall(str(dim)) for dim in sdy.TensorShardingAttr(sharding).dimension_shardings]
+
+
+def _sharding(mesh: str, layout: Layout) -> Any:
+    dims = ", ".join("{" + ", ".join(axes) + "}" for axes in layout)
+    return ir.Attribute.parse(f"#sdy.sharding<{mesh}, [{dims}]>")
+
+
+def _sizes(module: Any) -> dict[str, int]:
+    """The size of each axis, as attributes show it."""
+    meshes = (op.operation for op in module.regions[0].blocks[0].operations if op.operation.name == "sdy.mesh")
+    axes = (sdy.MeshAxisAttr(axis) for mesh in meshes for axis in sdy.MeshAttr(mesh.attributes["mesh"]).axes)
+    return {f'"{axis.name}"': axis.size for axis in axes}
+
+
+def _reshard(value: Any, sharding: Any, before: Any, known: dict[Any, Any]) -> Any:
+    """The value laid out so, before an operation and in its name."""
+    return _made(RESHARD, value, value.type, {"sharding": sharding}, before, known)
+
+
+def _reshaped(value: Any, shape: list[int], sharding: Any, before: Any, known: dict[Any, Any]) -> Any:
+    element = ir.RankedTensorType(value.type).element_type
+    kind = ir.RankedTensorType.get(shape, element, loc=before.location)
+    laid = sdy.TensorShardingPerValueAttr.get([sdy.TensorShardingAttr(sharding)])
+    return _made(RESHAPE, value, kind, {"sdy.sharding": laid}, before, known)
+
+
+def _made(
+    name: str, value: Any, kind: Any, attributes: Mapping[str, Any], before: Any, known: dict[Any, Any]
+) -> Any:
+    """What an operation makes of a value, once in a block: XLA finds what is the same."""
+    key = (name, value, kind, *attributes.values(), before.block)
+    if key not in known:
+        place = ir.InsertionPoint(before)
+        operation = ir.Operation.create(
+            name, results=[kind], operands=[value], attributes=attributes, loc=before.location, ip=place
+        )
+        known[key] = operation.results[0]
+    return known[key]
+
+
+def _replace(operation: Any, value: Any) -> None:
+    operation.results[0].replace_all_uses_with(value)
+    operation.erase()
