@@ -19,8 +19,10 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from ....dsl.records import record
+from .rewrites.convolutions import CONVOLUTION
 from .rewrites.simplify import nested
 from .shardings import RESHARD, sharding_of
+from .windows import RULE, shardys_own
 
 PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot")
 GATHER, SCATTER, SUM = "sdy.all_gather", "sdy.reduce_scatter", "sdy.all_reduce"
@@ -29,7 +31,11 @@ LEAVING = frozenset((GATHER, SCATTER, EXCHANGE, PERMUTE, "sdy.all_slice"))
 """The collectives that leave a layout."""
 
 _CLEANED = "canonicalize{{region-simplify=aggressive top-down=false enable-patterns={}}}"
-TO_COLLECTIVES = (_CLEANED.format("sdy-reshard"), "func.func(sdy-reshard-to-collectives)")
+TO_COLLECTIVES = (
+    "func.func(sdy-insert-explicit-reshards{enable-full-version=true})",
+    _CLEANED.format("sdy-reshard"),
+    "func.func(sdy-reshard-to-collectives)",
+)
 FUSED = (_CLEANED.format("sdy-collective"),)
 
 AXIS = re.compile(r'"[^"]+"(?::\(\d+\)\d+)?')
@@ -51,7 +57,12 @@ class Move:
 
 
 def make_collectives(module: Any, run: Callable[[str], None]) -> None:
-    """Makes collectives of a module's reshards, in place, and reshards of what these leave; ``run`` runs passes."""
+    """Reshards what operations of a propagated module need otherwise than it lies, in place, makes collectives of all
+    reshards, and reshards of what these leave; ``run`` runs passes.
+    """
+    for operation, name in nested(module):
+        if name == CONVOLUTION:
+            operation.attributes[RULE] = shardys_own(operation.attributes[RULE])
     run(",".join(TO_COLLECTIVES))
     sizes, known = _sizes(module), dict[Any, Any]()
     for operation, name in [*nested(module)]:

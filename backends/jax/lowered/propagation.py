@@ -59,9 +59,8 @@ SPREAD = (
 )
 """The rest of ``PROPAGATION``, pass by pass as it prints them: what a module that is split goes through for a plan."""
 
-SPREAD_ALL = tuple(each.replace("enable-full-version=false", "enable-full-version=true") for each in SPREAD[:-1])
-"""The same where everything that an operation needs otherwise than it lies is resharded before it: on TPU7x. There
-``make_collectives`` goes on."""
+SPREAD_ALL = SPREAD[:-2]
+"""The same where ``make_collectives`` does the rest: on TPU7x."""
 
 OF_SEVERAL = frozenset(
     each

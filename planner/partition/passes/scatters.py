@@ -9,19 +9,21 @@ Where only some rows of a part are read, or it is cut along several dims, the su
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...fusion.nature import BROADCAST, ELEMENTWISE
 from ...graph import Graph, Op, Value
 from ...images import CONVOLUTION
 from ...kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, REDUCE_SCATTER, RING_PADDING
-from ..layout import Mesh, ways
+from ..layout import Mesh, named, ways
 from ..reshard import SLICE
 from ..target import Target
 
 Shape = tuple[int, ...]
 TILE_BYTES, SUBLANES, LANES = 4096, 8, 128
+EXCHANGED = "exchanged"
+"""The attribute of products whose operands stand the other way round than they do when sums are scattered."""
 _NUMBER_BY_NUMBER = frozenset({"convert", "exponential", "negate", "tanh", "logistic", "add", "multiply", "subtract"})
 
 _MOVED_ABOVE = _NUMBER_BY_NUMBER | {"transpose"}
@@ -89,15 +91,15 @@ class _Scattering:
 
     def _fits(self, reduce: Op, kept: Op) -> bool:
         axes, target = reduce.attributes["axes"], self.target
-        if set(axes) != set(kept.attributes["axes"]) or self.readers[reduce.results[0]] != 1:
+        if self._along(axes) != self._along(kept.attributes["axes"]) or self.readers[reduce.results[0]] != 1:
             return False
         if kept.results[0] in self.trimmed:
             return False
         if not target.may_scatter(axes, self.mesh):
             return False
         whole, part = self.values[kept.operands[0]], self.values[kept.results[0]]
-        if ways(axes, self.mesh) * part.num_elements >= 2 * whole.num_elements:
-            return False  # a part of an axis alone
+        if not whole.num_elements < 2 * ways(axes, self.mesh) * part.num_elements < 4 * whole.num_elements:
+            return False  # a part of an axis alone, of what is summed along or of what is kept
         if sum(before != after for before, after in zip(whole.shape, part.shape, strict=True)) > 1:
             return False
         dim = self._dim(kept)
@@ -106,15 +108,21 @@ class _Scattering:
         returned = kept.results[0] in self.returned
         return any(_in_tiles(part, dim, tiled) for tiled in self._tilings(reduce.operands[0], part.shape, returned))
 
+    def _along(self, axes: Iterable[str]) -> frozenset[str]:
+        """The mesh's own axes that these are or are parts of, as slices name them."""
+        return frozenset(named(axes, self.mesh))
+
     def _tilings(self, summed: int, part: Shape, returned: bool) -> Iterator[Sequence[int]]:
         """The pairs of dims that tiles may have: of an image its features with the batch, as convolutions have them, or
         with a row's places where it is ``returned``, since a step's results lie as they pad least.
 
-        Places where they fill lanes better than the batch does, and features two tiles.
+        Places where they fill lanes better than the batch does, and features two tiles. What a product whose operands are
+        exchanged makes lies the other way round: XLA exchanges them later.
         """
         made = self.products.get(summed)
         if made is None or made.kind != CONVOLUTION or not made.attributes["output_spatial_dimensions"]:
-            yield self._tiled(summed, part)
+            is_exchanged = made is not None and made.attributes.get(EXCHANGED)
+            yield self._tiled(summed, part)[:: -1 if is_exchanged else 1]
             return
         batch, features = (made.attributes[f"output_{name}_dimension"] for name in ("batch", "feature"))
         places = made.attributes["output_spatial_dimensions"][-1]
