@@ -9,11 +9,11 @@ Where only some rows of a part are read, or it is cut along several dims, the su
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...fusion.nature import BROADCAST, ELEMENTWISE
-from ...graph import Graph, Op, Value
+from ...graph import Axes, Graph, Op, Value
 from ...images import CONVOLUTION
 from ...kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, REDUCE_SCATTER, RING_PADDING
 from ..layout import Mesh, named, ways
@@ -22,8 +22,6 @@ from ..target import Target
 
 Shape = tuple[int, ...]
 TILE_BYTES, SUBLANES, LANES = 4096, 8, 128
-EXCHANGED = "exchanged"
-"""The attribute of products whose operands stand the other way round than they do when sums are scattered."""
 _NUMBER_BY_NUMBER = frozenset({"convert", "exponential", "negate", "tanh", "logistic", "add", "multiply", "subtract"})
 
 _MOVED_ABOVE = _NUMBER_BY_NUMBER | {"transpose"}
@@ -91,15 +89,15 @@ class _Scattering:
 
     def _fits(self, reduce: Op, kept: Op) -> bool:
         axes, target = reduce.attributes["axes"], self.target
-        if self._along(axes) != self._along(kept.attributes["axes"]) or self.readers[reduce.results[0]] != 1:
+        if self.readers[reduce.results[0]] != 1 or not self._are_kept(axes, kept):
             return False
         if kept.results[0] in self.trimmed:
             return False
         if not target.may_scatter(axes, self.mesh):
             return False
         whole, part = self.values[kept.operands[0]], self.values[kept.results[0]]
-        if not whole.num_elements < 2 * ways(axes, self.mesh) * part.num_elements < 4 * whole.num_elements:
-            return False  # a part of an axis alone, of what is summed along or of what is kept
+        if ways(axes, self.mesh) * part.num_elements >= 2 * whole.num_elements:
+            return False  # a part of an axis alone
         if sum(before != after for before, after in zip(whole.shape, part.shape, strict=True)) > 1:
             return False
         dim = self._dim(kept)
@@ -108,21 +106,23 @@ class _Scattering:
         returned = kept.results[0] in self.returned
         return any(_in_tiles(part, dim, tiled) for tiled in self._tilings(reduce.operands[0], part.shape, returned))
 
-    def _along(self, axes: Iterable[str]) -> frozenset[str]:
-        """The mesh's own axes that these are or are parts of, as slices name them."""
-        return frozenset(named(axes, self.mesh))
+    def _are_kept(self, axes: Axes, kept: Op) -> bool:
+        """Whether a slice keeps a part along the same axes. It names the mesh's own: of a part of one, it cuts as much."""
+        own = set(named(axes, self.mesh))
+        if own != set(kept.attributes["axes"]):
+            return False
+        whole, part = self.values[kept.operands[0]], self.values[kept.results[0]]
+        return own == set(axes) or whole.num_elements <= ways(axes, self.mesh) * part.num_elements
 
     def _tilings(self, summed: int, part: Shape, returned: bool) -> Iterator[Sequence[int]]:
         """The pairs of dims that tiles may have: of an image its features with the batch, as convolutions have them, or
         with a row's places where it is ``returned``, since a step's results lie as they pad least.
 
-        Places where they fill lanes better than the batch does, and features two tiles. What a product whose operands are
-        exchanged makes lies the other way round: XLA exchanges them later.
+        Places where they fill lanes better than the batch does, and features two tiles.
         """
         made = self.products.get(summed)
         if made is None or made.kind != CONVOLUTION or not made.attributes["output_spatial_dimensions"]:
-            is_exchanged = made is not None and made.attributes.get(EXCHANGED)
-            yield self._tiled(summed, part)[:: -1 if is_exchanged else 1]
+            yield self._tiled(summed, part)
             return
         batch, features = (made.attributes[f"output_{name}_dimension"] for name in ("batch", "feature"))
         places = made.attributes["output_spatial_dimensions"][-1]

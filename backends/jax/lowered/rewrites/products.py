@@ -12,8 +12,6 @@ from .rewriter import Rewriter, is_used_once, maker, shape_of
 
 DOT = "stablehlo.dot_general"
 NUMBERS = "dot_dimension_numbers"
-EXCHANGED = "exchanged"
-"""XLA itself exchanges operands only once there are collectives: what a product makes lies the other way round before."""
 
 
 def transpose(op: Any, rewriter: Rewriter) -> None:
@@ -41,6 +39,4 @@ def _exchanged(dot: Any, numbers: Any) -> dict[str, Any]:
     )
     if "precision_config" in attributes:
         attributes["precision_config"] = ir.ArrayAttr.get(list(attributes["precision_config"])[::-1])
-    if attributes.pop(EXCHANGED, None) is None:
-        attributes[EXCHANGED] = ir.UnitAttr.get()
     return attributes
