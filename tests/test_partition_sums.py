@@ -128,6 +128,18 @@ def test_a_sum_is_scattered_where_parts_are_whole_tiles_in_a_product_s_memory_or
     assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
 
 
+@pytest.mark.parametrize(("axes", "rows", "is_scattered"), [("x:(1)4", 1024, True), ("x:(1)2", 512, False)])
+def test_a_sum_over_a_part_of_an_axis_is_scattered_along_that_part(axes: str, rows: int, is_scattered: bool) -> None:
+    """A slice names the axis alone. As v3 does with the gradient of a table whose vocabulary is over eight devices."""
+    values = (Value((4096, 128), "bf16"), Value((4096, 128), "bf16"), Value((rows, 128), "bf16"))
+    ops = (
+        Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes={"axes": (axes,), "reducer": "add"}),
+        Op(kind=SLICE, operands=(1,), results=(2,), attributes={"axes": ("x",)}),
+    )
+    found = scatter(of_ops(values, ops, (0,), (2,)).graph, Target(8), {"x": 8})
+    assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
+
+
 @pytest.mark.parametrize("part", [(1, 256, 2), (2, 256, 1024)])
 def test_a_product_whose_operands_have_no_dims_of_their_own_has_tiles_too(part: tuple[int, ...]) -> None:
     """As ``gsk,gske->gsk`` is, weights of a token's experts."""

@@ -10,7 +10,6 @@ partitioner, which makes loops of permutes of it (``sdy-remove-all-gather-reduce
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
-from ....dsl.records import record
+from .cut_dims import Layout, Move, cut_layouts
 from .rewrites.convolutions import CONVOLUTION
 from .rewrites.simplify import nested
 from .shardings import RESHARD, sharding_of
@@ -42,18 +41,6 @@ AXIS = re.compile(r'"[^"]+"(?::\(\d+\)\d+)?')
 """An axis, or a part of one, as attributes show it."""
 MOVED = re.compile(r"\{([^{}]*)\}: (\d+)->(\d+)")
 """What an all-to-all moves from dim to dim."""
-
-Layout = list[list[str]]
-"""The axes of each dim, as attributes show them."""
-
-
-@record(frozen=True, slots=True)
-class Move:
-    """An axis that an all-to-all moves from one dim to another."""
-
-    axis: str
-    source: int
-    target: int
 
 
 def make_collectives(module: Any, run: Callable[[str], None]) -> None:
@@ -103,8 +90,8 @@ def _cut(last: Any, sizes: Mapping[str, int], known: dict[Any, Any]) -> None:
         chain.insert(0, maker)
     if maker is None or maker.name != PERMUTE or not all(map(_has_one_use, (maker, *chain[:-1]))):
         return
-    moves = [move for each in chain for move in _moves(each)]
-    if None in moves or len(moves) > len(chain):
+    moves = [move for move in map(_move, chain) if move is not None]
+    if len(moves) < len(chain):
         return
     value, left = maker.operands[0], last.attributes["out_sharding"]
     shape = list(ir.RankedTensorType(value.type).shape)
@@ -122,63 +109,11 @@ def _cut(last: Any, sizes: Mapping[str, int], known: dict[Any, Any]) -> None:
         operation.erase()
 
 
-def cut_layouts(
-    before: Layout, after: Layout, shape: list[int], moves: list[Any], sizes: Mapping[str, int]
-) -> tuple[list[int], list[Layout]] | None:
-    """The shape with the first dim of several axes cut into one for each, and the layouts that it goes through.
-
-    First the ``moves`` all at once, then each axis that stays in the dim to the part that its place there is. None
-    where a move is of no axis that can be told apart, or that would not leave what is to lie so.
-    """
-    dim = next((d for d, axes in enumerate(before) if len(axes) > 1), None)
-    if dim is None:
-        return None
-    parts = [sizes[axis] for axis in before[dim]]
-    rest, uneven = divmod(shape[dim], math.prod(parts))
-    if uneven:
-        return None
-    whole = [rest] * (rest > 1)
-    cut = [*shape[:dim], *parts, *whole, *shape[dim + 1 :]]
-    more = len(parts) + len(whole) - 1
-
-    def place(d: int, axis: str) -> int | None:
-        if d == dim:
-            return dim + before[dim].index(axis) if axis in before[dim] else None
-        return d if d < dim else d + more
-
-    now: Layout = [*before[:dim], *([axis] for axis in before[dim]), *([] for _ in whole), *before[dim + 1 :]]
-    layouts = [now]
-    now = [[*axes] for axes in now]
-    for move in moves:
-        source, target = place(move.source, move.axis), place(move.target, move.axis)
-        if source is None or target is None or now[source][-1:] != [move.axis]:
-            return None
-        now[target].append(now[source].pop())
-    layouts.append(now)
-    wanted = [*after[:dim], *now[dim : dim + more + 1], *after[dim + 1 :]]
-    if wanted != now:
-        return None
-    for position, axis in enumerate(after[dim], dim):
-        stands = next((d for d in range(dim, dim + len(parts)) if now[d] == [axis]), None)
-        fills = cut[position] == sizes[axis] or position - dim == len(after[dim]) - 1
-        if stands is None or not fills:
-            return None
-        if stands != position:
-            if now[position] or cut[position] % sizes[axis]:
-                return None
-            now = [[*axes] for axes in now]
-            now[position], now[stands] = now[stands], []
-            layouts.append(now)
-    return cut, layouts
-
-
-def _moves(exchange: Any) -> list[Move | None]:
-    """What an all-to-all moves; None for several axes at once."""
-    found = list[Move | None]()
-    for text, source, target in MOVED.findall(str(exchange.attributes["params"])):
-        axes = AXIS.findall(text)
-        found.append(Move(axes[0], int(source), int(target)) if len(axes) == 1 else None)
-    return found
+def _move(exchange: Any) -> Move | None:
+    """What an all-to-all moves; None for several axes, or between several dims."""
+    found = MOVED.findall(str(exchange.attributes["params"]))
+    axes = AXIS.findall(found[0][0])
+    return Move(axes[0], int(found[0][1]), int(found[0][2])) if len(found) == len(axes) == 1 else None
 
 
 def _maker(value: Any) -> Any:
@@ -227,9 +162,7 @@ def _reshaped(value: Any, shape: list[int], sharding: Any, before: Any, known: d
     return _made(RESHAPE, value, kind, {"sdy.sharding": laid}, before, known)
 
 
-def _made(
-    name: str, value: Any, kind: Any, attributes: Mapping[str, Any], before: Any, known: dict[Any, Any]
-) -> Any:
+def _made(name: str, value: Any, kind: Any, attributes: Mapping[str, Any], before: Any, known: dict[Any, Any]) -> Any:
     """What an operation makes of a value, once in a block: XLA finds what is the same."""
     key = (name, value, kind, *attributes.values(), before.block)
     if key not in known:

@@ -107,7 +107,7 @@ class _Scattering:
         return any(_in_tiles(part, dim, tiled) for tiled in self._tilings(reduce.operands[0], part.shape, returned))
 
     def _are_kept(self, axes: Axes, kept: Op) -> bool:
-        """Whether a slice keeps a part along the same axes. It names the mesh's own: of a part of one, it cuts as much."""
+        """Whether a slice keeps parts along the same axes. It names the mesh's own: of a part it cuts as much."""
         own = set(named(axes, self.mesh))
         if own != set(kept.attributes["axes"]):
             return False
