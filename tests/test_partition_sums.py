@@ -501,6 +501,15 @@ def test_half_of_all_rows_of_a_part_is_cut_out_of_the_sum_too() -> None:
     assert scatter(graph, Target(4), {"x": 4}).ops[0].kind == ALL_REDUCE
 
 
+@pytest.mark.parametrize(("is_tpu", "held"), [(True, 2 << 20), (False, 4 << 20)])
+def test_a_sum_that_leaves_narrower_numbers_is_sent_them_on_tpus(is_tpu: bool, held: int) -> None:
+    """As v6e's programs do of tables split by rows; CPUs are sent float32, and round what they have added up."""
+    values = (Value((1024, 1024), "f32"), Value((1024, 1024), "bf16"))
+    ops = (Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes={"axes": ("x",), "reducer": "add"}),)
+    graph = of_ops(values, ops, (0,), (1,)).graph
+    assert held_bytes(graph, graph.ops[0], is_tpu=is_tpu) == held
+
+
 def test_what_pads_the_pieces_of_a_ring_is_sent_with_them() -> None:
     """As compiled for v5e:4x8 of the gradient of an embedding: 72 MiB pass the ring, of 64."""
     whole, part = Value((8192, 2048), "f32"), Value((256, 2048), "f32")

@@ -168,7 +168,7 @@ def _made(name: str, value: Any, kind: Any, attributes: Mapping[str, Any], befor
     if key not in known:
         place = ir.InsertionPoint(before)
         operation = ir.Operation.create(
-            name, results=[kind], operands=[value], attributes=attributes, loc=before.location, ip=place
+            name, results=[kind], operands=[value], attributes=dict(attributes), loc=before.location, ip=place
         )
         known[key] = operation.results[0]
     return known[key]
