@@ -11,7 +11,7 @@ partitioner, which makes loops of permutes of it (``sdy-remove-all-gather-reduce
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -28,6 +28,7 @@ GATHER, SCATTER, SUM = "sdy.all_gather", "sdy.reduce_scatter", "sdy.all_reduce"
 EXCHANGE, PERMUTE, RESHAPE = "sdy.all_to_all", "sdy.collective_permute", "stablehlo.reshape"
 LEAVING = frozenset((GATHER, SCATTER, EXCHANGE, PERMUTE, "sdy.all_slice"))
 """The collectives that leave a layout."""
+FOUND = frozenset((*PRODUCTS, *LEAVING, SUM))
 
 _CLEANED = "canonicalize{{region-simplify=aggressive top-down=false enable-patterns={}}}"
 TO_COLLECTIVES = (
@@ -35,7 +36,7 @@ TO_COLLECTIVES = (
     _CLEANED.format("sdy-reshard"),
     "func.func(sdy-reshard-to-collectives)",
 )
-FUSED = (_CLEANED.format("sdy-collective"),)
+FUSED = _CLEANED.format("sdy-collective")
 
 AXIS = re.compile(r'"[^"]+"(?::\(\d+\)\d+)?')
 """An axis, or a part of one, as attributes show it."""
@@ -43,44 +44,48 @@ MOVED = re.compile(r"\{([^{}]*)\}: (\d+)->(\d+)")
 """What an all-to-all moves from dim to dim."""
 
 
-def make_collectives(module: Any, run: Callable[[str], None]) -> None:
+def make_collectives(module: Any, run: Callable[[str], None], *, convolves: bool = True) -> None:
     """Reshards what operations of a propagated module need otherwise than it lies, in place, makes collectives of all
-    reshards, and reshards of what these leave; ``run`` runs passes.
+    reshards, and reshards of what these leave. ``run`` runs passes; unless it ``convolves`` there are no convolutions.
     """
-    for operation, name in nested(module):
+    for operation, name in nested(module) if convolves else ():
         if name == CONVOLUTION:
             operation.attributes[RULE] = shardys_own(operation.attributes[RULE])
     run(",".join(TO_COLLECTIVES))
-    sizes, known = _sizes(module), dict[Any, Any]()
-    for operation, name in [*nested(module)]:
-        if name == EXCHANGE and not any(use.owner.operation.name == EXCHANGE for use in operation.results[0].uses):
-            _cut(operation, sizes, known)
-    run(",".join(FUSED))
-    for operation, name in [*nested(module)]:
-        if name in PRODUCTS:
-            _leave_to_partitioner(operation)
-    known = {}
-    for operation, name in [*nested(module)]:
-        if name == SUM:
+    known = dict[Any, Any]()
+    exchanges = [operation for operation, name in nested(module) if name == EXCHANGE]
+    sizes = _sizes(module) if exchanges else {}
+    for exchange in exchanges:
+        if not any(use.owner.operation.name == EXCHANGE for use in exchange.results[0].uses):
+            _cut(exchange, sizes, known)
+    run(FUSED)
+    _leave_as_reshards([each for each in nested(module) if each[1] in FOUND])
+
+
+def _leave_as_reshards(found: Sequence[tuple[Any, str]]) -> None:
+    """Makes reshards of collectives, but for those that the partitioner makes by itself; in place, in their order."""
+    left = {each for operation, name in found if name in PRODUCTS for each in _left_to_partitioner(operation)}
+    known = dict[Any, Any]()
+    for operation, name in found:
+        if name == SUM or operation in left:
             _replace(operation, operation.operands[0])
         elif name in LEAVING:
             _replace(operation, _reshard(operation.operands[0], operation.attributes["out_sharding"], operation, known))
 
 
-def _leave_to_partitioner(product: Any) -> None:
-    """Has a product read what was gathered for it alone as it lay before, else make what is scattered of it alone."""
-    makers = {id(maker): maker for maker in map(_maker, product.operands) if maker is not None}
-    gathers = [each for each in makers.values() if each.name == GATHER and _has_one_use(each)]
-    for gather in gathers:
-        _replace(gather, gather.operands[0])
+def _left_to_partitioner(product: Any) -> list[Any]:
+    """The gathers for a product alone; without any, the scatter of what it makes, which then lies as that leaves it."""
+    makers = [maker for maker in map(_maker, product.operands) if maker is not None and maker.name == GATHER]
+    gathers = [each for each in makers if _has_one_use(each)]
     if gathers or not _has_one_use(product):
-        return
+        return gathers
     (use,) = product.results[0].uses
     scatter = use.owner.operation
-    if scatter.name == SCATTER:
-        laid = sdy.TensorShardingAttr(scatter.attributes["out_sharding"])
-        product.attributes["sdy.sharding"] = sdy.TensorShardingPerValueAttr.get([laid])
-        _replace(scatter, product.results[0])
+    if scatter.name != SCATTER:
+        return []
+    laid = sdy.TensorShardingAttr(scatter.attributes["out_sharding"])
+    product.attributes["sdy.sharding"] = sdy.TensorShardingPerValueAttr.get([laid])
+    return [scatter]
 
 
 def _cut(last: Any, sizes: Mapping[str, int], known: dict[Any, Any]) -> None:

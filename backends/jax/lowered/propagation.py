@@ -110,11 +110,17 @@ def split(module: Any) -> None:
 
 
 def propagate_split(
-    module: Any, passes: Passes, *, has_loops: bool = True, inlines: bool = False, reshards_all: bool = False
+    module: Any,
+    passes: Passes,
+    *,
+    has_loops: bool = True,
+    convolves: bool = True,
+    inlines: bool = False,
+    reshards_all: bool = False,
 ) -> None:
     """Propagates layouts over a prepared and ``split`` module, in place; ``passes`` are those of its context.
 
-    ``has_loops`` says whether there may be loops in it: they are looked for. Calls that were left until then stay,
+    ``has_loops`` and ``convolves`` say what may be in it: these are looked for. Calls that were left until then stay,
     unless it ``inlines`` them, whose operations then have names of their own.
     """
     if has_loops:
@@ -126,7 +132,7 @@ def propagate_split(
     with module.context:
         passes.run(_needed(module, spread if reshards_all else (*spread, RULES)), module)
         if reshards_all:
-            make_collectives(module, lambda each: passes.run(each, module))
+            make_collectives(module, lambda each: passes.run(each, module), convolves=convolves)
             passes.run(RULES, module)
 
 
