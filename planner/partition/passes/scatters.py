@@ -22,6 +22,8 @@ from ..target import Target
 
 Shape = tuple[int, ...]
 TILE_BYTES, SUBLANES, LANES = 4096, 8, 128
+EXCHANGED = "exchanged"
+"""The attribute of products whose operands stand the other way round than the step has them."""
 _NUMBER_BY_NUMBER = frozenset({"convert", "exponential", "negate", "tanh", "logistic", "add", "multiply", "subtract"})
 
 _MOVED_ABOVE = _NUMBER_BY_NUMBER | {"transpose"}
@@ -118,11 +120,13 @@ class _Scattering:
         """The pairs of dims that tiles may have: of an image its features with the batch, as convolutions have them, or
         with a row's places where it is ``returned``, since a step's results lie as they pad least.
 
-        Places where they fill lanes better than the batch does, and features two tiles.
+        Places where they fill lanes better than the batch does, and features two tiles. Of a product whose operands are
+        exchanged only later (``Target.exchanges_late``) the other way round.
         """
         made = self.products.get(summed)
         if made is None or made.kind != CONVOLUTION or not made.attributes["output_spatial_dimensions"]:
-            yield self._tiled(summed, part)
+            is_turned = self.target.exchanges_late and made is not None and bool(made.attributes.get(EXCHANGED))
+            yield self._tiled(summed, part)[:: -1 if is_turned else 1]
             return
         batch, features = (made.attributes[f"output_{name}_dimension"] for name in ("batch", "feature"))
         places = made.attributes["output_spatial_dimensions"][-1]
