@@ -189,7 +189,9 @@ def test_tpu7x_reshards_before_products_what_other_compilers_leave_to_the_partit
 
 
 def test_what_is_scattered_as_it_is_added_up_goes_round_on_tpu7x_too() -> None:
-    """A gradient made behind a sum, and then resharded, would be a reduce-scatter."""
+    """A gradient made behind a sum, and then resharded, would be a reduce-scatter, and what is gathered for one product
+    alone a gather: the compiler's program has permutes alone, 6.375 MiB of them.
+    """
 
     def gradient(w: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         return jax.grad(lambda w: jnp.sum(jax.nn.relu(jnp.sin(x) @ w) * y))(w)
@@ -199,7 +201,8 @@ def test_what_is_scattered_as_it_is_added_up_goes_round_on_tpu7x_too() -> None:
         gradient,
         (shape(512, 2048), shape(65536, 512), shape(65536, 2048)),
     )
-    assert {each.kind for each in found.collectives} == {"all-gather", "collective-permute"}
+    assert {each.kind for each in found.collectives} == {"collective-permute"}
+    assert sum(each.total_bytes for each in found.collectives) == 51 << 17
 
 
 @pytest.mark.parametrize(("dtype", "padded_mib"), [(jnp.float32, 70), (jnp.bfloat16, None)])

@@ -128,6 +128,36 @@ def test_a_sum_is_scattered_where_parts_are_whole_tiles_in_a_product_s_memory_or
     assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
 
 
+@pytest.mark.parametrize("exchanges_late", [False, True])
+@pytest.mark.parametrize(("dtype", "rows", "is_late"), [("bf16", 128, False), ("bf16", 256, True), ("f32", 128, True)])
+def test_a_part_is_cut_along_the_lanes_where_operands_are_exchanged_later(
+    dtype: str, rows: int, is_late: bool, exchanges_late: bool
+) -> None:
+    """The gradients of weights that v6e's programs add up transposed: 128 numbers of bf16 fill half a register."""
+    square, part = Value((4 * rows, 2048), dtype), Value((rows, 2048), dtype)
+    values = (Value((4 * rows, 32), dtype), Value((32, 2048), dtype), square, square, part)
+    dims = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,), "exchanged": True}
+    ops = (
+        Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=dims),
+        Op(kind=ALL_REDUCE, operands=(2,), results=(3,), attributes={"axes": ("x",), "reducer": "add"}),
+        Op(kind=SLICE, operands=(3,), results=(4,), attributes={"axes": ("x",)}),
+    )
+    found = scatter(of_ops(values, ops, (0, 1), (4,)).graph, Target(8, exchanges_late=exchanges_late), {"x": 4})
+    assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == (is_late or not exchanges_late)
+
+
+@pytest.mark.parametrize(("axes", "rows", "is_scattered"), [("x:(1)4", 1024, True), ("x:(1)2", 512, False)])
+def test_a_sum_over_a_part_of_an_axis_is_scattered_along_that_part(axes: str, rows: int, is_scattered: bool) -> None:
+    """A slice names the axis alone. As v3 does with the gradient of a table whose vocabulary is over eight devices."""
+    values = (Value((4096, 128), "bf16"), Value((4096, 128), "bf16"), Value((rows, 128), "bf16"))
+    ops = (
+        Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes={"axes": (axes,), "reducer": "add"}),
+        Op(kind=SLICE, operands=(1,), results=(2,), attributes={"axes": ("x",)}),
+    )
+    found = scatter(of_ops(values, ops, (0,), (2,)).graph, Target(8), {"x": 8})
+    assert (REDUCE_SCATTER in [op.kind for op in found.ops]) == is_scattered
+
+
 @pytest.mark.parametrize("part", [(1, 256, 2), (2, 256, 1024)])
 def test_a_product_whose_operands_have_no_dims_of_their_own_has_tiles_too(part: tuple[int, ...]) -> None:
     """As ``gsk,gske->gsk`` is, weights of a token's experts."""
@@ -487,6 +517,15 @@ def test_half_of_all_rows_of_a_part_is_cut_out_of_the_sum_too() -> None:
     )
     graph = of_ops((whole, whole, part, part, half), ops, (0,), (4,)).graph
     assert scatter(graph, Target(4), {"x": 4}).ops[0].kind == ALL_REDUCE
+
+
+@pytest.mark.parametrize(("is_tpu", "held"), [(True, 2 << 20), (False, 4 << 20)])
+def test_a_sum_that_leaves_narrower_numbers_is_sent_them_on_tpus(is_tpu: bool, held: int) -> None:
+    """As v6e's programs do of tables split by rows; CPUs are sent float32, and round what they have added up."""
+    values = (Value((1024, 1024), "f32"), Value((1024, 1024), "bf16"))
+    ops = (Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes={"axes": ("x",), "reducer": "add"}),)
+    graph = of_ops(values, ops, (0,), (1,)).graph
+    assert held_bytes(graph, graph.ops[0], is_tpu=is_tpu) == held
 
 
 def test_what_pads_the_pieces_of_a_ring_is_sent_with_them() -> None:

@@ -205,7 +205,9 @@ class StepDrafts:
         if graph is not None:
             return graph
         module = draft.laid_out(layouts, placed)
-        propagate_split(module, draft.passes, has_loops=draft.has_loops, reshards_all=all_of_it)
+        propagate_split(
+            module, draft.passes, has_loops=draft.has_loops, convolves=draft.convolves, reshards_all=all_of_it
+        )
         graph = read_graph(module, traced, reading, draft.paths)
         return as_products(graph, [name for name, size in graph.mesh.items() if size > 1]) if draft.convolves else graph
 

@@ -107,7 +107,7 @@ def priced(sending: Iterable[Sending], tariff: Tariff) -> Iterator[Priced]:
     """The collectives, with the prices of a tariff; those that join one device alone are left out."""
     for each in sending:
         if group_size(tariff.network.mesh, axes_of(each.op)) > 1:
-            num_bytes = held_bytes(each.program.graph, each.op)
+            num_bytes = held_bytes(each.program.graph, each.op, is_tpu=tariff.is_tpu)
             yield Priced(each, num_bytes, tariff.price(each.op, kind_of(each.op), num_bytes))
 
 

@@ -11,7 +11,7 @@ from ...dsl.plan import Mesh
 from ..collectives import price
 from ..device_order import device_numbers
 from ..graph import Axes, Graph, Op
-from ..kinds import COLLECTIVE_PERMUTE, GATHERED, RAGGED_ALL_TO_ALL, RING_PADDING, ROUNDED
+from ..kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, GATHERED, RAGGED_ALL_TO_ALL, RING_PADDING, ROUNDED
 from ..links import OUTER
 from ..network import Network
 from ..partition.layout import ways
@@ -32,6 +32,11 @@ class Tariff:
     placements: dict[Axes, Placement] = field(default_factory=dict)
     prices: dict[tuple[object, ...], Price] = field(default_factory=dict)
     routed: dict[tuple[object, ...], Traffic] = field(default_factory=dict)
+
+    @property
+    def is_tpu(self) -> bool:
+        """Whether it is a network of TPUs."""
+        return self.network.machine.platform == "tpu"
 
     def placement(self, axes: Axes) -> Placement:
         """Where a collective over these axes lies."""
@@ -116,13 +121,14 @@ def axes_of(op: Op) -> Axes:
     return tuple(op.attributes.get("axes", ()))
 
 
-def held_bytes(graph: Graph, op: Op) -> int:
+def held_bytes(graph: Graph, op: Op, *, is_tpu: bool = False) -> int:
     """What one device holds of a collective: the larger of its operands and its results.
 
     Of an uneven all-to-all what it sends where all get the same: no more than its rows, or the room for what arrives.
-    Of sums that round, and of those that gather, which may, what they leave. A ring's pieces with what pads them.
+    Of sums that round, and of those that gather, which may, what they leave, of a TPU all that leave all: what these
+    leave narrower they are sent so (CPUs are sent what they add up). A ring's pieces with what pads them.
     """
-    if ROUNDED in op.attributes or GATHERED in op.attributes:
+    if ROUNDED in op.attributes or GATHERED in op.attributes or (is_tpu and op.kind == ALL_REDUCE):
         return _bytes(graph, op.results)
     if op.kind.replace("_", "-") == RAGGED_ALL_TO_ALL:
         return min(_bytes(graph, op.operands[:1]), _bytes(graph, op.results))

@@ -21,6 +21,10 @@ ONE_HOST_CHIPS, ONE_HOST_RATIO = 4, 3.0
 FEWEST_PARTS = 8
 FEWEST_PARTS_OF: Mapping[str, int] = MappingProxyType({"v4": 4, "v5e": 4, "v5p": 4, "v6e": 4})
 """It makes none for fewer parts, as seen on each chip of more than one host. On one host it needs ``FEWEST_PARTS``."""
+EXCHANGES_LATE = frozenset({"v6e"})
+"""Gradients of bf16[512,8192] over four by four devices, and of seven others, are scattered or not as their products
+stand in the step there, and as they are stored on v3, v4, v5e and v5p.
+"""
 CONVOLVED_IN_MORE = frozenset({"v4"})
 """Where convolutions need ``FEWEST_PARTS``: three nets with kernels in four parts have no loop, one in eight has."""
 
@@ -52,7 +56,8 @@ class Target:
     ``fewest_parts`` of how many parts, ``fewest_convolved`` for convolutions; None where the compiler makes no such
     loops. ``ring_bytes`` is what a ring's pieces may fill, ``narrow_ring_bytes`` of less than 32 bits.
     ``summed_devices`` is how many devices' gathers are sums, those of a whole slice, and ``summed_bytes`` of how many
-    bytes at most; None where none are, and where all are.
+    bytes at most; None where none are, and where all are. What a product makes that a transpose turns lies as the step
+    has it when sums are scattered where the compiler ``exchanges_late`` its operands, else as the transpose leaves it.
     """
 
     devices: int
@@ -65,6 +70,7 @@ class Target:
     narrow_ring_bytes: int = RING_BYTES
     summed_devices: int | None = None
     summed_bytes: int | None = MOST_SUMMED_BYTES
+    exchanges_late: bool = False
 
     @property
     def may_sum_gathers(self) -> bool:
@@ -104,6 +110,7 @@ def target(platform: str, machine: Machine | None, devices: int) -> Target:
         narrow_ring_bytes=NO_RING_BYTES if machine.offloads_collectives else ring_bytes,
         summed_devices=in_slice if in_slice >= FEWEST_SUMMED else None,
         summed_bytes=None if len(machine.chip.dims) > 2 else MOST_SUMMED_BYTES,
+        exchanges_late=machine.topology.kind in EXCHANGES_LATE,
     )
 
 

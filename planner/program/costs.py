@@ -132,7 +132,8 @@ class Costs:
         if graph is None or graph.ops[-1].kind != ALL_REDUCE:
             return None
         op = graph.ops[-1]
-        return Sum(axes_of(op), held_bytes(graph, op), sum(graph.values[value].num_bytes for value in op.operands))
+        held = held_bytes(graph, op, is_tpu=self.pricing.tariff.is_tpu)
+        return Sum(axes_of(op), held, sum(graph.values[value].num_bytes for value in op.operands))
 
     def sent_s(self, number: int, choice: Choice) -> float:
         """What an operation takes that neighbours send each other for it."""

@@ -82,7 +82,7 @@ class Pieces:
         kind = kind_of(op)
         if kind not in KINDS or group_size(self.tariff.network.mesh, axes_of(op)) < 2:
             return 0.0
-        return self.tariff.price(op, kind, held_bytes(graph, op)).total_s
+        return self.tariff.price(op, kind, held_bytes(graph, op, is_tpu=self.tariff.is_tpu)).total_s
 
 
 def _taken(graph: Graph, op: Op) -> float:

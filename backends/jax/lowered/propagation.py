@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
-from jaxlib.mlir.dialects import sdy
-from jaxlib.mlir.ir import OpResult
-
 from .attributes import note_reducers
 from .captures import open_for_loops, take_from_outside
+from .collectives import make_collectives
 from .inline import inline_calls
 from .order import in_order_of_use
 from .passes import Passes, run_passes
@@ -62,12 +59,8 @@ SPREAD = (
 )
 """The rest of ``PROPAGATION``, pass by pass as it prints them: what a module that is split goes through for a plan."""
 
-SPREAD_ALL = tuple(each.replace("enable-full-version=false", "enable-full-version=true") for each in SPREAD)
-"""The same where everything that an operation needs otherwise than it lies is resharded before it: on TPU7x."""
-
-AXIS = re.compile(r'"[^"]+"(?::\(\d+\)\d+)?')
-"""An axis, or a part of one, as attributes show it."""
-SUM, RESHARD = "sdy.all_reduce", "sdy.reshard"
+SPREAD_ALL = SPREAD[:-2]
+"""The same where ``make_collectives`` does the rest: on TPU7x."""
 
 OF_SEVERAL = frozenset(
     each
@@ -117,11 +110,17 @@ def split(module: Any) -> None:
 
 
 def propagate_split(
-    module: Any, passes: Passes, *, has_loops: bool = True, inlines: bool = False, reshards_all: bool = False
+    module: Any,
+    passes: Passes,
+    *,
+    has_loops: bool = True,
+    convolves: bool = True,
+    inlines: bool = False,
+    reshards_all: bool = False,
 ) -> None:
     """Propagates layouts over a prepared and ``split`` module, in place; ``passes`` are those of its context.
 
-    ``has_loops`` says whether there may be loops in it: they are looked for. Calls that were left until then stay,
+    ``has_loops`` and ``convolves`` say what may be in it: these are looked for. Calls that were left until then stay,
     unless it ``inlines`` them, whose operations then have names of their own.
     """
     if has_loops:
@@ -133,7 +132,7 @@ def propagate_split(
     with module.context:
         passes.run(_needed(module, spread if reshards_all else (*spread, RULES)), module)
         if reshards_all:
-            _drop_sums(module)
+            make_collectives(module, lambda each: passes.run(each, module), convolves=convolves)
             passes.run(RULES, module)
 
 
@@ -141,54 +140,6 @@ def propagate(module: Any, *, reshards_all: bool = False) -> None:
     """Propagates layouts over a prepared module, in place, then inlines the calls that were left until then."""
     open_for_loops(module)
     _finish(module, ",".join((SPLIT, *SPREAD_ALL)) if reshards_all else PROPAGATION, drops=reshards_all)
-
-
-def _drop_sums(module: Any) -> None:
-    """Takes out the sums over devices that Shardy writes behind what it reshards for: the partitioner makes its own.
-
-    What is resharded along the same axes behind its sum is made so at once, as XLA's import has it.
-    """
-    for operation, name in [*nested(module)]:
-        if name != SUM:
-            continue
-        added = operation.operands[0]
-        readers = [use.owner.operation for use in operation.results[0].uses]
-        scatters = len(readers) == 1 and readers[0].name == RESHARD and _scatters(operation, readers[0])
-        if scatters and _is_laid(added, readers[0].attributes["sharding"]):
-            readers[0].results[0].replace_all_uses_with(added)
-            readers[0].erase()
-        operation.results[0].replace_all_uses_with(added)
-        operation.erase()
-
-
-def _is_laid(value: Any, layout: Any) -> bool:
-    """Gives a value a layout, where an operation makes it that says those of all that it makes; whether it did."""
-    maker = value.owner
-    attributes = maker.attributes if isinstance(value, OpResult) else {}
-    if "sdy.sharding" not in attributes:
-        return False
-    every = list(sdy.TensorShardingPerValueAttr(attributes["sdy.sharding"]).shardings)
-    every[value.result_number] = sdy.TensorShardingAttr(layout)
-    attributes["sdy.sharding"] = sdy.TensorShardingPerValueAttr.get(every)
-    return True
-
-
-def _scatters(summed: Any, resharded: Any) -> bool:
-    """Whether a reshard does nothing but to split a sum along the axes that were summed over."""
-    found = list[str]()
-    for before, after in zip(
-        _axes(summed.attributes["out_sharding"]), _axes(resharded.attributes["sharding"]), strict=True
-    ):
-        if after[: len(before)] != before:
-            return False
-        found += after[len(before) :]
-    return sorted(found) == sorted(AXIS.findall(str(summed.attributes["reduction_axes"])))
-
-
-def _axes(sharding: Any) -> list[list[str]]:
-    """The axes of each dim."""
-    dims = sdy.TensorShardingAttr(sharding).dimension_shardings
-    return [AXIS.findall(str(dim)) for dim in dims]
 
 
 def propagate_only(module: Any, passes: Passes, *, has_loops: bool = True) -> None:
@@ -220,7 +171,7 @@ def _finish(module: Any, passes: str, *, drops: bool = False) -> None:
     with module.context:
         run_passes(passes, module)
         if drops:
-            _drop_sums(module)
+            make_collectives(module, lambda each: run_passes(each, module))
         inline_calls(module)
         run_passes(RULES, module)
 

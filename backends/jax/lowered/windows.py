@@ -50,6 +50,20 @@ def _with_windows(operation: Any) -> Any:
     )
 
 
+def shardys_own(attribute: Any) -> Any:
+    """A rule that Shardy takes for its own: it reshards nothing for others."""
+    rule = sdy.OpShardingRuleAttr(attribute)
+    return sdy.OpShardingRuleAttr.get(
+        list(rule.factor_sizes),
+        rule.operand_mappings,
+        rule.result_mappings,
+        reduction_factors=list(rule.reduction_factors),
+        need_replication_factors=list(rule.need_replication_factors),
+        permutation_factors=list(rule.permutation_factors),
+        blocked_propagation_factors=list(rule.blocked_propagation_factors),
+    )
+
+
 def _windows(operation: Any, own: Factors) -> Iterator[tuple[int, int]]:
     """Factors of size one that are a dim of one tensor alone, each with the size of that dim."""
     rows = (*own.operands, *own.results)

@@ -13,15 +13,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...fusion.nature import BROADCAST, ELEMENTWISE
-from ...graph import Graph, Op, Value
+from ...graph import Axes, Graph, Op, Value
 from ...images import CONVOLUTION
 from ...kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, REDUCE_SCATTER, RING_PADDING
-from ..layout import Mesh, ways
+from ..layout import Mesh, named, ways
 from ..reshard import SLICE
 from ..target import Target
 
 Shape = tuple[int, ...]
 TILE_BYTES, SUBLANES, LANES = 4096, 8, 128
+EXCHANGED = "exchanged"
+"""The attribute of products whose operands stand the other way round than the step has them."""
 _NUMBER_BY_NUMBER = frozenset({"convert", "exponential", "negate", "tanh", "logistic", "add", "multiply", "subtract"})
 
 _MOVED_ABOVE = _NUMBER_BY_NUMBER | {"transpose"}
@@ -89,7 +91,7 @@ class _Scattering:
 
     def _fits(self, reduce: Op, kept: Op) -> bool:
         axes, target = reduce.attributes["axes"], self.target
-        if set(axes) != set(kept.attributes["axes"]) or self.readers[reduce.results[0]] != 1:
+        if self.readers[reduce.results[0]] != 1 or not self._are_kept(axes, kept):
             return False
         if kept.results[0] in self.trimmed:
             return False
@@ -106,15 +108,25 @@ class _Scattering:
         returned = kept.results[0] in self.returned
         return any(_in_tiles(part, dim, tiled) for tiled in self._tilings(reduce.operands[0], part.shape, returned))
 
+    def _are_kept(self, axes: Axes, kept: Op) -> bool:
+        """Whether a slice keeps parts along the same axes. It names the mesh's own: of a part it cuts as much."""
+        own = set(named(axes, self.mesh))
+        if own != set(kept.attributes["axes"]):
+            return False
+        whole, part = self.values[kept.operands[0]], self.values[kept.results[0]]
+        return own == set(axes) or whole.num_elements <= ways(axes, self.mesh) * part.num_elements
+
     def _tilings(self, summed: int, part: Shape, returned: bool) -> Iterator[Sequence[int]]:
         """The pairs of dims that tiles may have: of an image its features with the batch, as convolutions have them, or
         with a row's places where it is ``returned``, since a step's results lie as they pad least.
 
-        Places where they fill lanes better than the batch does, and features two tiles.
+        Places where they fill lanes better than the batch does, and features two tiles. Of a product whose operands are
+        exchanged only later (``Target.exchanges_late``) the other way round.
         """
         made = self.products.get(summed)
         if made is None or made.kind != CONVOLUTION or not made.attributes["output_spatial_dimensions"]:
-            yield self._tiled(summed, part)
+            is_turned = self.target.exchanges_late and made is not None and bool(made.attributes.get(EXCHANGED))
+            yield self._tiled(summed, part)[:: -1 if is_turned else 1]
             return
         batch, features = (made.attributes[f"output_{name}_dimension"] for name in ("batch", "feature"))
         places = made.attributes["output_spatial_dimensions"][-1]

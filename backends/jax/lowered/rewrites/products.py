@@ -12,6 +12,8 @@ from .rewriter import Rewriter, is_used_once, maker, shape_of
 
 DOT = "stablehlo.dot_general"
 NUMBERS = "dot_dimension_numbers"
+EXCHANGED = "exchanged"
+"""What says that the operands stand the other way round than the step has them."""
 
 
 def transpose(op: Any, rewriter: Rewriter) -> None:
@@ -39,4 +41,6 @@ def _exchanged(dot: Any, numbers: Any) -> dict[str, Any]:
     )
     if "precision_config" in attributes:
         attributes["precision_config"] = ir.ArrayAttr.get(list(attributes["precision_config"])[::-1])
+    if attributes.pop(EXCHANGED, None) is None:
+        attributes[EXCHANGED] = ir.UnitAttr.get()
     return attributes
