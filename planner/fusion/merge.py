@@ -11,11 +11,13 @@ from ..graph import Graph, Op
 from ..images import CONVOLUTION
 from .group import Group
 from .libraries import is_row
-from .nature import ELEMENTWISE, REDUCE, UPDATE
+from .nature import CONVERT, ELEMENTWISE, REDUCE, UPDATE
 from .uses import Uses
 
 PARTED = ELEMENTWISE | {"slice", "reshape", "broadcast_in_dim"}
 """What takes parts of a value side by side, as both ways around a ring add what one product made."""
+
+CUT = frozenset({"slice", CONVERT})
 
 READERS = 64
 """What more kernels read than this is not looked through for pairs of them."""
@@ -134,7 +136,7 @@ class Merging:
         sliced = not (self._is_whole(value, one) or self._is_whole(value, other))
         stacks = self._stacks(one) | self._stacks(other) if sliced else set[int]()
         if sliced and not stacks:
-            return self._are_parts(value, one, other)
+            return self._are_parts(value, one, other) or self._is_cut_beside(value, one, other)
         apart = (one.reads - other.reads - stacks, other.reads - one.reads - stacks)
         return (one.reduces and other.reduces) or any(map(self._are_single, apart))
 
@@ -143,6 +145,12 @@ class Merging:
         maker = self.groups.get(self.maker.get(value, -1))
         kinds = {self.graph.ops[number].kind for number in one.ops | other.ops}
         return maker is not None and bool(maker.products) and kinds <= PARTED
+
+    def _is_cut_beside(self, value: int, one: Group, other: Group) -> bool:
+        """Whether the first only cuts out, for lookups, what the second reduces of a product's result."""
+        maker = self.groups.get(self.maker.get(value, -1))
+        kinds = {self.graph.ops[number].kind for number in one.ops}
+        return maker is not None and bool(maker.products) and kinds <= CUT and other.reduces and one.reads <= other.reads
 
     def _are_single(self, values: set[int]) -> bool:
         return all(self.graph.values[value].num_elements <= 1 for value in values)
