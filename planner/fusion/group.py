@@ -68,7 +68,9 @@ def groups(
     cuts = {number for number in written if is_cut_of_product(graph, uses, graph.ops[number])} if sliced else set[int]()
     for number in sorted(written):
         is_mask = number in masks
-        group = found[number] = _group(graph, uses, found, shifts, cuts, shared, number, is_mask=is_mask, pads=not is_gpu)
+        group = found[number] = _group(
+            graph, uses, found, shifts, cuts, shared, number, is_mask=is_mask, pads=not is_gpu
+        )
         if barred:
             read = (value for n in group.ops for value, _ in graph.ops[n].attributes.get(BEHIND, ()))
             group.behind = group.reads.intersection(read)

@@ -150,7 +150,9 @@ class Merging:
         """Whether the first only cuts out, for lookups, what the second reduces of a product's result."""
         maker = self.groups.get(self.maker.get(value, -1))
         kinds = {self.graph.ops[number].kind for number in one.ops}
-        return maker is not None and bool(maker.products) and kinds <= CUT and other.reduces and one.reads <= other.reads
+        return (
+            maker is not None and bool(maker.products) and kinds <= CUT and other.reduces and one.reads <= other.reads
+        )
 
     def _are_single(self, values: set[int]) -> bool:
         return all(self.graph.values[value].num_elements <= 1 for value in values)
