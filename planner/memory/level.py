@@ -32,7 +32,7 @@ from .near import Stay, begins
 from .offloaded import sums_under_way
 from .scattered_images import copied_for_convolutions
 from .schedule import Scheduled
-from .split_gathers import split_gathers
+from .split_gathers import NONE_BESIDE, split_gathers
 from .taken_in_pieces import beside_loops
 from .taken_whole import beside_whole, whole_bytes
 from .tiles import padded_bytes
@@ -163,7 +163,8 @@ def _with_tables(placed: Level, chip: Chip | None) -> Level:
     tables = {-1 - value: value for value in found if -1 - value not in placed.copies}
     spans = {buffer: found[value] for buffer, value in tables.items()}
     num_bytes = {buffer: row_bytes(values[value]) for buffer, value in tables.items()}
-    for value, point in {**turned_back(placed.program), **split_gathers(placed.program)}.items():
+    beside = dict(under_way(placed.program, placed.flow)) if gathers_beside(chip) else NONE_BESIDE
+    for value, point in {**turned_back(placed.program), **split_gathers(placed.program, beside)}.items():
         tables[-1 - value], spans[-1 - value] = value, (point, point)
         num_bytes[-1 - value] = padded_bytes(values[value])
     near = {b: span for b, span in spans.items() if tables[b] in found or is_fetched(num_bytes[b], chip)}
