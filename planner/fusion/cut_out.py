@@ -63,17 +63,22 @@ def is_thin_matrix(graph: Graph, value: int) -> bool:
 
 
 def is_cut_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether it is a slice of what a product leaves whole, or that made wider: it is written for lookups alone, and
-    whatever else takes it cuts it out for itself.
+    """Whether it is a slice of what a product leaves whole, or what a product leaves made wider, a slice of it too: it
+    is written for lookups alone, and whatever else takes it cuts it out, or widens it, for itself (as logits of bfloat16
+    for the labels' places, on v5e).
     """
-    if widens(graph, op) and op.operands[0] in uses.makers:
-        op = graph.ops[uses.makers[op.operands[0]]]
-    if op.kind != CUT or not is_thin_matrix(graph, op.operands[0]):
+    wider = widens(graph, op)
+    made = uses.makers.get(op.operands[0]) if wider else None
+    if made is not None:
+        op = graph.ops[made]
+    if not wider and (op.kind != CUT or not is_thin_matrix(graph, op.operands[0])):
         return False
-    made = uses.makers.get(op.operands[0])
-    while made is not None and graph.ops[made].kind in ELEMENTWISE:
-        made = uses.makers.get(graph.ops[made].operands[0])
-    return made is not None and graph.ops[made].kind in PRODUCTS
+    while op.kind in ELEMENTWISE or op.kind == CUT:
+        made = uses.makers.get(op.operands[0])
+        if made is None:
+            return False
+        op = graph.ops[made]
+    return op.kind in PRODUCTS
 
 
 def _convolutions(graph: Graph, uses: Uses, value: int) -> int:

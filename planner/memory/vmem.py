@@ -28,6 +28,7 @@ LONGEST_STAY = 8.0
 NONE_COPIED: Mapping[int, int] = MappingProxyType({})
 LARGEST_FETCHED = 0.25
 PRODUCTS = frozenset({"dot_general", "convolution"})
+GATHER = "gather"
 OFFLOADED = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER})
 FEWEST_LOOKED_UP, FEWEST_ROWS = 1025, 4097
 """What a SparseCore is given: 1024 rows, or 8192 of a table of 4096, are looked up by the other cores (v5p, v6e)."""
@@ -103,10 +104,15 @@ def _of_copy(argument: Wanted, num_bytes: int, chip: Chip) -> Wanted:
 
 
 def _read_bytes(program: Program, flow: Flow, first: Mapping[int, int]) -> dict[tuple[int, int], int]:
-    """The bytes that kernels read of buffers of which they read pieces, by the kernel's point and the buffer."""
+    """The bytes that kernels read of buffers of which they read pieces, by the kernel's point and the buffer. Lookups
+    read as much as they make (``HloCostAnalysis::HandleGather``).
+    """
     graph, found = program.graph, dict[tuple[int, int], int]()
     for point, kernel in enumerate(program.kernels):
         ops = [graph.ops[number] for number in kernel.ops]
+        if len(ops) == 1 and ops[0].kind == GATHER:
+            buffer = flow.buffer.get(ops[0].operands[0], ops[0].operands[0])
+            found[point, first.get(buffer, buffer)] = padded_bytes(graph.values[ops[0].results[0]])
         cut = {op.operands[0] for op in ops if op.kind in CUTS}.intersection(kernel.reads)
         accessed = accessed_bytes(graph, kernel, cut=True) if cut else {}
         buffers = {value: flow.buffer.get(value, value) for value in kernel.reads if cut}
