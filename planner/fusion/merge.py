@@ -18,7 +18,6 @@ PARTED = ELEMENTWISE | {"slice", "reshape", "broadcast_in_dim"}
 """What takes parts of a value side by side, as both ways around a ring add what one product made."""
 
 CUT = frozenset({"slice", CONVERT})
-
 READERS = 64
 """What more kernels read than this is not looked through for pairs of them."""
 
@@ -136,23 +135,18 @@ class Merging:
         sliced = not (self._is_whole(value, one) or self._is_whole(value, other))
         stacks = self._stacks(one) | self._stacks(other) if sliced else set[int]()
         if sliced and not stacks:
-            return self._are_parts(value, one, other) or self._is_cut_beside(value, one, other)
+            return self._are_parts(value, one, other)
         apart = (one.reads - other.reads - stacks, other.reads - one.reads - stacks)
         return (one.reduces and other.reduces) or any(map(self._are_single, apart))
 
     def _are_parts(self, value: int, one: Group, other: Group) -> bool:
-        """Whether two groups compute number by number with parts of what a product makes, each with one of its own."""
+        """Whether two groups compute number by number with parts of what a product makes, each with one of its own, or
+        the first only cuts out, for lookups, what the other reduces.
+        """
         maker = self.groups.get(self.maker.get(value, -1))
-        kinds = {self.graph.ops[number].kind for number in one.ops | other.ops}
-        return maker is not None and bool(maker.products) and kinds <= PARTED
-
-    def _is_cut_beside(self, value: int, one: Group, other: Group) -> bool:
-        """Whether the first only cuts out, for lookups, what the second reduces of a product's result."""
-        maker = self.groups.get(self.maker.get(value, -1))
-        kinds = {self.graph.ops[number].kind for number in one.ops}
-        return (
-            maker is not None and bool(maker.products) and kinds <= CUT and other.reduces and one.reads <= other.reads
-        )
+        kinds, more = ({self.graph.ops[number].kind for number in group.ops} for group in (one, other))
+        alike = kinds | more <= PARTED or (kinds <= CUT and other.reduces and one.reads <= other.reads)
+        return maker is not None and bool(maker.products) and alike
 
     def _are_single(self, values: set[int]) -> bool:
         return all(self.graph.values[value].num_elements <= 1 for value in values)

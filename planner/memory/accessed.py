@@ -53,12 +53,13 @@ def took_s(
 def _turn_s(body: Program, loop: Op, chip: Chip) -> float:
     """The seconds of a turn of a loop, or of another body.
 
-    Around convolutions some chips count all that the compiler writes there, as it is priced: what is multiplied, put
-    together and taken apart takes longer than its bytes (``Chip.whole_image_loops``).
+    Where kernels of convolutions go round a ring some chips count all that the compiler writes there, as it is priced:
+    what is multiplied, put together and taken apart takes longer than its bytes (``Chip.whole_image_loops``).
     """
-    if loop.turns and chip.whole_image_loops and CONVOLUTION in body.graph.kinds:
+    scanned = is_scan(loop, body.graph)
+    if loop.turns and not scanned and chip.whole_image_loops and CONVOLUTION in body.graph.kinds:
         return sum(price.seconds for price in price_at(body, speed_of(chip), trips=loop.turns))
-    return sum(map(max, took_s(body, chip, scanned=is_scan(loop, body.graph), in_loop=bool(loop.turns))))
+    return sum(map(max, took_s(body, chip, scanned=scanned, in_loop=bool(loop.turns))))
 
 
 def uses(
