@@ -63,9 +63,10 @@ def is_thin_matrix(graph: Graph, value: int) -> bool:
 
 
 def is_cut_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
-    """Whether it is a slice of what a product leaves whole, or what a product leaves made wider, a slice of it too: it
-    is written for lookups alone, and whatever else takes it cuts it out, or widens it, for itself (as logits of bfloat16
-    for the labels' places, on v5e).
+    """Whether it is a slice of what a product leaves whole, or what a product leaves made wider, a slice of it too.
+
+    It is written for lookups alone, and whatever else takes it cuts it out, or widens it, for itself (as logits in
+    bfloat16, in which labels are looked up as float32, on v5e and v5p).
     """
     wider = widens(graph, op)
     made = uses.makers.get(op.operands[0]) if wider else None
