@@ -48,7 +48,8 @@ def _head(sequences: int, dtype: str) -> tuple[Program, int, int, int]:
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_the_product_of_one_sequence_leaves_all_of_its_logits(dtype: str) -> None:
-    """As compiled for v3, v5e and v6e: no slice of f32[1,512,8192] is taken in its kernel, as of f32[2,512,8192] one is.
+    """As compiled for v3, v5e and v6e: no slice of f32[1,512,8192] is taken in its kernel, as of f32[2,512,8192] it is.
+
     What reads the slice cuts it out for itself; for the labels' lookup one of these leaves it.
     """
     program, logits, wide, totals = _head(1, dtype)

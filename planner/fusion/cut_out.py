@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
 from .nature import ELEMENTWISE, PRODUCTS, SLICE, batch_dims, widens
@@ -62,24 +64,22 @@ def is_thin_matrix(graph: Graph, value: int) -> bool:
     return len(shape) > MATRIX_RANK and 1 in shape
 
 
-def is_cut_of_product(graph: Graph, uses: Uses, op: Op) -> bool:
+def is_cut_of_product(graph: Graph, uses: Uses, written: Collection[int], op: Op) -> bool:
     """Whether it is a slice of what a product leaves whole, or what a product leaves made wider, a slice of it too.
 
     It is written for lookups alone, and whatever else takes it cuts it out, or widens it, for itself (as logits in
-    bfloat16, in which labels are looked up as float32, on v5e and v5p).
+    bfloat16, in which labels are looked up as float32, on v5e and v5p). The product's result is ``written``.
     """
     wider = widens(graph, op)
-    made = uses.makers.get(op.operands[0]) if wider else None
-    if made is not None:
+    made = uses.makers.get(op.operands[0]) if op.operands else None
+    if wider and made is not None and made not in written and graph.ops[made].kind == CUT:
         op = graph.ops[made]
-    if not wider and (op.kind != CUT or not is_thin_matrix(graph, op.operands[0])):
-        return False
-    while op.kind in ELEMENTWISE or op.kind == CUT:
         made = uses.makers.get(op.operands[0])
-        if made is None:
-            return False
-        op = graph.ops[made]
-    return op.kind in PRODUCTS
+    if made not in written or not (wider or (op.kind == CUT and is_thin_matrix(graph, op.operands[0]))):
+        return False
+    while made is not None and graph.ops[made].kind in ELEMENTWISE | {CUT}:
+        made = uses.makers.get(graph.ops[made].operands[0])
+    return made is not None and graph.ops[made].kind in PRODUCTS
 
 
 def _convolutions(graph: Graph, uses: Uses, value: int) -> int:

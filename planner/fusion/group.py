@@ -65,7 +65,7 @@ def groups(
     barred = any(BEHIND in op.attributes for op in graph.ops)
     shifts = {number for number in written if is_shared_shift(graph, uses, graph.ops[number])}
     sliced = not is_gpu and "slice" in graph.kinds
-    cuts = {number for number in written if is_cut_of_product(graph, uses, graph.ops[number])} if sliced else set[int]()
+    cuts = {n for n in written if is_cut_of_product(graph, uses, written, graph.ops[n])} if sliced else set[int]()
     for number in sorted(written):
         is_mask = number in masks
         group = found[number] = _group(
@@ -106,7 +106,8 @@ def _group(
     pads: bool,
 ) -> Group:
     """The group of an operation; ``stored`` are those before it by what they write, and the constants with none, of
-    which ``shifts`` are shared ones, ``cuts`` are cut out anew and ``shared`` read in part. Products may pad what they read themselves (``pads``).
+    which ``shifts`` are shared ones, ``cuts`` are cut out anew and ``shared`` read in part. Products may pad what they
+    read themselves (``pads``).
     """
     ops, reads, waiting = {root}, set[int](), [root]
 
