@@ -29,6 +29,47 @@ def test_the_loss_of_one_sequence_is_added_up_by_itself(sequences: int) -> None:
     assert (_writing(program, loss) is _writing(program, share)) == (sequences > 1)
 
 
+def _head(sequences: int, dtype: str) -> tuple[Program, int, int, int]:
+    """Logits of all places but the last, of which labels are looked up and rows reduced: the program, the logits, what
+    is looked up in, and what rows are reduced to at last.
+    """
+    g = Writer()
+    said = {"lhs_contracting_dimensions": (2,), "rhs_contracting_dimensions": (0,)}
+    states, head = g.arg(sequences, PLACES + 1, 512, dtype=dtype), g.arg(512, WORDS, dtype=dtype)
+    logits = g.op("dot_general", states, head, shape=(sequences, PLACES + 1, WORDS), **said)
+    cut = g.op("slice", logits, shape=(sequences, PLACES, WORDS))
+    wide = cut if dtype == "f32" else g.op("convert", cut, dtype="f32")
+    most = g.spread(g.total(wide, 2, reducer="maximum"), sequences, PLACES, WORDS, dims=(0, 1))
+    totals = g.total(g.op("exponential", g.op("subtract", wide, most)), 2)
+    index = g.arg(sequences, PLACES, 1, 1, dtype="s32")
+    found = g.op("gather", wide, index, shape=(sequences, PLACES, 1), collapsed_slice_dims=(2,))
+    return fuse(g.graph(totals, found)), logits, wide, totals
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_the_product_of_one_sequence_leaves_all_of_its_logits(dtype: str) -> None:
+    """As compiled for v3, v5e and v6e: no slice of f32[1,512,8192] is taken in its kernel, as of f32[2,512,8192] it is.
+
+    What reads the slice cuts it out for itself; for the labels' lookup one of these leaves it.
+    """
+    program, logits, wide, totals = _head(1, dtype)
+    assert _writing(program, logits).writes == (logits,)
+    assert logits in _writing(program, wide).reads
+    assert logits in _writing(program, totals).reads
+    program, logits, wide, totals = _head(2, dtype)
+    assert all(logits not in kernel.writes for kernel in program.kernels)
+
+
+def test_what_a_product_leaves_is_made_wider_for_lookups_alone() -> None:
+    """As compiled for v5e and v5p: two sequences' logits leave their product in bfloat16, which the loss reads, and in
+    float32, in which labels are looked up.
+    """
+    program, _, wide, totals = _head(2, "bf16")
+    product = _writing(program, wide)
+    assert {program.graph.values[value].dtype for value in product.writes if value != wide} >= {"bf16"}
+    assert wide not in _writing(program, totals).reads
+
+
 def test_a_product_pads_what_a_loop_has_padded_before_it() -> None:
     """The gradient of scores, padded to all places, is written for the embedding's ring, not for the other product."""
     rows, features, devices = 8, 128, 4

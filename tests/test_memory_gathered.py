@@ -56,6 +56,18 @@ def twice(part: tuple[int, ...], whole: tuple[int, ...]) -> bool:
     return bool(found)
 
 
+def test_what_is_gathered_beside_products_is_copied_apart_once_it_is_there() -> None:
+    """As compiled for v5e: f32[32,1024,32,64] of 32 devices comes beside products, and is copied behind the last."""
+    values = (Value((1, 1024, 32, 64), "f32"),) * 2 + (Value((32, 1024, 32, 64), "f32"),) * 2
+    ops = (
+        Op(kind="tanh", operands=(0,), results=(1,)),
+        Op(kind=ALL_GATHER, operands=(1,), results=(2,), attributes=GATHERED),
+        Op(kind="tanh", operands=(2,), results=(3,)),
+    )
+    program = of_ops(values, ops, (0,), (3,))
+    assert (split_gathers(program), split_gathers(program, {1: (1, 4)})) == ({2: 1}, {2: 4})
+
+
 def test_groups_that_are_gathered_along_the_lanes_are_copied_apart() -> None:
     """As compiled for v3 to v5p of a group's routing of tokens to experts, whose tokens are on the lanes."""
     assert twice((1, 1024, 32, 64), (32, 1024, 32, 64))

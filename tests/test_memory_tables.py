@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from meshwright.planner.catalogue import catalogue
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_REDUCE
 from meshwright.planner.memory import memory
+from meshwright.planner.memory.flow import flow
+from meshwright.planner.memory.liveness import lifetimes
 from meshwright.planner.memory.looked_up import copied_tables, looked_up_shapes, row_bytes
+from meshwright.planner.memory.temporaries import temporary_bytes
 from meshwright.planner.memory.tiles import padded_bytes
+from meshwright.planner.memory.vmem import near_buffers
 from programs import of_ops
 
 MIB = 2**20
@@ -179,3 +185,22 @@ def test_lookups_along_columns_ask_for_nothing() -> None:
 def test_rows_pad_their_lanes() -> None:
     assert row_bytes(Value((1024, 4), "f32")) == 1024 * 128 * 4
     assert row_bytes(Value((1024, 256), "f32")) == padded_bytes(Value((1024, 256), "f32"))
+
+
+def test_what_rows_are_looked_up_in_saves_no_more_near_than_they_take() -> None:
+    """As compiled for v5e: of logits in bfloat16 and the same in float32, in which labels are looked up, what the loss
+    reads is near and the others are not.
+    """
+    wide, found = Value((1024, 8192), "f32"), Value((1024, 1), "f32")
+    ops = (
+        Op(kind="tanh", operands=(0,), results=(1,)),
+        Op(kind="tanh", operands=(0,), results=(2,)),
+        Op(kind="gather", operands=(1, 5), results=(3,)),
+        Op(kind="exponential", operands=(2,), results=(4,)),
+    )
+    program = of_ops((wide, wide, wide, found, wide, Value((1024, 1), "s32")), ops, (0, 5), (3, 4))
+    at, chip = flow(program, temporary_bytes(program), lambda body: 0), catalogue()["v5e"]
+    room = np.full(len(program.kernels), 33 << 20, np.int64)
+    near = near_buffers(program, at, lifetimes(at, range(len(program.kernels))), chip, room)
+    assert 1 not in near
+    assert 2 in near

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
-from .nature import ELEMENTWISE, PRODUCTS, SLICE, batch_dims
+from .nature import ELEMENTWISE, PRODUCTS, SLICE, batch_dims, widens
 from .operands import MANY_PRODUCTS, MATRIX_RANK
 from .uses import Uses
 
-PRODUCT, BATCH = "dot_general", "lhs_batching_dimensions"
+PRODUCT, BATCH, CUT = "dot_general", "lhs_batching_dimensions", "slice"
 
 
 def is_shared_part(graph: Graph, uses: Uses, op: Op, cuts_parts: bool) -> bool:
@@ -50,6 +52,34 @@ def is_convolved_part(graph: Graph, uses: Uses, op: Op) -> bool:
             if graph.ops[maker].kind in ELEMENTWISE:
                 waiting.append(graph.ops[maker])
     return False
+
+
+def is_thin_matrix(graph: Graph, value: int) -> bool:
+    """Whether a product's result has dims of one, as that of one sequence has.
+
+    The compiler multiplies matrices without them, and takes no slice of what it then sees under another shape: the
+    product leaves all of it (seen of logits on v3, v5e and v6e, of float32 and of bfloat16, but not of two sequences).
+    """
+    shape = graph.shape(value)
+    return len(shape) > MATRIX_RANK and 1 in shape
+
+
+def is_cut_of_product(graph: Graph, uses: Uses, written: Collection[int], op: Op) -> bool:
+    """Whether it is a slice of what a product leaves whole, or what a product leaves made wider, a slice of it too.
+
+    It is written for lookups alone, and whatever else takes it cuts it out, or widens it, for itself (as logits in
+    bfloat16, in which labels are looked up as float32, on v5e and v5p). The product's result is ``written``.
+    """
+    wider = widens(graph, op)
+    made = uses.makers.get(op.operands[0]) if op.operands else None
+    if wider and made is not None and made not in written and graph.ops[made].kind == CUT:
+        op = graph.ops[made]
+        made = uses.makers.get(op.operands[0])
+    if made not in written or not (wider or (op.kind == CUT and is_thin_matrix(graph, op.operands[0]))):
+        return False
+    while made is not None and graph.ops[made].kind in ELEMENTWISE | {CUT}:
+        made = uses.makers.get(graph.ops[made].operands[0])
+    return made is not None and graph.ops[made].kind in PRODUCTS
 
 
 def _convolutions(graph: Graph, uses: Uses, value: int) -> int:

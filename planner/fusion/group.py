@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..graph import Graph, Op
 from ..lookups import LOOK_UP, tables_of
+from .cut_out import is_cut_of_product
 from .nature import (
     AFTER,
     BEHIND,
@@ -63,9 +64,13 @@ def groups(
     found: dict[int, Group | None] = {number: None for number, op in enumerate(graph.ops) if op.kind == CONSTANT}
     barred = any(BEHIND in op.attributes for op in graph.ops)
     shifts = {number for number in written if is_shared_shift(graph, uses, graph.ops[number])}
+    sliced = not is_gpu and "slice" in graph.kinds
+    cuts = {n for n in written if is_cut_of_product(graph, uses, written, graph.ops[n])} if sliced else set[int]()
     for number in sorted(written):
         is_mask = number in masks
-        group = found[number] = _group(graph, uses, found, shifts, shared, number, is_mask=is_mask, pads=not is_gpu)
+        group = found[number] = _group(
+            graph, uses, found, shifts, cuts, shared, number, is_mask=is_mask, pads=not is_gpu
+        )
         if barred:
             read = (value for n in group.ops for value, _ in graph.ops[n].attributes.get(BEHIND, ()))
             group.behind = group.reads.intersection(read)
@@ -93,6 +98,7 @@ def _group(
     uses: Uses,
     stored: Mapping[int, Group | None],
     shifts: Set[int],
+    cuts: Set[int],
     shared: Parts,
     root: int,
     *,
@@ -100,7 +106,8 @@ def _group(
     pads: bool,
 ) -> Group:
     """The group of an operation; ``stored`` are those before it by what they write, and the constants with none, of
-    which ``shifts`` are shared ones and ``shared`` read in part. Products may pad what they read themselves (``pads``).
+    which ``shifts`` are shared ones, ``cuts`` are cut out anew and ``shared`` read in part. Products may pad what they
+    read themselves (``pads``).
     """
     ops, reads, waiting = {root}, set[int](), [root]
 
@@ -113,6 +120,8 @@ def _group(
             return False
         anew = maker in shared and not made.products and is_computed_anew(graph, reader, maker, shared)
         if anew and _is_of_one(graph, uses, made):
+            return False
+        if maker in cuts and not stands_alone(graph.ops[reader]):
             return False
         if pads and _is_padded_anew(graph, (reader, position), everything[maker]):
             return False
@@ -136,7 +145,7 @@ def _group(
         roots={root},
         reads=reads,
         space=_space(graph, root),
-        open=products > 0 or (not is_mask and _is_open(graph, root)),
+        open=products > 0 or root in cuts or (not is_mask and _is_open(graph, root)),
         products=products,
         reduces=everything[root].kind == REDUCE,
         waits=set(),

@@ -11,12 +11,13 @@ from ..graph import Graph, Op
 from ..images import CONVOLUTION
 from .group import Group
 from .libraries import is_row
-from .nature import ELEMENTWISE, REDUCE, UPDATE
+from .nature import CONVERT, ELEMENTWISE, REDUCE, UPDATE
 from .uses import Uses
 
 PARTED = ELEMENTWISE | {"slice", "reshape", "broadcast_in_dim"}
 """What takes parts of a value side by side, as both ways around a ring add what one product made."""
 
+CUT = frozenset({"slice", CONVERT})
 READERS = 64
 """What more kernels read than this is not looked through for pairs of them."""
 
@@ -139,10 +140,13 @@ class Merging:
         return (one.reduces and other.reduces) or any(map(self._are_single, apart))
 
     def _are_parts(self, value: int, one: Group, other: Group) -> bool:
-        """Whether two groups compute number by number with parts of what a product makes, each with one of its own."""
+        """Whether two groups compute number by number with parts of what a product makes, each with one of its own, or
+        the first only cuts out, for lookups, what the other reduces.
+        """
         maker = self.groups.get(self.maker.get(value, -1))
-        kinds = {self.graph.ops[number].kind for number in one.ops | other.ops}
-        return maker is not None and bool(maker.products) and kinds <= PARTED
+        kinds, more = ({self.graph.ops[number].kind for number in group.ops} for group in (one, other))
+        alike = kinds | more <= PARTED or (kinds <= CUT and other.reduces and one.reads <= other.reads)
+        return maker is not None and bool(maker.products) and alike
 
     def _are_single(self, values: set[int]) -> bool:
         return all(self.graph.values[value].num_elements <= 1 for value in values)

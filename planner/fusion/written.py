@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..graph import Graph, Op
-from .cut_out import is_convolved_part, is_shared_part
+from .cut_out import is_convolved_part, is_shared_part, is_thin_matrix
 from .duplicated import dearer_in_passing, not_on_all_ways
 from .grouped import grouped
 from .interleaved import is_interleaved
@@ -271,5 +271,5 @@ def _only_reader(graph: Graph, uses: Uses, number: int) -> int | None:
     after = graph.ops[readers[0]]
     same_size = graph.values[after.results[0]].num_elements == graph.values[result].num_elements
     if after.kind == "slice":
-        return readers[0]
+        return None if is_thin_matrix(graph, result) else readers[0]
     return readers[0] if after.kind in ELEMENTWISE | VIEWS and same_size and not widens(graph, after) else None

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ..chip import Chip
+from ..compute.price import price_at
+from ..compute.speed import speed_of
 from ..fusion.nature import UPDATE
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
@@ -42,12 +44,22 @@ def took_s(
     for kernel in program.kernels:
         if kernel.bodies:
             op = program.graph.ops[kernel.ops[-1]]
-            around = bool(op.turns)
-            inner = (took_s(body, chip, scanned=is_scan(op, body.graph), in_loop=around) for body in kernel.bodies)
-            yield _turns(op) * sum(max(pair) for body in inner for pair in body), 0.0
+            yield _turns(op) * sum(_turn_s(body, op, chip) for body in kernel.bodies), 0.0
             continue
         moved = sum(accessed_bytes(program.graph, kernel, scanned=scanned, cut=True).values())
         yield moved / bytes_per_s(chip), matrix_s(kernel)
+
+
+def _turn_s(body: Program, loop: Op, chip: Chip) -> float:
+    """The seconds of a turn of a loop, or of another body.
+
+    Where kernels of convolutions go round a ring some chips count all that the compiler writes there, as it is priced:
+    what is multiplied, put together and taken apart takes longer than its bytes (``Chip.whole_image_loops``).
+    """
+    scanned = is_scan(loop, body.graph)
+    if loop.turns and not scanned and chip.whole_image_loops and CONVOLUTION in body.graph.kinds:
+        return sum(price.seconds for price in price_at(body, speed_of(chip), trips=loop.turns))
+    return sum(map(max, took_s(body, chip, scanned=scanned, in_loop=bool(loop.turns))))
 
 
 def uses(

@@ -32,12 +32,12 @@ from .near import Stay, begins
 from .offloaded import sums_under_way
 from .scattered_images import copied_for_convolutions
 from .schedule import Scheduled
-from .split_gathers import split_gathers
+from .split_gathers import NONE_BESIDE, split_gathers
 from .taken_in_pieces import beside_loops
 from .taken_whole import beside_whole, whole_bytes
 from .tiles import padded_bytes
 from .turned_copies import turned_copies
-from .vmem import NONE_COPIED, is_fetched, near_buffers, staying_copies
+from .vmem import NONE_COPIED, Elapsed, begins_s, is_fetched, near_buffers, staying_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +104,12 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     placed = _level(step, where, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held, copied=sizes)
     if is_gpu:
         return placed
-    return _with_turned(_with_tables(_with_copies(placed, chip, copied), chip), chip, step.by_list)
+    elapsed_s = begins_s(step.program, chip)
+    copying = _with_tables(_with_copies(placed, chip, copied, elapsed_s), chip, elapsed_s)
+    return _with_turned(copying, chip, elapsed_s, by_list=step.by_list)
 
 
-def _with_copies(placed: Level, chip: Chip | None, images: Copied) -> Level:
+def _with_copies(placed: Level, chip: Chip | None, images: Copied, elapsed_s: Elapsed) -> Level:
     """With the narrow copies for loops and for convolutions, which stay in fast memory where they find room."""
     program, flow = placed.program, placed.flow
     stacks = hoisted_copies(program, flow.buffer)
@@ -133,7 +135,7 @@ def _with_copies(placed: Level, chip: Chip | None, images: Copied) -> Level:
         copies[buffer], spans[buffer], narrow[buffer] = beside
     narrow |= dict(_stacks(placed, narrow))
     others = {b: span for b, span in spans.items() if -1 - b not in images}
-    staying = staying_copies(program, chip, others, narrow, placed.room_bytes)
+    staying = staying_copies(elapsed_s, chip, others, narrow, placed.room_bytes)
     for buffer in staying | near_throughout(spans, images, begins(placed.near), flow):
         del copies[buffer], spans[buffer], narrow[buffer]
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **narrow}, copies=copies)
@@ -151,7 +153,7 @@ def _stacks(placed: Level, narrow: Mapping[int, int]) -> Iterator[tuple[int, int
             yield stack, num_bytes
 
 
-def _with_tables(placed: Level, chip: Chip | None) -> Level:
+def _with_tables(placed: Level, chip: Chip | None, elapsed_s: Elapsed) -> Level:
     """With the copies of tables whose rows are looked up: made in advance where memory moves while a chip computes;
     and of what gathers of groups make.
 
@@ -163,21 +165,22 @@ def _with_tables(placed: Level, chip: Chip | None) -> Level:
     tables = {-1 - value: value for value in found if -1 - value not in placed.copies}
     spans = {buffer: found[value] for buffer, value in tables.items()}
     num_bytes = {buffer: row_bytes(values[value]) for buffer, value in tables.items()}
-    for value, point in {**turned_back(placed.program), **split_gathers(placed.program)}.items():
+    beside = dict(under_way(placed.program, placed.flow)) if gathers_beside(chip) else NONE_BESIDE
+    for value, point in {**turned_back(placed.program), **split_gathers(placed.program, beside)}.items():
         tables[-1 - value], spans[-1 - value] = value, (point, point)
         num_bytes[-1 - value] = padded_bytes(values[value])
     near = {b: span for b, span in spans.items() if tables[b] in found or is_fetched(num_bytes[b], chip)}
-    for buffer in staying_copies(placed.program, chip, near, num_bytes, placed.room_bytes):
+    for buffer in staying_copies(elapsed_s, chip, near, num_bytes, placed.room_bytes):
         del tables[buffer], spans[buffer], num_bytes[buffer]
     return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **num_bytes}, relaid=tables)
 
 
-def _with_turned(placed: Level, chip: Chip | None, by_list: bool) -> Level:
+def _with_turned(placed: Level, chip: Chip | None, elapsed_s: Elapsed, *, by_list: bool) -> Level:
     """With the copies for updates that lie transposed, which stay in fast memory where they find room."""
     program = placed.program
     found, spans = turned_copies(program, placed.flow, chip, by_list=by_list)
     sizes = {buffer: padded_bytes(program.graph.values[value]) for buffer, value in found.items()}
-    for buffer in staying_copies(program, chip, spans, sizes, placed.room_bytes):
+    for buffer in staying_copies(elapsed_s, chip, spans, sizes, placed.room_bytes):
         del found[buffer], spans[buffer], sizes[buffer]
     return replace(
         placed,

@@ -7,26 +7,31 @@ compiled for v3, v4 and v5e of ``f32[1,1024,32,64]`` from 32 devices, gathered a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import permutations
+from types import MappingProxyType
 
 from ..graph import Value
 from ..kernels import Program
 from ..kinds import ALL_GATHER
 from .tiles import LANES, padding_growth
 
+NONE_BESIDE: Mapping[int, tuple[int, int]] = MappingProxyType({})
 FEWEST_DIMS = 3
 """Of fewer, a group's own dim and another are left, and rows of groups lie one after the other anyway."""
 
 
-def split_gathers(program: Program) -> dict[int, int]:
-    """What such gathers make, by the point that makes it: it lies there twice until it is copied."""
+def split_gathers(program: Program, under_way: Mapping[int, tuple[int, int]] = NONE_BESIDE) -> dict[int, int]:
+    """What such gathers make, by the point at which it is copied, where it lies twice: that which makes it, but of
+    gathers beside products the last of those at which they are ``under_way`` (v5e).
+    """
     graph, found = program.graph, dict[int, int]()
     for point, kernel in enumerate(program.kernels):
         op = graph.ops[kernel.ops[-1]]
         if op.kind == ALL_GATHER and len(kernel.ops) == 1:
             part, whole = graph.values[op.operands[0]], graph.values[op.results[0]]
             if _has_groups_on_lanes(part, whole):
-                found[op.results[0]] = point
+                found[op.results[0]] = under_way.get(point, (point, point))[1]
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 
 import numpy as np
@@ -28,6 +29,8 @@ LONGEST_STAY = 8.0
 NONE_COPIED: Mapping[int, int] = MappingProxyType({})
 LARGEST_FETCHED = 0.25
 PRODUCTS = frozenset({"dot_general", "convolution"})
+GATHER = "gather"
+Elapsed = Callable[[], np.ndarray]
 OFFLOADED = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER})
 FEWEST_LOOKED_UP, FEWEST_ROWS = 1025, 4097
 """What a SparseCore is given: 1024 rows, or 8192 of a table of 4096, are looked up by the other cores (v5p, v6e)."""
@@ -103,10 +106,15 @@ def _of_copy(argument: Wanted, num_bytes: int, chip: Chip) -> Wanted:
 
 
 def _read_bytes(program: Program, flow: Flow, first: Mapping[int, int]) -> dict[tuple[int, int], int]:
-    """The bytes that kernels read of buffers of which they read pieces, by the kernel's point and the buffer."""
+    """The bytes that kernels read of buffers of which they read pieces, by the kernel's point and the buffer. Lookups
+    read as much as they make (``HloCostAnalysis::HandleGather``).
+    """
     graph, found = program.graph, dict[tuple[int, int], int]()
     for point, kernel in enumerate(program.kernels):
         ops = [graph.ops[number] for number in kernel.ops]
+        if len(ops) == 1 and ops[0].kind == GATHER:
+            buffer = flow.buffer.get(ops[0].operands[0], ops[0].operands[0])
+            found[point, first.get(buffer, buffer)] = padded_bytes(graph.values[ops[0].results[0]])
         cut = {op.operands[0] for op in ops if op.kind in CUTS}.intersection(kernel.reads)
         accessed = accessed_bytes(graph, kernel, cut=True) if cut else {}
         buffers = {value: flow.buffer.get(value, value) for value in kernel.reads if cut}
@@ -178,16 +186,19 @@ def _saved_s(those: Sequence[Use]) -> float:
 
 
 def staying_copies(
-    program: Program,
+    elapsed_s: Elapsed,
     chip: Chip | None,
     spans: Mapping[int, tuple[int, int]],
     num_bytes: Mapping[int, int],
     room_bytes: np.ndarray,
 ) -> frozenset[int]:
-    """The copies, by their numbers, that stay in what is left of fast memory; ``room_bytes`` is taken from."""
+    """The copies, by their numbers, that stay in what is left of fast memory; ``room_bytes`` is taken from.
+
+    ``elapsed_s`` says when each point of the program begins, where that is asked for.
+    """
     if chip is None or not chip.buffer_vmem_bytes or not spans:
         return frozenset()
-    return residents(spans, num_bytes, begins_s(program, chip), room_bytes, longest_stay_s(chip))
+    return residents(spans, num_bytes, elapsed_s(), room_bytes, longest_stay_s(chip))
 
 
 def is_fetched(num_bytes: int, chip: Chip | None) -> bool:
@@ -287,6 +298,15 @@ def longest_stay_s(chip: Chip) -> float:
     return LONGEST_STAY * chip.buffer_vmem_bytes / chip.hbm_bytes_per_s
 
 
-def begins_s(program: Program, chip: Chip) -> np.ndarray:
-    """When each kernel begins if each takes what its matrix FLOPs or its bytes take at the chip's peak, or longer."""
+def begins_s(program: Program, chip: Chip | None) -> Elapsed:
+    """When each kernel begins if each takes what its matrix FLOPs or its bytes take at the chip's peak, or longer.
+
+    It is worked out once, when it is first asked for.
+    """
+    return cache(lambda: _begins_s(program, chip))
+
+
+def _begins_s(program: Program, chip: Chip | None) -> np.ndarray:
+    if chip is None:
+        return np.zeros(len(program.kernels) + 1)
     return np.concatenate([[0.0], np.cumsum([max(pair) for pair in took_s(program, chip)])])
