@@ -75,7 +75,11 @@ def is_cut_of_product(graph: Graph, uses: Uses, written: Collection[int], op: Op
     if wider and made is not None and made not in written and graph.ops[made].kind == CUT:
         op = graph.ops[made]
         made = uses.makers.get(op.operands[0])
-    if made not in written or not (wider or (op.kind == CUT and is_thin_matrix(graph, op.operands[0]))):
+    if (
+        op.results[0] in uses.results
+        or made not in written
+        or not (wider or (op.kind == CUT and is_thin_matrix(graph, op.operands[0])))
+    ):
         return False
     while made is not None and graph.ops[made].kind in ELEMENTWISE | {CUT}:
         made = uses.makers.get(graph.ops[made].operands[0])

@@ -70,16 +70,16 @@ def minimise(
     them; fewer lines are not worth taking much longer than ``proven_s``, which no plan takes less than. ``trials``
     plans are priced at most (fewer, the larger the step, if None), and fewer where ``time.monotonic()`` passes
     ``deadline`` (at least two); once more so many where what they were nearly said to take is not what the plan takes.
-    What is proven is asked for only once a plan is written that takes longer than that allows: ``begun`` is what was
-    written of the same layouts, and promise, before. Raises ``PlanError`` where no plan with these layouts is legal.
+    The plan is written as if nothing were proven first, and once more where it takes longer than what is proven allows:
+    ``begun`` is the first of these, if it is known. Raises ``PlanError`` where no plan with these layouts is legal.
     """
     options: dict[str, Any] = {"deadline": deadline, "exact": exact, "trials": trials, "promised_s": promised_s}
-    short = begun or _twice(layouts, plan, workload, **options, proven_s=0.0)
+    short = begun or _checked(layouts, plan, workload, **options, proven_s=0.0)
     over, seconds = _rank(short)
     is_nearer_allowed = allowed_s(promised_s, proven_s) < seconds <= allowed_s(promised_s, 0.0)
     if over or not is_nearer_allowed or time.monotonic() > deadline:
         return short
-    nearer = _twice(layouts, plan, workload, **options, proven_s=proven_s)
+    nearer = _checked(layouts, plan, workload, **options, proven_s=proven_s)
     return replace(min(nearer, short, key=_rank), trials=short.trials + nearer.trials)
 
 
@@ -88,7 +88,7 @@ def _rank(short: Short) -> tuple[float, float]:
     return Priced(values=frozenset(), plan=short.plan, estimate=short.estimate).rank
 
 
-def _twice(layouts: Mapping[str, Sharding], plan: Plan, workload: Workload, **options: Any) -> Short:
+def _checked(layouts: Mapping[str, Sharding], plan: Plan, workload: Workload, **options: Any) -> Short:
     """That plan by prices that are known nearly; and by whole ones, where what it was nearly said to take is not what
     it takes.
     """

@@ -49,6 +49,7 @@ class Solving:
         self._left: list[Tried] = []
         self._flying: deque[Flying] = deque()
         self._firsts: Firsts = SimpleQueue()  # what was found first of the candidate that was begun last
+        self._told: dict[int, First] = {}
 
     def solve(self, todo: Sequence[Tried], meanwhile: Callable[[], None]) -> None:
         """Solves candidates; ``meanwhile`` is done while the workers are at it, and may ``tend`` to them."""
@@ -81,9 +82,16 @@ class Solving:
         while not (future.done() or self._part.over):
             with suppress(Empty):
                 found = self._firsts.get(timeout=LOOK_EVERY_S)
-                return None if found is None else (one, found)
+                if found is None:
+                    return None
+                self._told[one.candidate.index] = found
+                return one, found
             self._wait()
         return None
+
+    def solves(self, one: Tried) -> bool:
+        """Whether a candidate is being solved."""
+        return any(other is one for other, _ in self._flying)
 
     def _fill(self, workers: int | None = None) -> None:
         """Gives every worker a candidate, or so many of them, as long as there is time."""
@@ -225,7 +233,11 @@ class Solving:
         found = self._answer(future, self._part)
         one.solved = True
         if found is None:
-            one.why = "the time was over"
+            told = self._told.get(one.candidate.index)
+            if told is not None and told.objective_s < one.objective_s:
+                one.objective_s, one.layouts = told.objective_s, told.layouts
+            elif not one.layouts:
+                one.why = "the time was over"
             return
         one.given_s = one.given_s if found.ended else math.inf
         _keep_least(one, found)

@@ -19,6 +19,7 @@ from .progress import Clock
 from .result import PricedPlan
 from .simple import argument_bytes, simple_layouts
 from .solving import Solving
+from .task import First
 from .tried import Tried
 from .workload import Rematerialised, Workload
 
@@ -46,7 +47,9 @@ class Written(Protocol):
 
 
 Minimise = Callable[..., Written]
-"""``minimise(layouts, plan, workload, deadline=..., exact=...)``: the plan with these layouts."""
+"""The plan with layouts: ``minimise(layouts, plan, workload, deadline=..., exact=..., promised_s=..., proven_s=...,
+begun=...)``.
+"""
 
 
 class _OvertakenError(Exception):
@@ -70,6 +73,7 @@ class Writing:
         self._board, self._settings, self._workload, self._minimise = board, settings, workload, minimise
         self._solving, self._clock, self._say = solving, clock, say
         self._ahead: dict[int, tuple[Tried, Mapping[str, Sharding], Written | None]] = {}  # written ahead of their turn
+        self._firsts: dict[int, tuple[First, Written]] = {}  # written before they were proven
         self._least: dict[int, Mapping[str, Sharding]] = {}  # of least memory, written
 
     def write(self) -> None:
@@ -89,10 +93,12 @@ class Writing:
         lowered = 0
         for _ in range(LOWERINGS):
             try:
-                written = self._written(one, begun=self._written_ahead(one))
+                written = self._written(one, begun=self._begun(one))
             except PlanError as error:
                 one.why = f"its layouts make no plan: {error.problems[0].message if error.problems else error}"
                 return
+            if self._is_written(one):
+                self._ahead[one.candidate.index] = one, one.layouts, written
             excess = written.estimate.peak_bytes - (self._settings.limit_bytes or math.inf)
             if excess <= 0:
                 one.priced, one.why = PricedPlan(plan=written.plan, estimate=written.estimate), ""
@@ -125,28 +131,30 @@ class Writing:
         """What there is to write while candidates are being solved: of long steps the best layouts so far."""
         if self._is_small:
             self.write_simple()
-        self._write_first()
         while self._board.num_ops > LARGE and self._write_ahead():
             pass
+        self._write_first()
 
     def _write_first(self) -> None:
         """Writes what was found first of a candidate that is solved alone, while it is proven, for when it is its turn;
-        left where something better is found.
+        left where something better is found. Whether there was time for it changes nothing of the plan.
         """
         found = self._solving.first()
-        if found is None or found[1].objective_s >= self._board.written_s or self._late:
+        if found is None or self._late:
             return
         one, first = found
+        if one.priced or self._is_written(one) or first.objective_s >= self._board.worth_s:
+            return
 
         def look() -> None:
             self._solving.tend()
-            if self._clock.stopped or (one.solved and one.layouts != first.layouts):
+            if self._clock.stopped or not (self._solving.solves(one) or _is_of(first, one)):
                 raise _OvertakenError
 
         self._say(f"writing the plan of {one.candidate}")
         with suppress(_OvertakenError, PlanError):  # of which it is told when it is its turn
-            written = self._written(one, before=look, of=(first.layouts, first.objective_s))
-            self._ahead[one.candidate.index] = one, first.layouts, written
+            written = self._written(one, before=look, of=(first.layouts, first.objective_s), proven_s=0.0)
+            self._firsts[one.candidate.index] = first, written
 
     def _write_ahead(self) -> bool:
         """Writes the best layouts so far, for when it is their turn; whether better ones came and it was left."""
@@ -164,7 +172,7 @@ class Writing:
 
         self._say(f"writing the plan of {one.candidate}")
         try:
-            self._ahead[one.candidate.index] = one, layouts, self._written(one, before=look)
+            self._ahead[one.candidate.index] = one, layouts, self._written(one, before=look, proven_s=0.0)
         except _OvertakenError:
             return True
         except PlanError:
@@ -173,9 +181,13 @@ class Writing:
 
     def _is_written(self, one: Tried) -> bool:
         known = self._ahead.get(one.candidate.index)
-        return known is not None and known[1] == one.layouts
+        return known is not None and known[1] is one.layouts
 
-    def _written_ahead(self, one: Tried) -> Written | None:
+    def _begun(self, one: Tried) -> Written | None:
+        """What was written of its layouts before anything was proven."""
+        first = self._firsts.get(one.candidate.index)
+        if first is not None and _is_of(first[0], one):
+            return first[1]
         return self._ahead[one.candidate.index][2] if self._is_written(one) else None
 
     def prefer_readable(self) -> None:
@@ -200,7 +212,7 @@ class Writing:
         """The plans written ahead that fit."""
         most_bytes = self._settings.limit_bytes or math.inf
         for one, layouts, written in self._ahead.values():
-            if written is not None and one.layouts == layouts and written.estimate.peak_bytes <= most_bytes:
+            if written is not None and one.layouts is layouts and written.estimate.peak_bytes <= most_bytes:
                 yield one, PricedPlan(plan=written.plan, estimate=written.estimate)
 
     @property
@@ -263,13 +275,15 @@ class Writing:
         before: Callable[[], None] = lambda: None,
         of: tuple[Mapping[str, Sharding], float] | None = None,
         begun: Written | None = None,
+        proven_s: float | None = None,
     ) -> Written:
         """The plan of a candidate's layouts, or ``of`` others on its mesh and what they are promised to take (0 where
-        that is not known); ``begun`` was written of them before anything was proven.
+        that is not known); ``begun`` was written of them before anything was proven (``proven_s``: 0).
         """
         settings, plan = self._settings, one.candidate.plan
         workload = Rematerialised(self._workload, plan.remat, before)
         layouts, promised_s = of or (one.layouts, one.objective_s)
+        proven_s = self._board.bound_s if proven_s is None else proven_s
         laid = readable(Laid(mesh=plan.mesh, layouts=layouts), settings.machine, workload.tensors, settings.kept)
         open_plan = replace(plan, mesh=laid.mesh, limits=Limits(hbm_bytes=plan.limits.hbm_bytes), result=None)
         begin_s = self._clock.elapsed_s
@@ -280,7 +294,7 @@ class Writing:
             deadline=self._clock.end - FINISHING_S * self._board.num_ops if deadline is None else deadline,
             exact=settings.exact,
             promised_s=promised_s if math.isfinite(promised_s) else 0.0,
-            proven_s=self._board.bound_s if math.isfinite(self._board.bound_s) else 0.0,
+            proven_s=proven_s if math.isfinite(proven_s) else 0.0,
             begun=begun,
         )
         self._board.writing_s = max(self._board.writing_s, self._clock.elapsed_s - begin_s)
@@ -295,6 +309,11 @@ class Writing:
     def _is_small(self) -> bool:
         """Whether the step was read, and is priced in no time."""
         return 0 < self._board.num_ops <= LARGE
+
+
+def _is_of(first: First, one: Tried) -> bool:
+    """Whether what was found first of a candidate is the best of it."""
+    return one.objective_s == first.objective_s and one.layouts == first.layouts
 
 
 def _keep_beyond(one: Tried, written: Written) -> None:

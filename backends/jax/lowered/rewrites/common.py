@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any
 
+from .....planner.partition.passes.scatters import EXCHANGED
 from ..value_names import NOTES, READS, join_names
 from .rewriter import BROADCAST, CONSTANT, maker
 
@@ -88,13 +89,13 @@ def constants_once(parent: Any, is_apart: Callable[[Any], bool]) -> None:
 
 
 def _form(operation: Any) -> Any:
-    """What an operation computes of its operands, whatever it is named; itself where its attributes cannot be read, as
-    complex constants'.
+    """What an operation computes of its operands, whatever its name and what was done to it; itself where its
+    attributes cannot be read, as complex constants'.
     """
     types = tuple([result.type for result in operation.results])
     try:
         said = operation.attributes.items()
-        form = types, tuple([(name, each) for name, each in said if name != NOTES or READS not in each])
+        form = types, tuple([(n, each) for n, each in said if n != EXCHANGED and (n != NOTES or READS not in each)])
     except TypeError:
         return operation
     return (*form, *map(_inside, operation.regions)) if len(operation.regions) else form

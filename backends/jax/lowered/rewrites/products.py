@@ -7,13 +7,12 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from .....planner.partition.passes.scatters import EXCHANGED
 from ..value_names import reading
 from .rewriter import Rewriter, is_used_once, maker, shape_of
 
 DOT = "stablehlo.dot_general"
 NUMBERS = "dot_dimension_numbers"
-EXCHANGED = "exchanged"
-"""What says that the operands stand the other way round than the step has them."""
 
 
 def transpose(op: Any, rewriter: Rewriter) -> None:
