@@ -80,10 +80,14 @@ class Writing:
         """Writes and prices layouts as plans, the cheapest first, until the others cost more than the best plans."""
         left = [one for one in self._board.every if one.layouts and one.priced is None and not one.why]
         late = self._late  # what is written already comes first then
-        for one in sorted(left, key=lambda one: (late > self._is_written(one), one.objective_s, one.candidate.index)):
+
+        def turn(one: Tried) -> tuple[bool, float, int]:
+            return late and self._begun(one) is None, one.objective_s, one.candidate.index
+
+        for one in sorted(left, key=turn):
             prices = [other.step_time_s for other in self._board.ranked[: self._settings.top_k]]
             enough = len(prices) >= self._settings.top_k and one.objective_s >= prices[-1]
-            if enough or (self._late and prices):
+            if enough or (self._late and prices and self._begun(one) is None):
                 break
             self._say(f"writing the plan of {one.candidate}")
             self._write_one(one)
