@@ -43,8 +43,8 @@ MESHES = (
     ("cpu:2", {"x": 2}),
 )
 LARGEST, LARGEST_PRICED, SAMPLED = 4000, 150, 400
-SOME = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+SOME = settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 Step = tuple[Graph, dict[str, str]]
 
 
