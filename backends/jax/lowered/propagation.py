@@ -127,7 +127,7 @@ def propagate_split(
         open_for_loops(module)
     spread = SPREAD_ALL if reshards_all else SPREAD
     if inlines:
-        _finish(module, ",".join(spread), drops=reshards_all)
+        _finish(module, ",".join(spread), reshards_all=reshards_all)
         return
     with module.context:
         passes.run(_needed(module, spread if reshards_all else (*spread, RULES)), module)
@@ -139,7 +139,7 @@ def propagate_split(
 def propagate(module: Any, *, reshards_all: bool = False) -> None:
     """Propagates layouts over a prepared module, in place, then inlines the calls that were left until then."""
     open_for_loops(module)
-    _finish(module, ",".join((SPLIT, *SPREAD_ALL)) if reshards_all else PROPAGATION, drops=reshards_all)
+    _finish(module, ",".join((SPLIT, *SPREAD_ALL)) if reshards_all else PROPAGATION, reshards_all=reshards_all)
 
 
 def propagate_only(module: Any, passes: Passes, *, has_loops: bool = True) -> None:
@@ -167,10 +167,10 @@ def split_constants(module: Any) -> None:
     _finish(module, CONSTANTS)
 
 
-def _finish(module: Any, passes: str, *, drops: bool = False) -> None:
+def _finish(module: Any, passes: str, *, reshards_all: bool = False) -> None:
     with module.context:
         run_passes(passes, module)
-        if drops:
+        if reshards_all:
             make_collectives(module, lambda each: run_passes(each, module))
         inline_calls(module)
         run_passes(RULES, module)
