@@ -22,7 +22,7 @@ def own_programs(names: tuple[str, ...] = STEPS) -> Iterator[tuple[str, Problem]
     from meshwright.dsl.machine import parse_topology
     from meshwright.dsl.plan import Axis, Mesh, Plan
     from meshwright.planner.program import build
-    from meshwright.planner.program.learnt import Learnt
+    from meshwright.planner.program.solving.learnt import Learnt
     from meshwright.planner.topology import physical
     from searched_steps import SEARCHED
 

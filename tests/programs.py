@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Kernel, Program
-from meshwright.planner.memory.tiles import padded_bytes
+from meshwright.planner.memory.tensors.tiles import padded_bytes
 
 CONVOLVED = {
     "input_batch_dimension": 0,

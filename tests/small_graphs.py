@@ -14,8 +14,8 @@ from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.plan import Axis, Mesh
 from meshwright.planner.graph import Factors, Graph, Op, Origin, Sharding, Value
 from meshwright.planner.program import Program, build
-from meshwright.planner.program.exact import Exact, exact
-from meshwright.planner.program.learnt import Learnt
+from meshwright.planner.program.solving.exact import Exact, exact
+from meshwright.planner.program.solving.learnt import Learnt
 from meshwright.planner.topology import physical
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from meshwright.planner.catalogue import catalogue
-from meshwright.planner.compute.convolved import Convolved
 from meshwright.planner.compute.cycles import cycles_of
-from meshwright.planner.compute.given_parts import laid_as
+from meshwright.planner.compute.images.convolved import Convolved
+from meshwright.planner.compute.images.given_parts import laid_as
 from meshwright.planner.compute.price import Apart, price_at
 from meshwright.planner.compute.single_ops import packing_seconds
 from meshwright.planner.compute.speed import speed_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute import speed_of
-from meshwright.planner.compute.group_sums import GroupSums
+from meshwright.planner.compute.images.group_sums import GroupSums
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.images import Image
 from meshwright.planner.kernels import Kernel

@@ -10,9 +10,9 @@ from meshwright.planner.catalogue import catalogue
 from meshwright.planner.chip import Chip
 from meshwright.planner.compute import price, speed_of
 from meshwright.planner.compute.batched import growth_of
+from meshwright.planner.compute.copies.turning import Side, turning_cycles
 from meshwright.planner.compute.cycles import cycles_of
 from meshwright.planner.compute.price import price_at
-from meshwright.planner.compute.turning import Side, turning_cycles
 from meshwright.planner.compute.work import padded_bytes, padded_elements, work_of
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value

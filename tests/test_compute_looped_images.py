@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from meshwright.planner.catalogue import catalogue
-from meshwright.planner.compute.convolved import Convolved
+from meshwright.planner.compute.images.convolved import Convolved
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.compute.work import work_of
 from meshwright.planner.fusion import fuse

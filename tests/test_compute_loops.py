@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute import price
-from meshwright.planner.compute.strided import strided
+from meshwright.planner.compute.copies.strided import strided
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 

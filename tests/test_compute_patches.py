@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute import price
-from meshwright.planner.compute.patches import Patches
+from meshwright.planner.compute.copies.patches import Patches
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.fusion import fuse
 from meshwright.planner.kernels import Kernel

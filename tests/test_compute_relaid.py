@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute import speed_of
-from meshwright.planner.compute.relaid import Relaid
+from meshwright.planner.compute.copies.relaid import Relaid
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph
 from test_fusion import Writer

@@ -6,8 +6,9 @@ from meshwright.planner.fusion import fuse
 from meshwright.planner.fusion.behind import behind
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Kernel, Program
-from meshwright.planner.memory import memory, schedule
-from meshwright.planner.program.blueprint import kernel_graph, name_of
+from meshwright.planner.memory import memory
+from meshwright.planner.memory.order import schedule
+from meshwright.planner.program.step.blueprint import kernel_graph, name_of
 from test_fusion import Writer, kinds
 
 LAYERS, WIDTH, WIDE = 3, 1024, 4096

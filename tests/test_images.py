@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.chip import Chip
 from meshwright.planner.compute import price
-from meshwright.planner.compute.convolved import Convolved
+from meshwright.planner.compute.images.convolved import Convolved
 from meshwright.planner.compute.speed import speed_of
 from meshwright.planner.compute.work import Work, work_of
 from meshwright.planner.fusion import fuse

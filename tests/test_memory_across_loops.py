@@ -6,7 +6,7 @@ import pytest
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import COLLECTIVE_PERMUTE
-from meshwright.planner.memory.across_loops import copied_across
+from meshwright.planner.memory.tensors.across_loops import copied_across
 from programs import of_ops
 
 BATCH, PLACES, INNER, OUTER, DEVICES = 2, 256, 1024, 512, 4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from meshwright.planner.graph import Op, Value
-from meshwright.planner.memory.temporaries import temporary_bytes
-from meshwright.planner.memory.tiles import padded_bytes
+from meshwright.planner.memory.tensors.temporaries import temporary_bytes
+from meshwright.planner.memory.tensors.tiles import padded_bytes
 from programs import of_ops
 
 MIB = 2**20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from meshwright.planner.memory.bottom_up import Schedulable, bottom_up
+from meshwright.planner.memory.order.bottom_up import Schedulable, bottom_up
 
 GATHERED = {"g": 1}
 

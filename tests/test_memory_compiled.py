@@ -18,7 +18,7 @@ from meshwright.backends.jax.shardings import default_devices
 from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Value
 from meshwright.planner.memory import Memory, memory
-from meshwright.planner.memory.tiles import padded_bytes
+from meshwright.planner.memory.tensors.tiles import padded_bytes
 from meshwright.planner.partition import partition
 from meshwright.planner.topology import physical
 

@@ -6,11 +6,11 @@ from meshwright.planner.catalogue import catalogue
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE
-from meshwright.planner.memory.flow import Flow, flow
-from meshwright.planner.memory.gathered import awaited, gathers_beside, under_way, with_tuples
+from meshwright.planner.memory.flow.flow import Flow, flow
 from meshwright.planner.memory.level import level
-from meshwright.planner.memory.schedule import put_in_order
-from meshwright.planner.memory.split_gathers import split_gathers
+from meshwright.planner.memory.order.gathered import awaited, gathers_beside, under_way, with_tuples
+from meshwright.planner.memory.order.schedule import put_in_order
+from meshwright.planner.memory.tensors.split_gathers import split_gathers
 from programs import form_bytes, of_ops
 
 SIZE = Value((1024, 1024), "f32")

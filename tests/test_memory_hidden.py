@@ -5,8 +5,8 @@ from __future__ import annotations
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE
-from meshwright.planner.memory.flow import flow
-from meshwright.planner.memory.hidden import hidden
+from meshwright.planner.memory.flow.flow import flow
+from meshwright.planner.memory.order.hidden import hidden
 from programs import form_bytes, of_ops
 
 SIZE = Value((1024, 1024), "f32")

@@ -12,11 +12,11 @@ from meshwright.planner.image_pieces import turned_shapes
 from meshwright.planner.kernels import Kernel, Program
 from meshwright.planner.kinds import REDUCE_SCATTER
 from meshwright.planner.memory import memory
-from meshwright.planner.memory.accessed import took_s
-from meshwright.planner.memory.convolved import shifted_images, widened_images
-from meshwright.planner.memory.flow import flow
-from meshwright.planner.memory.taken_in_pieces import beside_loops
-from meshwright.planner.memory.temporaries import temporary_bytes
+from meshwright.planner.memory.fast.accessed import took_s
+from meshwright.planner.memory.flow.flow import flow
+from meshwright.planner.memory.tensors.convolved import shifted_images, widened_images
+from meshwright.planner.memory.tensors.taken_in_pieces import beside_loops
+from meshwright.planner.memory.tensors.temporaries import temporary_bytes
 from meshwright.planner.topology import physical
 from programs import CONVOLVED, KERNEL_GRADIENT, of_ops
 

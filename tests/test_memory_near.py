@@ -12,17 +12,17 @@ from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_GATHER, COLLECTIVE_PERMUTE
 from meshwright.planner.memory import memory
-from meshwright.planner.memory.accessed import accessed_bytes
-from meshwright.planner.memory.ahead import ahead, brought
-from meshwright.planner.memory.copies import MOST_UNDER_WAY
-from meshwright.planner.memory.flow import Flow, flow
-from meshwright.planner.memory.handed_on import handed_on
-from meshwright.planner.memory.liveness import lifetimes, live_bytes
-from meshwright.planner.memory.near import Memory, Wanted, begins, near_from
-from meshwright.planner.memory.orders import list_order
-from meshwright.planner.memory.shelf import Shelf
-from meshwright.planner.memory.temporaries import temporary_bytes
-from meshwright.planner.memory.vmem import near_buffers, offloaded
+from meshwright.planner.memory.fast.accessed import accessed_bytes
+from meshwright.planner.memory.fast.ahead import ahead, brought
+from meshwright.planner.memory.fast.copies import MOST_UNDER_WAY
+from meshwright.planner.memory.fast.handed_on import handed_on
+from meshwright.planner.memory.fast.near import Memory, Wanted, begins, near_from
+from meshwright.planner.memory.fast.shelf import Shelf
+from meshwright.planner.memory.fast.vmem import near_buffers, offloaded
+from meshwright.planner.memory.flow.flow import Flow, flow
+from meshwright.planner.memory.flow.flow.liveness import lifetimes, live_bytes
+from meshwright.planner.memory.order.orders import list_order
+from meshwright.planner.memory.tensors.temporaries import temporary_bytes
 from programs import of_ops
 
 SMALL, LARGE = Value((1024, 1024), "f32"), Value((8192, 2048), "f32")

@@ -11,7 +11,7 @@ from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from meshwright.planner.memory import Memory, memory, put_in_order
 from meshwright.planner.memory.kinds import COLLECTIVES
-from meshwright.planner.memory.offloaded import incoming_bytes
+from meshwright.planner.memory.order.offloaded import incoming_bytes
 from programs import of_ops
 
 MIB = 2**20

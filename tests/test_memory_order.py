@@ -8,13 +8,13 @@ from meshwright.planner.fusion import fuse
 from meshwright.planner.fusion.nature import SENT
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
-from meshwright.planner.memory.arriving import arriving
-from meshwright.planner.memory.barriers import with_barriers
-from meshwright.planner.memory.flow import flow
-from meshwright.planner.memory.indices import indices
-from meshwright.planner.memory.operands import operands
-from meshwright.planner.memory.orders import depth_first_order, list_order, post_order
-from meshwright.planner.memory.schedule import schedule
+from meshwright.planner.memory.flow.flow import flow
+from meshwright.planner.memory.flow.flow.arriving import arriving
+from meshwright.planner.memory.flow.flow.operands import operands
+from meshwright.planner.memory.order.barriers import with_barriers
+from meshwright.planner.memory.order.orders import depth_first_order, list_order, post_order
+from meshwright.planner.memory.order.schedule import schedule
+from meshwright.planner.memory.tensors.indices import indices
 from programs import form_bytes, of_ops, program
 from test_fusion import Writer
 from test_fusion_barriers import barrier

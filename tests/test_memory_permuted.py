@@ -8,8 +8,8 @@ from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import COLLECTIVE_PERMUTE
 from meshwright.planner.memory import put_in_order
-from meshwright.planner.memory.flow import Flow, flow
-from meshwright.planner.memory.permuted import beside_permutes
+from meshwright.planner.memory.flow.flow import Flow, flow
+from meshwright.planner.memory.order.permuted import beside_permutes
 from programs import form_bytes, of_ops
 
 SIZE = Value((1024, 1024), "f32")

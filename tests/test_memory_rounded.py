@@ -8,8 +8,8 @@ from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_GATHER
 from meshwright.planner.memory import put_in_order
-from meshwright.planner.memory.flow import flow
-from meshwright.planner.memory.rounded import behind_updates
+from meshwright.planner.memory.flow.flow import flow
+from meshwright.planner.memory.order.rounded import behind_updates
 from meshwright.planner.partition.passes.narrow import SENT_ROUNDED
 from programs import form_bytes, of_ops
 

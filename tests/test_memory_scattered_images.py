@@ -5,9 +5,9 @@ from __future__ import annotations
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_GATHER, REDUCE_SCATTER
-from meshwright.planner.memory.convolved import laid_bytes, smallest_batch
-from meshwright.planner.memory.scattered_images import copied_for_convolutions, shapes_in_rows
-from meshwright.planner.memory.temporaries import temporary_bytes
+from meshwright.planner.memory.tensors.convolved import laid_bytes, smallest_batch
+from meshwright.planner.memory.tensors.scattered_images import copied_for_convolutions, shapes_in_rows
+from meshwright.planner.memory.tensors.temporaries import temporary_bytes
 from programs import of_ops
 
 ROLES = {

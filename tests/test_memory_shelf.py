@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from meshwright.planner.memory.shelf import Shelf
+from meshwright.planner.memory.fast.shelf import Shelf
 
 
 def shelf() -> Shelf:

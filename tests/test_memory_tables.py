@@ -10,12 +10,12 @@ from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_REDUCE
 from meshwright.planner.memory import memory
-from meshwright.planner.memory.flow import flow
-from meshwright.planner.memory.liveness import lifetimes
-from meshwright.planner.memory.looked_up import copied_tables, looked_up_shapes, row_bytes
-from meshwright.planner.memory.temporaries import temporary_bytes
-from meshwright.planner.memory.tiles import padded_bytes
-from meshwright.planner.memory.vmem import near_buffers
+from meshwright.planner.memory.fast.vmem import near_buffers
+from meshwright.planner.memory.flow.flow import flow
+from meshwright.planner.memory.flow.flow.liveness import lifetimes
+from meshwright.planner.memory.tensors.looked_up import copied_tables, looked_up_shapes, row_bytes
+from meshwright.planner.memory.tensors.temporaries import temporary_bytes
+from meshwright.planner.memory.tensors.tiles import padded_bytes
 from programs import of_ops
 
 MIB = 2**20

@@ -13,7 +13,7 @@ from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute.products import Product
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.memory.level import level
-from meshwright.planner.memory.schedule import put_in_order
+from meshwright.planner.memory.order.schedule import put_in_order
 from meshwright.planner.memory.unrolled import unrolled_bytes, window_rows
 from programs import of_ops
 

@@ -6,9 +6,9 @@ import pytest
 from meshwright.dsl.machine import parse_topology
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kinds import ALL_GATHER
-from meshwright.planner.memory.convolved import copied_whole
-from meshwright.planner.memory.taken_whole import beside_whole
-from meshwright.planner.memory.temporaries import temporary_bytes
+from meshwright.planner.memory.tensors.convolved import copied_whole
+from meshwright.planner.memory.tensors.taken_whole import beside_whole
+from meshwright.planner.memory.tensors.temporaries import temporary_bytes
 from meshwright.planner.topology import physical
 from programs import KERNEL_GRADIENT, of_ops
 

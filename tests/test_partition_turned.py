@@ -23,8 +23,8 @@ from meshwright.planner.images import Image
 from meshwright.planner.kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, REDUCE_SCATTER, TURNED_COPY
 from meshwright.planner.partition.passes.turned import arrives_in_rows, turned, turns
 from meshwright.planner.partition.target import target
-from meshwright.planner.program.costs import Sum
-from meshwright.planner.program.reshards import Reshards
+from meshwright.planner.program.pricing.costs import Sum
+from meshwright.planner.program.pricing.reshards import Reshards
 from meshwright.planner.topology import physical
 
 SHAPES = ((4096, 1024), (64, 512, 512), (16, 32, 512, 512))

@@ -13,7 +13,7 @@ from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import ALL_GATHER, COLLECTIVE_PERMUTE
-from meshwright.planner.memory.accessed import matrix_flops
+from meshwright.planner.memory.fast.accessed import matrix_flops
 from meshwright.planner.partition.builder import Builder
 from meshwright.planner.partition.looped import in_loop
 from meshwright.planner.partition.target import target

@@ -13,7 +13,7 @@ import meshwright as mw
 import pytest
 from in_process import search
 from meshwright.planner.graph import Graph, Sharding
-from meshwright.planner.program.exact import exact
+from meshwright.planner.program.solving.exact import exact
 from small_graphs import Drawing, program_of, promised_s, strategies
 from small_steps import shape, trained
 

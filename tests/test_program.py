@@ -13,14 +13,15 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from meshwright.planner.graph import Graph, Op, Origin, Sharding, Value
 from meshwright.planner.kernels import Kernel
-from meshwright.planner.program import Program, rounds
-from meshwright.planner.program.blueprint import in_order_of_use, kernel_graph, name_of
-from meshwright.planner.program.decode import laid_out, laid_out_step
-from meshwright.planner.program.named import named_layouts
-from meshwright.planner.program.solutions import PER_S
-from meshwright.planner.program.stems import stems
-from meshwright.planner.program.ties import FEWEST
-from meshwright.planner.program.usage import Misfit, misfit_row
+from meshwright.planner.program import Program
+from meshwright.planner.program.rows.usage import Misfit, misfit_row
+from meshwright.planner.program.solving import rounds
+from meshwright.planner.program.solving.decode import laid_out, laid_out_step
+from meshwright.planner.program.solving.named import named_layouts
+from meshwright.planner.program.solving.solutions import PER_S
+from meshwright.planner.program.step.blueprint import in_order_of_use, kernel_graph, name_of
+from meshwright.planner.program.step.stems import stems
+from meshwright.planner.program.wiring.ties import FEWEST
 from meshwright.planner.solver.rows_used import usage_of, used_by
 from meshwright.planner.solver.solve import solve
 from small_graphs import (

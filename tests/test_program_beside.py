@@ -12,7 +12,7 @@ import pytest
 SHARED = """
 import os, time
 files = os.listdir("/proc/self/fd")
-from meshwright.planner.program.beside import shared
+from meshwright.planner.program.pricing.beside import shared
 here = os.getpid()
 
 def work(number):
@@ -49,7 +49,7 @@ here = os.getpid()
 ALL_S = 60
 SLEEPS = f"""
 import sys, time
-from meshwright.planner.program.beside import shared
+from meshwright.planner.program.pricing.beside import shared
 
 def work(number):
     sys.stdout.write(".")

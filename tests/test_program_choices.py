@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.planner.graph import Factors, Graph, Op, Sharding, Value
-from meshwright.planner.program.atoms import Atom, leaves, unify
-from meshwright.planner.program.choices import choices
-from meshwright.planner.program.nest import Nest, nest_of
+from meshwright.planner.program.pricing.choices import choices
+from meshwright.planner.program.step.atoms import Atom, leaves, unify
+from meshwright.planner.program.step.nest import Nest, nest_of
 from small_graphs import Drawing, parts, shardings, steps
 
 MESHES = [{"x": 2}, {"x": 2, "y": 2}, {"x": 4, "y": 2}, {"x": 3}, {"x": 2, "y": 1, "z": 2}]

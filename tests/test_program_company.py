@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from meshwright.planner.program.company import Company, Pairs, taken_together
-from meshwright.planner.program.learnt import Together, holds
+from meshwright.planner.program.solving.company import Company, Pairs, taken_together
+from meshwright.planner.program.solving.learnt import Together, holds
 
 NODES, CHOICES = 4, 3
 

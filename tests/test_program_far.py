@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from meshwright.planner.program import Program
-from meshwright.planner.program.far import Far
+from meshwright.planner.program.step.far import Far
 from meshwright.planner.solver.solve import solve
 from small_graphs import exact_of, nothing
 from small_steps import Pair, shape
@@ -61,7 +61,7 @@ def missed_s(program: Program) -> tuple[float, float]:
 def test_what_products_read_far_is_in_the_program(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     more_s, took_s = missed_s(program_of(pair, "v5e:2x2", "{a: 4}"))
     assert more_s < 0.03 * took_s
-    monkeypatch.setattr("meshwright.planner.program.known.far_of", lambda *_: Far())
+    monkeypatch.setattr("meshwright.planner.program.step.known.far_of", lambda *_: Far())
     more_s, took_s = missed_s(program_of(pair, "v5e:2x2", "{a: 4}"))
     assert more_s > 0.1 * took_s
 

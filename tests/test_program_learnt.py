@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from meshwright.planner.program.account import Account
-from meshwright.planner.program.exact import Missed, alone, netted
-from meshwright.planner.program.learnt import Learnt
-from meshwright.planner.program.rounds import Rounds
-from meshwright.planner.program.solutions import PER_S
+from meshwright.planner.program.solving.account import Account
+from meshwright.planner.program.solving.exact import Missed, alone, netted
+from meshwright.planner.program.solving.learnt import Learnt
+from meshwright.planner.program.solving.rounds import Rounds
+from meshwright.planner.program.solving.solutions import PER_S
 
 NODES, CHOICES = 5, 3
 

@@ -10,9 +10,9 @@ from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.reader import loads
 from meshwright.planner.graph import Origin
 from meshwright.planner.program import build
-from meshwright.planner.program.decode import laid_out, laid_out_step
-from meshwright.planner.program.named import named_layouts
-from meshwright.planner.program.wires import Wiring
+from meshwright.planner.program.solving.decode import laid_out, laid_out_step
+from meshwright.planner.program.solving.named import named_layouts
+from meshwright.planner.program.wiring.wires import Wiring
 from meshwright.planner.topology import physical
 from small_steps import Pair, scanned, shape, trained
 

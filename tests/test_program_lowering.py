@@ -13,7 +13,7 @@ from meshwright.backends.jax.drafts import Drafts
 from meshwright.dsl.reader import loads
 from meshwright.planner.graph import Graph
 from meshwright.planner.program import build
-from meshwright.planner.program.lowering import Choices, Lowering, Moves
+from meshwright.planner.program.solving.lowering import Choices, Lowering, Moves
 from meshwright.planner.topology import physical
 from small_graphs import Drawing, exact_of, program_of, promised_s, size_of, steps, strategies
 from small_steps import mlp

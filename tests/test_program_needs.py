@@ -15,7 +15,7 @@ import small_steps
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.dsl.reader import loads
 from meshwright.planner.program import Program, build
-from meshwright.planner.program.exact import exact_memory
+from meshwright.planner.program.solving.exact import exact_memory
 from meshwright.planner.solver.rows_used import usage_of, used_by
 from meshwright.planner.solver.solve import solve
 from meshwright.planner.topology import physical

@@ -14,7 +14,7 @@ from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.plan import Dims
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.program import build
-from meshwright.planner.program.blueprint import Blueprint
+from meshwright.planner.program.step.blueprint import Blueprint
 from meshwright.planner.topology import physical
 from small_graphs import Drawing, program_of, strategies
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from meshwright.planner.graph import Factors, Sharding
-from meshwright.planner.program.known import Known
+from meshwright.planner.program.step.known import Known
 from meshwright.planner.solver.solve import solve
 from small_graphs import Drawing, exact_of, nothing, program_of, promised_s
 

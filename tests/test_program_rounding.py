@@ -13,7 +13,7 @@ from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.reader import loads
 from meshwright.planner.graph import Sharding
 from meshwright.planner.program import Program, build
-from meshwright.planner.program.wires import Wiring
+from meshwright.planner.program.wiring.wires import Wiring
 from meshwright.planner.solver.solve import solve
 from meshwright.planner.topology import physical
 from small_graphs import exact_of, nothing

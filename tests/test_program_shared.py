@@ -13,8 +13,8 @@ from meshwright.planner.estimate.figures import Estimate
 from meshwright.planner.kinds import COLLECTIVE_PERMUTE
 from meshwright.planner.lookups import filled
 from meshwright.planner.program import Program, build
-from meshwright.planner.program.decode import laid_out
-from meshwright.planner.program.solutions import PER_S
+from meshwright.planner.program.solving.decode import laid_out
+from meshwright.planner.program.solving.solutions import PER_S
 from meshwright.planner.solver.solve import solve
 from meshwright.planner.topology import physical
 from small_graphs import exact_of, nothing

@@ -12,12 +12,14 @@ import pytest
 import small_steps
 from in_process import search
 from meshwright.backends.jax.drafts import Drafts
-from meshwright.planner.program import Program, build, reading, rounds, ways
-from meshwright.planner.program.decode import laid_out
-from meshwright.planner.program.learnt import Learnt
-from meshwright.planner.program.named import named_layouts
-from meshwright.planner.program.solutions import PER_S
-from meshwright.planner.program.wires import Wiring
+from meshwright.planner.program import Program, build
+from meshwright.planner.program.solving import rounds
+from meshwright.planner.program.solving.decode import laid_out
+from meshwright.planner.program.solving.learnt import Learnt
+from meshwright.planner.program.solving.named import named_layouts
+from meshwright.planner.program.solving.solutions import PER_S
+from meshwright.planner.program.wiring import reading, ways
+from meshwright.planner.program.wiring.wires import Wiring
 from meshwright.planner.solver.solve import solve
 from meshwright.planner.topology import physical
 

@@ -14,9 +14,9 @@ import small_steps
 from in_process import search
 from meshwright.planner.graph import Sharding
 from meshwright.planner.program import Program
-from meshwright.planner.program.decode import laid_out, laid_out_step
-from meshwright.planner.program.ties import tied
-from meshwright.planner.program.wires import Node
+from meshwright.planner.program.solving.decode import laid_out, laid_out_step
+from meshwright.planner.program.wiring.ties import tied
+from meshwright.planner.program.wiring.wires import Node
 from small_steps import Pair, shape
 from test_program_shared import program_of
 

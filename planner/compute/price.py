@@ -17,23 +17,23 @@ from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, COLLECTIVE_PERMUTE, KINDS
 from ..lookups import LOOK_UP, filled
 from .batched import GROWING, grown, growth_of
-from .caches import few_rows, through_few_rows
 from .calibration import Calibration
 from .coefficients import Coefficients
 from .compared import COMPARE, compares, given_arrays, packed_apart
-from .convolved import Convolved
+from .copies.caches import few_rows, through_few_rows
+from .copies.joined import Joined
+from .copies.patches import Patches
+from .copies.relaid import Relaid
+from .copies.rowwise import Rowwise
+from .copies.strided import rows_cycles, strided, turned_stacks
+from .copies.turned import Turned
+from .copies.turned_copies import Copies, copies_cycles, crossings
+from .copies.updated import Updated, lent
 from .cycles import Cycles, cycles_of
-from .joined import Joined
+from .images.convolved import Convolved
 from .loops import Staying, is_hoisted, staying, unchanged
-from .patches import Patches
-from .relaid import Relaid
 from .residence import Near, Residence, copied_results
-from .rowwise import Rowwise
 from .speed import Speed, speed_of
-from .strided import rows_cycles, strided, turned_stacks
-from .turned import Turned
-from .turned_copies import Copies, copies_cycles, crossings
-from .updated import Updated, lent
 from .work import ALONE, FREE, PRODUCT, WORD_BYTES, Work, padded_bytes, work_of
 
 Counting = Callable[[Graph, Kernel], Work]

@@ -12,7 +12,7 @@ from ..images import Image
 from ..kernels import Kernel, Program
 from ..kinds import ROWS, TURNED_COPY
 from .compared import COMPARE
-from .gathered_features import features_cycles
+from .images.gathered_features import features_cycles
 from .price import Apart, Shape, price_at
 from .speed import Speed
 

@@ -3,8 +3,8 @@
 from .dominant import dominant_points
 from .kinds import argument_kind
 from .memory import Memory, memory
+from .order.schedule import Scheduled, put_in_order, schedule
 from .points import LiveTensor, Point
-from .schedule import Scheduled, put_in_order, schedule
 
 __all__ = [
     "LiveTensor",

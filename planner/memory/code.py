@@ -10,9 +10,9 @@ from ..graph import Graph, Op, Value
 from ..images import CONVOLUTION, is_of_one_place
 from ..kernels import Kernel, Program
 from ..kinds import KINDS
-from .accessed import matrix_flops
-from .tiles import VECTOR_ELEMENTS
-from .units import Units, units_of
+from .fast.accessed import matrix_flops
+from .fast.units import Units, units_of
+from .tensors.tiles import VECTOR_ELEMENTS
 
 INDEXED = frozenset({"gather", "scatter", "sort"})
 REDUCTIONS = frozenset({"reduce", "reduce_window"})

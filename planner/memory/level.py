@@ -13,31 +13,31 @@ from ..fusion.nature import ALLOCATE
 from ..graph import Op, Value
 from ..kernels import Program
 from ..whole_images import taken_whole
-from .accessed import is_scan
-from .across_loops import copied_across
-from .carried import homes
-from .combined import at_once
-from .convolved import copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
-from .copied import Copied, copied_arguments, near_throughout
-from .deferred import defers
-from .donated import in_donated_place, in_results_place
-from .flow import Flow
-from .gathered import awaited, gathers_beside, under_way, with_tuples
-from .handed_on import carried, handed_on, left_outside
-from .hoisted import NARROW, hoisted_copies
-from .indices import INDEX, indices
-from .liveness import in_place, lifetimes
-from .looked_up import copied_tables, row_bytes, turned_back
-from .near import Stay, begins
-from .offloaded import sums_under_way
-from .scattered_images import copied_for_convolutions
-from .schedule import Scheduled
-from .split_gathers import NONE_BESIDE, split_gathers
-from .taken_in_pieces import beside_loops
-from .taken_whole import beside_whole, whole_bytes
-from .tiles import padded_bytes
-from .turned_copies import turned_copies
-from .vmem import NONE_COPIED, Elapsed, begins_s, is_fetched, near_buffers, staying_copies
+from .fast.accessed import is_scan
+from .fast.handed_on import carried, handed_on, left_outside
+from .fast.near import Stay, begins
+from .fast.vmem import NONE_COPIED, Elapsed, begins_s, is_fetched, near_buffers, staying_copies
+from .flow.carried import homes
+from .flow.donated import in_donated_place, in_results_place
+from .flow.flow import Flow
+from .flow.liveness import in_place, lifetimes
+from .order.combined import at_once
+from .order.deferred import defers
+from .order.gathered import awaited, gathers_beside, under_way, with_tuples
+from .order.offloaded import sums_under_way
+from .order.schedule import Scheduled
+from .tensors.across_loops import copied_across
+from .tensors.convolved import copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
+from .tensors.copied import Copied, copied_arguments, near_throughout
+from .tensors.hoisted import NARROW, hoisted_copies
+from .tensors.indices import INDEX, indices
+from .tensors.looked_up import copied_tables, row_bytes, turned_back
+from .tensors.scattered_images import copied_for_convolutions
+from .tensors.split_gathers import NONE_BESIDE, split_gathers
+from .tensors.taken_in_pieces import beside_loops
+from .tensors.taken_whole import beside_whole, whole_bytes
+from .tensors.tiles import padded_bytes
+from .tensors.turned_copies import turned_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

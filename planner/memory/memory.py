@@ -11,11 +11,11 @@ from .code import code_bytes
 from .details import Details
 from .kinds import CODE, GAPS, PADDING, RESULTS, WEIGHTS
 from .level import Level, level
+from .order.schedule import Scheduled, put_in_order
 from .points import LiveTensor, Point
 from .replay import heap_bytes
-from .schedule import Scheduled, put_in_order
+from .tensors.tiles import memoised, padded_bytes
 from .tight import is_tight, lent
-from .tiles import memoised, padded_bytes
 from .tuples import tuple_bytes
 from .unrolled import unrolled_bytes
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ..chip import Chip
 from ..kinds import COLLECTIVE_PERMUTE
 from .level import Level
-from .tiles import padded_bytes
+from .tensors.tiles import padded_bytes
 
 TUPLE_BYTES = 16 << 10
 """What the heap gives at least."""

@@ -28,23 +28,23 @@ from ..partition.target import target
 from ..solver.arrays import starts
 from ..solver.problem import Problem, assemble
 from ..topology import Machine
-from .company import taken_together
-from .costs import Pricing
-from .exact import exact_memory
-from .found import Found, Tell
-from .known import Known
-from .learnt import Learnt
-from .lowering import Lowering, Moves
-from .lowest import lowest
-from .needs import Need, needs
-from .reshards import Reshards
-from .rounds import Rounds
-from .solutions import PER_S, Solutions
-from .strategies import Strategies
-from .ties import tied
-from .usage import Row, local_bytes, with_memory, with_needs, with_rows
-from .wires import Wiring
-from .wiring import wire
+from .pricing.costs import Pricing
+from .pricing.reshards import Reshards
+from .pricing.strategies import Strategies
+from .rows.needs import Need, needs
+from .rows.usage import Row, local_bytes, with_memory, with_needs, with_rows
+from .solving.company import taken_together
+from .solving.exact import exact_memory
+from .solving.found import Found, Tell
+from .solving.learnt import Learnt
+from .solving.lowering import Lowering, Moves
+from .solving.lowest import lowest
+from .solving.rounds import Rounds
+from .solving.solutions import PER_S, Solutions
+from .step.known import Known
+from .wiring.ties import tied
+from .wiring.wires import Wiring
+from .wiring.wiring import wire
 
 S_PER_BYTE = 1e-15
 """What a byte of an argument costs, so that nothing is kept whole for no reason: a microsecond a gigabyte."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....planner.graph import Value
-from ....planner.memory.tiles import padded_bytes
+from ....planner.memory.tensors.tiles import padded_bytes
 
 
 def aliases(

@@ -1,0 +1,284 @@
+"""What convolutions take besides: images padded as they lie, copied into that layout.
+
+``images`` says how images lie. An argument lies as it pads least and is copied before it is convolved. Few images
+are cut (``images_in_parts``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from ...cut_images import PARTS
+from ...fusion.grouped import is_across, parts_lanes
+from ...graph import Graph, Op, Value
+from ...image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
+from ...images import CONVOLUTION, ROWS, Image, batch_on_lanes, images, images_of, is_gradient_of_kernel, laid_elements
+from ...kernels import Kernel
+from ...kinds import ALL_GATHER
+from ..coefficients import Coefficients
+from ..copies.turning import Side, turning_cycles
+from ..products import Product, product_of
+from ..windows import manner_of, windows_of
+from ..work import FREE, REGISTER_ELEMENTS, Work, padded_bytes, padded_elements
+from .gathered_features import features_cycles, is_gathered_turned
+from .given_parts import GivenParts
+from .group_sums import GroupSums
+from .images_in_parts import ImagesInParts
+from .looped_images import HALVES, TURNING_CYCLES, LoopedImages
+from .ring_windows import ring_windows_of
+
+RESHAPE = "reshape"
+KEEPING = frozenset({"convert", "reverse"})
+"""What leaves a kernel as it lies."""
+
+Shape = tuple[int, ...]
+HALF_EMPTY = 2.0
+"""How much of registers is empty of images that fill half: what is filled alone takes as many as if it filled them, of
+four images (v5e, v5p, v6e) and not of two (v6e).
+"""
+
+
+class Convolved:
+    """The images of a program, as its kernels are gone through; of chips without matrix units none.
+
+    What a loop convolves piece by piece is not cut (``in_loop``). ``given`` are the values that are a step's arguments:
+    where images, they are copied. ``known`` are images of other programs, by their shape, ``across`` the kernels that
+    lie so, gathered elsewhere, ``places`` those of the parts of images made elsewhere that are cut where they are few.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        of: Coefficients,
+        edge: int,
+        *,
+        in_loop: bool = False,
+        given: Collection[int] = (),
+        known: Mapping[tuple[int, ...], Image] | None = None,
+        across: Collection[int] = (),
+        places: Mapping[Shape, int] = MappingProxyType({}),
+    ) -> None:
+        self._graph, self._of, self._edge = graph, of, edge
+        self._looped, outside = (looped_images(graph), images(graph)) if edge > 1 else ({}, {})
+        self._turned_shapes = turned_shapes(graph) if self._looped else frozenset[Shape]()
+        self._images = {**(known or {}), **self._looped, **outside} if edge > 1 else {}
+        self._in_loop = in_loop
+        elsewhere = self._images.keys() - outside - self._looped.keys()
+        self._in_parts = ImagesInParts(
+            graph, of, edge, self._images, elsewhere, self._turned_shapes, in_loop=in_loop, places=places
+        )
+        self._given = set(given) if self._images and not in_loop else set[int]()
+        self._given_parts = GivenParts(graph, self._given)
+        self._turned, self._made, self._across = set[int](), set[int](), set(across)
+        self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
+        by_features = {part: whole for part, whole in self._parted.items() if not is_across(whole, self._images[whole])}
+        self._sums = GroupSums(graph, by_features, self._images, of)
+        self._convolved, self._regrouped = set[int](), set[int]()
+        self._before_next = 0.0
+        self._loops = LoopedImages(graph, of, self._images, self._turned_shapes, in_loop=in_loop)
+
+    def _parted_shapes(self) -> dict[Shape, Shape]:
+        """The shapes of images whose features are parted into groups, with those that they have whole."""
+        found: dict[Shape, Shape] = {}
+        for op in self._graph.ops:
+            if op.kind == RESHAPE:
+                before, after = self._graph.shape(op.operands[0]), self._graph.shape(op.results[0])
+                for whole, parted in ((before, after), (after, before)):
+                    if parts_lanes(whole, parted, self._images):
+                        found[parted] = whole
+        return found
+
+    def gathered(self, op: Op) -> None:
+        """Takes notice of a gather: what pieces with the batch on the lanes make is brought to lie as they do, and
+        narrow ones are copied to be sent, which is counted with the next kernel. Rows of kernels come onto the lanes
+        where that pads their pieces less.
+        """
+        if op.kind == ALL_GATHER and lies_across(self._graph.shape(op.operands[0])):
+            self._across.add(op.results[0])
+        image = self._images.get(self._graph.shape(op.results[0])) if op.kind == ALL_GATHER else None
+        if image is None:
+            return
+        piece, whole = (self._graph.values[values[0]] for values in (op.operands, op.results))
+        self._before_next += features_cycles(piece, whole, image, self._of)
+        if is_gathered_turned(piece, whole, image):
+            self._turned.add(op.results[0])
+            self._given.update({op.results[0]} if op.operands[0] not in self._made else ())
+
+    def looped(self, loop: Op) -> None:
+        """Takes notice of a loop: of copies of the images that it takes in pieces, of arguments and, for gradients of
+        kernels, with the batch on the lanes. They are counted with the next kernel.
+        """
+        for body in loop.bodies[:1] if loop.turns and self._looped else ():
+            given = dict(zip(body.arguments, loop.operands, strict=False))
+            for value, piece in {given.get(piece.whole): piece for piece in pieces_of(body) if piece.is_read}.items():
+                whole = self._graph.values[value] if value is not None else None
+                if whole is None:
+                    continue
+                is_shape, turned = whole.shape in self._turned_shapes, is_turned_for_gradient(body, piece)
+                if (turned and not is_shape) or value in self._given:
+                    laid = laid_elements(replace(whole, dtype="bf16"), piece.image, turned=turned or is_shape)
+                    self._before_next += 2 * laid * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
+                if not turned or is_shape:
+                    self._given.discard(value)
+
+    def counted(self, kernel: Kernel, work: Work) -> Work:
+        """The work of a kernel with its images as they lie."""
+        if not self._images or work.kind == FREE:
+            return work
+        graph = self._graph
+        cut = self._given_parts.counted(kernel, work) if self._given else None
+        if cut is not None:
+            self._given.update(kernel.writes)
+            return cut
+        for op in (graph.ops[number] for number in kernel.ops) if self._across else ():
+            if op.kind in KEEPING and op.operands[0] in self._across:
+                self._across.add(op.results[0])
+        ops = [graph.ops[number] for number in kernel.ops if graph.ops[number].kind == CONVOLUTION]
+        self._made.update(kernel.writes if ops else ())
+        reads = tuple(int(size * self._growth(v)) for v, size in zip(kernel.reads, work.reads, strict=True))
+        writes = tuple(int(size * self._growth(v)) for v, size in zip(kernel.writes, work.writes, strict=True))
+        around = (*kernel.reads, *kernel.writes)
+        growth, spread = self._whole_growth(around), max(map(self._spread, around), default=1.0)
+        return replace(
+            work,
+            reads=reads,
+            writes=writes,
+            spill_bytes=int(work.spill_bytes * growth),
+            registers=work.registers * growth * spread,
+            space_bytes=int(work.space_bytes * growth * (spread if work.single and spread == HALF_EMPTY else 1.0)),
+            products=tuple(self._product(op) for op in ops) if ops else work.products,
+        )
+
+    def copies_cycles(self, kernel: Kernel) -> float:
+        """What copying the arguments takes that a kernel is the first to convolve, and what loops before it read."""
+        graph = self._graph
+        took = self._before_next + self._loops.whole_cycles(kernel) + self._loops.slices_cycles(kernel)
+        self._before_next = 0.0
+        if self._given.isdisjoint(kernel.reads):
+            return took
+        for op in (graph.ops[number] for number in kernel.ops):
+            for value, image in images_of(graph, op) if op.kind == CONVOLUTION else ():
+                given = self._given & _behind(graph, kernel, value) if value in op.operands else None
+                if given:
+                    parts = given & self._given_parts.laid.keys()
+                    took += self._copy_cycles(min(parts, default=value), image)
+                    self._given -= given
+        return took
+
+    def grouped_cycles(self, kernel: Kernel) -> float:
+        """What copies take of images whose features are parted into groups: what convolutions make of them or read so,
+        and what they made that is parted where it is read; and what adding up groups takes besides.
+        """
+        if not self._parted:
+            return 0.0
+        graph, ops = self._graph, [self._graph.ops[number] for number in kernel.ops]
+        if any(op.kind == CONVOLUTION for op in ops):
+            self._convolved.update(kernel.writes)
+            found = [v for v in (*kernel.reads, *kernel.writes) if graph.shape(v) in self._parted]
+        else:
+            parts = {graph.shape(op.operands[0]) for op in ops if op.kind == RESHAPE and self._parts(op)}
+            found = [v for v in kernel.reads if v in self._convolved and graph.shape(v) in parts]
+        copied = [value for value in found if value not in self._regrouped and self._is_across(value)]
+        self._regrouped.update(copied)
+        return sum(map(self._regrouped_cycles, copied)) + self._sums.extra_cycles(kernel)
+
+    def _is_across(self, value: int) -> bool:
+        shape = self._graph.shape(value)
+        whole = self._parted.get(shape, shape)
+        return is_across(whole, self._images[whole])
+
+    def _parts(self, op: Op) -> bool:
+        return self._graph.shape(op.results[0]) in self._parted
+
+    def _regrouped_cycles(self, value: int) -> float:
+        held = self._graph.values[value]
+        whole = replace(held, shape=self._parted.get(held.shape, held.shape))
+        return self._turning(value, whole, self._images[whole.shape])
+
+    def _copy_cycles(self, value: int, image: Image) -> float:
+        whole = self._graph.values[value]
+        laid, least = self._laid(value, image), padded_bytes(whole) * 8 // whole.bits
+        if laid <= least and value not in self._turned:
+            return 0.0
+        return self._turning(value, whole, image)
+
+    def _turning(self, value: int, whole: Value, image: Image) -> float:
+        """Cycles of a copy of an image between where it pads least and where convolutions want it."""
+        laid = self._in_parts.laid_of(whole, image, turned=value in self._turned)
+        registers = laid * _emptied(whole.shape[image.batch], self._in_parts.is_cut(whole.shape))
+        lies = self._given_parts.laid.get(value, padded_elements(whole.shape))
+        read = Side(lies / REGISTER_ELEMENTS, lies * whole.bits / 8)
+        return turning_cycles(read, Side(registers / REGISTER_ELEMENTS, laid * whole.bits / 8), self._of)
+
+    def _growth(self, value: int) -> float:
+        """How much larger than where it pads least a value is."""
+        whole = self._graph.values[value]
+        image = self._images.get(whole.shape)
+        if image is None or not whole.num_elements:
+            return 1.0
+        return max(1.0, self._laid(value, image) * whole.bits / 8 / padded_bytes(whole))
+
+    def _whole_growth(self, around: Sequence[int]) -> float:
+        """How much larger what a kernel reads and writes is all told: what it computes are numbers of all of these."""
+        sizes = [(padded_bytes(self._graph.values[value]), self._growth(value)) for value in around]
+        return sum(size * growth for size, growth in sizes) / max(sum(size for size, _ in sizes), 1)
+
+    def _spread(self, value: int) -> float:
+        """How many more registers than its numbers fill an image takes: few images leave rows of each empty."""
+        whole = self._graph.values[value]
+        image = self._images.get(whole.shape)
+        if image is None or self._loops.lies_turned(value):
+            return 1.0
+        if batch_on_lanes(whole.shape[image.features], whole.shape[image.batch], whole.bits):
+            return 1.0
+        return _emptied(whole.shape[image.batch], self._in_parts.is_cut(whole.shape))
+
+    def _laid(self, value: int, image: Image) -> int:
+        whole = self._graph.values[value]
+        return self._in_parts.laid_of(whole, image, turned=value in self._turned or self._loops.lies_turned(value))
+
+    def _product(self, op: Op) -> Product:
+        cut, turned = self._in_parts.cuts(op), op.operands[0] in self._turned
+        manner = manner_of(self._of)
+        ring = ring_windows_of(self._graph, op, manner) if self._in_loop else None
+        windows = ring or windows_of(
+            self._graph, op, manner, PARTS if cut else 1, turned=turned, across=op.operands[1] in self._across
+        )
+        if self._in_loop and is_gradient_of_kernel(self._graph, op):
+            windows = replace(windows, loads=HALVES * windows.loads)
+        return replace(product_of(self._graph, op), windows=windows)
+
+    def units_cycles(self, op: Op) -> float:
+        """Cycles of the slowest of the units that compute a convolution, in its kernel."""
+        product, of = self._product(op), self._of
+        squares, vectors = product.padded(self._edge), product.vector_operations(of)
+        return max(squares * of.multiply_add_cycles, product.load_cycles, vectors * of.register_cycles)
+
+    def parts_cycles(self, kernel: Kernel) -> float:
+        """What kernels besides take that cut images for a kernel, and shift what is cut for gradients."""
+        return self._in_parts.extra_cycles(kernel)
+
+
+def lies_across(shape: Shape) -> bool:
+    """Whether an array is padded less with its last dim but one on the lanes."""
+    return len(shape) > 1 and batch_on_lanes(shape[-1], shape[-2])
+
+
+def _emptied(batch: int, is_cut: bool) -> float:
+    """How much of a register's rows so few images leave empty."""
+    rows = 1 << max(batch - 1, 0).bit_length()
+    return 1.0 if is_cut or rows >= ROWS else ROWS / rows
+
+
+def _behind(graph: Graph, kernel: Kernel, value: int) -> set[int]:
+    """What a kernel computes a value from, itself included."""
+    makers = {made: graph.ops[number] for number in kernel.ops for made in graph.ops[number].results}
+    waiting, found = [value], set[int]()
+    while waiting:
+        value = waiting.pop()
+        if value not in found:
+            found.add(value)
+            waiting.extend(makers[value].operands if value in makers else ())
+    return found

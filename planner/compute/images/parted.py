@@ -1,0 +1,85 @@
+"""What images cost that are cut into parts: parts are put beside each other's edges, and shifted for gradients.
+
+Each of these steps is a kernel of its own, whatever the convolution takes. All pass numbers of 16 bits, in which
+convolutions read, and wait for the vector units. Counted in compiled programs, of which most steps say how often they
+read or write an image; a margin of few columns is a step as well, which takes no longer than it starts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from ...fusion.nature import ELEMENTWISE
+from ...graph import Graph
+from ..coefficients import Coefficients
+from ..work import REGISTER_ELEMENTS
+
+WIDE_EDGE = 256
+WAITED_BYTES, NEAR_SHARE = 0.3, 0.3
+"""How much of moving their bytes comes on top of the vector units' work, but where the compiler counts none of what is
+near, as on v6e, and what part of vector memory an image is no larger than that is.
+"""
+
+
+class Steps(NamedTuple):
+    """How often numbers of an image are read or written, and in how many kernels."""
+
+    passes: float
+    kernels: int
+
+
+EDGED, GIVEN_EDGED = Steps(3, 4), Steps(8, 5)
+"""For a convolution: each part with the next one's edge; what is a step's argument is cut and copied first."""
+
+SHIFTED, SHIFTED_WIDE, GIVEN_SHIFTED = Steps(13, 5), Steps(7, 5), Steps(10, 5)
+"""For the gradient of a kernel of three places a row: shifts of each part, which narrower squares have laid beside each
+other.
+"""
+
+FURTHER = Steps(9, 4)
+"""The same of each place beyond the third."""
+
+SHIFTED_ONCE = Steps(4, 1)
+"""The same of a kernel of two places a row."""
+
+WHOLE = Steps(3, 3)
+"""For the gradient of a kernel with gaps, which is of whole images: they are laid out with the batch where it was."""
+
+RETURNED = Steps(3, 3)
+"""What comes back to such an image: without its margins, and with the batch where gradients of kernels want it."""
+
+GIVEN_PLACES = Steps(1.5, 1)
+"""For windows of one place, of a step's argument: a copy in parts, and another for the gradient of the kernel."""
+
+REPEATED = Steps(6, 3)
+"""For windows of one place that move on by several, where parts are no whole steps: they are widened to these."""
+
+WIDENED_CYCLES = 128.0
+"""For windows of one place over an image with gaps, for each 1024 numbers of what is made of it: its margin widens
+parts, and that and its mask are each laid out anew, widened and cut off again (as many on v5e as on v6e).
+"""
+
+TOGETHER = Steps(16, 8)
+"""For the gradient of a kernel that is not of parts: they are put together again, without filling lanes."""
+
+
+def steps_cycles(steps: Steps, numbers: int, operations: float, of: Coefficients) -> float:
+    """Cycles of steps over an image of so many numbers as it is laid out, so many vector operations for each 1024."""
+    num_bytes = 2 * numbers
+    share = of.near_read_share if num_bytes <= NEAR_SHARE * of.near_total_bytes else 1.0
+    waited = share * WAITED_BYTES * num_bytes * of.byte_cycles
+    once = operations * of.register_cycles * math.ceil(numbers / REGISTER_ELEMENTS) + waited
+    return steps.passes * once + steps.kernels * (of.start_cycles + of.step_cycles)
+
+
+def of_arguments(graph: Graph) -> set[int]:
+    """The arguments of a graph, and what is made of them alone number by number."""
+    found = set(graph.arguments)
+    for op in graph.ops:
+        if op.kind in ELEMENTWISE:
+            shape = graph.shape(op.results[0])
+            alike = [value for value in op.operands if graph.shape(value) == shape]
+            if alike and found.issuperset(alike):
+                found.update(op.results)
+    return found

@@ -1,0 +1,1 @@
+"""What each tensor takes in a chip's memory: tiles, layouts of images and tables, copies beside them."""

@@ -1,0 +1,292 @@
+"""What the tensors around convolutions take in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...chip import Chip
+from ...fusion.nature import BROADCAST, ELEMENTWISE
+from ...graph import Graph, Op, Value
+from ...image_pieces import pieces_of, turned_shapes
+from ...images import (
+    CONVOLUTION,
+    Image,
+    batch_on_lanes,
+    convolves,
+    images,
+    images_of,
+    is_gradient_of_kernel,
+    is_of_one_place,
+    laid_elements,
+    shifts_of,
+)
+from ...kernels import Program
+from ...whole_images import added_whole, kept_whole, made_whole
+from .gathered_images import turned_for_gradients
+from .scattered_images import shapes_in_rows
+from .taken_in_pieces import NARROW, Beside, rounded_fills
+from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
+
+SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
+CUT_COPIES, NEAREST, PARTS = 2, 3, 8
+FEW_FEATURES, NARROW_BITS = ROWS, 16
+
+
+class Lying(NamedTuple):
+    """How images of a shape lie: their dims, whether few may be cut, whether the batch is on the lanes anyway."""
+
+    image: Image
+    may_cut: bool
+    is_turned: bool
+
+
+def smallest_batch(chip: Chip | None) -> int:
+    """The smallest batch whose images a chip leaves whole: v2 and v3, which keep no buffers near, cut single ones."""
+    return SMALLEST_WITHOUT_VMEM if chip is not None and not chip.buffer_vmem_bytes else SMALLEST_BATCH
+
+
+def convolved_bytes(program: Program, smallest: int) -> Sizes:
+    """The bytes of a program's temporaries: those of ``padded_bytes``, but for what convolutions read and make.
+
+    A convolution wants its features on the lanes and its batch on the rows, or the other way round if that pads less (a
+    batch of whole lanes does), and all tensors of that shape are laid out alike. A batch below ``smallest`` is made
+    larger by cutting the image into parts (XLA's space-to-batch): no row is padded then. But the parts of what a
+    convolution reads lie there twice more in bfloat16, one with the margins that it reads and one for the gradient of
+    its filter; for that of a filter of more than ``NEAREST`` places beside each other once for each of these.
+    """
+    wanted = _wanted(program.graph)
+    read = _read_by_convolutions(program) if wanted else dict[int, int]()
+    rounded = rounded_fills(program.graph) if wanted else frozenset[int]()
+    rows = shapes_in_rows(program.graph) if wanted else frozenset[tuple[int, ...]]()
+    tied = (
+        dict(turned_for_gradients(program.graph) if smallest == SMALLEST_WITHOUT_VMEM else ())
+        if wanted
+        else dict[int, Image]()
+    )
+    kept = {**added_whole(program.graph), **kept_whole(program)} if wanted else dict[int, Image]()
+    made = {id(program.graph): kept}
+    cut, looped = _cut_beside_loops(program.graph, wanted) if wanted else (frozenset[tuple[int, ...]](), set[int]())
+
+    def num_bytes(graph: Graph, number: int) -> int:
+        value = graph.values[number]
+        if graph is program.graph and number in rounded:
+            value = replace(value, dtype=NARROW)
+        lying = wanted.get(value.shape)
+        if lying is None or value.shape in rows or not math.prod(value.shape):
+            return padded_bytes(value)
+        if graph is program.graph and number in tied:
+            return _whole_bytes(value, tied[number], turned=True)
+        lies_whole = made[id(graph)] if id(graph) in made else made.setdefault(id(graph), made_whole(graph))
+        if lying.is_turned and number in lies_whole:
+            return _whole_bytes(value, lies_whole[number])
+        if graph is program.graph and value.shape in cut and number not in looped:
+            lying = lying._replace(may_cut=True)
+        laid, is_few = _laid_bytes(value, lying, smallest), value.shape[lying.image.batch] < smallest
+        if not lying.may_cut or not is_few or (graph is program.graph and (number not in read or number in looped)):
+            return laid
+        shifts = read.get(number, 0) if graph is program.graph else 0
+        return laid + (shifts * laid * NARROW_BITS // value.bits if shifts > NEAREST else (CUT_COPIES - 1) * laid)
+
+    return num_bytes
+
+
+def _cut_beside_loops(
+    graph: Graph, wanted: Mapping[tuple[int, ...], Lying]
+) -> tuple[frozenset[tuple[int, ...]], set[int]]:
+    """The shapes of images that loops take whole and convolutions outside of them cut, and what loops read and make."""
+    looped = {value for op in graph.ops if op.bodies for value in (*op.operands, *op.results)}
+    outside = {shape for shape in images(graph) if shape in wanted}
+    return frozenset(shape for shape in outside if not (wanted[shape].may_cut or wanted[shape].is_turned)), looped
+
+
+def laid_bytes(program: Program, smallest: int) -> Callable[[Value], int]:
+    """The bytes of a value that lies as images of its shape do around a program's convolutions."""
+    wanted = _wanted(program.graph)
+
+    def num_bytes(value: Value) -> int:
+        lying = wanted.get(value.shape)
+        return _laid_bytes(value, lying, smallest) if lying and value.num_elements else padded_bytes(value)
+
+    return num_bytes
+
+
+def _read_by_convolutions(program: Program) -> dict[int, int]:
+    """What lies in memory that convolutions read, or what they read is made of number by number, if that is one array
+    and what is spread over it.
+
+    With the places of the filter whose gradient reads it, along the dim that images are cut along. Windows of one place
+    read no copies, nor do gradients of filters that convolve arguments.
+    """
+    graph = program.graph
+    written, sources = {value for kernel in program.kernels for value in kernel.writes}, _sources(graph)
+    found: dict[int, int] = {}
+    for op in graph.ops:
+        if op.kind != CONVOLUTION or is_of_one_place(graph, op) or _reads_whole(graph, op):
+            continue
+        shifts = shifts_of(graph, op)
+        for place, number in enumerate(op.operands):
+            value = number
+            while value not in written and value in sources:
+                value = sources[value]
+            found[value] = max(found.get(value, 0), 0 if place else shifts)
+    return found
+
+
+def _sources(graph: Graph) -> dict[int, int]:
+    """The one array of its shape that each value is computed of number by number, where that is one."""
+    spread = {op.results[0] for op in graph.ops if op.kind == BROADCAST}
+    sources: dict[int, int] = {}
+    for op in graph.ops:
+        if op.kind in ELEMENTWISE:
+            shape = graph.shape(op.results[0])
+            of = {v for v in op.operands if v not in spread and graph.shape(v) == shape}
+            if len(of) == 1:
+                sources[op.results[0]] = of.pop()
+    return sources
+
+
+def _wanted(graph: Graph) -> dict[tuple[int, ...], Lying]:
+    """How the images of a program lie by their shape, as what comes first has them.
+
+    What a loop convolves piece by piece is not cut, and lies as its pieces do.
+    """
+    wanted: dict[tuple[int, ...], Lying] = {}
+    turned = turned_shapes(graph)
+    for inner, op, _ in graph.walk() if convolves(graph) else ():
+        if op.kind == CONVOLUTION:
+            joined = {each.results[0]: each for each in inner.ops if each.kind == "concatenate"}
+            for value, image in images_of(inner, op):
+                for each in (value, *_put_together(value, joined, inner)):
+                    shape = inner.shape(each)
+                    wanted.setdefault(shape, Lying(image, inner is graph and shape not in turned, shape in turned))
+        for body in op.bodies if op.turns else ():
+            for piece in pieces_of(body):
+                shape = body.shape(piece.whole)
+                wanted.setdefault(shape, Lying(piece.image, False, shape in turned))
+    return wanted
+
+
+def _put_together(value: int, joined: Mapping[int, Op], graph: Graph) -> Iterator[int]:
+    """What neighbours' rows are put beside, along one dim after the other, before convolutions read it."""
+    while value in joined:
+        value = max(joined[value].operands, key=lambda part: graph.values[part].num_elements)
+        yield value
+
+
+def _laid_bytes(value: Value, lying: Lying, smallest: int) -> int:
+    """Bytes of an image as it lies; what is cut has no row to be padded, and rows of packed dtypes go by twos.
+
+    Whether features or batch fill the lanes better is asked of the parts: as compiled for v5e, those of four images of
+    16 features, ``f32[128,32,16,16]``, have the batch there.
+    """
+    image = lying.image
+    batch, packed = value.shape[image.batch], 32 // max(value.bits, 1)
+    rows = batch if batch < smallest or packed == 1 else round_up(batch, 2 * packed)
+    is_cut = lying.may_cut and batch < smallest and not lying.is_turned
+    if is_cut and batch_on_lanes(value.shape[image.features], PARTS * batch, value.bits):
+        parts = replace(value, shape=(*value.shape[: image.batch], PARTS * batch, *value.shape[image.batch + 1 :]))
+        return aligned((laid_elements(parts, image) // PARTS * value.bits + 7) // 8)
+    shape = (*value.shape[: image.batch], rows, *value.shape[image.batch + 1 :])
+    elements = laid_elements(replace(value, shape=shape), image, turned=lying.is_turned)
+    if batch < smallest and not lying.is_turned:
+        elements = elements // tile_rows(batch, packed) * batch
+    return aligned((elements * value.bits + 7) // 8)
+
+
+def copied_images(
+    program: Program, touches: dict[int, tuple[int, ...]], smallest: int
+) -> dict[int, tuple[tuple[int, int], int]]:
+    """The arguments that are copied for convolutions, with the first and the last point and the bytes of the copy.
+
+    An argument lies as it pads least, which a convolution does not want where neither its features nor its batch fill
+    the lanes. The copy, in bfloat16, is made at the start, and kept for the filter's gradient.
+    """
+    graph, found = program.graph, dict[int, tuple[tuple[int, int], int]]()
+    wanted, loaded = _wanted(graph), set(graph.arguments)
+    rows = shapes_in_rows(graph)
+    for kernel in program.kernels if wanted else ():
+        if any(graph.ops[op].kind == CONVOLUTION for op in kernel.ops):
+            for value in loaded.intersection(kernel.reads):
+                image, lying = graph.values[value], wanted.get(graph.shape(value))
+                if lying and image.shape not in rows and image.num_elements and _is_relaid(image, lying, smallest):
+                    narrow = replace(image, dtype="bf16")
+                    found[value] = ((0, touches[value][-1]), _laid_bytes(narrow, lying, smallest))
+    return found
+
+
+def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Beside]:
+    """The copies in bfloat16 for gradients of kernels that convolve few images of the step's arguments.
+
+    Those are not cut, as others are: both an argument and what comes back to it lie whole, their features on the lanes
+    of two rows at least. The former is copied just before, or ``early``, before what comes back is computed. Seen on
+    v4, v5e and v6e.
+    """
+    graph = program.graph
+    maker = {value: point for point, kernel in enumerate(program.kernels) for value in kernel.writes}
+    for point, kernel in enumerate(program.kernels) if CONVOLUTION in graph.kinds else ():
+        for op in [graph.ops[number] for number in kernel.ops]:
+            if op.kind != CONVOLUTION or not _reads_whole(graph, op):
+                continue
+            (argument, image), (back, of) = images_of(graph, op)
+            whole = graph.values[argument]
+            is_few = whole.shape[image.batch] < smallest and whole.shape[image.features] >= FEW_FEATURES
+            if is_few and padded_bytes(whole) < _whole_bytes(whole, image):
+                first = maker.get(back, point) if early else point
+                yield Beside(argument, (first, point), _whole_bytes(replace(whole, dtype=NARROW), image))
+                yield Beside(back, (point, point), _whole_bytes(replace(graph.values[back], dtype=NARROW), of))
+
+
+def shifted_images(program: Program, smallest: int) -> Iterator[Beside]:
+    """What lies beside an image that is cut while its kernel's gradient shifts it: for each place of the kernel but the
+    first, in bfloat16, what the parts begin later and what is cut off for it.
+
+    For wider kernels ``convolved_bytes`` has these.
+    """
+    graph, wanted = program.graph, _wanted(program.graph)
+    for point, kernel in enumerate(program.kernels) if wanted else ():
+        for op in [graph.ops[number] for number in kernel.ops]:
+            if op.kind != CONVOLUTION or is_of_one_place(graph, op) or _reads_whole(graph, op):
+                continue
+            image, shifts = op.operands[0], shifts_of(graph, op)
+            lying, value = wanted[graph.shape(image)], replace(graph.values[image], dtype=NARROW)
+            is_cut = lying.may_cut and not lying.is_turned and value.shape[lying.image.batch] < smallest
+            if is_cut and 1 < shifts <= NEAREST:
+                for _ in range(2 * (shifts - 1)):
+                    yield Beside(image, (point, point), _laid_bytes(value, lying, smallest))
+
+
+def widened_images(program: Program, smallest: int, near_bytes: int) -> Iterator[Beside]:
+    """What lies beside what a convolution makes of an image with gaps where both are cut: that is laid out anew and
+    widened to the parts of the image that it is masked with, which is there meanwhile. What fits into ``near_bytes``
+    passes through fast memory.
+    """
+    graph, wanted = program.graph, _wanted(program.graph)
+    for point, kernel in enumerate(program.kernels) if wanted else ():
+        for op in [graph.ops[number] for number in kernel.ops]:
+            has_gaps = op.kind == CONVOLUTION and math.prod(op.attributes.get("lhs_dilation", ())) > 1
+            if has_gaps and not is_gradient_of_kernel(graph, op):
+                made, lying = graph.values[op.results[0]], wanted[graph.shape(op.results[0])]
+                laid = _laid_bytes(made, lying, smallest)
+                is_cut = lying.may_cut and not lying.is_turned and made.shape[lying.image.batch] < smallest
+                for _ in ("laid out anew", "widened") if is_cut and laid > near_bytes else ():
+                    yield Beside(op.results[0], (point, point), laid)
+
+
+def _reads_whole(graph: Graph, op: Op) -> bool:
+    """Whether a convolution is the gradient of a kernel of several places that convolves an argument."""
+    return op.operands[0] in graph.arguments and is_gradient_of_kernel(graph, op) and not is_of_one_place(graph, op)
+
+
+def _whole_bytes(value: Value, image: Image, *, turned: bool = False) -> int:
+    return aligned(laid_elements(value, image, turned=turned) * value.bits // 8)
+
+
+def _is_relaid(value: Value, lying: Lying, smallest: int) -> bool:
+    """Whether a convolution reads a copy of an argument: not of what it cuts, which it takes as it comes."""
+    image = lying.image
+    if lying.may_cut and value.shape[image.batch] < smallest and value.shape[image.features] >= FEW_FEATURES:
+        return False
+    return padded_bytes(value) < _laid_bytes(value, lying, smallest)

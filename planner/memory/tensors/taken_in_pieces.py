@@ -1,0 +1,144 @@
+"""Images of which a loop takes, or fills, two devices' features at a time, as their kernel goes round.
+
+A loop of several turns cuts an image inside of its convolution, which so decides how all of it lies: where the features
+of one device leave more lanes empty than the batch does, the batch is on the lanes, and few images are padded to whole
+lanes of them. A gradient of a kernel, which sums the batch, has it there where both leave as many, and reads a copy. A
+loop of one turn is none to the compiler: it cuts the image before, into all that any such loop will take of it, and
+each part lies as the image does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import permutations
+from typing import NamedTuple
+
+from ...graph import Graph, Op, Value
+from ...image_pieces import (
+    BOTH_WAYS,
+    NARROW_BITS,
+    Shape,
+    is_turned_for_gradient,
+    pieces_of,
+    turned_shapes,
+)
+from ...images import Image, laid_elements
+from ...kernels import Program
+from .tiles import aligned, padding_growth
+
+NARROW = "bf16"
+
+CHOOSING = frozenset({"select", "convert"})
+
+
+class Beside(NamedTuple):
+    """What lies beside an image for a loop: the image, the first and the last point, and the bytes."""
+
+    value: int
+    span: tuple[int, int]
+    num_bytes: int
+
+
+def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
+    """What lies beside images for loops: parts that are cut out of them before, copies that lie otherwise, and what is
+    put into them: what a convolution makes for two devices, beside what it and those before it made, taken apart.
+
+    Copies are made just before their loop, or ``early``, as soon as they can be, beside what is sent, but of what comes
+    back; none of parts of arguments that have their features on the lanes already.
+    """
+    graph, narrow = program.graph, rounded_fills(program.graph)
+    if not graph.nesting:
+        return
+    turned, points = turned_shapes(graph), _points(program)
+    first_cut, found = dict[int, int](), set[tuple[int, int]]()
+    for point, loop in enumerate(graph.ops[kernel.ops[-1]] for kernel in program.kernels):
+        for body in loop.bodies[:1] if loop.kind == "while" else ():
+            given = dict(zip((*body.arguments, *body.results), (*loop.operands, *loop.results), strict=False))
+            for piece in pieces_of(body, fewest=1):
+                value, part = given.get(piece.whole), body.values[piece.part]
+                is_single = part.shape[piece.image.batch] == 1 and (piece.is_read or not loop.turns)
+                if value is None or is_single or ((value, point) in found and loop.turns):
+                    continue
+                found.add((value, point))
+                whole = graph.values[value]
+                if piece.is_read and not loop.turns:
+                    first = first_cut.setdefault(value, point)
+                    lying, wanted = _part_bytes(whole, part, piece.image.features), _both_bytes(part, piece.image)
+                    yield Beside(value, (first, point), lying)
+                    waits = early and piece.is_of_gradient
+                    before = [each for each in points.get(value, ()) if each < point] if waits else []
+                    if wanted > lying or value not in graph.arguments:
+                        yield Beside(value, (max(before, default=point), point), wanted)
+                elif piece.is_read and whole.shape not in turned and is_turned_for_gradient(body, piece):
+                    before = [0, *(each for each in points.get(value, ()) if each < point)]
+                    first = max(before) if early and not piece.comes_back else point
+                    copy = replace(whole, dtype=NARROW)
+                    yield Beside(value, (first, point), _laid_bytes(copy, piece.image, turned=True))
+                elif not piece.is_read and loop.turns:
+                    shape = resized(part.shape, piece.image.features, part.shape[piece.image.features] // BOTH_WAYS)
+                    made = Value(shape, NARROW if value in narrow else part.dtype)
+                    for _ in range(_num_made(body) + (whole.shape not in turned)):
+                        yield Beside(value, (point, point), BOTH_WAYS * _laid_bytes(made, piece.image))
+
+
+def _num_made(body: Graph) -> int:
+    """How many products of a turn are put into an image: all are made, and taken apart, before the first is put in.
+    One that has the batch on the lanes is taken apart as it is put in.
+    """
+    return sum(not piece.is_read for piece in pieces_of(body, fewest=1))
+
+
+def rounded_fills(graph: Graph) -> frozenset[int]:
+    """What loops fill with pieces that all readers only choose from and round: it lies in bfloat16 from the start."""
+    readers: dict[int, list[Op]] = {}
+    for op in graph.ops if graph.nesting else ():
+        for value in op.operands:
+            readers.setdefault(value, []).append(op)
+    found = set[int]()
+    for loop in graph.nesting:
+        for body in loop.bodies[:1] if loop.turns else ():
+            filled = {piece.whole for piece in pieces_of(body) if not piece.is_read}
+            for result, first, inner in zip(loop.results, loop.operands, body.results, strict=False):
+                reading = readers.get(result, ())
+                chosen = all(op.kind in CHOOSING and graph.values[op.results[0]].dtype == NARROW for op in reading)
+                if inner in filled and reading and chosen and result not in graph.results:
+                    found |= {result, first}
+    return frozenset(found)
+
+
+def _points(program: Program) -> dict[int, list[int]]:
+    """The points that make or read each value that a program makes."""
+    made = {value for kernel in program.kernels for value in kernel.writes}
+    found: dict[int, list[int]] = {}
+    for point, kernel in enumerate(program.kernels):
+        for value in made.intersection((*kernel.reads, *kernel.writes)):
+            found.setdefault(value, []).append(point)
+    return found
+
+
+def _part_bytes(whole: Value, part: Value, features: int) -> int:
+    """Bytes of two devices' features of an image in bfloat16, which lie beside each other as the whole does."""
+    if not part.num_elements:
+        return 0
+    dims = resized(part.shape, features, part.shape[features] // BOTH_WAYS)
+    usual = sorted(permutations(range(len(dims)), 2), reverse=True)  # the last dim on the lanes, that before on rows
+    lies = min(usual, key=lambda pair: padding_growth(whole.shape, pair, 32 // max(whole.bits, 1)))
+    growth = padding_growth(dims, lies, 32 // NARROW_BITS)
+    return aligned(round(math.prod(dims) * growth) * BOTH_WAYS * NARROW_BITS // 8)
+
+
+def _both_bytes(part: Value, image: Image) -> int:
+    """Bytes of two devices' features as a convolution reads them, in bfloat16: a copy of what was cut out."""
+    shape = resized(part.shape, image.features, part.shape[image.features] // BOTH_WAYS)
+    return BOTH_WAYS * _laid_bytes(Value(shape, NARROW), image)
+
+
+def _laid_bytes(value: Value, image: Image, *, turned: bool = False) -> int:
+    return aligned(laid_elements(value, image, turned=turned) * value.bits // 8)
+
+
+def resized(shape: Shape, dim: int, size: int) -> Shape:
+    """The shape with another size along one dim."""
+    return (*shape[:dim], size, *shape[dim + 1 :])

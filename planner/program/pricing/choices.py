@@ -1,0 +1,137 @@
+"""The choices of a kernel: which loop each axis of the mesh splits, and how what is added up is laid out after that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from ....dsl.records import record
+from ...graph import Sharding
+from ..step.nest import Form, Meeting, Nest
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What one axis splits: a loop, and after it is added up another (None: every device has the sum)."""
+
+    loop: int | None = None
+    then: int | None = None
+
+
+@record(frozen=True, slots=True)
+class Choice:
+    """What the axes split. ``layouts`` are those of the nest's forms, ``asking`` the operations whose devices need
+    what others have, in order.
+    """
+
+    layouts: tuple[Sharding, ...]
+    asking: tuple[int, ...]
+
+
+Uses = tuple[int | None, ...]  # the loop of each form that an axis splits
+
+
+def choices(nest: Nest, mesh: Mapping[str, int]) -> Iterator[Choice]:
+    """Every legal choice."""
+    axes = [axis for axis, size in mesh.items() if size > 1]
+    options = [[(split, *_used(nest, split)) for split in _splits(nest, mesh[axis])] for axis in axes]
+    legal = [[(split, uses, asking) for split, uses, asking in each if uses is not None] for each in options]
+    writers = [_Layouts(form, nest, axes, mesh) for form in nest.forms]
+    for picked in product(*legal):
+        if not _divide(nest, [split for split, _, _ in picked], [mesh[axis] for axis in axes]):
+            continue
+        by_form = zip(*(uses for _, uses, _ in picked), strict=True) if picked else (() for _ in writers)
+        layouts = tuple(writer.of(loops) for writer, loops in zip(writers, by_form, strict=True))
+        if None not in layouts:
+            asking = frozenset[int]().union(*(asking for _, _, asking in picked))
+            yield Choice(layouts, tuple(sorted(asking)))  # type: ignore[arg-type]
+
+
+def _splits(nest: Nest, size: int) -> Iterator[Split]:
+    """What an axis of this size may split."""
+    yield Split()
+    loops = [n for n in range(len(nest.sizes)) if not nest.blocked[n] and _has_parts(nest, n, size)]
+    for loop in loops:
+        yield Split(loop)
+        for then in loops if loop in nest.sums else ():
+            if then != loop and _is_after(nest, loop, then):
+                yield Split(loop, then)
+
+
+def _is_after(nest: Nest, loop: int, then: int) -> bool:
+    """Whether what is added up over ``loop`` has the other."""
+    return any(loop in form.after and then in form.loops and loop not in form.loops for form in nest.forms)
+
+
+def _used(nest: Nest, split: Split) -> tuple[Uses | None, frozenset[int]]:
+    """The loop that each form uses of a split, None where a form cannot, and the operations that ask others for it."""
+    if split.loop is None:
+        return (None,) * len(nest.forms), frozenset()
+    uses = tuple(_loop(form, split) for form in nest.forms)
+    if any(loop is not None and form.loops.count(loop) > 1 for loop, form in zip(uses, nest.forms, strict=True)):
+        return None, frozenset()  # two dims go along one loop, and no axis splits both
+    asking = (ops for meeting, ops in nest.meetings.items() if _asks(nest, meeting, uses))
+    return uses, frozenset[int]().union(*asking)
+
+
+def _loop(form: Form, split: Split) -> int | None:
+    if split.loop in form.loops:
+        return split.loop
+    return split.then if split.then in form.loops and split.loop in form.after else None
+
+
+def _asks(nest: Nest, meeting: Meeting, uses: Uses) -> bool:
+    """Whether devices need what others have: parts of a loop that is needed whole, or of tensors split otherwise."""
+    split = {uses[form] for form in meeting.forms} - {None}
+    if len(split) > 1 or split & meeting.needs:
+        return True
+    return any(loop in nest.forms[form].loops and uses[form] != loop for loop in split for form in meeting.forms)
+
+
+def _has_parts(nest: Nest, loop: int, count: int) -> bool:
+    """Whether a loop has so many parts: it is divided by them, or the last ones are padded, which is where a loop makes
+    a dim by itself (the compiler pads no dim that it goes through as several).
+    """
+    size = nest.sizes[loop]
+    return size % count == 0 or (size > count and loop in nest.alone)
+
+
+def _divide(nest: Nest, picked: Sequence[Split], sizes: Sequence[int]) -> bool:
+    """Whether every loop has as many parts as the axes that split it ask for, before and after sums alike."""
+    ways: dict[int | None, int] = {}
+    for split, size in zip(picked, sizes, strict=True):
+        for loop in (split.loop, split.then):
+            ways[loop] = ways.get(loop, 1) * size
+    return all(loop is None or _has_parts(nest, loop, count) for loop, count in ways.items())
+
+
+class _Layouts:
+    """The layouts of one form, by the loop that each axis splits of it."""
+
+    def __init__(self, form: Form, nest: Nest, axes: Sequence[str], mesh: Mapping[str, int]):
+        self._form, self._nest, self._axes, self._mesh = form, nest, axes, mesh
+        self._known: dict[Uses, Sharding | None] = {}
+
+    def of(self, loops: Uses) -> Sharding | None:
+        """The layout; None where a minor loop of a dim would be split and a major one not all the way."""
+        if loops not in self._known:
+            self._known[loops] = self._written(loops)
+        return self._known[loops]
+
+    def _written(self, split: Uses) -> Sharding | None:
+        layout = []
+        for loops in self._form.dims:
+            axes: list[str] = []
+            full = True
+            for loop in loops:
+                mine = [axis for axis, own in zip(self._axes, split, strict=True) if own == loop]
+                if mine and not full:
+                    return None
+                axes += mine
+                ways = 1
+                for axis in mine:
+                    ways *= self._mesh[axis]
+                full = full and ways == self._nest.sizes[loop]
+            layout.append(tuple(axes))
+        return tuple(layout)

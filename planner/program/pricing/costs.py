@@ -1,0 +1,270 @@
+"""Seconds of one kernel under a choice of layouts, by the same stages that price a whole step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ...compute.copies.turned_copies import Copies, copies_seconds
+from ...compute.single_ops import packing_seconds
+from ...compute.speed import Speed
+from ...convolution_layout import convolution_layout, turns
+from ...estimate.traffic import Tariff, axes_of, held_bytes
+from ...fusion.masks import is_packed
+from ...fusion.narrow import NARROW, WIDE
+from ...fusion.nature import ELEMENTWISE
+from ...graph import Op, Sharding, Value
+from ...kinds import ALL_REDUCE, KINDS
+from ...partition.layout import local_shape
+from ...topology import Machine
+from ..step.blueprint import Blueprint, Padding
+from ..step.fills import is_fill
+from ..step.fused import Company, Part, fused
+from ..step.pieces import Piece, Pieces
+from ..step.seen import parts
+from .choices import Choice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pricing:
+    """What prices kernels: a machine, the speed of its chips and what its network takes for a mesh; how many
+    ``convolutions`` the step has.
+    """
+
+    machine: Machine
+    speed: Speed
+    tariff: Tariff
+    mesh: Mapping[str, int]
+    convolutions: int = 0
+
+    def pieces(self) -> Pieces:
+        """Where the pieces of this mesh are kept."""
+        return Pieces(machine=self.machine, tariff=self.tariff, mesh=self.mesh)
+
+
+class Sum(NamedTuple):
+    """What devices along ``axes`` add up for all of them to have it: so many bytes on each, where each is left a part
+    ``whole_bytes``, which are not rounded.
+    """
+
+    axes: tuple[str, ...]
+    num_bytes: int
+    whole_bytes: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Costs:
+    """What the choices of one kernel take. Operations that ask other devices are partitioned one by one; what they
+    become is fused with the others, once for all choices for which it differs in nothing but shapes. The kernel that
+    makes what is ``beside`` leaves as many numbers more, in the dtype that is said.
+    """
+
+    blueprint: Blueprint
+    pricing: Pricing
+    pieces: Pieces
+    parts: dict[tuple[int, Sharding], tuple[int, ...]] = field(default_factory=dict)
+    held: dict[tuple[int, Sharding, str], Value] = field(default_factory=dict)
+    asked: dict[tuple[int, tuple[Sharding, ...]], Piece] = field(default_factory=dict)
+    beside: tuple[tuple[int, str], ...] = ()
+
+    def seconds(self, choice: Choice) -> float:
+        """What one run takes on each device, computing and its collectives; no computing for one in passing."""
+        found = self._pieces(choice)
+        collectives_s = sum(self._asking_s(number, piece) for number, piece in found.items())
+        if self.is_passed(choice):
+            return collectives_s + (self._packing_s(choice) if self.blueprint.masks else 0.0)
+        return collectives_s + self._computing(choice, found) * self._turns(choice)
+
+    def is_passed(self, choice: Choice) -> bool:
+        """Whether what reads what it makes computes that in passing."""
+        results = self.blueprint.own.results
+        return self.blueprint.is_free or any(each.value in results for each in self._selected(choice))
+
+    def _selected(self, choice: Choice) -> frozenset[Padding]:
+        """Which of what only pads read are padded across devices, each of which then only selects what it keeps of its
+        part: what reads that computes it in passing.
+        """
+        nest, mesh, found = self.blueprint.nest, self.pricing.mesh, set[Padding]()
+        for each in self.blueprint.padded:
+            layout = choice.layouts[form := nest.form_of[each.value]]
+            if self._shape(each.value, form, layout) == local_shape(each.whole, layout, mesh):
+                found.add(each)
+        return frozenset(found)
+
+    def _asking_s(self, number: int, piece: Piece) -> float:
+        """What one run's share of an operation's collectives takes."""
+        return piece.collectives_s / self.blueprint.turns if self._is_behind(number, piece) else piece.collectives_s
+
+    def _is_behind(self, number: int, piece: Piece) -> bool:
+        """Whether what an operation adds up over devices is added up once, behind the loop."""
+        return number in self.blueprint.behind and piece.graph.ops[-1].kind == ALL_REDUCE
+
+    def brought_s(self, choice: Choice, value: int, layout: Sharding) -> tuple[float, float]:
+        """What one run takes where what makes a value leaves it in another layout than the choice has it in, and what
+        more where it has to be written so: what is simply computed is computed where it is read as it lies.
+        """
+        number = next(at for at, op in enumerate(self.blueprint.own.ops) if value in op.results)
+        alone = self.blueprint.alone(number)
+        lies = tuple([layout if place == value else choice.layouts[form] for place, form in self._around(number)])
+        piece = self.pieces.of(alone, lies)
+        others = {at: each for at, each in self._pieces(choice).items() if at != number}
+        found = dict(sorted((others | ({} if piece.plain else {number: piece})).items()))
+        collectives_s = sum(self._asking_s(at, each) for at, each in found.items())
+        whole_s = collectives_s + self._computing(choice, found, (value, layout)) * self._turns(choice)
+        if self.blueprint.own.ops[number].kind not in ELEMENTWISE or value in self.blueprint.around.left:
+            return whole_s, 0.0
+        passed_s = min(self.seconds(choice) + self._asking_s(number, piece), whole_s)
+        return passed_s, whole_s - passed_s
+
+    def _around(self, number: int) -> list[tuple[int, int]]:
+        """The values of an operation, operands then results, with their forms."""
+        op, nest = self.blueprint.own.ops[number], self.blueprint.nest
+        return [(value, nest.form_of[value]) for value in dict.fromkeys((*op.operands, *op.results))]
+
+    def computing_s(self, choice: Choice) -> float:
+        """What computing takes, be the kernel free or not."""
+        return self._computing(choice, self._pieces(choice))
+
+    def sum_of(self, number: int, choice: Choice) -> Sum | None:
+        """What an operation leaves on all devices of what these add up, if that is the last that it does."""
+        graph = self._piece(number, choice).graph if number in choice.asking else None
+        if graph is None or graph.ops[-1].kind != ALL_REDUCE:
+            return None
+        op = graph.ops[-1]
+        held = held_bytes(graph, op, is_tpu=self.pricing.tariff.is_tpu)
+        return Sum(axes_of(op), held, sum(graph.values[value].num_bytes for value in op.operands))
+
+    def sent_s(self, number: int, choice: Choice) -> float:
+        """What an operation takes that neighbours send each other for it."""
+        piece = self._piece(number, choice) if number in choice.asking else None
+        if piece is None:
+            return 0.0
+        return piece.permutes_s / self.blueprint.turns if self._is_behind(number, piece) else piece.permutes_s
+
+    def _pieces(self, choice: Choice) -> dict[int, Piece]:
+        found = {number: self._piece(number, choice) for number in choice.asking}
+        return {number: piece for number, piece in found.items() if not piece.plain}
+
+    def _computing(
+        self, choice: Choice, pieces: Mapping[int, Piece], left: tuple[int, Sharding] | None = None
+    ) -> float:
+        """What computing takes; of what is ``left`` in another layout than the choice has, the value and that."""
+        nest, known = self.blueprint.nest, self.blueprint.fused
+        found = {number: piece for number, piece in pieces.items() if not self._is_behind(number, piece)}
+        masks, wide = self.masks(choice), self._wide(choice)
+
+        def part(value: int, dtype: str) -> Value:
+            form = nest.form_of[value]
+            layout = choice.layouts[form] if left is None or left[0] != value else left[1]
+            dtype = WIDE if value in wide and dtype == NARROW else dtype
+            found = self.held.get((form, layout, dtype))
+            if found is None:
+                found = self.held[form, layout, dtype] = Value(self._shape(value, form, layout), dtype)
+            return found
+
+        taken = tuple(_taken(part, op) for op in self.blueprint.lookups)
+        is_once = self._reads_once(choice)
+        packed = self._packed(choice, masks) if masks else masks
+        key = (masks, wide, packed, taken, is_once, *((number, piece.form) for number, piece in found.items()))
+        if key not in known:
+            own, near_bytes = self.blueprint, self.pricing.machine.chip.buffer_vmem_bytes
+            whole, around = own.once if is_once else own.own, own.around._replace(packed=packed)
+            known[key] = fused(whole, part, found, nest.form_of, masks, near_bytes, around, is_gpu=self._is_gpu)
+        counts_all = self.pricing.machine.platform != "tpu"
+        passing = self._selected(choice) if self.blueprint.padded else frozenset[Padding]()
+        beside = {value: Value(part(value, dtype).shape, dtype) for value, dtype in self.beside}
+        company = Company(passing=passing, beside=beside)
+        took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all, company=company)
+        return took_s + self._turning(part) if self.blueprint.turned else took_s
+
+    def _reads_once(self, choice: Choice) -> bool:
+        """Whether what it reads twice lies alike."""
+        form_of, copies = self.blueprint.nest.form_of, self.blueprint.copies
+        return bool(copies) and all(choice.layouts[form_of[a]] == choice.layouts[form_of[b]] for a, b in copies)
+
+    def _turns(self, choice: Choice) -> int:
+        """How often its convolutions are computed."""
+        if not self.blueprint.convolutions:
+            return 1
+        used = [axis for axis, size in self.pricing.mesh.items() if size > 1]
+        own, form_of = self.blueprint.own, self.blueprint.nest.form_of
+        found = 1
+        for op in self.blueprint.convolutions:
+            left, right, result = (*op.operands[:2], *op.results)
+            lies = convolution_layout(op, *(choice.layouts[form_of[value]] for value in (left, right, result)))
+            found *= turns(op, own.shape(right), own.shape(result), lies, used, self.pricing.convolutions)
+        return found
+
+    def _turning(self, part: Part) -> float:
+        """What copies take that come of a gradient that lies transposed."""
+        own = self.blueprint.own
+        around = dict.fromkeys((*own.arguments, *own.results))
+        copies = Copies.of(self.blueprint.turned, own.results, around, lambda v: part(v, own.values[v].dtype))
+        return copies_seconds(copies, self.pricing.speed)
+
+    @property
+    def _is_gpu(self) -> bool:
+        return self.pricing.machine.platform == "gpu"
+
+    def is_received(self, number: int, choice: Choice) -> bool:
+        """Whether what an operation leaves is what devices sent each other."""
+        return number in choice.asking and self._piece(number, choice).graph.ops[-1].kind in KINDS
+
+    def masks(self, choice: Choice) -> frozenset[int]:
+        """The masks that are left as bits, each written before what reads it."""
+        if not self.blueprint.masks or self._is_gpu:
+            return frozenset()
+        own, form_of = self.blueprint.own, self.blueprint.nest.form_of
+        made = ((own.ops[number].results[0], along) for number, along in self.blueprint.masks.items())
+        forms = ((value, form_of[value], along) for value, along in made)
+        return frozenset(
+            value for value, form, along in forms if is_packed(self._shape(value, form, choice.layouts[form]), along)
+        )
+
+    def _wide(self, choice: Choice) -> frozenset[int]:
+        """What is not rounded, as no bits are left of it."""
+        form_of, masked = self.blueprint.nest.form_of, self.blueprint.around.masked
+        shapes = ((v, self._shape(v, form_of[v], choice.layouts[form_of[v]]), along) for v, along in masked)
+        return frozenset(value for value, shape, along in shapes if not is_packed(shape, along))
+
+    def _packed(self, choice: Choice, masks: frozenset[int]) -> frozenset[int]:
+        """What kernels of their own make bits of: images that devices share by rows, which convolutions write both as
+        they are and above zero, for neighbours to be sent rows of that.
+        """
+        own, form_of = self.blueprint.own, self.blueprint.nest.form_of
+        made = ((own.ops[number], along) for number, along in self.blueprint.masks.items())
+        images = ((op, choice.layouts[form_of[op.results[0]]], along) for op, along in made if op.results[0] in masks)
+        found = (op.operands for op, layout, along in images if any(layout[dim] for dim in along))
+        filled = {op.results[0] for op in own.ops if is_fill(own, op)}
+        arrays = frozenset(v for values in found for v in values if own.values[v].num_elements > 1)
+        return arrays - filled - self.blueprint.around.summed
+
+    def _packing_s(self, choice: Choice) -> float:
+        """What kernels of their own take that make bits of what this one, in passing, compares."""
+        own, form_of, images = self.blueprint.own, self.blueprint.nest.form_of, dict(self.blueprint.around.images)
+        shapes = {
+            v: self._shape(v, form_of[v], choice.layouts[form_of[v]]) for v in self._packed(choice, self.masks(choice))
+        }
+        lie = parts(images, shapes)
+        held = (Value(shape, own.values[value].dtype) for value, shape in shapes.items())
+        return sum(packing_seconds(each, lie, self.pricing.speed) for each in held)
+
+    def _piece(self, number: int, choice: Choice) -> Piece:
+        alone = self.blueprint.alone(number)
+        layouts = tuple([choice.layouts[form] for form in alone.forms])
+        found = self.asked.get((number, layouts))
+        if found is None:
+            found = self.asked[number, layouts] = self.pieces.of(alone, layouts)
+        return found
+
+    def _shape(self, value: int, form: int, layout: Sharding) -> tuple[int, ...]:
+        if (form, layout) not in self.parts:
+            self.parts[form, layout] = local_shape(self.blueprint.own.values[value].shape, layout, self.pricing.mesh)
+        return self.parts[form, layout]
+
+
+def _taken(part: Part, op: Op) -> float:
+    """How much a device looks up of what it has of a table: so much of that is read."""
+    table, rows = (part(value, "f32").num_elements for value in (op.operands[0], op.results[0]))
+    return rows / max(table, 1)

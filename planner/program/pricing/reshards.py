@@ -1,0 +1,194 @@
+"""Seconds of bringing a value from one layout into another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...compute.images.convolved import lies_across
+from ...compute.single_ops import convert_seconds, gather_seconds, rows_seconds, turn_seconds
+from ...compute.speed import Speed
+from ...estimate.traffic import Tariff
+from ...graph import Op, Sharding, Value
+from ...images import Image
+from ...kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
+from ...partition.layout import local_shape
+from ...partition.passes.turned import COPIED, arrives_in_rows, pieces, turns
+from ...partition.reshard import SLICE, Step, reshard_steps
+from ...partition.target import Target
+from .costs import Sum
+
+Table = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reshards:
+    """What resharding takes on a network, and on chips of this speed the copies around it. ``images`` are known by
+    their shape; ``steps``, ``tables``, what each step of a value ``took``, ``copies`` of it, in rows and in other
+    dtypes, what is ``sent`` and the ``parts`` that devices hold are those worked out before.
+    """
+
+    mesh: Mapping[str, int]
+    tariff: Tariff
+    speed: Speed
+    target: Target
+    images: Mapping[tuple[int, ...], Image] = field(default_factory=dict)
+    steps: dict[tuple[Sharding, Sharding], tuple[Step, ...]] = field(default_factory=dict)
+    tables: dict[object, Table] = field(default_factory=dict)
+    took: dict[tuple[object, ...], float] = field(default_factory=dict)
+    copies: dict[tuple[Value, tuple[int, ...]], float] = field(default_factory=dict)
+    rows: dict[tuple[Value, tuple[int, ...]], float] = field(default_factory=dict)
+    converted: dict[tuple[Value, str], float] = field(default_factory=dict)
+    sent: dict[tuple[object, ...], float] = field(default_factory=dict)
+    parts: dict[tuple[tuple[int, ...], Sharding], tuple[int, ...]] = field(default_factory=dict)
+
+    def table(
+        self,
+        value: Value,
+        sources: Sequence[Sharding],
+        targets: Sequence[Sharding],
+        *,
+        in_order: bool = True,
+        result: bool = False,
+    ) -> Table:
+        """Seconds from each source to each target, (sources, targets). ``in_order`` says that what reads the value
+        takes no pieces of it as they come, ``result`` that nothing does: it is a result of the step.
+        """
+        ours, theirs = ({layout: i for i, layout in enumerate(dict.fromkeys(each))} for each in (sources, targets))
+        key = (value.shape, value.bits, tuple(ours), tuple(theirs), in_order, result)
+        if key not in self.tables:
+            rows = [[self.seconds(value, s, t, in_order=in_order, result=result) for t in theirs] for s in ours]
+            self.tables[key] = np.array(rows, np.float64).reshape(len(ours), len(theirs))
+        return self.tables[key][np.ix_([ours[s] for s in sources], [theirs[t] for t in targets])]
+
+    def seconds(
+        self, value: Value, source: Sharding, target: Sharding, *, in_order: bool = True, result: bool = False
+    ) -> float:
+        """Seconds from one layout to another; nothing where they agree."""
+        if source == target:
+            return 0.0
+        took, now = 0.0, source
+        for step in self._steps(source, target):
+            last = step.layout == target
+            key = (value.shape, value.dtype, now, step, in_order or not last, result and last)
+            if key not in self.took:
+                self.took[key] = self._took(value, now, step, in_order=in_order or not last, result=result and last)
+            took += self.took[key]
+            now = step.layout
+        return took
+
+    def _took(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: bool) -> float:
+        """One step, with the copies around it."""
+        copied = step.kind in COPIED
+        copies_s = self._copies(value, now, step, in_order=in_order, result=result) if copied else 0.0
+        return self._step(value, now, step) + copies_s
+
+    def _steps(self, source: Sharding, target: Sharding) -> tuple[Step, ...]:
+        if (source, target) not in self.steps:
+            self.steps[source, target] = reshard_steps(source, target, self.mesh)
+        return self.steps[source, target]
+
+    def _copies(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: bool) -> float:
+        """The copies before and after an exchange."""
+        before, after = self._part(value, now), self._part(value, step.layout)
+        image = self.images.get(value.shape)
+        first, last = turns(step.kind, step.dims, before, after, in_order=in_order, image=image)
+        cut, joined = pieces(step.kind, step.dims, before, after)
+        took = first * self._copy(before, value, cut) if first else 0.0
+        if image and step.kind == ALL_GATHER and image.features in step.dims:
+            took += gather_seconds(Value(before, value.dtype), Value(after, value.dtype), image, self.speed)
+        in_place = joined if last else ()
+        last = max(last, 1) if result else last
+        if arrives_in_rows(step.kind, step.dims, before, after):
+            took += self._rows(Value(after, value.dtype), in_place)
+        return took + last * self._copy(after, value, joined) if last else took
+
+    def spared(self, sums: Sequence[Sum | None], sources: Sequence[Sharding], targets: Sequence[Sharding]) -> Table:
+        """Seconds that sums take less where they are scattered, (sources, targets): where the first that is done to
+        one on its way is to cut one dim along all axes that are added up (``partition/passes/scatters``).
+        """
+        found = np.zeros((len(sources), len(targets)))
+        for i, (each, source) in enumerate(zip(sums, sources, strict=True)):
+            if each is not None:
+                found[i] = [self._spared(each, source, target) for target in targets]
+        return found
+
+    def _spared(self, each: Sum, source: Sharding, target: Sharding) -> float:
+        first = next(iter(self._steps(source, target)), None)
+        if first is None or first.kind != SLICE or len(first.dims) != 1:
+            return 0.0
+        (dim,) = first.dims
+        further = first.layout[dim][len(source[dim]) :]
+        if set(further) != set(each.axes) or not self.target.may_scatter(each.axes, self.mesh):
+            return 0.0
+        took = self._summing(REDUCE_SCATTER, each.axes, each.whole_bytes)
+        return max(0.0, self._summing(ALL_REDUCE, each.axes, each.num_bytes) - took)
+
+    def _summing(self, kind: str, axes: tuple[str, ...], num_bytes: int) -> float:
+        key = (kind, axes, num_bytes)
+        if key not in self.sent:
+            op = Op(kind=kind, attributes={"axes": axes, "dimensions": (0,), "reducer": "add"})
+            self.sent[key] = self.tariff.price(op, kind, num_bytes).total_s
+        return self.sent[key]
+
+    def is_gathered_across(self, shape: tuple[int, ...], source: Sharding, target: Sharding) -> bool:
+        """Whether the last that brings a kernel of convolutions from one layout to another gathers pieces of it that
+        lie across.
+        """
+        last, now = next(reversed(self._steps(source, target)), None) if source != target else None, source
+        if last is None or last.kind != ALL_GATHER:
+            return False
+        for step in self._steps(source, target)[:-1]:
+            now = step.layout
+        return lies_across(local_shape(shape, now, self.mesh))
+
+    def cutting(self, value: Value, layout: Sharding) -> float:
+        """Seconds of writing what one device keeps of a value that it holds more of."""
+        return self._convert(Value(self._part(value, layout), value.dtype), value.dtype)
+
+    def rounding(self, value: Value, layout: Sharding) -> float:
+        """Seconds of writing what one device holds of a value as bfloat16, before it is sent."""
+        return self._convert(Value(self._part(value, layout), "f32"), "bf16")
+
+    def _copy(self, shape: tuple[int, ...], value: Value, cut: tuple[int, ...]) -> float:
+        key = (Value(shape, value.dtype), cut)
+        if key not in self.copies:
+            self.copies[key] = turn_seconds(*key, self.speed)
+        return self.copies[key]
+
+    def _rows(self, value: Value, pieces: tuple[int, ...]) -> float:
+        key = (value, pieces)
+        if key not in self.rows:
+            self.rows[key] = rows_seconds(value, pieces, self.speed)
+        return self.rows[key]
+
+    def _convert(self, value: Value, dtype: str) -> float:
+        key = (value, dtype)
+        if key not in self.converted:
+            self.converted[key] = convert_seconds(value, dtype, self.speed)
+        return self.converted[key]
+
+    def _part(self, value: Value, layout: Sharding) -> tuple[int, ...]:
+        """The shape of what one device holds."""
+        key = (value.shape, layout)
+        if key not in self.parts:
+            self.parts[key] = local_shape(value.shape, layout, self.mesh)
+        return self.parts[key]
+
+    def _step(self, value: Value, now: Sharding, step: Step) -> float:
+        if step.kind not in KINDS:
+            return 0.0
+        held = max(math.prod(self._part(value, now)), math.prod(self._part(value, step.layout)))
+        way = {"source": now, "target": step.layout} if step.kind == COLLECTIVE_PERMUTE else {}
+        num_bytes = (held * value.bits + 7) // 8
+        if step.kind == ALL_GATHER and self.target.sums_gather(step.axes, self.mesh, num_bytes):
+            return self._summing(ALL_REDUCE, step.axes, num_bytes)  # zeros may be near, where writing them is nothing
+        key = (step.kind, step.axes, num_bytes, *way.values())
+        if key not in self.sent:
+            op = Op(kind=step.kind, attributes={"axes": step.axes, "dimensions": step.dims, **way})
+            self.sent[key] = self.tariff.price(op, step.kind, num_bytes).total_s
+        return self.sent[key]

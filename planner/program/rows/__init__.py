@@ -1,0 +1,1 @@
+"""The rows of memory: what choices use of a device over the step, and what no plan can go below."""

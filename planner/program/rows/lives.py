@@ -1,0 +1,152 @@
+"""What is live over the step, as its kernels stand: the points of the rows of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...fusion.nature import PRODUCTS, VIEWS
+from ...graph import Graph, Value
+from ...kernels import Kernel
+from ...memory.tensors.tiles import padded_bytes
+from ...partition.layout import local_shape
+from ..step.passing import own_reads
+from ..wiring.wires import Level, Node, Port, Wiring
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A value that a node lays out, from one point of the step to the one before another.
+
+    What loops make may be kept ``narrow``, as bfloat16, where products alone read it.
+    """
+
+    level: int
+    value: int
+    begin: int
+    end: int
+    narrow: bool = False
+
+
+def spans(wiring: Wiring, *, with_results: bool = False) -> Iterator[Span]:
+    """The temporaries of all levels. Points are the kernels in order, those of a loop where it stands. What the step is
+    given and what it leaves is there at every point, and is none; ``with_results`` has what it leaves from where that
+    is made, but for what lies where something given did. Nor is what has no memory of its own: what is computed in
+    passing or cut out of a kernel, views of what is given, what may be written where an operand lies, parts that loops
+    take of stacks or put into them. Loops and branches leave what they make where it lies outside of them, and loops
+    what they carry where it lay before.
+    """
+    begins: dict[int, tuple[int, int]] = {}
+    _number(wiring, wiring.levels[0], 0, begins)
+    for level in wiring.levels:
+        yield from _level_spans(wiring, level, begins, with_results=with_results and level.number == 0)
+
+
+def kept(value: Value, span: Span) -> Value:
+    """The value as it is kept."""
+    return replace(value, dtype="bf16") if span.narrow and value.dtype == "f32" else value
+
+
+def part_bytes(wiring: Wiring, port: Port, value: Value) -> NDArray[np.int64]:
+    """What one device holds of a value under each choice, tiles filled up."""
+    mesh = wiring.reshards.mesh
+    sizes = {
+        layout: padded_bytes(replace(value, shape=local_shape(value.shape, layout, mesh)))
+        for layout in dict.fromkeys(port.layouts)
+    }
+    return np.array([sizes[layout] for layout in port.layouts], np.int64)
+
+
+def _number(wiring: Wiring, level: Level, point: int, begins: dict[int, tuple[int, int]]) -> int:
+    """Gives each level its points, from the first to the one before another."""
+    first = point
+    for position in range(len(level.program.kernels)):
+        if position in level.inner:
+            for number in level.inner[position]:
+                point = _number(wiring, wiring.levels[number], point, begins)
+        else:
+            point += 1
+    begins[level.number] = (first, max(point, first + 1))
+    return max(point, first + 1)
+
+
+def _level_spans(
+    wiring: Wiring, level: Level, begins: dict[int, tuple[int, int]], *, with_results: bool
+) -> Iterator[Span]:
+    graph, kernels = level.graph, level.program.kernels
+    point, end = begins[level.number]
+    kept = {left for position, left in enumerate(graph.results) if with_results and position not in graph.aliases}
+    elsewhere = _elsewhere(level, kept)
+    free, within = wiring.strategies.known.free, wiring.strategies.known.within
+    apart = wiring.strategies.known.cuts.apart.get(id(graph), set[int]())
+    put = {value for kernel in kernels if id(kernel) in free for value in kernel.reads}
+    made: dict[int, int] = {}
+    last: dict[int, int] = {}
+    narrow: set[int] = set()
+    for position, kernel in enumerate(kernels):
+        until = point + 1
+        if position in level.inner:
+            until = max(begins[number][1] for number in level.inner[position])
+        if id(kernel) in free:
+            point = until
+            continue
+        left = () if id(kernel) in within else kernel.writes
+        carried = _carried(graph, kernel)
+        for value in own_reads(graph, kernel) if not kernel.bodies else kernel.reads:
+            last[value] = point if value in carried else until
+        for value in left:
+            in_place = not kernel.bodies and _lies_in_place(graph, kernel, value)
+            made[value] = until if in_place else point
+            last[value] = made[value] if value in put else until
+            narrow.update({value} if kernel.bodies else ())
+        point = until
+    last |= dict.fromkeys(kept & made.keys(), end)
+    for value, begin in made.items():
+        port = None if value in elsewhere | apart or not graph.values[value].shape else level.source.get(value)
+        if port is not None and begin < last[value] and not _is_passing(wiring.nodes[port.node]):
+            yield Span(level.number, value, begin, last[value], value in narrow)
+
+
+def _elsewhere(level: Level, kept: set[int]) -> set[int]:
+    """What lies in the memory of arguments, of results but those ``kept``, or of whom a body is of; what results are
+    views of may lie where those do.
+    """
+    graph = level.graph
+    left = set(graph.results)
+    for kernel in reversed(level.program.kernels):
+        if _is_view(graph, kernel) and left.intersection(kernel.writes):
+            left.update(kernel.reads)
+    found = {*graph.arguments, *left} - kept
+    for kernel in level.program.kernels:
+        if _is_view(graph, kernel) and found.intersection(kernel.reads):
+            found.update(kernel.writes)
+        elif kernel.bodies:
+            loop, body = graph.ops[kernel.ops[-1]], kernel.bodies[0].graph
+            turns = zip(loop.results, loop.operands, body.arguments, body.results, strict=False)
+            found.update(made for made, given, before, after in turns if before == after and given in found)
+    return found
+
+
+def _is_view(graph: Graph, kernel: Kernel) -> bool:
+    return all(graph.ops[number].kind in VIEWS for number in kernel.ops)
+
+
+def _carried(graph: Graph, kernel: Kernel) -> set[int]:
+    """What a loop changes where it lies, if nothing reads it later."""
+    loop = graph.ops[kernel.ops[-1]]
+    return set(loop.operands[: len(loop.results)]) if kernel.bodies and loop.kind == "while" else set()
+
+
+def _lies_in_place(graph: Graph, kernel: Kernel, value: int) -> bool:
+    """Whether a kernel may write a value where something that it reads lies, number by number."""
+    if any(graph.ops[number].kind in PRODUCTS for number in kernel.ops):
+        return False
+    return any(graph.values[read].num_elements == graph.values[value].num_elements for read in kernel.reads)
+
+
+def _is_passing(node: Node) -> bool:
+    """Whether what it makes is left inside of others."""
+    return node.in_passing or node.ended is not None

@@ -1,0 +1,271 @@
+"""What a device needs at least while a step computes each of its products, in whatever order that is done.
+
+What is made before a product and read after what it makes is there beside it, wherever the compiler puts either. How it
+lies then is not known: what makes or reads it may have it in other layouts than it is kept in. What is computed number
+by number is not counted, for it may be computed anew, nor what may be gathered where a result lies; what products alone
+read is counted as narrow as they read it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...fusion.nature import BROADCAST, CONSTANT, ELEMENTWISE, IN_PASSING, PRODUCTS, VIEWS
+from ...graph import Graph, Op
+from ...kernels import Kernel
+from ...kinds import KINDS
+from ..step.passing import own_ops
+from ..wiring.reading import rounded_reads
+from ..wiring.wires import Level, Wiring
+from .lives import Span, kept, part_bytes, spans
+
+NARROW_BITS = 16
+"""Of a number that products read, at most: what is wider they round, and it may be sent so."""
+FILLED = frozenset({BROADCAST, CONSTANT, "iota", "allocate"})
+PASSED = IN_PASSING | FILLED
+
+Bytes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What is there beside what the step is given and leaves: ``num_bytes`` whatever is chosen, and what a ``node``
+    uses by its choice. Of the arguments in ``least`` no more than that many bytes are counted besides.
+    """
+
+    num_bytes: int
+    node: int | None = None
+    used: Bytes | None = None
+    least: Mapping[int, int]
+
+
+def needs(wiring: Wiring, *, with_results: bool, doubt: float) -> Iterator[Need]:
+    """What each product of a step needs, then what is needed most of the rest. ``with_results`` counts what the step
+    leaves where it is made. Temporaries count up to ``doubt`` times as many bytes as there are.
+    """
+    held: dict[int, list[Span]] = {}
+    for span in spans(wiring, with_results=with_results):
+        held.setdefault(span.level, []).append(span)
+    most = 0
+    waiting = [(wiring.levels[0], 0)]
+    for level, outside in waiting:
+        flow = _Flow(wiring, level, held.get(level.number, []))
+        here = outside + flow.num_bytes / doubt
+        most = max(most, int(here.max(initial=0.0)))
+        for position, numbers in level.inner.items():
+            loop = level.program.kernels[position].ops[-1]
+            waiting += [(wiring.levels[number], int(here[loop])) for number in numbers]
+        for position in level.kernels:
+            for number in level.program.kernels[position].ops:
+                if level.graph.ops[number].kind in PRODUCTS:
+                    yield flow.product(position, number, int(here[number]), doubt)
+    yield Need(num_bytes=most, least={})
+
+
+class _Flow:
+    """What depends on what in a level. ``num_bytes`` is what has to be there beside each operation."""
+
+    def __init__(self, wiring: Wiring, level: Level, held: Sequence[Span]) -> None:
+        self.wiring, self.level = wiring, level
+        graph = level.graph
+        self.makers = {value: number for number, op in enumerate(graph.ops) for value in op.results}
+        self.before = _before(graph, self.makers)
+        behind = _behind(graph, self.makers)
+        self.left = _left(graph, self.makers)
+        self.least: dict[int, int] = {}
+        self.until: dict[int, dict[int, int]] = {}
+        self.num_bytes = np.zeros(len(graph.ops))
+        made_by = {value: kernel for kernel in level.program.kernels for value in kernel.writes}
+        readers: dict[int, list[Kernel]] = {}
+        for kernel in level.program.kernels:
+            for value in kernel.reads:
+                readers.setdefault(value, []).append(kernel)
+        self.narrow = {
+            value
+            for each in (level.program.kernels[position] for position in level.kernels)
+            for value in rounded_reads(wiring, graph, each)
+        }
+        for span in held:
+            kernel, value = made_by[span.value], span.value
+            own = own_ops(graph, replace(kernel, writes=(value,)))
+            if all(graph.ops[number].kind in PASSED for number in own):
+                continue
+            if span.narrow:
+                self.narrow.add(value)
+            span = replace(span, narrow=value in self.narrow)
+            self.least[value] = int(part_bytes(wiring, level.source[value], kept(graph.values[value], span)).min())
+            self.until[value] = {each.ops[-1]: self._until(each, value) for each in readers.get(value, ())}
+            maker, last = self.makers[value], 0
+            for each in self.until[value].values():
+                last |= each
+            self.num_bytes += self.least[value] * _bits(behind[maker] & last & ~(1 << maker), len(graph.ops))
+
+    def _until(self, kernel: Kernel, value: int) -> int:
+        """The operations that are done before a kernel is done with a value that it reads, or with what it computes of
+        it alone that is no smaller. A collective may part products and sums from what the kernel does with these.
+        """
+        if kernel.bodies:
+            return self.before[kernel.ops[-1]]
+        ops, found = self.level.graph.ops, 0
+        waiting = [value]
+        for each in waiting:
+            for number in kernel.ops:
+                if each in ops[number].operands:
+                    found |= self.before[number]
+                    waiting += (made for made in ops[number].results if self._stands_for(kernel, made, each, value))
+        return found
+
+    def _stands_for(self, kernel: Kernel, made: int, each: int, value: int) -> bool:
+        """Whether what a kernel makes of ``each`` alone has as many numbers as a value, as wide as that is counted."""
+        values = self.level.graph.values
+        wide = min(values[value].bits, NARROW_BITS) if value in self.narrow else values[value].bits
+        return made not in kernel.writes and values[made].bits >= wide and self._alone(made) == each
+
+    def product(self, position: int, number: int, num_bytes: int, doubt: float) -> Need:
+        """What a product needs of a kernel's at a position; the rest is beside it."""
+        graph, node = self.level.graph, self.level.kernels[position]
+        op, kernel = graph.ops[number], self.level.program.kernels[position]
+        local = self._parts(position, number)
+        used, least = np.zeros(len(self.wiring.nodes[node].costs), np.int64), dict[int, int]()
+        for root, (place, bits) in self._roots(op).items() if local else ():
+            elements = np.array([math.prod(each[place]) if each else 0 for each in local], np.int64)
+            read = elements * min(bits, NARROW_BITS) // 8
+            is_given = root not in self.least
+            known = (
+                int(part_bytes(self.wiring, self.level.source[root], self.level.values[root]).min())
+                if is_given
+                else self.least[root]
+            )
+            if is_given or any(each >> number & 1 for end, each in self.until[root].items() if end != kernel.ops[-1]):
+                wide = NARROW_BITS if root in self.narrow and not is_given else graph.values[root].bits
+                read = np.clip(elements * wide // 8 - known, 0, read)
+            else:
+                read = np.clip(read - known, 0, None)
+            least.update({root: known} if is_given else {})
+            used += (read / doubt).astype(np.int64)
+        made = np.array([math.prod(each[2]) if each else 0 for each in local], np.int64)
+        bits = graph.values[op.results[0]].bits
+        made *= np.array([bits if each and each[3] else min(bits, NARROW_BITS) for each in local], np.int64)
+        used += (made // 8 / doubt).astype(np.int64) if local else 0
+        return Need(num_bytes=num_bytes, node=node, used=used, least=least)
+
+    def _roots(self, op: Op) -> dict[int, tuple[int, int]]:
+        """What the operands of a product are computed of that lies in memory, with their places and the fewest bits of
+        a number on the way.
+        """
+        found: dict[int, tuple[int, int]] = {}
+        for place, operand in enumerate(op.operands[:2]):
+            path = list(self._back(operand))
+            is_given = not self.level.number and path[-1] in self.level.graph.arguments
+            may_be_left = not self.left.isdisjoint(path)  # then it may be gathered where a result lies
+            if (is_given or path[-1] in self.least) and path[-1] not in found and not may_be_left:
+                found[path[-1]] = place, min(self.level.graph.values[value].bits for value in path)
+        return found
+
+    def _back(self, value: int) -> Iterator[int]:
+        """A value, and what it is computed of number by number and of nothing else that is as large."""
+        yield value
+        while value not in self.least and (made_of := self._alone(value)) is not None:
+            value = made_of
+            yield value
+
+    def _alone(self, value: int) -> int | None:
+        """What a value is computed of number by number, if nothing else that it is computed of is as large."""
+        graph = self.level.graph
+        op = graph.ops[self.makers[value]] if value in self.makers else None
+        if op is None or op.kind not in ELEMENTWISE | VIEWS:
+            return None
+        size = graph.values[value].num_elements
+        large = [each for each in op.operands if not self._is_small(each, size)]
+        return large[0] if len(large) == 1 and graph.values[large[0]].num_elements == size else None
+
+    def _is_small(self, value: int, size: int) -> bool:
+        """Whether a value has fewer numbers, or is made of what has."""
+        op = self.level.graph.ops[self.makers[value]] if value in self.makers else None
+        made_of = op.operands if op is not None and op.kind in FILLED else (value,)
+        return all(self.level.graph.values[each].num_elements < size for each in made_of)
+
+    def _parts(self, position: int, number: int) -> list[tuple[tuple[int, ...], ...] | None]:
+        """By choice of a product's node what one device multiplies, as the partitioner divides it: the shapes of both
+        operands, and of what is made to be added up; none where that goes round in a loop.
+        """
+        strategies, kernel = self.wiring.strategies, self.level.program.kernels[position]
+        layouts = self.wiring.nodes[self.level.kernels[position]].layouts
+        blueprint, numbers = strategies.known.blueprint(self.level.graph, kernel)
+        op = self.level.graph.ops[number]
+        at = next(
+            (place for place, own in enumerate(blueprint.own.ops) if numbers[own.results[0]] == op.results[0]), None
+        )
+        values = list(dict.fromkeys((*op.operands, *op.results)))
+        if at is None or not all(value in layouts for value in values):
+            return []
+        alone = blueprint.alone(at)
+        lying = list(zip(*(layouts[value] for value in values), strict=True))
+        pieces = {each: strategies.pieces.of(alone, each).graph for each in dict.fromkeys(lying)}
+        left = self.level.graph.results
+        is_left, is_held = any(made in left for made in kernel.writes), op.results[0] in self.least
+        shapes = {each: _multiplied(graph, is_left=is_left, is_held=is_held) for each, graph in pieces.items()}
+        return [shapes[each] for each in lying]
+
+
+def _multiplied(local: Graph, *, is_left: bool, is_held: bool) -> tuple[tuple[int, ...], ...] | None:
+    """The shapes of a device's product, if there is one: its operands', and its result's if that is added up over
+    devices, which may be done where what a step leaves lies unless these keep a part each, or ``is_held`` as it is.
+    """
+    products = [op for op in local.ops if op.kind in PRODUCTS]
+    if len(products) != 1 or any(op.bodies for op in local.ops):
+        return None
+    (op,) = products
+    made = op.results[0]
+    sums = [each for each in local.ops if each.kind in KINDS and made in each.operands]
+    size = local.values[made].num_elements
+    is_cut = any(local.values[each.results[0]].num_elements < size for each in sums)
+    is_there = is_cut or is_held or (bool(sums) and not is_left)
+    return (
+        *(local.shape(operand) for operand in op.operands[:2]),
+        local.shape(made) if is_there else (0,),
+        (1,) * bool(sums),  # only what is added up is as wide as it is made: what products alone read is rounded
+    )
+
+
+def _left(graph: Graph, makers: Mapping[int, int]) -> frozenset[int]:
+    """What results are, and what they are views of: gathered for a product, it may lie where a result will."""
+    found, waiting = set[int](), list(graph.results)
+    while waiting:
+        value = waiting.pop()
+        if value not in found:
+            found.add(value)
+            op = graph.ops[makers[value]] if value in makers else None
+            waiting += op.operands if op is not None and op.kind in VIEWS else ()
+    return frozenset(found)
+
+
+def _before(graph: Graph, makers: Mapping[int, int]) -> list[int]:
+    """The operations that each operation needs, itself too, as bits."""
+    found: list[int] = []
+    for number, op in enumerate(graph.ops):
+        own = 1 << number
+        for operand in op.operands:
+            if operand in makers:
+                own |= found[makers[operand]]
+        found.append(own)
+    return found
+
+
+def _behind(graph: Graph, makers: Mapping[int, int]) -> list[int]:
+    """The operations that need each operation, itself too, as bits."""
+    found = [1 << number for number in range(len(graph.ops))]
+    for number in reversed(range(len(graph.ops))):
+        for maker in {makers[operand] for operand in graph.ops[number].operands if operand in makers}:
+            found[maker] |= found[number]
+    return found
+
+
+def _bits(number: int, count: int) -> NDArray[np.bool_]:
+    raw = np.frombuffer(number.to_bytes(count // 8 + 1, "little"), np.uint8)
+    return np.unpackbits(raw, bitorder="little")[:count].astype(bool)

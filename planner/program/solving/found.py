@@ -1,0 +1,35 @@
+"""What a program's solution says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ...graph import Sharding
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+
+Tell = Callable[[float, Mapping[str, Sharding]], None]
+"""Hears of the best that is known before it is proven: what it takes, and its layouts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was found. ``layouts`` are those of every named value (None: none were found).
+
+    ``objective_s`` is the exact price of the layouts, ``bound_s`` what no layouts of the program take less than at the
+    costs that exact prices led to, ``floor_s`` the same at the costs of kernels alone; both allow for ``credit_s``,
+    the most that a solution took less than its costs. ``peak_bytes`` is a device's memory; where nothing fits, the
+    least that was seen, and ``least`` the layouts that take it. ``rounds`` is how often the program was solved.
+    """
+
+    status: Status
+    objective_s: float
+    bound_s: float
+    floor_s: float = 0.0
+    credit_s: float = 0.0
+    peak_bytes: int = 0
+    layouts: Mapping[str, Sharding] | None = None
+    least: Mapping[str, Sharding] | None = None
+    rounds: int = 0

@@ -1,0 +1,142 @@
+"""How solutions are brought within the limit on memory where the program's own rows miss some."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...solver.solution import Solution
+from ...solver.solve import solve
+from ..rows.usage import misfit_row
+from .exact import Exact
+from .lowering import Lowering
+from .lowest import EFFORT, least_by_rows, looks
+from .solutions import CLOSE, LOOKING, Solutions, often
+
+MENDING, MENDED = (4, 24), 6
+"""How often a solution is looked for beside those that did not fit, at least and at most, and how often while none
+takes less memory than others did.
+"""
+LOWERED, STARTS, PART = 2.0, 2, 0.5
+"""How many times the limit what did not fit may have taken to be changed until it does, how many solutions are, and in
+what part of the time that is left.
+"""
+DOUBT = 1.05
+"""How many times the temporaries that there are the program may count: its kernels are those of the whole step."""
+
+
+class Limited:
+    """The limit that the program's rows are held to.
+
+    The program counts less than the exact price does, so where a solution does not fit the limit is lowered by as much;
+    ``too_low`` is known to allow none. ``lowered`` says that solutions were changed choice by choice.
+    """
+
+    def __init__(self, kept: Solutions) -> None:
+        self.kept = kept
+        self.program = kept.program
+        self.too_low = 0
+        self.lowered = False
+
+    def fits(self, took: Exact, solution: Solution) -> bool:
+        """Whether a solution fits; if not, the limit that the next is solved with."""
+        kept = self.kept
+        limit, peak = self.program.limit_bytes, took.estimate.peak_bytes
+        if limit is None or peak <= limit:
+            return True
+        if kept.limit_bytes is None:
+            kept.limit_bytes = limit
+        else:
+            lowered = min(kept.limit_bytes, solution.peak_usage) - (peak - limit)
+            kept.limit_bytes = max(lowered, (self.too_low + kept.limit_bytes) // 2)
+        return False
+
+    def raise_limit(self, solution: Solution) -> bool:
+        """Whether there is something left to try where nothing was found under the limit of now."""
+        kept = self.kept
+        limit = self.program.limit_bytes
+        if solution.status != "infeasible" or kept.limit_bytes is None or limit is None:
+            return False
+        if kept.limit_bytes >= limit:
+            kept.sure, kept.doubt = kept.doubt >= DOUBT, DOUBT  # what is solved from here on is a proof, or ``lower``
+            return not (kept.sure or self.is_too_low())
+        self.too_low = kept.limit_bytes
+        kept.limit_bytes = (kept.limit_bytes + limit) // 2
+        return kept.limit_bytes - self.too_low > limit * CLOSE
+
+    def is_too_low(self) -> bool:
+        """Whether it is proven that nothing fits: by rows that are sure."""
+        kept, program = self.kept, self.program
+        problem = program.problem(program.limit_bytes, kept.nothing, guess=False, doubt=DOUBT, sure=True)
+        left = max(kept.deadline - time.monotonic(), 0.1)
+        found = solve(problem, time_limit_s=left, seed=kept.seed, stop=kept.stop, effort=EFFORT)
+        kept.infeasible = found.status == "infeasible"
+        return kept.infeasible
+
+    def mend(self) -> bool:
+        """Solves with rows of what did not fit; whether anything fits then."""
+        kept = self.kept
+        limit, lowered = self.program.limit_bytes, kept.limit_bytes
+        if limit is None:
+            return False
+        kept.limit_bytes = limit
+        wiring, hopeful, stalled = self.program.wiring, False, 0
+        for _ in range(often(MENDING, LOOKING // 2, len(self.program.deciders))):
+            if kept.ended() or stalled >= MENDED:
+                break
+            known, least = len(kept.misfits), kept.least
+            rows = [misfit_row(wiring, own, each, limit, hopeful=hopeful) for own, each in kept.misfits.items()]
+            solution = kept.solved(guess=True, rows=rows)
+            if solution.choices is not None and kept.is_within(kept.price(solution.choices)):
+                break
+            stalled = stalled + 1 if kept.least is least else 0
+            if len(kept.misfits) == known:
+                if hopeful:
+                    break
+                hopeful = True
+        if kept.best is None:
+            kept.limit_bytes = lowered
+        return kept.best is not None
+
+    def lower(self) -> None:
+        """Changes what takes least by the rows, and what came nearest to the limit, choice by choice until it fits,
+        then until nothing beside it that fits takes less time.
+        """
+        kept = self.kept
+        self.lowered = True
+        limit, begin, deciders = self.program.limit_bytes or 0, time.monotonic(), self.program.deciders
+        until = begin + PART * (kept.deadline - begin)
+        descent = self.program.lowering(looks(len(deciders)), lambda: kept.ended() or time.monotonic() > until)
+        peaks = {each: misfit.peak_bytes for each, misfit in kept.misfits.items()}
+        near = sorted((each for each in peaks if peaks[each] <= LOWERED * limit), key=peaks.__getitem__)
+        several = [np.array(each, np.int64)[deciders] for each in near[: STARTS - 1]]
+        least = least_by_rows(
+            self.program,
+            (limit, min(peaks.values())) if kept.sure else (self.too_low, limit),
+            kept.nothing,
+            deadline=kept.deadline,
+            seed=kept.seed,
+            stop=kept.stop,
+        )
+        if least is not None:
+            several.insert(0, least)
+        for number, start in enumerate(several):
+            fits = descent.into(start, 1 / (len(several) - number))
+            while fits is not None:
+                kept.price(fits)
+                fits = self._quicker(descent, fits)
+        if descent.least is not None:
+            peak, decided = descent.least
+            kept.seen(peak, self.program.choices(decided))
+
+    def _quicker(self, descent: Lowering, fits: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """What takes less time than a solution that fits, and is beside it."""
+        kept = self.kept
+        for other in descent.quicker(fits):
+            before = kept.best
+            kept.price(other)
+            if kept.best is not before:
+                return other
+        return None

@@ -1,0 +1,232 @@
+"""The loop nest of a kernel: the loops that its operations share, and what each of its values has of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ....dsl.records import record
+from ...graph import Graph, Op
+from ...partition.top_k import TOP_K
+from .atoms import Atom, leaves, overlay, unify
+
+SAME = frozenset({"propagation_barrier", "optimization_barrier", "sharding_constraint", "reshard", "copy"})
+FREE = frozenset({"constant", "iota"})
+CUTS = frozenset({"slice", "pad"})
+
+
+Dims = tuple[tuple[int, ...], ...]  # the loops of each dim
+
+
+@record(frozen=True, slots=True)
+class Form:
+    """What values have in common that are laid out alike: the loops of their dims, and the loops that have been added
+    up before them.
+    """
+
+    dims: Dims
+    after: frozenset[int]
+
+    @property
+    def loops(self) -> tuple[int, ...]:
+        """The loops of all dims."""
+        return tuple(loop for dim in self.dims for loop in dim)
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """What an operation brings together: the forms of its tensors, by number, and the loops of which devices need
+    each other's parts where they are split.
+    """
+
+    forms: frozenset[int]
+    needs: frozenset[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nest:
+    """Loops by number. ``sizes`` and ``blocked`` are theirs; ``dims`` has the loops of each dim of each value. A dim
+    that another is cut out of has the same loop, of the larger one's size.
+
+    ``sums`` has, for each loop that some operation adds up, the values that lie after such an operation: where they do
+    not have the loop themselves they may be split otherwise than what comes before. ``needs`` has for each operation
+    the loops that it adds up or of which devices need their neighbours' parts, ``tensors`` the values that it reads
+    and makes; ``windows`` are the loops that something slides along, or sorts.
+    """
+
+    sizes: tuple[int, ...]
+    blocked: tuple[bool, ...]
+    dims: dict[int, Dims]
+    sums: dict[int, frozenset[int]]
+    needs: tuple[frozenset[int], ...]
+    tensors: tuple[tuple[int, ...], ...]
+    windows: frozenset[int] = frozenset()
+
+    @cached_property
+    def alone(self) -> frozenset[int]:
+        """The loops that make dims by themselves, and of which devices need their neighbours' parts only to cut."""
+        return (
+            frozenset(range(len(self.sizes)))
+            - {loop for dims in self.dims.values() for dim in dims if len(dim) > 1 for loop in dim}
+            - self.windows
+        )
+
+    @cached_property
+    def form_of(self) -> dict[int, int]:
+        """The number of each value's form."""
+        number: dict[Form, int] = {}
+        return {value: number.setdefault(self._form(value), len(number)) for value in self.dims}
+
+    @cached_property
+    def forms(self) -> tuple[Form, ...]:
+        """The forms by number."""
+        return tuple({number: self._form(value) for value, number in self.form_of.items()}.values())
+
+    @cached_property
+    def meetings(self) -> Mapping[Meeting, tuple[int, ...]]:
+        """The operations that bring the same together, by their numbers."""
+        found: dict[Meeting, list[int]] = {}
+        for number, (needs, tensors) in enumerate(zip(self.needs, self.tensors, strict=True)):
+            meeting = Meeting(frozenset(self.form_of[value] for value in tensors), needs)
+            found.setdefault(meeting, []).append(number)
+        return {meeting: tuple(numbers) for meeting, numbers in found.items()}
+
+    def _form(self, value: int) -> Form:
+        return Form(self.dims[value], frozenset(loop for loop, after in self.sums.items() if value in after))
+
+
+def nest_of(graph: Graph, numbers: Sequence[int]) -> Nest:
+    """The nest of these operations of a graph."""
+    ops = [graph.ops[number] for number in numbers]
+    atoms: dict[int, list[list[Atom]]] = {}
+    factors = [(op, _join(graph, op, atoms)) for op in ops]
+    return _numbered(graph, ops, atoms, factors)
+
+
+def _join(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> list[Atom]:
+    """Brings the dims of an operation's tensors together by its factors, which it gives."""
+    for value in (*op.operands, *op.results):
+        if value not in atoms:
+            atoms[value] = [[Atom(size)] for size in graph.values[value].shape]
+    if op.factors is None:
+        _join_without_factors(graph, op, atoms)
+        return []
+    own = [Atom(size) for size in op.factors.sizes]
+    for factor in op.factors.replicated:
+        own[factor].blocked = True
+    rules = (*zip(op.operands, op.factors.operands, strict=False), *zip(op.results, op.factors.results, strict=False))
+    for value, rule in rules:
+        for size, dim, factors in zip(graph.values[value].shape, atoms[value], rule, strict=True):
+            if factors:
+                ways = math.prod(op.factors.sizes[f] for f in factors)
+                is_same = size == ways or (_cuts_off(op) and max(size, ways) < 2 * min(size, ways))
+                _match(dim, [own[f] for f in factors], is_same=is_same)
+    return own
+
+
+def _cuts_off(op: Op) -> bool:
+    """Whether an operation takes away or adds what lies at the ends of dims, and leaves nothing out between."""
+    strides, gaps = (op.attributes.get(name, ()) for name in ("strides", "interior_padding"))
+    return op.kind in CUTS and all(each == 1 for each in strides) and not any(gaps)
+
+
+def _match(dim: Sequence[Atom], factors: Sequence[Atom], *, is_same: bool) -> None:
+    """A dim and its factors are one, if they go through as many elements (a window's dim may be larger), or most of one
+    is cut out of the other.
+    """
+    if is_same and math.prod(atom.size for atom in dim) == math.prod(atom.size for atom in factors):
+        unify(dim, factors)
+    elif is_same and len(leaves(dim)) == len(leaves(factors)) == 1:
+        overlay(*leaves(dim), *leaves(factors))
+    else:
+        for atom in (*leaves(dim), *leaves(factors)):
+            atom.blocked = True
+
+
+def _join_without_factors(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> None:
+    """Without a rule tensors of one shape are laid out alike where the operation only hands values on, else whole."""
+    if op.kind in SAME:
+        for source, result in zip(op.operands, op.results, strict=False):
+            for a, b in zip(atoms[source], atoms[result], strict=True):
+                unify(a, b)
+    elif op.kind not in FREE:
+        for value in (*op.operands, *op.results):
+            for atom in leaves(atom for dim in atoms[value] for atom in dim):
+                atom.blocked = True
+
+
+def _numbered(
+    graph: Graph, ops: Sequence[Op], atoms: dict[int, list[list[Atom]]], factors: Sequence[tuple[Op, list[Atom]]]
+) -> Nest:
+    number: dict[int, int] = {}
+    found: list[Atom] = []
+    dims: dict[int, tuple[tuple[int, ...], ...]] = {}
+    for value, per_dim in atoms.items():
+        rows = []
+        for dim in per_dim:
+            row = []
+            for leaf in leaves(dim):
+                if id(leaf) not in number:
+                    number[id(leaf)] = len(found)
+                    found.append(leaf)
+                row.append(number[id(leaf)])
+            rows.append(tuple(row))
+        dims[value] = tuple(rows)
+    sums: dict[int, set[int]] = {}
+    needs = []
+    windows: set[int] = set()
+    for op, own in factors:
+        summed = _loops(number, own, op.factors.reduction) if op.factors else frozenset()
+        after = _after(ops, op) if summed else frozenset()
+        for loop in summed:
+            sums.setdefault(loop, set()).update(after)
+        moved = _loops(number, own, op.factors.permutation) if op.factors else frozenset()
+        ranked = _loops(number, own, range(len(own))) if op.kind == TOP_K else frozenset[int]()
+        needs.append(summed | moved | ranked)
+        if op.kind not in CUTS:
+            windows |= moved
+    shared = {loop for each in dims.values() for row in each if len(row) > 1 for loop in row}
+    return Nest(
+        sizes=tuple(atom.size for atom in found),
+        blocked=tuple(atom.blocked or (atom.overlaid and n in shared) for n, atom in enumerate(found)),
+        dims=dims,
+        sums={loop: frozenset(values) for loop, values in sums.items()},
+        needs=tuple(needs),
+        tensors=tuple((*op.operands, *op.results) for op in ops),
+        windows=frozenset(windows),
+    )
+
+
+def _loops(number: Mapping[int, int], own: Sequence[Atom], factors: Iterable[int]) -> frozenset[int]:
+    """The numbers of the loops that some factors are."""
+    return frozenset(number[id(leaf)] for leaf in leaves(own[factor] for factor in factors) if id(leaf) in number)
+
+
+def _after(ops: Sequence[Op], first: Op) -> frozenset[int]:
+    """The values that come after an operation: its results, what is made of them, and what else goes into that."""
+    makers = {value: op for op in ops for value in op.results}
+    readers: dict[int, list[Op]] = {}
+    for op in ops:
+        for value in op.operands:
+            readers.setdefault(value, []).append(op)
+    seen: set[int] = set()
+    waiting = list(first.results)
+    while waiting:
+        value = waiting.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        waiting.extend(_beside(value, first, makers, readers))
+    return frozenset(seen)
+
+
+def _beside(value: int, first: Op, makers: dict[int, Op], readers: dict[int, list[Op]]) -> Iterator[int]:
+    maker = makers.get(value)
+    if maker is not None and maker is not first:
+        yield from maker.operands
+    for op in readers.get(value, ()):
+        if op is not first:
+            yield from op.operands
+            yield from op.results

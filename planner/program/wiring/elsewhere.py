@@ -1,0 +1,75 @@
+"""What products read from the large memory where it lies there, and not where it is brought elsewhere."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from ...graph import Sharding
+from ...partition.layout import local_shape
+from .wires import Level, Port, Wiring, extends
+
+More = dict[Sharding, float]
+
+
+def read_far(wiring: Wiring, value: int, ports: Iterable[Port]) -> More:
+    """Seconds more that those at these ports take at most to read a value that lies far as they do, by how that is."""
+    found: More = defaultdict(float)
+    for port in ports:
+        lying = wiring.nodes[port.node].far.get(value)
+        if lying is not None:
+            for layout in dict.fromkeys(port.layouts):
+                found[layout] += max(s for s, own in zip(lying.tolist(), port.layouts, strict=True) if own == layout)
+    return dict(found)
+
+
+def read_parts(wiring: Wiring, value: int, source: Port, ports: Iterable[Port]) -> None:
+    """Adds what reading a part takes more of what a device holds so much of that it has no place near."""
+    for port in ports:
+        more = wiring.nodes[port.node].parts.get(value)
+        if more is None:
+            continue
+        level = wiring.levels[wiring.nodes[port.node].level]
+        known, room = level.graph.values[value], wiring.strategies.pricing.machine.chip.buffer_vmem_bytes
+        shapes = (local_shape(known.shape, layout, wiring.reshards.mesh) for layout in source.layouts)
+        is_large = [replace(known, shape=shape).num_bytes > room for shape in shapes]
+        pairs = zip(source.layouts, is_large, strict=True)
+        is_cut = [[large and b != a and extends(b, a) for b in port.layouts] for a, large in pairs]
+        if np.any(is_cut):
+            wiring.hand_on(source, port, np.where(is_cut, more[None, :], 0.0))
+
+
+def read_gathered(wiring: Wiring, value: int, source: Port, ports: Iterable[Port]) -> None:
+    """Adds what convolutions take more or less that gather a kernel of pieces that lie across."""
+    for port in ports:
+        more = wiring.nodes[port.node].across.get(value)
+        if more is None:
+            continue
+        shape = wiring.levels[wiring.nodes[port.node].level].graph.shape(value)
+        ours, theirs = list(dict.fromkeys(source.layouts)), list(dict.fromkeys(port.layouts))
+        found = np.array([[wiring.reshards.is_gathered_across(shape, a, b) for b in theirs] for a in ours])
+        across = found[np.ix_([ours.index(a) for a in source.layouts], [theirs.index(b) for b in port.layouts])]
+        if across.any():
+            wiring.join_up(source, port, np.where(across, more[None, :], 0.0))
+
+
+def spare_shared(wiring: Wiring, source: Port, shared: Port, more: More) -> None:
+    """What is brought into a layout for several lies there as nobody made it: reading that takes no more."""
+    took = np.array([[more.get(there, 0.0) * (there != own) for there in shared.layouts] for own in source.layouts])
+    if took.any():
+        wiring.join_up(source, shared, -took)
+
+
+def spare_ends(wiring: Wiring, top: Level) -> None:
+    """What a step leaves otherwise than it is made is none of its results: reading that takes no more."""
+    for value, end in wiring.ends.items():
+        made = top.source.get(value)
+        more = wiring.far.get(value, {})
+        if made is None or made.node == end.node or not more:
+            continue
+        took = np.array([[more.get(own, 0.0) * (there != own) for there in end.layouts] for own in made.layouts])
+        if took.any():
+            wiring.join_up(made, end, -took)

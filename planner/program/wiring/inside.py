@@ -1,0 +1,80 @@
+"""What several kernels compute in passing: once in the step, in one layout, which the others may have to reshard.
+
+Each kernel computes it for itself where all have it alike. A step laid out has each of its operations once, as the
+first kernel lays it out; what else reads it otherwise is handed it, brought into another layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from ...graph import Graph
+from ..step.passing import own_ops
+from .wires import Costs, Level, Port, Wiring
+
+
+def hand_on_inside(wiring: Wiring, level: Level) -> None:
+    """Adds what handing on such values takes. Who is not handed one computes what that is made of too."""
+    spared = _spared(wiring, level)
+    for value, maker, reader in _handed(level):
+        made, read = wiring.nodes[maker], wiring.nodes[reader]
+        source, target = Port(maker, tuple(made.layouts[value])), Port(reader, tuple(read.layouts[value]))
+        saving = spared.pop(reader, None)
+        if saving is not None:
+            read.costs = read.costs - saving
+        wiring.edge(source, target, level.graph.values[value], read.times, unsent=saving)
+
+
+def _spared(wiring: Wiring, level: Level) -> dict[int, Costs]:
+    """By node what it takes less if it does not compute what it may be handed for nothing else than what is handed it
+    here.
+    """
+    found: dict[int, Costs] = {}
+    for number, wanted in first_reads(level).items():
+        node = wiring.nodes[number]
+        savings = [saving for value, saving in node.savings.items() if value not in wanted]
+        if savings:
+            found[number] = np.minimum(np.sum(savings, axis=0), node.costs)
+    return found
+
+
+def first_reads(level: Level) -> dict[int, set[int]]:
+    """What each node reads for operations that no kernel before it computes: the others it need not compute itself."""
+    return {
+        number: {value for at in fresh for value in level.graph.ops[at].operands}
+        for number, fresh, *_ in _computed(level)
+    }
+
+
+def _computed(level: Level) -> Iterator[tuple[int, list[int], dict[int, int], Sequence[int]]]:
+    """Each node with the operations that its kernel is the first to compute, what it computes else, with the nodes that
+    are the first to, and what it writes.
+    """
+    makers: dict[int, int] = {}
+    for position, number in level.kernels.items():
+        kernel = level.program.kernels[position]
+        ops = own_ops(level.graph, kernel)
+        fresh = [at for at in ops if at not in makers]
+        before = {value: makers[at] for at in ops if at in makers for value in level.graph.ops[at].results}
+        yield number, fresh, before, kernel.writes
+        makers |= dict.fromkeys(fresh, number)
+
+
+def _handed(level: Level) -> Iterator[tuple[int, int, int]]:
+    """Each value that a kernel reads, or leaves, of what one before it computes in passing, with the nodes of both."""
+    filled = _filled(level.graph)
+    for number, fresh, before, writes in _computed(level):
+        read = [value for at in fresh for value in level.graph.ops[at].operands]
+        wanted = dict.fromkeys((*read, *writes))
+        yield from ((v, before[v], number) for v in wanted if v in before and v not in filled)
+
+
+def _filled(graph: Graph) -> Mapping[int, int]:
+    """What is made of nothing that has a layout, by the operations' numbers."""
+    found: dict[int, int] = {}
+    for number, op in enumerate(graph.ops):
+        if all(not graph.values[value].shape or value in found for value in op.operands):
+            found |= dict.fromkeys(op.results, number)
+    return found

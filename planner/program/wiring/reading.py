@@ -1,0 +1,252 @@
+"""What reading values takes: from where they are made, by one or by several, computed in passing or with a product."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ...graph import Graph, Sharding, Value
+from ...images import CONVOLUTION
+from ...kernels import Kernel
+from ...partition.layout import whole
+from .elsewhere import read_far, read_gathered, read_parts, spare_shared
+from .going_on import forbid, stops
+from .ways import can_be_left, in_vain, ways_to
+from .wires import Costs, Level, Node, Port, Sharing, Wiring, only_to
+
+FEW = 64
+"""Of steps of so many kernels at most all ways are choices: of longer ones they make proofs too long."""
+WORTH = 2e-2
+"""What part of all that kernels take at least a second step takes that is a way where plain values are read."""
+
+
+def value_node(
+    wiring: Wiring, level: Level, value: int, layouts: Sequence[Sharding] | None = None, repeats: int | None = None
+) -> Port:
+    """A node that only says how a value lies, among its candidates; it stands for as many as its level if not said."""
+    rank = len(level.graph.values[value].shape)
+    found = list(layouts or wiring.candidates.get(wiring.find((level.number, value)), ()) or [whole(rank)])
+    own = level.repeats if repeats is None else repeats
+    node = Node(
+        level=level.number, costs=np.zeros(len(found)), layouts={value: found}, times=level.times * own, repeats=own
+    )
+    return Port(wiring.node(node), tuple(found))
+
+
+def rounded_reads(wiring: Wiring, graph: Graph, kernel: Kernel) -> set[int]:
+    """The float32 values that a kernel reads for its products alone, which round them."""
+    blueprint, numbers = wiring.strategies.known.blueprint(graph, kernel)
+    return {numbers[place] for place in blueprint.rounded}
+
+
+def read(
+    wiring: Wiring,
+    level: Level,
+    value: int,
+    ports: Sequence[Port],
+    *,
+    narrow: bool,
+    in_order: bool,
+    wide: Port | None = None,
+) -> Port | None:
+    """One reader takes a value from where it is made; several share what it is brought into, but for what makes its
+    next value, which lies as it does. What it is brought into, if it is read otherwise.
+
+    ``narrow`` says that it is handed on as bfloat16, ``in_order`` is as in ``Reshards.table``. Where others have it
+    brought into a layout as it is (``wide``), it is there for these as well.
+    """
+    source, known = level.source[value], level.graph.values[value]
+    known = replace(known, dtype="bf16") if narrow else known
+    is_cut = value in wiring.strategies.known.cuts.joined.get(id(level.graph), ())  # which says what a sum is spared
+    made, pin = source if is_cut else level.made.get(value, source), level.pinned.get(value)
+    rounded = narrow and value in level.graph.arguments  # what is made by a kernel is rounded in it
+    ways: Sequence[Sharding | None] = ()
+    read_parts(wiring, value, source, ports)
+    read_gathered(wiring, value, source, ports)
+    for port in (each for each in ports if not level.number and (value, each.node) in wiring.updates):
+        wiring.edge(source, port, known, wiring.handed(level, port.node), in_order=in_order, rounded=rounded)
+    ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]
+    if not ports:
+        return None
+    more = read_far(wiring, value, ports)
+    if more and not level.number:
+        known_s = wiring.far.get(value, {})
+        wiring.far[value] = {lies: known_s.get(lies, 0.0) + more.get(lies, 0.0) for lies in {**known_s, **more}}
+    if (len(ports) > 1 or wide) and len(wiring.candidates[wiring.find((level.number, value))]) > 1:
+        times = wiring.handed(level, ports[0].node)
+        offered = list(wiring.candidates[wiring.find((level.number, value))])
+        has_names = len(wiring.levels) == 1 and not level.behind  # on the way: not in loops, nor behind barriers
+        at_least_s = WORTH * wiring.least_s if has_names else math.inf
+        is_short = len(level.program.kernels) <= FEW
+        at_least_s = 0.0 if is_short and can_be_left(level, value) else at_least_s
+        at_least_s = at_least_s if len(ports) > 1 else math.inf
+        stopped = stops(wiring, level, value, offered, ports)
+        own = list(dict.fromkeys(source.layouts)) if stopped else []
+        shared, ways = _shared(wiring, level, value, known, source, offered, ports, own, at_least_s, wide)
+        wiring.share(shared, value, ports)
+        if own:
+            passed = np.arange(len(shared.layouts)) < len(own)
+            others = np.array([[one != other for other in shared.layouts] for one in source.layouts])
+            wiring.hand_on(source, shared, np.where(others & passed, np.inf, 0.0))
+            forbid(wiring, stopped, shared, ways, len(own))
+        cut = _cut_whole(wiring, value, source, shared)
+        wiring.edge(source, shared, known, times, in_order=in_order, rounded=rounded, unsent=cut)
+        wiring.spare(made, shared, value, pin)
+        spare_shared(wiring, source, shared, more)
+        source = shared
+    _write_pinned(wiring, level, value, ports[0] if source is level.source[value] else source)
+    for port in ports:
+        times = wiring.handed(level, port.node)
+        as_made = source is level.source[value]
+        node = wiring.nodes[port.node]
+        lying = node.tables.get(value) if as_made and value in node.tables else node.far.get(value)
+        put, cut = _put_apart(wiring, value, source, port), _cut_whole(wiring, value, source, port)
+        unsent = put if cut is None else cut if put is None else put + cut
+        unsent = unsent if as_made else None
+        wiring.edge(
+            source, port, known, times, in_order=in_order, rounded=rounded, lying=lying, unsent=unsent, ways=ways
+        )
+        if as_made and len(ports) == 1:
+            wiring.spare(made, port, value, pin)
+    return ports[0] if source is level.source[value] else source
+
+
+def _write_pinned(wiring: Wiring, level: Level, value: int, port: Port) -> None:
+    """Adds what it takes to write what is pinned for the first that reads it otherwise, or a part of it."""
+    seconds, pin = level.written.pop(value, None), level.pinned.get(value)
+    if seconds is not None and seconds.any() and level.made[value].node != port.node:
+        others = np.array([layout != pin for layout in port.layouts])
+        wiring.join_up(level.made[value], port, seconds[:, None] * others[None, :])
+
+
+def _put_apart(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | None:
+    """Seconds of putting into a stack what no kernel that makes it can put there, (choices of who makes it, of who puts
+    it).
+    """
+    done, reader = wiring.nodes[source.node].done.get(value), wiring.nodes[port.node]
+    if done is None or reader.apart is None or reader.in_passing:
+        return None
+    return np.where(done[:, None], reader.apart[None, :], 0.0)
+
+
+def _cut_whole(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | None:
+    """Seconds of writing what else is computed in passing, where a part is cut out of it, (choices of both ends)."""
+    whole = wiring.nodes[source.node].whole.get(value)
+    if whole is None:
+        return None
+    others = np.array([[one != other for other in port.layouts] for one in source.layouts])
+    return np.where(others, whole[:, None], 0.0)
+
+
+def read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
+    """What ends a product is computed with it where it has that as it lies, and as it is pinned, else by itself."""
+    source, reader = level.source[value], wiring.nodes[port.node]
+    pin, known = level.pinned.get(value), level.graph.values[value]
+    made = wiring.nodes[source.node]
+    ended, alone = (np.zeros(len(source.layouts)) if each is None else each for each in (made.ended, made.alone))
+    if pin is None:
+        took = reader.times * wiring.reshards.table(known, source.layouts, port.layouts)
+    else:
+        there, back = (wiring.reshards.table(known, *ends) for ends in ((source.layouts, [pin]), ([pin], port.layouts)))
+        took = reader.times * (there + back)
+    same = np.array([[one == other and pin in (None, one) for other in port.layouts] for one in source.layouts])
+    wiring.hand_on(source, port, np.where(same, ended[:, None], took + alone[:, None] + reader.costs[None, :]))
+    if pin is not None:
+        wiring.spare(source, Port(port.node, (pin,) * len(port.layouts)), value)
+    wiring.spare(source, port, value, pin)
+    reader.costs = np.zeros(len(reader.costs))
+
+
+def read_passing(
+    wiring: Wiring, level: Level, value: int, ports: Sequence[Port], *, narrow: bool, alone: Costs
+) -> None:
+    """Those that compute a value in passing do so where they have it as it lies; else it is written, which takes so
+    long ``alone``, and they are handed it. What it is brought into for several is either of these too, and so is what
+    is pinned. As it lies nothing would have it written, but for convolutions, which put parts of it together.
+    """
+    source, reshards = level.source[value], wiring.reshards
+    known = level.graph.values[value]
+    known = replace(known, dtype="bf16") if narrow else known
+    passing, pin = np.ones(len(source.layouts), bool), level.pinned.get(value)
+    ways: Sequence[Sharding | None] = ()
+    if len(ports) > 1 or pin is not None:
+        written = list(wiring.candidates[wiring.find((level.number, value))]) if pin is None else [pin]
+        as_made = [each for each in dict.fromkeys(source.layouts) if pin in (None, each)]
+        times = wiring.handed(level, ports[0].node)
+        stopped = stops(wiring, level, value, written, ports)
+        as_it_lies = as_made if stopped else []  # written as it is made, from where all go on
+        shared, ways = _shared(wiring, level, value, known, source, written, ports, [*as_made, *as_it_lies])
+        wiring.share(shared, value, ports)
+        took = times * reshards.table(known, source.layouts, shared.layouts) + alone[:, None]
+        same = np.array([[one == other for other in shared.layouts] for one in source.layouts])
+        place = np.arange(len(shared.layouts))
+        passed, own = place < len(as_made), place < len(as_made) + len(as_it_lies)
+        lying = took if _convolves(level, ports) else np.inf
+        took = np.where(same, np.where(passed, 0.0, lying), np.where(own, np.inf, took))
+        wiring.hand_on(source, shared, took, None if pin is None else source.node)  # who makes it brings it there
+        wiring.write(source, shared, np.where(same & np.isfinite(took), took, 0.0))
+        forbid(wiring, stopped, shared, ways, len(as_made) + len(as_it_lies))
+        made_s = [alone[source.layouts.index(each)] for each in as_made]
+        alone = np.array([*made_s, *(0.0 for _ in shared.layouts[len(as_made) :])])
+        passing = passed
+        source = shared
+    for port in ports:
+        reader = wiring.nodes[port.node]
+        saving = np.minimum(reader.savings.get(value, np.zeros(len(port.layouts))), reader.costs)
+        reader.costs = reader.costs - saving
+        took = wiring.handed(level, port.node) * reshards.table(known, source.layouts, port.layouts)
+        in_place = np.where(passing[:, None], saving[None, :], 0.0)
+        took = np.where(took > 0, took + alone[:, None], in_place)
+        wiring.hand_on(source, port, only_to(ways, source, port, took))
+
+
+def _shared(
+    wiring: Wiring,
+    level: Level,
+    value: int,
+    known: Value,
+    source: Port,
+    offered: Sequence[Sharding],
+    ports: Sequence[Port],
+    as_made: Sequence[Sharding],
+    at_least_s: float = 0.0,
+    wide: Port | None = None,
+) -> tuple[Port, list[Sharding | None]]:
+    """A node for what several readers share a value in: ``as_made``, as it is brought into a layout for others
+    (``wide``), or in one of the layouts offered, from where each goes on; and by its choices the layout into which it
+    is brought on once for all of them, if that is what it says: in a second step that takes so many seconds at least.
+    """
+    first, times = wiring.nodes[ports[0].node], wiring.handed(level, ports[0].node)
+    on = ways_to(wiring, known, source.layouts, offered) if len(level.program.kernels) <= FEW else []
+    on = [way for way in on if times * way.then_s >= at_least_s]
+    there = [each for each in offered if wide is not None and each in wide.layouts]
+    shared = value_node(wiring, level, value, [*as_made, *there, *offered, *(way.by for way in on)], first.repeats)
+    fixed = len(as_made) + len(there) + len(offered)
+    wiring.nodes[shared.node].costs = np.array([0.0] * fixed + [times * way.then_s for way in on])
+    if on:
+        wiring.hand_on(source, shared, in_vain(wiring, known, source.layouts, fixed, on))
+    ways = [None] * fixed + [way.to for way in on]
+    wiring.ways[shared.node] = ways
+    if wide is not None:
+        wiring.take_along(wide, shared, range(len(as_made), len(as_made) + len(there)))
+    if not on:
+        wiring.sharing[shared.node] = Sharing(
+            value=value,
+            known=known,
+            source=source,
+            layouts=shared.layouts,
+            offered=tuple(offered),
+            ports=tuple(ports),
+            times=times,
+        )
+    return shared, ways
+
+
+def _convolves(level: Level, ports: Sequence[Port]) -> bool:
+    """Whether some of what reads at these ports convolves."""
+    nodes = {port.node for port in ports}
+    kernels = (level.program.kernels[position] for position, number in level.kernels.items() if number in nodes)
+    return any(level.graph.ops[number].kind == CONVOLUTION for kernel in kernels for number in kernel.ops)
