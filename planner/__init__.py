@@ -1,1 +1,1 @@
-"""The planner: topologies, device orders and, to come, the search. Imports ``dsl``; knows nothing of JAX."""
+"""The planner: machines, what a step takes on them, and the search. Imports ``dsl``; knows nothing of JAX."""

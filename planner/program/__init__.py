@@ -1,4 +1,8 @@
-"""The integer program of a step on one mesh: a choice of layouts for every kernel, with the prices of an estimate."""
+"""The integer program of a step on one mesh: a choice of layouts for every kernel, with the prices of an estimate.
+
+``step`` has the kernels before there is a mesh, ``pricing`` their strategies, ``wiring`` the nodes and edges made of
+them, ``rows`` the memory that choices use, ``solving`` the rounds that solve it and learn from whole prices.
+"""
 
 from .program import Program, build
 from .solving.found import Found
