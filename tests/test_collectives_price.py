@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+from extent import examples
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from meshwright.planner import collectives as prices
@@ -262,7 +263,7 @@ def cut(draw: st.DrawFn) -> tuple[str, dict[str, int]]:
 
 
 @given(cut(), st.sampled_from([ALL_GATHER, ALL_TO_ALL, ALL_REDUCE]), st.integers(1, 2**32))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(66, 200))
 def test_joined_ends_never_make_it_slower(case: tuple[str, dict[str, int]], kind: str, num_bytes: int) -> None:
     topology, axes = case
     for over in ("a", "b", "c", "ab", "bc"):
@@ -274,7 +275,7 @@ def test_joined_ends_never_make_it_slower(case: tuple[str, dict[str, int]], kind
 
 
 @given(cut(), st.integers(1, 2**36))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(66, 200))
 def test_gathering_over_two_axes_at_once_is_no_slower_than_in_turn(
     case: tuple[str, dict[str, int]], num_bytes: int
 ) -> None:
@@ -288,7 +289,7 @@ def test_gathering_over_two_axes_at_once_is_no_slower_than_in_turn(
 
 
 @given(cut(), st.integers(2**20, 2**36))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(66, 200))
 def test_no_gather_beats_what_its_devices_can_take_in(case: tuple[str, dict[str, int]], num_bytes: int) -> None:
     topology, axes = case
     for over in ("a", "ab", "abc"):

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from extent import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.dsl.errors import PlanError
@@ -239,7 +240,7 @@ def read_or_refuse(text: str) -> None:
     assert all(p.place and p.place.line <= text.count("\n") + text.count("\r") + 2 for p in found)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(133, 400), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(EXAMPLE)), st.integers(0, 12), pieces), min_size=1, max_size=4))
 def test_a_mutated_plan_is_read_or_refused(edits: list[tuple[int, int, str]]) -> None:
     text = EXAMPLE
@@ -248,7 +249,7 @@ def test_a_mutated_plan_is_read_or_refused(edits: list[tuple[int, int, str]]) ->
     read_or_refuse(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(66, 200), deadline=None)
 @given(st.one_of(st.text(), st.text(alphabet="ab:{}[]-#&*!|>'\"%@`?, \n\t01._/"), st.text(st.characters())))
 def test_any_text_is_read_or_refused(text: str) -> None:
     read_or_refuse(text)

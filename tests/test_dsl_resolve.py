@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from extent import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.dsl.checks import check
@@ -249,7 +250,7 @@ def test_a_verdict_says_whether_the_arguments_fit() -> None:
 names = st.sampled_from(["x", "y", "z"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(66, 200), deadline=None)
 @given(
     shape=st.lists(st.integers(0, 12), max_size=3).map(tuple),
     sizes=st.tuples(*[st.sampled_from([1, 2, 3, 4])] * 3),

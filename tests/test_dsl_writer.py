@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from extent import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.dsl.errors import PlanError
@@ -158,7 +159,7 @@ plans = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(100, 300), deadline=None)
 @given(plans)
 def test_a_plan_written_reads_back_equal_and_writes_the_same_again(plan: Plan) -> None:
     text = dumps(plan)
@@ -166,7 +167,7 @@ def test_a_plan_written_reads_back_equal_and_writes_the_same_again(plan: Plan) -
     assert dumps(loads(text)) == text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(33, 100), deadline=None)
 @given(plans)
 def test_yaml_1_1_reads_the_settings_as_they_were_meant(plan: Plan) -> None:
     assert yaml.safe_load(dumps(plan)).get("with", {}) == plan.settings

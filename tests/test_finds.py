@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 import small_steps
+from extent import some
 from in_process import search
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.dsl.machine import parse_topology
@@ -191,12 +192,10 @@ def test_experts_are_split_where_a_dense_layer_would_not_be() -> None:
 @pytest.mark.parametrize(
     "sizes",
     [
-        (8, 64, 1024, 8192, 4, 16),
-        (64, 512, 1024, 4096, 4, 128),
-        (64, 512, 512, 256, 8, 64),
+        *some([(8, 64, 1024, 8192, 4, 16), (64, 512, 1024, 4096, 4, 128), (64, 512, 512, 256, 8, 64)]),
         (64, 256, 512, 2048, 64, 8),
     ],
-    ids=["few experts, few tokens", "few experts, many tokens", "small experts, many tokens", "many experts"],
+    ids=lambda sizes: f"{sizes[4]} experts of {sizes[3]}, {sizes[0] * sizes[1]} tokens",
 )
 def test_data_parallel_or_experts_with_model_and_data_parallel_is_all_that_is_needed(sizes: tuple[int, ...]) -> None:
     found = experts_planned(*sizes)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from extent import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.planner.fusion import fuse
@@ -241,7 +242,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     return g.graph(*draw(st.lists(st.sampled_from(whole), min_size=1, max_size=4)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50, 150), deadline=None)
 @given(graphs())
 def test_kernels_hold_every_operation_in_an_order_in_which_what_they_read_is_there(graph: Graph) -> None:
     program = fuse(graph)

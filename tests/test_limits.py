@@ -19,8 +19,9 @@ STEPS: dict[str, Callable[[], Pair]] = {
     "products": lambda: small_steps.mlp(8192, 1024, 4096, 1, momentum=True),
     "a loop": lambda: small_steps.scanned(8192, 1024, 2048, 3),
 }
-SMALLER, MOST = 0.7, 8
+SMALLER, MOST = 0.6, 8
 TIME_S = 15
+SHORT_S = 10  # all of which goes into proving that nothing fits, and into what would
 
 Found = list[tuple[int | None, SearchResult]]
 
@@ -31,7 +32,7 @@ def lowered(pair: Pair) -> Iterator[tuple[int | None, SearchResult]]:
     limit: int | None = None
     for _ in range(MOST):
         limits = None if limit is None else {"hbm": limit}
-        result = search(step, args, topology=TOPOLOGY, mesh=MESH, limits=limits, time_limit_s=TIME_S)
+        result = search(step, args, topology=TOPOLOGY, mesh=MESH, limits=limits, time_limit_s=SHORT_S)
         yield limit, result
         if result.estimate is None:
             return

@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 import pytest
+from extent import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.dsl.patterns import compile_pattern
@@ -28,7 +29,7 @@ def decided(rules, path):
     optional=st.dictionaries(PATHS, st.lists(st.sampled_from("xyz"), min_size=1, max_size=2), max_size=8),
     others=st.sets(PATHS, max_size=8),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50, 150), deadline=None)
 def test_every_path_gets_a_label_that_it_accepts(wanted, optional, others):
     optional = {path: labels for path, labels in optional.items() if path not in wanted}
     others = others - set(wanted) - set(optional)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from extent import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.dsl.machine import parse_topology
@@ -266,7 +267,7 @@ def splits(draw: st.DrawFn, factors: tuple[int, ...]) -> dict[int, Axes]:
     return made
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 @given(splits((B, M, K)), splits((B, K, N)), splits((B, M, N)))
 def test_operands_agree_and_partial_sums_are_summed(
     left: dict[int, Axes], right: dict[int, Axes], result: dict[int, Axes]

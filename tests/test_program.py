@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from extent import examples, some
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from meshwright.planner.graph import Graph, Op, Origin, Sharding, Value
@@ -43,9 +44,10 @@ MESHES = (
     ("v3:2x2", {"x": 8}),
     ("cpu:2", {"x": 2}),
 )
+LAYOUTS: list[Sharding] = [(("x",), ()), ((), ("x",)), ((), ())]
 LARGEST, LARGEST_PRICED, SAMPLED = 4000, 150, 400
-SOME = settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+SOME = settings(max_examples=examples(12, 25), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+FEW = settings(max_examples=examples(6, 12), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 Step = tuple[Graph, dict[str, str]]
 
 
@@ -125,8 +127,12 @@ def test_pins_hold_and_the_rest_is_best(step: Step, where: tuple[str, dict[str, 
         assert cheapest(program) >= cheapest(free) - 1e-12
 
 
-@pytest.mark.parametrize("layout", [(("x",), ()), ((), ("x",)), ((), ())])
-@pytest.mark.parametrize("path", ["a0", "a1", "out/0", "ops/dot_general.0"])
+KINDS_OF_PIN: list[tuple[str, Sharding]] = [
+    (path, layout) for path in ("a0", "a1", "out/0", "ops/dot_general.0") for layout in LAYOUTS
+]
+
+
+@pytest.mark.parametrize(("path", "layout"), some(KINDS_OF_PIN, of=2))
 def test_each_kind_of_pin_is_kept(path: str, layout: Sharding) -> None:
     drawing = Drawing()
     a, b = drawing.arg(512, 4096), drawing.arg(4096, 1024)

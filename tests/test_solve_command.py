@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from choice_problems import price as price_of
 from choice_problems import problems
+from extent import examples
 from hypothesis import given, settings
 from meshwright import cli
 from meshwright.dsl.errors import PlanError
@@ -141,7 +142,7 @@ def test_many_mistakes_are_counted() -> None:
     assert codes_of(document).count("MW804") == 20
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(33, 100), deadline=None)
 @given(problems(limited=True))
 def test_a_problem_written_and_read_back_is_the_same(problem: Problem) -> None:
     try:
@@ -153,7 +154,7 @@ def test_a_problem_written_and_read_back_is_the_same(problem: Problem) -> None:
         assert np.array_equal(getattr(problem, name), getattr(again, name))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(33, 100), deadline=None)
 @given(problems(limited=True))
 def test_the_checker_and_the_definition_agree(problem: Problem) -> None:
     try:

@@ -8,6 +8,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from choice_problems import least_cost, price, problems
+from extent import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.planner.solver import solve as solving
@@ -23,7 +24,7 @@ from meshwright.planner.solver.search.walk import HEAT, Walker
 from meshwright.planner.solver.solve import solve
 
 RUNNING = np.zeros(1, np.bool_)
-MANY = settings(max_examples=150, deadline=None)
+MANY = settings(max_examples=examples(50, 150), deadline=None)
 
 
 def ledger(left: float = 1e12, step: float = 1.0) -> Ledger:

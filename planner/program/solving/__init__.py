@@ -1,1 +1,1 @@
-"""Rounds of solving a program and pricing what it finds, what that teaches, solutions that fit, and solutions as layouts."""
+"""Rounds of solving a program and pricing what it finds; what that teaches, what fits, a solution as layouts."""
