@@ -8,17 +8,19 @@ TESTS_ARE := --explicit-package-bases --allow-untyped-defs --allow-incomplete-de
 	--allow-any-generics --check-untyped-defs --no-strict-optional --implicit-reexport --no-warn-return-any \
 	--no-warn-unreachable --no-warn-unused-ignores --follow-imports=silent --disable-error-code=arg-type --disable-error-code=call-overload
 
-.PHONY: demo test lint types types-of-code types-of-tests bench clean
+.PHONY: demo test solver lint types types-of-code types-of-tests bench clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/meshwright search plans/partial/gshard-tiny.yaml --time-limit 40 -o demo-plan.yaml
 	$(BIN)/meshwright explain demo-plan.yaml --time-limit 20
 	$(BIN)/meshwright run demo-plan.yaml --steps 100
 
-# What the solver compiles at its first use is compiled before searches with time limits are tested.
-test: $(VENV)/test.stamp
-	$(BIN)/python -c "from meshwright.planner.solver.prepare import prepare; prepare()"
+test: solver
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# What the solver compiles at its first use is compiled before searches with time limits are tested.
+solver: $(VENV)/test.stamp
+	$(BIN)/python -c "from meshwright.planner.solver.prepare import prepare; prepare()"
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
