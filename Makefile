@@ -8,7 +8,7 @@ TESTS_ARE := --explicit-package-bases --allow-untyped-defs --allow-incomplete-de
 	--allow-any-generics --check-untyped-defs --no-strict-optional --implicit-reexport --no-warn-return-any \
 	--no-warn-unreachable --no-warn-unused-ignores --follow-imports=silent --disable-error-code=arg-type --disable-error-code=call-overload
 
-.PHONY: demo test solver lint types types-of-code types-of-tests bench clean
+.PHONY: demo test solver lint types copies types-of-code types-of-tests bench clean
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/meshwright search plans/partial/gshard-tiny.yaml --time-limit 40 -o demo-plan.yaml
@@ -26,16 +26,17 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+types: types-of-code types-of-tests
+
 # Type checkers do not follow an editable install of folders at the root, so a plain copy is checked.
-types: $(VENV)/test.stamp
+copies: $(VENV)/test.stamp
 	rm -rf $(VENV)/typed build && $(BIN)/pip install --quiet --no-deps --target $(VENV)/typed .
 	rm -rf $(VENV)/typed_tests build && cp -r tests $(VENV)/typed_tests
-	$(MAKE) --jobs=2 types-of-code types-of-tests
 
-types-of-code:
+types-of-code: copies
 	cd $(VENV)/typed && ../bin/mypy --config-file ../../pyproject.toml -p meshwright
 
-types-of-tests:
+types-of-tests: copies
 	cd $(VENV)/typed_tests && MYPYPATH=../typed ../bin/mypy --config-file ../../pyproject.toml $(TESTS_ARE) .
 
 bench: $(VENV)/test.stamp
