@@ -63,21 +63,29 @@ def _turn_s(body: Program, loop: Op, chip: Chip) -> float:
 
 
 def uses(
-    program: Program, kernel: Kernel, chip: Chip, *, scanned: bool, in_loop: bool = False
-) -> Mapping[int, Sequence[Use]]:
-    """The uses of each value that a kernel reads or writes; where it has bodies, those of their kernels."""
+    program: Program, kernels: Sequence[Kernel], chip: Chip, *, scanned: bool, in_loop: bool = False
+) -> Iterator[Mapping[int, Sequence[Use]]]:
+    """The uses of each value that some kernels of a program read or write, one after the other; where one has bodies,
+    those of their kernels.
+    """
     graph = program.graph
-    if not kernel.bodies:
+    matrix_s = _matrix_s(graph, chip, in_loop=in_loop)
+    for kernel in kernels:
+        if kernel.bodies:
+            yield _uses_inside(graph.ops[kernel.ops[-1]], kernel, chip)
+            continue
         moved = accessed_bytes(graph, kernel, scanned=scanned)
-        memory_s = sum(moved.values()) / bytes_per_s(chip)
-        matrix_s = _matrix_s(graph, chip, in_loop=in_loop)(kernel)
-        return {value: (Use(num_bytes / bytes_per_s(chip), memory_s, matrix_s),) for value, num_bytes in moved.items()}
-    op, found = graph.ops[kernel.ops[-1]], dict[int, list[Use]]()
+        all_s, matrix = sum(moved.values()) / bytes_per_s(chip), matrix_s(kernel)
+        yield {value: (Use(num_bytes / bytes_per_s(chip), all_s, matrix),) for value, num_bytes in moved.items()}
+
+
+def _uses_inside(op: Op, kernel: Kernel, chip: Chip) -> Mapping[int, Sequence[Use]]:
+    """The uses of what a loop, or another operation with bodies, is given and gives."""
+    found = dict[int, list[Use]]()
     for body in kernel.bodies:
         inside = dict[int, list[Use]]()
-        for each in body.kernels:
-            found_in = uses(body, each, chip, scanned=is_scan(op, body.graph), in_loop=bool(op.turns))
-            for value, those in found_in.items():
+        for each in uses(body, body.kernels, chip, scanned=is_scan(op, body.graph), in_loop=bool(op.turns)):
+            for value, those in each.items():
                 inside.setdefault(value, []).extend(use._replace(times=use.times * _turns(op)) for use in those)
         edges = ((op.operands, body.graph.arguments), (op.results, body.graph.results))
         for outer, inner in dict.fromkeys(pair for edge in edges for pair in zip(*edge, strict=False)):

@@ -61,11 +61,9 @@ def near_buffers(
         longest_s=longest_stay_s(chip),
     )
     first = handed_on(program, flow, lives)
-    told = {
-        point: _by_buffer(uses(program, kernel, chip, scanned=scanned), flow, first)
-        for point, kernel in enumerate(program.kernels)
-        if scanned or kernel.bodies
-    }
+    points = [point for point, kernel in enumerate(program.kernels) if scanned or kernel.bodies]
+    used = uses(program, [program.kernels[point] for point in points], chip, scanned=scanned)
+    told = {point: _by_buffer(each, flow, first) for point, each in zip(points, used, strict=True)}
     read = _read_bytes(program, flow, first)
 
     def uses_at(point: int, buffer: int, num_bytes: int) -> Sequence[Use]:
