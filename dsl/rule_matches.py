@@ -206,5 +206,5 @@ def _nearest(pattern: str, tensors: Sequence[Tensor]) -> str:
 
 
 def _likest(pattern: str, paths: Sequence[str]) -> str:
-    near = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.3)
+    near = [literal(path) for path in difflib.get_close_matches(pattern, paths, n=3, cutoff=0.3)]
     return suggest(near[0], near) if near else f"There are {listing(paths, limit=3)}."

@@ -26,7 +26,7 @@ MACHINE = mw.topology("v3:2x2").machine
 NO_LIBTPU = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs libtpu")
 
 
-def predicted(limit: int, bound_s: float = 0.9) -> SearchResult:
+def predicted(limit: int, bound_s: float = 0.9, label: str = "dot_general") -> SearchResult:
     """What a search gives that finds a plan just within each limit, the slower the lower; none below 50 MiB."""
     count = MeshCount(distinct=1, covered=0, impossible=0, tried=1, left_out=0)
     if limit < 40 * MIB:
@@ -35,7 +35,11 @@ def predicted(limit: int, bound_s: float = 0.9) -> SearchResult:
         )
     step_s = 200 * MIB / limit
     estimate: Any = SimpleNamespace(
-        step_time_s=step_s, peak_bytes=limit, bytes_by_kind={"weights": limit}, memory=SimpleNamespace(tensors=())
+        step_time_s=step_s,
+        peak_bytes=limit,
+        bytes_by_kind={"weights": limit},
+        memory=SimpleNamespace(tensors=()),
+        kernels=(SimpleNamespace(label=label),),
     )
     result = Result(status="feasible", step_time_s=step_s, bound_s=step_s * bound_s, gap=1 - bound_s)
     plan = replace(ASKED, limits=Limits(hbm_bytes=limit), result=result)
@@ -166,6 +170,16 @@ def test_a_plan_far_below_the_limit_is_not_asked_about() -> None:
     assert fitted(lambda plan, seconds: far, more(80 * MIB), limited, MACHINE, Clock(60)) is far
     near = fitted(lambda plan, seconds: far, more(0), ASKED, MACHINE, Clock(60))
     assert [one.fits for one in near.compiled] == [True]
+
+
+def test_kernels_of_which_little_is_known_are_asked_about_far_below_the_limit() -> None:
+    """A sort was predicted at 54 % of what it was compiled to (f32[2^24], v5e)."""
+    found = {100 * MIB: predicted(40 * MIB, label="sort")}
+    result = fitted(
+        lambda plan, seconds: found.get(plan.limits.hbm_bytes, predicted(1)), more(80 * MIB), ASKED, MACHINE, Clock(60)
+    )
+    assert [one.fits for one in result.compiled] == [False]
+    assert result.plan is None
 
 
 def test_where_one_took_more_the_next_is_asked_about_however_low() -> None:

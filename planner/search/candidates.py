@@ -66,10 +66,13 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """All candidates; ``even_s`` is what the step takes at least on whatever mesh."""
+    """All candidates; ``even_s`` is what the step takes at least on whatever mesh, ``num_ops`` how many operations it
+    has.
+    """
 
     listed: tuple[Candidate, ...]
     even_s: float
+    num_ops: int
 
 
 def meshes(
@@ -125,7 +128,8 @@ def candidates(plan: Plan, workload: Workload, machine: Machine, listed: Sequenc
                 least_bytes=least_argument_bytes(tensors, sizes, pins) + least_result_bytes(graph, sizes, pins),
             )
         )
-    return Candidates(listed=tuple(made), even_s=products.even_seconds(machine.num_devices, machine.chip))
+    even_s = products.even_seconds(machine.num_devices, machine.chip)
+    return Candidates(listed=tuple(made), even_s=even_s, num_ops=sum(1 for _ in graph.walk()))
 
 
 def _graph(plan: Plan, workload: Workload, listed: Sequence[Mesh]) -> Graph:

@@ -8,10 +8,10 @@ worker is quicker, so that two searches never differ unless the time ends them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from .board import Board, Settings
-from .candidates import Candidate
+from .candidates import Candidate, Candidates
 from .pool import Pool
 from .progress import Clock, Progress
 from .result import PricedPlan
@@ -32,7 +32,7 @@ class Driver:
 
     def __init__(
         self,
-        candidates: Sequence[Candidate],
+        candidates: Candidates,
         settings: Settings,
         *,
         workload: Workload,
@@ -41,8 +41,8 @@ class Driver:
         clock: Clock,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        tried = [Tried(candidate=c, bound_s=_first_bound(c, settings), floor_s=c.floor_s) for c in candidates]
-        self.board = Board(tried=tried, top_k=settings.top_k)
+        tried = [Tried(candidate=c, bound_s=_first_bound(c, settings), floor_s=c.floor_s) for c in candidates.listed]
+        self.board = Board(tried=tried, top_k=settings.top_k, num_ops=candidates.num_ops)
         self._clock, self._on_progress = clock, on_progress
         self._solving = Solving(self.board, settings, workload=workload, pool=pool, clock=clock, say=self._say)
         self._writing = Writing(

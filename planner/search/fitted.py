@@ -20,6 +20,10 @@ from .task import Status
 
 NEAR, ASKED = 0.8, 0.6
 """Of the chip's limit, and of one that is asked for: plans that are predicted to take less are not doubted."""
+DOUBTFUL, DOUBTED = frozenset({"sort", "top_k", "fft", "cholesky", "triangular_solve", "custom_call"}), 0.25
+"""Kernels that the compiler writes as programs of their own, which may take several times what is predicted, and from
+which part of a limit on a plan with such is doubted.
+"""
 FOUND_FIRST = 0.7
 """Of the time left, for each search where there is a limit; the rest is for the compiler and for searching again."""
 PATIENCE_S = 20.0
@@ -195,10 +199,9 @@ class _Fitting:
         known = says(plan), plan.limits
         if known in self.known:
             return self.known[known]
-        limit, limit_of = self.limit
+        limit, _ = self.limit
         predicted_bytes = estimate.peak_bytes
-        was_wrong = any(word.fits is False for word in self.said)
-        if not was_wrong and predicted_bytes < (ASKED if limit_of == OF_PLAN else NEAR) * limit:
+        if predicted_bytes < self._doubted(estimate) * limit:
             return None
         why = self.compiler.absent(plan) or late(self.clock)
         if not why:
@@ -219,6 +222,15 @@ class _Fitting:
             )
             self.refused.append(refused)
         return word
+
+    def _doubted(self, estimate: Estimate) -> float:
+        """From which part of the limit on a plan is doubted: any after one that was wrong."""
+        if any(word.fits is False for word in self.said):
+            return 0.0
+        if any(kernel.label in DOUBTFUL for kernel in estimate.kernels):
+            return DOUBTED
+        _, limit_of = self.limit
+        return ASKED if limit_of == OF_PLAN else NEAR
 
     def _patience(self) -> Clock:
         """The time that the compiler has: programs for thousands of devices take it minutes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -25,11 +26,12 @@ FORCED = 4  # tensors that are laid out otherwise, for each alternative wanted
 def alternatives(question: Question, found: Answer, means: Means, clock: Clock) -> tuple[PricedPlan, ...]:
     """The best plans that differ from each other, without the best itself; fewer than asked for where time is over.
 
-    First those of other meshes and policies; where these are too few, those in which one of the largest arguments
-    lies otherwise than in the best plan.
+    First those of other meshes and policies that were solved; where these are too few, those in which one of the
+    largest arguments lies otherwise than in the best plan. What teams write by hand comes with them, if it is as good.
     """
     distinct = differing_plans(found.plans)
-    if found.ranked and len(distinct) < question.top_k:
+    solved = differing_plans(one.priced for one in found.ranked if one.priced and one.objective_s < math.inf)
+    if found.ranked and len(solved) < question.top_k:
         distinct = differing_plans([*distinct, *_forced(question, found.ranked[0], means, clock)])
     return tuple(sorted(distinct[1:], key=lambda one: one.step_time_s)[: question.top_k - 1])
 
@@ -112,9 +114,9 @@ def _laid_out(plan: Plan) -> object:
 
 
 def undominated(points: Iterable[PricedPlan]) -> Iterator[PricedPlan]:
-    """Those that no other one beats in time and memory."""
-    listed = distinct_plans(points)
-    for one in listed:
-        better = (o for o in listed if o.step_time_s <= one.step_time_s and o.peak_bytes <= one.peak_bytes)
-        if all((o.step_time_s, o.peak_bytes) == (one.step_time_s, one.peak_bytes) for o in better):
+    """Those that no other one beats in time and memory, the quickest first; the first of those that take the same."""
+    least_bytes = math.inf
+    for one in sorted(points, key=lambda one: (one.step_time_s, one.peak_bytes)):
+        if one.peak_bytes < least_bytes:
+            least_bytes = one.peak_bytes
             yield one

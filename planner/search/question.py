@@ -134,7 +134,7 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answe
         kept=question.kept,
     )
     driver = Driver(
-        tried.listed,
+        tried,
         settings,
         workload=workload,
         pool=means.pool(),

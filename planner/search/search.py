@@ -72,7 +72,7 @@ def search(
     # The time may have ended before the best was found where it was looked for.
     best, *slower = sorted(distinct_plans((*found.plans, *others, *points)), key=lambda one: one.step_time_s)
     listed = [one for one in slower if one is found.best or one in others][: question.top_k - 1]
-    points = tuple(undominated((best, *points))) if pareto else ()
+    points = tuple(undominated((best, *points, *found.plans, *others))) if pareto else ()
     spares = [one for one in slower if one not in listed] if question.plan.limits.hbm_bytes is not None else ()
     return replace(
         _result(question, found, best, stamp, clock),

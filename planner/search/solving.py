@@ -207,7 +207,6 @@ class Solving:
             one.why = str(error.problems[0].message if error.problems else error)
             return
         self._reading_s[one.candidate.policy] = self._clock.elapsed_s - begin_s
-        self._board.num_ops = self._board.num_ops or sum(1 for _ in task.graph.walk())
         self._firsts = firsts = Firsts()
         future = self._pool.submit(task, firsts.put)
         future.add_done_callback(lambda _: firsts.put(None))

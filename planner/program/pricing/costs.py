@@ -69,9 +69,13 @@ class Costs:
     beside: tuple[tuple[int, str], ...] = ()
 
     def seconds(self, choice: Choice) -> float:
-        """What one run takes on each device, computing and its collectives; no computing for one in passing."""
+        """What one run takes on each device, computing and its collectives; no computing for one in passing, nor for
+        one that leaves nothing, as calls back to the host do.
+        """
         found = self._pieces(choice)
         collectives_s = sum(self._asking_s(number, piece) for number, piece in found.items())
+        if not self.blueprint.own.results:
+            return collectives_s
         if self.is_passed(choice):
             return collectives_s + (self._packing_s(choice) if self.blueprint.masks else 0.0)
         return collectives_s + self._computing(choice, found) * self._turns(choice)

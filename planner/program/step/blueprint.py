@@ -221,7 +221,7 @@ def in_order_of_use(graph: Graph, ops: Sequence[int]) -> tuple[int, ...]:
     made = {value for number in ops for value in graph.ops[number].results}
     filled = (number for number in ops if is_fill(graph, graph.ops[number]))
     fills = {graph.ops[n].results[0]: n for n in filled if made.isdisjoint(graph.ops[n].operands)}
-    others = [number for number in ops if graph.ops[number].results[0] not in fills]
+    others = [number for number in ops if fills.keys().isdisjoint(graph.ops[number].results)]
     read = dict.fromkeys(fills[v] for number in others for v in graph.ops[number].operands if v in fills)
     return (*dict.fromkeys((*read, *fills.values())), *others)
 
