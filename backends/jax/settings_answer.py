@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ...dsl.plan import Plan
 from ...planner.search.candidates import Meshes
 from ...planner.search.choosing import Choosing
 from ...planner.search.combination import Combination, rows_of
+from ...planner.search.others import undominated
 from ...planner.search.pins import pins
 from ...planner.search.progress import Clock
 from ...planner.search.result import MeshCount, PricedPlan, SearchResult, status_of
@@ -45,7 +44,7 @@ class Answer:
             bound_s=bound_s,
             tried_bound_s=min(min(map(_tried_bound_s, self._read())), ranked[0].step_time_s),
             alternatives=tuple(finished[1:top_k]),
-            frontier=tuple(_undominated(finished)) if pareto else (),
+            frontier=tuple(undominated(finished)) if pareto else (),
             candidates=ranked[0].found.candidates if ranked[0].found else (),
             meshes=self._meshes(),
             settings=self._settings(),
@@ -119,12 +118,3 @@ class Answer:
 def _tried_bound_s(one: Combination) -> float:
     found = one.found
     return one.bound_s if found is None or found.tried_bound_s is None else max(one.bound_s, found.tried_bound_s)
-
-
-def _undominated(plans: Sequence[PricedPlan]) -> Iterator[PricedPlan]:
-    """Of plans in the order of their times those that take less memory than all before."""
-    least = math.inf
-    for one in plans:
-        if one.peak_bytes < least:
-            yield one
-            least = one.peak_bytes

@@ -21,6 +21,8 @@ class Shelf:
 
     def place(self, num_bytes: int, first: int, last: int) -> int | None:
         """Where so much fits from one point to another; None where nowhere."""
+        if self.room_bytes[first : last + 1].min() < num_bytes:
+            return None
         height = self._height_bytes(first, last)
         best, least, end = None, 0, 0
         for low, high in self._between(first, last):
