@@ -102,6 +102,13 @@ def test_a_misspelt_word_is_said_to_be(word: str, meant: str | None) -> None:
     assert meant is None or f"Did you mean '{meant}'?" in found.remedy
 
 
+def test_keys_that_look_like_patterns_are_named_as_patterns_that_match_them() -> None:
+    (found,) = resolve(plan_with("'p/{x,y}': M N\n'**': replicate"), [tensor("p/{x,y}", 6, 8)]).problems
+    assert found.code == "MW101"
+    assert "Did you mean 'p/[{]x,y[}]'?" in found.remedy
+    assert resolve(plan_with("'p/[{]x,y[}]': M N"), [tensor("p/{x,y}", 6, 8)]).problems == ()
+
+
 def test_a_misspelt_word_is_asked_about_once_and_a_missing_dim_for_each_shape() -> None:
     tensors = [tensor("a/b", 6, 8), tensor("a/c", 6, 8, 4), tensor("b", 2, 2)]
     asked = resolve(plan_with("a/*: replicat\nb: replicat"), tensors).problems

@@ -7,7 +7,7 @@ from meshwright.planner.fusion.behind import behind
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Kernel, Program
 from meshwright.planner.memory import memory
-from meshwright.planner.memory.order import schedule
+from meshwright.planner.memory.order.schedule import schedule
 from meshwright.planner.program.step.blueprint import kernel_graph, name_of
 from test_fusion import Writer, kinds
 

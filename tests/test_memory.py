@@ -15,9 +15,9 @@ from meshwright.planner.memory import dominant_points, memory
 from meshwright.planner.memory.flow.flow import flow
 from meshwright.planner.memory.flow.flow.liveness import lifetimes, live_bytes, scheduled_peak_bytes
 from meshwright.planner.memory.kinds import BATCH, GRADIENTS, SAVED, TRANSIENTS, WEIGHTS, argument_kind
-from meshwright.planner.memory.order import schedule
 from meshwright.planner.memory.order.combined import combined
 from meshwright.planner.memory.order.orders import depth_first_order, list_order, post_order
+from meshwright.planner.memory.order.schedule import schedule
 from meshwright.planner.memory.tensors.tiles import bytes_gathered, padded_bytes
 from programs import form_bytes, of_ops, program
 

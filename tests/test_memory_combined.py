@@ -12,9 +12,9 @@ from meshwright.planner.graph import Graph
 from meshwright.planner.kernels import Program
 from meshwright.planner.memory import memory
 from meshwright.planner.memory.flow.flow import flow, regrouped
-from meshwright.planner.memory.order import schedule
 from meshwright.planner.memory.order.combined import LIMIT_BYTES, at_once, combined, in_order
 from meshwright.planner.memory.order.orders import post_order
+from meshwright.planner.memory.order.schedule import schedule
 from programs import form_bytes, program
 
 MIB = 2**20

@@ -166,6 +166,17 @@ def test_loose_pins_are_of_what_kernels_leave_in_memory_alone(path: str) -> None
     assert costs[2] == (costs[0] if path == "ops/dot_general.0" else costs[1])
 
 
+def test_what_leaves_nothing_lies_in_no_way() -> None:
+    """As what a step prints of its values: a call back to the host, which gives nothing."""
+    drawing = Drawing()
+    made = drawing.each("tanh", drawing.arg(512, 4096))
+    graph = drawing.graph(made)
+    call = Op(kind="custom_call", operands=(made,), results=(), attributes={"call_target_name": "callback"})
+    found = program_of(replace(graph, ops=(*graph.ops, call)), "cpu:2", {"x": 2}).solve()
+    assert found.layouts is not None
+    assert found.objective_s == found.bound_s
+
+
 def updated() -> Graph:
     """A weight's next value: ``w + x.T @ x``."""
     drawing = Drawing()

@@ -306,6 +306,23 @@ def test_a_given_mesh_has_alternatives_too() -> None:
     assert [other.plan.rules[0].pattern for other in result.alternatives] == ["batch"]
 
 
+def test_where_the_time_is_over_at_once_the_best_plan_by_hand_is_the_answer() -> None:
+    """And not the one whose arguments take least."""
+
+    def minimise(layouts: Any, plan: Plan, workload: Any, **options: Any) -> Any:
+        is_state, is_batch = (
+            any(any(lies) for path, lies in layouts.items() if path.startswith(p)) for p in ("p", "b")
+        )
+        found = written(layouts, plan, workload, **options)
+        return SimpleNamespace(
+            plan=found.plan, estimate=FakeEstimate(2.0 if "params" in split else 1.0 if split else 9.0, 5)
+        )
+
+    result, solver, _ = ask(text="mesh: {a: 32}", minimise=minimise, time_limit_s=1e-6)
+    assert solver.tasks == []
+    assert result.step_time_s == 1.0
+
+
 def test_the_frontier_has_less_memory_at_every_point() -> None:
     result, _, _ = ask(pareto=True)
     peaks = [point.peak_bytes for point in result.frontier]

@@ -37,7 +37,11 @@ def _moves_less_afterwards(asked: Asked) -> bool:
 
 
 def _same_shape(asked: Asked) -> Strategy:
-    """Without factors: operands of the result's shape are laid out like it, all others are whole."""
+    """Without factors: operands of the result's shape are laid out like it, all others are whole; so are all that give
+    nothing.
+    """
+    if not asked.results:
+        return replicate(asked)
     result = asked.results[0]
     like = [result if v.shape == asked.makes[0].shape else whole(len(v.shape)) for v in asked.reads]
     return Strategy(operands=tuple(like), made=asked.results)
