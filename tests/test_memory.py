@@ -13,7 +13,7 @@ from meshwright.planner.graph import Graph, Op, Origin, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.memory import dominant_points, memory
 from meshwright.planner.memory.flow.flow import flow
-from meshwright.planner.memory.flow.flow.liveness import lifetimes, live_bytes, scheduled_peak_bytes
+from meshwright.planner.memory.flow.liveness import lifetimes, live_bytes, scheduled_peak_bytes
 from meshwright.planner.memory.kinds import BATCH, GRADIENTS, SAVED, TRANSIENTS, WEIGHTS, argument_kind
 from meshwright.planner.memory.order.combined import combined
 from meshwright.planner.memory.order.orders import depth_first_order, list_order, post_order

@@ -20,7 +20,7 @@ from meshwright.planner.memory.fast.near import Memory, Wanted, begins, near_fro
 from meshwright.planner.memory.fast.shelf import Shelf
 from meshwright.planner.memory.fast.vmem import near_buffers, offloaded
 from meshwright.planner.memory.flow.flow import Flow, flow
-from meshwright.planner.memory.flow.flow.liveness import lifetimes, live_bytes
+from meshwright.planner.memory.flow.liveness import lifetimes, live_bytes
 from meshwright.planner.memory.order.orders import list_order
 from meshwright.planner.memory.tensors.temporaries import temporary_bytes
 from programs import of_ops

@@ -8,9 +8,9 @@ from meshwright.planner.fusion import fuse
 from meshwright.planner.fusion.nature import SENT
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
+from meshwright.planner.memory.flow.arriving import arriving
 from meshwright.planner.memory.flow.flow import flow
-from meshwright.planner.memory.flow.flow.arriving import arriving
-from meshwright.planner.memory.flow.flow.operands import operands
+from meshwright.planner.memory.flow.operands import operands
 from meshwright.planner.memory.order.barriers import with_barriers
 from meshwright.planner.memory.order.orders import depth_first_order, list_order, post_order
 from meshwright.planner.memory.order.schedule import schedule

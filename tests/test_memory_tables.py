@@ -12,7 +12,7 @@ from meshwright.planner.kinds import ALL_REDUCE
 from meshwright.planner.memory import memory
 from meshwright.planner.memory.fast.vmem import near_buffers
 from meshwright.planner.memory.flow.flow import flow
-from meshwright.planner.memory.flow.flow.liveness import lifetimes
+from meshwright.planner.memory.flow.liveness import lifetimes
 from meshwright.planner.memory.tensors.looked_up import copied_tables, looked_up_shapes, row_bytes
 from meshwright.planner.memory.tensors.temporaries import temporary_bytes
 from meshwright.planner.memory.tensors.tiles import padded_bytes

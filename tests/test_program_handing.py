@@ -7,8 +7,8 @@ from unittest import mock
 import numpy as np
 import pytest
 from meshwright.planner.graph import Sharding
+from meshwright.planner.program.wiring.handing import Handing, handing
 from meshwright.planner.program.wiring.wires import Node, Port, Wiring
-from meshwright.planner.program.wiring.wiring.handing import Handing, handing
 
 ROWS: Sharding = (("x",), ())
 COLUMNS: Sharding = ((), ("x",))
