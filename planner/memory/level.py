@@ -85,6 +85,14 @@ class Level:
         return replace(values[self.copies[buffer]], dtype=NARROW) if buffer in self.copies else values[buffer]
 
 
+class _Copies(NamedTuple):
+    """Copies by their buffers: the values, those below zero from when to when they are there, and their bytes."""
+
+    copies: dict[int, int]
+    spans: dict[int, tuple[int, int]]
+    num_bytes: dict[int, int]
+
+
 class Where(NamedTuple):
     """Where a step runs: the chip, and the sizes of the mesh's axes."""
 
@@ -101,19 +109,21 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     is_gpu = chip is not None and chip.platform == "gpu"
     copied = {} if is_gpu else copied_arguments(step.program, step.flow, smallest_batch(chip))
     sizes = {value: num_bytes for value, (_, num_bytes) in copied.items()}
-    placed = _level(step, where, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held, copied=sizes)
+    found = _Copies({}, {}, {}) if is_gpu else _copies(step.program, step.flow, chip, copied)
+    beside = {b: (span, found.num_bytes[b]) for b, span in found.spans.items() if -1 - b not in copied}
+    room_bytes = chip.buffer_vmem_bytes if chip else 0
+    placed = _level(step, where, room_bytes, donated, step.flow.held, copied=sizes, beside=beside)
     if is_gpu:
         return placed
     elapsed_s = begins_s(step.program, chip)
-    copying = _with_tables(_with_copies(placed, chip, copied, elapsed_s), chip, elapsed_s)
+    copying = _with_tables(_with_copies(placed, copied, found), chip, elapsed_s)
     return _with_turned(copying, chip, elapsed_s, by_list=step.by_list)
 
 
-def _with_copies(placed: Level, chip: Chip | None, images: Copied, elapsed_s: Elapsed) -> Level:
-    """With the narrow copies for loops and for convolutions, which stay in fast memory where they find room."""
-    program, flow = placed.program, placed.flow
+def _copies(program: Program, flow: Flow, chip: Chip | None, images: Copied) -> _Copies:
+    """The narrow copies for loops and for convolutions."""
     stacks = hoisted_copies(program, flow.buffer)
-    copies = {value if value in placed.num_bytes else -1 - value: value for value in stacks.keys() | images.keys()}
+    copies = {value if value in flow.num_bytes else -1 - value: value for value in stacks.keys() | images.keys()}
     spans = {b: images[value][0] if value in images else stacks[value] for b, value in copies.items() if b < 0}
     graph, laid, read_whole = program.graph, laid_bytes(program, smallest_batch(chip)), taken_whole(program.graph)
     narrow = {b: laid(replace(graph.values[value], dtype=NARROW)) for b, value in copies.items()}
@@ -133,12 +143,24 @@ def _with_copies(placed: Level, chip: Chip | None, images: Copied, elapsed_s: El
     for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program), *across)):
         buffer = -1 - 3 * len(graph.values) - number
         copies[buffer], spans[buffer], narrow[buffer] = beside
+    return _Copies(copies, spans, narrow)
+
+
+def _with_copies(placed: Level, images: Copied, found: _Copies) -> Level:
+    """With the narrow copies for loops and for convolutions, but for those that stay in fast memory."""
+    copies, spans, narrow = dict(found.copies), dict(found.spans), dict(found.num_bytes)
     narrow |= dict(_stacks(placed, narrow))
-    others = {b: span for b, span in spans.items() if -1 - b not in images}
-    staying = staying_copies(elapsed_s, chip, others, narrow, placed.room_bytes)
-    for buffer in staying | near_throughout(spans, images, begins(placed.near), flow):
+    staying = spans.keys() & placed.near.keys() - {-1 - value for value in images}
+    near = {b: stays for b, stays in placed.near.items() if b not in staying}
+    for buffer in staying | near_throughout(spans, images, begins(placed.near), placed.flow):
         del copies[buffer], spans[buffer], narrow[buffer]
-    return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **narrow}, copies=copies)
+    return replace(
+        placed,
+        spans={**placed.spans, **spans},
+        num_bytes={**placed.num_bytes, **narrow},
+        copies=copies,
+        near=near,
+    )
 
 
 def _stacks(placed: Level, narrow: Mapping[int, int]) -> Iterator[tuple[int, int]]:
@@ -199,6 +221,7 @@ def _level(
     *,
     scanned: bool = False,
     copied: Mapping[int, int] = NONE_COPIED,
+    beside: Mapping[int, tuple[tuple[int, int], int]] = NONE_BESIDE,
 ) -> Level:
     program, found, chip = part.program, at_once(part.flow, part.joint), where.chip
     lives = _made_at_once(program, found, lifetimes(found, range(len(program.kernels))))
@@ -221,7 +244,8 @@ def _level(
         read = {buffer for buffers in found.reads for buffer in buffers}
         updated = handed_on(program, found, lives).keys() & outputs & read
         kept = {b: lives[b] for b in updated if found.num_bytes[b]}
-        near = near_buffers(program, found, {**spans, **kept}, chip, room, scanned=scanned, copied=copied)
+        lying = {**spans, **kept}
+        near = near_buffers(program, found, lying, chip, room, scanned=scanned, copied=copied, beside=beside)
         begin = begins(near)
         spans = {
             b: (first, min(last, begin.get(b, last))) for b, (first, last) in spans.items() if begin.get(b) != first

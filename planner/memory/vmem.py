@@ -17,7 +17,7 @@ import numpy as np
 from ..chip import Chip
 from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
-from .accessed import CUTS, Use, accessed_bytes, bytes_per_s, took_s, uses
+from .accessed import CUTS, WHILE_TURNS, Use, accessed_bytes, bytes_per_s, took_s, uses
 from .ahead import ahead, brought
 from .flow import Flow
 from .handed_on import handed_on, with_handed_on
@@ -46,6 +46,7 @@ def near_buffers(
     scanned: bool = False,
     fetched: Container[int] = (),
     copied: Mapping[int, int] = NONE_COPIED,
+    beside: Mapping[int, tuple[tuple[int, int], int]] = MappingProxyType({}),
 ) -> dict[int, tuple[Stay, ...]]:
     """When the buffers of a program, of those with ``lives`` and arguments, lie in fast memory.
 
@@ -80,6 +81,7 @@ def near_buffers(
         for each in found
         if each.number not in given or each.number in fetched
     ]
+    wanted += [_of_beside(program, buffer, *each, memory) for buffer, each in beside.items()]
     return with_handed_on(_near(program, wanted, memory, scanned=scanned), first, lives)
 
 
@@ -102,6 +104,16 @@ def _of_copy(argument: Wanted, num_bytes: int, chip: Chip) -> Wanted:
     made, saved_s = argument.uses[0], more * argument.saved_s
     return replace(
         argument, num_bytes=num_bytes, made=made, left_near=chip.products_into_vmem, saved_s=saved_s, used_bytes=used
+    )
+
+
+def _of_beside(program: Program, buffer: int, span: tuple[int, int], num_bytes: int, memory: Memory) -> Wanted:
+    """A copy that is made for one kernel, which reads it."""
+    first, last = span
+    moved_s = num_bytes / memory.bytes_per_s
+    times = WHILE_TURNS if program.kernels[last].bodies else 1
+    return Wanted(
+        number=buffer, num_bytes=num_bytes, uses=[last], made=first, left_near=True, saved_s=(1 + times) * moved_s
     )
 
 
