@@ -26,9 +26,11 @@ from ..image_pieces import (
 )
 from ..images import Image, laid_elements
 from ..kernels import Program
-from .tiles import aligned, padding_growth
+from .tiles import aligned, padded_bytes, padding_growth
 
 NARROW = "bf16"
+MOVED = 5
+"""How often what is made for two devices is moved: written, read and written apart, read and written into the image."""
 
 CHOOSING = frozenset({"select", "convert"})
 
@@ -81,6 +83,26 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
                     made = Value(shape, NARROW if value in narrow else part.dtype)
                     for _ in range(_num_made(body) + (whole.shape not in turned)):
                         yield Beside(value, (point, point), BOTH_WAYS * _laid_bytes(made, piece.image))
+
+
+def more_bytes(graph: Graph, loop: Op) -> Iterator[int]:
+    """How much more a turn goes through of images than what reads and writes all of them: what is made for two devices
+    is written, taken apart and put in, the rest of the image being left alone; what pieces are cut out of is read whole,
+    with the batch on the lanes where it lies so.
+    """
+    (body,) = loop.bodies[:1]
+    outside, narrow = dict(zip(body.results, loop.results, strict=False)), rounded_fills(graph)
+    for piece in pieces_of(body, fewest=1):
+        whole, part = body.values[piece.whole], body.values[piece.part]
+        if not piece.is_read:
+            shape = resized(part.shape, piece.image.features, part.shape[piece.image.features] // BOTH_WAYS)
+            filled = replace(whole, dtype=NARROW) if outside.get(piece.whole) in narrow else whole
+            made = BOTH_WAYS * _laid_bytes(Value(shape, filled.dtype), piece.image)
+            yield MOVED * made - 2 * padded_bytes(whole)
+        else:
+            turned = is_turned_for_gradient(body, piece)
+            lying = _laid_bytes(replace(whole, dtype=NARROW), piece.image, turned=True) if turned else padded_bytes(whole)
+            yield lying - padded_bytes(part)
 
 
 def _num_made(body: Graph) -> int:
