@@ -16,7 +16,7 @@ import numpy as np
 
 from ..chip import Chip
 from ..kernels import Program
-from ..kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
+from ..kinds import ALL_GATHER, ALL_REDUCE, KINDS, REDUCE_SCATTER
 from .accessed import CUTS, WHILE_TURNS, Use, accessed_bytes, bytes_per_s, took_s, uses
 from .ahead import ahead, brought
 from .flow import Flow
@@ -287,14 +287,14 @@ def _looked_up(program: Program, flow: Flow, chip: Chip) -> dict[int, int]:
 
 
 def written_to_hbm(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
-    """The buffers that some chips write into the large memory, whatever room is near: what collectives make, but for
-    permutes, and what products, convolutions and operations that are not fused with others do.
+    """The buffers that some chips write into the large memory, whatever room is near: what collectives make, and what
+    products, convolutions and operations that are not fused with others do.
     """
     graph = program.graph
     found = set[int]()
     for point, kernel in enumerate(program.kernels):
         kinds = {graph.ops[op].kind for op in kernel.ops}
-        gathers = kinds.intersection(KINDS) and COLLECTIVE_PERMUTE not in kinds
+        gathers = kinds.intersection(KINDS)
         alone = len(kernel.ops) == 1 and not kinds.intersection(KINDS) and not kernel.bodies
         if (gathers and not chip.gathers_into_vmem) or ((alone or kinds & PRODUCTS) and not chip.products_into_vmem):
             found.update(flow.writes[point])
