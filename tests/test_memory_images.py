@@ -12,10 +12,11 @@ from meshwright.planner.image_pieces import turned_shapes
 from meshwright.planner.kernels import Kernel, Program
 from meshwright.planner.kinds import REDUCE_SCATTER
 from meshwright.planner.memory import memory
-from meshwright.planner.memory.accessed import took_s
+from meshwright.planner.memory.accessed import bytes_per_s, took_s
 from meshwright.planner.memory.convolved import shifted_images, widened_images
 from meshwright.planner.memory.flow import flow
-from meshwright.planner.memory.taken_in_pieces import beside_loops
+from meshwright.planner.memory.narrow_copies import NarrowCopies, wanted_copies
+from meshwright.planner.memory.taken_in_pieces import beside_loops, more_bytes
 from meshwright.planner.memory.temporaries import temporary_bytes
 from meshwright.planner.topology import physical
 from programs import CONVOLVED, KERNEL_GRADIENT, of_ops
@@ -188,9 +189,10 @@ def in_turns(batch: int, features: int, trips: int, *, fills: bool = False, is_m
     return of_ops((whole, kernel, whole, whole), ops, (0, 1), (3,))
 
 
-def test_v6e_counts_what_convolutions_in_rings_take_of_its_units() -> None:
-    """As the log of its memory space assignment has it, 38 us for one of 3 x 3 in a ring of 4 whose bytes take 6; v5e's
-    has no more than bytes take.
+def test_what_chips_count_of_convolutions_in_rings() -> None:
+    """As the logs of memory space assignment have it: v6e's units, 38 us for one of 3 x 3 in a ring of 4 whose bytes
+    take 6, and on v4 the bytes of what is made for two devices and taken apart, 137 us a turn that fills
+    f32[2,56,56,64], which is 3 MiB.
     """
     program = in_turns(2, 8, 4, fills=True)
     loop = program.kernels[-1]
@@ -200,12 +202,25 @@ def test_v6e_counts_what_convolutions_in_rings_take_of_its_units() -> None:
     ring = replace(body, graph=graph)
     kernels = (*program.kernels[:-1], replace(loop, bodies=(ring,)))
     found = {}
-    for name in ("v5e", "v6e"):
+    for name in ("v4", "v5e", "v6e"):
         chip = catalogue()[name]
         scanned, round_ = (tuple(took_s(each, chip))[-1][0] for each in (program, replace(program, kernels=kernels)))
         found[name] = round_ / scanned
     assert found["v5e"] < 1.2
     assert found["v6e"] > 1.5
+    assert found["v4"] > 2
+    assert list(more_bytes(replace(program, kernels=kernels).graph, program.graph.ops[-1])) == [(5 * 8 - 2 * 4) << 20]
+
+
+def test_a_copy_that_is_made_before_its_loop_asks_for_room_as_much_as_that_saves() -> None:
+    """bf16[2,56,56,64] with its batch on the lanes, 49 MiB, has v4's memory in common, and others leave it (libtpu
+    0.0.51): it is written once and read in each of five turns. What is copied long before asks for nothing.
+    """
+    program, chip = in_turns(4, 2, 4, is_made=True), catalogue()["v4"]
+    found = NarrowCopies({-7: 2, -8: 2}, {-7: (1, 1), -8: (0, 1)}, {-7: 49 << 20, -8: 49 << 20})
+    (wanted,) = wanted_copies(program, found, chip, ())
+    assert (wanted.number, wanted.made, list(wanted.uses)) == (-7, 1, [1])
+    assert wanted.saved_s == pytest.approx(6 * (49 << 20) / bytes_per_s(chip))
 
 
 def test_few_features_a_turn_lay_all_of_an_image_with_its_batch_on_the_lanes() -> None:

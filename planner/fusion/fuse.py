@@ -49,8 +49,9 @@ def fuse(
     writes is what it reads under another shape. ``is_mask`` says which operations leave masks of bits; ``near_bytes``
     what a chip keeps in memory of its own (``Chip.buffer_vmem_bytes``), ``rounds_ahead`` whether what loops only round
     is rounded before them, by operations of its own, ``cuts_parts`` whether each product of a batch cuts its part out
-    of what others sent for itself, ``repeats_scores`` what ``Chip.repeats_scores`` says. On a GPU (``is_gpu``) nothing is left as bits, kept near or made narrow, and
-    libraries multiply (``libraries``). Kernels have the form that ``forms`` knows them by.
+    of what others sent for itself, ``repeats_scores`` what ``Chip.repeats_scores`` says. On a GPU (``is_gpu``) nothing
+    is left as bits, kept near or made narrow, and libraries multiply (``libraries``). Kernels have the form that
+    ``forms`` knows them by.
     """
     simple = simplify(graph)
     if is_gpu:

@@ -12,29 +12,25 @@ from ..chip import Chip
 from ..fusion.nature import ALLOCATE
 from ..graph import Op, Value
 from ..kernels import Program
-from ..whole_images import taken_whole
 from .accessed import is_scan
-from .across_loops import copied_across
 from .carried import homes
 from .combined import at_once
-from .convolved import copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
+from .convolved import smallest_batch
 from .copied import Copied, copied_arguments, near_throughout
 from .deferred import defers
 from .donated import in_donated_place, in_results_place
 from .flow import Flow
 from .gathered import awaited, gathers_beside, under_way, with_tuples
 from .handed_on import carried, handed_on, left_outside
-from .hoisted import NARROW, hoisted_copies
+from .hoisted import NARROW
 from .indices import INDEX, indices
 from .liveness import in_place, lifetimes
 from .looked_up import copied_tables, row_bytes, turned_back
-from .near import Stay, begins
+from .narrow_copies import NO_COPIES, NarrowCopies, narrow_copies, wanted_copies
+from .near import Stay, Wanted, begins
 from .offloaded import sums_under_way
-from .scattered_images import copied_for_convolutions
 from .schedule import Scheduled
 from .split_gathers import NONE_BESIDE, split_gathers
-from .taken_in_pieces import beside_loops
-from .taken_whole import beside_whole, whole_bytes
 from .tiles import padded_bytes
 from .turned_copies import turned_copies
 from .vmem import NONE_COPIED, Elapsed, begins_s, is_fetched, near_buffers, staying_copies
@@ -85,14 +81,6 @@ class Level:
         return replace(values[self.copies[buffer]], dtype=NARROW) if buffer in self.copies else values[buffer]
 
 
-class _Copies(NamedTuple):
-    """Copies by their buffers: the values, those below zero from when to when they are there, and their bytes."""
-
-    copies: dict[int, int]
-    spans: dict[int, tuple[int, int]]
-    num_bytes: dict[int, int]
-
-
 class Where(NamedTuple):
     """Where a step runs: the chip, and the sizes of the mesh's axes."""
 
@@ -109,49 +97,27 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     is_gpu = chip is not None and chip.platform == "gpu"
     copied = {} if is_gpu else copied_arguments(step.program, step.flow, smallest_batch(chip))
     sizes = {value: num_bytes for value, (_, num_bytes) in copied.items()}
-    found = _Copies({}, {}, {}) if is_gpu else _copies(step.program, step.flow, chip, copied)
-    beside = {b: (span, found.num_bytes[b]) for b, span in found.spans.items() if -1 - b not in copied}
+    found = NO_COPIES if is_gpu else narrow_copies(step.program, step.flow, chip, copied)
+    more = [] if chip is None else wanted_copies(step.program, found, chip, copied)
     room_bytes = chip.buffer_vmem_bytes if chip else 0
-    placed = _level(step, where, room_bytes, donated, step.flow.held, copied=sizes, beside=beside)
+    placed = _level(step, where, room_bytes, donated, step.flow.held, copied=sizes, more=more)
     if is_gpu:
         return placed
     elapsed_s = begins_s(step.program, chip)
-    copying = _with_tables(_with_copies(placed, copied, found), chip, elapsed_s)
+    copying = _with_tables(_with_copies(placed, chip, copied, found, elapsed_s), chip, elapsed_s)
     return _with_turned(copying, chip, elapsed_s, by_list=step.by_list)
 
 
-def _copies(program: Program, flow: Flow, chip: Chip | None, images: Copied) -> _Copies:
-    """The narrow copies for loops and for convolutions."""
-    stacks = hoisted_copies(program, flow.buffer)
-    copies = {value if value in flow.num_bytes else -1 - value: value for value in stacks.keys() | images.keys()}
-    spans = {b: images[value][0] if value in images else stacks[value] for b, value in copies.items() if b < 0}
-    graph, laid, read_whole = program.graph, laid_bytes(program, smallest_batch(chip)), taken_whole(program.graph)
-    narrow = {b: laid(replace(graph.values[value], dtype=NARROW)) for b, value in copies.items()}
-    narrow |= {
-        b: whole_bytes(graph, value, read_whole[value], narrow=True)
-        for b, value in copies.items()
-        if value in read_whole
-    }
-    narrow |= {-1 - value: num_bytes for value, (_, num_bytes) in images.items()}
-    early = chip is not None and chip.gathers_beside_products
-    loops, rows = beside_loops(program, early=early), copied_for_convolutions(program, laid)
-    whole = copied_whole(program, smallest_batch(chip), early=early)
-    near_bytes = chip.buffer_vmem_bytes if chip is not None else 0
-    widened = widened_images(program, smallest_batch(chip), near_bytes)
-    shifted = (*shifted_images(program, smallest_batch(chip)), *widened)
-    across = copied_across(program, early=early)
-    for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program), *across)):
-        buffer = -1 - 3 * len(graph.values) - number
-        copies[buffer], spans[buffer], narrow[buffer] = beside
-    return _Copies(copies, spans, narrow)
-
-
-def _with_copies(placed: Level, images: Copied, found: _Copies) -> Level:
-    """With the narrow copies for loops and for convolutions, but for those that stay in fast memory."""
-    copies, spans, narrow = dict(found.copies), dict(found.spans), dict(found.num_bytes)
+def _with_copies(placed: Level, chip: Chip | None, images: Copied, found: NarrowCopies, elapsed_s: Elapsed) -> Level:
+    """With the narrow copies for loops and for convolutions, but for those that stay in fast memory: of those that wait
+    for their kernel, where they find room beside all else.
+    """
+    copies, spans, narrow = dict(found.values), dict(found.spans), dict(found.num_bytes)
     narrow |= dict(_stacks(placed, narrow))
-    staying = spans.keys() & placed.near.keys() - {-1 - value for value in images}
+    staying = set(found.spans.keys() & placed.near.keys() - {-1 - value for value in images})
     near = {b: stays for b, stays in placed.near.items() if b not in staying}
+    waiting = {b: span for b, span in spans.items() if -1 - b not in images and span[0] < span[1]}
+    staying |= staying_copies(elapsed_s, chip, waiting, narrow, placed.room_bytes)
     for buffer in staying | near_throughout(spans, images, begins(placed.near), placed.flow):
         del copies[buffer], spans[buffer], narrow[buffer]
     return replace(
@@ -221,7 +187,7 @@ def _level(
     *,
     scanned: bool = False,
     copied: Mapping[int, int] = NONE_COPIED,
-    beside: Mapping[int, tuple[tuple[int, int], int]] = NONE_BESIDE,
+    more: Sequence[Wanted] = (),
 ) -> Level:
     program, found, chip = part.program, at_once(part.flow, part.joint), where.chip
     lives = _made_at_once(program, found, lifetimes(found, range(len(program.kernels))))
@@ -245,7 +211,7 @@ def _level(
         updated = handed_on(program, found, lives).keys() & outputs & read
         kept = {b: lives[b] for b in updated if found.num_bytes[b]}
         lying = {**spans, **kept}
-        near = near_buffers(program, found, lying, chip, room, scanned=scanned, copied=copied, beside=beside)
+        near = near_buffers(program, found, lying, chip, room, scanned=scanned, copied=copied, more=more)
         begin = begins(near)
         spans = {
             b: (first, min(last, begin.get(b, last))) for b, (first, last) in spans.items() if begin.get(b) != first

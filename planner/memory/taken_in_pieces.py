@@ -87,8 +87,8 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
 
 def more_bytes(graph: Graph, loop: Op) -> Iterator[int]:
     """How much more a turn goes through of images than what reads and writes all of them: what is made for two devices
-    is written, taken apart and put in, the rest of the image being left alone; what pieces are cut out of is read whole,
-    with the batch on the lanes where it lies so.
+    is written, taken apart and put in, the rest of the image being left alone; what pieces are cut out of is read
+    whole, with the batch on the lanes where it lies so.
     """
     (body,) = loop.bodies[:1]
     outside, narrow = dict(zip(body.results, loop.results, strict=False)), rounded_fills(graph)
@@ -101,7 +101,9 @@ def more_bytes(graph: Graph, loop: Op) -> Iterator[int]:
             yield MOVED * made - 2 * padded_bytes(whole)
         else:
             turned = is_turned_for_gradient(body, piece)
-            lying = _laid_bytes(replace(whole, dtype=NARROW), piece.image, turned=True) if turned else padded_bytes(whole)
+            lying = (
+                _laid_bytes(replace(whole, dtype=NARROW), piece.image, turned=True) if turned else padded_bytes(whole)
+            )
             yield lying - padded_bytes(part)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from ..chip import Chip
 from ..kernels import Program
 from ..kinds import ALL_GATHER, ALL_REDUCE, KINDS, REDUCE_SCATTER
-from .accessed import CUTS, WHILE_TURNS, Use, accessed_bytes, bytes_per_s, took_s, uses
+from .accessed import CUTS, Use, accessed_bytes, bytes_per_s, took_s, uses
 from .ahead import ahead, brought
 from .flow import Flow
 from .handed_on import handed_on, with_handed_on
@@ -46,13 +46,13 @@ def near_buffers(
     scanned: bool = False,
     fetched: Container[int] = (),
     copied: Mapping[int, int] = NONE_COPIED,
-    beside: Mapping[int, tuple[tuple[int, int], int]] = MappingProxyType({}),
+    more: Sequence[Wanted] = (),
 ) -> dict[int, tuple[Stay, ...]]:
     """When the buffers of a program, of those with ``lives`` and arguments, lie in fast memory.
 
     ``room_bytes``, what is free at each point, is taken from. ``scanned`` if the program is the body of a scan: what
     that is given lies where its caller has it, but for what is ``fetched`` in each turn. Of arguments that are
-    ``copied`` it is the copies, of so many bytes each, made where they are first read.
+    ``copied`` it is the copies, of so many bytes each, made where they are first read. ``more`` asks for room beside.
     """
     took = list(took_s(program, chip, scanned=scanned))
     memory = Memory(
@@ -81,8 +81,7 @@ def near_buffers(
         for each in found
         if each.number not in given or each.number in fetched
     ]
-    wanted += [_of_beside(program, buffer, *each, memory) for buffer, each in beside.items()]
-    return with_handed_on(_near(program, wanted, memory, scanned=scanned), first, lives)
+    return with_handed_on(_near(program, [*wanted, *more], memory, scanned=scanned), first, lives)
 
 
 def _near(program: Program, wanted: list[Wanted], memory: Memory, *, scanned: bool) -> dict[int, tuple[Stay, ...]]:
@@ -104,16 +103,6 @@ def _of_copy(argument: Wanted, num_bytes: int, chip: Chip) -> Wanted:
     made, saved_s = argument.uses[0], more * argument.saved_s
     return replace(
         argument, num_bytes=num_bytes, made=made, left_near=chip.products_into_vmem, saved_s=saved_s, used_bytes=used
-    )
-
-
-def _of_beside(program: Program, buffer: int, span: tuple[int, int], num_bytes: int, memory: Memory) -> Wanted:
-    """A copy that is made for one kernel, which reads it."""
-    first, last = span
-    moved_s = num_bytes / memory.bytes_per_s
-    times = WHILE_TURNS if program.kernels[last].bodies else 1
-    return Wanted(
-        number=buffer, num_bytes=num_bytes, uses=[last], made=first, left_near=True, saved_s=(1 + times) * moved_s
     )
 
 
