@@ -169,6 +169,7 @@ def in_turns(batch: int, features: int, trips: int, *, fills: bool = False, is_m
     whole, part = Value((batch, 64, 64, 16 * features), "f32"), Value((batch, 64, 64, 2 * features), "f32")
     kernel = Value((3, 3, part.shape[3], whole.shape[3]), "bf16")
     said = ROLES | {"kernel_input_feature_dimension": 2, "output_spatial_dimensions": (1, 2)}
+    said |= {"kernel_spatial_dimensions": (0, 1)}
     if fills:
         inner = (
             Op(kind="convolution", operands=(0, 1), results=(3,), attributes=said),
@@ -239,6 +240,15 @@ def test_what_a_turn_puts_into_an_image_is_made_and_then_taken_apart() -> None:
     single = [each.num_bytes for each in beside_loops(in_turns(1, 8, 4, fills=True))]
     assert single == [2 * 64 * 64 * 4 * 128] * 2  # as bf16[1,128,128,2,4] in 16 MiB and its parts, for v5p
     assert not list(beside_loops(in_turns(1, 8, 4)))
+
+
+def test_a_product_may_be_put_in_before_the_next_is_made() -> None:
+    """As compiled for v6e: of f32[2,256,256,2,8] each turn makes two, 128 MiB each, and takes one apart into halves
+    before it makes the other.
+    """
+    halves = [each.num_bytes for each in beside_loops(in_turns(4, 8, 4, fills=True), in_turn=3)]
+    assert halves == [2 * 4 * 64 * 64 * 4 * 128, *[4 * 64 * 64 * 4 * 128] * 2]
+    assert len(list(beside_loops(in_turns(4, 8, 4, fills=True), in_turn=1))) == 2
 
 
 def test_one_turn_takes_its_parts_out_of_an_image_before_it() -> None:

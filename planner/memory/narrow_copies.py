@@ -46,7 +46,9 @@ def narrow_copies(program: Program, flow: Flow, chip: Chip | None, images: Copie
     }
     narrow |= {-1 - value: num_bytes for value, (_, num_bytes) in images.items()}
     early = chip is not None and chip.gathers_beside_products
-    loops, rows = beside_loops(program, early=early), copied_for_convolutions(program, laid)
+    in_turn = chip.put_in_turn_window if chip is not None else 0
+    loops = beside_loops(program, early=early, in_turn=in_turn)
+    rows = copied_for_convolutions(program, laid)
     whole = copied_whole(program, smallest_batch(chip), early=early)
     near_bytes = chip.buffer_vmem_bytes if chip is not None else 0
     widened = widened_images(program, smallest_batch(chip), near_bytes)
