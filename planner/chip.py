@@ -206,11 +206,13 @@ class Chip(Entry):
     buffer_vmem_most_mib: Count | None = None
     longest_stay_us: Amount | None = None
     whole_image_loops: bool = False
+    put_in_turn_window: int = 0
     product_code_kib: Count = 350
     wide_product_code: Annotated[float, Field(ge=1, le=10)] = 1.0
     whole_product: WholeProduct | None = None
     gathers_into_vmem: bool = True
     gathers_beside_products: bool = False
+    repeats_scores: bool = False
     products_into_vmem: bool = True
     fetched_in: FetchedIn | None = None
     ici: Ici | None = None

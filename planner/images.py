@@ -115,8 +115,15 @@ def _up(size: int, to: int) -> int:
 
 def is_of_one_place(graph: Graph, op: Op) -> bool:
     """Whether a convolution's windows are one place each, or those whose gradient it is."""
+    return longest_window(graph, op) == 1
+
+
+def longest_window(graph: Graph, op: Op) -> int:
+    """How many places a convolution's windows have along their longest dim, or those whose gradient it is; 0 if that is
+    not said.
+    """
     if is_gradient_of_kernel(graph, op):
         sizes, dims = graph.shape(op.results[0]), op.attributes.get("output_spatial_dimensions", ())
     else:
         sizes, dims = graph.shape(op.operands[1]), op.attributes.get("kernel_spatial_dimensions", ())
-    return bool(dims) and all(sizes[dim] == 1 for dim in dims)
+    return max((sizes[dim] for dim in dims), default=0)

@@ -177,19 +177,31 @@ def test_scores_as_wide_as_they_are_computed_with_stay_scores() -> None:
 
 
 def backward(
-    *, is_again: bool, width: int = 128, sums: str = "", near_bytes: int = MUCH, dtype: str = "f32", scope: str = ""
+    *,
+    is_again: bool,
+    width: int = 128,
+    sums: str = "",
+    near_bytes: int = MUCH,
+    dtype: str = "f32",
+    scope: str = "",
+    groups: int = 0,
+    repeats_scores: bool = False,
 ) -> tuple[bool, bool]:
     """Whether a backward pass writes the softmax of scores, and their gradient, each for two products.
 
     Of the forward pass that the gradient comes from, or computed again beside it. The products are of so many columns,
-    and make this dtype; ``sums`` is what adds the scores and the shares' gradient up over devices, if anything.
+    and make this dtype; ``sums`` is what adds the scores and the shares' gradient up over devices, if anything. So many
+    ``groups`` of queries share their keys, if that is said.
     """
     g = Writer()
     said = {f"{side}_batching_dimensions": (0, 1) for side in ("lhs", "rhs")}
-    shape, narrow = (BATCH, HEADS, ROWS, ROWS), (BATCH, HEADS, ROWS, width)
+    of_group = (groups,) if groups else ()
+    shape, narrow = (BATCH, HEADS, *of_group, ROWS, ROWS), (BATCH, HEADS, *of_group, ROWS, width)
+    last = len(shape) - 1
+    rows, whole = tuple(range(2, last)), tuple(range(last))
 
-    def product(left: int, right: int, of: tuple[int, ...], dims: tuple[int, int]) -> int:
-        contracted = {"lhs_contracting_dimensions": dims[:1], "rhs_contracting_dimensions": dims[1:]}
+    def product(left: int, right: int, of: tuple[int, ...], *dims: tuple[int, ...]) -> int:
+        contracted = {"lhs_contracting_dimensions": dims[0], "rhs_contracting_dimensions": dims[1]}
         made = g.op("dot_general", rounded(left), rounded(right), shape=of, **said, **contracted)
         return g.op(sums, made, axes=("x",), reducer="add") if sums and of == shape else made
 
@@ -199,22 +211,26 @@ def backward(
     def widened(value: int) -> int:
         return value if g.values[value].dtype == "f32" else g.op("convert", value, dtype="f32")
 
-    queries, keys, values, after = (g.arg(*narrow, dtype=dtype) for _ in range(4))
-    scores = widened(product(queries, keys, shape, (3, 3)))
+    queries, after = (g.arg(*narrow, dtype=dtype) for _ in range(2))
+    keys, values = (g.arg(BATCH, HEADS, ROWS, width, dtype=dtype) for _ in range(2))
+    scores = widened(product(queries, keys, shape, (last,), (3,)))
     scores = scores if dtype == "f32" else g.op("multiply", scores, g.spread(g.scalar(0.125), *shape))
-    most = g.spread(g.total(scores, 3, reducer="maximum"), *shape, dims=(0, 1, 2))
+    most = g.spread(g.total(scores, last, reducer="maximum"), *shape, dims=whole)
     made = g.op("exponential", g.op("subtract", scores, most))
-    share = rounded(g.op("divide", made, g.spread(g.total(made, 3), *shape, dims=(0, 1, 2))))
-    out = product(share, values, narrow, (3, 2))
+    share = rounded(g.op("divide", made, g.spread(g.total(made, last), *shape, dims=whole)))
+    out = product(share, values, narrow, (last,), (2,))
     back = after if is_again else g.op("multiply", out, after)
-    of_values = product(share, back, narrow, (2, 2))
-    of_share = widened(product(back, values, shape, (3, 3)))
-    mean = g.spread(g.total(g.op("multiply", of_share, made), 3), *shape, dims=(0, 1, 2))
+    of_values = product(share, back, (BATCH, HEADS, ROWS, width), rows, rows)
+    of_share = widened(product(back, values, shape, (last,), (3,)))
+    mean = g.spread(g.total(g.op("multiply", of_share, made), last), *shape, dims=whole)
     gradient = rounded(g.op("multiply", g.op("subtract", of_share, mean), made))
-    ends = [product(gradient, keys, narrow, (3, 2)), product(gradient, queries, narrow, (2, 2))]
+    ends = [
+        product(gradient, keys, narrow, (last,), (2,)),
+        product(gradient, queries, (BATCH, HEADS, ROWS, width), rows, rows),
+    ]
     graph = g.graph(out, of_values, *ends)
     graph = replace(graph, ops=tuple(replace(op, origin=Origin(scope=scope)) for op in graph.ops)) if scope else graph
-    program = fuse(graph, near_bytes=near_bytes)
+    program = fuse(graph, near_bytes=near_bytes, repeats_scores=repeats_scores)
     wrote = {v for kernel in program.kernels for v in kernel.writes}
     return share in wrote, gradient in wrote
 
@@ -240,3 +256,19 @@ def test_the_gradient_of_scores_that_are_kept_as_exponentials_is_written() -> No
     assert backward(is_again=True, width=64, dtype="bf16", near_bytes=LITTLE, scope=again) == (False, True)
     assert backward(is_again=False, width=64, dtype="bf16") == (False, True)
     assert backward(is_again=False, width=64, dtype="bf16", near_bytes=0) == (False, True)
+
+
+def test_the_gradient_of_raw_scores_that_a_remat_policy_computes_again_is_written_where_less_is_near() -> None:
+    """As v5p and tpu7x have it of 16 heads of 512 places that share no keys; v4 and v6e do not write it."""
+    again = "checkpoint/rematted_computation/exp"
+    assert backward(is_again=True, width=64, dtype="bf16", near_bytes=LITTLE, scope=again, groups=1) == (False, True)
+    assert backward(is_again=True, width=64, dtype="bf16", scope=again, groups=1) == (False, False)
+
+
+def test_the_gradient_of_narrow_scores_of_heads_that_share_keys_is_written() -> None:
+    """As v3, v4, v5p, v6e and tpu7x do, with remat or without, not v5e; v5p and tpu7x write the softmax too."""
+    for is_again, scope in ((False, ""), (True, "checkpoint/rematted_computation/exp")):
+        how: dict[str, Any] = {"is_again": is_again, "width": 64, "dtype": "bf16", "scope": scope, "groups": 4}
+        assert backward(**how) == backward(**how, near_bytes=0) == (False, True)
+        assert backward(**how, near_bytes=LITTLE) == (True, True)
+        assert backward(**how, repeats_scores=True) == (False, False)

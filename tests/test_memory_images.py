@@ -12,10 +12,11 @@ from meshwright.planner.image_pieces import turned_shapes
 from meshwright.planner.kernels import Kernel, Program
 from meshwright.planner.kinds import REDUCE_SCATTER
 from meshwright.planner.memory import memory
-from meshwright.planner.memory.fast.accessed import took_s
+from meshwright.planner.memory.fast.accessed import bytes_per_s, took_s
 from meshwright.planner.memory.flow.flow import flow
+from meshwright.planner.memory.narrow_copies import NarrowCopies, wanted_copies
 from meshwright.planner.memory.tensors.convolved import shifted_images, widened_images
-from meshwright.planner.memory.tensors.taken_in_pieces import beside_loops
+from meshwright.planner.memory.tensors.taken_in_pieces import beside_loops, more_bytes
 from meshwright.planner.memory.tensors.temporaries import temporary_bytes
 from meshwright.planner.topology import physical
 from programs import CONVOLVED, KERNEL_GRADIENT, of_ops
@@ -168,6 +169,7 @@ def in_turns(batch: int, features: int, trips: int, *, fills: bool = False, is_m
     whole, part = Value((batch, 64, 64, 16 * features), "f32"), Value((batch, 64, 64, 2 * features), "f32")
     kernel = Value((3, 3, part.shape[3], whole.shape[3]), "bf16")
     said = ROLES | {"kernel_input_feature_dimension": 2, "output_spatial_dimensions": (1, 2)}
+    said |= {"kernel_spatial_dimensions": (0, 1)}
     if fills:
         inner = (
             Op(kind="convolution", operands=(0, 1), results=(3,), attributes=said),
@@ -188,9 +190,10 @@ def in_turns(batch: int, features: int, trips: int, *, fills: bool = False, is_m
     return of_ops((whole, kernel, whole, whole), ops, (0, 1), (3,))
 
 
-def test_v6e_counts_what_convolutions_in_rings_take_of_its_units() -> None:
-    """As the log of its memory space assignment has it, 38 us for one of 3 x 3 in a ring of 4 whose bytes take 6; v5e's
-    has no more than bytes take.
+def test_what_chips_count_of_convolutions_in_rings() -> None:
+    """As the logs of memory space assignment have it: v6e's units, 38 us for one of 3 x 3 in a ring of 4 whose bytes
+    take 6, and on v4 the bytes of what is made for two devices and taken apart, 137 us a turn that fills
+    f32[2,56,56,64], which is 3 MiB.
     """
     program = in_turns(2, 8, 4, fills=True)
     loop = program.kernels[-1]
@@ -200,12 +203,25 @@ def test_v6e_counts_what_convolutions_in_rings_take_of_its_units() -> None:
     ring = replace(body, graph=graph)
     kernels = (*program.kernels[:-1], replace(loop, bodies=(ring,)))
     found = {}
-    for name in ("v5e", "v6e"):
+    for name in ("v4", "v5e", "v6e"):
         chip = catalogue()[name]
         scanned, round_ = (tuple(took_s(each, chip))[-1][0] for each in (program, replace(program, kernels=kernels)))
         found[name] = round_ / scanned
     assert found["v5e"] < 1.2
     assert found["v6e"] > 1.5
+    assert found["v4"] > 2
+    assert list(more_bytes(replace(program, kernels=kernels).graph, program.graph.ops[-1])) == [(5 * 8 - 2 * 4) << 20]
+
+
+def test_a_copy_that_is_made_before_its_loop_asks_for_room_as_much_as_that_saves() -> None:
+    """bf16[2,56,56,64] with its batch on the lanes, 49 MiB, has v4's memory in common, and others leave it (libtpu
+    0.0.51): it is written once and read in each of five turns. What is copied long before asks for nothing.
+    """
+    program, chip = in_turns(4, 2, 4, is_made=True), catalogue()["v4"]
+    found = NarrowCopies({-7: 2, -8: 2}, {-7: (1, 1), -8: (0, 1)}, {-7: 49 << 20, -8: 49 << 20})
+    (wanted,) = wanted_copies(program, found, chip, ())
+    assert (wanted.number, wanted.made, list(wanted.uses)) == (-7, 1, [1])
+    assert wanted.saved_s == pytest.approx(6 * (49 << 20) / bytes_per_s(chip))
 
 
 def test_few_features_a_turn_lay_all_of_an_image_with_its_batch_on_the_lanes() -> None:
@@ -224,6 +240,15 @@ def test_what_a_turn_puts_into_an_image_is_made_and_then_taken_apart() -> None:
     single = [each.num_bytes for each in beside_loops(in_turns(1, 8, 4, fills=True))]
     assert single == [2 * 64 * 64 * 4 * 128] * 2  # as bf16[1,128,128,2,4] in 16 MiB and its parts, for v5p
     assert not list(beside_loops(in_turns(1, 8, 4)))
+
+
+def test_a_product_may_be_put_in_before_the_next_is_made() -> None:
+    """As compiled for v6e: of f32[2,256,256,2,8] each turn makes two, 128 MiB each, and takes one apart into halves
+    before it makes the other.
+    """
+    halves = [each.num_bytes for each in beside_loops(in_turns(4, 8, 4, fills=True), in_turn=3)]
+    assert halves == [2 * 4 * 64 * 64 * 4 * 128, *[4 * 64 * 64 * 4 * 128] * 2]
+    assert len(list(beside_loops(in_turns(4, 8, 4, fills=True), in_turn=1))) == 2
 
 
 def test_one_turn_takes_its_parts_out_of_an_image_before_it() -> None:

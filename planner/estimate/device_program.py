@@ -38,7 +38,9 @@ def device_program(
     """
     local = partition(graph, platform=machine.platform, machine=machine, found=found)
     near_bytes, is_gpu = machine.chip.buffer_vmem_bytes, machine.platform == "gpu"
-    unit = machine.chip.matrix_unit
+    unit, repeats = machine.chip.matrix_unit, machine.chip.repeats_scores
     cuts_parts = unit is not None and unit.edge >= WIDE_EDGE
-    program = fuse(local, near_bytes=near_bytes, cuts_parts=cuts_parts, is_gpu=is_gpu, forms=forms)
+    program = fuse(
+        local, near_bytes=near_bytes, cuts_parts=cuts_parts, repeats_scores=repeats, is_gpu=is_gpu, forms=forms
+    )
     return DeviceProgram(step=graph, local=local, order=put_in_order(program, machine.chip))

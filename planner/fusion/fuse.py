@@ -38,6 +38,7 @@ def fuse(
     near_bytes: int = NEAR_BYTES,
     rounds_ahead: bool = True,
     cuts_parts: bool = False,
+    repeats_scores: bool = False,
     is_gpu: bool = False,
     forms: Forms | None = None,
 ) -> Program:
@@ -48,14 +49,17 @@ def fuse(
     writes is what it reads under another shape. ``is_mask`` says which operations leave masks of bits; ``near_bytes``
     what a chip keeps in memory of its own (``Chip.buffer_vmem_bytes``), ``rounds_ahead`` whether what loops only round
     is rounded before them, by operations of its own, ``cuts_parts`` whether each product of a batch cuts its part out
-    of what others sent for itself. On a GPU (``is_gpu``) nothing is left as bits, kept near or made narrow, and
-    libraries multiply (``libraries``). Kernels have the form that ``forms`` knows them by.
+    of what others sent for itself, ``repeats_scores`` what ``Chip.repeats_scores`` says. On a GPU (``is_gpu``) nothing
+    is left as bits, kept near or made narrow, and libraries multiply (``libraries``). Kernels have the form that
+    ``forms`` knows them by.
     """
     simple = simplify(graph)
     if is_gpu:
-        return _program(simple, _is_none, 0, forms, cuts_parts=False, is_gpu=True)
+        return _program(simple, _is_none, 0, forms, cuts_parts=False, repeats_scores=False, is_gpu=True)
     rounded = with_roundings_before_loops(simple) if rounds_ahead else simple
-    return _program(rounded, is_mask, near_bytes, forms, cuts_parts=cuts_parts, is_gpu=False)
+    return _program(
+        rounded, is_mask, near_bytes, forms, cuts_parts=cuts_parts, repeats_scores=repeats_scores, is_gpu=False
+    )
 
 
 def _is_none(graph: Graph, uses: Uses, op: Op) -> bool:
@@ -63,14 +67,30 @@ def _is_none(graph: Graph, uses: Uses, op: Op) -> bool:
 
 
 def _program(
-    graph: Graph, is_mask: IsMask, near_bytes: int, forms: Forms | None, *, cuts_parts: bool, is_gpu: bool
+    graph: Graph,
+    is_mask: IsMask,
+    near_bytes: int,
+    forms: Forms | None,
+    *,
+    cuts_parts: bool,
+    repeats_scores: bool,
+    is_gpu: bool,
 ) -> Program:
     uses = read_uses(graph)
     masks = frozenset([number for number, op in enumerate(graph.ops) if is_mask(graph, uses, op)])
     shared = NO_PARTS if is_gpu else parts(graph, uses)
     pieces = set[int]() if is_gpu or near_bytes else in_pieces(graph, uses)
     held = pieces.union(shared)
-    written = written_ops(graph, uses, masks, held, near_bytes=near_bytes, cuts_parts=cuts_parts, is_gpu=is_gpu)
+    written = written_ops(
+        graph,
+        uses,
+        masks,
+        held,
+        near_bytes=near_bytes,
+        cuts_parts=cuts_parts,
+        repeats_scores=repeats_scores,
+        is_gpu=is_gpu,
+    )
     alone = masks.union(number for number in pieces if graph.ops[number].kind == COMPARE)
     found = groups(graph, uses, written, alone, shared, is_gpu=is_gpu)
     packed = frozenset(value for number in masks for value in graph.ops[number].operands)
@@ -82,7 +102,13 @@ def _program(
     barred = any(BEHIND in op.attributes for op in graph.ops)
     bare = _without_waits(graph)
     inside = partial(
-        _program, is_mask=is_mask, near_bytes=near_bytes, forms=forms, cuts_parts=cuts_parts, is_gpu=is_gpu
+        _program,
+        is_mask=is_mask,
+        near_bytes=near_bytes,
+        forms=forms,
+        cuts_parts=cuts_parts,
+        repeats_scores=repeats_scores,
+        is_gpu=is_gpu,
     )
     form_of = None if forms is None else partial(forms.of, bare)
     kernels = tuple([_kernel(graph, wanted, group, inside, form_of, barred) for group in ordered])

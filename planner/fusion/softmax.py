@@ -12,7 +12,12 @@ is computed of these number by number, the exponentials first of all, each kerne
 operation of it reads more than one array of that size, so XLA's instruction fusion copies it into all its readers. So
 do the two products that read the gradient of the scores. On v5p and tpu7x, which have less memory near, a kernel's
 reading what is computed of narrow scores again costs more than that is worth: what products share of a forward pass's
-softmax is written there. Sums over devices are written there too.
+softmax is written there, and the gradient of scores that a remat policy has computed again. Sums over devices are
+written there too.
+
+Narrow scores of queries of several heads that share their keys lie one product's way: their gradient is written for
+its products on all chips but v5e (12 programs of v3 to tpu7x, with remat and without), on v5p and tpu7x also what
+products share of the softmax.
 """
 
 from __future__ import annotations
@@ -34,7 +39,8 @@ class Softmax(NamedTuple):
     """The operation that makes the exponentials.
 
     ``source`` is what these are computed from number by number, narrow if it ``is_narrow``; it ``lies`` in memory, in
-    another form, whatever else is written. ``windowed`` are the operations that the kernel of the exponentials computes
+    another form, whatever else is written; they are narrow ones of queries of several heads that share their keys if it
+    ``is_grouped``. ``windowed`` are the operations that the kernel of the exponentials computes
     in passing otherwise than others do, if it has the maximum in a window: that, and the product where nothing else
     reads what it makes. ``is_again`` if a backward pass computes it again for products that stand side by side,
     ``is_rematted`` if a remat policy has it computed again, ``is_for_one`` if it is for one product alone.
@@ -44,6 +50,7 @@ class Softmax(NamedTuple):
     source: int
     is_narrow: bool
     lies: bool
+    is_grouped: bool
     windowed: tuple[int, ...]
     is_again: bool
     is_rematted: bool
@@ -52,12 +59,14 @@ class Softmax(NamedTuple):
     @property
     def is_apart(self) -> bool:
         """Whether the gradient of the scores is written for its products where less memory is near."""
-        return self.lies and not (self.is_narrow or self.is_for_one or self.is_again)
+        again = self.is_rematted and not self.windowed if self.is_narrow else not (self.is_for_one or self.is_again)
+        return self.lies and again
 
     @property
     def is_shared(self) -> bool:
         """Whether what products read of it is written where less memory is near."""
-        return self.lies and self.is_narrow and not (self.is_for_one or self.is_again or self.is_rematted)
+        usual = self.lies and self.is_narrow and not (self.is_again or self.is_rematted)
+        return (usual or self.is_grouped) and not self.is_for_one
 
 
 def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
@@ -74,7 +83,8 @@ def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
         is_windowed = lies and is_narrow and _has_window(graph, uses, scores, most)
         windowed = ((source, most) if _is_its_own(graph, uses, source) else (most,)) if is_windowed else ()
         rematted = is_rematted(graph.ops[number])
-        yield Softmax(number, source, is_narrow, lies, windowed, number in again, rematted, alone)
+        is_grouped = is_narrow and _is_of_groups(graph, source)
+        yield Softmax(number, source, is_narrow, lies, is_grouped, windowed, number in again, rematted, alone)
 
 
 def shares(graph: Graph, uses: Uses, softmax: Softmax) -> set[int]:
@@ -128,6 +138,13 @@ def _lies(graph: Graph, source: int, is_narrow: bool) -> bool:
     if op.kind == "dot_general":
         return is_narrow and batch_dims(graph, op) > 1 and all(free_dims(graph, op, side) < 2 for side in (0, 1))
     return op.kind in (ALL_REDUCE, REDUCE_SCATTER)
+
+
+def _is_of_groups(graph: Graph, source: int) -> bool:
+    """Whether it is a batch of products in each of which one side has rows of several dims."""
+    op = graph.ops[source]
+    is_batch = op.kind == "dot_general" and batch_dims(graph, op) > 1
+    return is_batch and any(free_dims(graph, op, side) > 1 for side in (0, 1))
 
 
 def _has_window(graph: Graph, uses: Uses, scores: int, most: int) -> bool:

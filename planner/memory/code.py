@@ -31,8 +31,10 @@ LOOPED_TO_WINDOW = 0.5
 """How much of it those in loops take which add up what goes round, where what is added up is not unrolled
 (``WholeProduct.rounded``): 350 to 550 KiB in nets for v4, v5e and v5p, 240 for TPU7x, but 520 to 770 for v6e.
 """
-LOOPED_TO_PRODUCT = 1.5
-"""The same of one place in a loop: 950 KiB on v5e, where what is sent is fused with them, and 400 on v6e."""
+LOOPED_TO_PRODUCT = 0.75
+"""The same of one place in a loop: nets of six of them in three loops take 2.9 MiB on v5e, 3.1 and 3.3 on v6e, 3.6 on
+v4 and 3.7 on v5p, one of sixteen 6.8 on v6e, all told.
+"""
 LEAST_CONVOLUTION_BYTES, WINDOW_BYTES, SQUARE_BYTES = 60 << 10, 150, 80
 """What a convolution takes at least from v4 on, and more for each cycle of the units that compute it, of windows of
 several places and of one: all that a kernel does at once is written out. 22 nets for v4, v5e, v5p and v6e take 45 to

@@ -12,30 +12,26 @@ from ..chip import Chip
 from ..fusion.nature import ALLOCATE
 from ..graph import Op, Value
 from ..kernels import Program
-from ..whole_images import taken_whole
 from .fast.accessed import is_scan
 from .fast.handed_on import carried, handed_on, left_outside
-from .fast.near import Stay, begins
+from .fast.near import Stay, Wanted, begins
 from .fast.vmem import NONE_COPIED, Elapsed, begins_s, is_fetched, near_buffers, staying_copies
 from .flow.carried import homes
 from .flow.donated import in_donated_place, in_results_place
 from .flow.flow import Flow
 from .flow.liveness import in_place, lifetimes
+from .narrow_copies import NO_COPIES, NarrowCopies, narrow_copies, wanted_copies
 from .order.combined import at_once
 from .order.deferred import defers
 from .order.gathered import awaited, gathers_beside, under_way, with_tuples
 from .order.offloaded import sums_under_way
 from .order.schedule import Scheduled
-from .tensors.across_loops import copied_across
-from .tensors.convolved import copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
+from .tensors.convolved import smallest_batch
 from .tensors.copied import Copied, copied_arguments, near_throughout
-from .tensors.hoisted import NARROW, hoisted_copies
+from .tensors.hoisted import NARROW
 from .tensors.indices import INDEX, indices
 from .tensors.looked_up import copied_tables, row_bytes, turned_back
-from .tensors.scattered_images import copied_for_convolutions
 from .tensors.split_gathers import NONE_BESIDE, split_gathers
-from .tensors.taken_in_pieces import beside_loops
-from .tensors.taken_whole import beside_whole, whole_bytes
 from .tensors.tiles import padded_bytes
 from .tensors.turned_copies import turned_copies
 
@@ -101,44 +97,36 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     is_gpu = chip is not None and chip.platform == "gpu"
     copied = {} if is_gpu else copied_arguments(step.program, step.flow, smallest_batch(chip))
     sizes = {value: num_bytes for value, (_, num_bytes) in copied.items()}
-    placed = _level(step, where, chip.buffer_vmem_bytes if chip else 0, donated, step.flow.held, copied=sizes)
+    found = NO_COPIES if is_gpu else narrow_copies(step.program, step.flow, chip, copied)
+    more = [] if chip is None else wanted_copies(step.program, found, chip, copied)
+    room_bytes = chip.buffer_vmem_bytes if chip else 0
+    placed = _level(step, where, room_bytes, donated, step.flow.held, copied=sizes, more=more)
     if is_gpu:
         return placed
     elapsed_s = begins_s(step.program, chip)
-    copying = _with_tables(_with_copies(placed, chip, copied, elapsed_s), chip, elapsed_s)
+    copying = _with_tables(_with_copies(placed, chip, copied, found, elapsed_s), chip, elapsed_s)
     return _with_turned(copying, chip, elapsed_s, by_list=step.by_list)
 
 
-def _with_copies(placed: Level, chip: Chip | None, images: Copied, elapsed_s: Elapsed) -> Level:
-    """With the narrow copies for loops and for convolutions, which stay in fast memory where they find room."""
-    program, flow = placed.program, placed.flow
-    stacks = hoisted_copies(program, flow.buffer)
-    copies = {value if value in placed.num_bytes else -1 - value: value for value in stacks.keys() | images.keys()}
-    spans = {b: images[value][0] if value in images else stacks[value] for b, value in copies.items() if b < 0}
-    graph, laid, read_whole = program.graph, laid_bytes(program, smallest_batch(chip)), taken_whole(program.graph)
-    narrow = {b: laid(replace(graph.values[value], dtype=NARROW)) for b, value in copies.items()}
-    narrow |= {
-        b: whole_bytes(graph, value, read_whole[value], narrow=True)
-        for b, value in copies.items()
-        if value in read_whole
-    }
-    narrow |= {-1 - value: num_bytes for value, (_, num_bytes) in images.items()}
-    early = chip is not None and chip.gathers_beside_products
-    loops, rows = beside_loops(program, early=early), copied_for_convolutions(program, laid)
-    whole = copied_whole(program, smallest_batch(chip), early=early)
-    near_bytes = chip.buffer_vmem_bytes if chip is not None else 0
-    widened = widened_images(program, smallest_batch(chip), near_bytes)
-    shifted = (*shifted_images(program, smallest_batch(chip)), *widened)
-    across = copied_across(program, early=early)
-    for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program), *across)):
-        buffer = -1 - 3 * len(graph.values) - number
-        copies[buffer], spans[buffer], narrow[buffer] = beside
+def _with_copies(placed: Level, chip: Chip | None, images: Copied, found: NarrowCopies, elapsed_s: Elapsed) -> Level:
+    """With the narrow copies for loops and for convolutions, but for those that stay in fast memory: of those that wait
+    for their kernel, where they find room beside all else.
+    """
+    copies, spans, narrow = dict(found.values), dict(found.spans), dict(found.num_bytes)
     narrow |= dict(_stacks(placed, narrow))
-    others = {b: span for b, span in spans.items() if -1 - b not in images}
-    staying = staying_copies(elapsed_s, chip, others, narrow, placed.room_bytes)
-    for buffer in staying | near_throughout(spans, images, begins(placed.near), flow):
+    staying = set(found.spans.keys() & placed.near.keys() - {-1 - value for value in images})
+    near = {b: stays for b, stays in placed.near.items() if b not in staying}
+    waiting = {b: span for b, span in spans.items() if -1 - b not in images and span[0] < span[1]}
+    staying |= staying_copies(elapsed_s, chip, waiting, narrow, placed.room_bytes)
+    for buffer in staying | near_throughout(spans, images, begins(placed.near), placed.flow):
         del copies[buffer], spans[buffer], narrow[buffer]
-    return replace(placed, spans={**placed.spans, **spans}, num_bytes={**placed.num_bytes, **narrow}, copies=copies)
+    return replace(
+        placed,
+        spans={**placed.spans, **spans},
+        num_bytes={**placed.num_bytes, **narrow},
+        copies=copies,
+        near=near,
+    )
 
 
 def _stacks(placed: Level, narrow: Mapping[int, int]) -> Iterator[tuple[int, int]]:
@@ -199,6 +187,7 @@ def _level(
     *,
     scanned: bool = False,
     copied: Mapping[int, int] = NONE_COPIED,
+    more: Sequence[Wanted] = (),
 ) -> Level:
     program, found, chip = part.program, at_once(part.flow, part.joint), where.chip
     lives = _made_at_once(program, found, lifetimes(found, range(len(program.kernels))))
@@ -221,7 +210,8 @@ def _level(
         read = {buffer for buffers in found.reads for buffer in buffers}
         updated = handed_on(program, found, lives).keys() & outputs & read
         kept = {b: lives[b] for b in updated if found.num_bytes[b]}
-        near = near_buffers(program, found, {**spans, **kept}, chip, room, scanned=scanned, copied=copied)
+        lying = {**spans, **kept}
+        near = near_buffers(program, found, lying, chip, room, scanned=scanned, copied=copied, more=more)
         begin = begins(near)
         spans = {
             b: (first, min(last, begin.get(b, last))) for b, (first, last) in spans.items() if begin.get(b) != first

@@ -13,6 +13,7 @@ from ...fusion.nature import UPDATE
 from ...graph import Graph, Op
 from ...images import CONVOLUTION
 from ...kernels import Kernel, Program
+from ..tensors.taken_in_pieces import more_bytes
 from ..tensors.tiles import padded_bytes
 from .units import units_of
 
@@ -44,22 +45,26 @@ def took_s(
     for kernel in program.kernels:
         if kernel.bodies:
             op = program.graph.ops[kernel.ops[-1]]
-            yield _turns(op) * sum(_turn_s(body, op, chip) for body in kernel.bodies), 0.0
+            yield _turns(op) * sum(_turn_s(program.graph, body, op, chip) for body in kernel.bodies), 0.0
             continue
         moved = sum(accessed_bytes(program.graph, kernel, scanned=scanned, cut=True).values())
         yield moved / bytes_per_s(chip), matrix_s(kernel)
 
 
-def _turn_s(body: Program, loop: Op, chip: Chip) -> float:
+def _turn_s(graph: Graph, body: Program, loop: Op, chip: Chip) -> float:
     """The seconds of a turn of a loop, or of another body.
 
     Where kernels of convolutions go round a ring some chips count all that the compiler writes there, as it is priced:
-    what is multiplied, put together and taken apart takes longer than its bytes (``Chip.whole_image_loops``).
+    what is multiplied, put together and taken apart takes longer than its bytes (``Chip.whole_image_loops``). On v4 it
+    counts the bytes of what is made for two devices too, and images whole that pieces are cut out of (its log).
     """
     scanned = is_scan(loop, body.graph)
     if loop.turns and not scanned and chip.whole_image_loops and CONVOLUTION in body.graph.kinds:
         return sum(price.seconds for price in price_at(body, speed_of(chip), trips=loop.turns))
-    return sum(map(max, took_s(body, chip, scanned=scanned, in_loop=bool(loop.turns))))
+    taken = sum(map(max, took_s(body, chip, scanned=scanned, in_loop=bool(loop.turns))))
+    if loop.turns and not scanned and CONVOLUTION in body.graph.kinds and speed_of(chip).coefficients.common_bytes:
+        taken += sum(more_bytes(graph, loop)) / bytes_per_s(chip)
+    return taken
 
 
 def uses(

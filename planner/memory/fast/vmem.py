@@ -16,7 +16,7 @@ import numpy as np
 
 from ...chip import Chip
 from ...kernels import Program
-from ...kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, KINDS, REDUCE_SCATTER
+from ...kinds import ALL_GATHER, ALL_REDUCE, KINDS, REDUCE_SCATTER
 from ..flow.flow import Flow
 from ..tensors.tiles import padded_bytes
 from .accessed import CUTS, Use, accessed_bytes, bytes_per_s, took_s, uses
@@ -46,12 +46,13 @@ def near_buffers(
     scanned: bool = False,
     fetched: Container[int] = (),
     copied: Mapping[int, int] = NONE_COPIED,
+    more: Sequence[Wanted] = (),
 ) -> dict[int, tuple[Stay, ...]]:
     """When the buffers of a program, of those with ``lives`` and arguments, lie in fast memory.
 
     ``room_bytes``, what is free at each point, is taken from. ``scanned`` if the program is the body of a scan: what
     that is given lies where its caller has it, but for what is ``fetched`` in each turn. Of arguments that are
-    ``copied`` it is the copies, of so many bytes each, made where they are first read.
+    ``copied`` it is the copies, of so many bytes each, made where they are first read. ``more`` asks for room beside.
     """
     took = list(took_s(program, chip, scanned=scanned))
     memory = Memory(
@@ -78,7 +79,7 @@ def near_buffers(
         for each in found
         if each.number not in given or each.number in fetched
     ]
-    return with_handed_on(_near(program, wanted, memory, scanned=scanned), first, lives)
+    return with_handed_on(_near(program, [*wanted, *more], memory, scanned=scanned), first, lives)
 
 
 def _near(program: Program, wanted: list[Wanted], memory: Memory, *, scanned: bool) -> dict[int, tuple[Stay, ...]]:
@@ -273,14 +274,14 @@ def _looked_up(program: Program, flow: Flow, chip: Chip) -> dict[int, int]:
 
 
 def written_to_hbm(program: Program, flow: Flow, chip: Chip) -> frozenset[int]:
-    """The buffers that some chips write into the large memory, whatever room is near: what collectives make, but for
-    permutes, and what products, convolutions and operations that are not fused with others do.
+    """The buffers that some chips write into the large memory, whatever room is near: what collectives make, and what
+    products, convolutions and operations that are not fused with others do.
     """
     graph = program.graph
     found = set[int]()
     for point, kernel in enumerate(program.kernels):
         kinds = {graph.ops[op].kind for op in kernel.ops}
-        gathers = kinds.intersection(KINDS) and COLLECTIVE_PERMUTE not in kinds
+        gathers = kinds.intersection(KINDS)
         alone = len(kernel.ops) == 1 and not kinds.intersection(KINDS) and not kernel.bodies
         if (gathers and not chip.gathers_into_vmem) or ((alone or kinds & PRODUCTS) and not chip.products_into_vmem):
             found.update(flow.writes[point])

@@ -24,11 +24,13 @@ from ...image_pieces import (
     pieces_of,
     turned_shapes,
 )
-from ...images import Image, laid_elements
+from ...images import CONVOLUTION, Image, laid_elements, longest_window
 from ...kernels import Program
-from .tiles import aligned, padding_growth
+from .tiles import aligned, padded_bytes, padding_growth
 
 NARROW = "bf16"
+MOVED = 5
+"""How often what is made for two devices is moved: written, read and written apart, read and written into the image."""
 
 CHOOSING = frozenset({"select", "convert"})
 
@@ -41,12 +43,13 @@ class Beside(NamedTuple):
     num_bytes: int
 
 
-def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
+def beside_loops(program: Program, *, early: bool = False, in_turn: int = 0) -> Iterator[Beside]:
     """What lies beside images for loops: parts that are cut out of them before, copies that lie otherwise, and what is
     put into them: what a convolution makes for two devices, beside what it and those before it made, taken apart.
 
     Copies are made just before their loop, or ``early``, as soon as they can be, beside what is sent, but of what comes
-    back; none of parts of arguments that have their features on the lanes already.
+    back; none of parts of arguments that have their features on the lanes already. Where windows have at most
+    ``in_turn`` places a dim, a product is put in before the next is made (``Chip.put_in_turn_window``).
     """
     graph, narrow = program.graph, rounded_fills(program.graph)
     if not graph.nesting:
@@ -78,9 +81,40 @@ def beside_loops(program: Program, *, early: bool = False) -> Iterator[Beside]:
                     yield Beside(value, (first, point), _laid_bytes(copy, piece.image, turned=True))
                 elif not piece.is_read and loop.turns:
                     shape = resized(part.shape, piece.image.features, part.shape[piece.image.features] // BOTH_WAYS)
-                    made = Value(shape, NARROW if value in narrow else part.dtype)
-                    for _ in range(_num_made(body) + (whole.shape not in turned)):
-                        yield Beside(value, (point, point), BOTH_WAYS * _laid_bytes(made, piece.image))
+                    num_bytes = _laid_bytes(Value(shape, NARROW if value in narrow else part.dtype), piece.image)
+                    taken_apart = whole.shape not in turned
+                    if not 0 < _longest_window(body) <= in_turn:
+                        sizes = [BOTH_WAYS * num_bytes] * (_num_made(body) + taken_apart)
+                    else:
+                        sizes = [BOTH_WAYS * num_bytes] + [num_bytes] * BOTH_WAYS * taken_apart
+                    for size in sizes:
+                        yield Beside(value, (point, point), size)
+
+
+def more_bytes(graph: Graph, loop: Op) -> Iterator[int]:
+    """How much more a turn goes through of images than what reads and writes all of them: what is made for two devices
+    is written, taken apart and put in, the rest of the image being left alone; what pieces are cut out of is read
+    whole, with the batch on the lanes where it lies so.
+    """
+    (body,) = loop.bodies[:1]
+    outside, narrow = dict(zip(body.results, loop.results, strict=False)), rounded_fills(graph)
+    for piece in pieces_of(body, fewest=1):
+        whole, part = body.values[piece.whole], body.values[piece.part]
+        if not piece.is_read:
+            shape = resized(part.shape, piece.image.features, part.shape[piece.image.features] // BOTH_WAYS)
+            filled = replace(whole, dtype=NARROW) if outside.get(piece.whole) in narrow else whole
+            made = BOTH_WAYS * _laid_bytes(Value(shape, filled.dtype), piece.image)
+            yield MOVED * made - 2 * padded_bytes(whole)
+        else:
+            turned = is_turned_for_gradient(body, piece)
+            lying = (
+                _laid_bytes(replace(whole, dtype=NARROW), piece.image, turned=True) if turned else padded_bytes(whole)
+            )
+            yield lying - padded_bytes(part)
+
+
+def _longest_window(body: Graph) -> int:
+    return max(longest_window(body, op) for op in body.ops if op.kind == CONVOLUTION)
 
 
 def _num_made(body: Graph) -> int:

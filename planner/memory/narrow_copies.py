@@ -1,0 +1,81 @@
+"""The copies that loops and convolutions read in the place of what they are given, or that lie beside it for them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from ..chip import Chip
+from ..kernels import Program
+from ..whole_images import taken_whole
+from .fast.accessed import WHILE_TURNS, bytes_per_s
+from .fast.near import Wanted
+from .flow.flow import Flow
+from .tensors.across_loops import copied_across
+from .tensors.convolved import copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
+from .tensors.copied import Copied, Span
+from .tensors.hoisted import NARROW, hoisted_copies
+from .tensors.scattered_images import copied_for_convolutions
+from .tensors.taken_in_pieces import beside_loops
+from .tensors.taken_whole import beside_whole, whole_bytes
+
+
+class NarrowCopies(NamedTuple):
+    """Copies by their buffers: the values, of those below zero from when to when they are there, and their bytes."""
+
+    values: Mapping[int, int]
+    spans: Mapping[int, Span]
+    num_bytes: Mapping[int, int]
+
+
+NO_COPIES = NarrowCopies({}, {}, {})
+
+
+def narrow_copies(program: Program, flow: Flow, chip: Chip | None, images: Copied) -> NarrowCopies:
+    """Those of a step, ``images`` among them that it is given."""
+    stacks = hoisted_copies(program, flow.buffer)
+    copies = {value if value in flow.num_bytes else -1 - value: value for value in stacks.keys() | images.keys()}
+    spans = {b: images[value][0] if value in images else stacks[value] for b, value in copies.items() if b < 0}
+    graph, laid, read_whole = program.graph, laid_bytes(program, smallest_batch(chip)), taken_whole(program.graph)
+    narrow = {b: laid(replace(graph.values[value], dtype=NARROW)) for b, value in copies.items()}
+    narrow |= {
+        b: whole_bytes(graph, value, read_whole[value], narrow=True)
+        for b, value in copies.items()
+        if value in read_whole
+    }
+    narrow |= {-1 - value: num_bytes for value, (_, num_bytes) in images.items()}
+    early = chip is not None and chip.gathers_beside_products
+    in_turn = chip.put_in_turn_window if chip is not None else 0
+    loops = beside_loops(program, early=early, in_turn=in_turn)
+    rows = copied_for_convolutions(program, laid)
+    whole = copied_whole(program, smallest_batch(chip), early=early)
+    near_bytes = chip.buffer_vmem_bytes if chip is not None else 0
+    widened = widened_images(program, smallest_batch(chip), near_bytes)
+    shifted = (*shifted_images(program, smallest_batch(chip)), *widened)
+    across = copied_across(program, early=early)
+    for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program), *across)):
+        buffer = -1 - 3 * len(graph.values) - number
+        copies[buffer], spans[buffer], narrow[buffer] = beside
+    return NarrowCopies(copies, spans, narrow)
+
+
+def wanted_copies(program: Program, found: NarrowCopies, chip: Chip, images: Container[int]) -> list[Wanted]:
+    """Those that are made just before their kernel, which ask for fast memory as all else does: each is written, and
+    read by its kernel. Of given ``images`` these ask themselves.
+    """
+    wanted = []
+    for buffer, (first, last) in found.spans.items():
+        if first == last and -1 - buffer not in images and found.num_bytes[buffer]:
+            times = WHILE_TURNS if program.kernels[last].bodies else 1
+            wanted.append(
+                Wanted(
+                    number=buffer,
+                    num_bytes=found.num_bytes[buffer],
+                    uses=[last],
+                    made=first,
+                    left_near=True,
+                    saved_s=(1 + times) * found.num_bytes[buffer] / bytes_per_s(chip),
+                )
+            )
+    return wanted
