@@ -20,8 +20,8 @@ REGISTER_ELEMENTS = LANES * SUBLANES
 # How many vector operations one of these takes: what the compiler expands it to, roughly.
 EXPANSIONS = {
     "exponential": 8, "exponential_minus_one": 10, "log": 12, "log_plus_one": 12, "tanh": 12, "logistic": 10,
-    "sqrt": 6, "rsqrt": 5, "divide": 8, "power": 20, "sine": 30, "cosine": 30, "erf": 20, "erfc": 20, "remainder": 12,
-    "atan2": 30, "cbrt": 10, "tan": 30,
+    "sqrt": 6, "rsqrt": 5, "divide": 8, "power": 20, "sine": 30, "cosine": 30, "erf": 20, "erfc": 60, "erf_inv": 30,
+    "remainder": 12, "atan2": 30, "cbrt": 10, "tan": 150, "lgamma": 230, "digamma": 400,
 }  # fmt: skip
 VECTOR_OPERATIONS = 2
 """What a product by a vector takes for each number: the compiler multiplies and adds up, as any fused operations."""
@@ -33,6 +33,7 @@ BLOCK, BLOCK_PASSES, PASSES = 128, 1.5, 4.5
 """How many numbers one window adds up, how often a running sum of no more goes over what it reads and writes, and a
 longer one, which adds the blocks' sums in another layout: seen on v4 and v5p.
 """
+FFT = "fft"
 PIECES = "pieces"
 FREE, LOOP, PRODUCT, ALONE = "free", "loop", "product", "alone"
 
@@ -46,6 +47,7 @@ class Work:
     ``spill_bytes`` is what it goes through without keeping it: the full-size result that a reduction adds up or that
     is rounded to a narrower dtype. ``registers`` are vector operations, 1024 numbers each. ``result_bytes`` are
     those of a product of the batch, as float32. ``passes`` is how often what stands alone goes over its bytes.
+    ``transforms`` are the dims of a Fourier transform.
     ``copied`` says that pieces are only put in another order. ``rows`` are those of 128 numbers that are put into
     registers one by one.
     """
@@ -64,6 +66,7 @@ class Work:
     passes: float = 1.0
     copied: bool = False
     rows: float = 0.0
+    transforms: int = 0
 
 
 def work_of(graph: Graph, kernel: Kernel) -> Work:
@@ -97,6 +100,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         passes=passes_of(graph, real),
         copied=is_copied(real),
         rows=rows,
+        transforms=sum(len(op.attributes.get("fft_length", (0,))) for op in real if op.kind == FFT),
     )
 
 

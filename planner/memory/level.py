@@ -32,6 +32,7 @@ from .tensors.copied import Copied, copied_arguments, near_throughout
 from .tensors.hoisted import NARROW, hoisted_copies
 from .tensors.indices import INDEX, indices
 from .tensors.looked_up import copied_tables, row_bytes, turned_back
+from .tensors.ranked_copies import ranked_copies
 from .tensors.scattered_images import copied_for_convolutions
 from .tensors.split_gathers import NONE_BESIDE, split_gathers
 from .tensors.taken_in_pieces import beside_loops
@@ -106,7 +107,8 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
         return placed
     elapsed_s = begins_s(step.program, chip)
     copying = _with_tables(_with_copies(placed, chip, copied, elapsed_s), chip, elapsed_s)
-    return _with_turned(copying, chip, elapsed_s, by_list=step.by_list)
+    turned = _with_turned(copying, chip, elapsed_s, by_list=step.by_list)
+    return _with_ranked(turned, chip, elapsed_s)
 
 
 def _with_copies(placed: Level, chip: Chip | None, images: Copied, elapsed_s: Elapsed) -> Level:
@@ -187,6 +189,25 @@ def _with_turned(placed: Level, chip: Chip | None, elapsed_s: Elapsed, *, by_lis
         spans={**placed.spans, **spans},
         num_bytes={**sizes, **placed.num_bytes},
         relaid={**placed.relaid, **found},
+    )
+
+
+def _with_ranked(placed: Level, chip: Chip | None, elapsed_s: Elapsed) -> Level:
+    """With what lies beside sorts: copies stay in fast memory where they find room."""
+    begun = -1 - 5 * len(placed.program.graph.values)
+    found = {begun - number: each for number, each in enumerate(ranked_copies(placed.program, placed.flow))}
+    found = {b: each for b, each in found.items() if each.is_beside or each.value not in placed.spans}
+    if not found:
+        return placed
+    spans, sizes = ({b: (e.point, e.point) for b, e in found.items()}, {b: e.num_bytes for b, e in found.items()})
+    near = {buffer: span for buffer, span in spans.items() if found[buffer].may_stay}
+    for buffer in staying_copies(elapsed_s, chip, near, sizes, placed.room_bytes):
+        del found[buffer], spans[buffer], sizes[buffer]
+    return replace(
+        placed,
+        spans={**placed.spans, **spans},
+        num_bytes={**placed.num_bytes, **sizes},
+        relaid={**placed.relaid, **{buffer: each.value for buffer, each in found.items()}},
     )
 
 
