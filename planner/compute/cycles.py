@@ -51,13 +51,6 @@ UNHIDDEN, UNHIDDEN_LATER = 0.55, 0.2
 """What of the vector units' work goes on while no product does, seen on v3, and on v5e: where both take long."""
 
 
-TRANSFORM_PASSES = 6
-"""How often the products that a Fourier transform is written out as go over what it reads and makes, for each dim,
-where all of that stands in vector memory; twice as often where it does not. Roughly, seen on v5e: ``f32[1024,1024]``
-104638 cycles, two dims of ``f32[512,512]`` 107070, there and back of ``f32[2048,4096]`` 3.0 million.
-"""
-
-
 class Cycles(NamedTuple):
     """What a kernel takes, in cycles, and which unit it waits for longest. ``far_bytes`` cross to or from memory."""
 
@@ -79,10 +72,9 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         near_writes = [True] * len(near_writes) if _behind(work, near, near_writes) else near_writes
     far_reads = sum([size for size, is_near in zip(work.reads, near, strict=True) if not is_near])
     far_writes = sum([size for size, is_near in zip(work.writes, near_writes, strict=True) if not is_near])
-    if work.kind == ALONE and work.transforms:
-        moved = sum(work.reads) + sum(work.writes)
-        often = TRANSFORM_PASSES * work.transforms * (1 if 2 * moved <= of.near_total_bytes else 2)
-        return Cycles(total=often * moved * of.byte_cycles, bound=MEMORY, far_bytes=far_reads + far_writes)
+    if work.kind == ALONE and work.written_out:
+        total = work.written_out.total(sum(work.reads) + sum(work.writes), of.byte_cycles, of.near_total_bytes)
+        return Cycles(total=total, bound=MEMORY, far_bytes=far_reads + far_writes)
     if work.kind == ALONE:
         total = work.passes * (sum(work.reads) + far_writes) * of.byte_cycles
         return Cycles(total=total, bound=MEMORY, far_bytes=far_reads + far_writes)

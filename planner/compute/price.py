@@ -247,7 +247,7 @@ def _plainly(
                 yield from price_at(body, speed, times * op.trips, count, pace, trips=op.turns)
         elif op.kind not in KINDS:
             known = count(graph, kernel)
-            work = speed.work(replace(known, transforms=0) if known.transforms else known)
+            work = speed.work(replace(known, written_out=None) if known.written_out else known)
             paced = pace if work is known else cycles_of
             more = relaid.copies_cycles(kernel) if relaid else 0.0
             took = _price(graph, kernel, point, work, residence, results, speed, times, more, (), paced)
@@ -304,7 +304,7 @@ def _price(
         flops=work.flops,
         num_bytes=took.far_bytes,
         bound=took.bound,
-        counted=work.kind not in (ALONE, FREE) or work.passes > 1 or work.transforms > 0,
+        counted=work.kind not in (ALONE, FREE) or work.passes > 1 or work.written_out is not None,
     )
 
 

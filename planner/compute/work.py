@@ -14,6 +14,7 @@ from ..kinds import ROWS, TURNED_COPY
 from .demand import demanded, needed_of
 from .products import Product, product_of
 from .sides import sides_of
+from .written_out import WrittenOut, written_out_of
 
 LANES, SUBLANES, WORD_BYTES = 128, 8, 4
 REGISTER_ELEMENTS = LANES * SUBLANES
@@ -33,7 +34,6 @@ BLOCK, BLOCK_PASSES, PASSES = 128, 1.5, 4.5
 """How many numbers one window adds up, how often a running sum of no more goes over what it reads and writes, and a
 longer one, which adds the blocks' sums in another layout: seen on v4 and v5p.
 """
-FFT = "fft"
 PIECES = "pieces"
 FREE, LOOP, PRODUCT, ALONE = "free", "loop", "product", "alone"
 
@@ -47,7 +47,7 @@ class Work:
     ``spill_bytes`` is what it goes through without keeping it: the full-size result that a reduction adds up or that
     is rounded to a narrower dtype. ``registers`` are vector operations, 1024 numbers each. ``result_bytes`` are
     those of a product of the batch, as float32. ``passes`` is how often what stands alone goes over its bytes.
-    ``transforms`` are the dims of a Fourier transform.
+    ``written_out`` says how often what is written out goes over its bytes.
     ``copied`` says that pieces are only put in another order. ``rows`` are those of 128 numbers that are put into
     registers one by one.
     """
@@ -66,7 +66,7 @@ class Work:
     passes: float = 1.0
     copied: bool = False
     rows: float = 0.0
-    transforms: int = 0
+    written_out: WrittenOut | None = None
 
 
 def work_of(graph: Graph, kernel: Kernel) -> Work:
@@ -100,7 +100,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         passes=passes_of(graph, real),
         copied=is_copied(real),
         rows=rows,
-        transforms=sum(len(op.attributes.get("fft_length", (0,))) for op in real if op.kind == FFT),
+        written_out=written_out_of(graph, real) if len(real) == 1 else None,
     )
 
 
