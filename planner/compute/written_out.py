@@ -41,16 +41,18 @@ _FACTORS = {
 
 class WrittenOut(NamedTuple):
     """So many ``times`` kernels that take ``cycles`` to start and go over all bytes in so many ``passes``, in twice as
-    many if it ``leaves`` vector memory in between.
+    many if it ``leaves`` vector memory in between. ``share`` of the bytes are there at all.
     """
 
     times: int
     cycles: float
     passes: float
     leaves: bool = False
+    share: float = 1.0
 
-    def total(self, num_bytes: int, byte_cycles: float, near_bytes: float) -> float:
+    def total(self, num_bytes: float, byte_cycles: float, near_bytes: float) -> float:
         """Cycles of what reads and makes so many bytes, where vector memory has so much room."""
+        num_bytes *= self.share
         often = 2 if self.leaves and 2 * num_bytes > near_bytes else 1
         return self.times * (self.cycles + often * self.passes * num_bytes * byte_cycles)
 
@@ -64,11 +66,18 @@ def written_out_of(graph: Graph, ops: Sequence[Op]) -> WrittenOut | None:
     """What the compiler makes of these operations, if it writes one of them out."""
     for op in ops:
         if op.kind == FFT:
-            return WrittenOut(len(op.attributes.get("fft_length", (0,))), 0.0, TRANSFORM_PASSES, leaves=True)
+            share, dims = 0.5 if is_real(graph, op) else 1.0, len(op.attributes.get("fft_length", (0,)))
+            return WrittenOut(dims, 0.0, TRANSFORM_PASSES, leaves=True, share=share)
         if is_written_out(op):
             rows = min(graph.shape(op.operands[0])[-2:])
             return WrittenOut(-(-rows // BLOCK), *_FACTORS[_named(op)])
     return None
+
+
+def is_real(graph: Graph, op: Op) -> bool:
+    """Whether a transform's numbers were real before: it is not given the imaginary parts, which are zero."""
+    made = (each for each in graph.of_kind("convert") if each.results[0] == op.operands[0])
+    return any(not graph.values[each.operands[0]].dtype.startswith("c") for each in made)
 
 
 def _named(op: Op) -> str:

@@ -32,6 +32,7 @@ from .tensors.copied import Copied, copied_arguments, near_throughout
 from .tensors.hoisted import NARROW, hoisted_copies
 from .tensors.indices import INDEX, indices
 from .tensors.looked_up import copied_tables, row_bytes, turned_back
+from .tensors.parts_of_complex import parts_of_complex
 from .tensors.ranked_copies import ranked_copies
 from .tensors.scattered_images import copied_for_convolutions
 from .tensors.split_gathers import NONE_BESIDE, split_gathers
@@ -193,13 +194,14 @@ def _with_turned(placed: Level, chip: Chip | None, elapsed_s: Elapsed, *, by_lis
 
 
 def _with_ranked(placed: Level, chip: Chip | None, elapsed_s: Elapsed) -> Level:
-    """With what lies beside sorts: copies stay in fast memory where they find room."""
+    """With what lies beside sorts and complex numbers: copies stay in fast memory where they find room."""
     begun = -1 - 5 * len(placed.program.graph.values)
-    found = {begun - number: each for number, each in enumerate(ranked_copies(placed.program, placed.flow))}
+    beside = (*ranked_copies(placed.program, placed.flow), *parts_of_complex(placed.program, placed.flow))
+    found = {begun - number: each for number, each in enumerate(beside)}
     found = {b: each for b, each in found.items() if each.is_beside or each.value not in placed.spans}
     if not found:
         return placed
-    spans, sizes = ({b: (e.point, e.point) for b, e in found.items()}, {b: e.num_bytes for b, e in found.items()})
+    spans, sizes = ({b: e.span for b, e in found.items()}, {b: e.num_bytes for b, e in found.items()})
     near = {buffer: span for buffer, span in spans.items() if found[buffer].may_stay}
     for buffer in staying_copies(elapsed_s, chip, near, sizes, placed.room_bytes):
         del found[buffer], spans[buffer], sizes[buffer]

@@ -17,6 +17,7 @@ Span = tuple[int, int]
 class Beside(NamedTuple):
     """What lies beside a sort at ``point``: as many bytes as of ``value``, or of its places; in fast memory if it
     ``may_stay``. What is not ``is_beside`` is a result that nobody reads.
+    It stays until ``last``.
     """
 
     value: int
@@ -24,6 +25,12 @@ class Beside(NamedTuple):
     num_bytes: int
     may_stay: bool
     is_beside: bool = True
+    last: int = -1
+
+    @property
+    def span(self) -> Span:
+        """From when to when it lies there."""
+        return self.point, max(self.point, self.last)
 
 
 def ranked_copies(program: Program, flow: Flow) -> Iterator[Beside]:
