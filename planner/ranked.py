@@ -26,14 +26,14 @@ def turned(graph: Graph, op: Op) -> bool:
     """Whether what is sorted is copied so that the sorted dim is not on the lanes, as the last one of several is."""
     shape = graph.shape(op.operands[0])
     last = len(shape) - 1
-    along = int(op.attributes.get("dimension", last)) if op.kind == SORT else last
+    along = int(op.attributes.get("dimension", -1)) if op.kind == SORT else last
     return along == last and math.prod(shape[:-1]) > 1 and shape[-1] > 1
 
 
 def placed_beside(graph: Graph, op: Op) -> Value | None:
     """The places that are sorted beside numbers of which equal ones keep their order, if no operand has them."""
     first = graph.values[op.operands[0]]
-    if first.num_elements <= 1 or (op.kind == SORT and not op.attributes.get("is_stable", True)):
+    if first.num_elements <= 1 or (op.kind == SORT and not op.attributes.get("is_stable")):
         return None
     made = {value for each in graph.of_kind("iota") for value in each.results}
     return (
