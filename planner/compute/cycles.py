@@ -72,6 +72,9 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         near_writes = [True] * len(near_writes) if _behind(work, near, near_writes) else near_writes
     far_reads = sum([size for size, is_near in zip(work.reads, near, strict=True) if not is_near])
     far_writes = sum([size for size, is_near in zip(work.writes, near_writes, strict=True) if not is_near])
+    if work.kind == ALONE and work.written_out:
+        total = work.written_out.total(sum(work.reads) + sum(work.writes), of.byte_cycles, of.near_total_bytes)
+        return Cycles(total=total, bound=MEMORY, far_bytes=far_reads + far_writes)
     if work.kind == ALONE:
         total = work.passes * (sum(work.reads) + far_writes) * of.byte_cycles
         return Cycles(total=total, bound=MEMORY, far_bytes=far_reads + far_writes)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ..fusion.nature import BROADCAST, ELEMENTWISE, PRODUCTS, REDUCE, UPDATE
 from ..graph import Graph, Op
 
-WHOLE = PRODUCTS | {REDUCE}
+WHOLE = PRODUCTS | {REDUCE, "sort", "top_k", "fft", "cholesky", "triangular_solve", "custom_call"}
 CUTS = frozenset({"slice", "dynamic_slice", "gather"})
 
 

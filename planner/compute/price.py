@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from ...dsl.records import record
@@ -23,6 +23,7 @@ from .compared import COMPARE, compares, given_arrays, packed_apart
 from .copies.caches import few_rows, through_few_rows
 from .copies.joined import Joined
 from .copies.patches import Patches
+from .copies.ranked import RANKS, Ranked
 from .copies.relaid import Relaid
 from .copies.rowwise import Rowwise
 from .copies.strided import rows_cycles, strided, turned_stacks
@@ -50,7 +51,7 @@ class KernelPrice(NamedTuple):
     ``cycles`` are of the clock that the compiler counts in, ``bound`` is the unit that it waits for (``matrix``,
     ``vector``, ``memory``), ``flops`` those of its products, ``num_bytes`` what crosses to and from memory. The TPU
     compiler gives no cycles for gathers, scatters and sorts: of these ``counted`` is false, and their seconds
-    are what their bytes take.
+    are what their bytes take; where copies around them are counted, those stand in ``uncounted_s``.
     """
 
     kernel: Kernel
@@ -61,6 +62,7 @@ class KernelPrice(NamedTuple):
     num_bytes: int
     bound: str
     counted: bool
+    uncounted_s: float = 0.0
 
 
 @record(frozen=True, slots=True, kw_only=True)
@@ -151,6 +153,7 @@ def price_at(
     )
     growth = growth_of(graph) if speed.edge > 1 and not kinds.isdisjoint(GROWING) else {}
     few = few_rows(graph) if speed.edge > 1 and UPDATE in kinds else {}
+    ranked = Ranked(graph, of, given, step.left) if speed.edge > 1 and not kinds.isdisjoint(RANKS) else None
     joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
     inside = filled(graph) if speed.edge > 1 and looks_up else frozenset[int]()
     inside = inside.union(step.filled)
@@ -211,8 +214,9 @@ def price_at(
                 bits = Work(kind=work.kind, writes=work.writes, spill_bytes=WORD_BYTES * sum(work.writes))
                 more += cycles_of(bits, (), (False,), speed.edge, speed.coefficients).total
             rows += joined.copies_cycles(op) if joined and op.kind in LOOK_UP else 0.0
+            rows += ranked.copies_cycles(op) if ranked and op.kind in RANKS else 0.0
             more += rows
-            is_looked_up = op.kind in LOOK_UP and more > 0
+            is_looked_up = (op.kind in LOOK_UP or op.kind in RANKS) and more > 0
             paced = pace if work is known else cycles_of
             besides = 0.0 if is_looked_up else more
             took = _price(graph, kernel, point, work, residence, results, speed, times, besides, here, paced)
@@ -243,7 +247,7 @@ def _plainly(
                 yield from price_at(body, speed, times * op.trips, count, pace, trips=op.turns)
         elif op.kind not in KINDS:
             known = count(graph, kernel)
-            work = speed.work(known)
+            work = speed.work(replace(known, written_out=None) if known.written_out else known)
             paced = pace if work is known else cycles_of
             more = relaid.copies_cycles(kernel) if relaid else 0.0
             took = _price(graph, kernel, point, work, residence, results, speed, times, more, (), paced)
@@ -300,7 +304,7 @@ def _price(
         flops=work.flops,
         num_bytes=took.far_bytes,
         bound=took.bound,
-        counted=work.kind not in (ALONE, FREE) or work.passes > 1,
+        counted=work.kind not in (ALONE, FREE) or work.passes > 1 or work.written_out is not None,
     )
 
 
@@ -315,8 +319,9 @@ def _often(took: KernelPrice, times: int) -> KernelPrice:
 
 
 def _only(took: KernelPrice, cycles: float, speed: Speed) -> KernelPrice:
-    """A lookup of which only the copies around it are counted."""
-    return took._replace(cycles=cycles, seconds=cycles / speed.clock_hz, counted=True)
+    """A lookup or a sort of which only the copies around it are counted."""
+    seconds = cycles / speed.clock_hz
+    return took._replace(cycles=cycles, seconds=seconds, counted=True, uncounted_s=took.seconds)
 
 
 def _communicate(

@@ -32,6 +32,7 @@ from .work import (
     spilled,
     vector_operations,
 )
+from .written_out import is_written_out, written_out_of
 
 Alike = Callable[[int], Hashable]
 Shares = tuple[tuple[int, float], ...]  # values, and for each a factor of its elements
@@ -43,7 +44,8 @@ class Scaled:
 
     ``reads`` has the share of each value that the kernel takes, ``writes`` the values whose bytes it leaves,
     ``registers`` the vector operations for each element of some values, ``spaces`` the shares of the values that it
-    goes through most of, ``running`` its running sums, ``in_rows`` that it puts rows of a value into tiles.
+    goes through most of, ``running`` its running sums, ``in_rows`` that it puts rows of a value into tiles,
+    ``written_out`` what the compiler writes out.
     """
 
     kernel: Kernel
@@ -58,12 +60,13 @@ class Scaled:
     copied: bool = False
     running: tuple[Op, ...] = ()
     in_rows: bool = False
+    written_out: tuple[Op, ...] = ()
 
     @property
     def values(self) -> frozenset[int]:
         """The values whose shapes matter."""
         ends = (*self.kernel.reads, *self.kernel.writes, *self.writes)
-        of_products = (value for op in self.products for value in (*op.operands, *op.results))
+        of_products = (value for op in (*self.products, *self.written_out) for value in (*op.operands, *op.results))
         return frozenset((*ends, *of_products, *(v for v, _ in (*self.reads, *self.registers, *self.spaces))))
 
     def work(self, graph: Graph) -> Work:
@@ -91,6 +94,7 @@ class Scaled:
             flops=sum(2.0 * each.multiply_adds for each in met),
             result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
             passes=passes_of(graph, self.running),
+            written_out=written_out_of(graph, self.written_out),
         )
 
 
@@ -121,6 +125,7 @@ def scaled(graph: Graph, kernel: Kernel, alike: Alike, *, may_be_single: bool = 
         single=may_be_single and len(real) == 1 and not products and real[0].kind != SLICE,
         copied=is_copied(real),
         running=tuple(op for op in real if op.kind == RUNNING),
+        written_out=tuple(real) if len(real) == 1 and is_written_out(real[0]) else (),
     )
 
 

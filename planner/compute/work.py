@@ -14,14 +14,15 @@ from ..kinds import ROWS, TURNED_COPY
 from .demand import demanded, needed_of
 from .products import Product, product_of
 from .sides import sides_of
+from .written_out import WrittenOut, written_out_of
 
 LANES, SUBLANES, WORD_BYTES = 128, 8, 4
 REGISTER_ELEMENTS = LANES * SUBLANES
 # How many vector operations one of these takes: what the compiler expands it to, roughly.
 EXPANSIONS = {
     "exponential": 8, "exponential_minus_one": 10, "log": 12, "log_plus_one": 12, "tanh": 12, "logistic": 10,
-    "sqrt": 6, "rsqrt": 5, "divide": 8, "power": 20, "sine": 30, "cosine": 30, "erf": 20, "erfc": 20, "remainder": 12,
-    "atan2": 30, "cbrt": 10, "tan": 30,
+    "sqrt": 6, "rsqrt": 5, "divide": 8, "power": 20, "sine": 30, "cosine": 30, "erf": 20, "erfc": 60, "erf_inv": 30,
+    "remainder": 12, "atan2": 30, "cbrt": 10, "tan": 150, "lgamma": 230, "digamma": 400,
 }  # fmt: skip
 VECTOR_OPERATIONS = 2
 """What a product by a vector takes for each number: the compiler multiplies and adds up, as any fused operations."""
@@ -46,6 +47,7 @@ class Work:
     ``spill_bytes`` is what it goes through without keeping it: the full-size result that a reduction adds up or that
     is rounded to a narrower dtype. ``registers`` are vector operations, 1024 numbers each. ``result_bytes`` are
     those of a product of the batch, as float32. ``passes`` is how often what stands alone goes over its bytes.
+    ``written_out`` says how often what is written out goes over its bytes.
     ``copied`` says that pieces are only put in another order. ``rows`` are those of 128 numbers that are put into
     registers one by one.
     """
@@ -64,6 +66,7 @@ class Work:
     passes: float = 1.0
     copied: bool = False
     rows: float = 0.0
+    written_out: WrittenOut | None = None
 
 
 def work_of(graph: Graph, kernel: Kernel) -> Work:
@@ -97,6 +100,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         passes=passes_of(graph, real),
         copied=is_copied(real),
         rows=rows,
+        written_out=written_out_of(graph, real) if len(real) == 1 else None,
     )
 
 

@@ -68,6 +68,7 @@ class PredictedKernel:
     predicted_s: float
     times: int
     counted: bool = True
+    uncounted_s: float = 0.0
     origin: Origin
     layer: str
     phase: str
@@ -206,7 +207,7 @@ class Estimate:
     @property
     def uncounted_s(self) -> float:
         """What gathers, scatters and sorts take, which are no part of ``compute_s``."""
-        return sum(kernel.total_s for kernel in self.kernels if not kernel.counted)
+        return sum(k.uncounted_s * k.times if k.counted else k.total_s for k in self.kernels)
 
     @property
     def bound_s(self) -> float | None:

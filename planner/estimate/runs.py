@@ -82,6 +82,7 @@ def kernels(runs: Iterable[Run]) -> Iterator[PredictedKernel]:
             num_bytes=price.num_bytes,
             predicted_s=price.seconds,
             counted=run.counted,
+            uncounted_s=price.uncounted_s,
             times=run.times,
             origin=main.origin,
             layer=layer_of(main.origin),

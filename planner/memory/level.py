@@ -31,6 +31,8 @@ from .tensors.copied import Copied, copied_arguments, near_throughout
 from .tensors.hoisted import NARROW
 from .tensors.indices import INDEX, indices
 from .tensors.looked_up import copied_tables, row_bytes, turned_back
+from .tensors.parts_of_complex import parts_of_complex
+from .tensors.ranked_copies import ranked_copies
 from .tensors.split_gathers import NONE_BESIDE, split_gathers
 from .tensors.tiles import padded_bytes
 from .tensors.turned_copies import turned_copies
@@ -105,7 +107,8 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
         return placed
     elapsed_s = begins_s(step.program, chip)
     copying = _with_tables(_with_copies(placed, chip, copied, found, elapsed_s), chip, elapsed_s)
-    return _with_turned(copying, chip, elapsed_s, by_list=step.by_list)
+    turned = _with_turned(copying, chip, elapsed_s, by_list=step.by_list)
+    return _with_ranked(turned, chip, elapsed_s)
 
 
 def _with_copies(placed: Level, chip: Chip | None, images: Copied, found: NarrowCopies, elapsed_s: Elapsed) -> Level:
@@ -175,6 +178,26 @@ def _with_turned(placed: Level, chip: Chip | None, elapsed_s: Elapsed, *, by_lis
         spans={**placed.spans, **spans},
         num_bytes={**sizes, **placed.num_bytes},
         relaid={**placed.relaid, **found},
+    )
+
+
+def _with_ranked(placed: Level, chip: Chip | None, elapsed_s: Elapsed) -> Level:
+    """With what lies beside sorts and complex numbers: copies stay in fast memory where they find room."""
+    begun = -1 - 5 * len(placed.program.graph.values)
+    beside = (*ranked_copies(placed.program, placed.flow), *parts_of_complex(placed.program, placed.flow))
+    found = {begun - number: each for number, each in enumerate(beside)}
+    found = {b: each for b, each in found.items() if each.is_beside or each.value not in placed.spans}
+    if not found:
+        return placed
+    spans, sizes = ({b: e.span for b, e in found.items()}, {b: e.num_bytes for b, e in found.items()})
+    near = {buffer: span for buffer, span in spans.items() if found[buffer].may_stay}
+    for buffer in staying_copies(elapsed_s, chip, near, sizes, placed.room_bytes):
+        del found[buffer], spans[buffer], sizes[buffer]
+    return replace(
+        placed,
+        spans={**placed.spans, **spans},
+        num_bytes={**placed.num_bytes, **sizes},
+        relaid={**placed.relaid, **{buffer: each.value for buffer, each in found.items()}},
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from ..fusion.nature import PRODUCTS, REDUCE
 from ..graph import Graph, Op, Sharding
 from ..kinds import KINDS
+from ..ranked import TOP_K
 from .builder import Builder
 from .halos import exchanged
 from .layout import Mesh, stated, whole
@@ -18,7 +19,7 @@ from .reused import Reused
 from .rules import OF_FACTORS, OF_VALUES, RULES, strategy
 from .strategy import Asked, PartialSum, Strategy
 from .target import Target
-from .top_k import PACKED, TOP_K, best_of_parts, is_packed, is_ranked_whole, top_k_layout, top_of_parts
+from .top_k import PACKED, best_of_parts, is_packed, is_ranked_whole, top_k_layout, top_of_parts
 from .wishes import Wishes
 
 _LOCAL = "manual_computation"

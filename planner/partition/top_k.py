@@ -7,16 +7,9 @@ from dataclasses import replace
 
 from ..graph import Op, Sharding, Value
 from ..kinds import ALL_GATHER
+from ..ranked import TOP_K, is_ranked
 from .builder import Builder
 from .layout import Mesh, used, ways
-
-TOP_K = "top_k"
-SHARE_RANKED, MOST_RANKED = 64, 256
-"""The ``k`` largest of a matrix's rows are ranked in one operation where rows are more than so many times ``k`` long
-and ``k`` is no more than so much, or one (bisected for v5e: 4 of 384 and 33 of 4096 are, 4 of 256 and 64 of 4096 are
-sorted; 129 of 65536 are, 512 are not); numbers of float16 are sorted.
-"""
-
 
 PACKED = "s32"
 """As what numbers of bfloat16 are ranked: each beside its place, in one whole number (seen on v5e and v6e)."""
@@ -32,12 +25,9 @@ def is_ranked_whole(op: Op, layout: Sharding, value: Value, mesh: Mesh) -> bool:
     over none (``HandleCustomCallTopK``), that which ranks packed ones not at all, and what is sorted in its place as it
     lies.
     """
-    shape = value.shape
-    if op.kind != TOP_K or len(shape) != 2 or not used(layout) or value.dtype == "f16":
+    if op.kind != TOP_K or not used(layout) or not is_ranked(op, value):
         return False
-    k = int(op.attributes["k"])
-    is_ranked = k == 1 or (k <= MOST_RANKED and k * SHARE_RANKED < shape[-1])
-    return is_ranked and (is_packed(value) or ways(used(layout), mesh) < ways(mesh, mesh))
+    return is_packed(value) or ways(used(layout), mesh) < ways(mesh, mesh)
 
 
 def top_k_layout(builder: Builder, op: Op, layout: Sharding, size: int) -> Sharding | None:

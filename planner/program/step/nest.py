@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ....dsl.records import record
 from ...graph import Graph, Op
-from ...partition.top_k import TOP_K
+from ...ranked import TOP_K
 from .atoms import Atom, leaves, overlay, unify
 
 SAME = frozenset({"propagation_barrier", "optimization_barrier", "sharding_constraint", "reshard", "copy"})

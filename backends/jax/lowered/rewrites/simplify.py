@@ -11,6 +11,7 @@ from . import algebra, scatters, whole_scatters
 from .branches import CASE, takes_known
 from .common import without_repetition
 from .convolutions import CONVOLUTION, unreversed
+from .expanded import EXPANDED, number_by_number
 from .products import DOT, transpose
 from .reshapes import ELEMENTWISE, broadcast, reshape, sink
 from .rewriter import BROADCAST, CONSTANT, RESHAPE, Rewriter, splat_of
@@ -39,6 +40,7 @@ STRUCTURE: Mapping[str, Callable[[Any, Rewriter], object]] = {
     "stablehlo.dynamic_slice": whole_slice,
     "stablehlo.dynamic_update_slice": whole_update,
     "chlo.top_k": top_k,
+    **dict.fromkeys(EXPANDED, number_by_number),
     **dict.fromkeys(ELEMENTWISE, sink),
 }
 
