@@ -207,4 +207,4 @@ def _nearest(pattern: str, tensors: Sequence[Tensor]) -> str:
 
 def _likest(pattern: str, paths: Sequence[str]) -> str:
     near = [literal(path) for path in difflib.get_close_matches(pattern, paths, n=3, cutoff=0.3)]
-    return suggest(near[0], near) if near else f"There are {listing(paths, limit=3)}."
+    return suggest(near[0], near) if near else f"There are {listing([literal(path) for path in paths], limit=3)}."

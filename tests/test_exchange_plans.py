@@ -14,7 +14,6 @@ import jax
 import meshwright as mw
 import numpy as np
 import pytest
-from extent import some
 from meshwright.backends.jax.decoding.incremental import read_source
 from meshwright.backends.jax.loading import load_workload, trace_workload
 from meshwright.backends.jax.models.family import abstract_arguments, configure, gshard
@@ -146,7 +145,7 @@ def test_what_a_region_communicates_is_predicted(settings: dict[str, Any], expec
 
 @pytest.mark.parametrize(
     ("shards", "scattered"),
-    some([(2, [("reduce-scatter", ("a",))]), (0, [("reduce-scatter", ("a", "b")), ("reduce-scatter", ("expert",))])]),
+    [(2, [("reduce-scatter", ("a",))]), (0, [("reduce-scatter", ("a", "b")), ("reduce-scatter", ("expert",))])],
 )
 def test_gradients_are_summed_over_exactly_the_replicas_of_each_tensor(shards: int, scattered: list[Any]) -> None:
     """Experts have replicas along ``data``, all else everywhere (FastMoE). What r gathers comes back in parts."""

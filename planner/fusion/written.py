@@ -56,10 +56,9 @@ def written_ops(
     Whatever can be computed in passing by everything that reads it is computed there, several times if need be, but for
     four things: what shifts a product's rows and is read twice, ``masks`` of activations kept for the gradient,
     what combines several arrays where that moves more bytes or XLA forbids it (``duplicated``), and what is ``shared``,
-    as parts are that products do not cut out for themselves (``cuts_parts``), or the gradient of scores of heads that
-    share their keys, unless a chip ``repeats_scores``.
-    What follows a product and is its only reader is computed with it, and written instead of it; on a GPU (``is_gpu``)
-    as ``libraries`` says.
+    as parts are that products do not cut out for themselves (``cuts_parts``). So is the gradient of scores of heads
+    that share their keys, unless a chip ``repeats_scores``. What follows a product and is its only reader is computed
+    with it, and written instead of it; on a GPU (``is_gpu``) as ``libraries`` says.
     """
     found = [] if is_gpu else list(softmaxes(graph, uses))
     again = _made(graph, {each.source for each in found if each.is_again})
@@ -76,7 +75,7 @@ def written_ops(
     written.difference_update(*(each.windowed for each in windowed))
     sharing = [] if repeats_scores else [each for each in found if each.is_grouped]
     again -= _made(graph, {each.source for each in windowed})
-    apart = _made(graph, kept | {each.source for each in (*tight, *sharing) if each.is_apart or each.is_grouped})
+    apart = _made(graph, kept | {each.source for each in tight if each.is_apart} | {each.source for each in sharing})
     combined, sources = _combined(graph, uses, written, apart, again - apart, near_bytes > 0)
     written |= combined
     written |= not_on_all_ways(graph, uses, written)

@@ -62,12 +62,13 @@ def narrow_copies(program: Program, flow: Flow, chip: Chip | None, images: Copie
 
 def wanted_copies(program: Program, found: NarrowCopies, chip: Chip, images: Container[int]) -> list[Wanted]:
     """Those that are made just before their kernel, which ask for fast memory as all else does: each is written, and
-    read by its kernel. Of given ``images`` these ask themselves.
+    read by its kernel. Of ``images`` that are given the arguments ask (``vmem``).
     """
     wanted = []
     for buffer, (first, last) in found.spans.items():
         if first == last and -1 - buffer not in images and found.num_bytes[buffer]:
-            times = WHILE_TURNS if program.kernels[last].bodies else 1
+            op = program.graph.ops[program.kernels[last].ops[-1]]
+            times = WHILE_TURNS if op.kind == "while" else 1
             wanted.append(
                 Wanted(
                     number=buffer,

@@ -225,8 +225,9 @@ def build(
     numbers = dict(zip(graph.names, graph.arguments, strict=False))
     results = dict(zip(graph.result_names, graph.results, strict=False))
     known = Known() if known is None else known
-    near_bytes, is_gpu = machine.chip.buffer_vmem_bytes, machine.platform == "gpu"
-    program, values = known.program(graph, near_bytes, () if loose else pins or {}, is_gpu=is_gpu)
+    chip, cut = machine.chip, () if loose else pins or {}
+    near_bytes, repeats, is_gpu = chip.buffer_vmem_bytes, chip.repeats_scores, machine.platform == "gpu"
+    program, values = known.program(graph, near_bytes, cut, repeats_scores=repeats, is_gpu=is_gpu)
     strategies = Strategies(pricing=pricing, known=known)
     if helped:
         strategies.share(program)

@@ -67,7 +67,7 @@ class Candidate:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
     """All candidates; ``even_s`` is what the step takes at least on whatever mesh, ``num_ops`` how many operations it
-    has.
+    has under the first policy.
     """
 
     listed: tuple[Candidate, ...]

@@ -20,9 +20,9 @@ from .task import Status
 
 NEAR, ASKED = 0.8, 0.6
 """Of the chip's limit, and of one that is asked for: plans that are predicted to take less are not doubted."""
-DOUBTFUL, DOUBTED = frozenset({"sort", "top_k", "fft", "cholesky", "triangular_solve", "custom_call"}), 0.25
-"""Kernels that the compiler writes as programs of their own, which may take several times what is predicted, and from
-which part of a limit on a plan with such is doubted.
+DOUBTFUL, HELD = frozenset({"sort", "top_k", "fft", "cholesky", "triangular_solve", "custom_call"}), 4
+"""Kernels that the compiler writes as programs of their own, and how many times their own bytes these may hold besides:
+a plan is doubted as if the largest of them did.
 """
 FOUND_FIRST = 0.7
 """Of the time left, for each search where there is a limit; the rest is for the compiler and for searching again."""
@@ -201,7 +201,7 @@ class _Fitting:
             return self.known[known]
         limit, _ = self.limit
         predicted_bytes = estimate.peak_bytes
-        if predicted_bytes < self._doubted(estimate) * limit:
+        if not self._is_doubted(estimate):
             return None
         why = self.compiler.absent(plan) or late(self.clock)
         if not why:
@@ -223,14 +223,13 @@ class _Fitting:
             self.refused.append(refused)
         return word
 
-    def _doubted(self, estimate: Estimate) -> float:
-        """From which part of the limit on a plan is doubted: any after one that was wrong."""
+    def _is_doubted(self, estimate: Estimate) -> bool:
+        """Whether a plan is doubted: any that is near its limit, and all after one that was wrong."""
         if any(word.fits is False for word in self.said):
-            return 0.0
-        if any(kernel.label in DOUBTFUL for kernel in estimate.kernels):
-            return DOUBTED
-        _, limit_of = self.limit
-        return ASKED if limit_of == OF_PLAN else NEAR
+            return True
+        limit, limit_of = self.limit
+        more = max((kernel.num_bytes for kernel in estimate.kernels if kernel.label in DOUBTFUL), default=0.0)
+        return estimate.peak_bytes + HELD * more >= (ASKED if limit_of == OF_PLAN else NEAR) * limit
 
     def _patience(self) -> Clock:
         """The time that the compiler has: programs for thousands of devices take it minutes."""

@@ -30,16 +30,15 @@ def alternatives(question: Question, found: Answer, means: Means, clock: Clock) 
     largest arguments lies otherwise than in the best plan. What teams write by hand comes with them, if it is as good.
     """
     distinct = differing_plans(found.plans)
-    solved = differing_plans(one.priced for one in found.ranked if one.priced and one.objective_s < math.inf)
-    if found.ranked and len(solved) < question.top_k:
+    solved = (one.priced for one in found.ranked if one.priced and one.objective_s < math.inf)
+    if found.best and len(differing_plans([found.best, *solved])) < question.top_k:
         distinct = differing_plans([*distinct, *_forced(question, found.ranked[0], means, clock)])
     return tuple(sorted(distinct[1:], key=lambda one: one.step_time_s)[: question.top_k - 1])
 
 
 def frontier(question: Question, best: PricedPlan, means: Means, clock: Clock) -> tuple[PricedPlan, ...]:
-    """Plans of less and less memory, each the fastest that was found below a limit, the best one first.
-
-    The limit is lowered until nothing fits. A plan that another one beats in both is left out.
+    """Plans of less and less memory, each the fastest that was found below a limit, the best one first: the limit is
+    lowered until nothing fits.
     """
     points = [best]
     while len(points) < MAX_POINTS and not clock.over:
@@ -49,7 +48,7 @@ def frontier(question: Question, best: PricedPlan, means: Means, clock: Clock) -
         if lower.best is None:
             break
         points.append(lower.best)
-    return tuple(undominated(points))
+    return tuple(points)
 
 
 def _forced(question: Question, best: Tried, means: Means, clock: Clock) -> Iterator[PricedPlan]:
@@ -113,10 +112,15 @@ def _laid_out(plan: Plan) -> object:
     return () if is_whole else tuple(plan.mesh.axes or ()), plan.rules, plan.remat
 
 
+def undominated_first(one: PricedPlan) -> tuple[float, int]:
+    """What is small where no other plan beats one: the quickest come first, of these those of least memory."""
+    return one.step_time_s, one.peak_bytes
+
+
 def undominated(points: Iterable[PricedPlan]) -> Iterator[PricedPlan]:
     """Those that no other one beats in time and memory, the quickest first; the first of those that take the same."""
     least_bytes = math.inf
-    for one in sorted(points, key=lambda one: (one.step_time_s, one.peak_bytes)):
+    for one in sorted(points, key=undominated_first):
         if one.peak_bytes < least_bytes:
             least_bytes = one.peak_bytes
             yield one

@@ -12,7 +12,7 @@ from ..estimate.figures import Estimate
 from ..estimate.limit import memory_limit
 from .candidates import NO_REMAT
 from .misfit import misfit, of_plan
-from .others import alternatives, distinct_plans, frontier, undominated
+from .others import alternatives, distinct_plans, frontier, undominated, undominated_first
 from .pins import pinned, pins
 from .pool import Pool, Processes
 from .progress import Clock, Progress, gap_of
@@ -70,7 +70,7 @@ def search(
         others = alternatives(question, found, means, clock) if question.top_k > 1 else ()
         points = frontier(question, found.best, means, clock) if pareto else ()
     # The time may have ended before the best was found where it was looked for.
-    best, *slower = sorted(distinct_plans((*found.plans, *others, *points)), key=lambda one: one.step_time_s)
+    best, *slower = sorted(distinct_plans((*found.plans, *others, *points)), key=undominated_first)
     listed = [one for one in slower if one is found.best or one in others][: question.top_k - 1]
     points = tuple(undominated((best, *points, *found.plans, *others))) if pareto else ()
     spares = [one for one in slower if one not in listed] if question.plan.limits.hbm_bytes is not None else ()

@@ -311,8 +311,8 @@ class Writing:
 
     @property
     def _is_small(self) -> bool:
-        """Whether the step was read, and is priced in no time."""
-        return 0 < self._board.num_ops <= LARGE
+        """Whether the step is priced in no time."""
+        return self._board.num_ops <= LARGE
 
 
 def _is_of(first: First, one: Tried) -> bool:

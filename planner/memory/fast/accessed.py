@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from ...chip import Chip
@@ -13,7 +14,7 @@ from ...fusion.nature import UPDATE
 from ...graph import Graph, Op
 from ...images import CONVOLUTION
 from ...kernels import Kernel, Program
-from ..tensors.taken_in_pieces import more_bytes
+from ..tensors.taken_in_pieces import more_bytes, rounded_fills
 from ..tensors.tiles import padded_bytes
 from .units import units_of
 
@@ -42,17 +43,18 @@ def took_s(
     ``scanned`` in a scan's body, ``in_loop`` in one around a convolution.
     """
     matrix_s = _matrix_s(program.graph, chip, in_loop=in_loop)
+    fills = cache(lambda: rounded_fills(program.graph))
     for kernel in program.kernels:
         if kernel.bodies:
             op = program.graph.ops[kernel.ops[-1]]
-            yield _turns(op) * sum(_turn_s(program.graph, body, op, chip) for body in kernel.bodies), 0.0
+            yield _turns(op) * sum(_turn_s(body, op, chip, fills) for body in kernel.bodies), 0.0
             continue
         moved = sum(accessed_bytes(program.graph, kernel, scanned=scanned, cut=True).values())
         yield moved / bytes_per_s(chip), matrix_s(kernel)
 
 
-def _turn_s(graph: Graph, body: Program, loop: Op, chip: Chip) -> float:
-    """The seconds of a turn of a loop, or of another body.
+def _turn_s(body: Program, loop: Op, chip: Chip, fills: Callable[[], frozenset[int]]) -> float:
+    """The seconds of a turn of a loop, or of another body; ``fills`` says what is rounded of what loops fill.
 
     Where kernels of convolutions go round a ring some chips count all that the compiler writes there, as it is priced:
     what is multiplied, put together and taken apart takes longer than its bytes (``Chip.whole_image_loops``). On v4 it
@@ -63,7 +65,7 @@ def _turn_s(graph: Graph, body: Program, loop: Op, chip: Chip) -> float:
         return sum(price.seconds for price in price_at(body, speed_of(chip), trips=loop.turns))
     taken = sum(map(max, took_s(body, chip, scanned=scanned, in_loop=bool(loop.turns))))
     if loop.turns and not scanned and CONVOLUTION in body.graph.kinds and speed_of(chip).coefficients.common_bytes:
-        taken += sum(more_bytes(graph, loop)) / bytes_per_s(chip)
+        taken += sum(more_bytes(loop, fills())) / bytes_per_s(chip)
     return taken
 
 

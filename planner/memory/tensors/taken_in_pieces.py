@@ -10,11 +10,12 @@ each part lies as the image does.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from itertools import permutations
 from typing import NamedTuple
 
+from ...fusion.nature import UPDATE
 from ...graph import Graph, Op, Value
 from ...image_pieces import (
     BOTH_WAYS,
@@ -91,13 +92,16 @@ def beside_loops(program: Program, *, early: bool = False, in_turn: int = 0) -> 
                         yield Beside(value, (point, point), size)
 
 
-def more_bytes(graph: Graph, loop: Op) -> Iterator[int]:
+def more_bytes(loop: Op, narrow: Container[int]) -> Iterator[int]:
     """How much more a turn goes through of images than what reads and writes all of them: what is made for two devices
     is written, taken apart and put in, the rest of the image being left alone; what pieces are cut out of is read
-    whole, with the batch on the lanes where it lies so.
+    whole, with the batch on the lanes where it lies so. ``narrow`` are the ``rounded_fills`` around it.
     """
     (body,) = loop.bodies[:1]
-    outside, narrow = dict(zip(body.results, loop.results, strict=False)), rounded_fills(graph)
+    outside = dict(zip(body.results, loop.results, strict=False))
+    for op in reversed(body.ops):  # of several pieces that a turn puts in the first is filled further
+        if op.kind == UPDATE and op.results[0] in outside:
+            outside.setdefault(op.operands[0], outside[op.results[0]])
     for piece in pieces_of(body, fewest=1):
         whole, part = body.values[piece.whole], body.values[piece.part]
         if not piece.is_read:

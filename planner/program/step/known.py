@@ -62,7 +62,7 @@ class Known:
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
-    programs: list[tuple[tuple[Op, ...], int, frozenset[str], Program, tuple[Value, ...]]] = field(default_factory=list)
+    programs: list[tuple[tuple[Op, ...], Hashable, Program, tuple[Value, ...]]] = field(default_factory=list)
     cuts: Cuts = field(init=False)
     free: dict[int, Kernel] = field(default_factory=dict)
     passing: dict[int, Kernel] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Known:
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     alike: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
-    wholes: dict[tuple[int, int], Program] = field(default_factory=dict)
+    wholes: dict[tuple[int, int, bool], Program] = field(default_factory=dict)
     turning: dict[int, tuple[Graph, int, frozenset[int], Sequence[Staying]]] = field(default_factory=dict)
     convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     updating: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
@@ -91,21 +91,36 @@ class Known:
         self.cuts = Cuts(passing=self.passing)
 
     def program(
-        self, graph: Graph, near_bytes: int = NEAR_BYTES, pins: Collection[str] = (), *, is_gpu: bool = False
+        self,
+        graph: Graph,
+        near_bytes: int = NEAR_BYTES,
+        pins: Collection[str] = (),
+        *,
+        repeats_scores: bool = False,
+        is_gpu: bool = False,
     ) -> tuple[Program, tuple[Value, ...]]:
         """A step's fused program, its kernels in the order in which they are computed, and its values as the step has
-        them: the program's are as narrow as what reads them allows. A chip keeps ``near_bytes`` in memory of its own;
-        kernels are cut at what has one of the paths of ``pins``.
+        them: the program's are as narrow as what reads them allows. A chip keeps ``near_bytes`` in memory of its own
+        (``repeats_scores`` is ``Chip``'s); kernels are cut at what has one of the paths of ``pins``.
         """
         paths = (
             frozenset(path for _, op, _ in graph.walk() for _, path in op.named if path in pins)
             if pins
             else frozenset()
         )
-        for ops, near, known, program, values in self.programs:
-            if ops is graph.ops and near == near_bytes and known == paths:
+        key = near_bytes, paths, repeats_scores
+        for ops, known, program, values in self.programs:
+            if ops is graph.ops and known == key:
                 return program, values
-        fused = schedule(fuse(graph, is_mask=_is_none, near_bytes=near_bytes, rounds_ahead=False, is_gpu=is_gpu))
+        made = fuse(
+            graph,
+            is_mask=_is_none,
+            near_bytes=near_bytes,
+            rounds_ahead=False,
+            repeats_scores=repeats_scores,
+            is_gpu=is_gpu,
+        )
+        fused = schedule(made)
         fused = fused if is_gpu else self._narrowed(fused)
         read = {value for _, value in behind(graph).reads}
         twice = with_second_operands(*with_own_fills(fused, simplify(graph).values), read)
@@ -115,8 +130,8 @@ class Known:
         apart = with_pins_apart(apart, paths, self.cuts, self.free)
         apart = with_ends_apart(with_roles_apart(apart, self.within, self.cuts.seen), self.ended, self.cuts.first)
         program, values = apart, twice.values
-        self.programs.append((graph.ops, near_bytes, paths, program, values))
-        self.wholes[id(graph.ops), near_bytes] = fused
+        self.programs.append((graph.ops, key, program, values))
+        self.wholes[id(graph.ops), near_bytes, repeats_scores] = fused
         self.images.wide[id(program.graph)] = program.graph, values
         self.convolving[id(program.graph)] = program.graph, _first_convolved(program)
         self.updating[id(program.graph)] = program.graph, first_updates(program)
@@ -125,13 +140,21 @@ class Known:
         return program, values
 
     def least_seconds(
-        self, graph: Graph, speed: Speed, devices: int, near_bytes: int = NEAR_BYTES, *, is_gpu: bool = False
+        self,
+        graph: Graph,
+        speed: Speed,
+        devices: int,
+        near_bytes: int = NEAR_BYTES,
+        *,
+        repeats_scores: bool = False,
+        is_gpu: bool = False,
     ) -> float:
         """What computing a step takes at least on each of so many devices of one machine (``least``)."""
-        self.program(graph, near_bytes, is_gpu=is_gpu)
+        self.program(graph, near_bytes, repeats_scores=repeats_scores, is_gpu=is_gpu)
         key = (id(graph.ops), near_bytes, devices)
         if key not in self.least_s:
-            self.least_s[key] = least_seconds(self.wholes[id(graph.ops), near_bytes], speed, devices)
+            whole = self.wholes[id(graph.ops), near_bytes, repeats_scores]
+            self.least_s[key] = least_seconds(whole, speed, devices)
         return self.least_s[key]
 
     def blueprint(self, graph: Graph, kernel: Kernel) -> tuple[Blueprint, tuple[int, ...]]:

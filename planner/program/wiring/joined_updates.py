@@ -1,7 +1,7 @@
 """What updates take that lie transposed as another one does, whose gradient comes so: if their parts have one shape.
 
 XLA spreads a number over arrays of that shape once for all that read it, which gives all of them one layout
-(``compute/turned``).
+(``compute/copies/turned``).
 """
 
 from __future__ import annotations
