@@ -1,11 +1,13 @@
 """The integer program of a step on one mesh: a choice of layouts for every kernel, with the prices of an estimate.
 
 ``step`` has the kernels before there is a mesh, ``pricing`` their strategies, ``wiring`` the nodes and edges made of
-them, ``rows`` the memory that choices use, ``solving`` the rounds that solve it and learn from whole prices.
+them, ``rows`` the memory that choices use, ``solving`` the rounds that solve it and learn from whole prices. Meshes of
+more than two axes are solved ``by_parts``.
 """
 
+from .by_parts import solve_by_parts
 from .program import Program, build
 from .solving.found import Found
 from .step.known import Known
 
-__all__ = ["Found", "Known", "Program", "build"]
+__all__ = ["Found", "Known", "Program", "build", "solve_by_parts"]

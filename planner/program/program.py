@@ -28,6 +28,7 @@ from ..partition.target import target
 from ..solver.arrays import starts
 from ..solver.problem import Problem, assemble
 from ..topology import Machine
+from .pricing.choices import Among
 from .pricing.costs import Pricing
 from .pricing.reshards import Reshards
 from .pricing.strategies import Strategies
@@ -204,6 +205,8 @@ def build(
     known: Known | None = None,
     helped: bool = False,
     loose: bool = False,
+    among: Among | Mapping[int, Among] | None = None,
+    before: Program | None = None,
 ) -> Program:
     """The program of a step's graph, every sharding of which is whole, on a mesh with its sizes.
 
@@ -211,7 +214,8 @@ def build(
     that a result comes back in the place of, by the result's. ``limit_bytes`` is the plan's own limit of a device's
     memory. ``known`` keeps what is the same on every mesh from one program to the next. It is ``helped`` by a fork of
     this process, which must have no threads that hold locks. Pins that are ``loose`` say how values lie that kernels
-    leave in memory, and nothing of how what stays inside of these is made.
+    leave in memory, and nothing of how what stays inside of these is made. ``among`` says which choices kernels have,
+    if not all (``Strategies``); ``before`` is another program of the step on this mesh, whose prices are known.
     """
     sizes = {axis: size or 1 for axis, size in mesh.sizes.items()}
     prices = tariff(mesh, machine, {})
@@ -228,20 +232,23 @@ def build(
     chip, cut = machine.chip, () if loose else pins or {}
     near_bytes, repeats, is_gpu = chip.buffer_vmem_bytes, chip.repeats_scores, machine.platform == "gpu"
     program, values = known.program(graph, near_bytes, cut, repeats_scores=repeats, is_gpu=is_gpu)
-    strategies = Strategies(pricing=pricing, known=known)
+    pieces = pricing.pieces() if before is None else before.wiring.strategies.pieces
+    strategies = Strategies(pricing=pricing, known=known, pieces=pieces, among=among)
     if helped:
         strategies.share(program)
+    reshards = Reshards(
+        mesh=sizes,
+        tariff=prices,
+        speed=pricing.speed,
+        target=target(machine.platform, machine, math.prod(sizes.values())),
+        images=images(graph),
+    )
+    reshards = reshards if before is None else before.wiring.reshards
     wiring = wire(
         program,
         values,
         strategies,
-        Reshards(
-            mesh=sizes,
-            tariff=prices,
-            speed=pricing.speed,
-            target=target(machine.platform, machine, math.prod(sizes.values())),
-            images=images(graph),
-        ),
+        reshards,
         pins=_of_written(program, pins or {}) if loose else pins or {},
         returned={results[r]: numbers[a] for r, a in (returned or {}).items() if r in results and a in numbers},
     )

@@ -13,7 +13,8 @@ from ..graph import Graph, Sharding
 from ..topology import Machine
 
 if TYPE_CHECKING:
-    from ..program import Known
+    from ..program import Known, Program
+    from ..program.pricing.choices import Among
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
@@ -109,25 +110,32 @@ class Solver:
     def __call__(self, task: Task, stop: Callable[[], bool], tell: Tell | None = None) -> Found:
         """Solves a task until it says so, or is asked to stop; ``tell`` hears of what is found first."""
         from ..compute.speed import speed_of
-        from ..program import Known, build
+        from ..program import Known, build, solve_by_parts
 
         begin_s = time.monotonic()
         known = self._known = self._known or Known()
-        program = build(
-            task.graph,
-            task.mesh,
-            replace(task.machine, hbm_bytes=task.limit_bytes),
-            pins=task.pins,
-            returned=task.returned,
-            limit_bytes=task.limit_bytes,
-            known=known,
-            helped=self._may_fork and task.alone,
-            loose=task.loose,
-        )
+
+        def make(among: Among | Mapping[int, Among] | None = None, before: Program | None = None) -> Program:
+            return build(
+                task.graph,
+                task.mesh,
+                replace(task.machine, hbm_bytes=task.limit_bytes),
+                pins=task.pins,
+                returned=task.returned,
+                limit_bytes=task.limit_bytes,
+                known=known,
+                helped=self._may_fork and task.alone,
+                loose=task.loose,
+                among=among,
+                before=before,
+            )
+
         if task.lowest:
-            found = program.lowest(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop)
+            found = make().lowest(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop)
         else:
-            found = program.solve(
+            found = solve_by_parts(
+                make,
+                task.mesh,
                 time_limit_s=task.time_limit_s,
                 seed=task.seed,
                 stop=stop,

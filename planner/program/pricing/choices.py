@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 from ....dsl.records import record
 from ...graph import Sharding
@@ -21,31 +22,76 @@ class Split:
 
 @record(frozen=True, slots=True)
 class Choice:
-    """What the axes split. ``layouts`` are those of the nest's forms, ``asking`` the operations whose devices need
-    what others have, in order.
+    """What the axes split, each the one in ``splits``. ``layouts`` are those of the nest's forms, ``asking`` the
+    operations whose devices need what others have, in order.
     """
 
     layouts: tuple[Sharding, ...]
     asking: tuple[int, ...]
+    splits: tuple[Split, ...] = ()
 
 
 Uses = tuple[int | None, ...]  # the loop of each form that an axis splits
 
 
-def choices(nest: Nest, mesh: Mapping[str, int]) -> Iterator[Choice]:
-    """Every legal choice."""
+class Way(NamedTuple):
+    """A split, and the ``uses`` that the forms have of it; ``asking`` are the operations that ask others for it."""
+
+    split: Split
+    uses: Uses
+    asking: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Bundled:
+    """Only the choices that split along all axes of each group alike (``groups``: places among axes)."""
+
+    groups: tuple[tuple[int, ...], ...]
+
+    def picked(self, legal: Sequence[Mapping[Split, Way]]) -> Iterator[tuple[Way, ...]]:
+        """What of each axis's ways is picked together."""
+        first = [
+            [split for split in legal[group[0]] if all(split in legal[axis] for axis in group)] for group in self.groups
+        ]
+        for several in product(*first):
+            of = {axis: split for group, split in zip(self.groups, several, strict=True) for axis in group}
+            yield tuple(ways[of[axis]] for axis, ways in enumerate(legal))
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """Only the choices that are one of ``centres`` but for what one axis splits."""
+
+    centres: tuple[tuple[Split, ...], ...]
+
+    def picked(self, legal: Sequence[Mapping[Split, Way]]) -> Iterator[tuple[Way, ...]]:
+        """What of each axis's ways is picked together."""
+        found: dict[tuple[Split, ...], None] = {}
+        for centre in self.centres:
+            for axis, ways in enumerate(legal):
+                found.update(dict.fromkeys((*centre[:axis], split, *centre[axis + 1 :]) for split in ways))
+        for several in found:
+            yield tuple(ways[split] for ways, split in zip(legal, several, strict=True))
+
+
+Among = Bundled | Near
+
+
+def choices(nest: Nest, mesh: Mapping[str, int], among: Among | None = None) -> Iterator[Choice]:
+    """Every legal choice, or those ``among`` some."""
     axes = [axis for axis, size in mesh.items() if size > 1]
     options = [[(split, *_used(nest, split)) for split in _splits(nest, mesh[axis])] for axis in axes]
-    legal = [[(split, uses, asking) for split, uses, asking in each if uses is not None] for each in options]
+    legal = [{split: Way(split, uses, asking) for split, uses, asking in each if uses is not None} for each in options]
     writers = [_Layouts(form, nest, axes, mesh) for form in nest.forms]
-    for picked in product(*legal):
+    every: Iterator[tuple[Way, ...]] = product(*(ways.values() for ways in legal))
+    for picked in every if among is None else among.picked(legal):
         if not _divide(nest, [split for split, _, _ in picked], [mesh[axis] for axis in axes]):
             continue
         by_form = zip(*(uses for _, uses, _ in picked), strict=True) if picked else (() for _ in writers)
         layouts = tuple(writer.of(loops) for writer, loops in zip(writers, by_form, strict=True))
         if None not in layouts:
             asking = frozenset[int]().union(*(asking for _, _, asking in picked))
-            yield Choice(layouts, tuple(sorted(asking)))  # type: ignore[arg-type]
+            yield Choice(layouts, tuple(sorted(asking)), tuple(split for split, _, _ in picked))  # type: ignore[arg-type]
 
 
 def _splits(nest: Nest, size: int) -> Iterator[Split]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from ..step.far import far_reads, large_reads
 from ..step.known import Known
 from ..step.pieces import Pieces
 from .beside import shared
-from .choices import Choice, choices
+from .choices import Among, Choice, Split, choices
 from .costs import Costs, Pricing, Sum
 
 Seconds = NDArray[np.float64]
@@ -70,21 +70,27 @@ class Options:
 @dataclass(kw_only=True)
 class Strategies:
     """The strategies of kernels on one mesh; ``found`` are those worked out before, by the kernel's blueprint, and of
-    products apart from what ends them by the value that they make.
+    products apart from what ends them by the value that they make. Choices are all, or those ``among`` some: of each
+    kernel, or by its blueprint's id.
     """
 
     pricing: Pricing
     known: Known
+    pieces: Pieces
+    among: Among | Mapping[int, Among] | None = None
     found: dict[tuple[int, int | None], Options] = field(default_factory=dict)
-    pieces: Pieces = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.pieces = self.pricing.pieces()
 
     @cached_property
     def of_one_device(self) -> Strategies:
         """Those of what one device computes by itself: one for each kernel."""
-        return Strategies(pricing=replace(self.pricing, mesh={}), known=self.known)
+        pricing = replace(self.pricing, mesh={})
+        return Strategies(pricing=pricing, known=self.known, pieces=pricing.pieces())
+
+    def splits(self, graph: Graph, kernel: Kernel, choice: int) -> tuple[int, tuple[Split, ...] | None]:
+        """The id of a kernel's blueprint, and what the axes split under a choice; None for what one device computes."""
+        blueprint, _, made = self._asked(graph, kernel)
+        found = self.found.get((id(blueprint), made))
+        return id(blueprint), None if found is None else found.chosen[choice].splits
 
     def of(self, graph: Graph, kernel: Kernel) -> Options:
         """Those of a kernel, its values by their numbers."""
@@ -216,7 +222,8 @@ class Strategies:
         nest = blueprint.nest
         costs = Costs(blueprint=blueprint.apart, pricing=self.pricing, pieces=self.pieces)
         best: dict[tuple[Sharding, ...], tuple[float, Choice]] = {}
-        for choice in choices(nest, self.pricing.mesh):
+        among = self.among.get(id(blueprint)) if isinstance(self.among, Mapping) else self.among
+        for choice in choices(nest, self.pricing.mesh, among):
             seen = tuple(choice.layouts[form] for form in blueprint.edge)
             seconds = costs.seconds(choice)
             if seen not in best or seconds < best[seen][0]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ...graph import Sharding
@@ -21,7 +21,8 @@ class Found:
     ``objective_s`` is the exact price of the layouts, ``bound_s`` what no layouts of the program take less than at the
     costs that exact prices led to, ``floor_s`` the same at the costs of kernels alone; both allow for ``credit_s``,
     the most that a solution took less than its costs. ``peak_bytes`` is a device's memory; where nothing fits, the
-    least that was seen, and ``least`` the layouts that take it. ``rounds`` is how often the program was solved.
+    least that was seen, and ``least`` the layouts that take it. ``rounds`` is how often the program was solved,
+    ``choices`` that of each of its nodes.
     """
 
     status: Status
@@ -33,3 +34,4 @@ class Found:
     layouts: Mapping[str, Sharding] | None = None
     least: Mapping[str, Sharding] | None = None
     rounds: int = 0
+    choices: tuple[int, ...] = field(default=(), repr=False)

@@ -202,6 +202,7 @@ class Solutions:
             peak_bytes=took.estimate.peak_bytes,
             layouts=named_layouts(self.program.wiring, choices),
             rounds=self.count,
+            choices=tuple(choices),
         )
 
 

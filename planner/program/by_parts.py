@@ -1,0 +1,147 @@
+"""Meshes of several axes, whose kernels have thousands of choices: programs of few of these find solutions first.
+
+First axes are split along together, as if they were two: of each such program the best is found as on a mesh of two
+axes. Then every kernel may choose what one axis splits, the others as in what was found, which is the middle of the
+next such program, until nothing better comes. All choices prove how good that is, and may find better.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ...dsl.plan import Mesh
+from .pricing.choices import Among, Bundled, Near, Split
+from .program import Program
+from .solving.found import Found, Status, Tell
+from .solving.solutions import ENOUGH
+
+FEW_AXES = 2
+"""Programs of meshes with so many axes are solved as they are."""
+FEW_CHOICES = 15_000
+"""So are programs of so many choices, but for one part, which tells how many there are."""
+TURNS = 4
+"""How often choices near what was found are looked at, at most."""
+
+Asked = Among | Mapping[int, Among] | None
+
+Make = Callable[[Asked, Program | None], Program]
+"""Builds the program of some choices, or of all, with what another one had worked out before."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """A search of a program in parts, which may take until the ``deadline``; ``best`` is what was found among the
+    choices of one of them, ``program`` the last that was built. Of what parts find ``tell`` hears.
+    """
+
+    make: Make
+    deadline: float
+    seed: int = 0
+    stop: Callable[[], bool] | None = None
+    tell: Tell | None = None
+    best: Found | None = None
+    best_program: Program | None = None
+    program: Program | None = None
+
+    def solve(self, mesh: Mesh, cutoff_s: float) -> Found:
+        """What is found among all choices on a mesh."""
+        count = sum(1 for size in mesh.sizes.values() if (size or 1) > 1)
+        for among in self._parts(count) if count > FEW_AXES else ():
+            found = self._solved(among, self._best_s)
+            if found.layouts is not None and found.objective_s < self._best_s:
+                self.best, self.best_program = found, self.program
+                if self.tell is not None and not self._ended:
+                    self.tell(found.objective_s, found.layouts)
+        if self.best is None:
+            return self._solved(None, cutoff_s, self.tell)
+        if self._ended:
+            return replace(self.best, status="feasible", bound_s=0.0, floor_s=0.0)
+        return _of_all(self.best, self._solved(None, min(self._best_s, cutoff_s) + self.best.credit_s))
+
+    def _parts(self, count: int) -> Iterator[Asked]:
+        """Which choices are looked at, one part after the other."""
+        for groups in _bundles(count):
+            yield Bundled(groups)
+            if self._ended or (self.program is not None and _all_choices(self.program, count) <= FEW_CHOICES):
+                return
+        before_s = math.inf
+        for _ in range(TURNS):
+            if self.best is None or self.best_program is None or self._best_s > before_s * (1 - ENOUGH) or self._ended:
+                return
+            before_s = self._best_s
+            yield _near(self.best, self.best_program)
+
+    def _solved(self, among: Asked, cutoff_s: float, tell: Tell | None = None) -> Found:
+        self.program = self.make(among, self.program)
+        left_s = max(self.deadline - time.monotonic(), 0.0)
+        return self.program.solve(time_limit_s=left_s, seed=self.seed, stop=self.stop, cutoff_s=cutoff_s, tell=tell)
+
+    @property
+    def _best_s(self) -> float:
+        return math.inf if self.best is None else self.best.objective_s
+
+    @property
+    def _ended(self) -> bool:
+        return time.monotonic() > self.deadline or (self.stop is not None and self.stop())
+
+
+def solve_by_parts(
+    make: Make,
+    mesh: Mesh,
+    *,
+    time_limit_s: float,
+    seed: int = 0,
+    stop: Callable[[], bool] | None = None,
+    cutoff_s: float = math.inf,
+    tell: Tell | None = None,
+) -> Found:
+    """What ``Program.solve`` finds, in parts where a mesh has many axes; the time is that of building programs too."""
+    deadline = time.monotonic() + time_limit_s
+    return Parts(make=make, deadline=deadline, seed=seed, stop=stop, tell=tell).solve(mesh, cutoff_s)
+
+
+def _of_all(part: Found, whole: Found) -> Found:
+    """What is known of all choices, where ``part`` was found among some."""
+    if whole.layouts is not None and whole.objective_s < part.objective_s:
+        return whole
+    credit_s = max(part.credit_s, whole.credit_s)
+    more_s = credit_s - whole.credit_s
+    bounds_s = (whole.bound_s - more_s, whole.floor_s - more_s)
+    if whole.status == "infeasible":  # and is not: the program counts more memory than there is
+        bounds_s = (0.0, 0.0)
+    bound_s, floor_s = (min(max(each, 0.0), part.objective_s) for each in bounds_s)
+    proven = bound_s >= part.objective_s * (1 - ENOUGH)
+    status: Status = "optimal" if proven else "feasible"
+    return replace(part, status=status, bound_s=bound_s, floor_s=floor_s, credit_s=credit_s)
+
+
+def _bundles(count: int) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Each way to have so many axes as two groups, those of neighbours first."""
+
+    def breaks(inside: int) -> int:
+        return sum((inside >> axis & 1) != (inside >> axis + 1 & 1) for axis in range(count - 1))
+
+    for inside in sorted(range(1, 2 ** (count - 1)), key=lambda inside: (breaks(inside), inside)):
+        yield tuple(tuple(axis for axis in range(count) if bool(inside >> axis & 1) is side) for side in (True, False))
+
+
+def _all_choices(program: Program, count: int) -> float:
+    """About how many choices there are on a mesh of so many axes, by those that there are of two."""
+    nodes = (node for level in program.wiring.levels for node in level.kernels.values())
+    return sum(len(program.wiring.nodes[node].costs) ** (count / FEW_AXES) for node in nodes)
+
+
+def _near(found: Found, program: Program) -> dict[int, Among]:
+    """The choices near a solution, by the blueprints of kernels; alike kernels have each other's."""
+    wiring = program.wiring
+    centres: dict[int, dict[tuple[Split, ...], None]] = {}
+    for level in wiring.levels:
+        for position, node in level.kernels.items():
+            kernel = level.program.kernels[position]
+            blueprint, splits = wiring.strategies.splits(level.graph, kernel, found.choices[node])
+            if splits is not None:
+                centres.setdefault(blueprint, {})[splits] = None
+    return {blueprint: Near(tuple(several)) for blueprint, several in centres.items()}
