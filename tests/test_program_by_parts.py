@@ -1,0 +1,151 @@
+"""Meshes of three axes, solved in parts: what parts may choose, that all choices have the last word, and who hears."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from extent import examples
+from hypothesis import given, settings
+from meshwright.dsl.plan import Axis, Mesh
+from meshwright.planner.graph import Graph, Sharding
+from meshwright.planner.program import Program, by_parts, solve_by_parts
+from meshwright.planner.program.pricing.choices import Bundled, Choice, Near, choices
+from meshwright.planner.program.solving.solutions import ENOUGH
+from small_graphs import Drawing, program_of, steps
+
+SIZES = {"x": 2, "y": 2, "z": 2}
+MESH = Mesh(axes=tuple(Axis(name=name, size=size) for name, size in SIZES.items()))
+WHERE = ("v3:2x2", SIZES)
+FEW = settings(max_examples=examples(4, 20), deadline=None)
+Step = tuple[Graph, dict[str, str]]
+
+
+def layers() -> Graph:
+    """Two layers with a sum between, in sizes that every axis divides."""
+    drawing = Drawing()
+    hidden = drawing.dot(drawing.arg(256, 64), drawing.arg(64, 512))
+    return drawing.graph(drawing.dot(drawing.each("exponential", hidden), drawing.arg(512, 64)))
+
+
+def every_choice(program: Program) -> Iterator[tuple[list[Choice], Any]]:
+    """Of each kernel all of its choices, and its loop nest."""
+    wiring = program.wiring
+    for level in wiring.levels:
+        for kernel in level.program.kernels:
+            blueprint, _ = wiring.strategies.known.blueprint(level.graph, kernel)
+            yield list(choices(blueprint.nest, SIZES)), blueprint.nest
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts are looked at however few choices there are."""
+    monkeypatch.setattr(by_parts, "FEW_CHOICES", 0)
+
+
+def test_axes_in_a_bundle_split_alike() -> None:
+    for every, nest in every_choice(program_of(layers(), *WHERE)):
+        bundled = list(choices(nest, SIZES, Bundled(((0, 2), (1,)))))
+        assert bundled == [choice for choice in every if choice.splits[0] == choice.splits[2]]
+        assert 1 < len(bundled) < len(every)
+
+
+def test_near_choices_differ_in_what_one_axis_splits() -> None:
+    for every, nest in every_choice(program_of(layers(), *WHERE)):
+        middle = every[-1]
+        near = list(choices(nest, SIZES, Near((middle.splits,))))
+        differ = {choice: sum(a != b for a, b in zip(choice.splits, middle.splits, strict=True)) for choice in every}
+        assert sorted(near, key=repr) == sorted((choice for choice in every if differ[choice] < 2), key=repr)
+        assert middle in near
+
+
+def test_axes_are_bundled_in_every_way_into_two_neighbours_first() -> None:
+    bundles = list(by_parts._bundles(3))
+    assert [sorted(map(len, groups)) for groups in bundles] == [[1, 2]] * 3
+    assert {frozenset(groups) for groups in bundles} == {
+        frozenset({(0,), (1, 2)}),
+        frozenset({(0, 1), (2,)}),
+        frozenset({(0, 2), (1,)}),
+    }
+    assert set(bundles[-1]) == {(0, 2), (1,)}
+
+
+@FEW
+@given(steps())
+def test_parts_find_what_all_choices_have_and_bound_no_plan_too_high(step: Step) -> None:
+    graph, returned = step
+    whole = program_of(graph, *WHERE, returned=returned).solve()
+
+    def make(among: by_parts.Asked, before: Program | None) -> Program:
+        return program_of(graph, *WHERE, returned=returned, among=among, before=before)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(by_parts, "FEW_CHOICES", 0)
+        found = solve_by_parts(make, MESH, time_limit_s=120)
+    bundled = [make(Bundled(groups), None).solve() for groups in by_parts._bundles(3)]
+    assert found.layouts is not None
+    assert found.floor_s <= found.bound_s <= whole.objective_s * (1 + ENOUGH)
+    assert whole.bound_s * (1 - ENOUGH) <= found.objective_s <= min(each.objective_s for each in bundled)
+
+
+def test_who_listens_hears_of_parts_that_are_better_and_better(always: None) -> None:
+    heard: list[tuple[float, dict[str, Sharding]]] = []
+    asked: list[by_parts.Asked] = []
+
+    def make(among: by_parts.Asked, before: Program | None) -> Program:
+        asked.append(among)
+        return program_of(layers(), *WHERE, among=among, before=before)
+
+    found = solve_by_parts(make, MESH, time_limit_s=120, tell=lambda s, layouts: heard.append((s, dict(layouts))))
+    seconds = [each for each, _ in heard]
+    assert seconds
+    assert seconds == sorted(seconds, reverse=True)
+    assert found.objective_s <= seconds[-1]
+    assert [type(each) for each in asked[:3]] == [Bundled] * 3
+    assert isinstance(asked[3], dict)
+    assert asked[-1] is None
+
+
+def test_a_part_that_was_found_is_the_answer_when_the_time_ends_and_proves_nothing(always: None) -> None:
+    parts: list[Program] = []
+
+    def make(among: by_parts.Asked, before: Program | None) -> Program:
+        parts.append(program_of(layers(), *WHERE, among=among, before=before))
+        return parts[-1]
+
+    heard: list[float] = []
+    found = solve_by_parts(
+        make, MESH, time_limit_s=120, stop=lambda: bool(heard), tell=lambda seconds, _: heard.append(seconds)
+    )
+    assert len(parts) == 1
+    assert found.layouts is not None
+    assert found.objective_s == heard[0]
+    assert (found.status, found.bound_s, found.floor_s) == ("feasible", 0.0, 0.0)
+
+
+def test_few_choices_are_looked_at_at_once_after_one_part() -> None:
+    asked: list[by_parts.Asked] = []
+
+    def make(among: by_parts.Asked, before: Program | None) -> Program:
+        asked.append(among)
+        return program_of(layers(), *WHERE, among=among, before=before)
+
+    found = solve_by_parts(make, MESH, time_limit_s=120)
+    assert len(asked) == 2
+    assert asked[-1] is None
+    assert found.objective_s < math.inf
+
+
+@pytest.mark.parametrize("mesh", [{"x": 8}, {"x": 4, "y": 2}, {"x": 4, "y": 2, "z": 1}])
+def test_meshes_of_two_axes_are_solved_as_they_are(mesh: dict[str, int]) -> None:
+    asked: list[by_parts.Asked] = []
+
+    def make(among: by_parts.Asked, before: Program | None) -> Program:
+        asked.append(among)
+        return program_of(layers(), "v3:2x2", mesh, among=among, before=before)
+
+    axes = tuple(Axis(name=name, size=size) for name, size in mesh.items())
+    assert solve_by_parts(make, Mesh(axes=axes), time_limit_s=120).layouts is not None
+    assert asked == [None]
