@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import meshwright as mw
 import numpy as np
 import pytest
+from extent import some
 from in_process import search
 from meshwright import cli
 from meshwright.dsl.plan import Auto, Rule
@@ -111,7 +112,7 @@ def test_a_kernel_of_the_steps_own_is_priced_and_noted() -> None:
     assert estimate.collective_bytes == plain.collective_bytes
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", some(EXAMPLES))
 def test_a_plan_is_found_from_its_mesh_and_its_batch(name: str) -> None:
     """What is pinned stays, what is found is no slower than what was written by hand, and it changes no number."""
     step, abstract = workload(name)

@@ -51,7 +51,9 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "paths", "layout"), some([(*path, layout) for path in PATHS for layout in LAYOUTS]))
+@pytest.mark.parametrize(
+    ("name", "paths", "layout"), some([(*path, layout) for path in PATHS for layout in LAYOUTS], of=3)
+)
 def test_no_strategy_that_has_values_as_they_are_pinned_takes_less_than_the_bound(
     name: str, paths: list[str], layout: Sharding
 ) -> None:
@@ -98,7 +100,7 @@ PINS = [
 ]
 
 
-@pytest.mark.parametrize("pin", some(PINS))
+@pytest.mark.parametrize("pin", some(PINS, of=3))
 def test_pins_on_computed_values_have_bounds_as_good_as_others(pin: str) -> None:
     step, args = residual()
     found = search(step, args, topology="v5e:2x4", plan=f"meshwright: 1\nmesh: {{a: 2, b: 4}}\ntensors: {{{pin}}}\n")

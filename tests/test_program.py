@@ -46,8 +46,8 @@ MESHES = (
 )
 LAYOUTS: list[Sharding] = [(("x",), ()), ((), ("x",)), ((), ())]
 LARGEST, LARGEST_PRICED, SAMPLED = 4000, 150, 400
-SOME = settings(max_examples=examples(12, 25), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-FEW = settings(max_examples=examples(6, 12), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+SOME = settings(max_examples=examples(8, 25), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+FEW = settings(max_examples=examples(4, 12), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 Step = tuple[Graph, dict[str, str]]
 
 
@@ -132,7 +132,7 @@ KINDS_OF_PIN: list[tuple[str, Sharding]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "layout"), some(KINDS_OF_PIN, of=2))
+@pytest.mark.parametrize(("path", "layout"), some(KINDS_OF_PIN, of=3))
 def test_each_kind_of_pin_is_kept(path: str, layout: Sharding) -> None:
     drawing = Drawing()
     a, b = drawing.arg(512, 4096), drawing.arg(4096, 1024)

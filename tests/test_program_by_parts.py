@@ -19,7 +19,7 @@ from small_graphs import Drawing, program_of, steps
 SIZES = {"x": 2, "y": 2, "z": 2}
 MESH = Mesh(axes=tuple(Axis(name=name, size=size) for name, size in SIZES.items()))
 WHERE = ("v3:2x2", SIZES)
-FEW = settings(max_examples=examples(4, 20), deadline=None)
+FEW = settings(max_examples=examples(2, 20), deadline=None)
 Step = tuple[Graph, dict[str, str]]
 
 
