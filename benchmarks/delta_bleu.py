@@ -46,7 +46,7 @@ def main() -> None:
     try:
         console.print(f"Written: {', '.join(map(str, made.save(given.out)))}", highlight=False)
     except ImportError:
-        console.print("No picture: matplotlib is not here (pip install -e '.[bench]').", highlight=False)
+        console.print("No picture: matplotlib is not here (pip install -e '.\\[bench]').", highlight=False)
 
 
 def differences(scores: Scores, baseline: Scores, name: str) -> list[tuple[int, float]]:

@@ -52,7 +52,7 @@ def save(made: Figure, folder: Path, console: Console) -> None:
     try:
         paths = made.save(folder)
     except ImportError:
-        console.print("No picture: matplotlib is not here (pip install -e '.[bench]').", highlight=False)
+        console.print("No picture: matplotlib is not here (pip install -e '.\\[bench]').", highlight=False)
     else:
         console.print(f"Written: {', '.join(map(str, paths))}\n", highlight=False)
 

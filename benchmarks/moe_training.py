@@ -100,7 +100,7 @@ def main() -> None:
     try:
         console.print(f"Written: {', '.join(map(str, made.save(given.out)))}", highlight=False)
     except ImportError:
-        console.print("No picture: matplotlib is not here (pip install -e '.[bench]').", highlight=False)
+        console.print("No picture: matplotlib is not here (pip install -e '.\\[bench]').", highlight=False)
 
 
 def steps_said(text: str) -> int:
