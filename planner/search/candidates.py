@@ -14,8 +14,8 @@ from ..graph import Graph, Sharding
 from ..topology import Machine
 from .floor import Products, least_argument_bytes, least_result_bytes
 from .meshes import MAX_AXES, NAMES, Folding, filled, foldings, uncovered
-from .pins import Demand, demands_of, named_axes, pinned, pinned_values
-from .promise import by_promise
+from .pins import Demand, demands_of, joined_axes, named_axes, pinned, pinned_values
+from .promise import by_axes, by_promise
 from .workload import Workload, decided_remat
 
 MAX_MESHES = 24
@@ -214,7 +214,7 @@ def _possible(plan: Plan, machine: Machine, tensors: Sequence[Tensor], found: Se
     possible = [mesh for mesh in found if all(demand.met(mesh) for demand in demands)]
     if not possible:
         raise PlanError(_impossible(machine, found, demands))
-    chosen = by_promise(possible, machine, tensors, limit)
+    chosen = by_axes(possible, machine, tensors, limit, joined_axes(demands, tensors))
     return Meshes(
         listed=tuple(chosen),
         distinct=len(found),
