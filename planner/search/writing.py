@@ -85,8 +85,8 @@ class Writing:
             return late and self._begun(one) is None, one.objective_s, one.candidate.index
 
         for one in sorted(left, key=turn):
-            prices = [other.step_time_s for other in self._board.ranked[: self._settings.top_k]]
-            enough = len(prices) >= self._settings.top_k and one.objective_s >= prices[-1]
+            prices = [other.step_time_s for other in self._board.ranked[: self._board.top_k]]
+            enough = len(prices) >= self._board.top_k and one.objective_s >= prices[-1]
             if enough or (self._late and prices and self._begun(one) is None):
                 break
             self._say(f"writing the plan of {one.candidate}")
