@@ -485,3 +485,25 @@ def test_a_search_that_is_stopped_keeps_its_best() -> None:
 
 def test_gaps() -> None:
     assert (gap_of(2.0, 1.0), gap_of(1.0, 2.0), gap_of(math.inf, 1.0)) == (0.5, 0.0, math.inf)
+
+
+@pytest.mark.parametrize(("each_s", "priced"), [(0.01, 3), (0.25, 2), (0.9, 1)])
+def test_soon_after_the_time_is_over_plans_by_hand_are_priced_as_long_as_they_end_soon(
+    each_s: float, priced: int
+) -> None:
+    def minimise(layouts: Any, plan: Plan, workload: Any, **options: Any) -> Any:
+        time.sleep(each_s)
+        return written(layouts, plan, workload, **options)
+
+    result, solver, step = ask(text="mesh: {a: 32}", minimise=minimise, time_limit_s=1e-6)
+    assert result.status == "feasible"
+    assert not solver.tasks
+    assert len(step.priced) == priced
+
+
+def test_of_a_large_step_nothing_is_priced_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshwright.planner.search.writing.LARGE", 0)
+    result, _, step = ask(text="mesh: {a: 32}\nlimits: {hbm: 1600 B}", time_limit_s=1e-6)
+    assert (result.status, result.plan) == ("unknown", None)
+    assert not step.priced
+    assert headline(result).startswith("nothing was found in")

@@ -11,6 +11,7 @@ from ...dsl.errors import PlanError, Problem, listing, problem
 from ...dsl.plan import Axis, Mesh, Plan, Remat
 from ...dsl.tensors import Tensor
 from ..graph import Graph, Sharding
+from ..links import OUTER
 from ..topology import Machine
 from .floor import Products, least_argument_bytes, least_result_bytes
 from .meshes import MAX_AXES, NAMES, Folding, filled, foldings, uncovered
@@ -170,11 +171,13 @@ def _unnamed(machine: Machine, tensors: Sequence[Tensor], every: Sequence[Foldin
     """Meshes of one axis, two and three: each kind takes a fraction of the time of the next one, which covers it.
 
     Of a kind that not all can be tried of half as many are as there is room for, of the last a third, since each takes
-    several times as long: so a search on a large machine takes about as long as on a small one, on which all are.
+    several times as long: so a search on a large machine takes about as long as on a small one, on which all are. On
+    several slices or nodes there are two axes at least: what is split over one is joined over the slow network.
     """
     finest = [folding.mesh(machine) for folding in uncovered(machine, every)]
     chosen: list[Mesh] = []
-    for axes in range(1, MAX_AXES + 1):
+    networks = {name in OUTER for name, size in machine.dims if size > 1}
+    for axes in range(max(len(networks), 1), MAX_AXES + 1):
         few = [folding for folding in every if len(folding.axes) <= axes]
         of_few = [folding.mesh(machine) for folding in uncovered(machine, few)] if axes < MAX_AXES else finest
         new = [mesh for mesh in of_few if mesh not in chosen]

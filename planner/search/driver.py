@@ -107,7 +107,7 @@ class Driver:
 
     def by_hand(self) -> PricedPlan | None:
         """A plan laid out by hand, of the candidate that promises to take least memory of those that have one; it may
-        fit. Whatever the time.
+        fit. Of a small step whatever the time.
         """
         plans = (self._writing.by_hand(one.candidate) for one in sorted(self.board.tried, key=_least_promised))
         return next((plan for plan in plans if plan is not None), None)
