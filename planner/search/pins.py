@@ -106,9 +106,7 @@ def demands_of(plan: Plan, tensors: Sequence[Tensor], mesh: Mesh) -> list[Demand
         rule = resolution.rules[path, shape]
         for dim, axes in enumerate(layout.axes):
             if axes and rule is not None and dim not in layout.padded:
-                demand = Demand(
-                    pattern=rule.pattern, path=path, dim=dim, size=shape[dim], axes=axes, place=rule.place
-                )
+                demand = Demand(pattern=rule.pattern, path=path, dim=dim, size=shape[dim], axes=axes, place=rule.place)
                 found.setdefault(demand)
     return list(found)
 
