@@ -84,9 +84,7 @@ def _remedies(question: Question, least: PricedPlan | None, means: Means, clock:
     """The changes that were found to help; each gets its share of the time."""
     if least is not None:
         yield _more(question, least.peak_bytes, least)
-    if clock.over:
-        return
-    changes = list(_changes(question))
+    changes = [] if clock.over else list(_changes(question))
     for number, (change, other) in enumerate(changes):
         if clock.over:
             return
