@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..dsl.errors import PlanError, Problem, problem, raise_errors, shorten
+from ..dsl.errors import FlawError, PlanError, Problem, problem, raise_errors, shorten
 
 if TYPE_CHECKING:
-    from ..dsl.plan import Limits, Mesh, Plan, Topology
+    from ..dsl.plan import Limits, Mesh, Place, Plan, Topology
 
 AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<size>[1-9][0-9]{0,6}|auto)")
 SETTING = re.compile(r"[A-Za-z_]\w*=.+")
+PLAIN = re.compile(r"[0-9]{1,30}")
 
 
 def set_option(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +37,8 @@ def overridden(plan: Plan, arguments: argparse.Namespace) -> Plan:
     problems: list[Problem] = []
     for option, (key, reader) in read.items():
         try:
-            if given := getattr(arguments, option, None):
+            given = getattr(arguments, option, None)
+            if given is not None:
                 said[key] = reader(given)
         except PlanError as error:
             problems += error.problems
@@ -59,8 +61,15 @@ def settings_of(texts: Sequence[str]) -> dict[str, Any]:
 
     wrong = [text for text in texts if not SETTING.fullmatch(text)]
     raise_errors(problem("MW556", text=shorten(text)) for text in wrong)
-    pairs = ", ".join(f"{name}: {value}" for name, _, value in (text.partition("=") for text in texts))
-    return dict(loads(f"meshwright: 1\nwith: {{{pairs}}}\n", "--set").settings)
+    found: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name, _, value in (text.partition("=") for text in texts):
+        try:
+            found |= loads(f"meshwright: 1\nwith:\n  {name}: {value}\n").settings
+        except PlanError as error:
+            problems += [replace(each, place=_option(f"--set {name}")) for each in error.problems]
+    raise_errors(problems)
+    return found
 
 
 def mesh_of(text: str) -> Mesh:
@@ -77,6 +86,17 @@ def mesh_of(text: str) -> Mesh:
 
 
 def _limits(text: str) -> Limits:
-    from ..dsl.reader import loads
+    from ..dsl.plan import Limits
+    from ..dsl.units import parse_bytes, plain_bytes
 
-    return loads(f"meshwright: 1\nlimits: {{hbm: {text}}}\n", "--limit").limits
+    amount = text.strip()
+    try:
+        return Limits(hbm_bytes=plain_bytes(int(amount)) if PLAIN.fullmatch(amount) else parse_bytes(amount))
+    except FlawError as error:
+        raise PlanError([flaw.at(_option("--limit")) for flaw in error.flaws]) from None
+
+
+def _option(name: str) -> Place:
+    from ..dsl.plan import Place
+
+    return Place(file=name, line=0, column=0)

@@ -41,8 +41,8 @@ class Problem:
             "message": self.message,
             "remedy": self.remedy,
             "file": place.file if place else None,
-            "line": place.line if place else None,
-            "column": place.column if place else None,
+            "line": (place.line or None) if place else None,
+            "column": (place.column if place.line else None) if place else None,
             "numbers": self.numbers,
         }
 

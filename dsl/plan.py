@@ -9,14 +9,17 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where something was written: a file (None for text without one), a line and a column, both from 1."""
+    """Where something was written: a file (None for text without one), a line and a column, both from 1; of an option
+    of the command line, which stands for the file, both are 0.
+    """
 
     file: str | None = None
     line: int = 1
     column: int = 1
 
     def __str__(self) -> str:
-        return f"{self.file or '<plan>'}:{self.line}:{self.column}"
+        file = self.file or "<plan>"
+        return f"{file}:{self.line}:{self.column}" if self.line else file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -289,17 +289,21 @@ def test_temporaries_are_told_apart_by_the_pass_that_makes_and_reads_them() -> N
 
 
 @pytest.mark.parametrize(
-    ("path", "returned", "kind"),
+    ("path", "returned", "dtype", "kind"),
     [
-        ("params/w", True, "weights"),
-        ("opt_state/0/mu/w", True, "optimiser state"),
-        ("state/mu/w", True, "optimiser state"),
-        ("params/mu", True, "weights"),
-        ("tokens", False, "batch"),
+        ("params/w", True, "float32", "weights"),
+        ("opt_state/0/mu/w", True, "float32", "optimiser state"),
+        ("state/mu/w", True, "bfloat16", "optimiser state"),
+        ("params/mu", True, "float32", "weights"),
+        ("tokens", False, "int32", "batch"),
+        ("m", True, "bool", "batch"),
+        ("opt_state/count", True, "int32", "optimiser state"),
     ],
 )
-def test_an_argument_is_what_its_name_and_its_return_say(path: str, returned: bool, kind: str) -> None:
-    assert argument_kind(path, returned) == kind
+def test_an_argument_is_what_its_name_its_return_and_its_dtype_say(
+    path: str, returned: bool, dtype: str, kind: str
+) -> None:
+    assert argument_kind(path, returned, dtype) == kind
 
 
 def test_the_largest_tensors_come_first() -> None:

@@ -283,6 +283,30 @@ def test_alternatives_differ_and_follow_in_price() -> None:
     assert [row[3] for row in others.rows] == [f"{price / prices[0]:.1%}" for price in prices[1:]]
 
 
+@pytest.mark.parametrize("more", [{"top_k": 3}, {"pareto": True}])
+def test_the_best_is_proven_as_without_other_plans(more: dict[str, Any]) -> None:
+    """A mesh is solved for as long as without others, and below the best plan; for others it is solved once more."""
+    given: list[tuple[float, float]] = []
+
+    class Noting(FakeSolver):
+        def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+            given.append((task.time_limit_s, task.cutoff_s))
+            return super().__call__(task, stop)
+
+    found = []
+    for options in ({}, more):
+        given.clear()
+        result, _, _ = ask(solver=Noting(by_axes, bound=0.9), time_limit_s=30.0, **options)
+        found.append((result.step_time_s, result.bound_s, len(result.candidates), list(given)))
+    (alone_s, alone_bound_s, _, alone), (best_s, bound_s, _, beside) = found
+    assert best_s == alone_s
+    assert bound_s == alone_bound_s
+    assert len(beside) > len(alone)
+    for (one_s, one_cutoff_s), (other_s, other_cutoff_s) in zip(alone, beside, strict=False):
+        assert other_s == pytest.approx(one_s, rel=0.02)
+        assert other_cutoff_s == one_cutoff_s
+
+
 def test_what_splits_nothing_is_the_same_on_any_mesh() -> None:
     said = [
         ("{a: 8}", "replicate"),
@@ -461,3 +485,25 @@ def test_a_search_that_is_stopped_keeps_its_best() -> None:
 
 def test_gaps() -> None:
     assert (gap_of(2.0, 1.0), gap_of(1.0, 2.0), gap_of(math.inf, 1.0)) == (0.5, 0.0, math.inf)
+
+
+@pytest.mark.parametrize(("each_s", "priced"), [(0.01, 3), (0.25, 2), (0.9, 1)])
+def test_soon_after_the_time_is_over_plans_by_hand_are_priced_as_long_as_they_end_soon(
+    each_s: float, priced: int
+) -> None:
+    def minimise(layouts: Any, plan: Plan, workload: Any, **options: Any) -> Any:
+        time.sleep(each_s)
+        return written(layouts, plan, workload, **options)
+
+    result, solver, step = ask(text="mesh: {a: 32}", minimise=minimise, time_limit_s=1e-6)
+    assert result.status == "feasible"
+    assert not solver.tasks
+    assert len(step.priced) == priced
+
+
+def test_of_a_large_step_nothing_is_priced_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meshwright.planner.search.writing.LARGE", 0)
+    result, _, step = ask(text="mesh: {a: 32}\nlimits: {hbm: 1600 B}", time_limit_s=1e-6)
+    assert (result.status, result.plan) == ("unknown", None)
+    assert not step.priced
+    assert headline(result).startswith("nothing was found in")

@@ -118,6 +118,41 @@ def test_several_slices_are_tried_first_with_the_slow_network_as_an_axis_of_its_
     assert [[part.name for part in axis.over or ()] for axis in three.axes or ()] == [["slice"], ["x"], ["y"]]
 
 
+def slow_axes(mesh: Mesh) -> set[str]:
+    return {axis.name for axis in mesh.axes or () if any(part.name in ("slice", "node") for part in axis.over or ())}
+
+
+@pytest.mark.parametrize(
+    ("pin", "inner"),
+    [
+        ("params/w: _ H@q", "q"),
+        ("out/w: _ H@q", "q"),
+        ("acts/h: B _@q", "q"),
+        ("params/w: _@q _, batch/x: B@d _", "q"),
+        ("batch/x: B@q _", ""),
+        ("acts/h: B@q _", ""),
+    ],
+)
+@pytest.mark.parametrize("name", ["2*v5e:4x4", "h100:8x2"])
+def test_axes_that_split_state_cross_the_slow_network_last(name: str, pin: str, inner: str) -> None:
+    """What splits weights joins something in every step; what splits the batch alone joins gradients, once."""
+    result = Tensor(path="out/w", shape=(1024, 4096), dtype="float32", role="result", returns="params/w")
+    tagged = Tensor(path="acts/h", shape=(96, 4096), dtype="float32", role="tagged")
+    listed = meshes(plan_of(f"mesh: auto\ntensors: {{{pin}}}"), machine(name), (*TENSORS, result, tagged)).listed
+    crosses = [inner in slow_axes(mesh) for mesh in listed]
+    assert crosses == sorted(crosses)
+    assert any(crosses) == bool(inner)
+    counts = [(cross, len(mesh.sizes)) for cross, mesh in zip(crosses, listed, strict=True)]
+    assert counts == sorted(counts)
+
+
+def test_of_named_meshes_each_number_of_axes_is_tried() -> None:
+    """Where there are more than can be tried, none of the kinds takes all places; one axis alone does not divide."""
+    found = meshes(plan_of("mesh: auto\ntensors: {params/e: E@expert ...}"), machine("v5p:16x20x28"), TENSORS)
+    assert found.left_out > 0
+    assert {len(mesh.sizes) for mesh in found.listed} == {2, 3}
+
+
 def test_whole_dims_come_first_and_what_is_left_out_is_counted() -> None:
     found = meshes(Plan(mesh=Mesh(axes=None)), machine("v3:32x32"), TENSORS)
     assert [mesh.sizes for mesh in found.listed[:2]] == [{"x": 2048}, {"x": 1024, "y": 2}]

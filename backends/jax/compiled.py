@@ -31,16 +31,19 @@ from .program.program_text import ProgramText
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """An argument tensor: its path, the bytes that one device holds of it, whether its next state is a result."""
+    """An argument tensor: its path, the bytes that one device holds of it, whether its next state is a result, its
+    dtype as NumPy names it.
+    """
 
     path: str
     num_bytes: int
     returned: bool
+    dtype: str = "float32"
 
     @property
     def kind(self) -> str:
         """What it is for: what does not come back is batch; what does is optimiser state, by its name, or weights."""
-        return argument_kind(self.path, self.returned)
+        return argument_kind(self.path, self.returned, self.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,9 @@ from ...planner.device_order import device_numbers
 from ...planner.estimate.estimate import estimate as estimated
 from ...planner.estimate.figures import Estimate
 from ...planner.graph import Graph
+from ...planner.memory.kinds import argument_kind
 from ...planner.search.workload import SKETCHED
 from ...planner.topology import Machine, physical
-from .compiled import Argument
 from .graph_cache import GraphCache, Known, StepCache
 from .layouts import region_problems, step_layouts
 from .step_drafts import StepDrafts
@@ -146,8 +146,9 @@ def _drafts(step: Step, form: Hashable, donate_argnums: int | Sequence[int] | No
 def argument_kinds(traced: Traced) -> dict[str, str]:
     """What each argument of a step is for, by its path."""
     returned = {tensor.returns for tensor in traced.results}
-    paths = [tensor.path for tensor in traced.arguments]
-    return {path: Argument(path=path, num_bytes=0, returned=path in returned).kind for path in paths}
+    return {
+        tensor.path: argument_kind(tensor.path, tensor.path in returned, tensor.dtype) for tensor in traced.arguments
+    }
 
 
 def _said(plan: Plan, machine: Machine) -> Hashable:

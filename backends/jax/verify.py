@@ -153,7 +153,12 @@ def _arguments(applied: Applied, shardings: Sequence[Any]) -> list[Argument]:
     """The arguments that the program keeps, each with what a device holds of it."""
     returned = {tensor.returns for tensor in applied.traced.results}
     return [
-        Argument(path=tensor.path, num_bytes=_shard_bytes(tensor, sharding), returned=tensor.path in returned)
+        Argument(
+            path=tensor.path,
+            num_bytes=_shard_bytes(tensor, sharding),
+            returned=tensor.path in returned,
+            dtype=tensor.dtype,
+        )
         for tensor, sharding in zip(applied.traced.arguments, shardings, strict=True)
         if sharding is not None
     ]

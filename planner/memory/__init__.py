@@ -1,7 +1,8 @@
 """What a program of one device holds: the compiler's order of its kernels, bytes live at every point, the peak.
 
-``tensors`` says what each takes, ``flow`` who makes and reads which buffer, ``order`` when kernels run, ``fast`` what
-stays in a chip's own memory; ``level`` brings these together for a program and its loops, ``memory`` finds the peak.
+Room by room, each calling only those before: ``tensors`` says what each takes, ``flow`` who makes and reads which
+buffer, ``copies`` what is made beside these, ``order`` when kernels run, ``fast`` what stays in a chip's own memory;
+``level`` brings these together for a program and its loops, ``memory`` finds the peak.
 """
 
 from .dominant import dominant_points

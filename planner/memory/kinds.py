@@ -26,9 +26,11 @@ _STATE_NAMES = frozenset({"mu", "nu", "m", "v", "momentum"})
 _NESTED_STATE_NAMES = frozenset({"mu", "nu", "momentum"})
 
 
-def argument_kind(path: str, returned: bool) -> str:
-    """What an argument is for: batch if it does not come back, else optimiser state, by its name, or weights."""
-    if not returned:
+def argument_kind(path: str, returned: bool, dtype: str = "float32") -> str:
+    """What an argument is for: batch if it does not come back or is a mask, which nothing learns; else optimiser state,
+    by its name, or weights.
+    """
+    if not returned or dtype == "bool":
         return BATCH
     first, second = [*path.split("/"), ""][:2]
     named = first.startswith("opt") or first in _STATE_NAMES

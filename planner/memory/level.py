@@ -12,6 +12,11 @@ from ..chip import Chip
 from ..fusion.nature import ALLOCATE
 from ..graph import Op, Value
 from ..kernels import Program
+from .copies.copied import Copied, copied_arguments, near_throughout
+from .copies.hoisted import NARROW
+from .copies.parts_of_complex import parts_of_complex
+from .copies.ranked_copies import ranked_copies
+from .copies.turned_copies import turned_copies
 from .fast.accessed import is_scan
 from .fast.handed_on import carried, handed_on, left_outside
 from .fast.near import Stay, Wanted, begins
@@ -27,15 +32,10 @@ from .order.gathered import awaited, gathers_beside, under_way, with_tuples
 from .order.offloaded import sums_under_way
 from .order.schedule import Scheduled
 from .tensors.convolved import smallest_batch
-from .tensors.copied import Copied, copied_arguments, near_throughout
-from .tensors.hoisted import NARROW
 from .tensors.indices import INDEX, indices
 from .tensors.looked_up import copied_tables, row_bytes, turned_back
-from .tensors.parts_of_complex import parts_of_complex
-from .tensors.ranked_copies import ranked_copies
 from .tensors.split_gathers import NONE_BESIDE, split_gathers
 from .tensors.tiles import padded_bytes
-from .tensors.turned_copies import turned_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

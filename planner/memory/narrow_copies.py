@@ -9,13 +9,13 @@ from typing import NamedTuple
 from ..chip import Chip
 from ..kernels import Program
 from ..whole_images import taken_whole
+from .copies.copied import Copied, Span
+from .copies.hoisted import NARROW, hoisted_copies
 from .fast.accessed import WHILE_TURNS, bytes_per_s
 from .fast.near import Wanted
 from .flow.flow import Flow
 from .tensors.across_loops import copied_across
 from .tensors.convolved import copied_whole, laid_bytes, shifted_images, smallest_batch, widened_images
-from .tensors.copied import Copied, Span
-from .tensors.hoisted import NARROW, hoisted_copies
 from .tensors.scattered_images import copied_for_convolutions
 from .tensors.taken_in_pieces import beside_loops
 from .tensors.taken_whole import beside_whole, whole_bytes

@@ -11,12 +11,15 @@ from .result import PricedPlan
 from .tried import CLOSE, Tried
 
 AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
+SOLVING = 0.6  # of the time at most; the rest writes plans
 LONGER = 1.5  # times the time that one was not solved in: what there must be to solve it once more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a search is asked for. ``kept`` are the axes that keep their names; ``limit_bytes`` None: no limit."""
+    """What a search is asked for. ``kept`` are the axes that keep their names; ``limit_bytes`` None: no limit.
+    ``solving`` is the part of the time that is solved in at most.
+    """
 
     machine: Machine
     limit_bytes: int | None
@@ -24,6 +27,7 @@ class Settings:
     exact: bool = False
     top_k: int = 1
     kept: frozenset[str] = frozenset()
+    solving: float = SOLVING
 
 
 @dataclass(slots=True, kw_only=True)

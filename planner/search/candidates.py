@@ -11,11 +11,12 @@ from ...dsl.errors import PlanError, Problem, listing, problem
 from ...dsl.plan import Axis, Mesh, Plan, Remat
 from ...dsl.tensors import Tensor
 from ..graph import Graph, Sharding
+from ..links import OUTER
 from ..topology import Machine
 from .floor import Products, least_argument_bytes, least_result_bytes
 from .meshes import MAX_AXES, NAMES, Folding, filled, foldings, uncovered
-from .pins import Demand, demands_of, named_axes, pinned, pinned_values
-from .promise import by_promise
+from .pins import Demand, demands_of, joined_axes, named_axes, pinned, pinned_values
+from .promise import by_axes, by_promise
 from .workload import Workload, decided_remat
 
 MAX_MESHES = 24
@@ -170,11 +171,13 @@ def _unnamed(machine: Machine, tensors: Sequence[Tensor], every: Sequence[Foldin
     """Meshes of one axis, two and three: each kind takes a fraction of the time of the next one, which covers it.
 
     Of a kind that not all can be tried of half as many are as there is room for, of the last a third, since each takes
-    several times as long: so a search on a large machine takes about as long as on a small one, on which all are.
+    several times as long: so a search on a large machine takes about as long as on a small one, on which all are. On
+    several slices or nodes there are two axes at least: what is split over one is joined over the slow network.
     """
     finest = [folding.mesh(machine) for folding in uncovered(machine, every)]
     chosen: list[Mesh] = []
-    for axes in range(1, MAX_AXES + 1):
+    networks = {name in OUTER for name, size in machine.dims if size > 1}
+    for axes in range(max(len(networks), 1), MAX_AXES + 1):
         few = [folding for folding in every if len(folding.axes) <= axes]
         of_few = [folding.mesh(machine) for folding in uncovered(machine, few)] if axes < MAX_AXES else finest
         new = [mesh for mesh in of_few if mesh not in chosen]
@@ -214,7 +217,7 @@ def _possible(plan: Plan, machine: Machine, tensors: Sequence[Tensor], found: Se
     possible = [mesh for mesh in found if all(demand.met(mesh) for demand in demands)]
     if not possible:
         raise PlanError(_impossible(machine, found, demands))
-    chosen = by_promise(possible, machine, tensors, limit)
+    chosen = by_axes(possible, machine, tensors, limit, joined_axes(demands, tensors))
     return Meshes(
         listed=tuple(chosen),
         distinct=len(found),

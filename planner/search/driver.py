@@ -15,7 +15,7 @@ from .candidates import Candidate, Candidates
 from .pool import Pool
 from .progress import Clock, Progress
 from .result import PricedPlan
-from .solving import SOLVING, Solving
+from .solving import Solving
 from .tried import Tried, why_not
 from .workload import Workload
 from .writing import Minimise, Writing
@@ -42,8 +42,9 @@ class Driver:
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         tried = [Tried(candidate=c, bound_s=_first_bound(c, settings), floor_s=c.floor_s) for c in candidates.listed]
-        self.board = Board(tried=tried, top_k=settings.top_k, num_ops=candidates.num_ops)
-        self._clock, self._on_progress = clock, on_progress
+        self.board = Board(tried=tried, num_ops=candidates.num_ops)
+        self._settings, self._clock, self._on_progress = settings, clock, on_progress
+        self._excused: list[Tried] = []  # of whom is said why they have no plan, as far as is known
         self._solving = Solving(self.board, settings, workload=workload, pool=pool, clock=clock, say=self._say)
         self._writing = Writing(
             self.board,
@@ -56,14 +57,25 @@ class Driver:
         )
 
     def run(self) -> list[Tried]:
-        """Searches; the candidates in their order, with what was learnt of them."""
+        """Searches for the best plan; the candidates in their order, with what was learnt of them."""
+        return self._run(first=True)
+
+    def further(self, wanted: int, clock: Clock) -> list[Tried]:
+        """Searches on until another time is over, for so many plans: what is known already stays."""
+        self._clock.until(clock)
+        self.board.top_k = wanted
+        for one in self._excused:
+            one.why = ""
+        return self._run(first=False)
+
+    def _run(self, *, first: bool) -> list[Tried]:
         board = self.board
         for number in range(ROUNDS):
-            todo = board.open(again=number > 0, in_s=self._clock.left_s * SOLVING)
+            todo = board.open(again=number > 0, in_s=self._clock.left_s * self._settings.solving)
             if not todo or (self._clock.over and number):
                 break
             self._solving.solve(todo, self._writing.meanwhile)
-            if not number:
+            if first and not number:
                 self._solving.loosen()
             for _ in range(BETTER):
                 self._writing.write()
@@ -75,9 +87,9 @@ class Driver:
             self._writing.write_simple()
         self._writing.prefer_readable()
         board.settle()
-        for one in board.tried:
-            if not one.why and one.priced is None:
-                one.why = why_not(one, board.written_s)
+        self._excused = [one for one in board.tried if not one.why and one.priced is None]
+        for one in self._excused:
+            one.why = why_not(one, board.written_s)
         return list(board.every)
 
     def least(self, clock: Clock) -> PricedPlan | None:
@@ -95,7 +107,7 @@ class Driver:
 
     def by_hand(self) -> PricedPlan | None:
         """A plan laid out by hand, of the candidate that promises to take least memory of those that have one; it may
-        fit. Whatever the time.
+        fit. Of a small step whatever the time.
         """
         plans = (self._writing.by_hand(one.candidate) for one in sorted(self.board.tried, key=_least_promised))
         return next((plan for plan in plans if plan is not None), None)

@@ -56,14 +56,14 @@ def _said(
         bytes_by_kind=dict(least.estimate.bytes_by_kind) if least else {},
         tensors=tuple((live.name, live.num_bytes) for live in tensors[:LARGEST]),
         remedies=tuple(remedies),
-        marks_blocks=question.workload.remat_policies != (NO_REMAT,),
+        marks_blocks=least is None or question.workload.remat_policies != (NO_REMAT,),
         least=least,
     )
 
 
 def _least(question: Question, found: Answer, means: Means, clock: Clock) -> PricedPlan | None:
     """The plan of the least peak that is found; the fastest where layouts say nothing of that; where none is found one
-    laid out by hand, whatever the time, unless the user wants it to end.
+    laid out by hand, of a small step whatever the time, unless the user wants it to end.
     """
     least = found.least(clock) or (None if clock.over else _first(question, None, means, clock))
     return least or (None if clock.stopped else found.by_hand())
@@ -84,7 +84,7 @@ def _remedies(question: Question, least: PricedPlan | None, means: Means, clock:
     """The changes that were found to help; each gets its share of the time."""
     if least is not None:
         yield _more(question, least.peak_bytes, least)
-    changes = list(_changes(question))
+    changes = [] if clock.over else list(_changes(question))
     for number, (change, other) in enumerate(changes):
         if clock.over:
             return

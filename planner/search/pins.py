@@ -78,6 +78,7 @@ class Demand:
 
     pattern: str
     path: str
+    dim: int
     size: int
     axes: tuple[str, ...]
     place: Place | None = None
@@ -105,9 +106,26 @@ def demands_of(plan: Plan, tensors: Sequence[Tensor], mesh: Mesh) -> list[Demand
         rule = resolution.rules[path, shape]
         for dim, axes in enumerate(layout.axes):
             if axes and rule is not None and dim not in layout.padded:
-                demand = Demand(pattern=rule.pattern, path=path, size=shape[dim], axes=axes, place=rule.place)
+                demand = Demand(pattern=rule.pattern, path=path, dim=dim, size=shape[dim], axes=axes, place=rule.place)
                 found.setdefault(demand)
     return list(found)
+
+
+def joined_axes(demands: Iterable[Demand], tensors: Sequence[Tensor]) -> frozenset[str]:
+    """The axes over which pins have something joined in every step: those that split what comes back (where nothing
+    does, what is not of the last argument, the batch), and those that split what is computed along another dim than
+    its first. What splits the batch alone joins gradients, which other axes may have split before.
+    """
+    arguments = [tensor.path for tensor in tensors if tensor.role == "argument"]
+    last = arguments[-1].split("/")[0] if arguments else ""
+    back = {path for tensor in tensors if tensor.returns for path in (tensor.path, tensor.returns)}
+    state = back or {path for path in arguments if path.split("/")[0] != last}
+    return frozenset(
+        axis
+        for demand in demands
+        if demand.path in state or (demand.path not in arguments and demand.dim > 0)
+        for axis in demand.axes
+    )
 
 
 def pins(plan: Plan) -> tuple[str, ...]:

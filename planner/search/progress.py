@@ -91,6 +91,10 @@ class Clock:
         """A clock that ends when this share of what is left is gone; what is excused on either is on both."""
         return Clock(self.left_s * share, self._stop, self._excused)
 
+    def until(self, other: Clock) -> None:
+        """Ends when another one does."""
+        self._limit_s = self.elapsed_s + other.left_s - self._excused.seconds
+
     def excuse(self, seconds: float) -> None:
         """Adds to the time that it has."""
         self._excused.seconds += seconds

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...dsl.plan import Plan
 from ...dsl.tensors import Tensor
 from ..topology import Machine
-from .board import Settings
+from .board import SOLVING, Settings
 from .candidates import MAX_MESHES, Meshes, candidates, meshes
 from .driver import Driver
 from .pins import named_axes
@@ -21,6 +21,7 @@ from .workload import Workload, decided_remat
 from .writing import Minimise
 
 MORE_MESHES = 8  # times as many, where those tried are proven to have no plan
+FIRST = 0.85  # of the time for the best plan, where others come after; it is solved for as long as without others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +58,9 @@ class Question:
 class Answer:
     """What was found: the candidates with what was learnt of them, those with plans ranked, the bound on all plans.
 
-    ``bound_s`` holds for every mesh of the machine, ``tried_bound_s`` for the meshes that were tried. ``least`` looks
-    for the plan of the least memory within a time, where none fits; ``by_hand`` writes one that needs no looking for.
+    ``bound_s`` holds for every mesh of the machine, ``tried_bound_s`` for the meshes that were tried. ``further``
+    searches on for so many plans until a time is over. ``least`` looks for the plan of the least memory within a time,
+    where none fits; ``by_hand`` writes one that needs no looking for.
     """
 
     meshes: Meshes
@@ -66,6 +68,7 @@ class Answer:
     ranked: tuple[Tried, ...]
     bound_s: float
     tried_bound_s: float
+    further: Callable[[int, Clock], Answer] = field(repr=False)
     least: Callable[[Clock], PricedPlan | None] = field(repr=False)
     by_hand: Callable[[], PricedPlan | None] = field(repr=False)
 
@@ -107,21 +110,23 @@ class Means:
         return replace(self, on_progress=tell)
 
 
-def answer(question: Question, means: Means, clock: Clock) -> Answer:
-    """Searches the meshes that promise most; further ones where these are proven to have no plan.
+def answer(question: Question, means: Means, clock: Clock, *, more: bool = False) -> Answer:
+    """Searches the meshes that promise most; further ones where these are proven to have no plan. Where ``more`` is
+    asked for it leaves time for that.
 
     Raises ``PlanError`` where the pins forbid every mesh.
     """
-    limit = question.max_meshes
+    limit, solving = question.max_meshes, SOLVING / FIRST if more else SOLVING
+    clock = clock.part(FIRST) if more else clock
     while True:
-        found = _answer(question, means, clock, limit)
+        found = _answer(question, means, clock, limit, solving)
         hopeless = not found.ranked and found.tried_bound_s == math.inf
         if not (hopeless and found.meshes.left_out) or question.max_meshes < MAX_MESHES or clock.over:
             return found
         limit *= MORE_MESHES
 
 
-def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answer:
+def _answer(question: Question, means: Means, clock: Clock, limit: int, solving: float) -> Answer:
     workload, machine = question.workload, question.machine
     listed = meshes(question.plan, machine, question.tensors, question.axis_names, limit)
     tried = candidates(question.plan, workload, machine, listed.listed)
@@ -132,6 +137,7 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answe
         exact=question.exact,
         top_k=question.top_k,
         kept=question.kept,
+        solving=solving,
     )
     driver = Driver(
         tried,
@@ -142,14 +148,18 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int) -> Answe
         clock=clock,
         on_progress=means.on_progress,
     )
-    rows = driver.run()
-    untried_s = max(tried.even_s, driver.board.untried_s) if listed.left_out else math.inf
-    return Answer(
-        meshes=listed,
-        tried=tuple(rows),
-        ranked=tuple(driver.board.ranked),
-        bound_s=min(driver.board.bound_s, untried_s),
-        tried_bound_s=driver.board.bound_s,
-        least=driver.least,
-        by_hand=driver.by_hand,
-    )
+
+    def known(rows: Sequence[Tried]) -> Answer:
+        untried_s = max(tried.even_s, driver.board.untried_s) if listed.left_out else math.inf
+        return Answer(
+            meshes=listed,
+            tried=tuple(rows),
+            ranked=tuple(driver.board.ranked),
+            bound_s=min(driver.board.bound_s, untried_s),
+            tried_bound_s=driver.board.bound_s,
+            further=lambda wanted, until: known(driver.further(wanted, until)),
+            least=driver.least,
+            by_hand=driver.by_hand,
+        )
+
+    return known(driver.run())

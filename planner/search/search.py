@@ -22,8 +22,6 @@ from .task import Status
 from .tried import Tried
 from .writing import Minimise
 
-PRICED_FIRST = 0.7  # of the time, where alternatives or a frontier come after
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
@@ -64,11 +62,15 @@ def search(
         if compare and is_complete(question):
             return _compared(question, stamp, means, clock, free_mesh)
         more = pareto or question.top_k > 1
-        found = answer(question, means, clock.part(PRICED_FIRST) if more else clock)
+        found = answer(question, means, clock, more=more)
         if found.best is None:
             return _nothing(question, found, (limit, limit_of), stamp, means, clock)
+        if question.top_k > 1 and not clock.over:
+            found = found.further(question.top_k, clock)
         others = alternatives(question, found, means, clock) if question.top_k > 1 else ()
-        points = frontier(question, found.best, means, clock) if pareto else ()
+        points = frontier(question, found.plans[0], means, clock) if pareto else ()
+        if more and not clock.over:
+            found = found.further(1, clock)  # what is left of the time proves the best
     # The time may have ended before the best was found where it was looked for.
     best, *slower = sorted(distinct_plans((*found.plans, *others, *points)), key=undominated_first)
     listed = [one for one in slower if one is found.best or one in others][: question.top_k - 1]

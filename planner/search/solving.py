@@ -20,7 +20,6 @@ from .task import First, Found, Task
 from .tried import CLOSE, Tried
 from .workload import Workload, lying
 
-SOLVING = 0.6  # of the time at most; the rest writes plans
 LOOK_EVERY_S = 0.1
 HASTE = 0.2  # of the time so far at most: how long to wait for a worker that was asked to stop
 LAST_S = 0.5  # the same where there is a plan already
@@ -53,7 +52,7 @@ class Solving:
 
     def solve(self, todo: Sequence[Tried], meanwhile: Callable[[], None]) -> None:
         """Solves candidates; ``meanwhile`` is done while the workers are at it, and may ``tend`` to them."""
-        self._part, self._left = self._clock.part(SOLVING), list(todo)
+        self._part, self._left = self._clock.part(self._settings.solving), list(todo)
         self._fill()
         while self._flying:
             meanwhile()

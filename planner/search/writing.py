@@ -31,6 +31,7 @@ READABLE = 3e-2
 """What a plan of a long step may take more that has few lines, and what another has to take less for it to be left."""
 
 FEW_LINES, SHORTER = 15, 4  # what all can read, and how many times fewer lines than another has are few beside it
+GRACE_S = 0.7  # after the time is over: for the plans by hand of a small step, the first of which is always priced
 BY_HAND = "laid out by hand: the batch split, the state with it or over an axis of its own, or nothing"
 
 
@@ -75,6 +76,7 @@ class Writing:
         self._ahead: dict[int, tuple[Tried, Mapping[str, Sharding], Written | None]] = {}  # written ahead of their turn
         self._firsts: dict[int, tuple[First, Written]] = {}  # written before they were proven
         self._least: dict[int, Mapping[str, Sharding]] = {}  # of least memory, written
+        self._over_s: float | None = None  # when it was seen first that the time is over
 
     def write(self) -> None:
         """Writes and prices layouts as plans, the cheapest first, until the others cost more than the best plans."""
@@ -85,8 +87,8 @@ class Writing:
             return late and self._begun(one) is None, one.objective_s, one.candidate.index
 
         for one in sorted(left, key=turn):
-            prices = [other.step_time_s for other in self._board.ranked[: self._settings.top_k]]
-            enough = len(prices) >= self._settings.top_k and one.objective_s >= prices[-1]
+            prices = [other.step_time_s for other in self._board.ranked[: self._board.top_k]]
+            enough = len(prices) >= self._board.top_k and one.objective_s >= prices[-1]
             if enough or (self._late and prices and self._begun(one) is None):
                 break
             self._say(f"writing the plan of {one.candidate}")
@@ -238,19 +240,25 @@ class Writing:
             return
         first = board.tried[0].candidate
         for one in [one.candidate for one in board.tried if one.candidate.plan.mesh is first.plan.mesh]:
-            if any(simple.priced for simple in board.by_hand) or (self._clock.over and not self._is_small):
+            if any(simple.priced for simple in board.by_hand):
                 return
             self._say(f"pricing simple plans of {one}")
             tensors = self._workload.tensors_under(one.plan.remat)
             sizes = {name: size or 1 for name, size in one.plan.mesh.sizes.items()}
             limit = self._settings.limit_bytes
             for _, layouts in simple_layouts(tensors, one.pins, sizes):
+                if not self._is_in_grace:
+                    return
                 alone_s = 0.0 if any(map(any, layouts.values())) else one.floor_s * math.prod(sizes.values())
                 if alone_s < board.best_s and (limit is None or argument_bytes(tensors, layouts, sizes) <= limit):
                     board.by_hand.append(self._simple_plan(one, layouts))
 
     def by_hand(self, candidate: Candidate) -> PricedPlan | None:
-        """The plan laid out by hand whose arguments take least, priced whether it fits or not."""
+        """The plan laid out by hand whose arguments take least, priced whether it fits or not; None of a large step
+        when the time is over.
+        """
+        if self._clock.over and not self._is_small:
+            return None
         tensors = self._workload.tensors_under(candidate.plan.remat)
         sizes = {name: size or 1 for name, size in candidate.plan.mesh.sizes.items()}
         several = (layouts for _, layouts in simple_layouts(tensors, candidate.pins, sizes))
@@ -308,6 +316,15 @@ class Writing:
     def _late(self) -> bool:
         """Whether there is no time for another plan."""
         return self._clock.over or self._clock.left_s < self._board.writing_s
+
+    @property
+    def _is_in_grace(self) -> bool:
+        """Whether one more plan may be priced that is laid out by hand: of a small step also soon after the end."""
+        if not self._clock.over:
+            return True
+        self._over_s = self._clock.elapsed_s if self._over_s is None else self._over_s
+        gone_s = self._clock.elapsed_s - self._over_s
+        return self._is_small and (not self._board.by_hand or gone_s + self._board.writing_s <= GRACE_S)
 
     @property
     def _is_small(self) -> bool:

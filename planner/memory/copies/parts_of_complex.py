@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from ...kernels import Program
 from ..flow.flow import Flow
+from ..tensors.tiles import padded_bytes
 from .ranked_copies import Beside
-from .tiles import padded_bytes
 
 COMPLEX = ("c64", "c128")
 

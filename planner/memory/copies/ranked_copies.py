@@ -9,7 +9,7 @@ from ...fusion.nature import PRODUCTS
 from ...kernels import Program
 from ...ranked import SORT, TOP_K, is_ranked, placed_beside, turned
 from ..flow.flow import Flow
-from .tiles import padded_bytes
+from ..tensors.tiles import padded_bytes
 
 Span = tuple[int, int]
 

@@ -6,7 +6,7 @@ from ...chip import Chip
 from ...compute.copies.turned import Turned
 from ...kernels import Program
 from ..flow.flow import Flow
-from .tiles import padded_bytes
+from ..tensors.tiles import padded_bytes
 
 Span = tuple[int, int]
 

@@ -9,10 +9,10 @@ from ...images import convolves
 from ...kernels import Program
 from ...whole_images import taken_whole
 from ..flow.flow import Flow
-from .convolved import copied_images, laid_bytes
+from ..tensors.convolved import copied_images, laid_bytes
+from ..tensors.taken_in_pieces import NARROW
+from ..tensors.taken_whole import whole_bytes
 from .hoisted import hoisted_copies
-from .taken_in_pieces import NARROW
-from .taken_whole import whole_bytes
 
 Span = tuple[int, int]
 Copied = Mapping[int, tuple[Span, int]]
