@@ -131,7 +131,7 @@ def _bundles(count: int) -> Iterator[tuple[tuple[int, ...], ...]]:
 def _all_choices(program: Program, count: int) -> float:
     """About how many choices there are on a mesh of so many axes, by those that there are of two."""
     nodes = (node for level in program.wiring.levels for node in level.kernels.values())
-    return sum(len(program.wiring.nodes[node].costs) ** (count / FEW_AXES) for node in nodes)
+    return sum(math.pow(len(program.wiring.nodes[node].costs), count / FEW_AXES) for node in nodes)
 
 
 def _near(found: Found, program: Program) -> dict[int, Among]:
