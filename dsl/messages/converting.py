@@ -100,7 +100,7 @@ CONVERTING: dict[str, Text] = {
         "Give --model package.module:callable.",
     ),
     "MW680": Text(
-        "{count} tensors under '{head}' have no logical names; the plan leaves them open ('{line}').",
+        "Tensors under '{head}' that have no logical names: {count}; the plan leaves them open ('{line}').",
         "Write their layout there, name their dims in the file for --names, or let 'meshwright search' choose.",
     ),
     "MW681": Text("Axes of one device are left out: {axes}.", ""),
