@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from extent import examples
 from hypothesis import given, settings
+from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.plan import Axis, Mesh
 from meshwright.planner.graph import Graph, Sharding
-from meshwright.planner.program import Program, by_parts, solve_by_parts
+from meshwright.planner.program import Known, Program, build, by_parts, solve_by_parts
 from meshwright.planner.program.pricing.choices import Bundled, Choice, Near, choices
 from meshwright.planner.program.solving.solutions import ENOUGH
+from meshwright.planner.topology import physical
 from small_graphs import Drawing, program_of, steps
 
 SIZES = {"x": 2, "y": 2, "z": 2}
@@ -28,6 +31,25 @@ def layers() -> Graph:
     drawing = Drawing()
     hidden = drawing.dot(drawing.arg(256, 64), drawing.arg(64, 512))
     return drawing.graph(drawing.dot(drawing.each("exponential", hidden), drawing.arg(512, 64)))
+
+
+def making(graph: Graph, made: list[tuple[by_parts.Asked, Program]], **options: Any) -> by_parts.Make:
+    """Builds programs of a graph, which are noted with what was asked for."""
+    known = Known()
+    graph = replace(graph, mesh=SIZES)
+
+    def make(among: by_parts.Asked, before: Program | None) -> Program:
+        program = build(
+            graph, MESH, physical(parse_topology(WHERE[0])), known=known, among=among, before=before, **options
+        )
+        made.append((among, program))
+        return program
+
+    return make
+
+
+def num_choices(program: Program) -> int:
+    return sum(len(node.costs) for node in program.wiring.nodes)
 
 
 def every_choice(program: Program) -> Iterator[tuple[list[Choice], Any]]:
@@ -61,8 +83,9 @@ def test_near_choices_differ_in_what_one_axis_splits() -> None:
         assert middle in near
 
 
-def test_axes_are_bundled_in_every_way_into_two_neighbours_first() -> None:
-    bundles = list(by_parts._bundles(3))
+def test_axes_are_bundled_as_one_then_in_every_way_into_two_neighbours_first() -> None:
+    one, *bundles = by_parts._bundles(3)
+    assert one == ((0, 1, 2),)
     assert [sorted(map(len, groups)) for groups in bundles] == [[1, 2]] * 3
     assert {frozenset(groups) for groups in bundles} == {
         frozenset({(0,), (1, 2)}),
@@ -74,67 +97,95 @@ def test_axes_are_bundled_in_every_way_into_two_neighbours_first() -> None:
 
 @FEW
 @given(steps())
-def test_parts_find_what_all_choices_have_and_bound_no_plan_too_high(step: Step) -> None:
+def test_parts_find_what_all_choices_have_and_prove_no_more(step: Step) -> None:
     graph, returned = step
     whole = program_of(graph, *WHERE, returned=returned).solve()
-
-    def make(among: by_parts.Asked, before: Program | None) -> Program:
-        return program_of(graph, *WHERE, returned=returned, among=among, before=before)
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(by_parts, "FEW_CHOICES", 0)
-        found = solve_by_parts(make, MESH, time_limit_s=120)
-    bundled = [make(Bundled(groups), None).solve() for groups in by_parts._bundles(3)]
+        found = solve_by_parts(making(graph, [], returned=returned), MESH, time_limit_s=120)
+    bundled = [
+        program_of(graph, *WHERE, returned=returned, among=Bundled(groups)).solve() for groups in by_parts._bundles(3)
+    ]
     assert found.layouts is not None
-    assert found.floor_s <= found.bound_s <= whole.objective_s * (1 + ENOUGH)
+    assert found.floor_s <= found.bound_s <= found.objective_s
+    assert found.bound_s <= whole.objective_s * (1 + ENOUGH)
     assert whole.bound_s * (1 - ENOUGH) <= found.objective_s <= min(each.objective_s for each in bundled)
+
+
+def test_what_parts_find_by_looking_beside_is_no_proof(always: None) -> None:
+    """The program says more of the best than it takes: others may take as much less."""
+    made: list[tuple[by_parts.Asked, Program]] = []
+    found = solve_by_parts(making(layers(), made), MESH, time_limit_s=120)
+    whole = made[-1][1].solve()
+    assert made[-1][0] is None
+    assert found.objective_s == whole.objective_s
+    assert found.bound_s <= whole.bound_s
 
 
 def test_who_listens_hears_of_parts_that_are_better_and_better(always: None) -> None:
     heard: list[tuple[float, dict[str, Sharding]]] = []
-    asked: list[by_parts.Asked] = []
-
-    def make(among: by_parts.Asked, before: Program | None) -> Program:
-        asked.append(among)
-        return program_of(layers(), *WHERE, among=among, before=before)
-
-    found = solve_by_parts(make, MESH, time_limit_s=120, tell=lambda s, layouts: heard.append((s, dict(layouts))))
+    made: list[tuple[by_parts.Asked, Program]] = []
+    found = solve_by_parts(
+        making(layers(), made), MESH, time_limit_s=120, tell=lambda s, layouts: heard.append((s, dict(layouts)))
+    )
     seconds = [each for each, _ in heard]
     assert seconds
     assert seconds == sorted(seconds, reverse=True)
     assert found.objective_s <= seconds[-1]
-    assert [type(each) for each in asked[:3]] == [Bundled] * 3
-    assert isinstance(asked[3], dict)
+    asked = [each for each, _ in made]
+    assert [type(each) for each in asked[:4]] == [Bundled] * 4
+    assert isinstance(asked[4], dict)
     assert asked[-1] is None
+    one, two, near, whole = (num_choices(made[place][1]) for place in (0, 1, 4, -1))
+    assert one < two < whole
+    assert near < whole
 
 
 def test_a_part_that_was_found_is_the_answer_when_the_time_ends_and_proves_nothing(always: None) -> None:
-    parts: list[Program] = []
-
-    def make(among: by_parts.Asked, before: Program | None) -> Program:
-        parts.append(program_of(layers(), *WHERE, among=among, before=before))
-        return parts[-1]
-
     heard: list[float] = []
+    made: list[tuple[by_parts.Asked, Program]] = []
     found = solve_by_parts(
-        make, MESH, time_limit_s=120, stop=lambda: bool(heard), tell=lambda seconds, _: heard.append(seconds)
+        making(layers(), made),
+        MESH,
+        time_limit_s=120,
+        stop=lambda: bool(heard),
+        tell=lambda seconds, _: heard.append(seconds),
     )
-    assert len(parts) == 1
+    assert len(made) == 1
     assert found.layouts is not None
     assert found.objective_s == heard[0]
     assert (found.status, found.bound_s, found.floor_s) == ("feasible", 0.0, 0.0)
 
 
+def test_nothing_more_is_built_once_the_search_is_to_stop(always: None) -> None:
+    made: list[tuple[by_parts.Asked, Program]] = []
+    found = solve_by_parts(making(layers(), made), MESH, time_limit_s=120, stop=lambda: True)
+    assert not made
+    assert (found.status, found.layouts, found.bound_s) == ("unknown", None, 0.0)
+
+
+def test_what_fits_nowhere_is_proven_of_all_choices_and_what_takes_least_is_kept(always: None) -> None:
+    made: list[tuple[by_parts.Asked, Program]] = []
+    found = solve_by_parts(making(layers(), made, limit_bytes=1000), MESH, time_limit_s=120)
+    whole = made[-1][1].solve()
+    assert (found.status, found.layouts) == (whole.status, None)
+    assert found.status == "infeasible"
+    assert found.least
+    assert 1000 < found.peak_bytes <= whole.peak_bytes
+
+
+def test_nothing_is_looked_at_above_a_cutoff(always: None) -> None:
+    made: list[tuple[by_parts.Asked, Program]] = []
+    least_s = program_of(layers(), *WHERE).solve().objective_s
+    found = solve_by_parts(making(layers(), made), MESH, time_limit_s=120, cutoff_s=least_s / 2)
+    assert found.layouts is None
+    assert found.bound_s <= least_s
+
+
 def test_few_choices_are_looked_at_at_once_after_one_part() -> None:
-    asked: list[by_parts.Asked] = []
-
-    def make(among: by_parts.Asked, before: Program | None) -> Program:
-        asked.append(among)
-        return program_of(layers(), *WHERE, among=among, before=before)
-
-    found = solve_by_parts(make, MESH, time_limit_s=120)
-    assert len(asked) == 2
-    assert asked[-1] is None
+    made: list[tuple[by_parts.Asked, Program]] = []
+    found = solve_by_parts(making(layers(), made), MESH, time_limit_s=120)
+    assert [among for among, _ in made] == [Bundled(((0, 1, 2),)), None]
     assert found.objective_s < math.inf
 
 

@@ -1,7 +1,7 @@
 """Meshes of several axes, whose kernels have thousands of choices: programs of few of these find solutions first.
 
-First axes are split along together, as if they were two: of each such program the best is found as on a mesh of two
-axes. Then every kernel may choose what one axis splits, the others as in what was found, which is the middle of the
+First axes are split along together, as if they were one or two: of each such program the best is found as on a mesh of
+two axes. Then every kernel may choose what one axis splits, the others as in what was found, which is the middle of the
 next such program, until nothing better comes. All choices prove how good that is, and may find better.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...dsl.plan import Mesh
+from ..graph import Sharding
 from .pricing.choices import Among, Bundled, Near, Split
 from .program import Program
 from .solving.found import Found, Status, Tell
@@ -21,7 +22,7 @@ from .solving.solutions import ENOUGH
 FEW_AXES = 2
 """Programs of meshes with so many axes are solved as they are."""
 FEW_CHOICES = 15_000
-"""So are programs of so many choices, but for one part, which tells how many there are."""
+"""So are programs of so many choices, but for one part of very few, which tells how many there are."""
 TURNS = 4
 """How often choices near what was found are looked at, at most."""
 
@@ -34,39 +35,52 @@ Make = Callable[[Asked, Program | None], Program]
 @dataclass(slots=True, kw_only=True)
 class Parts:
     """A search of a program in parts, which may take until the ``deadline``; ``best`` is what was found among the
-    choices of one of them, ``program`` the last that was built. Of what parts find ``tell`` hears.
+    choices of one of them, ``program`` the last that was built. Of what they find ``tell`` hears, better and better.
+
+    What was found took up to ``credit_s`` less than its costs say: others may as well. ``least`` is what took least
+    memory where nothing fitted.
     """
 
     make: Make
     deadline: float
+    cutoff_s: float = math.inf
     seed: int = 0
     stop: Callable[[], bool] | None = None
     tell: Tell | None = None
     best: Found | None = None
     best_program: Program | None = None
     program: Program | None = None
+    credit_s: float = 0.0
+    told_s: float = math.inf
+    least: Found | None = None
 
-    def solve(self, mesh: Mesh, cutoff_s: float) -> Found:
+    def solve(self, mesh: Mesh) -> Found:
         """What is found among all choices on a mesh."""
         count = sum(1 for size in mesh.sizes.values() if (size or 1) > 1)
-        for among in self._parts(count) if count > FEW_AXES else ():
-            found = self._solved(among, self._best_s)
-            if found.layouts is not None and found.objective_s < self._best_s:
-                self.best, self.best_program = found, self.program
-                if self.tell is not None and not self._ended:
-                    self.tell(found.objective_s, found.layouts)
-        if self.best is None:
-            return self._solved(None, cutoff_s, self.tell)
-        if self._ended:
-            return replace(self.best, status="feasible", bound_s=0.0, floor_s=0.0)
-        return _of_all(self.best, self._solved(None, min(self._best_s, cutoff_s) + self.best.credit_s))
+        if count <= FEW_AXES:
+            return self._solved(None)
+        for among in self._parts(count):
+            found = self._solved(among)
+            if found.least and (self.least is None or found.peak_bytes < self.least.peak_bytes):
+                self.least = found
+            if self.program is not None and found.layouts is not None:
+                less_s = self.program.promised_s(found.choices) - found.objective_s
+                self.credit_s = max(self.credit_s, found.credit_s, less_s)
+                if found.objective_s < self._best_s:
+                    self.best, self.best_program = found, self.program
+                    self._tell_better(found.objective_s, found.layouts)
+        if not self._ended:
+            return self._of_all(self._solved(None))
+        best = self.best or self.least or Found(status="unknown", objective_s=math.inf, bound_s=0.0)
+        status: Status = "unknown" if self.best is None else "feasible"
+        return replace(best, status=status, bound_s=0.0, floor_s=0.0)
 
     def _parts(self, count: int) -> Iterator[Asked]:
         """Which choices are looked at, one part after the other."""
         for groups in _bundles(count):
-            yield Bundled(groups)
             if self._ended or (self.program is not None and _all_choices(self.program, count) <= FEW_CHOICES):
                 return
+            yield Bundled(groups)
         before_s = math.inf
         for _ in range(TURNS):
             if self.best is None or self.best_program is None or self._best_s > before_s * (1 - ENOUGH) or self._ended:
@@ -74,10 +88,39 @@ class Parts:
             before_s = self._best_s
             yield _near(self.best, self.best_program)
 
-    def _solved(self, among: Asked, cutoff_s: float, tell: Tell | None = None) -> Found:
+    def _solved(self, among: Asked) -> Found:
+        """What is found among some choices, that is better than what is known."""
         self.program = self.make(among, self.program)
-        left_s = max(self.deadline - time.monotonic(), 0.0)
-        return self.program.solve(time_limit_s=left_s, seed=self.seed, stop=self.stop, cutoff_s=cutoff_s, tell=tell)
+        return self.program.solve(
+            time_limit_s=max(self.deadline - time.monotonic(), 0.0),
+            seed=self.seed,
+            stop=self.stop,
+            cutoff_s=min(self._best_s, self.cutoff_s) + self.credit_s,
+            tell=self._tell_better,
+        )
+
+    def _tell_better(self, seconds: float, layouts: Mapping[str, Sharding]) -> None:
+        if self.tell is not None and seconds < self.told_s:
+            self.told_s = seconds
+            self.tell(seconds, layouts)
+
+    def _of_all(self, whole: Found) -> Found:
+        """What is known of all choices, with what was found among some."""
+        found, credit_s = self.best, max(self.credit_s, whole.credit_s)
+        if whole.layouts is not None and whole.objective_s < self._best_s:
+            found = whole
+        if found is None:
+            seen = whole.least is not None and (self.least is None or whole.peak_bytes <= self.least.peak_bytes)
+            least = whole if seen or self.least is None else self.least
+            return replace(whole, least=least.least, peak_bytes=least.peak_bytes)
+        more_s = credit_s - whole.credit_s
+        bounds_s = (whole.bound_s - more_s, whole.floor_s - more_s)
+        if whole.status == "infeasible":  # and is not: the program counts more memory than there is
+            bounds_s = (0.0, 0.0)
+        bound_s, floor_s = (min(max(each, 0.0), found.objective_s) for each in bounds_s)
+        proven = bound_s >= found.objective_s * (1 - ENOUGH)
+        status: Status = "optimal" if proven else "feasible"
+        return replace(found, status=status, bound_s=bound_s, floor_s=floor_s, credit_s=credit_s)
 
     @property
     def _best_s(self) -> float:
@@ -100,38 +143,26 @@ def solve_by_parts(
 ) -> Found:
     """What ``Program.solve`` finds, in parts where a mesh has many axes; the time is that of building programs too."""
     deadline = time.monotonic() + time_limit_s
-    return Parts(make=make, deadline=deadline, seed=seed, stop=stop, tell=tell).solve(mesh, cutoff_s)
-
-
-def _of_all(part: Found, whole: Found) -> Found:
-    """What is known of all choices, where ``part`` was found among some."""
-    if whole.layouts is not None and whole.objective_s < part.objective_s:
-        return whole
-    credit_s = max(part.credit_s, whole.credit_s)
-    more_s = credit_s - whole.credit_s
-    bounds_s = (whole.bound_s - more_s, whole.floor_s - more_s)
-    if whole.status == "infeasible":  # and is not: the program counts more memory than there is
-        bounds_s = (0.0, 0.0)
-    bound_s, floor_s = (min(max(each, 0.0), part.objective_s) for each in bounds_s)
-    proven = bound_s >= part.objective_s * (1 - ENOUGH)
-    status: Status = "optimal" if proven else "feasible"
-    return replace(part, status=status, bound_s=bound_s, floor_s=floor_s, credit_s=credit_s)
+    return Parts(make=make, deadline=deadline, cutoff_s=cutoff_s, seed=seed, stop=stop, tell=tell).solve(mesh)
 
 
 def _bundles(count: int) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """Each way to have so many axes as two groups, those of neighbours first."""
+    """So many axes as one group, then each way to have them as two, those of neighbours first."""
 
     def breaks(inside: int) -> int:
         return sum((inside >> axis & 1) != (inside >> axis + 1 & 1) for axis in range(count - 1))
 
+    yield (tuple(range(count)),)
     for inside in sorted(range(1, 2 ** (count - 1)), key=lambda inside: (breaks(inside), inside)):
         yield tuple(tuple(axis for axis in range(count) if bool(inside >> axis & 1) is side) for side in (True, False))
 
 
 def _all_choices(program: Program, count: int) -> float:
-    """About how many choices there are on a mesh of so many axes, by those that there are of two."""
-    nodes = (node for level in program.wiring.levels for node in level.kernels.values())
-    return sum(math.pow(len(program.wiring.nodes[node].costs), count / FEW_AXES) for node in nodes)
+    """About how many choices there are on a mesh of so many axes, by those that there are where these are bundled."""
+    wiring, among = program.wiring, program.wiring.strategies.among
+    groups = len(among.groups) if isinstance(among, Bundled) else count
+    nodes = (node for level in wiring.levels for node in level.kernels.values())
+    return sum(math.pow(len(wiring.nodes[node].costs), count / groups) for node in nodes)
 
 
 def _near(found: Found, program: Program) -> dict[int, Among]:

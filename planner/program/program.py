@@ -151,6 +151,12 @@ class Program:
         found[self.deciders] = decided[: len(self.deciders)]
         return [int(choice) for choice in found[self.leader]]
 
+    def promised_s(self, choices: Sequence[int]) -> float:
+        """What the program's costs say that a choice of every node takes."""
+        wiring = self.wiring
+        alone = sum(float(node.costs[choice]) for node, choice in zip(wiring.nodes, choices, strict=True))
+        return alone + sum(float(table[choices[a], choices[b]]) for (a, b), table in wiring.tables.items())
+
     def moves(self) -> Moves:
         """What each node that decides may choose instead."""
         place = np.searchsorted(self.deciders, self.leader)
