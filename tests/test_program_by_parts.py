@@ -96,7 +96,7 @@ def test_axes_are_bundled_as_one_then_in_every_way_into_two_neighbours_first() -
 
 
 @FEW
-@given(steps())
+@given(steps(2))
 def test_parts_find_what_all_choices_have_and_prove_no_more(step: Step) -> None:
     graph, returned = step
     whole = program_of(graph, *WHERE, returned=returned).solve()
@@ -153,7 +153,7 @@ def test_a_part_that_was_found_is_the_answer_when_the_time_ends_and_proves_nothi
     )
     assert len(made) == 1
     assert found.layouts is not None
-    assert found.objective_s == heard[0]
+    assert found.objective_s <= heard[0]
     assert (found.status, found.bound_s, found.floor_s) == ("feasible", 0.0, 0.0)
 
 

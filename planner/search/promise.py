@@ -46,7 +46,7 @@ def by_axes(
 
     First come those on which no axis of ``inner``, which split what is joined in every step, crosses the slow network.
     Of these and of the rest those of few axes come first, each kind of which takes a fraction of the time of the next.
-    Where not all can be tried a kind has half of the places that are left.
+    Where not all can be tried a kind has half of the places that are left, the last one all.
     """
     kinds: dict[tuple[bool, int], list[Mesh]] = {}
     for mesh in meshes:
@@ -57,7 +57,7 @@ def by_axes(
     left = len(meshes)
     for kind in sorted(kinds):
         room = limit - len(chosen)
-        most = room if left <= room else max(room // 2, min(room, 1))
+        most = room if left <= room or left == len(kinds[kind]) else max(room // 2, min(room, 1))
         chosen += by_promise(kinds[kind], machine, tensors, most, chosen)
         left -= len(kinds[kind])
     return chosen

@@ -63,17 +63,20 @@ def search(
             return _compared(question, stamp, means, clock, free_mesh)
         more = pareto or question.top_k > 1
         found = answer(question, means, clock, more=more)
+        if found.best is None and more and not clock.over:
+            found = found.further(1, clock)
         if found.best is None:
             return _nothing(question, found, (limit, limit_of), stamp, means, clock)
         if question.top_k > 1 and not clock.over:
             found = found.further(question.top_k, clock)
         others = alternatives(question, found, means, clock) if question.top_k > 1 else ()
         points = frontier(question, found.plans[0], means, clock) if pareto else ()
+        first = found.best
         if more and not clock.over:
             found = found.further(1, clock)  # what is left of the time proves the best
     # The time may have ended before the best was found where it was looked for.
     best, *slower = sorted(distinct_plans((*found.plans, *others, *points)), key=undominated_first)
-    listed = [one for one in slower if one is found.best or one in others][: question.top_k - 1]
+    listed = [one for one in slower if one in (first, found.best) or one in others][: question.top_k - 1]
     points = tuple(undominated((best, *points, *found.plans, *others))) if pareto else ()
     spares = [one for one in slower if one not in listed] if question.plan.limits.hbm_bytes is not None else ()
     return replace(
