@@ -173,8 +173,8 @@ class Estimate:
     ``overlapped_s`` is what would be left if all communication hid behind compute, or compute behind it.
     ``uncounted_s`` is of gathers, scatters and sorts, for which the TPU compiler counts no cycles: what their bytes
     take. ``compute_source`` says where seconds of compute come from. ``limit_bytes`` is the plan's limit, else what the
-    chip gives; None where neither is known. ``memory`` says what is live when, ``bound`` how far the plan is from the machine,
-    ``axes`` where the mesh lies on it. ``parts`` are the sizes of the axes as propagation cut them.
+    chip gives; None where neither is known. ``memory`` says what is live when, ``bound`` how far the plan is from the
+    machine, ``axes`` where the mesh lies on it. ``parts`` are the sizes of the axes as propagation cut them.
     """
 
     topology: str
