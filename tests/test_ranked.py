@@ -88,3 +88,39 @@ def test_random_normals_are_made_where_they_are_added() -> None:
     found = estimate(lambda a, b: b + jax.random.normal(a, b.shape), key, wide(8192, 4096), split="_@d _")
     assert found.peak_bytes == pytest.approx(64.5 * MIB, rel=0.02)
     assert found.compute_s * CLOCK_HZ == pytest.approx(359105, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("step", "args", "mib", "code_mib"),
+    [
+        (jnp.fft.fft, (Shape((1024, 4096), jnp.complex64),), 70.6, 6.6),
+        (jnp.fft.fft, (Shape((4096, 4096), jnp.complex64),), 516.2, 4.0),
+        (jnp.fft.rfft, (wide(4096, 4096),), 323.7, 3.3),
+        (jnp.fft.irfft, (Shape((4096, 2049), jnp.complex64),), 324.0, 3.6),
+        (jnp.linalg.cholesky, (wide(1024, 1024),), 15.1, 6.9),
+        (jnp.linalg.qr, (wide(512, 512),), 7.0, 4.0),
+        (jax.scipy.linalg.lu_factor, (wide(1024, 1024),), 13.3, 5.3),
+    ],
+)
+def test_what_is_written_out_takes_room(step: Any, args: tuple[Any, ...], mib: float, code_mib: float) -> None:
+    """Compiled for v5e: a transform has parts side by side, a factor's kernels are written out for each 128 rows."""
+    found = estimate(step, *args)
+    assert found.peak_bytes == pytest.approx(mib * MIB, rel=0.05)
+    assert found.memory.code_bytes == pytest.approx(code_mib * MIB, rel=0.45)
+
+
+def test_products_of_complex_numbers_are_three() -> None:
+    """Compiled for v5e: 3 kernels of 33024 cycles."""
+    numbers = Shape((1024, 2048), jnp.complex64), Shape((2048, 1024), jnp.complex64)
+    found = estimate(lambda a, b: a @ b, *numbers)
+    assert found.compute_s * CLOCK_HZ == pytest.approx(99072, rel=0.2)
+
+
+def test_what_has_no_cycles_takes_the_time_of_its_bytes() -> None:
+    """A lookup that stands alone, and a sort along the rows: a step's time, though no part of its compute."""
+    for found in (
+        estimate(lambda a, b: a[b], wide(32768, 1024), Shape((16384,), jnp.int32)),
+        estimate(lambda a: jnp.sort(a, 0), wide(4096, 2048)),
+    ):
+        assert found.step_time_s == found.compute_s + found.uncounted_s
+        assert found.step_time_s > 10 * found.compute_s

@@ -27,12 +27,13 @@ from .runs import Sending, kernels, runs_of
 class DeviceWork:
     """A device's program, and what it takes on ``chip``; ``compute_source`` says where its seconds come from.
 
-    ``compute_s`` are those of the kernels that count, ``sending`` the collectives.
+    ``compute_s`` are those of what counts, ``uncounted_s`` those of the rest, ``sending`` the collectives.
     """
 
     laid_out: DeviceProgram
     chip: Chip
     compute_s: float
+    uncounted_s: float
     kernels: tuple[PredictedKernel, ...]
     sending: tuple[Sending, ...]
     compute_source: str
@@ -69,6 +70,7 @@ def device_work(
         laid_out=laid_out,
         chip=machine.chip,
         compute_s=sum(run.total_s for run in runs.computing if run.counted),
+        uncounted_s=sum(run.uncounted_s for run in runs.computing),
         kernels=late(lambda: tuple(kernels(runs.computing))),
         sending=runs.sending,
         compute_source=speed.source,

@@ -39,6 +39,7 @@ def estimate(
         mesh=_sizes(mesh),
         parts=dict(parts),
         compute_s=work.compute_s,
+        uncounted_s=work.uncounted_s,
         compute_source=work.compute_source,
         comm_s=sum(collective.total_s for collective in sent),
         peak_bytes=work.memory.peak_bytes,

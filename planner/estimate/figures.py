@@ -58,7 +58,8 @@ class PredictedKernel:
     ``unit`` is what bounds it (``matrix``, ``vector``, ``memory``), ``flops`` and ``num_bytes`` are those of one run,
     ``num_bytes`` what crosses to and from memory. ``predicted_s`` is what it takes each time. ``layer`` is the part of
     the model that it belongs to, ``phase`` forward, backward, recomputed or update. ``counted`` is False for what the
-    TPU compiler gives no cycles for (gathers, scatters, sorts): it is no part of ``compute_s``.
+    TPU compiler gives no cycles for (gathers, scatters, sorts): it is no part of ``compute_s``. Where copies around it
+    are counted, it takes ``uncounted_s`` itself.
     """
 
     label: str
@@ -78,6 +79,11 @@ class PredictedKernel:
     def total_s(self) -> float:
         """Seconds over a whole step."""
         return self.predicted_s * self.times
+
+    @property
+    def step_s(self) -> float:
+        """The same with what is not counted."""
+        return (self.predicted_s + self.uncounted_s) * self.times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,12 +169,12 @@ class TensorLayout:
 class Estimate:
     """What a step under a plan is predicted to take, without compiling anything.
 
-    ``step_time_s`` is ``compute_s`` + ``comm_s``, nothing overlapped and loops by their turns; ``overlapped_s`` is what
-    would be left if all communication hid behind compute, or compute behind it. ``uncounted_s`` is what comes on top
-    for what the TPU compiler counts no cycles for. ``compute_source`` says where seconds of compute come from.
-    ``limit_bytes`` is the plan's limit, else what the chip gives;
-    None where neither is known. ``memory`` says what is live when, ``bound`` how far the plan is from the machine,
-    ``axes`` where the mesh lies on it. ``parts`` are the sizes of the axes as propagation cut them.
+    ``step_time_s`` is ``compute_s`` + ``uncounted_s`` + ``comm_s``, nothing overlapped and loops by their turns;
+    ``overlapped_s`` is what would be left if all communication hid behind compute, or compute behind it.
+    ``uncounted_s`` is of gathers, scatters and sorts, for which the TPU compiler counts no cycles: what their bytes
+    take. ``compute_source`` says where seconds of compute come from. ``limit_bytes`` is the plan's limit, else what the
+    chip gives; None where neither is known. ``memory`` says what is live when, ``bound`` how far the plan is from the
+    machine, ``axes`` where the mesh lies on it. ``parts`` are the sizes of the axes as propagation cut them.
     """
 
     topology: str
@@ -182,6 +188,7 @@ class Estimate:
     kernels: tuple[PredictedKernel, ...] = field(repr=False)
     memory: PredictedMemory = field(repr=False)
     bound: Bound
+    uncounted_s: float = 0.0
     axes: tuple[AxisPlace, ...] = ()
     parts: Mapping[str, int] = field(default_factory=dict)
     tensors: tuple[TensorLayout, ...] = field(default=(), repr=False)
@@ -196,18 +203,13 @@ class Estimate:
 
     @property
     def step_time_s(self) -> float:
-        """Compute and communication one after the other."""
-        return self.compute_s + self.comm_s
+        """Compute, counted or not, and communication one after the other."""
+        return self.compute_s + self.uncounted_s + self.comm_s
 
     @property
     def overlapped_s(self) -> float:
         """The longer of compute and communication: what full overlap would leave."""
-        return max(self.compute_s, self.comm_s)
-
-    @property
-    def uncounted_s(self) -> float:
-        """What gathers, scatters and sorts take, which are no part of ``compute_s``."""
-        return sum(k.uncounted_s * k.times if k.counted else k.total_s for k in self.kernels)
+        return max(self.compute_s + self.uncounted_s, self.comm_s)
 
     @property
     def bound_s(self) -> float | None:

@@ -38,6 +38,11 @@ class Run(NamedTuple):
         """Seconds over a whole step."""
         return self.price.seconds * self.times
 
+    @property
+    def uncounted_s(self) -> float:
+        """The same of what is not counted."""
+        return self.price.uncounted_s * self.times if self.counted else self.total_s
+
 
 class Sending(NamedTuple):
     """A collective: where it stands among all that a step runs, how often it runs."""

@@ -46,6 +46,7 @@ def _times(before: Estimate, after: Estimate) -> dict[str, tuple[float | None, f
     return {
         "step": (before.step_time_s, after.step_time_s),
         "compute": (before.compute_s, after.compute_s),
+        "not counted": (before.uncounted_s, after.uncounted_s),
         "communication": (before.comm_s, after.comm_s),
     }
 

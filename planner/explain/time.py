@@ -8,7 +8,7 @@ from ..estimate.figures import Estimate, PredictedKernel
 from ..estimate.scope import PHASES
 from .rows import Rows, duration, first, giga, share
 
-UNCOUNTED = "on top: gathers, scatters, sorts, of which the TPU compiler counts no cycles"
+UNCOUNTED = "gathers, scatters, sorts, by their bytes: the TPU compiler counts no cycles of these"
 
 
 def time_table(estimate: Estimate) -> Rows:
@@ -17,7 +17,7 @@ def time_table(estimate: Estimate) -> Rows:
     figures = [
         ("compute", estimate.compute_s),
         ("communication", estimate.comm_s),
-        ("step: both, nothing overlapped", estimate.step_time_s),
+        ("step: all of it, nothing overlapped", estimate.step_time_s),
         ("with full overlap: the longer of both", estimate.overlapped_s),
         ("bound of this plan: its FLOPs at peak, its arguments moved once", bound.plan_s),
         ("bound of the step, split evenly over all devices", bound.step_s),

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..chip import Chip
+from ..compute.products import COMPLEX, COMPLEX_PASSES
+from ..compute.written_out import WRITTEN_OUT, code_bytes_of, is_written_out
 from ..graph import Graph, Op, Value
 from ..images import CONVOLUTION, is_of_one_place
 from ..kernels import Kernel, Program
@@ -114,6 +116,10 @@ def _kernel_bytes(graph: Graph, kernel: Kernel, product: ProductCode, units: Uni
 
 def _bytes(graph: Graph, kernel: Kernel, product: ProductCode, units: Units | None, *, in_loop: bool) -> int:
     kinds = {graph.ops[op].kind for op in kernel.ops}
+    if not kinds.isdisjoint(WRITTEN_OUT) and (
+        found := [op for op in map(graph.ops.__getitem__, kernel.ops) if is_written_out(op)]
+    ):
+        return sum(code_bytes_of(graph, op) for op in found)
     further = int(RESULT_TO_PRODUCT * product.num_bytes)
     more = further * (len(kernel.writes) - 1)
     if CONVOLUTION in kinds:
@@ -170,7 +176,15 @@ def usual_bytes(graph: Graph, kernel: Kernel, usual: ProductCode) -> int:
     flops = sum(matrix_flops(graph, graph.ops[op]) for op in kernel.ops)
     wide = usual.wide if usual.wide > 1 and flops > WIDE_FROM_FLOPS and _is_wide(graph, kernel) else 1.0
     narrow = min(LARGEST_PRODUCT * usual.num_bytes, GFLOP_BYTES * (flops / 1e9) ** GROWTH)
-    return max(LEAST_PRODUCT_BYTES, int(wide * narrow))
+    return max(LEAST_PRODUCT_BYTES, int(wide * narrow)) * (COMPLEX_PASSES if _is_complex(graph, kernel) else 1)
+
+
+def _is_complex(graph: Graph, kernel: Kernel) -> bool:
+    """Whether a kernel multiplies complex numbers: three products (v5e: of 4096 x 4096 1.26 MiB)."""
+    if all(graph.values[value].dtype not in COMPLEX for value in kernel.reads):
+        return False
+    products = (graph.ops[op] for op in kernel.ops if graph.ops[op].kind == "dot_general")
+    return any(graph.values[op.operands[0]].dtype in COMPLEX for op in products)
 
 
 def _is_wide(graph: Graph, kernel: Kernel) -> bool:

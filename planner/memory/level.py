@@ -184,7 +184,8 @@ def _with_turned(placed: Level, chip: Chip | None, elapsed_s: Elapsed, *, by_lis
 def _with_ranked(placed: Level, chip: Chip | None, elapsed_s: Elapsed) -> Level:
     """With what lies beside sorts and complex numbers: copies stay in fast memory where they find room."""
     begun = -1 - 5 * len(placed.program.graph.values)
-    beside = (*ranked_copies(placed.program, placed.flow), *parts_of_complex(placed.program, placed.flow))
+    near_bytes = chip.buffer_vmem_bytes if chip else 0
+    beside = (*ranked_copies(placed.program, placed.flow), *parts_of_complex(placed.program, placed.flow, near_bytes))
     found = {begun - number: each for number, each in enumerate(beside)}
     found = {b: each for b, each in found.items() if each.is_beside or each.value not in placed.spans}
     if not found:

@@ -206,7 +206,7 @@ def blame(current: Estimate, better: Estimate, least: float) -> dict[Spot, float
 def seconds(estimate: Estimate) -> dict[Spot, float]:
     """What a step takes, by the place in the model that asks for it."""
     found: dict[Spot, float] = defaultdict(float)
-    listed = [(k.origin, k.total_s) for k in estimate.kernels if k.counted]
+    listed = [(k.origin, k.step_s) for k in estimate.kernels]
     for origin, total_s in (*listed, *((c.origin, c.total_s) for c in estimate.collectives)):
         found[spot_of(origin)] += total_s
     return found

@@ -175,11 +175,10 @@ class Costs:
             own, near_bytes = self.blueprint, self.pricing.machine.chip.buffer_vmem_bytes
             whole, around = own.once if is_once else own.own, own.around._replace(packed=packed)
             known[key] = fused(whole, part, found, nest.form_of, masks, near_bytes, around, is_gpu=self._is_gpu)
-        counts_all = self.pricing.machine.platform != "tpu"
         passing = self._selected(choice) if self.blueprint.padded else frozenset[Padding]()
         beside = {value: Value(part(value, dtype).shape, dtype) for value, dtype in self.beside}
         company = Company(passing=passing, beside=beside)
-        took_s = known[key].seconds(part, found, self.pricing.speed, counts_all=counts_all, company=company)
+        took_s = known[key].seconds(part, found, self.pricing.speed, company)
         return took_s + self._turning(part) if self.blueprint.turned else took_s
 
     def _reads_once(self, choice: Choice) -> bool:

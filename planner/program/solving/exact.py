@@ -68,8 +68,8 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
             clusters.join(ends[0], wiring.reader(ends))
     took, sent = defaultdict[int, float](float), defaultdict[int, float](float)
     for kernel in found.kernels:
-        if kernel.counted:
-            took[clusters.of(kernel.origin)] += kernel.predicted_s * kernel.times
+        if kernel.step_s:
+            took[clusters.of(kernel.origin)] += kernel.step_s
     for collective in found.collectives:
         took[clusters.of(collective.origin)] += collective.total_s
         sent[_node(collective.origin)] += collective.total_s

@@ -67,29 +67,21 @@ class Fused:
     apart: Apart | None = None
     took: dict[Hashable, float] = field(default_factory=dict)
 
-    def seconds(
-        self,
-        part: Part,
-        pieces: Mapping[int, Piece],
-        speed: Speed,
-        *,
-        counts_all: bool,
-        company: Company,
-    ) -> float:
+    def seconds(self, part: Part, pieces: Mapping[int, Piece], speed: Speed, company: Company) -> float:
         """What computing takes in other shapes and in such ``company``, each worked out once."""
         values = self.program.graph.values
         others = {number: part(number, values[number].dtype) for number in self.own}
         shapes = [pieces[op].graph.values[place].shape for _, op, place in self.made]
-        on = speed.source, speed.clock_hz, counts_all, company.passing, *company.beside.items()
+        on = speed.source, speed.clock_hz, company.passing, *company.beside.items()
         key = (*on, *[value.shape for value in others.values()], *shapes)
         found = self.took.get(key)
         if found is None:
             for (number, _, _), shape in zip(self.made, shapes, strict=True):
                 others[number] = Value(shape, values[number].dtype)
-            found = self.took[key] = self._seconds(others, speed, counts_all, company)
+            found = self.took[key] = self._seconds(others, speed, company)
         return found
 
-    def _seconds(self, others: Mapping[int, Value], speed: Speed, counts_all: bool, company: Company) -> float:
+    def _seconds(self, others: Mapping[int, Value], speed: Speed, company: Company) -> float:
         own, values = self.program.graph, list(self.program.graph.values)
         for number, value in others.items():
             values[number] = value
@@ -97,7 +89,7 @@ class Fused:
         program = _leaving(Program(graph=graph, kernels=self.program.kernels), company.beside)
         apart = self.apart or self.around.apart({number: value.shape for number, value in others.items()})
         prices = price_at(program, speed, count=partial(self._count, company), apart=apart, kinds=own.kinds)
-        return sum(each.seconds * each.times for each in prices if each.counted or counts_all)
+        return sum((each.seconds + each.uncounted_s) * each.times for each in prices)
 
     def _count(self, company: Company, graph: Graph, kernel: Kernel) -> Work:
         found = self.works.get(kernel.ops)
