@@ -167,6 +167,18 @@ def test_what_is_scattered_into_gives_its_place_to_nothing_else() -> None:
     assert temporaries("dynamic_update_slice") == 4 * MIB
 
 
+def test_what_is_scattered_into_what_is_filled_for_it_gives_its_place_to_nothing() -> None:
+    """As a table's gradient: the kernel fills it with zeros first, which makes it a buffer that is written into."""
+
+    def temporaries(kind: str) -> int:
+        kernels = [(kind, (0,), (1,)), ("add", (1, 0), (2,)), ("dot_general", (2,), (3,))]
+        held = memory(program([(1024, 1024)] * 4, kernels, (0,), (3,)))
+        return max(point.num_bytes for point in held.points)
+
+    assert temporaries("scatter") == 8 * MIB
+    assert temporaries("dot_general") == 4 * MIB
+
+
 def test_a_donated_argument_holds_the_result() -> None:
     kernels = [("multiply", (0, 1), (2,))]
     kept = memory(program([(1024, 1024)] * 3, kernels, (0, 1), (2,)))

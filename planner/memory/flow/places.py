@@ -9,7 +9,8 @@ from ...graph import Graph, Value
 from ...kernels import Kernel
 from ...kinds import ALL_REDUCE
 
-IN_PLACE = frozenset({"dynamic_update_slice", "scatter", "while"})
+SCATTER = "scatter"
+IN_PLACE = frozenset({"dynamic_update_slice", SCATTER, "while"})
 IN_STEP = "in step"
 NUMBER_BY_NUMBER = ELEMENTWISE | {ALL_REDUCE}
 
@@ -29,7 +30,7 @@ def places(
     """
     updating = {number for number, op in enumerate(graph.ops) if op.kind in IN_PLACE}
     tied = [() if updating.isdisjoint(k.ops) else tuple(written_into(graph, k, buffer)) for k in kernels]
-    written = {held for pairs in tied for pair in pairs for held in pair}
+    written = {held for pairs in tied for pair in pairs for held in pair} | _scattered(graph, kernels)
     several = {v for kernel in kernels if len(kernel.writes) > 1 for v in kernel.writes}
     near = {v: v for v, held in buffer.items() if v == held and v not in written}
     apart = {kernel.writes[0] for kernel in kernels if offloads and graph.ops[kernel.ops[-1]].kind == ALL_REDUCE}
@@ -40,6 +41,12 @@ def places(
             for into, pairs in zip(tied, shared, strict=True)
         ]
     )
+
+
+def _scattered(graph: Graph, kernels: Sequence[Kernel]) -> set[int]:
+    """What kernels scatter into what they fill: that it is filled before makes it a buffer that is written into."""
+    results = {value for op in graph.of_kind(SCATTER) for value in op.results}
+    return {value for kernel in kernels for value in kernel.writes if value in results} if results else results
 
 
 def written_into(graph: Graph, kernel: Kernel, buffer: Mapping[int, int]) -> Iterator[tuple[int, int]]:
