@@ -21,7 +21,7 @@ from .solving.solutions import ENOUGH
 
 FEW_AXES = 2
 """Programs of meshes with so many axes are solved as they are."""
-FEW_CHOICES = 15_000
+FEW_CHOICES = 5_000
 """So are programs of so many choices, but for one part of very few, which tells how many there are."""
 TURNS = 4
 """How often choices near what was found are looked at, at most."""

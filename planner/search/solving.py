@@ -83,7 +83,6 @@ class Solving:
                 found = self._firsts.get(timeout=LOOK_EVERY_S)
                 if found is None:
                     return None
-                self._told[one.candidate.index] = found
                 return one, found
             self._wait()
         return None
@@ -207,7 +206,12 @@ class Solving:
             return
         self._reading_s[one.candidate.policy] = self._clock.elapsed_s - begin_s
         self._firsts = firsts = Firsts()
-        future = self._pool.submit(task, firsts.put)
+
+        def hear(first: First) -> None:
+            self._told[one.candidate.index] = first  # what is told later is better
+            firsts.put(first)
+
+        future = self._pool.submit(task, hear)
         future.add_done_callback(lambda _: firsts.put(None))
         self._flying.append((one, future))
 
