@@ -224,7 +224,7 @@ def test_a_file_names_what_the_model_does_not(tmp_path: Path, capsys: pytest.Cap
     streams = capsys.readouterr()
     assert "params/wi: embed@data mlp@model" in " ".join(streams.out.split())
     assert "opt/**:    like params" not in streams.out  # opt/0/*/wo has no names: whole, as in Flax
-    assert "MW680 note: 1 tensors under 'batch'" in streams.err
+    assert "MW680 note: Tensors under 'batch' that have no logical names: 1;" in streams.err
 
 
 def test_without_a_mesh_sizes_stay_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import meshwright as mw
 import pytest
 import small_steps
 import toy
-from extent import EVERY
+from extent import EVERY, some
 from in_process import search
 from layouts import assert_layouts
 from meshwright.backends.jax.trace import trace
@@ -128,7 +128,7 @@ def free() -> SearchResult:
     return search(step, args, topology="v5e:2x4", plan="meshwright: 1\n" + MESH + "\n")
 
 
-@pytest.mark.parametrize("pin", ["params/0/wi: M@a H", "params/0/wo: replicate", "batch0: replicate"])
+@pytest.mark.parametrize("pin", some(["params/0/wi: M@a H", "params/0/wo: replicate", "batch0: replicate"], of=3))
 def test_a_pin_costs_what_it_costs(pin: str, free: SearchResult) -> None:
     """Pins never make a plan better: the plan found without pins has no price above that of one with them."""
     step, args = small_steps.mlp(8192, 1024, 4096, 1)
