@@ -10,7 +10,7 @@ import numpy as np
 from ...dsl.plan import Mesh
 from ..collectives import price
 from ..device_order import device_numbers
-from ..graph import Axes, Graph, Op
+from ..graph import Axes, Graph, Op, Sharding
 from ..kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, GATHERED, RAGGED_ALL_TO_ALL, RING_PADDING, ROUNDED
 from ..links import OUTER
 from ..network import Network
@@ -19,10 +19,6 @@ from ..placement import Placement
 from ..price import Price
 from ..routing import Traffic, price_of, traffic
 from ..topology import Machine
-
-WAYS = ("source", "target", "around")
-"""The attributes of a permute that say which way it goes: the layouts before and after, or round a ring."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tariff:
@@ -70,8 +66,8 @@ class Tariff:
         Between layouts a device sends to the one whose position along the new axes is its own along the old ones.
         ``around`` says that the last sends to the first.
         """
-        if "source" in op.attributes and "target" in op.attributes:
-            old, new = (tuple(axis for dim in op.attributes[name] for axis in dim) for name in ("source", "target"))
+        old, new, _ = _way(op)
+        if old is not None and new is not None:
             cut = self.network.in_parts((*old, *new))
             old, new = cut.parts(old), cut.parts(new)
             before = (*old, *(axis for axis in new if axis not in old))
@@ -112,8 +108,15 @@ def tariff(mesh: Mesh, machine: Machine, parts: Mapping[str, int]) -> Tariff:
     return Tariff(network=Network(machine=machine, mesh=sizes, numbers=numbers.reshape(tuple(sizes.values()))))
 
 
-def _way(op: Op) -> tuple[object, ...]:
-    return tuple(op.attributes.get(name) for name in WAYS)
+def _way(op: Op) -> tuple[Axes | None, Axes | None, bool]:
+    """Which way a permute goes: the axes of the layouts before and after, whichever dims these split, or round a ring.
+    """
+    source, target = (op.attributes.get(name) for name in ("source", "target"))
+    return _axes_in(source), _axes_in(target), bool(op.attributes.get("around"))
+
+
+def _axes_in(layout: Sharding | None) -> Axes | None:
+    return None if layout is None else tuple([axis for dim in layout for axis in dim])
 
 
 def axes_of(op: Op) -> Axes:

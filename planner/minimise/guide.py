@@ -17,6 +17,8 @@ SMALL = 0.02  # of the largest value at a place: those with fewer bytes are the 
 MOST_OF = 0.25  # of the greatest loss: the places that are looked at together
 HEAVY = 2e-4  # of a step: the places that take more are kept as they are
 
+NONE = frozenset[str]()
+
 Lies = Callable[[Plan], Mapping[str, Sharding] | None]
 Laid = Callable[[Plan], Graph | None]
 
@@ -123,7 +125,7 @@ class Guide:
         settled = {maker for group in kept for maker in group.makers if not group.is_operand}
         return frozenset(path for path in wrong if path in self._group and path not in settled)
 
-    def _explained(self, open_: Collection[str], places: Mapping[Spot, float]) -> dict[Group, float]:
+    def _explained(self, open_: frozenset[str], places: Mapping[Spot, float]) -> dict[Group, float]:
         """The groups that lie wrongly first before places, each with the seconds of those."""
         found: dict[Group, float] = defaultdict(float)
         for spot, seconds in places.items():
@@ -132,7 +134,7 @@ class Guide:
                 found[self._group[root]] += seconds
         return found
 
-    def _first(self, spot: Spot, open_: Collection[str]) -> str | None:
+    def _first(self, spot: Spot, open_: frozenset[str]) -> str | None:
         """The first value of the program that lies wrongly and of which a place makes something.
 
         Small ones count where no other does: the rows that a gather is asked for bring its table to where they lie.
@@ -155,14 +157,14 @@ class Guide:
         if not made:
             yield from sorted(self.flow.unnamed.get(spot, ()))
 
-    def _root(self, path: str, wrong: Collection[str], least: float) -> str:
+    def _root(self, path: str, wrong: frozenset[str], least: float) -> str:
         """The first value of the program that ``path`` comes from by way of wrong values of so many bytes alone."""
         seen, stack, first = {path}, [path], path
         while stack:
             current = stack.pop()
             if self.flow.order.get(current, 0) < self.flow.order.get(first, 0):
                 first = current
-            parents = (each for each in self.flow.parents.get(current, ()) if each in wrong and each not in seen)
+            parents = (self.flow.parents.get(current, NONE) - seen) & wrong
             before = [each for each in parents if self._bytes[each] >= least]
             seen.update(before)
             stack += before

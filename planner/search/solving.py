@@ -72,8 +72,8 @@ class Solving:
             self._fill(max(self._pool.workers - 1, 1))
 
     def first(self) -> tuple[Tried, First] | None:
-        """What is found first of a candidate that is solved alone, waited for as long as nothing is proven; None where
-        nothing is found before.
+        """The best that is told of a candidate that is solved alone, waited for as long as nothing is proven; None where
+        nothing is found before, or nothing better than what this gave before.
         """
         if self._left or len(self._flying) != 1:
             return None
@@ -83,9 +83,15 @@ class Solving:
                 found = self._firsts.get(timeout=LOOK_EVERY_S)
                 if found is None:
                     return None
-                return one, found
+                if self.is_told(one, found):
+                    return one, found
+                continue
             self._wait()
         return None
+
+    def is_told(self, one: Tried, first: First) -> bool:
+        """Whether nothing better was told of a candidate."""
+        return self._told.get(one.candidate.index) is first
 
     def solves(self, one: Tried) -> bool:
         """Whether a candidate is being solved."""

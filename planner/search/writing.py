@@ -139,28 +139,32 @@ class Writing:
             self.write_simple()
         while self._board.num_ops > LARGE and self._write_ahead():
             pass
-        self._write_first()
+        while self._write_first():
+            pass
 
-    def _write_first(self) -> None:
+    def _write_first(self) -> bool:
         """Writes what was found first of a candidate that is solved alone, while it is proven, for when it is its turn;
-        left where something better is found. Whether there was time for it changes nothing of the plan.
+        left where something better is found: whether that is so. Whether there was time for it changes nothing of the
+        plan.
         """
         found = self._solving.first()
         if found is None or self._late:
-            return
+            return False
         one, first = found
         if one.priced or self._is_written(one) or first.objective_s >= self._board.worth_s:
-            return
+            return False
 
         def look() -> None:
             self._solving.tend()
-            if self._clock.stopped or not (self._solving.solves(one) or _is_of(first, one)):
+            is_best = self._solving.is_told(one, first) if self._solving.solves(one) else _is_of(first, one)
+            if self._clock.stopped or not is_best:
                 raise _OvertakenError
 
         self._say(f"writing the plan of {one.candidate}")
         with suppress(_OvertakenError, PlanError):  # of which it is told when it is its turn
             written = self._written(one, before=look, of=(first.layouts, first.objective_s), proven_s=0.0)
             self._firsts[one.candidate.index] = first, written
+        return not self._clock.stopped and self._solving.solves(one)
 
     def _write_ahead(self) -> bool:
         """Writes the best layouts so far, for when it is their turn; whether better ones came and it was left."""

@@ -75,9 +75,11 @@ class Reshards:
         for step in self._steps(source, target):
             last = step.layout == target
             key = (value.shape, value.dtype, now, step, in_order or not last, result and last)
-            if key not in self.took:
-                self.took[key] = self._took(value, now, step, in_order=in_order or not last, result=result and last)
-            took += self.took[key]
+            found = self.took.get(key)
+            if found is None:
+                found = self._took(value, now, step, in_order=in_order or not last, result=result and last)
+                self.took[key] = found
+            took += found
             now = step.layout
         return took
 
@@ -88,9 +90,10 @@ class Reshards:
         return self._step(value, now, step) + copies_s
 
     def _steps(self, source: Sharding, target: Sharding) -> tuple[Step, ...]:
-        if (source, target) not in self.steps:
-            self.steps[source, target] = reshard_steps(source, target, self.mesh)
-        return self.steps[source, target]
+        found = self.steps.get((source, target))
+        if found is None:
+            found = self.steps[source, target] = reshard_steps(source, target, self.mesh)
+        return found
 
     def _copies(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: bool) -> float:
         """The copies before and after an exchange."""
@@ -111,10 +114,18 @@ class Reshards:
         """Seconds that sums take less where they are scattered, (sources, targets): where the first that is done to
         one on its way is to cut one dim along all axes that are added up (``partition/passes/scatters``).
         """
-        found = np.zeros((len(sources), len(targets)))
+        found, theirs = (
+            np.zeros((len(sources), len(targets))),
+            {layout: i for i, layout in enumerate(dict.fromkeys(targets))},
+        )
+        columns = [theirs[target] for target in targets]
+        known: dict[tuple[Sum, Sharding], Table] = {}
         for i, (each, source) in enumerate(zip(sums, sources, strict=True)):
-            if each is not None:
-                found[i] = [self._spared(each, source, target) for target in targets]
+            if each is None:
+                continue
+            if (each, source) not in known:
+                known[each, source] = np.array([self._spared(each, source, target) for target in theirs])[columns]
+            found[i] = known[each, source]
         return found
 
     def _spared(self, each: Sum, source: Sharding, target: Sharding) -> float:

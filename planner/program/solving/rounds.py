@@ -43,13 +43,14 @@ class Rounds:
         self.kept = kept
         self.program = kept.program
         self.limited = Limited(kept)
+        self.told_s = math.inf
 
     def run(self, tell: Tell | None = None) -> Found:
         """Solves without a limit on memory; if what is found does not fit, with it and with rows of what did not fit,
         and if that finds none, lowered by what it missed; then changes what did not fit until it does.
 
-        Solutions are looked for by guesses of what others miss; then what is known exactly proves how good they are,
-        of the best of which ``tell`` hears before.
+        Solutions are looked for by guesses of what others miss, of the best of which ``tell`` hears; then what is
+        known exactly proves how good they are.
         """
         kept = self.kept
         known = self._price_every()
@@ -70,6 +71,7 @@ class Rounds:
             if kept.floor_s > kept.cutoff_s:
                 break
             took = kept.price(solution.choices)
+            self._tell(tell)
             fits = self.limited.fits(took, solution)
             if limited and kept.best is None and not mended:
                 mended = True
@@ -80,11 +82,17 @@ class Rounds:
         if kept.best is None and kept.misfits and not kept.infeasible:
             self.limited.lower()
         if kept.best is not None:
-            if tell is not None and not kept.ended():
-                tell(kept.best_s, named_layouts(self.program.wiring, kept.best[1]))
+            self._tell(tell)
             self._prove(kept.best_s)
             self._look_beside()
         return kept.answer()
+
+    def _tell(self, tell: Tell | None) -> None:
+        """Tells of the best, once."""
+        kept = self.kept
+        if tell is not None and kept.best_s < self.told_s and not kept.ended():
+            self.told_s = kept.best_s
+            tell(kept.best_s, named_layouts(self.program.wiring, kept.best[1]))  # type: ignore[index]
 
     def _open_ways(self, solution: Solution) -> bool:
         """Whether the program has more choices where a solution pays the same more than once: what was priced before

@@ -33,6 +33,10 @@ NEAR = 1.05
 """How many times the best a solution may take that counts against the bound."""
 CLOSE = 0.01
 """How far from the bound what is found may be: until then it is tried as often as may be. So far go limits too."""
+LARGE = 125
+"""Of a program of more nodes, what is better by no more than ``ENOUGH`` does not take the best's place: the plan of that
+is being written.
+"""
 LOOKING_HARD = 0.1
 """How hard solutions are looked for (``solver.solve``): costs that leave something out prove little."""
 LOOKING = 4_000
@@ -131,7 +135,7 @@ class Solutions:
         self.seen(peak, choices)
         if limit is not None and peak > limit:
             self.misfits[tuple(choices)] = Misfit(peak_bytes=peak, held_bytes=took.held_bytes)
-        elif self.best is None or seconds < self.best[0].estimate.step_time_s:
+        elif seconds < self.best_s * (1 - ENOUGH if len(program.wiring.nodes) > LARGE else 1):
             self.best = (took, choices)
         return took
 

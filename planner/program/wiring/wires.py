@@ -187,29 +187,26 @@ class Wiring:
         of the target or of both.
         Some choices of the source may be ``ways`` (``only_to``).
         """
-        ours, theirs = _unique(source.layouts), _unique(target.layouts)
+        (ours, rows), (theirs, columns) = _numbered(source.layouts), _numbered(target.layouts)
+        same = _same(ours, theirs)
         seconds = times * self.reshards.table(value, ours, theirs, in_order=in_order, result=result)
         if rounded:
             took = times * np.array([[self.reshards.rounding(value, layout)] for layout in ours])
             seconds = np.where(seconds > 0, seconds + took, seconds)
         if target.node in self.carries - self.rounded:  # what is only cut is written, for a loop reads it from memory
             cut = times * np.array([[self.reshards.cutting(value, layout)] for layout in theirs]).T
-            others = np.array([[a != b for b in theirs] for a in ours])
-            seconds = np.where(others & (seconds == 0), cut, seconds)
+            seconds = np.where(~same & (seconds == 0), cut, seconds)
         if as_it_lies:
             further = target.node in self.opened and np.array([[extends(b, a) for b in theirs] for a in ours])
-            seconds = np.where([[a == b for b in theirs] for a in ours], 0.0, np.where(further, seconds, np.inf))
+            seconds = np.where(same, 0.0, np.where(further, seconds, np.inf))
         elif source.node in self.opened:
-            seconds = np.where([[a != b and extends(b, a) for b in theirs] for a in ours], np.inf, seconds)
-        rows = [ours.index(layout) for layout in source.layouts]
-        columns = [theirs.index(layout) for layout in target.layouts]
+            seconds = np.where(~same & [[extends(b, a) for b in theirs] for a in ours], np.inf, seconds)
         full = seconds[np.ix_(rows, columns)]
         full = np.where(full > 0, full + self._apart(source)[:, None] + self._apart(target)[None, :], full)
         if unsent is not None:
             full = np.where(full > 0, full, full + unsent)
         if lying is not None:
-            same = np.array([[a == b for b in theirs] for a in ours])[np.ix_(rows, columns)]
-            full = np.where(same, full + lying[None, :], full)
+            full = np.where(same[np.ix_(rows, columns)], full + lying[None, :], full)
         if target.node in self.along:
             full[:, list(self.along[target.node].choices)] = 0.0
         self.hand_on(source, target, only_to(ways, source, target, full))
@@ -359,5 +356,17 @@ def extends(layout: Sharding, other: Sharding) -> bool:
     return all(own[: len(given)] == given for own, given in zip(layout, other, strict=True))
 
 
-def _unique(layouts: Sequence[Sharding]) -> list[Sharding]:
-    return list(dict.fromkeys(layouts))
+def _numbered(layouts: Sequence[Sharding]) -> tuple[list[Sharding], list[int]]:
+    """The different ones, and the place of each among these."""
+    places: dict[Sharding, int] = {}
+    at = [places.setdefault(layout, len(places)) for layout in layouts]
+    return list(places), at
+
+
+def _same(ours: Sequence[Sharding], theirs: Sequence[Sharding]) -> NDArray[np.bool_]:
+    """Which layouts are alike, of so many different ones and others."""
+    found, places = np.zeros((len(ours), len(theirs)), np.bool_), {layout: i for i, layout in enumerate(theirs)}
+    for number, layout in enumerate(ours):
+        if layout in places:
+            found[number, places[layout]] = True
+    return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Flags, Floats, Ints
+from ..arrays import Floats, Ints
 from ..compiled import compiled, internal
 from .edges import strides
 from .keep import keep_choices
@@ -24,19 +24,18 @@ def remove_dominated(net: Net, most_work: int, pairs: bool) -> tuple[int, int]:
     for node in range(len(net.alive)):
         if not net.changed[node] or not net.alive[node] or net.counts[node] == 1 or _work(net, node) > most_work:
             continue
-        net.changed[node] = False
-        no_more = _uses_no_more(net, node)
-        excess, blocked = _excess(net, node, no_more)
-        keep = _undominated(excess, blocked, no_more)
+        most = _most(net, node)
+        excess, blocked = _excess(net, node, most)
+        keep = _undominated(excess, blocked)
         if len(keep) < net.counts[node]:
             choices += net.counts[node] - len(keep)
             keep_choices(net, node, keep)
-            if not pairs:
-                continue
-            no_more = _uses_no_more(net, node)
-            excess, blocked = _excess(net, node, no_more)
+            if pairs:  # what one costs above another does not hang on those that are gone
+                most = _kept(most, keep)
+                excess, blocked = _excess(net, node, most)
+        net.changed[node] = False
         if pairs:
-            forbidden += _forbid_pairs(net, node, excess, blocked, no_more)
+            forbidden += _forbid_pairs(net, node, most, excess, blocked)
     return choices, forbidden
 
 
@@ -51,63 +50,37 @@ def _work(net: Net, node: int) -> int:
 
 
 @internal
-def _uses_no_more(net: Net, node: int) -> Flags:
-    """[a, b]: choice a uses no more than choice b on any row."""
-    count = net.counts[node]
-    no_more = np.ones((count, count), np.bool_)
-    p = net.piece_first[node]
-    while p != NONE:
-        at = net.usage_at[p]
-        for a in range(count):
-            for b in range(count):
-                if net.usage[at + a] > net.usage[at + b]:
-                    no_more[a, b] = False
-        p = net.piece_after[p]
-    return no_more
-
-
-@internal
-def _excess(net: Net, node: int, no_more: Flags) -> tuple[Floats, Ints]:
-    """[a, b]: the most that choice a can cost above b, finite part, and on how many edges a may be forbidden.
-
-    Only where choice a uses no more than b.
-    """
-    count = net.counts[node]
-    excess = np.zeros((count, count))
-    blocked = np.zeros((count, count), np.int64)
-    at = net.cost_at[node]
-    for a in range(count):
-        for b in range(count):
-            excess[a, b] = net.cost[at + a] - net.cost[at + b]
+def _most(net: Net, node: int) -> Floats:
+    """[half, b, a]: the most that choice a can cost above b on each half edge, infinite where only a is forbidden."""
+    halves = 0
     h = net.first[node]
     while h != NONE:
-        for sign in (1,):  # a constant handed over would compile a version of its own
-            _add_excess(net, h, excess, blocked, no_more, sign)
+        halves += 1
         h = net.after[h]
-    return excess, blocked
+    found = np.empty((halves, net.counts[node], net.counts[node]))
+    h = net.first[node]
+    for place in range(halves):
+        _compare(_by_neighbour(net, h), found[place])
+        h = net.after[h]
+    return found
 
 
 @internal
-def _add_excess(net: Net, half: int, excess: Floats, blocked: Ints, no_more: Flags, sign: int) -> None:
-    count, others = net.counts[net.end[half]], net.counts[net.end[half ^ 1]]
-    table = _by_neighbour(net, half)
-    most = np.empty(count)
+def _compare(table: Floats, most: Floats) -> None:
+    """The most that choices cost above others beside any choice of a neighbour, by a table with a row for each."""
+    others, count = table.shape
     for b in range(count):
         for a in range(count):
-            most[a] = -np.inf
+            most[b, a] = -np.inf
         for j in range(others):
             of_b = table[j, b]
             if of_b < np.inf:
                 for a in range(count):  # the innermost: several at once
                     more = table[j, a] - of_b
-                    most[a] = more if more > most[a] else most[a]
+                    most[b, a] = more if more > most[b, a] else most[b, a]
         for a in range(count):
-            if a == b or not no_more[a, b]:
-                continue
-            if most[a] == np.inf:
-                blocked[a, b] += sign
-            elif most[a] > -np.inf:
-                excess[a, b] += sign * most[a]
+            if most[b, a] == -np.inf:
+                most[b, a] = 0.0
 
 
 @internal
@@ -122,48 +95,110 @@ def _by_neighbour(net: Net, half: int) -> Floats:
 
 
 @internal
-def _undominated(excess: Floats, blocked: Ints, no_more: Flags) -> Ints:
+def _kept(most: Floats, keep: Ints) -> Floats:
+    found = np.empty((len(most), len(keep), len(keep)))
+    for place in range(len(most)):
+        for b in range(len(keep)):
+            for a in range(len(keep)):
+                found[place, b, a] = most[place, keep[b], keep[a]]
+    return found
+
+
+@internal
+def _excess(net: Net, node: int, most: Floats) -> tuple[Floats, Ints]:
+    """[b, a]: the most that choice a can cost above b, finite part, and on how many edges a may be forbidden: one more
+    where a is b, or uses more of some row.
+    """
+    count = net.counts[node]
+    excess = np.zeros((count, count))
+    blocked = np.zeros((count, count), np.int64)
+    at = net.cost_at[node]
+    for b in range(count):
+        for a in range(count):
+            excess[b, a] = net.cost[at + a] - net.cost[at + b]
+        blocked[b, b] = 1
+    p = net.piece_first[node]
+    while p != NONE:
+        used = net.usage_at[p]
+        for b in range(count):
+            for a in range(count):
+                if net.usage[used + a] > net.usage[used + b]:
+                    blocked[b, a] = 1
+        p = net.piece_after[p]
+    for place in range(len(most)):
+        for sign in (1,):  # a constant handed over would compile a version of its own
+            _add(most[place], excess, blocked, sign)
+    return excess, blocked
+
+
+@internal
+def _add(most: Floats, excess: Floats, blocked: Ints, sign: int) -> None:
+    count = len(most)
+    for b in range(count):
+        for a in range(count):
+            if most[b, a] == np.inf:
+                blocked[b, a] += sign
+            else:
+                excess[b, a] += sign * most[b, a]
+
+
+@internal
+def _undominated(excess: Floats, blocked: Ints) -> Ints:
     count = len(excess)
     good = np.ones(count, np.bool_)
     for b in range(count - 1, -1, -1):
         for a in range(count):
-            if a != b and good[a] and blocked[a, b] == 0 and no_more[a, b] and excess[a, b] <= 0:
+            if good[a] and blocked[b, a] == 0 and excess[b, a] <= 0:
                 good[b] = False
                 break
     return np.flatnonzero(good)
 
 
 @internal
-def _forbid_pairs(net: Net, node: int, excess: Floats, blocked: Ints, no_more: Flags) -> int:
+def _forbid_pairs(net: Net, node: int, most: Floats, excess: Floats, blocked: Ints) -> int:
     """Forbids a choice beside a neighbour's where another choice is no worse beside it."""
     forbidden = 0
     h = net.first[node]
-    while h != NONE:
+    for place in range(len(most)):
         for sign in (-1, 1):
-            _add_excess(net, h, excess, blocked, no_more, sign)
+            _add(most[place], excess, blocked, sign)
             if sign < 0:
-                forbidden += _forbid_on(net, h, excess, blocked, no_more)
+                table = _by_neighbour(net, h)
+                found = _forbid_on(net, h, table, excess, blocked)
+                if found:
+                    _compare(table, most[place])
+                    forbidden += found
         h = net.after[h]
     return forbidden
 
 
 @internal
-def _forbid_on(net: Net, half: int, excess: Floats, blocked: Ints, no_more: Flags) -> int:
-    """Forbids pairs of one edge that are dominated given what choices cost elsewhere."""
+def _forbid_on(net: Net, half: int, table: Floats, excess: Floats, blocked: Ints) -> int:
+    """Forbids pairs of one edge that are dominated given what choices cost elsewhere, in ``table`` as well."""
     forbidden = 0
     start, own, far = strides(net, half)
-    count = len(excess)
-    for j in range(net.counts[net.end[half ^ 1]]):
-        for b in range(count - 1, -1, -1):
-            of_b = net.table[start + b * own + j * far]
-            if of_b == np.inf:
+    others, count = table.shape
+    least = np.empty(count)  # of each choice beside any of the neighbour's
+    for a in range(count):
+        least[a] = np.inf
+        for j in range(others):
+            least[a] = min(least[a], table[j, a])
+    above = np.empty(count)
+    for b in range(count - 1, -1, -1):
+        best = np.inf
+        for a in range(count):
+            above[a] = excess[b, a] if blocked[b, a] == 0 else np.inf
+            best = min(best, above[a] + least[a])
+        for j in range(others):
+            of_b = table[j, b]
+            if of_b == np.inf or of_b < best:
                 continue
+            cheapest = np.inf
             for a in range(count):
-                if a == b or blocked[a, b] > 0 or not no_more[a, b]:
-                    continue
-                if net.table[start + a * own + j * far] - of_b + excess[a, b] <= 0:
-                    net.table[start + b * own + j * far] = np.inf
-                    net.changed[net.end[half]] = net.changed[net.end[half ^ 1]] = True
-                    forbidden += 1
-                    break
+                total = table[j, a] + above[a]
+                cheapest = total if total < cheapest else cheapest
+            if cheapest <= of_b:
+                table[j, b] = net.table[start + b * own + j * far] = np.inf
+                net.changed[net.end[half]] = net.changed[net.end[half ^ 1]] = True
+                forbidden += 1
     return forbidden
