@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from meshwright.planner.program.solving import rounds as searching
+from meshwright.planner.program.solving import solutions as finding
 from meshwright.planner.program.solving.account import Account
 from meshwright.planner.program.solving.exact import Missed, alone, netted
 from meshwright.planner.program.solving.learnt import Learnt
 from meshwright.planner.program.solving.rounds import Rounds
-from meshwright.planner.program.solving.solutions import PER_S
+from meshwright.planner.program.solving.solutions import LARGE, PER_S, Solutions
 
 NODES, CHOICES = 5, 3
 
@@ -167,3 +169,33 @@ def test_a_proof_is_tried_once_more_where_something_was_taken_back() -> None:
     kept.price.side_effect = price
     Rounds(kept)._prove(1.0)
     assert kept.bound_s == 1.0
+
+
+@pytest.mark.parametrize(("nodes", "best_s"), [(LARGE, 0.9988), (LARGE + 1, 0.9996)])
+def test_of_a_large_program_the_best_stays_unless_something_is_better_by_a_thousandth(
+    nodes: int, best_s: float
+) -> None:
+    """Its plan is being written by then; of a small one the least is kept."""
+    wiring = SimpleNamespace(nodes=[SimpleNamespace(costs=np.zeros(1))] * nodes)
+    program = SimpleNamespace(
+        wiring=wiring, leader=np.arange(nodes), mesh=None, machine=None, limit_bytes=None, choices=lambda decided: [0]
+    )
+    took_s = iter([1.01, 0.9996, 0.9991, 0.9988, 1.0])
+    heard: list[float] = []
+    with (
+        mock.patch.object(Account, "of", return_value=None),
+        mock.patch.object(finding, "exact", side_effect=lambda *_: priced_at(next(took_s))),
+        mock.patch.object(searching, "named_layouts", return_value={}),
+    ):
+        kept = Solutions(program, math.inf, 0, None, math.inf)
+        searched = Rounds(kept)
+        for _ in range(5):
+            kept.price(np.zeros(nodes, np.int64), learns=False)
+            searched._tell(lambda seconds, _: heard.append(seconds))
+    assert kept.best_s == best_s
+    assert heard == sorted({*heard}, reverse=True)
+    assert heard[-1] == best_s
+
+
+def priced_at(seconds: float) -> object:
+    return SimpleNamespace(estimate=SimpleNamespace(step_time_s=seconds, peak_bytes=1), missed=[], held_bytes={})

@@ -475,6 +475,45 @@ def test_what_is_found_first_is_written_while_it_is_proven(is_best: bool) -> Non
     assert tries == [(told, False), (best, is_best)]
 
 
+class TellingTwice(TellingFirst):
+    """Tells of what its solver answers as well, while what it told first is being written."""
+
+    def __init__(self, layouts: Any, better: Any) -> None:
+        super().__init__(layouts, Event())
+        self.better = better
+
+    def submit(self, task: Task, tell: Tell | None = None) -> Future[Found]:
+        self.tell = tell
+        return super().submit(task, tell)
+
+    def find_better(self) -> None:
+        self.tell(First(objective_s=0.5, layouts=self.better))
+
+
+def test_what_is_found_first_is_left_for_what_is_told_to_be_better_and_that_is_written() -> None:
+    better, worse = {"params/w": (("a",), ()), "batch": ((), ())}, {"params/w": ((), ("a",)), "batch": ((), ())}
+    pool = TellingTwice(worse, better)
+    pool.here = Here(lambda: False, FakeSolver(lambda plan: (0.5, 10)))
+    tries: list[Any] = []
+
+    def minimise(layouts: Any, plan: Plan, workload: Any, **options: Any) -> Any:
+        if options["deadline"] == 0:  # by hand
+            return SimpleNamespace(plan=plan, estimate=FakeEstimate(8.0, 10))
+        tries.append((layouts, options["begun"] is not None))
+        if options["begun"] is not None:
+            return options["begun"]
+        if layouts == worse:
+            pool.find_better()
+        else:
+            pool.begun.set()
+            assert pool.answered.wait(20)
+        return written(layouts, plan, workload)
+
+    result, _, _ = ask(lambda plan: (0.5, 10), text="mesh: {a: 32}", pool=lambda: pool, minimise=minimise)
+    assert (result.status, result.step_time_s) == ("optimal", 0.5)
+    assert tries == [(worse, False), (better, False), (better, True)]
+
+
 def test_a_search_that_is_stopped_keeps_its_best() -> None:
     asked = iter(range(10**6))
     result, solver, _ = ask(stop=lambda: next(asked) > 8)
