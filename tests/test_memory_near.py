@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
@@ -14,7 +16,7 @@ from meshwright.planner.kinds import ALL_GATHER, COLLECTIVE_PERMUTE
 from meshwright.planner.memory import memory
 from meshwright.planner.memory.fast.accessed import accessed_bytes
 from meshwright.planner.memory.fast.ahead import ahead, brought
-from meshwright.planner.memory.fast.copies import MOST_UNDER_WAY
+from meshwright.planner.memory.fast.copies import MOST_UNDER_WAY, Copies
 from meshwright.planner.memory.fast.handed_on import handed_on
 from meshwright.planner.memory.fast.near import Memory, Wanted, begins, near_from
 from meshwright.planner.memory.fast.shelf import Shelf
@@ -192,6 +194,19 @@ def test_copies_are_made_one_after_the_other() -> None:
 def test_so_many_copies_are_under_way_at_most() -> None:
     needed = [wanted(number, -1, 10, num_bytes=1) for number in range(MOST_UNDER_WAY + 2)]
     assert len(placed(900, *needed, longest_s=99.0)) == MOST_UNDER_WAY
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.floats(0.1, 3)), min_size=1, max_size=60))
+def test_copies_under_way_are_those_that_begin_before_the_end_and_are_needed_after_the_begin(
+    spans: list[tuple[float, float]],
+) -> None:
+    copies = Copies()
+    for number, (begin_s, lasts_s) in enumerate(spans):
+        before = [(other, other + lasts) for other, lasts in spans[:number]]
+        overlap = [1 for other, end in before if other <= begin_s + lasts_s and end > begin_s]
+        assert copies._under_way(begin_s, begin_s + lasts_s) == len(overlap)
+        copies.add(begin_s, begin_s + lasts_s, 0.0)
+        copies = copies.copy()
 
 
 def test_nothing_is_copied_to_be_hardly_used() -> None:
