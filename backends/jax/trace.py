@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, subjaxprs
@@ -24,6 +25,7 @@ from .written import word
 
 RESERVED = ("out", "acts", "ops")
 IN_PLACE = "acts/<in place>"
+_INSIDE: WeakKeyDictionary[Jaxpr, tuple[Jaxpr, ...]] = WeakKeyDictionary()  # of jaxprs that are still there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +159,17 @@ def equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
     while stack:
         current = stack.pop()
         yield from current.eqns
-        inner = [j for j in subjaxprs(current) if id(j) not in seen]
+        inner = [j for j in _inside(current) if id(j) not in seen]
         seen.update(map(id, inner))
         stack.extend(reversed(inner))
+
+
+def _inside(jaxpr: Jaxpr) -> tuple[Jaxpr, ...]:
+    """The jaxprs of a jaxpr's equations: looked for once, in all that these have."""
+    found = _INSIDE.get(jaxpr)
+    if found is None:
+        found = _INSIDE[jaxpr] = tuple(subjaxprs(jaxpr))
+    return found
 
 
 def _tagged(jaxpr: Jaxpr) -> tuple[Tensor, ...]:
