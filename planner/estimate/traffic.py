@@ -20,6 +20,7 @@ from ..price import Price
 from ..routing import Traffic, price_of, traffic
 from ..topology import Machine
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tariff:
     """What collectives cost on one network; alike ones are priced once, and permutes of one way routed once."""
@@ -109,8 +110,7 @@ def tariff(mesh: Mesh, machine: Machine, parts: Mapping[str, int]) -> Tariff:
 
 
 def _way(op: Op) -> tuple[Axes | None, Axes | None, bool]:
-    """Which way a permute goes: the axes of the layouts before and after, whichever dims these split, or round a ring.
-    """
+    """Which way a permute goes: the axes of the layouts before and after, whatever dims they split, or round a ring."""
     source, target = (op.attributes.get(name) for name in ("source", "target"))
     return _axes_in(source), _axes_in(target), bool(op.attributes.get("around"))
 

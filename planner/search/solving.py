@@ -72,8 +72,8 @@ class Solving:
             self._fill(max(self._pool.workers - 1, 1))
 
     def first(self) -> tuple[Tried, First] | None:
-        """The best that is told of a candidate that is solved alone, waited for as long as nothing is proven; None where
-        nothing is found before, or nothing better than what this gave before.
+        """The best that is told of a candidate that is solved alone, waited for as long as nothing is proven; None
+        where nothing is found before, or nothing better than what this gave before.
         """
         if self._left or len(self._flying) != 1:
             return None

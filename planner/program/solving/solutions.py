@@ -34,8 +34,8 @@ NEAR = 1.05
 CLOSE = 0.01
 """How far from the bound what is found may be: until then it is tried as often as may be. So far go limits too."""
 LARGE = 125
-"""Of a program of more nodes, what is better by no more than ``ENOUGH`` does not take the best's place: the plan of that
-is being written.
+"""Of a program of more nodes, what is better by no more than ``ENOUGH`` does not take the best's place: the plan of
+that is being written.
 """
 LOOKING_HARD = 0.1
 """How hard solutions are looked for (``solver.solve``): costs that leave something out prove little."""
