@@ -56,18 +56,26 @@ def _topology(text: str) -> Topology:
 
 
 def settings_of(texts: Sequence[str]) -> dict[str, Any]:
-    """Settings of a model from ``name=value``, values as a plan has them. Raises ``PlanError`` (MW556)."""
+    """Settings of a model from ``name=value``, values as a plan has them. Raises ``PlanError`` for all that is written
+    wrong (MW556), said more than once (MW577) or no value.
+    """
     from ..dsl.reader import loads
 
     wrong = [text for text in texts if not SETTING.fullmatch(text)]
-    raise_errors(problem("MW556", text=shorten(text)) for text in wrong)
+    problems = [problem("MW556", text=shorten(text)) for text in wrong]
+    said: dict[str, list[str]] = {}
+    for name, _, value in (text.partition("=") for text in texts if text not in wrong):
+        said.setdefault(name, []).append(value)
     found: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for name, _, value in (text.partition("=") for text in texts):
+    for name, value in ((name, value) for name, values in said.items() for value in values):
         try:
             found |= loads(f"meshwright: 1\nwith:\n  {name}: {value}\n").settings
         except PlanError as error:
             problems += [replace(each, place=_option(f"--set {name}")) for each in error.problems]
+    for name, values in said.items():
+        if len(values) > 1:
+            shown = " and ".join(shorten(value) for value in values)
+            problems.append(problem("MW577", _option(f"--set {name}"), name=name, values=shown))
     raise_errors(problems)
     return found
 

@@ -149,6 +149,20 @@ def test_an_explicit_device_assignment_is_honoured():
     assert [held[i] for i in range(8)] == [0, 2, 4, 6, 1, 3, 5, 7]
 
 
+@pytest.mark.parametrize(
+    ("use", "beside"),
+    [(mw.apply, {"MW101"}), (mw.estimate, {"MW101"}), (lambda plan, *step: mw.search(*step, plan=plan), set())],
+)
+def test_a_device_assignment_that_is_no_order_of_axes_is_told_of_its_tensor_with_all_else(use, beside):
+    rules = "{x: {shard: {device_assignment: [[7, 6, 5, 4], [3, 2, 1, 0]]}}, y: replicate}"
+    with pytest.raises(mw.PlanError) as caught:
+        use(mw.loads(on_cpu("{a: 8}", rules)), lambda x: x * 2, (jnp.ones((2, 4)),))
+    found = {p.code: p for p in caught.value.problems}
+    assert set(found) == {"MW224", *beside}
+    assert "'x'" in found["MW224"].message
+    assert found["MW224"].place.line > 1
+
+
 def test_verbs_in_place_are_honoured():
     def model(x):
         return mw.split(x * 2, 1, "a"), mw.replicate(x + 1), mw.shard(x * 3, [[0, 1, 2, 3], [4, 5, 6, 7]])

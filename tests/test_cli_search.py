@@ -97,6 +97,11 @@ def test_what_cannot_fit_is_3(capsys: pytest.CaptureFixture[str]) -> None:
         (["toy:workload", "--topology", "cpu:2", "--set", "layers"], "MW556"),
         (["toy:workload", "--topology", "cpu:2", "--set", "layers=[1"], "--set layers: MW013"),
         (["toy:workload", "--topology", "cpu:2", "--set", "layers=3, rows: 4"], "--set layers: MW013"),
+        (["toy:workload", "--topology", "cpu:2", "--set", "rows=1", "--set", "rows=2"], "--set rows: MW577"),
+        (
+            ["toy:workload", "--topology", "cpu:2", "--set", "rows=1", "--set", "rows=2"],
+            "one value: 1 and 2.",
+        ),
         (["toy:workload", "--topology", "cpu:2", "--limit", "12 apples"], "--limit: MW025 '12 apples'"),
         (["toy:workload", "--topology", "cpu:2", "--limit", "5GiB, x: 3"], "--limit: MW024"),
         (["toy:workload", "--topology", "cpu:2", "--limit", ""], "--limit: MW024"),

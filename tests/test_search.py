@@ -319,6 +319,13 @@ def test_what_splits_nothing_is_the_same_on_any_mesh() -> None:
     assert differing_plans(plans) == [plans[0], plans[2], plans[3]]
 
 
+def test_plans_whose_rules_only_stand_in_another_order_do_not_differ() -> None:
+    rules = ["params/**: replicate", "batch: replicate"]
+    texts = (f"meshwright: 1\nmesh: {{a: 2}}\ntensors: {{{', '.join(said)}}}\n" for said in (rules, rules[::-1]))
+    plans = [PricedPlan(plan=loads(text), estimate=FakeEstimate(1.0, 5)) for text in texts]
+    assert differing_plans(plans) == plans[:1]
+
+
 def test_a_given_mesh_has_alternatives_too() -> None:
     count = iter(range(100))
 

@@ -14,7 +14,7 @@ from ...dsl.plan import Assignment, DeviceAssignment, Plan
 from ...dsl.resolve import Resolution, assign, holes, resolve
 from ...dsl.rule_matches import OPS
 from ...dsl.tensors import Layout, Tensor
-from ...planner import device_order
+from ...planner import device_assignment, device_order
 from .annotate import mark_p
 from .constrain import Chooser, Given
 from .fingerprint import changes
@@ -103,7 +103,8 @@ def step_layouts(plan: Plan, traced: Traced) -> StepLayouts:
     """
     resolution = resolve(plan, traced.named_by(plan))
     in_place, problems = _in_place(plan, traced)
-    problems += [*resolution.problems, *device_order.check(plan), *_step_problems(plan, traced, resolution)]
+    of_mesh = [*device_order.check(plan), *device_assignment.check(plan)]
+    problems += [*resolution.problems, *of_mesh, *_step_problems(plan, traced, resolution)]
     problems += [problem("MW303", plan.mesh.place, holes=listing(holes(plan)))] if holes(plan) else []
     raise_errors(problems)
     return StepLayouts(traced=traced, resolution=resolution, in_place=in_place)

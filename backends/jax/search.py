@@ -19,6 +19,7 @@ from ...dsl.reader import load, loads
 from ...dsl.resolve import resolve
 from ...dsl.rule_checks import unknown_saved
 from ...dsl.units import parse_bytes
+from ...planner import device_assignment
 from ...planner.minimise import minimise
 from ...planner.search.candidates import NO_REMAT
 from ...planner.search.fitted import fitted
@@ -212,6 +213,7 @@ def _plan_problems(plan: Plan, workload: Drafts) -> list[Problem]:
     """What is wrong with a partial plan for this step on whatever mesh, apart from where its rules meet tensors."""
     remat = decided_remat(plan)
     found = check(replace(plan, result=None, remat=remat), workload.traced(remat))
+    found += device_assignment.check(plan)
     on_a_mesh = {"MW105", "MW106", "MW113"} if plan.mesh.axes is None or None in plan.mesh.sizes.values() else set()
     names = remat is not None and remat.names and workload.remat_policies != (NO_REMAT,)
     saved = unknown_saved(plan, workload.tensors) if names else ()

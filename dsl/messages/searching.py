@@ -94,4 +94,5 @@ SEARCHING: dict[str, Text] = {
         "No mesh of {topology} has axes as they are said: {axes}. Its devices lie along {dims}.",
         "Give sizes whose product is {count}, each of parts of these dims, or leave more to the planner: 'auto'.",
     ),
+    "MW577": Text("The setting '{name}' is given more than one value: {values}.", "Keep one of them."),
 }

@@ -105,11 +105,13 @@ def differing_plans(plans: Iterable[PricedPlan]) -> list[PricedPlan]:
 
 
 def _laid_out(plan: Plan) -> object:
-    """What a plan says, but for axes that it splits nothing over: on any mesh the same lies whole on all devices."""
+    """What a plan says in whatever order, but for axes that it splits nothing over: on any mesh the same lies whole on
+    all devices.
+    """
     assignments = [rule.assignment for rule in plan.rules]
     used = {axis for assignment in assignments for axis in axes_of(assignment)}
     is_whole = not used and not any(isinstance(assignment, Shard) for assignment in assignments)
-    return () if is_whole else tuple(plan.mesh.axes or ()), plan.rules, plan.remat
+    return () if is_whole else tuple(plan.mesh.axes or ()), frozenset(plan.rules), plan.remat
 
 
 def undominated_first(one: PricedPlan) -> tuple[float, int]:
