@@ -50,9 +50,13 @@ def _topology(text: str) -> Topology:
     from ..dsl.machine import parse_topology
     from ..planner.topology import physical
 
-    found = parse_topology(text)
-    physical(found)
-    return found
+    place = _option("--topology")
+    try:
+        found = parse_topology(text)
+        physical(found)
+    except PlanError as error:
+        raise PlanError([replace(each, place=place) for each in error.problems]) from None
+    return replace(found, place=place)
 
 
 def settings_of(texts: Sequence[str]) -> dict[str, Any]:
@@ -62,7 +66,7 @@ def settings_of(texts: Sequence[str]) -> dict[str, Any]:
     from ..dsl.reader import loads
 
     wrong = [text for text in texts if not SETTING.fullmatch(text)]
-    problems = [problem("MW556", text=shorten(text)) for text in wrong]
+    problems = [problem("MW556", _option("--set"), text=shorten(text)) for text in wrong]
     said: dict[str, list[str]] = {}
     for name, _, value in (text.partition("=") for text in texts if text not in wrong):
         said.setdefault(name, []).append(value)
@@ -89,8 +93,8 @@ def mesh_of(text: str) -> Mesh:
     found = [AXIS.fullmatch(part.strip()) for part in text.split(",")]
     sizes = {match["name"]: None if match["size"] == "auto" else int(match["size"]) for match in found if match}
     if len(sizes) < len(found):
-        raise PlanError([problem("MW554", text=shorten(text))])
-    return Mesh(axes=tuple(Axis(name=name, size=size) for name, size in sizes.items()))
+        raise PlanError([problem("MW554", _option("--mesh"), text=shorten(text))])
+    return Mesh(axes=tuple(Axis(name=name, size=size) for name, size in sizes.items()), place=_option("--mesh"))
 
 
 def _limits(text: str) -> Limits:

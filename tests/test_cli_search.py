@@ -91,10 +91,10 @@ def test_what_cannot_fit_is_3(capsys: pytest.CaptureFixture[str]) -> None:
         (["toy:workload"], "MW550"),
         (["toy"], "MW558"),
         (["no_such.yaml", "--topology", "cpu:2"], "MW001"),
-        (["toy:workload", "--topology", "cpu:2", "--mesh", "a=b"], "MW554"),
-        (["toy:workload", "--topology", "cpu:2", "--mesh", "a=2,a=1"], "MW554"),
-        (["toy:workload", "--topology", "cpu:2", "--mesh", "a=3"], "MW210"),
-        (["toy:workload", "--topology", "cpu:2", "--set", "layers"], "MW556"),
+        (["toy:workload", "--topology", "cpu:2", "--mesh", "a=b"], "--mesh: MW554"),
+        (["toy:workload", "--topology", "cpu:2", "--mesh", "a=2,a=1"], "--mesh: MW554"),
+        (["toy:workload", "--topology", "cpu:2", "--mesh", "a=3"], "--mesh: MW210"),
+        (["toy:workload", "--topology", "cpu:2", "--set", "layers"], "--set: MW556"),
         (["toy:workload", "--topology", "cpu:2", "--set", "layers=[1"], "--set layers: MW013"),
         (["toy:workload", "--topology", "cpu:2", "--set", "layers=3, rows: 4"], "--set layers: MW013"),
         (["toy:workload", "--topology", "cpu:2", "--set", "rows=1", "--set", "rows=2"], "--set rows: MW577"),
@@ -106,7 +106,7 @@ def test_what_cannot_fit_is_3(capsys: pytest.CaptureFixture[str]) -> None:
         (["toy:workload", "--topology", "cpu:2", "--limit", "5GiB, x: 3"], "--limit: MW024"),
         (["toy:workload", "--topology", "cpu:2", "--limit", ""], "--limit: MW024"),
         (["toy:workload", "--topology", "cpu:2", "--time-limit", "0"], "MW553"),
-        (["toy:workload", "--topology", "v9:2"], "MW202"),
+        (["toy:workload", "--topology", "v9:2"], "--topology: MW202"),
     ],
 )
 def test_wrong_arguments_are_2(arguments: list[str], code: str, capsys: pytest.CaptureFixture[str]) -> None:
