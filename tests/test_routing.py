@@ -7,7 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.dsl.machine import parse_topology
+from meshwright.dsl.plan import Axis, Mesh
 from meshwright.planner import torus
+from meshwright.planner.estimate.traffic import tariff
+from meshwright.planner.graph import Op
+from meshwright.planner.kinds import COLLECTIVE_PERMUTE
 from meshwright.planner.links import links_of
 from meshwright.planner.routing import permute, traffic
 from meshwright.planner.topology import Machine, physical
@@ -105,3 +109,22 @@ def test_nothing_moves_for_nothing() -> None:
     machine = physical(parse_topology("v5e:4x4"))
     assert permute(machine, np.array([[3, 3]]), 1e9).total_s == 0
     assert permute(machine, np.zeros((0, 2), dtype=int), 1e9).total_s == 0
+
+
+def test_permutes_of_one_way_are_routed_once_whatever_dims_they_are_of() -> None:
+    """Neighbours' say where their pieces go (``target``), and are priced as any."""
+    mesh = Mesh(axes=(Axis(name="a", size=4), Axis(name="b", size=4)))
+    prices = tariff(mesh, physical(parse_topology("v5e:4x4")), {})
+
+    def took(axes: tuple[str, ...], **said: object) -> float:
+        op = Op(kind=COLLECTIVE_PERMUTE, attributes={"axes": axes, "dimensions": (), **said})
+        return prices.price(op, COLLECTIVE_PERMUTE, 1 << 20).total_s
+
+    first = took(("a", "b"), source=(("a",), ("b",)), target=(("b",), ("a",)))
+    assert took(("a", "b"), source=((), ("a", "b")), target=(("b", "a"), ())) == first
+    assert len(prices.routed) == 1
+    assert took(("a", "b"), source=(("a", "b"),), target=(("a", "b"),)) == 0.0 != first
+    halo = took(("a",))
+    assert took(("a",), target=(3, 7, 0)) == halo > 0
+    assert took(("a",), around=True) > 0
+    assert len(prices.routed) == 4

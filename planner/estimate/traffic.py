@@ -10,7 +10,7 @@ import numpy as np
 from ...dsl.plan import Mesh
 from ..collectives import price
 from ..device_order import device_numbers
-from ..graph import Axes, Graph, Op, Sharding
+from ..graph import Axes, Graph, Op
 from ..kinds import ALL_REDUCE, COLLECTIVE_PERMUTE, GATHERED, RAGGED_ALL_TO_ALL, RING_PADDING, ROUNDED
 from ..links import OUTER
 from ..network import Network
@@ -68,7 +68,7 @@ class Tariff:
         ``around`` says that the last sends to the first.
         """
         old, new, _ = _way(op)
-        if old is not None and new is not None:
+        if old or new:
             cut = self.network.in_parts((*old, *new))
             old, new = cut.parts(old), cut.parts(new)
             before = (*old, *(axis for axis in new if axis not in old))
@@ -109,14 +109,13 @@ def tariff(mesh: Mesh, machine: Machine, parts: Mapping[str, int]) -> Tariff:
     return Tariff(network=Network(machine=machine, mesh=sizes, numbers=numbers.reshape(tuple(sizes.values()))))
 
 
-def _way(op: Op) -> tuple[Axes | None, Axes | None, bool]:
-    """Which way a permute goes: the axes of the layouts before and after, on any dims, or round a ring."""
-    source, target = (op.attributes.get(name) for name in ("source", "target"))
-    return _axes_in(source), _axes_in(target), bool(op.attributes.get("around"))
-
-
-def _axes_in(layout: Sharding | None) -> Axes | None:
-    return None if layout is None else tuple([axis for dim in layout for axis in dim])
+def _way(op: Op) -> tuple[Axes, Axes, bool]:
+    """Which way a permute goes: the axes of the layouts before and after, on any dims, none where it does not go from
+    one to another; or round a ring.
+    """
+    said, goes = op.attributes, "source" in op.attributes and "target" in op.attributes
+    old, new = (tuple([axis for dim in said[end] for axis in dim]) if goes else () for end in ("source", "target"))
+    return old, new, bool(said.get("around"))
 
 
 def axes_of(op: Op) -> Axes:
