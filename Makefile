@@ -3,14 +3,15 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+SOURCES := *.py backends commands dsl planner tests
 # Tests say what they do in their names; their bodies are checked all the same.
 TESTS_ARE := --explicit-package-bases --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls \
 	--allow-any-generics --check-untyped-defs --no-strict-optional --implicit-reexport --no-warn-return-any \
 	--no-warn-unreachable --no-warn-unused-ignores --follow-imports=silent --disable-error-code=arg-type --disable-error-code=call-overload
 
-.PHONY: demo test solver lint types copies types-of-code types-of-tests bench clean
+.PHONY: demo test bytecode solver lint types copies types-of-code types-of-tests bench clean
 
-demo: $(VENV)/demo.stamp
+demo: $(VENV)/demo.stamp bytecode
 	$(BIN)/meshwright search plans/partial/gshard-tiny.yaml --time-limit 40 -o demo-plan.yaml
 	$(BIN)/meshwright explain demo-plan.yaml --time-limit 20
 	$(BIN)/meshwright run demo-plan.yaml --steps 100
@@ -18,8 +19,12 @@ demo: $(VENV)/demo.stamp
 test: solver
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
+# Where programs may not write bytecode, each process, and each worker that it starts, would compile all that it imports.
+bytecode: | $(BIN)/python
+	$(BIN)/python -m compileall -q -j 0 $(SOURCES)
+
 # What the solver compiles at its first use is compiled before searches with time limits are tested.
-solver: $(VENV)/test.stamp
+solver: $(VENV)/test.stamp bytecode
 	$(BIN)/python -c "from meshwright.planner.solver.prepare import prepare; prepare()"
 
 lint: $(VENV)/test.stamp
