@@ -51,7 +51,7 @@ def test_two_searches_give_the_same_plan() -> None:
 
 def test_of_long_steps_the_best_is_written_while_others_are_solved(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, _, _ = ask(minimise=dearer_by_hand())
-    monkeypatch.setattr("meshwright.planner.search.writing.LARGE", 0)
+    monkeypatch.setattr("meshwright.planner.search.board.LARGE", 0)
     solver = FakeSolver(by_axes)
     begun: list[int] = []
     ended: list[Plan] = []
@@ -79,7 +79,7 @@ def flat(plan: Plan) -> tuple[float, int]:
 def test_a_best_plan_of_more_lines_than_few_is_left_for_one_that_takes_little_longer(
     monkeypatch: pytest.MonkeyPatch, lines: int, is_left: bool
 ) -> None:
-    monkeypatch.setattr("meshwright.planner.search.writing.LARGE", 0)
+    monkeypatch.setattr("meshwright.planner.search.board.LARGE", 0)
     _, solver, _ = ask(prices=flat, solver=FakeSolver(flat, bound=0.5))
     order = list(dict.fromkeys(tuple(task.mesh.sizes.values()) for task in solver.tasks))
 
@@ -548,8 +548,57 @@ def test_soon_after_the_time_is_over_plans_by_hand_are_priced_as_long_as_they_en
 
 
 def test_of_a_large_step_nothing_is_priced_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meshwright.planner.search.writing.LARGE", 0)
+    monkeypatch.setattr("meshwright.planner.search.board.LARGE", 0)
     result, _, step = ask(text="mesh: {a: 32}\nlimits: {hbm: 1600 B}", time_limit_s=1e-6)
     assert (result.status, result.plan) == ("unknown", None)
     assert not step.priced
     assert headline(result).startswith("nothing was found in")
+
+
+def test_a_clock_has_longer_until_something_is_found() -> None:
+    clock = Clock(0.0, longer_s=60.0)
+    assert not clock.over
+    assert clock.part(0.5).left_s == pytest.approx(30.0, abs=0.1)
+    assert clock.part(0.5, as_found=True).over
+    assert clock.end == pytest.approx(time.monotonic() + 60.0, abs=0.1)
+    other = Clock(0.0)
+    other.until(clock)
+    assert other.left_s == pytest.approx(60.0, abs=0.1)
+    clock.found()
+    assert clock.over
+    clock.until(other)
+    assert clock.left_s == pytest.approx(60.0, abs=0.1)
+
+
+class Slow(FakeSolver):
+    """Needs half a second."""
+
+    def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+        if task.time_limit_s < 0.5:
+            return Found(status="unknown", objective_s=math.inf, bound_s=0.0, ended=True)
+        return super().__call__(task, stop)
+
+
+@pytest.mark.parametrize(("last_s", "is_found"), [(None, False), (0.3, False), (20.0, True)])
+def test_a_search_that_has_found_nothing_goes_on_beyond_its_time(
+    monkeypatch: pytest.MonkeyPatch, last_s: float | None, is_found: bool
+) -> None:
+    """Of a large step, of which nothing is priced beside."""
+    monkeypatch.setattr("meshwright.planner.search.board.LARGE", 0)
+    options = {"text": "mesh: {a: 32}\nlimits: {hbm: 40 KB}", "solver": Slow(by_axes), "time_limit_s": 0.2}
+    result, _, _ = ask(**options, last_s=last_s)
+    assert (result.status == "optimal") == is_found
+
+
+def test_as_long_as_nothing_is_found_of_a_large_step_each_candidate_has_more_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("meshwright.planner.search.board.LARGE", 0)
+    options = {"text": "mesh: auto\nlimits: {hbm: 9000 B}", "time_limit_s": 60.0}
+    _, solver, _ = ask(**options)
+    first, second, third, *_ = solver.tasks
+    assert first.time_limit_s == pytest.approx(0.75 * 0.75 * 60, rel=0.05)
+    assert [by_axes(Plan(mesh=task.mesh))[1] > 9000 for task in (first, second)] == [True, True]
+    after = next(task for task, before in zip(solver.tasks[1:], solver.tasks, strict=False) if task.cutoff_s < math.inf)
+    assert after.time_limit_s <= 0.5 * 0.6 * 60
+    assert third.time_limit_s > after.time_limit_s

@@ -95,6 +95,7 @@ def search(
             searched,
             minimise=minimise,
             begin_s=begin_s,
+            last_s=time_limit_s,
             pareto=pareto,
             free_mesh=mesh is None,
             compare=compare,

@@ -12,6 +12,7 @@ from .tried import CLOSE, Tried
 
 AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
 SOLVING = 0.6  # of the time at most; the rest writes plans
+LARGE = 5000  # operations: to price a plan of a step with more takes seconds
 LONGER = 1.5  # times the time that one was not solved in: what there must be to solve it once more
 
 
@@ -51,6 +52,11 @@ class Board:
     solving_s: dict[int, float] = field(default_factory=dict)
     least_s: dict[int, float] = field(default_factory=dict)
     credit: float = 0.0
+
+    @property
+    def is_large(self) -> bool:
+        """Whether to price a plan takes seconds."""
+        return self.num_ops > LARGE
 
     @property
     def every(self) -> Iterator[Tried]:

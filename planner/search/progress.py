@@ -46,7 +46,7 @@ class Excused:
 
 class Clock:
     """The time that a search has, and whether the user wants it to end. It began at ``begin_s``, now if None, as
-    ``time.monotonic`` counts.
+    ``time.monotonic`` counts. It has ``longer_s`` more until it is told that something was ``found``.
     """
 
     def __init__(
@@ -56,10 +56,12 @@ class Clock:
         excused: Excused | None = None,
         *,
         begin_s: float | None = None,
+        longer_s: float = 0.0,
     ) -> None:
         self._begin_s = time.monotonic() if begin_s is None else begin_s
         self._excused = excused or Excused()
         self._limit_s = limit_s - self._excused.seconds
+        self._longer_s = longer_s
         self._stop = stop or _never
 
     @property
@@ -70,12 +72,12 @@ class Clock:
     @property
     def left_s(self) -> float:
         """Seconds until it has to end."""
-        return max(0.0, self._limit_s + self._excused.seconds - self.elapsed_s)
+        return max(0.0, self._end_s - self.elapsed_s)
 
     @property
     def end(self) -> float:
         """When it has to end, as ``time.monotonic`` counts: now, once the user wants it."""
-        return self._begin_s + (0.0 if self._stop() else self._limit_s + self._excused.seconds)
+        return self._begin_s + (0.0 if self._stop() else self._end_s)
 
     @property
     def stopped(self) -> bool:
@@ -87,17 +89,28 @@ class Clock:
         """Whether it has to end."""
         return self._stop() or self.left_s <= 0
 
-    def part(self, share: float) -> Clock:
-        """A clock that ends when this share of what is left is gone; what is excused on either is on both."""
-        return Clock(self.left_s * share, self._stop, self._excused)
+    def part(self, share: float, *, as_found: bool = False) -> Clock:
+        """A clock that ends when this share of what is left is gone, or will be left ``as_found``; what is excused on
+        either is on both.
+        """
+        longer_s = self._longer_s if as_found else 0.0
+        return Clock(max(0.0, self.left_s - longer_s) * share, self._stop, self._excused)
 
     def until(self, other: Clock) -> None:
         """Ends when another one does."""
-        self._limit_s = self.elapsed_s + other.left_s - self._excused.seconds
+        self._limit_s, self._longer_s = self.elapsed_s + other.left_s - self._excused.seconds, 0.0
+
+    def found(self) -> None:
+        """Something was found: it has no longer than else."""
+        self._longer_s = 0.0
 
     def excuse(self, seconds: float) -> None:
         """Adds to the time that it has."""
         self._excused.seconds += seconds
+
+    @property
+    def _end_s(self) -> float:
+        return self._limit_s + self._longer_s + self._excused.seconds
 
 
 def _never() -> bool:

@@ -23,6 +23,10 @@ from .tried import Tried
 from .writing import Minimise
 
 
+LONGER = 0.7
+"""Of the time after a search's own, that it has as long as nothing is found."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
     """What a plan remembers of how it was made: the software, and the workload that it is for."""
@@ -38,6 +42,7 @@ def search(
     minimise: Minimise,
     time_limit_s: float,
     begin_s: float | None = None,
+    last_s: float | None = None,
     pareto: bool = False,
     free_mesh: bool = True,
     compare: bool = True,
@@ -50,10 +55,12 @@ def search(
     A plan without holes is returned as it is, with the optimum that it is compared with: of the same workload on the
     same machine without pins, on any mesh (``free_mesh``) or on the plan's; without ``compare`` it is searched as any
     other plan, for it leaves computed values open. ``pool`` makes the workers, at most once. The time counts from
-    ``begin_s`` (``time.monotonic``) where that was before.
+    ``begin_s`` (``time.monotonic``) where that was before; of what there is besides until ``last_s`` most is for who
+    has found nothing.
     Raises ``PlanError`` where a pin is wrong, or forbids every mesh.
     """
-    clock = Clock(time_limit_s, stop, begin_s=begin_s)
+    longer_s = LONGER * max((last_s or 0.0) - time_limit_s, 0.0)
+    clock = Clock(time_limit_s, stop, begin_s=begin_s, longer_s=longer_s)
     machine = question.machine
     limit, limit_of = memory_limit(machine, question.plan.limits.hbm_bytes)
     question = replace(question, plan=_decided(question), limit_bytes=limit)

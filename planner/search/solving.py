@@ -23,6 +23,9 @@ from .workload import Workload, lying
 LOOK_EVERY_S = 0.1
 HASTE = 0.2  # of the time so far at most: how long to wait for a worker that was asked to stop
 LAST_S = 0.5  # the same where there is a plan already
+LONGEST = 1.25  # times as long is solved, as long as nothing is found
+FOR_ONE = 0.5  # of the time for one of several candidates at most
+FOR_FIRST = 0.75  # the same as long as nothing is found of a large step
 
 Flying = tuple[Tried, Future[Found]]
 Firsts = SimpleQueue[First | None]
@@ -44,7 +47,7 @@ class Solving:
         self._board, self._settings, self._workload, self._pool = board, settings, workload, pool
         self._clock, self._say = clock, say
         self._reading_s: dict[int, float] = {}  # what it took to read the step, by policy
-        self._part = clock
+        self._part = self._longest = clock
         self._left: list[Tried] = []
         self._flying: deque[Flying] = deque()
         self._firsts: Firsts = SimpleQueue()  # what was found first of the candidate that was begun last
@@ -52,7 +55,8 @@ class Solving:
 
     def solve(self, todo: Sequence[Tried], meanwhile: Callable[[], None]) -> None:
         """Solves candidates; ``meanwhile`` is done while the workers are at it, and may ``tend`` to them."""
-        self._part, self._left = self._clock.part(self._settings.solving), list(todo)
+        self._part = self._clock.part(self._settings.solving, as_found=True)
+        self._longest, self._left = self._clock.part(LONGEST * self._settings.solving), list(todo)
         self._fill()
         while self._flying:
             meanwhile()
@@ -65,7 +69,7 @@ class Solving:
 
         All but one: who tends to them meanwhile needs a core as well.
         """
-        if self._part.over:
+        if self._time.over:
             self._pool.hurry()
         while self._flying and self._flying[0][1].done():
             self._land(*self._flying.popleft())
@@ -78,7 +82,7 @@ class Solving:
         if self._left or len(self._flying) != 1:
             return None
         one, future = self._flying[0]
-        while not (future.done() or self._part.over):
+        while not (future.done() or self._time.over):
             with suppress(Empty):
                 found = self._firsts.get(timeout=LOOK_EVERY_S)
                 if found is None:
@@ -103,11 +107,12 @@ class Solving:
             one = min(self._left, key=self._turn)
             self._left.remove(one)
             begun = any(other.cutoff_s > -math.inf for other in self._board.tried)
-            if self._clock.over or (self._part.over and begun):
+            if self._clock.over or (self._time.over and begun):
                 self._left = []
             elif one.bound_s < self._board.worth_s * (1 - CLOSE) and self._is_in_time(one):
                 self._say(f"solving {one.candidate}")
-                self._begin(one, self._part.left_s * (0.5 if self._left else 1.0))
+                share = FOR_FIRST if self._board.is_large and not self._is_found else FOR_ONE
+                self._begin(one, self._time.left_s * (share if self._left else 1.0))
 
     def within(self, one: Tried, lowered_bytes: int) -> bool:
         """Solves a candidate anew for so many bytes less than the limit; whether there are other layouts then."""
@@ -193,7 +198,7 @@ class Solving:
         """
         if (
             one.candidate.policy not in self._reading_s
-            and max(self._reading_s.values(), default=0.0) > self._part.left_s
+            and max(self._reading_s.values(), default=0.0) > self._time.left_s
         ):
             return False
         board = self._board
@@ -238,7 +243,7 @@ class Solving:
 
     def _land(self, one: Tried, future: Future[Found]) -> None:
         """Waits for an answer and learns from it."""
-        found = self._answer(future, self._part)
+        found = self._answer(future)
         one.solved = True
         if found is None:
             told = self._told.get(one.candidate.index)
@@ -273,14 +278,15 @@ class Solving:
                 one.objective_s, one.layouts = found.objective_s, found.layouts
         self._say(f"solved {one.candidate}")
 
-    def _answer(self, future: Future[Found], clock: Clock) -> Found | None:
+    def _answer(self, future: Future[Found], clock: Clock | None = None) -> Found | None:
+        """What a worker answers, who is asked to end with a time, or with that for solving."""
         asked_s = math.inf
         while not _is_done(future, LOOK_EVERY_S):
             self._wait()
-            if clock.over and asked_s == math.inf:
+            if (clock or self._time).over and asked_s == math.inf:
                 self._pool.hurry()
-                asked_s = clock.elapsed_s
-            if clock.elapsed_s > asked_s + self._patience_s:
+                asked_s = self._clock.elapsed_s
+            if self._clock.elapsed_s > asked_s + self._patience_s:
                 return None
         return future.result()
 
@@ -289,6 +295,16 @@ class Solving:
         self._say("")
         if self._pool.compiling:
             self._clock.excuse(LOOK_EVERY_S)
+
+    @property
+    def _is_found(self) -> bool:
+        """Whether there is something to write."""
+        return bool(self._told) or self._board.best_s < math.inf
+
+    @property
+    def _time(self) -> Clock:
+        """The time for solving: longer as long as nothing is found."""
+        return self._part if self._is_found else self._longest
 
     @property
     def _patience_s(self) -> float:

@@ -25,7 +25,6 @@ from .workload import Rematerialised, Workload
 
 FINISHING_S = 5.5e-4  # for each operation: what a plan takes that is written after its deadline
 LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
-LARGE = 5000  # operations: to price a plan of a step with more takes seconds
 SEVERAL = 2  # candidates solved, before the best is written while others are
 READABLE = 3e-2
 """What a plan of a long step may take more that has few lines, and what another has to take less for it to be left."""
@@ -108,6 +107,7 @@ class Writing:
             excess = written.estimate.peak_bytes - (self._settings.limit_bytes or math.inf)
             if excess <= 0:
                 one.priced, one.why = PricedPlan(plan=written.plan, estimate=written.estimate), ""
+                self._clock.found()
                 return
             one.why = f"its plan takes {int(excess):,} bytes more than the limit"
             _keep_beyond(one, written)
@@ -135,9 +135,9 @@ class Writing:
 
     def meanwhile(self) -> None:
         """What there is to write while candidates are being solved: of long steps the best layouts so far."""
-        if self._is_small:
+        if not self._board.is_large:
             self.write_simple()
-        while self._board.num_ops > LARGE and self._write_ahead():
+        while self._board.is_large and self._write_ahead():
             pass
         while self._write_first():
             pass
@@ -261,7 +261,7 @@ class Writing:
         """The plan laid out by hand whose arguments take least, priced whether it fits or not; None of a large step
         when the time is over.
         """
-        if self._clock.over and not self._is_small:
+        if self._clock.over and self._board.is_large:
             return None
         tensors = self._workload.tensors_under(candidate.plan.remat)
         sizes = {name: size or 1 for name, size in candidate.plan.mesh.sizes.items()}
@@ -279,6 +279,7 @@ class Writing:
         excess = written.estimate.peak_bytes - (self._settings.limit_bytes or math.inf)
         if excess <= 0:
             one.priced = PricedPlan(plan=written.plan, estimate=written.estimate)
+            self._clock.found()
         else:
             one.why = f"{BY_HAND}: {int(excess):,} bytes more than the limit"
             _keep_beyond(one, written)
@@ -328,12 +329,7 @@ class Writing:
             return True
         self._over_s = self._clock.elapsed_s if self._over_s is None else self._over_s
         gone_s = self._clock.elapsed_s - self._over_s
-        return self._is_small and (not self._board.by_hand or gone_s + self._board.writing_s <= GRACE_S)
-
-    @property
-    def _is_small(self) -> bool:
-        """Whether the step is priced in no time."""
-        return self._board.num_ops <= LARGE
+        return not self._board.is_large and (not self._board.by_hand or gone_s + self._board.writing_s <= GRACE_S)
 
 
 def _is_of(first: First, one: Tried) -> bool:
