@@ -36,6 +36,10 @@ ici_pipeline_parallelism: 1
 ici_fsdp_parallelism: -1
 ici_tensor_parallelism: 2
 """
+WRONG_TWICE = (
+    "['embed', ['fsdp']],\n    ['norm', []],\n]\ndcn_data_parallelism: -1\nici_pipeline_parallelism: 1\nici_fsdp",
+    "['embed', ['fspd']],\n    ['norm', []],\n]\ndcn_data_parallelism: -1\nici_pipeline_parallelism: 3\nici_fsdp",
+)
 LINEN_RULES = (("batch", "data"), ("embed", "fsdp"), ("mlp", ("fsdp", "data")), ("mlp", "tensor"), ("norm", None))
 FIRST = (("fsdp",), ("tensor",))
 NAMES = "batch/x: [batch, null]\n"
@@ -171,8 +175,9 @@ def codes(capsys: pytest.CaptureFixture[str]) -> list[str]:
     ("edit", "options", "expected"),
     [
         (("['tensor']", "['model']"), ["--topology", "v5e:4x4"], ["MW652"]),
-        ((", 'tensor'", ""), ["--topology", "v5e:4x4"], ["MW666"]),
+        ((", 'tensor'", ""), ["--topology", "v5e:4x4"], ["MW652", "MW666"]),
         (("ici_tensor_parallelism: 2", "ici_tensor_parallelism: 3"), ["--topology", "v5e:4x4"], ["MW660"]),
+        (WRONG_TWICE, ["--topology", "v5e:4x4"], ["MW652", "MW660"]),
         (("ici_tensor_parallelism: 2", "ici_tensor_parallelism: -1"), ["--topology", "v5e:4x4"], ["MW661"]),
         (("dcn_data_parallelism: -1", "dcn_data_parallelism: 2"), [], ["MW662"]),
         (("", ""), ["--mesh", "data=2;fsdp=4"], ["MW554"]),

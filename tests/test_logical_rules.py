@@ -156,6 +156,17 @@ def test_all_that_rules_cannot_say_is_said_at_once() -> None:
     assert codes(error) == ["MW670", "MW673", "MW671", "MW673"]
 
 
+def test_what_a_line_says_of_several_tensors_and_no_rule_can_is_said_once() -> None:
+    plan = loads("meshwright: 1\nmesh: {x: 2}\ntensors:\n  params/d: infer\n  params/*: E@x!pad\n", "plan.yaml")
+    table = [tensor(f"params/{name}", 7) for name in "abcd"]
+    names = {each.path: TensorNames(names=("embed",)) for each in table}
+    with pytest.raises(PlanError) as error:
+        rules_of(plan, table, names)
+    left, padded = map(str, error.value.problems)
+    assert "plan.yaml:5:3: MW673 params/a float32[7] (and 2 more) is padded" in padded
+    assert "plan.yaml:4:3: MW673 params/d float32[7] is left to propagation" in left
+
+
 def test_nnx_knows_one_rule_a_name() -> None:
     plan = loads("meshwright: 1\nmesh: {x: 2, y: 2}\ntensors:\n  params/a: A@x B@y\n  params/b: B@x\n")
     table = [tensor("params/a", 8, 8), tensor("params/b", 8)]

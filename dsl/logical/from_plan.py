@@ -8,7 +8,7 @@ whenever there is any.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,8 +53,19 @@ def rules_of(plan: Plan, tensors: Sequence[Tensor], names: Mapping[str, TensorNa
             wanted.append(_wanted(tensor, names[tensor.path], layout, resolution))
     search = _Search(wanted=wanted)
     search.run()
-    raise_errors([*problems, *search.conflicts()])
+    raise_errors([*_said_once(problems), *search.conflicts()])
     return (*search.rules, *_whole(search))
+
+
+def _said_once(problems: Sequence[Problem]) -> Iterator[Problem]:
+    """The problems, one for all tensors of which a line of the plan says the same that no rule can."""
+    several: dict[Hashable, list[Problem]] = {}
+    for number, found in enumerate(problems):
+        key = (found.place, found.numbers["what"]) if found.code == "MW673" else number
+        several.setdefault(key, []).append(found)
+    for first, *others in several.values():
+        more = f"{first.numbers['tensor']} (and {len(others)} more)"
+        yield problem(first.code, first.place, **{**first.numbers, "tensor": more}) if others else first
 
 
 def _wanted(tensor: Tensor, named: TensorNames, layout: Layout, resolution: Resolution) -> _Wanted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ def mesh_of(rules: LogicalRules, machine: Machine | None) -> Mesh:
     """The mesh that a file of rules means on ``machine``; sizes that it leaves to a machine are open without one.
 
     An axis of the rules that has no field has one device where any axis has a field, else its size is open.
-    Raises ``PlanError`` (MW660 to MW663, MW666).
+    Raises ``PlanError`` (MW660 to MW663, MW666; with these MW652, which is ``plan_of``'s else).
     """
     of_rules = tuple(dict.fromkeys(axis for rule in rules.rules for axis in rule.axes))
     names = rules.mesh_axes if rules.mesh_axes is not None else of_rules
@@ -49,15 +49,25 @@ def mesh_of(rules: LogicalRules, machine: Machine | None) -> Mesh:
     ]
     if machine is None:
         problems += _slices_unsaid(rules)
-    raise_errors(problems)
+    unknown = list(unknown_axes(rules, names))
+    raise_errors([*problems, *unknown] if problems else [])
     dcn, wrong = _filled(rules, "dcn", names, slices, "slices", machine)
     within = machine.num_devices // slices if machine else None
     ici, also_wrong = _filled(rules, "ici", names, within, "devices in a slice", machine)
-    raise_errors([*wrong, *also_wrong])
+    wrong += also_wrong
+    raise_errors([*wrong, *unknown] if wrong else [])
     sizes = {name: None if ici[name] is None else (ici[name] or 1) * (dcn[name] or 1) for name in names}
     over = _over(rules, ici, dcn) if slices > 1 else {}
     axes = tuple(Axis(name=name, size=sizes[name], over=over.get(name), place=place) for name in names)
     return Mesh(axes=axes, place=place)
+
+
+def unknown_axes(rules: LogicalRules, names: Collection[str]) -> Iterator[Problem]:
+    """A problem for each axis of a rule that a mesh with these axes does not have."""
+    for rule in rules.rules:
+        for axis in rule.axes:
+            if axis not in names:
+                yield problem("MW652", rule.place, name=rule.name, axis=axis, suggestion=suggest(axis, names))
 
 
 def _field(kind: str, axis: str) -> str:

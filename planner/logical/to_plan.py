@@ -18,6 +18,7 @@ from ...dsl.plan import Assignment, Auto, Infer, Like, Mesh, Place, Plan, Replic
 from ...dsl.resolve import resolve
 from ...dsl.tensors import Layout, Tensor
 from ..minimise.cover import cover
+from .mesh import unknown_axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class _Builder:
         """The axes of each dim of each named tensor."""
         if not self.names:
             self.problems.append(problem("MW659"))
-        self.problems += _unknown_axes(self.rules, self.mesh)
+        self.problems += unknown_axes(self.rules, self.mesh.sizes)
         for tensor in self.tensors:
             named = self.names.get(tensor.path)
             if named is None:
@@ -189,14 +190,6 @@ class _Builder:
     def whole_or_split(self, tensor: Tensor) -> Layout:
         axes = self.layouts.get(tensor.path)
         return replicated(tensor.shape) if axes is None else Layout(axes=axes)
-
-
-def _unknown_axes(rules: LogicalRules, mesh: Mesh) -> Iterable[Problem]:
-    for rule in rules.rules:
-        for axis in rule.axes:
-            if axis not in mesh.sizes:
-                hint = suggest(axis, mesh.sizes)
-                yield problem("MW652", rule.place, name=rule.name, axis=axis, suggestion=hint)
 
 
 def _pattern(head: str, tensors: Sequence[Tensor]) -> str:

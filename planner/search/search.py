@@ -22,7 +22,6 @@ from .task import Status
 from .tried import Tried
 from .writing import Minimise
 
-
 LONGER = 0.7
 """Of the time after a search's own, that it has as long as nothing is found."""
 
