@@ -8,6 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import meshwright as mw
+from meshwright.backends.jax.drafts import Drafts
+from meshwright.planner.program import Program, build
+from meshwright.planner.topology import physical
 
 Pair = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -140,3 +143,11 @@ def blocks(tokens: int = 4096, width: int = 1024, hidden: int = 4096, layers: in
 
 
 CONVOLUTION = ("NHWC", "HWIO", "NHWC")
+
+
+def program_of(pair: Pair, topology: str, mesh: str) -> Program:
+    """The program of a step on a mesh."""
+    drafts = Drafts(*pair)
+    plan = mw.loads(f"meshwright: 1\ntopology: {topology}\nmesh: {mesh}\n")
+    returned = {tensor.path: tensor.returns for tensor in drafts.tensors if tensor.returns}
+    return build(drafts.graph(plan), plan.mesh, physical(plan.topology), returned=returned)

@@ -156,7 +156,7 @@ def test_choices_that_tell_only_such_numbers_apart_are_alike() -> None:
 def test_a_proof_is_tried_once_more_where_something_was_taken_back() -> None:
     """What was proven with too much is forgotten: with less what is left may prove as much."""
     bounds, learnt = [0.9, 1.0], learner()
-    program = SimpleNamespace(deciders=[0], wiring=SimpleNamespace(nodes=[SimpleNamespace(costs=[0.0])]))
+    program = SimpleNamespace(deciders=[0], wiring=SimpleNamespace(nodes=[SimpleNamespace(costs=[0.0], rough={})]))
     took = SimpleNamespace(estimate=SimpleNamespace(step_time_s=1.0))
     kept = mock.Mock(program=program, learnt=learnt, bound_s=0.5, credit_s=0.0, cutoff_s=math.inf, limit_bytes=None)
     kept.ended.return_value = False
@@ -176,7 +176,7 @@ def test_of_a_large_program_the_best_stays_unless_something_is_better_by_a_thous
     nodes: int, best_s: float
 ) -> None:
     """Its plan is being written by then; of a small one the least is kept."""
-    wiring = SimpleNamespace(nodes=[SimpleNamespace(costs=np.zeros(1))] * nodes)
+    wiring = SimpleNamespace(levels=[], nodes=[SimpleNamespace(costs=np.zeros(1), rough={})] * nodes)
     program = SimpleNamespace(
         wiring=wiring, leader=np.arange(nodes), mesh=None, machine=None, limit_bytes=None, choices=lambda decided: [0]
     )

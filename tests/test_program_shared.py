@@ -8,26 +8,17 @@ import meshwright as mw
 import numpy as np
 import pytest
 import small_steps
-from meshwright.backends.jax.drafts import Drafts
 from meshwright.planner.estimate.figures import Estimate
 from meshwright.planner.kinds import COLLECTIVE_PERMUTE
 from meshwright.planner.lookups import filled
-from meshwright.planner.program import Program, build
 from meshwright.planner.program.solving.decode import laid_out
 from meshwright.planner.program.solving.solutions import PER_S
 from meshwright.planner.solver.solve import solve
-from meshwright.planner.topology import physical
 from small_graphs import exact_of, nothing
+from small_steps import program_of
 
 CLOSE = 0.01
 HEAD = "meshwright: 1\ntopology: v5e:2x4\nmesh: {a: 2, b: 4}\n"
-
-
-def program_of(pair: small_steps.Pair, topology: str, mesh: str) -> Program:
-    drafts = Drafts(*pair)
-    plan = mw.loads(f"meshwright: 1\ntopology: {topology}\nmesh: {mesh}\n")
-    returned = {tensor.path: tensor.returns for tensor in drafts.tensors if tensor.returns}
-    return build(drafts.graph(plan), plan.mesh, physical(plan.topology), returned=returned)
 
 
 def computed_anew(layers: int = 2, rows: int = 4096, width: int = 2048) -> small_steps.Pair:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -73,12 +74,37 @@ class Costs:
         one that leaves nothing, as calls back to the host do.
         """
         found = self._pieces(choice)
-        collectives_s = sum(self._asking_s(number, piece) for number, piece in found.items())
+        collectives_s = self._all_asking_s(found)
         if not self.blueprint.own.results:
             return collectives_s
         if self.is_passed(choice):
             return collectives_s + (self._packing_s(choice) if self.blueprint.masks else 0.0)
         return collectives_s + self._computing(choice, found) * self._turns(choice)
+
+    @property
+    def is_sending_all(self) -> bool:
+        """Whether nothing counts but what is sent."""
+        return self.blueprint.is_free or not self.blueprint.own.results
+
+    def sent_in_all_s(self, choice: Choice) -> float:
+        """What the collectives of one run take."""
+        return self._all_asking_s(self._pieces(choice))
+
+    def multiplying_s(self, choice: Choice) -> float:
+        """What plain products take at least that are computed whatever it is handed: what is laid out anew after it was
+        added up may be cut before.
+        """
+        speed, total = self.pricing.speed, 0.0
+        sizes = [size for size in self.pricing.mesh.values() if size > 1]
+        for product, loops in self.blueprint.multiplied:
+            squares = speed.product(product).padded(speed.edge)
+            ways = zip(sizes, choice.splits, strict=True)
+            shares = (size for size, split in ways for loop in (split.loop, split.then) if loop in loops)
+            total += squares / math.prod(shares)
+        return total * speed.coefficients.multiply_add_cycles / speed.clock_hz
+
+    def _all_asking_s(self, found: Mapping[int, Piece]) -> float:
+        return sum(self._asking_s(number, piece) for number, piece in found.items())
 
     def is_passed(self, choice: Choice) -> bool:
         """Whether what reads what it makes computes that in passing."""
@@ -114,7 +140,7 @@ class Costs:
         piece = self.pieces.of(alone, lies)
         others = {at: each for at, each in self._pieces(choice).items() if at != number}
         found = dict(sorted((others | ({} if piece.plain else {number: piece})).items()))
-        collectives_s = sum(self._asking_s(at, each) for at, each in found.items())
+        collectives_s = self._all_asking_s(found)
         whole_s = collectives_s + self._computing(choice, found, (value, layout)) * self._turns(choice)
         if self.blueprint.own.ops[number].kind not in ELEMENTWISE or value in self.blueprint.around.left:
             return whole_s, 0.0

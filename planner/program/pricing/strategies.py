@@ -19,8 +19,10 @@ from ..step.pieces import Pieces
 from .beside import shared
 from .choices import Among, Choice, Split, choices
 from .costs import Costs, Pricing, Sum
+from .rough import Worth, worth
 
 Seconds = NDArray[np.float64]
+Exactly = Sequence[Choice | None]  # None of what is known roughly
 REGION = "manual_computation"
 
 
@@ -54,6 +56,12 @@ class Options:
     sums: dict[int, list[Sum | None]] = field(default_factory=dict)
     done: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
     whole: dict[int, Seconds] = field(default_factory=dict)
+    rough: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def exactly(self) -> list[bool]:
+        """Which of them are priced."""
+        return [place not in self.rough for place in range(len(self.chosen))]
 
     def renamed(self, numbers: Sequence[int]) -> Options:
         """The same of a kernel whose values have other numbers."""
@@ -190,8 +198,18 @@ class Strategies:
         product, ops, forms = blueprint.until(made)
         costs = Costs(blueprint=product, pricing=self.pricing, pieces=self.pieces)
         rests = [_of_rest(each, forms, ops) for each in found.chosen]
-        alone = np.array([costs.seconds(each) for each in rests])
-        computing = np.array([costs.computing_s(each) for each in rests]) if found.savings else alone
+        exactly = found.exactly
+        whole = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
+        alone = np.array(
+            [
+                costs.seconds(rest) if is_exact else took - whole.sent_in_all_s(choice) + costs.sent_in_all_s(rest)
+                for is_exact, choice, rest, took in zip(exactly, found.chosen, rests, found.costs.tolist(), strict=True)
+            ]
+        )
+        computing = alone
+        if found.savings:
+            pairs = zip(exactly, rests, strict=True)
+            computing = np.array([costs.computing_s(rest) if is_exact else 0.0 for is_exact, rest in pairs])
         least = np.minimum(found.costs, alone)
         ended, beside, savings = found.costs - least, alone - least, dict[int, Seconds]()
         for value, saving in found.savings.items():
@@ -204,7 +222,6 @@ class Strategies:
             value for number in ops for op in (blueprint.own.ops[number],) for value in (*op.operands, *op.results)
         }
         layouts = {value: each for value, each in found.layouts.items() if value in inside}
-        whole = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
         sums = _sums(blueprint, whole, found.chosen, (made,))
         by_value = (found.far, found.parts, found.across)
         far, parts, across = ({v: each for v, each in known.items() if v in inside} for known in by_value)
@@ -216,45 +233,63 @@ class Strategies:
         """Seconds of computing what a kernel makes before its end where it is handed a value."""
         rest, ops, forms = blueprint.until(made, value)
         costs = Costs(blueprint=rest, pricing=self.pricing, pieces=self.pieces)
-        return np.array([costs.computing_s(_of_rest(each, forms, ops)) for each in found.chosen])
+        pairs = zip(found.exactly, found.chosen, strict=True)
+        took = (costs.computing_s(_of_rest(each, forms, ops)) if is_exact else 0.0 for is_exact, each in pairs)
+        return np.array(list(took))
+
+    def exactly_s(self, graph: Graph, kernel: Kernel, choice: int) -> float:
+        """Seconds of one run more than a rough choice costs, however much less it takes for what it is handed."""
+        blueprint, _, made = self._asked(graph, kernel)
+        rough = self.found[id(blueprint), made]
+        costs = Costs(blueprint=blueprint.apart, pricing=self.pricing, pieces=self.pieces)
+        own = rough.chosen[choice]
+        exact = self._options(blueprint, costs, [Worth(own, costs.seconds(own))])
+        exact = exact if made is None else self._before_end(blueprint, exact, made)
+        more_s = sum(float(each[0]) for each in exact.savings.values())
+        for by_value in (exact.tables, exact.far, exact.parts, exact.across):
+            more_s -= sum(min(float(each[0]), 0.0) for each in by_value.values())
+        return max(float(exact.costs[0] - rough.costs[choice]) - more_s, 0.0)
 
     def _work_out(self, blueprint: Blueprint) -> Options:
-        nest = blueprint.nest
         costs = Costs(blueprint=blueprint.apart, pricing=self.pricing, pieces=self.pieces)
-        best: dict[tuple[Sharding, ...], tuple[float, Choice]] = {}
         among = self.among.get(id(blueprint)) if isinstance(self.among, Mapping) else self.among
-        for choice in choices(nest, self.pricing.mesh, among):
-            seen = tuple(choice.layouts[form] for form in blueprint.edge)
-            seconds = costs.seconds(choice)
-            if seen not in best or seconds < best[seen][0]:
-                best[seen] = (seconds, choice)
-        by_form = [[choice.layouts[form] for _, choice in best.values()] for form in range(len(nest.forms))]
-        chosen = [choice for _, choice in best.values()]
+        every = list(choices(blueprint.nest, self.pricing.mesh, among))
+        return self._options(blueprint, costs, worth(costs, every, blueprint.edge))
+
+    def _options(self, blueprint: Blueprint, costs: Costs, found: Sequence[Worth]) -> Options:
+        nest = blueprint.nest
+        chosen = [each.choice for each in found]
+        exactly = [each.choice if each.roughly is None else None for each in found]
+        by_form = [[choice.layouts[form] for choice in chosen] for form in range(len(nest.forms))]
         apart = np.array([costs.computing_s(choice) if blueprint.is_free else 0.0 for choice in chosen])
         masks = [costs.masks(choice) for choice in chosen]
         on = self.pricing.machine, self.pricing.speed
         return Options(
-            costs=np.array([seconds for seconds, _ in best.values()]),
+            costs=np.array([each.seconds for each in found]),
             apart=apart,
             after=np.where(list(map(bool, masks)), apart, 0.0),
             layouts={value: by_form[nest.form_of[value]] for value in range(len(blueprint.own.values))},
-            savings=dict(self._savings(blueprint, costs, chosen)),
-            tables=self._tables(blueprint, costs, chosen),
-            far=self._far(blueprint.apart, costs, chosen, far_reads(blueprint.around, *on)),
-            parts=self._far(blueprint.apart, costs, chosen, large_reads(blueprint.around, *on)),
-            across=dict(self._across(blueprint.apart, costs, chosen)),
+            savings=dict(self._savings(blueprint, costs, exactly)),
+            tables=self._tables(blueprint, costs, exactly),
+            far=self._far(blueprint.apart, costs, exactly, far_reads(blueprint.around, *on)),
+            parts=self._far(blueprint.apart, costs, exactly, large_reads(blueprint.around, *on)),
+            across=dict(self._across(blueprint.apart, costs, exactly)),
             chosen=tuple(chosen),
+            rough={place: each.roughly for place, each in enumerate(found) if each.roughly is not None},
             sums=_sums(blueprint, costs, chosen, _left(blueprint.own)),
             done=_done(blueprint, costs, chosen, masks),
             whole=dict(self._whole(blueprint, costs, chosen)),
         )
 
-    def _savings(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Iterator[tuple[int, Seconds]]:
+    def _savings(self, blueprint: Blueprint, costs: Costs, chosen: Exactly) -> Iterator[tuple[int, Seconds]]:
         for value in blueprint.handed:
             rest, ops, forms = blueprint.without(value)
             others = Costs(blueprint=rest, pricing=self.pricing, pieces=self.pieces)
-            less = [costs.computing_s(each) - others.computing_s(_of_rest(each, forms, ops)) for each in chosen]
-            yield value, np.maximum(less, 0.0)
+            less = (
+                0.0 if each is None else costs.computing_s(each) - others.computing_s(_of_rest(each, forms, ops))
+                for each in chosen
+            )
+            yield value, np.maximum(list(less), 0.0)
 
     def _whole(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Iterator[tuple[int, Seconds]]:
         """What writing takes what is else computed in passing, where a device's part is cut out of it: nothing on a
@@ -273,29 +308,28 @@ class Strategies:
             )
             yield value, np.array(list(took))
 
-    def _tables(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> dict[int, Seconds]:
+    def _tables(self, blueprint: Blueprint, costs: Costs, chosen: Exactly) -> dict[int, Seconds]:
         if blueprint.table is None or blueprint.is_free:
             return {}
         return {blueprint.table: self._more(blueprint, costs, chosen)}
 
-    def _far(
-        self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice], far: frozenset[int]
-    ) -> dict[int, Seconds]:
+    def _far(self, blueprint: Blueprint, costs: Costs, chosen: Exactly, far: frozenset[int]) -> dict[int, Seconds]:
         """What its products take more that read a value from the large memory, of those that are ``far``."""
         read = () if blueprint.is_free else sorted(far.intersection(blueprint.own.arguments))
         return {value: self._more(blueprint.reading_far(value), costs, chosen) for value in read}
 
-    def _across(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Iterator[tuple[int, Seconds]]:
+    def _across(self, blueprint: Blueprint, costs: Costs, chosen: Exactly) -> Iterator[tuple[int, Seconds]]:
         """What convolutions take more, or less, whose kernel lies across: wide squares hold it one way."""
         for value in sorted(blueprint.gapped) if 1 < self.pricing.speed.edge <= LANES else ():
             more = self._more(blueprint.reading_across(value), costs, chosen)
             if more.any():
                 yield value, more
 
-    def _more(self, blueprint: Blueprint, costs: Costs, chosen: Sequence[Choice]) -> Seconds:
+    def _more(self, blueprint: Blueprint, costs: Costs, chosen: Exactly) -> Seconds:
         """What computing takes more of a kernel that is in other company."""
         others = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
-        return np.array([others.computing_s(each) - costs.computing_s(each) for each in chosen])
+        more = (0.0 if each is None else others.computing_s(each) - costs.computing_s(each) for each in chosen)
+        return np.array(list(more))
 
 
 def _sums(

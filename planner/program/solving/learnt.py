@@ -28,7 +28,8 @@ class Learnt:
     ``guess_s`` has for each node the same shared out among its choices: a guess of what they take in other company.
     ``known`` are the solutions so far, by the choice of each node, with what their clusters took more in all: nothing
     that is learnt charges one beyond that, though what others taught may hold for it too; ``corrected`` is how often
-    something was taken back for that. ``account`` says what of that is decisive.
+    something was taken back for that. ``account`` says what of that is decisive. What rough choices cost more is
+    guessed once a solution is known (``guesses_rough``): before that what is solved bounds all others.
     """
 
     leader: NDArray[np.int64]
@@ -37,6 +38,7 @@ class Learnt:
     missed_s: dict[Together, float] = field(default_factory=dict)
     known: list[tuple[Sequence[int], float]] = field(default_factory=list)
     corrected: int = 0
+    guesses_rough: bool = False
 
     @classmethod
     def nothing(cls, leader: NDArray[np.int64], wiring: Wiring) -> Learnt:
@@ -54,6 +56,32 @@ class Learnt:
         more = (len(node.costs) - len(guess_s) for node, guess_s in zip(wiring.nodes, self.guess_s, strict=True))
         self.guess_s = [np.pad(guess_s, (0, new)) for guess_s, new in zip(self.guess_s, more, strict=True)]
         self.account = Account.of(wiring)
+
+    def price_rough(self, wiring: Wiring, choices: Sequence[int]) -> bool:
+        """Prices the choices of a solution that were rough, and those of the same node that may take no more; whether
+        there were any. Of the others what they cost more is guessed from then.
+        """
+        nodes, guess_s, priced = wiring.nodes, self.guess_s, False
+        for level in wiring.levels:
+            for position, number in level.kernels.items():
+                node, choice = nodes[number], choices[number]
+                if choice not in node.rough:
+                    continue
+                kernel, priced, node.costs = level.program.kernels[position], True, node.costs.copy()
+                for each in (choice, *sorted(node.rough.keys() - {choice}, key=node.costs.__getitem__)):
+                    if each != choice and node.costs[each] > node.costs[choice]:
+                        break
+                    roughly_s = node.rough.pop(each)
+                    node.costs[each] += node.times * wiring.strategies.exactly_s(level.graph, kernel, each)
+                    guess_s[number][each] -= roughly_s if self.guesses_rough else 0.0
+        if not self.guesses_rough:
+            for node, guess in zip(nodes, guess_s, strict=True):
+                for choice, roughly_s in node.rough.items():
+                    guess[choice] += roughly_s
+            self.guesses_rough = True
+        if priced:
+            self.account = Account.of(wiring)
+        return priced
 
     def learn(
         self,

@@ -26,7 +26,7 @@ BESIDE, LEAST_BESIDE = 1_000, 8
 """Of so many nodes in all solutions beside the best are priced whole, where that makes some of them."""
 PROOFS, PROVING = (0, 12), 24_000
 """How often it is tried to prove a solution, at least and at most, and so many choices in all, once it is ``CLOSE``."""
-STALLED = (1, 2)
+STALLED = (1, 4)
 """How many proofs one after the other that neither raise the bound nor find anything better end it, at least and at
 most, of twice the choices in all; one that the solver could not complete besides ends it at once.
 """

@@ -41,6 +41,8 @@ LOOKING_HARD = 0.1
 """How hard solutions are looked for (``solver.solve``): costs that leave something out prove little."""
 LOOKING = 4_000
 """How many nodes in all are priced whole where solutions are looked for."""
+ROUGH = 4
+"""How often it is solved anew at most for choices that turn out to be dearer."""
 Choices = list[int]
 
 
@@ -93,9 +95,19 @@ class Solutions:
     ) -> Solution:
         """The program solved with what was ``learnt`` (by default all that was), by guesses of what others miss or with
         what is known exactly alone, with an ``effort`` where that is not to find solutions; the bound of the first that
-        has one is kept.
+        has one is kept. For a proof it is solved anew as long as rough choices are made, which are priced then.
         """
-        left, learnt = max(self.deadline - time.monotonic(), 0.1), learnt or self.learnt
+        found = self._solved(guess=guess, rows=rows, below_s=below_s, learnt=learnt or self.learnt, effort=effort)
+        for _ in range(0 if guess else ROUGH):
+            if found.choices is None or self.ended():
+                break
+            if not self.learnt.price_rough(self.program.wiring, self.program.choices(found.choices)):
+                break
+            found = self._solved(guess=guess, rows=rows, below_s=below_s, learnt=learnt or self.learnt, effort=effort)
+        return found
+
+    def _solved(self, *, guess: bool, rows: Sequence[Row], below_s: float, learnt: Learnt, effort: float) -> Solution:
+        left = max(self.deadline - time.monotonic(), 0.1)
         make, sure = self.program.problem, self.sure
         problem = make(self.limit_bytes, learnt, guess=guess, doubt=self.doubt, rows=rows, sure=sure)
         bounds = not rows and not (guess and learnt.known) and self.limit_bytes is None
@@ -115,11 +127,12 @@ class Solutions:
         return found
 
     def price(self, decided: NDArray[np.int64], *, learns: bool = True) -> Exact:
-        """The exact price of a solution, which is kept if it is the best that fits. Where it ``learns`` it is learnt
-        from, and what it takes less than its costs counts against the bound.
+        """The exact price of a solution, which is kept if it is the best that fits; its rough choices are priced too.
+        Where it ``learns`` it is learnt from, and what it takes less than its costs counts against the bound.
         """
         program = self.program
         choices = program.choices(decided)
+        self.learnt.price_rough(program.wiring, choices)
         took = exact(program.wiring, choices, program.mesh, program.machine)
         costs = [node.costs for node in program.wiring.nodes]
         seconds = took.estimate.step_time_s

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from ...compute.images.convolved import KEEPING
+from ...compute.products import Product, product_of
 from ...fusion.narrow import WIDE
 from ...fusion.nature import ELEMENTWISE
 from ...fusion.sliced import is_computed_of_part, is_uniform
@@ -23,6 +24,8 @@ from .nest import Nest, nest_of
 from .passing import own_ops
 from .pieces import Alone
 from .seen import Shape
+
+DOT = "dot_general"
 
 
 class KernelPart(NamedTuple):
@@ -120,6 +123,19 @@ class Blueprint:
     def lookups(self) -> tuple[Op, ...]:
         """Its operations that take rows of tables."""
         return tuple(op for op in self.own.ops if op.kind == GATHER)
+
+    @cached_property
+    def multiplied(self) -> tuple[tuple[Product, frozenset[int]], ...]:
+        """Its plain products that are computed whatever it is handed, each with the loops that it goes through."""
+        always = set(range(len(self.own.ops)))
+        for value in self.handed:
+            always &= set(self.without(value).ops)
+        found = []
+        for op in (self.own.ops[number] for number in sorted(always) if self.own.ops[number].kind == DOT):
+            forms = {self.nest.form_of[value] for value in (*op.operands, *op.results)}
+            loops = frozenset(loop for form in forms for loop in self.nest.forms[form].loops)
+            found.append((product_of(self.own, op), loops))
+        return tuple(found)
 
     @cached_property
     def summed(self) -> dict[int, int]:

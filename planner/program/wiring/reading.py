@@ -157,7 +157,7 @@ def read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
     if pin is not None:
         wiring.spare(source, Port(port.node, (pin,) * len(port.layouts)), value)
     wiring.spare(source, port, value, pin)
-    reader.costs = np.zeros(len(reader.costs))
+    reader.costs, reader.rough = np.zeros(len(reader.costs)), {}  # it costs so much for who has it by itself
 
 
 def read_passing(

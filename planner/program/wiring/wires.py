@@ -35,7 +35,8 @@ class Node:
     reads a value as it lies that was scattered into takes more by ``tables``, and one that lies ``far``, in the large
     memory, or of which ``parts`` are cut there, or that was gathered of pieces that lie ``across``. Under choices under
     which a value is ``done`` nothing later is computed with it: it is put into a stack by a kernel of its own. What is
-    computed in passing takes ``whole`` more where a device's part is cut out of it.
+    computed in passing takes ``whole`` more where a device's part is cut out of it. Choices that are ``rough`` cost so
+    much more, about.
 
     ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
     kernel is called but for its turn (``ties``), None of a value, ``paths`` those that it may share with others. It is
@@ -58,6 +59,7 @@ class Node:
     sums: Mapping[int, Sequence[Sum | None]] = field(default_factory=dict)
     done: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
     whole: Mapping[int, Costs] = field(default_factory=dict)
+    rough: dict[int, float] = field(default_factory=dict)
     times: int = 1
     repeats: int = 1
     stems: Hashable = None

@@ -128,6 +128,7 @@ def _level(
                 sums=options.sums,
                 done=options.done,
                 whole={value: each * often for value, each in options.whole.items()},
+                rough={choice: each * often for choice, each in options.rough.items()},
                 stems=stems(program.graph, kernel),
                 paths=shared_paths(program.graph, kernel),
             )

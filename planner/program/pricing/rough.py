@@ -1,0 +1,69 @@
+"""Which choices of a kernel are worth pricing: of those that send far too much only that is counted, and little else.
+
+What they take is known only at the least then, which bounds all the same. Few are ever chosen: what those take besides
+is learnt, as all is that costs leave out, when a solution that makes them is priced whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...graph import Sharding
+from .choices import Choice
+from .costs import Costs
+
+FEW = 32
+"""Of a kernel of so many choices at most all are priced."""
+FAR = 3.0
+"""How many times what the best choice takes in all one has to send to be known roughly."""
+
+
+class Worth(NamedTuple):
+    """A choice, and the ``seconds`` that it takes; at least, where it is known ``roughly``: so many more, about."""
+
+    choice: Choice
+    seconds: float
+    roughly: float | None = None
+
+
+def worth(costs: Costs, every: Sequence[Choice], edge: Sequence[int]) -> list[Worth]:
+    """The choices of a kernel, of those under which all at its ``edge`` lies alike the one that takes least."""
+    found = _priced(costs, every)
+    best: dict[tuple[Sharding, ...], Worth] = {}
+    for one in found:
+        seen = tuple([one.choice.layouts[form] for form in edge])
+        other = best.get(seen)
+        if other is not None and one.seconds >= other.seconds and other.roughly is None:
+            continue  # it takes no less, even at the least
+        if other is not None and (one.roughly, other.roughly) != (None, None):
+            one, other = _exactly(costs, one), _exactly(costs, other)
+        if other is None or one.seconds < other.seconds:
+            best[seen] = one
+        else:
+            best[seen] = other
+    return list(best.values())
+
+
+def _priced(costs: Costs, every: Sequence[Choice]) -> list[Worth]:
+    """All of them, those that send least first: what these take says which of the others are far from it."""
+    if len(every) <= FEW or costs.is_sending_all:
+        return [Worth(choice, costs.seconds(choice)) for choice in every]
+    sent_s = [costs.sent_in_all_s(choice) for choice in every]
+    found: list[Worth | None] = [None] * len(every)
+    least_s, rest_s = math.inf, 0.0
+    for place in sorted(range(len(every)), key=sent_s.__getitem__):
+        choice, sent = every[place], sent_s[place]
+        if sent > FAR * least_s and not costs.is_passed(choice):
+            product_s = costs.multiplying_s(choice)
+            found[place] = Worth(choice, sent + product_s, max(rest_s - product_s, 0.0))
+            continue
+        found[place] = one = Worth(choice, costs.seconds(choice))
+        if one.seconds < least_s:
+            least_s, rest_s = one.seconds, one.seconds - sent
+    return [one for one in found if one is not None]
+
+
+def _exactly(costs: Costs, one: Worth) -> Worth:
+    return one if one.roughly is None else Worth(one.choice, costs.seconds(one.choice))

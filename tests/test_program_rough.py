@@ -1,0 +1,108 @@
+"""Choices that send far more than their kernel's best takes: known at the least until a solution makes them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import small_steps
+from meshwright.planner.program.pricing import rough
+from meshwright.planner.program.pricing.choices import Choice
+from meshwright.planner.program.pricing.rough import worth
+from meshwright.planner.program.program import Program
+from small_steps import program_of
+
+STEPS = {
+    "blocks": (small_steps.blocks(), "v5e:2x4", "{a: 2, b: 4}"),
+    "experts": (small_steps.experts(), "v3:2x2", "{a: 2, b: 4}"),
+    "attention": (small_steps.attention(), "v5p:2x2x1", "{a: 2, b: 2}"),
+}
+
+
+@dataclass
+class FakeCosts:
+    """Prices choices by what they send and compute, and notes which; of products two seconds are known."""
+
+    sent_s: dict[Choice, float]
+    computed_s: dict[Choice, float]
+    priced: list[Choice]
+    is_sending_all = False
+
+    def sent_in_all_s(self, choice: Choice) -> float:
+        return self.sent_s[choice]
+
+    def is_passed(self, choice: Choice) -> bool:
+        return False
+
+    def multiplying_s(self, choice: Choice) -> float:
+        return 2.0
+
+    def seconds(self, choice: Choice) -> float:
+        self.priced.append(choice)
+        return self.sent_s[choice] + self.computed_s[choice]
+
+
+def found(*each: tuple[str, float, float]) -> tuple[list[tuple[float, float | None]], list[str]]:
+    """What is worth having of choices by how their edge lies, what they send and compute: that and what was priced."""
+    named = {Choice(layouts=(((name,),),), asking=(number,)): name for number, (name, _, _) in enumerate(each)}
+    sent, computed = ({one: own[at] for one, own in zip(named, each, strict=True)} for at in (1, 2))
+    costs: Any = FakeCosts(sent, computed, [])
+    answers = worth(costs, list(named), (0,))
+    return [(one.seconds, one.roughly) for one in answers], [named[one] for one in costs.priced]
+
+
+def test_what_sends_far_more_than_the_best_takes_is_known_roughly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far is more than three times: then what it multiplies counts, what the best computes beyond that as a guess."""
+    several = ("a", 40.0, 9.0), ("b", 5.0, 5.0), ("c", 29.0, 1.0), ("d", 31.0, 8.0)
+    assert found(*several) == ([(49.0, None), (10.0, None), (30.0, None), (39.0, None)], ["a", "b", "c", "d"])
+    monkeypatch.setattr(rough, "FEW", 3)
+    assert found(*several) == ([(42.0, 3.0), (10.0, None), (30.0, None), (33.0, 3.0)], ["b", "c"])
+
+
+def test_of_choices_whose_edge_lies_alike_the_one_that_takes_least_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rough, "FEW", 1)
+    least, priced = found(("a", 1.0, 1.0), ("b", 50.0, 9.0), ("b", 51.0, 1.0), ("a", 40.0, 1.0))
+    assert least == [(2.0, None), (52.0, None)]
+    assert sorted(priced) == ["a", "b", "b"]  # the last takes no less at the least
+
+
+@pytest.fixture(params=STEPS)
+def both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Program, Program]:
+    """A program with rough choices and one without."""
+    pair, topology, mesh = STEPS[request.param]
+    monkeypatch.setattr(rough, "FEW", 1)
+    monkeypatch.setattr(rough, "FAR", 1.5)
+    some = program_of(pair, topology, mesh)
+    monkeypatch.setattr(rough, "FAR", math.inf)
+    return some, program_of(pair, topology, mesh)
+
+
+def test_rough_choices_cost_no_more_than_they_take_before_and_after_they_are_priced(
+    both: tuple[Program, Program],
+) -> None:
+    some, all_exact = (program.wiring for program in both)
+    count = 0
+    for level, other in zip(some.levels, all_exact.levels, strict=True):
+        for position in level.kernels:
+            kernels = (each.program.kernels[position] for each in (level, other))
+            strategies, known = some.strategies, some.strategies.of(level.graph, next(kernels))
+            exact = all_exact.strategies.of(other.graph, next(kernels)).costs
+            assert (known.costs <= exact * (1 + 1e-9)).all()
+            others = [choice for choice in range(len(exact)) if choice not in known.rough]
+            assert known.costs[others] == pytest.approx(exact[others])
+            for choice in known.rough:
+                more_s = strategies.exactly_s(level.graph, level.program.kernels[position], choice)
+                assert 0 <= more_s <= (exact[choice] - known.costs[choice]) * (1 + 1e-9) + 1e-15
+                count += 1
+    assert count > 50
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_best_is_found_and_proven_nearly_as_if_all_were_priced(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = program_of(*STEPS[step]).solve()
+    monkeypatch.setattr(rough, "FAR", math.inf)
+    other = program_of(*STEPS[step]).solve()
+    assert one.objective_s == pytest.approx(other.objective_s, rel=5e-3)
+    assert other.bound_s * (1 - 0.025) <= one.bound_s <= other.objective_s * (1 + 1e-6)
