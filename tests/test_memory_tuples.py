@@ -76,8 +76,8 @@ def test_an_argument_that_is_fetched_has_one_for_each_copy() -> None:
 
 
 def test_what_a_loop_is_given_near_and_hands_on_is_not_copied() -> None:
-    """Numbers everywhere that it begins with are made there: a GRU's step for v5e:4x4, of two scans that carry 18 arrays
-    in vector memory, has 37 tuples in all (38 and its results' are predicted).
+    """Numbers everywhere that it begins with are made there: a GRU's step for v5e:4x4, of two scans that carry 18
+    arrays in vector memory, has 37 tuples in all (38 and its results' are predicted).
     """
     small = Value((128, 128), "f32")
     turn = of_ops((small,) * 2, (Op(kind="tanh", operands=(0,), results=(1,)),), (0,), (1,))

@@ -62,8 +62,8 @@ and 165 to 176 on v3 and v6e with all else, in 6 loops 6 of them in 90 KiB on v5
 """
 COLLECTIVE_BYTES = 34 << 10
 GATHER_BYTES, TAKEN_ELSEWHERE_BYTES = 30 << 10, 500 << 10
-"""What a lookup takes, and one that a chip's SparseCores make: on v3, v4 and v5e 1 to 75 KiB for 512 to 8192 rows of 128
-to 2048, 150 for rows of 2048 on v5e; on v5p and v6e 500 to 560 for those of 8192 rows, and 4096 single numbers.
+"""What a lookup takes, and one that a chip's SparseCores make: on v3, v4 and v5e 1 to 75 KiB for 512 to 8192 rows of up
+to 2048, 150 for 8192 of 2048 on v5e; on v5p and v6e 500 to 560 for those of 8192 rows, and 4096 single numbers.
 """
 SCATTER_BYTES, SORTED_SCATTER_BYTES, SORTED_FROM, SORTED_TABLE_BYTES = 160 << 10, 850 << 10, 4096, 16 << 20
 """What adding rows to a table takes, and where the compiler sorts so many rows of a large one before: 512 to 16384 rows
