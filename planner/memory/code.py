@@ -161,7 +161,8 @@ def _indexed_bytes(graph: Graph, op: Op, code: ProductCode) -> int:
         elsewhere = code.offloads_gathers and rows >= FEWEST_ROWS and count >= FEWEST_LOOKED_UP
         return TAKEN_ELSEWHERE_BYTES if elsewhere else GATHER_BYTES
     if op.kind == SCATTER:
-        table, count = graph.values[op.operands[0]], max(graph.shape(op.operands[len(op.results)])[:-1], default=1)
+        table, found = graph.values[op.operands[0]], op.operands[len(op.results) : len(op.results) + 1]
+        count = max((size for value in found for size in graph.shape(value)[:-1]), default=1)
         is_sorted = count >= SORTED_FROM and table.num_bytes >= SORTED_TABLE_BYTES
         return SORTED_SCATTER_BYTES if is_sorted else SCATTER_BYTES
     return 0
