@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..chip import Chip
 from ..compute.products import COMPLEX, COMPLEX_PASSES
 from ..compute.written_out import WRITTEN_OUT, code_bytes_of, is_written_out
+from ..fusion.nature import ALLOCATE, PRODUCTS, UPDATE
 from ..graph import Graph, Op, Value
 from ..images import CONVOLUTION, is_of_one_place
 from ..kernels import Kernel, Program
 from ..kinds import KINDS
+from ..lookups import GATHER, SCATTER
+from ..ranked import SORT, TOP_K
 from .fast.accessed import matrix_flops
 from .fast.units import Units, units_of
+from .fast.vmem import FEWEST_LOOKED_UP, FEWEST_ROWS
 from .tensors.tiles import VECTOR_ELEMENTS
 
-INDEXED = frozenset({"gather", "scatter", "sort"})
+INDEXED = frozenset({GATHER, SCATTER, SORT, TOP_K})
 REDUCTIONS = frozenset({"reduce", "reduce_window"})
 BASE_BYTES = 30 << 10
 PRODUCT_BYTES = 350 << 10
@@ -56,7 +61,16 @@ SURE_PRODUCT_BYTES, SURE_LOOP_BYTES = 4 << 10, 8 << 10
 and 165 to 176 on v3 and v6e with all else, in 6 loops 6 of them in 90 KiB on v5e and 98 on v3.
 """
 COLLECTIVE_BYTES = 34 << 10
-INDEXED_KERNEL_BYTES = 400 << 10
+GATHER_BYTES, TAKEN_ELSEWHERE_BYTES = 30 << 10, 500 << 10
+"""What a lookup takes, and one that a chip's SparseCores make: on v3, v4 and v5e 1 to 75 KiB for 512 to 8192 rows of up
+to 2048, 150 for 8192 of 2048 on v5e; on v5p and v6e 500 to 560 for those of 8192 rows, and 4096 single numbers.
+"""
+SCATTER_BYTES, SORTED_SCATTER_BYTES, SORTED_FROM, SORTED_TABLE_BYTES = 160 << 10, 850 << 10, 4096, 16 << 20
+"""What adding rows to a table takes, and where the compiler sorts so many rows of a large one before: 512 to 16384 rows
+of small tables, and 2048 of 64 MiB, 80 to 270 KiB on v3 to v6e, 4096 and 8192 of 64 MiB 680 to 1000.
+"""
+SORT_BYTES, TOP_BYTES = 480 << 10, 90 << 10
+"""What a sort takes (8192 numbers 430 to 590 KiB on v3 to v6e), and finding the largest (80 to 110)."""
 LOOP_BYTES = 100 << 10
 REDUCTION_BYTES = 40 << 10
 OTHER_KERNEL_BYTES = 10 << 10
@@ -78,13 +92,14 @@ def code_bytes(program: Program, chip: Chip | None = None) -> int:
 
 
 class ProductCode(NamedTuple):
-    """The bytes of a kernel that multiplies, how often those of a large one of float32, and how much of those of a
-    convolution one in a loop takes.
+    """The bytes of a kernel that multiplies, how often those of a large one of float32, how much of those of a
+    convolution one in a loop takes, and whether other cores look rows up.
     """
 
     num_bytes: int
     wide: float
     looped: float
+    offloads_gathers: bool = False
 
 
 def product_code(chip: Chip | None) -> ProductCode:
@@ -92,7 +107,7 @@ def product_code(chip: Chip | None) -> ProductCode:
     if chip is None:
         return ProductCode(PRODUCT_BYTES, 1.0, 1.0)
     looped = 1.0 if chip.whole_product is not None and chip.whole_product.rounded else LOOPED_TO_WINDOW
-    return ProductCode(chip.product_code_kib << 10, chip.wide_product_code, looped)
+    return ProductCode(chip.product_code_kib << 10, chip.wide_product_code, looped, chip.offloads_gathers)
 
 
 def _kernels_bytes(program: Program, product: ProductCode, chip: Chip | None, *, in_loop: bool = False) -> int:
@@ -121,20 +136,51 @@ def _bytes(graph: Graph, kernel: Kernel, product: ProductCode, units: Units | No
     ):
         return sum(code_bytes_of(graph, op) for op in found)
     further = int(RESULT_TO_PRODUCT * product.num_bytes)
-    more = further * (len(kernel.writes) - 1)
+    more = _more_bytes(graph, kernel, further, multiplies=not kinds.isdisjoint(PRODUCTS))
     if CONVOLUTION in kinds:
         convolutions = [op for op in map(graph.ops.__getitem__, kernel.ops) if op.kind == CONVOLUTION]
         return _convolution_bytes(graph, kernel, convolutions, product, units, more, in_loop=in_loop)
     if "dot_general" in kinds:
         return more + usual_bytes(graph, kernel, product)
-    if kernel.bodies:
-        return LOOP_BYTES
-    more = sum(min(further, REGISTER_BYTES * _registers(graph.values[value])) for value in kernel.writes[1:])
+    if kernel.bodies or kinds == {ALLOCATE}:
+        return LOOP_BYTES if kernel.bodies else 0
     if kinds & INDEXED:
-        return more + INDEXED_KERNEL_BYTES
+        return more + max(_indexed_bytes(graph, graph.ops[op], product) for op in kernel.ops)
     if kinds.intersection(KINDS):
         return COLLECTIVE_BYTES
     return more + (REDUCTION_BYTES if kinds & REDUCTIONS else OTHER_KERNEL_BYTES)
+
+
+def _indexed_bytes(graph: Graph, op: Op, code: ProductCode) -> int:
+    """The code of a lookup, of what adds to rows, or of a sort; none of another operation."""
+    if op.kind in (SORT, TOP_K):
+        return SORT_BYTES if op.kind == SORT else TOP_BYTES
+    if op.kind == GATHER:
+        row = max(1, math.prod(op.attributes.get("slice_sizes", ())))
+        rows, count = (graph.values[v].num_elements // row for v in (op.operands[0], op.results[0]))
+        elsewhere = code.offloads_gathers and rows >= FEWEST_ROWS and count >= FEWEST_LOOKED_UP
+        return TAKEN_ELSEWHERE_BYTES if elsewhere else GATHER_BYTES
+    if op.kind == SCATTER:
+        table, found = graph.values[op.operands[0]], op.operands[len(op.results) : len(op.results) + 1]
+        count = max((size for value in found for size in graph.shape(value)[:-1]), default=1)
+        is_sorted = count >= SORTED_FROM and table.num_bytes >= SORTED_TABLE_BYTES
+        return SORTED_SCATTER_BYTES if is_sorted else SCATTER_BYTES
+    return 0
+
+
+def _more_bytes(graph: Graph, kernel: Kernel, further: int, *, multiplies: bool) -> int:
+    """What a kernel's results but the first add, ``further`` each at most: a slice that is put into a stack, and all
+    that nothing is multiplied for, as much as its registers.
+    """
+    if len(kernel.writes) < 2:
+        return 0
+    put = {op.results[0]: op.operands[1] for op in map(graph.ops.__getitem__, kernel.ops) if op.kind == UPDATE}
+    return sum(
+        further
+        if multiplies and value not in put
+        else min(further, REGISTER_BYTES * _registers(graph.values[put.get(value, value)]))
+        for value in kernel.writes[1:]
+    )
 
 
 def _registers(value: Value) -> int:

@@ -220,6 +220,7 @@ def _level(
         lives, found = awaited(lives, found, gathers), with_tuples(program, found, gathers)
     offloads = chip is not None and chip.offloads_collectives
     sums = sums_under_way(program, found, where.mesh, chip.cores) if chip is not None and offloads else []
+    outputs = outputs.difference(*(each.writes for each in sums))  # the results are copies of these
     for each in sums:
         lives |= {b: (lives[b][0], max(lives[b][1], each.span[1])) for b in each.reads if b in lives}
     spans = {b: span for b, span in lives.items() if b not in elsewhere and b not in outputs and found.num_bytes[b]}

@@ -1,8 +1,8 @@
 """Sums over devices that a chip's other cores make beside its work: started at once, awaited where they are read.
 
-Meanwhile what is summed lies there, and the sum. These cores take one collective after the other, and what comes from
-other devices has its place while it waits to begin, from the one before on, until it does. Programs of libtpu 0.0.51
-for tpu7x:2x2x2 with one collective each say how much that is:
+Meanwhile what is summed lies there, and the sum, of which a step's result is a copy made at the end. These cores take
+one collective after the other, and what comes from other devices has its place while it waits to begin, from the one
+before on, until it does. Programs of libtpu 0.0.51 for tpu7x:2x2x2 with one collective each say how much that is:
 - to sum over ``n`` devices, ``n - 1`` ``n``-ths of the sum; over whole chips, of which each half reads what the other
   gives where that lies, ``n / 2 - 1`` ``n``-ths;
 - to sum and scatter, ``n - 2`` ``n``-ths of what is summed, but over all chips nothing;
@@ -25,12 +25,13 @@ SENT = frozenset({ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER})
 
 
 class UnderWay(NamedTuple):
-    """What is sent, by its value: the buffers that it reads, from when to when it is under way, what comes in and where
-    that has its place meanwhile, from when to when.
+    """What is sent, by its value: the buffers that it reads and makes, from when to when it is under way, what comes in
+    and where that has its place meanwhile, from when to when.
     """
 
     value: int
     reads: tuple[int, ...]
+    writes: tuple[int, ...]
     span: Span
     num_bytes: int
     incoming: Span
@@ -57,7 +58,8 @@ def _sums(program: Program, flow: Flow, mesh: Mapping[str, int], cores: int) -> 
         read = min((first_reads.get(buffer, last + 1) for buffer in flow.writes[point]), default=point)
         made = sum(flow.num_bytes[buffer] for buffer in flow.writes[point])
         coming = incoming_bytes(op.kind, made, op.attributes.get("axes", ()), mesh, cores)
-        yield UnderWay(kernel.writes[0], flow.reads[point], (point, max(point, read - 1)), coming, (before, point))
+        span = point, max(point, read - 1)
+        yield UnderWay(kernel.writes[0], flow.reads[point], flow.writes[point], span, coming, (before, point))
         before = min(point + 1, last)
 
 
