@@ -84,14 +84,39 @@ Tell = Callable[[First], None]
 """Is told what was found first."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """The program of a task, with all of its choices, and how many these were."""
+
+    task: Task
+    program: Program
+    num_choices: int
+
+    def serves(self, task: Task) -> bool:
+        """Whether another task's program differs by its limit alone, and no choices came since."""
+        own = self.task
+        return (
+            own.graph.ops is task.graph.ops
+            and (own.mesh, own.machine, own.loose) == (task.mesh, task.machine, task.loose)
+            and (own.pins, own.returned) == (task.pins, task.returned)
+            and _num_choices(self.program) == self.num_choices
+        )
+
+
+def _num_choices(program: Program) -> int:
+    return sum(len(node.costs) for node in program.wiring.nodes)
+
+
 class Solver:
-    """Builds the programs of tasks and solves them; keeps what is the same on every mesh from one to the next.
+    """Builds the programs of tasks and solves them; keeps what is the same on every mesh from one to the next, and the
+    last program, for a task that differs by its limit alone.
 
     One that ``may_fork`` has help with tasks that are solved alone (``program.build``).
     """
 
     def __init__(self, *, may_fork: bool = False) -> None:
         self._known: Known | None = None
+        self._built: _Built | None = None
         self._may_fork = may_fork
 
     def prepare(self, stop: Callable[[], bool], compiling: Callable[[bool], None]) -> None:
@@ -110,16 +135,22 @@ class Solver:
     def __call__(self, task: Task, stop: Callable[[], bool], tell: Tell | None = None) -> Found:
         """Solves a task until it says so, or is asked to stop; ``tell`` hears of what is found first."""
         from ..compute.speed import speed_of
+        from ..estimate.limit import memory_limit
         from ..program import Known, build, solve_by_parts
 
         begin_s = time.monotonic()
         known = self._known = self._known or Known()
 
         def make(among: Among | Mapping[int, Among] | None = None, before: Program | None = None) -> Program:
-            return build(
+            machine = replace(task.machine, hbm_bytes=task.limit_bytes)
+            if among is None and self._built is not None and self._built.serves(task):
+                limit_bytes, _ = memory_limit(machine, task.limit_bytes)
+                return replace(self._built.program, machine=machine, limit_bytes=limit_bytes)
+            self._built = None  # before there is another one
+            made = build(
                 task.graph,
                 task.mesh,
-                replace(task.machine, hbm_bytes=task.limit_bytes),
+                machine,
                 pins=task.pins,
                 returned=task.returned,
                 limit_bytes=task.limit_bytes,
@@ -129,6 +160,9 @@ class Solver:
                 among=among,
                 before=before,
             )
+            if among is None:
+                self._built = _Built(task, made, _num_choices(made))
+            return made
 
         if task.lowest:
             found = make().lowest(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop)
