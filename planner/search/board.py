@@ -111,8 +111,18 @@ class Board:
 
     @property
     def untried_s(self) -> float:
-        """What a step takes at least on meshes that were not tried."""
-        return min((self.least_of(policy) for policy in {one.candidate.policy for one in self.tried}), default=0.0)
+        """What a step takes at least on meshes that were not tried; infinite where it fits none."""
+        nowhere = {one.candidate.policy for one in self.tried if one.anywhere and one.infeasible}
+        policies = {one.candidate.policy for one in self.tried}
+        return min((math.inf if each in nowhere else self.least_of(each) for each in policies), default=0.0)
+
+    def rule_out(self, one: Tried) -> None:
+        """Says of all candidates with the policy of one that they have no plan, but for those that have."""
+        for other in self.tried:
+            if other.candidate.policy == one.candidate.policy and not other.layouts:
+                other.anywhere = other.solved = True
+                other.bound_s = math.inf
+                other.given_s = math.inf
 
     def settle(self) -> None:
         """Bounds all by what computing takes at least: of those that nobody solved that is more than was known. And by

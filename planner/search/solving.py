@@ -271,6 +271,8 @@ class Solving:
                 board.by_hand.append(_beside(one.candidate, found.objective_s, found.layouts))
             else:
                 one.objective_s, one.layouts = found.objective_s, found.layouts
+        if found.anywhere:
+            board.rule_out(one)
         self._say(f"solved {one.candidate}")
 
     def _answer(self, future: Future[Found], clock: Clock) -> Found | None:

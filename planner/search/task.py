@@ -50,7 +50,7 @@ class Found:
     ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone. ``credit_s`` is the most that a
     solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``least_s`` is what
     the step takes at least on any mesh of the machine. Where nothing fits, ``least`` are the layouts of the least
-    memory that were seen, which take ``least_bytes``. ``took_s`` is what it took to build the program and to solve it;
+    memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. ``took_s`` is what it took to build the program and to solve it;
     ``ended`` says that the time ended that.
     """
 
@@ -65,6 +65,7 @@ class Found:
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least_bytes: int = 0
+    anywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +137,8 @@ class Solver:
         """Solves a task until it says so, or is asked to stop; ``tell`` hears of what is found first."""
         from ..compute.speed import speed_of
         from ..estimate.limit import memory_limit
-        from ..program import Known, build, solve_by_parts
+        from ..program import Found as Proven
+        from ..program import Known, build, exceeds_anywhere, solve_by_parts
 
         begin_s = time.monotonic()
         known = self._known = self._known or Known()
@@ -164,7 +166,11 @@ class Solver:
                 self._built = _Built(task, made, _num_choices(made))
             return made
 
-        if task.lowest:
+        limit = None if task.lowest else task.limit_bytes
+        anywhere = limit is not None and exceeds_anywhere(task.graph, task.mesh, task.machine, limit, known)
+        if anywhere:
+            found = Proven(status="infeasible", objective_s=math.inf, bound_s=0.0)
+        elif task.lowest:
             found = make().lowest(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop)
         else:
             found = solve_by_parts(
@@ -198,4 +204,5 @@ class Solver:
             layouts=layouts,
             least=dict(found.least or {}),
             least_bytes=found.peak_bytes,
+            anywhere=anywhere,
         )
