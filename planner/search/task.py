@@ -50,8 +50,8 @@ class Found:
     ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone. ``credit_s`` is the most that a
     solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``least_s`` is what
     the step takes at least on any mesh of the machine. Where nothing fits, ``least`` are the layouts of the least
-    memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. ``took_s`` is what it took to build the program and to solve it;
-    ``ended`` says that the time ended that.
+    memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. ``took_s`` is
+    what it took to build the program and to solve it; ``ended`` says that the time ended that.
     """
 
     status: Status
