@@ -154,8 +154,10 @@ def gru(width: int = 256, length: int = 64, batch: int = 64, words: int = 8000) 
 def _program(pair: Pair, topology: str, mesh: str, limit_bytes: int | None) -> Program:
     plan = loads(f"meshwright: 1\ntopology: {topology}\nmesh: {mesh}\ntensors: {{}}\n")
     assert plan.topology is not None
-    graph, machine = Drafts(*pair).graph(plan), physical(plan.topology)
-    return build(graph, plan.mesh, machine, limit_bytes=limit_bytes)
+    workload = Drafts(*pair)
+    returned = {each.path: each.returns for each in workload.tensors if each.returns}
+    graph, machine = workload.graph(plan), physical(plan.topology)
+    return build(graph, plan.mesh, machine, returned=returned, limit_bytes=limit_bytes)
 
 
 def test_a_program_is_built_once_for_tasks_that_differ_by_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +182,7 @@ def test_a_program_is_built_once_for_tasks_that_differ_by_their_limit(monkeypatc
     )
     solver = Solver()
     free = solver(task, lambda: False)
-    least = solver(replace(task, lowest=True), lambda: False)
+    least = solver(replace(task, lowest=True, time_limit_s=2.0), lambda: False)
     held = solver(replace(task, limit_bytes=least.least_bytes), lambda: False)
     assert built == [None]
     assert (free.status, held.status) != ("infeasible", "infeasible")
