@@ -206,7 +206,7 @@ class Nowhere(FakeSolver):
         if task.lowest or task.limit_bytes is None or task.limit_bytes > 1000:
             return super().__call__(task, stop)
         self.tasks.append(task)
-        return Found(status="infeasible", objective_s=math.inf, bound_s=0.0, anywhere=True)
+        return Found(status="infeasible", objective_s=math.inf, bound_s=0.0, anywhere=task.doubted)
 
 
 def test_what_no_mesh_can_hold_is_proven_of_all_by_one() -> None:

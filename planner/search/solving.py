@@ -234,6 +234,7 @@ class Solving:
             seed=self._settings.seed,
             cutoff_s=one.cutoff_s * (1 + self._board.credit) if not lowered_bytes else math.inf,
             alone=not self._left and not self._flying,
+            doubted=not lowered_bytes and self._board.is_doubted(one),
         )
 
     def _land(self, one: Tried, future: Future[Found]) -> None:

@@ -26,7 +26,7 @@ class Task:
     ``limit_bytes`` None is no limit at all, not even the chip's. ``returned`` has, by a result's path, that of the
     argument whose next value it is. Nothing above ``cutoff_s`` needs to be found. One that is solved ``alone`` may use
     another core. ``loose`` pins say nothing of what stays inside of kernels. ``lowest`` asks for the layouts of the
-    least memory instead, whatever the limit.
+    least memory instead, whatever the limit. Of one that is ``doubted`` it is asked first whether any mesh holds it.
     """
 
     graph: Graph = field(repr=False)
@@ -41,6 +41,7 @@ class Task:
     alone: bool = False
     loose: bool = False
     lowest: bool = False
+    doubted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +167,7 @@ class Solver:
                 self._built = _Built(task, made, _num_choices(made))
             return made
 
-        limit = None if task.lowest else task.limit_bytes
+        limit = task.limit_bytes if task.doubted and not task.lowest else None
         anywhere = limit is not None and exceeds_anywhere(task.graph, task.mesh, task.machine, limit, known)
         if anywhere:
             found = Proven(status="infeasible", objective_s=math.inf, bound_s=0.0)
