@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
+import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.dsl.reader import loads
 from meshwright.planner.graph import Graph
-from meshwright.planner.program import build
+from meshwright.planner.program import Program, build
+from meshwright.planner.program.solving.limited import Limited
 from meshwright.planner.program.solving.lowering import Choices, Lowering, Moves
+from meshwright.planner.program.solving.solutions import Solutions
+from meshwright.planner.search.task import Solver, Task
 from meshwright.planner.topology import physical
 from small_graphs import Drawing, exact_of, program_of, promised_s, size_of, steps, strategies
-from small_steps import mlp
+from small_steps import Pair, mlp, shape
 
 FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 MESHES = (("v5e:2x2", {"x": 2, "y": 2}), ("v3:2x2", {"x": 8}), ("cpu:2", {"x": 2}))
@@ -100,6 +108,88 @@ def test_the_least_memory_is_looked_for_within_no_limit() -> None:
     found = program.lowest(time_limit_s=120)
     assert found.least is not None
     assert found.peak_bytes <= 37 * MIB
+
+
+def test_a_limit_is_approached_by_limits_in_between() -> None:
+    """What takes least by the program's rows takes 56 MB: fast memory holds the logits of the turns under some layouts,
+    which is seen of what is tried within 40 MB and not of what is tried within 20.
+    """
+    program = _program(gru(), "v6e:2x2", "{x: 4}", 20_000_000)
+    kept = Solutions(program, time.monotonic() + 60, 0, None, math.inf)
+    for limit_bytes in (None, 20_000_000):
+        kept.limit_bytes = limit_bytes
+        kept.price(kept.solved(guess=True).choices)
+    assert kept.least[0] > 50_000_000
+    assert not Limited(kept).approach()
+    assert kept.least[0] < 30_000_000
+
+
+def gru(width: int = 256, length: int = 64, batch: int = 64, words: int = 8000) -> Pair:
+    """A recurrent language model whose logits are by the embedding, trained by Adam."""
+
+    def loss(params: Any, tokens: jax.Array) -> jax.Array:
+        own = params["cell"]
+
+        def turn(h: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+            z, r = (jax.nn.sigmoid(x @ own[f"w{gate}"] + h @ own[f"u{gate}"]) for gate in "zr")
+            h = (1 - z) * h + z * jnp.tanh(x @ own["wn"] + (r * h) @ own["un"])
+            return h, h
+
+        _, made = jax.lax.scan(turn, jnp.zeros((batch, width)), params["e"][tokens].swapaxes(0, 1))
+        logits = jax.nn.log_softmax((made @ params["e"].T)[:-1])
+        return -jnp.mean(jnp.take_along_axis(logits, tokens.T[1:][..., None], -1))
+
+    def step(state: Any, tokens: jax.Array) -> Any:
+        value, gradient = jax.value_and_grad(loss)(state["p"], tokens)
+        m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state["m"], gradient)
+        n = jax.tree.map(lambda n, g: 0.99 * n + 0.01 * g * g, state["n"], gradient)
+        p = jax.tree.map(lambda p, m, n: p - 1e-3 * m / (jnp.sqrt(n) + 1e-8), state["p"], m, n)
+        return {"p": p, "m": m, "n": n}, value
+
+    cell = {f"{kind}{gate}": shape(width, width) for kind in "wu" for gate in "zrn"}
+    params = {"e": shape(words, width), "cell": cell}
+    return step, ({"p": params, "m": params, "n": params}, shape(batch, length, dtype=jnp.int32))
+
+
+def _program(pair: Pair, topology: str, mesh: str, limit_bytes: int | None) -> Program:
+    plan = loads(f"meshwright: 1\ntopology: {topology}\nmesh: {mesh}\ntensors: {{}}\n")
+    assert plan.topology is not None
+    workload = Drafts(*pair)
+    returned = {each.path: each.returns for each in workload.tensors if each.returns}
+    graph, machine = workload.graph(plan), physical(plan.topology)
+    return build(graph, plan.mesh, machine, returned=returned, limit_bytes=limit_bytes)
+
+
+def test_a_program_is_built_once_for_tasks_that_differ_by_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[int | None] = []
+
+    def noted(*args: Any, **options: Any) -> Program:
+        built.append(options["limit_bytes"])
+        return build(*args, **options)
+
+    monkeypatch.setattr("meshwright.planner.program.build", noted)
+    plan = loads("meshwright: 1\ntopology: v3:2x2\nmesh: {x: 8}\ntensors: {}\n")
+    assert plan.topology is not None
+    graph = Drafts(*mlp(layers=1)).graph(plan)
+    task = Task(
+        graph=graph,
+        mesh=plan.mesh,
+        machine=physical(plan.topology),
+        pins={},
+        returned={},
+        limit_bytes=None,
+        time_limit_s=60.0,
+    )
+    solver = Solver()
+    free = solver(task, lambda: False)
+    least = solver(replace(task, lowest=True, time_limit_s=2.0), lambda: False)
+    held = solver(replace(task, limit_bytes=least.least_bytes), lambda: False)
+    assert built == [None]
+    assert (free.status, held.status) != ("infeasible", "infeasible")
+    other = Solver()(replace(task, limit_bytes=least.least_bytes), lambda: False)
+    assert (other.objective_s, other.layouts) == (held.objective_s, held.layouts)
+    solver(replace(task, loose=True), lambda: False)
+    assert len(built) == 3
 
 
 def test_choices_that_cost_nothing_may_be_whole_numbers() -> None:

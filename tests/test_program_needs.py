@@ -14,8 +14,9 @@ import pytest
 import small_steps
 from extent import some
 from meshwright.backends.jax.drafts import Drafts
+from meshwright.dsl.plan import Plan
 from meshwright.dsl.reader import loads
-from meshwright.planner.program import Program, build
+from meshwright.planner.program import Known, Program, build, exceeds_anywhere
 from meshwright.planner.program.solving.exact import exact_memory
 from meshwright.planner.solver.rows_used import usage_of, used_by
 from meshwright.planner.solver.solve import solve
@@ -62,8 +63,12 @@ STEPS: dict[str, Callable[[], Pair]] = {
 }
 
 
+def asked(topology: str, mesh: str) -> Plan:
+    return loads(f"meshwright: 1\ntopology: {topology}\nmesh: {mesh}\ntensors: {{}}\n")
+
+
 def program(pair: Pair, topology: str, mesh: str, limit_bytes: int | None = None) -> Program:
-    plan = loads(f"meshwright: 1\ntopology: {topology}\nmesh: {mesh}\ntensors: {{}}\n")
+    plan = asked(topology, mesh)
     assert plan.topology is not None
     workload = Drafts(*pair)
     returned = {each.path: each.returns for each in workload.tensors if each.returns}
@@ -80,7 +85,7 @@ def test_no_solution_holds_less_than_is_needed(name: str, topology: str, mesh: s
     free = solve(found.problem(None, nothing(found), guess=False), time_limit_s=60)
     assert free.choices is not None
     chosen, moves, drawn = free.choices[: len(found.deciders)], found.moves(), random.Random(0)
-    near = -math.inf
+    near, graph, known = -math.inf, Drafts(*STEPS[name]()).graph(asked(topology, mesh)), Known()
     for _ in range(LOOKS):
         others = list(moves.others(drawn.randrange(len(chosen)), chosen))
         other = drawn.choice(others) if others else chosen
@@ -88,6 +93,7 @@ def test_no_solution_holds_less_than_is_needed(name: str, topology: str, mesh: s
         rows = found.problem(peak, nothing(found), guess=False, sure=True)
         above = float(((used_by(usage_of(rows), np.array(other)) - rows.limits) / peak).max())
         assert above <= 0
+        assert not exceeds_anywhere(graph, found.mesh, found.machine, peak, known)
         if above >= near or drawn.random() < 0.2:
             chosen, near = other, above  # those of which it says most are looked at further
 
@@ -97,6 +103,16 @@ def test_what_products_read_and_add_up_proves_that_nothing_fits() -> None:
     pair = small_steps.mlp(8192, 1024, 4096, 1, momentum=True)
     found = program(pair, "v3:2x2", "{a: 4, b: 2}", 33 * MIB).solve(time_limit_s=60)
     assert found.status == "infeasible"
+
+
+@pytest.mark.parametrize(("mib", "proven"), [(27, True), (34, False)])
+def test_what_no_mesh_can_hold_is_proven_without_one(mib: int, proven: bool) -> None:
+    """What is found on a mesh of 4 x 2 cores takes 62 MiB, where 33 are proven to be too little."""
+    pair = small_steps.mlp(8192, 1024, 4096, 1, momentum=True)
+    plan = asked("v3:2x2", "{a: 8}")
+    assert plan.topology is not None
+    graph, machine = Drafts(*pair).graph(plan), physical(plan.topology)
+    assert exceeds_anywhere(graph, plan.mesh, machine, mib * MIB, Known()) == proven
 
 
 def test_what_does_not_fit_in_one_order_of_kernels_is_not_proven_not_to() -> None:

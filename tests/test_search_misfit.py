@@ -17,12 +17,13 @@ from in_process import search
 from meshwright.dsl.plan import Limits, Mesh, Plan, Remat, Replicate
 from meshwright.dsl.reader import loads
 from meshwright.planner.search.candidates import Candidate
-from meshwright.planner.search.driver import _least_promised
+from meshwright.planner.search.driver import _least_promised, _lowered
 from meshwright.planner.search.misfit import _changes
 from meshwright.planner.search.question import Question
 from meshwright.planner.search.report import misfit_text, tables
 from meshwright.planner.search.task import Found, Task
 from meshwright.planner.search.tried import Tried
+from meshwright.planner.search.writing import BY_HAND
 from meshwright.planner.topology import physical
 
 MIB = 2**20
@@ -196,6 +197,42 @@ def test_a_plan_within_the_least_memory_that_takes_less_is_what_takes_least() ->
     assert (result.status, result.misfit.least_bytes) == ("infeasible", 6000)
     assert result.misfit.remedies[0].peak_bytes == 6000
     assert "(6,000 bytes)" in result.misfit.remedies[0].change
+
+
+class Nowhere(FakeSolver):
+    """Proves at once that no mesh holds the step."""
+
+    def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+        if task.lowest or task.limit_bytes is None or task.limit_bytes > 1000:
+            return super().__call__(task, stop)
+        self.tasks.append(task)
+        return Found(status="infeasible", objective_s=math.inf, bound_s=0.0, anywhere=task.doubted)
+
+
+def test_what_no_mesh_can_hold_is_proven_of_all_by_one() -> None:
+    """Also of meshes that are left out."""
+    solver = Nowhere(by_axes)
+    result, _, _ = ask(text="mesh: auto\nlimits: {hbm: 1000 B}", topology="v3:32x32", solver=solver)
+    assert (result.status, result.bound_s) == ("infeasible", None)
+    assert result.meshes.left_out > 0
+    assert sum(task.limit_bytes == 1000 for task in solver.tasks) == 1
+    assert {row.why.partition(":")[0] for row in result.candidates if row.step_time_s is None} <= {
+        "no layouts fit the limit",
+        BY_HAND.partition(":")[0],
+    }
+
+
+def test_what_takes_least_is_looked_for_on_meshes_whose_programs_are_built_in_time() -> None:
+    """Of the most promising one and of one that is quicker."""
+
+    def tried(axes: str, remat: str = "full") -> Tried:
+        plan = loads(f"meshwright: 1\ntopology: v3:4x4\nmesh: {{{axes}}}\nremat: {remat}\n")
+        candidate = Candidate(index=0, plan=plan, pins={}, floor_s=0.0, least_bytes=1)
+        return Tried(candidate=candidate, bound_s=math.inf)
+
+    listed = [tried("a: 32"), tried("a: 4, b: 8", "none"), tried("a: 2, b: 4, c: 4"), tried("a: 8, b: 4")]
+    assert [one.candidate.plan.mesh.sizes for one in _lowered(listed)] == [{"a": 8, "b": 4}, {"a": 32}]
+    assert [one.num_axes for one in _lowered(listed[2:3])] == [3]
 
 
 def test_what_takes_least_is_looked_for_where_most_is_computed_anew() -> None:

@@ -2,12 +2,13 @@
 
 ``step`` has the kernels before there is a mesh, ``pricing`` their strategies, ``wiring`` the nodes and edges made of
 them, ``rows`` the memory that choices use, ``solving`` the rounds that solve it and learn from whole prices. Meshes of
-more than two axes are solved ``by_parts``.
+more than two axes are solved ``by_parts``; what no mesh can hold is seen before (``anywhere``).
 """
 
+from .anywhere import exceeds_anywhere
 from .by_parts import solve_by_parts
 from .program import Program, build
 from .solving.found import Found
 from .step.known import Known
 
-__all__ = ["Found", "Known", "Program", "build", "solve_by_parts"]
+__all__ = ["Found", "Known", "Program", "build", "exceeds_anywhere", "solve_by_parts"]

@@ -13,6 +13,7 @@ from .tried import CLOSE, Tried
 AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
 SOLVING = 0.6  # of the time at most; the rest writes plans
 LARGE = 5000  # operations: to price a plan of a step with more takes seconds
+SHORT = 1000  # operations: of so few it is known soon what no mesh can hold
 LONGER = 1.5  # times the time that one was not solved in: what there must be to solve it once more
 
 
@@ -117,8 +118,26 @@ class Board:
 
     @property
     def untried_s(self) -> float:
-        """What a step takes at least on meshes that were not tried."""
-        return min((self.least_of(policy) for policy in {one.candidate.policy for one in self.tried}), default=0.0)
+        """What a step takes at least on meshes that were not tried; infinite where it fits none."""
+        nowhere = {one.candidate.policy for one in self.tried if one.anywhere and one.infeasible}
+        policies = {one.candidate.policy for one in self.tried}
+        return min((math.inf if each in nowhere else self.least_of(each) for each in policies), default=0.0)
+
+    def is_doubted(self, one: Tried) -> bool:
+        """Whether it is doubted that a candidate's policy fits any mesh: of short steps where nothing was found to fit,
+        else once another one did not.
+        """
+        if any(other.layouts for other in self.tried):
+            return False
+        return self.num_ops <= SHORT or any(other.solved for other in self.tried if other is not one)
+
+    def rule_out(self, one: Tried) -> None:
+        """Says of all candidates with the policy of one that they have no plan, but for those that have."""
+        for other in self.tried:
+            if other.candidate.policy == one.candidate.policy and not other.layouts:
+                other.anywhere = other.solved = True
+                other.bound_s = math.inf
+                other.given_s = math.inf
 
     def settle(self) -> None:
         """Bounds all by what computing takes at least: of those that nobody solved that is more than was known. And by

@@ -8,7 +8,7 @@ worker is quicker, so that two searches never differ unless the time ends them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from .board import Board, Settings
 from .candidates import Candidate, Candidates
@@ -22,6 +22,7 @@ from .writing import Minimise, Writing
 
 ROUNDS = 4
 BETTER = 2  # plans are written, and once more what was found beside them
+FEW_AXES = 2  # programs of meshes of more take many times as long to build
 LOWERED = 2  # candidates of which what takes least memory is looked for, where none fits
 LOWERING = 0.7  # of the time for that
 ANEW = {"full": 0, "dots": 1}  # policies, those that compute most anew first
@@ -99,10 +100,9 @@ class Driver:
         which is left to write what it finds.
         """
         self._writing.write_least(clock)
-        several = sorted(self.board.tried, key=_least_promised)
         if not clock.over:
-            self._solving.lower(several[:LOWERED], clock.part(LOWERING))
-            self._writing.write_least(clock)
+            self._solving.lower(_lowered(self.board.tried), clock.part(LOWERING))
+            self._writing.write_least(self._clock if clock.over else clock)  # what came late is not lost
         return self.board.least_beyond
 
     def by_hand(self) -> PricedPlan | None:
@@ -127,6 +127,19 @@ class Driver:
                     left_s=self._clock.left_s,
                 )
             )
+
+
+def _lowered(tried: Sequence[Tried]) -> list[Tried]:
+    """The candidates of which what takes least memory is looked for: the most promising on whose mesh all choices are
+    looked at in no time, and one of its policy that is quicker, or the next.
+    """
+    several = sorted(tried, key=lambda one: (one.num_axes > FEW_AXES, *_least_promised(one)))
+    quicker = [
+        one
+        for one in several
+        if one.num_axes < several[0].num_axes and one.candidate.policy == several[0].candidate.policy
+    ]
+    return [*several[:1], *quicker, *several[1:]][:LOWERED]
 
 
 def _least_promised(one: Tried) -> tuple[bool, int, int, int]:

@@ -15,7 +15,7 @@ from .progress import Clock
 from .question import Answer, Means, Question, answer
 from .result import Misfit, PricedPlan, Remedy
 
-LEAST_SHARE = 0.3  # of the time for the least peak; the changes share the rest
+LEAST_SHARE = 0.5  # of the time for the least peak; the changes share the rest
 QUICKER_SHARE = 0.3  # of what is left then for the fastest plan that takes no more, which may take less
 LARGEST = 8  # tensors shown
 FEW_MESHES = 4  # looked at for each change

@@ -120,7 +120,7 @@ def answer(question: Question, means: Means, clock: Clock, *, more: bool = False
     clock = clock.part(FIRST) if more else clock
     while True:
         found = _answer(question, means, clock, limit, solving)
-        hopeless = not found.ranked and found.tried_bound_s == math.inf
+        hopeless = not found.ranked and found.tried_bound_s == math.inf and not found.infeasible
         if not (hopeless and found.meshes.left_out) or question.max_meshes < MAX_MESHES or clock.over:
             return found
         limit *= MORE_MESHES

@@ -239,6 +239,7 @@ class Solving:
             seed=self._settings.seed,
             cutoff_s=one.cutoff_s * (1 + self._board.credit) if not lowered_bytes else math.inf,
             alone=not self._left and not self._flying,
+            doubted=not lowered_bytes and self._board.is_doubted(one),
         )
 
     def _land(self, one: Tried, future: Future[Found]) -> None:
@@ -276,6 +277,8 @@ class Solving:
                 board.by_hand.append(_beside(one.candidate, found.objective_s, found.layouts))
             else:
                 one.objective_s, one.layouts = found.objective_s, found.layouts
+        if found.anywhere:
+            board.rule_out(one)
         self._say(f"solved {one.candidate}")
 
     def _answer(self, future: Future[Found], clock: Clock | None = None) -> Found | None:

@@ -26,7 +26,7 @@ class Task:
     ``limit_bytes`` None is no limit at all, not even the chip's. ``returned`` has, by a result's path, that of the
     argument whose next value it is. Nothing above ``cutoff_s`` needs to be found. One that is solved ``alone`` may use
     another core. ``loose`` pins say nothing of what stays inside of kernels. ``lowest`` asks for the layouts of the
-    least memory instead, whatever the limit.
+    least memory instead, whatever the limit. Of one that is ``doubted`` it is asked first whether any mesh holds it.
     """
 
     graph: Graph = field(repr=False)
@@ -41,6 +41,7 @@ class Task:
     alone: bool = False
     loose: bool = False
     lowest: bool = False
+    doubted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +51,8 @@ class Found:
     ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone. ``credit_s`` is the most that a
     solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``least_s`` is what
     the step takes at least on any mesh of the machine. Where nothing fits, ``least`` are the layouts of the least
-    memory that were seen, which take ``least_bytes``. ``took_s`` is what it took to build the program and to solve it;
-    ``ended`` says that the time ended that.
+    memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. ``took_s`` is
+    what it took to build the program and to solve it; ``ended`` says that the time ended that.
     """
 
     status: Status
@@ -65,6 +66,7 @@ class Found:
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least_bytes: int = 0
+    anywhere: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +86,39 @@ Tell = Callable[[First], None]
 """Is told what was found first."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """The program of a task, with all of its choices, and how many these were."""
+
+    task: Task
+    program: Program
+    num_choices: int
+
+    def serves(self, task: Task) -> bool:
+        """Whether another task's program differs by its limit alone, and no choices came since."""
+        own = self.task
+        return (
+            own.graph.ops is task.graph.ops
+            and (own.mesh, own.machine, own.loose) == (task.mesh, task.machine, task.loose)
+            and (own.pins, own.returned) == (task.pins, task.returned)
+            and _num_choices(self.program) == self.num_choices
+        )
+
+
+def _num_choices(program: Program) -> int:
+    return sum(len(node.costs) for node in program.wiring.nodes)
+
+
 class Solver:
-    """Builds the programs of tasks and solves them; keeps what is the same on every mesh from one to the next.
+    """Builds the programs of tasks and solves them; keeps what is the same on every mesh from one to the next, and the
+    last program, for a task that differs by its limit alone.
 
     One that ``may_fork`` has help with tasks that are solved alone (``program.build``).
     """
 
     def __init__(self, *, may_fork: bool = False) -> None:
         self._known: Known | None = None
+        self._built: _Built | None = None
         self._may_fork = may_fork
 
     def prepare(self, stop: Callable[[], bool], compiling: Callable[[bool], None]) -> None:
@@ -110,16 +137,23 @@ class Solver:
     def __call__(self, task: Task, stop: Callable[[], bool], tell: Tell | None = None) -> Found:
         """Solves a task until it says so, or is asked to stop; ``tell`` hears of what is found first."""
         from ..compute.speed import speed_of
-        from ..program import Known, build, solve_by_parts
+        from ..estimate.limit import memory_limit
+        from ..program import Found as Proven
+        from ..program import Known, build, exceeds_anywhere, solve_by_parts
 
         begin_s = time.monotonic()
         known = self._known = self._known or Known()
 
         def make(among: Among | Mapping[int, Among] | None = None, before: Program | None = None) -> Program:
-            return build(
+            machine = replace(task.machine, hbm_bytes=task.limit_bytes)
+            if among is None and self._built is not None and self._built.serves(task):
+                limit_bytes, _ = memory_limit(machine, task.limit_bytes)
+                return replace(self._built.program, machine=machine, limit_bytes=limit_bytes)
+            self._built = None  # before there is another one
+            made = build(
                 task.graph,
                 task.mesh,
-                replace(task.machine, hbm_bytes=task.limit_bytes),
+                machine,
                 pins=task.pins,
                 returned=task.returned,
                 limit_bytes=task.limit_bytes,
@@ -129,8 +163,15 @@ class Solver:
                 among=among,
                 before=before,
             )
+            if among is None:
+                self._built = _Built(task, made, _num_choices(made))
+            return made
 
-        if task.lowest:
+        limit = task.limit_bytes if task.doubted and not task.lowest else None
+        anywhere = limit is not None and exceeds_anywhere(task.graph, task.mesh, task.machine, limit, known)
+        if anywhere:
+            found = Proven(status="infeasible", objective_s=math.inf, bound_s=0.0)
+        elif task.lowest:
             found = make().lowest(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop)
         else:
             found = solve_by_parts(
@@ -164,4 +205,5 @@ class Solver:
             layouts=layouts,
             least=dict(found.least or {}),
             least_bytes=found.peak_bytes,
+            anywhere=anywhere,
         )

@@ -21,7 +21,7 @@ class Tried:
     granted than ``bound_s``; both allow that a plan takes ``credit_s`` less than its program says. ``loose_s`` is what
     plans take at least that need not keep pins on what stays inside of kernels. ``given_s`` is the time that it was not
     solved in, infinite where it was. ``least`` are layouts that take ``least_bytes``, the least that was seen, where
-    none fit; ``beyond`` is a plan that does not.
+    none fit; ``beyond`` is a plan that does not. ``anywhere`` says that no mesh has a plan with its policy.
     """
 
     candidate: Candidate
@@ -38,6 +38,7 @@ class Tried:
     least: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least_bytes: int = 0
     beyond: PricedPlan | None = None
+    anywhere: bool = False
     why: str = ""
 
     @property

@@ -48,18 +48,9 @@ def needs(wiring: Wiring, *, with_results: bool, doubt: float) -> Iterator[Need]
     """What each product of a step needs, then what is needed most of the rest. ``with_results`` counts what the step
     leaves where it is made. Temporaries count up to ``doubt`` times as many bytes as there are.
     """
-    held: dict[int, list[Span]] = {}
-    for span in spans(wiring, with_results=with_results):
-        held.setdefault(span.level, []).append(span)
     most = 0
-    waiting = [(wiring.levels[0], 0)]
-    for level, outside in waiting:
-        flow = _Flow(wiring, level, held.get(level.number, []))
-        here = outside + flow.num_bytes / doubt
+    for flow, level, here in _flows(wiring, with_results=with_results, doubt=doubt):
         most = max(most, int(here.max(initial=0.0)))
-        for position, numbers in level.inner.items():
-            loop = level.program.kernels[position].ops[-1]
-            waiting += [(wiring.levels[number], int(here[loop])) for number in numbers]
         for position in level.kernels:
             for number in level.program.kernels[position].ops:
                 if level.graph.ops[number].kind in PRODUCTS:
@@ -67,10 +58,35 @@ def needs(wiring: Wiring, *, with_results: bool, doubt: float) -> Iterator[Need]
     yield Need(num_bytes=most, least={})
 
 
+def needed_in_all(wiring: Wiring, *, with_results: bool, doubt: float) -> int:
+    """What all devices together hold at least beside some operation, as ``needs`` counts it, however it is split: of a
+    ``wiring`` that splits nothing, without what fills up tiles.
+    """
+    flows = _flows(wiring, with_results=with_results, doubt=doubt, padded=False)
+    return max(int(here.max(initial=0.0)) for _, _, here in flows)
+
+
+def _flows(
+    wiring: Wiring, *, with_results: bool, doubt: float, padded: bool = True
+) -> Iterator[tuple[_Flow, Level, NDArray[np.float64]]]:
+    """Each level with what has to be there beside each of its operations, what is around it too."""
+    held: dict[int, list[Span]] = {}
+    for span in spans(wiring, with_results=with_results):
+        held.setdefault(span.level, []).append(span)
+    waiting = [(wiring.levels[0], 0)]
+    for level, outside in waiting:
+        flow = _Flow(wiring, level, held.get(level.number, []), padded=padded)
+        here = outside + flow.num_bytes / doubt
+        for position, numbers in level.inner.items():
+            loop = level.program.kernels[position].ops[-1]
+            waiting += [(wiring.levels[number], int(here[loop])) for number in numbers]
+        yield flow, level, here
+
+
 class _Flow:
     """What depends on what in a level. ``num_bytes`` is what has to be there beside each operation."""
 
-    def __init__(self, wiring: Wiring, level: Level, held: Sequence[Span]) -> None:
+    def __init__(self, wiring: Wiring, level: Level, held: Sequence[Span], *, padded: bool) -> None:
         self.wiring, self.level = wiring, level
         graph = level.graph
         self.makers = {value: number for number, op in enumerate(graph.ops) for value in op.results}
@@ -98,7 +114,9 @@ class _Flow:
             if span.narrow:
                 self.narrow.add(value)
             span = replace(span, narrow=value in self.narrow)
-            self.least[value] = int(part_bytes(wiring, level.source[value], kept(graph.values[value], span)).min())
+            known = kept(graph.values[value], span)
+            least = part_bytes(wiring, level.source[value], known).min() if padded else known.num_bytes
+            self.least[value] = int(least)
             self.until[value] = {each.ops[-1]: self._until(each, value) for each in readers.get(value, ())}
             maker, last = self.makers[value], 0
             for each in self.until[value].values():

@@ -50,7 +50,7 @@ def with_memory(
     """
     lent = is_tight(limit_bytes, chip.hbm_bytes)  # then temporaries may lie where results will
     level = wiring.levels[0]
-    always = [(port, part_bytes(wiring, port, level.values[value])) for port, value in _always(wiring)]
+    always = [(port, part_bytes(wiring, port, level.values[value])) for port, value in always_there(wiring)]
     live = [
         (wiring.levels[span.level].source[span.value], wiring.levels[span.level].graph.values[span.value], span)
         for span in spans(wiring, with_results=lent)
@@ -82,7 +82,7 @@ def with_needs(
     lent = is_tight(limit_bytes, chip.hbm_bytes)  # then temporaries may lie where results will
     level = wiring.levels[0]
     pieces: list[tuple[int, NDArray[np.int64], tuple[int, int]]] = []
-    for position, (port, value) in enumerate(_always(wiring)):
+    for position, (port, value) in enumerate(always_there(wiring)):
         is_given = position < len(level.graph.arguments)
         apart = [row for row, need in enumerate(needed, 1) if value in need.least] if is_given else []
         used = part_bytes(wiring, port, level.values[value])
@@ -125,7 +125,7 @@ def misfit_row(wiring: Wiring, choices: Sequence[int], misfit: Misfit, limit_byt
             own, known = part_bytes(wiring, port, kept(level.graph.values[span.value], span)), least.get(port.node)
             least[port.node] = own if known is None else np.maximum(known, own)
     values = wiring.levels[0].values
-    usages = [(port.node, part_bytes(wiring, port, values[value])) for port, value in _always(wiring)]
+    usages = [(port.node, part_bytes(wiring, port, values[value])) for port, value in always_there(wiring)]
     for node, held in misfit.held_bytes.items():
         own = np.minimum(least.get(node, np.zeros(len(wiring.nodes[node].costs), np.int64)), held)
         own[choices[node]] = held
@@ -151,7 +151,7 @@ def with_rows(problem: Problem, rows: Sequence[Row], place: NDArray[np.int64]) -
     )
 
 
-def _always(wiring: Wiring) -> Iterator[tuple[Port, int]]:
+def always_there(wiring: Wiring) -> Iterator[tuple[Port, int]]:
     """What is there at every point, as a node lays it out: what the step is given, then the memory of what it leaves,
     but for what lies where something given did.
     """

@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 from ...solver.solution import Solution
 from ...solver.solve import solve
 from ..rows.usage import misfit_row
+from .by_rows import EFFORT, least_by_rows, looks
 from .exact import Exact
 from .lowering import Lowering
-from .lowest import EFFORT, least_by_rows, looks
 from .solutions import CLOSE, LOOKING, Solutions, often
 
 MENDING, MENDED = (4, 24), 6
 """How often a solution is looked for beside those that did not fit, at least and at most, and how often while none
 takes less memory than others did.
 """
+APPROACHED = 3
+"""How many times as often solutions are looked for within limits that are lowered."""
 LOWERED, STARTS, PART = 2.0, 2, 0.5
 """How many times the limit what did not fit may have taken to be changed until it does, how many solutions are, and in
 what part of the time that is left.
@@ -81,24 +83,55 @@ class Limited:
         limit, lowered = self.program.limit_bytes, kept.limit_bytes
         if limit is None:
             return False
-        kept.limit_bytes = limit
-        wiring, hopeful, stalled = self.program.wiring, False, 0
-        for _ in range(often(MENDING, LOOKING // 2, len(self.program.deciders))):
-            if kept.ended() or stalled >= MENDED:
-                break
-            known, least = len(kept.misfits), kept.least
-            rows = [misfit_row(wiring, own, each, limit, hopeful=hopeful) for own, each in kept.misfits.items()]
-            solution = kept.solved(guess=True, rows=rows)
-            if solution.choices is not None and kept.is_within(kept.price(solution.choices)):
-                break
-            stalled = stalled + 1 if kept.least is least else 0
-            if len(kept.misfits) == known:
-                if hopeful:
-                    break
-                hopeful = True
+        self._within(limit, self._often)
         if kept.best is None:
             kept.limit_bytes = lowered
         return kept.best is not None
+
+    def approach(self) -> bool:
+        """Solves so within limits between the own and the least that was seen to be taken, each of which tells of more
+        that does not fit, until these are close; whether anything fits then.
+        """
+        kept = self.kept
+        limit, sure, doubt, lowered = self.program.limit_bytes, kept.sure, kept.doubt, kept.limit_bytes
+        if limit is None or kept.least is None:
+            return False
+        kept.sure, kept.doubt = False, 1.0
+        low, left = limit, APPROACHED * self._often
+        while kept.least[0] - low > CLOSE * kept.least[0] and left > 0 and not kept.ended():
+            between, before = (low + kept.least[0]) // 2, kept.count
+            if not self._within(between, left):
+                low = between
+            left -= kept.count - before
+        kept.sure, kept.doubt = sure, doubt
+        if kept.best is None:
+            kept.limit_bytes = lowered
+        return kept.best is not None
+
+    @property
+    def _often(self) -> int:
+        return often(MENDING, LOOKING // 2, len(self.program.deciders))
+
+    def _within(self, limit: int, most: int) -> bool:
+        """Solves with rows of what takes more than a limit, so often at most; whether something is found within it."""
+        kept = self.kept
+        kept.limit_bytes = limit
+        wiring, hopeful, stalled = self.program.wiring, False, 0
+        for _ in range(most):
+            if kept.ended() or stalled >= MENDED:
+                return False
+            known, least = len(kept.misfits), kept.least
+            beyond = [(own, each) for own, each in kept.misfits.items() if each.peak_bytes > limit]
+            rows = [misfit_row(wiring, own, each, limit, hopeful=hopeful) for own, each in beyond]
+            solution = kept.solved(guess=True, rows=rows)
+            if solution.choices is not None and kept.price(solution.choices).estimate.peak_bytes <= limit:
+                return True
+            stalled = stalled + 1 if kept.least is least else 0
+            if len(kept.misfits) == known:
+                if hopeful:
+                    return False
+                hopeful = True
+        return False
 
     def lower(self) -> None:
         """Changes what takes least by the rows, and what came nearest to the limit, choice by choice until it fits,

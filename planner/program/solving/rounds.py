@@ -12,9 +12,9 @@ from ...solver.every import every
 from ...solver.prepare import prepare
 from ...solver.solution import Solution
 from ..wiring.ways import open_ways
+from .by_rows import EFFORT
 from .found import Found, Tell
 from .limited import DOUBT, Limited
-from .lowest import EFFORT
 from .named import named_layouts
 from .solutions import CLOSE, ENOUGH, LOOKING, NEAR, PER_S, Solutions, often
 
@@ -57,7 +57,6 @@ class Rounds:
         if known is not None:
             return known
         prepare(kept.stop)
-        mended = False
         for _ in range(often(ROUNDS, LOOKING, len(self.program.deciders))):
             limited = kept.limit_bytes is not None
             solution = kept.solved(guess=True)
@@ -73,10 +72,11 @@ class Rounds:
             took = kept.price(solution.choices)
             self._tell(tell)
             fits = self.limited.fits(took, solution)
-            if limited and kept.best is None and not mended:
-                mended = True
-                if self.limited.is_too_low() or self.limited.mend():
-                    break
+            if limited and kept.best is None:
+                proven = self.limited.is_too_low()
+                if not (proven or self.limited.mend()):
+                    self.limited.approach()
+                break
             if kept.ended() or (fits and kept.best_s <= solution.cost / PER_S * (1 + ENOUGH)):
                 break
         if kept.best is None and kept.misfits and not kept.infeasible:

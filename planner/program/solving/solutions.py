@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from ...solver.solution import Solution
 from ...solver.solve import solve
 from ..rows.usage import Misfit, Row
+from .by_rows import EFFORT
 from .exact import Exact, exact
 from .found import Found, Status
 from .learnt import Learnt
-from .lowest import EFFORT
 from .named import named_layouts
 
 if TYPE_CHECKING:
@@ -188,7 +188,12 @@ class Solutions:
 
     def ended(self) -> bool:
         """Whether the time is over, or the search is to stop."""
-        return time.monotonic() > self.deadline or (self.stop is not None and self.stop())
+        return time.monotonic() > self.deadline or self.stopped
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the search is to stop."""
+        return self.stop is not None and self.stop()
 
     def answer(self) -> Found:
         """The best that fits, with the bound that what was seen leaves."""
