@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -13,8 +13,12 @@ from ..graph import Graph, Sharding
 from ..topology import Machine
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ..program import Known, Program
     from ..program.pricing.choices import Among
+    from ..program.wiring.wires import Node
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
@@ -88,11 +92,18 @@ Tell = Callable[[First], None]
 
 @dataclass(frozen=True, slots=True)
 class _Built:
-    """The program of a task, with all of its choices, and how many these were."""
+    """The program of a task, with all of its choices, how many these were, and which of them were rough."""
 
     task: Task
     program: Program
     num_choices: int
+    rough: Sequence[tuple[Node, NDArray[np.float64], Mapping[int, float]]]
+
+    @classmethod
+    def of(cls, task: Task, program: Program) -> _Built:
+        """That of a program that was just built."""
+        rough = [(node, node.costs, dict(node.rough)) for node in program.wiring.nodes if node.rough]
+        return cls(task, program, _num_choices(program), rough)
 
     def serves(self, task: Task) -> bool:
         """Whether another task's program differs by its limit alone, and no choices came since."""
@@ -103,6 +114,12 @@ class _Built:
             and (own.pins, own.returned) == (task.pins, task.returned)
             and _num_choices(self.program) == self.num_choices
         )
+
+    def anew(self) -> Program:
+        """The program as it was built, whatever was priced since: which worker has which task decides nothing."""
+        for node, costs, rough in self.rough:
+            node.costs, node.rough = costs, dict(rough)
+        return self.program
 
 
 def _num_choices(program: Program) -> int:
@@ -148,7 +165,7 @@ class Solver:
             machine = replace(task.machine, hbm_bytes=task.limit_bytes)
             if among is None and self._built is not None and self._built.serves(task):
                 limit_bytes, _ = memory_limit(machine, task.limit_bytes)
-                return replace(self._built.program, machine=machine, limit_bytes=limit_bytes)
+                return replace(self._built.anew(), machine=machine, limit_bytes=limit_bytes)
             self._built = None  # before there is another one
             made = build(
                 task.graph,
@@ -164,7 +181,7 @@ class Solver:
                 before=before,
             )
             if among is None:
-                self._built = _Built(task, made, _num_choices(made))
+                self._built = _Built.of(task, made)
             return made
 
         limit = task.limit_bytes if task.doubted and not task.lowest else None
