@@ -99,6 +99,29 @@ def test_rough_choices_cost_no_more_than_they_take_before_and_after_they_are_pri
     assert count > 50
 
 
+def test_what_leaves_a_value_in_another_layout_costs_no_more_than_it_takes(both: tuple[Program, Program]) -> None:
+    """Once its rough choices are priced too."""
+    some, all_exact = (program.wiring.strategies for program in both)
+    level, other = (program.wiring.levels[0] for program in both)
+    count = 0
+    for position in list(level.kernels)[:40]:
+        kernel, same = level.program.kernels[position], other.program.kernels[position]
+        known = some.of(level.graph, kernel)
+        whole = ((),) * len(level.graph.shape(kernel.writes[0]))
+        brought, exact = (
+            strategies.brought(each.graph, each.program.kernels[position], kernel.writes[0], whole)
+            for strategies, each in ((some, level), (all_exact, other))
+        )
+        if brought is None or exact is None:
+            continue
+        for choice in known.rough:
+            most_s = known.costs[choice] + some.exactly_s(level.graph, kernel, choice) + brought[0][choice]
+            takes_s = all_exact.of(other.graph, same).costs[choice] + exact[0][choice]
+            assert most_s <= takes_s * (1 + 1e-9) + 1e-15
+            count += 1
+    assert count > 20
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_the_best_is_found_and_proven_nearly_as_if_all_were_priced(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = program_of(*STEPS[step]).solve()

@@ -14,13 +14,15 @@ import meshwright as mw
 import pytest
 from fake_search import FakeEstimate, FakeSolver, FakeStep, ask, by_axes
 from in_process import search
-from meshwright.dsl.plan import Limits, Mesh, Plan, Remat, Replicate
+from meshwright.dsl.plan import Axis, Limits, Mesh, Plan, Remat, Replicate
 from meshwright.dsl.reader import loads
+from meshwright.planner.search.board import Board
 from meshwright.planner.search.candidates import Candidate
 from meshwright.planner.search.driver import _least_promised, _lowered
 from meshwright.planner.search.misfit import _changes
 from meshwright.planner.search.question import Question
 from meshwright.planner.search.report import misfit_text, tables
+from meshwright.planner.search.result import PricedPlan
 from meshwright.planner.search.task import Found, Task
 from meshwright.planner.search.tried import Tried
 from meshwright.planner.search.writing import BY_HAND
@@ -220,6 +222,23 @@ def test_what_no_mesh_can_hold_is_proven_of_all_by_one() -> None:
         "no layouts fit the limit",
         BY_HAND.partition(":")[0],
     }
+
+
+def test_a_plan_that_fits_takes_a_proof_back_that_no_mesh_holds_its_policy() -> None:
+    def tried(index: int, policy: int) -> Tried:
+        plan = Plan(mesh=Mesh(axes=(Axis(name="a", size=32),)))
+        candidate = Candidate(index=index, plan=plan, policy=policy, pins={}, floor_s=1.0, least_bytes=0)
+        return Tried(candidate=candidate, bound_s=1.0)
+
+    first, second, other = several = [tried(0, 0), tried(1, 0), tried(2, 1)]
+    board = Board(tried=several)
+    for one in (first, other):
+        board.rule_out(one)
+    assert [each.bound_s for each in several] == [math.inf] * 3
+    second.priced = PricedPlan(plan=second.candidate.plan, estimate=FakeEstimate(2.0, 1))
+    board.doubt(lambda _: None)
+    assert [each.bound_s for each in several] == [1.0, 1.0, math.inf]
+    assert [each.anywhere for each in several] == [False, False, True]
 
 
 def test_what_takes_least_is_looked_for_on_meshes_whose_programs_are_built_in_time() -> None:

@@ -14,11 +14,14 @@ import pytest
 import toy
 from fake_search import GRAPH
 from in_process import search
+from meshwright.backends.jax.drafts import Drafts
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.plan import Limits, Mesh
 from meshwright.dsl.writer import dumps
+from meshwright.planner.program import Known, exceeds_anywhere
 from meshwright.planner.search.pool import Processes
 from meshwright.planner.search.task import Task
+from meshwright.planner.topology import physical
 
 
 def small_step() -> tuple[Any, tuple[Any, ...]]:
@@ -162,11 +165,27 @@ def region_step(x: Any) -> Any:
     return jax.shard_map(lambda x: jax.lax.psum(x, "b"), mesh=mesh, in_specs=jax.P("a", "b"), out_specs=jax.P("a"))(x)
 
 
+def test_of_a_step_with_a_region_that_is_doubted_nothing_is_proven_of_all_meshes() -> None:
+    """The region says itself how it is split: it has 16 KiB whole."""
+    args = (jax.ShapeDtypeStruct((64, 64), jnp.float32),)
+    assert exceeds(region_step, args) is False
+    assert exceeds(lambda x: x + 1, args) is True
+
+
+def exceeds(step: Any, args: Any) -> bool:
+    plan = mw.loads("meshwright: 1\ntopology: cpu:8\nmesh: {a: 2, b: 4}\n")
+    return exceeds_anywhere(Drafts(step, args).graph(plan), plan.mesh, physical(plan.topology), 1000, Known())
+
+
 def test_a_step_with_a_region_is_searched_on_the_regions_mesh() -> None:
     args = (jax.ShapeDtypeStruct((64, 64), jnp.float32),)
     found = search(region_step, args, topology="cpu:8", time_limit_s=30)
     assert found.plan is not None
     assert found.plan.mesh.sizes == {"a": 2, "b": 4}
+    assert search(region_step, args, plan=found.plan, time_limit_s=30).optimum is not None
+    nothing = search(region_step, args, topology="cpu:8", time_limit_s=30, hbm_limit_bytes=3000)
+    assert nothing.plan is None
+    assert [one.is_memory for one in nothing.misfit.remedies] == [True]  # no other mesh, nor more chips
     for mesh in ({"a": 4, "b": 2}, {"c": 8}):
         with pytest.raises(PlanError, match="MW320"):
             search(region_step, args, topology="cpu:8", mesh=mesh, time_limit_s=30)

@@ -130,6 +130,7 @@ def question_of(asked: Plan, workload: Drafts, machine: Machine, *, seed: int, e
         machine=machine,
         limit_bytes=None,
         axis_names=named_axes(assignment for _, assignment in traced.in_place),
+        keeps_mesh=bool(named),
         seed=seed,
         exact=exact,
         top_k=top_k,

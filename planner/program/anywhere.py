@@ -13,7 +13,7 @@ from ..partition.target import target
 from ..topology import Machine
 from .pricing.costs import Pricing
 from .pricing.reshards import Reshards
-from .pricing.strategies import Strategies
+from .pricing.strategies import REGION, Strategies
 from .rows.needs import needed_in_all
 from .rows.usage import always_there, least_bytes
 from .solving.limited import DOUBT
@@ -30,6 +30,8 @@ def exceeds_anywhere(graph: Graph, mesh: Mesh, machine: Machine, limit_bytes: in
     has no less than its part of what all of them hold together. Of the ``mesh`` that the graph is on nothing matters.
     """
     several = [graph, *(body for _, op, _ in graph.walk() for body in op.bodies)]
+    if any(op.kind == REGION for each in several for op in each.ops):
+        return False  # which says itself how it is split
     if sum(value.num_bytes for each in several for value in each.values) <= limit_bytes * machine.num_devices:
         return False  # nor can more be there at once
     if sum(len(each.ops) for each in several) > MOST_OPS:

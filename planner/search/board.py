@@ -163,7 +163,11 @@ class Board:
         for plan in self.ranked:
             told = self._asked_of(plan)
             if told.infeasible:  # and is not: the program counts more memory than there is
-                told.bound_s = told.floor_s = told.candidate.floor_s
+                policy, anywhere = told.candidate.policy, told.anywhere
+                wrong = [each for each in self.tried if anywhere and each.anywhere and each.candidate.policy == policy]
+                for each in (told, *wrong):
+                    each.anywhere, each.bound_s = False, each.candidate.floor_s
+                    each.floor_s = each.candidate.floor_s
         for plan in self.ranked:
             cost_s = cost_of(plan) if self._is_below(plan) and not self.doubts else None
             if cost_s is not None:

@@ -125,7 +125,7 @@ def _changes(question: Question) -> Iterator[tuple[str, Question]]:
     pinned = [rule for rule in plan.rules if not isinstance(rule.assignment, Auto)]
     for rule in pinned[:MAX_PINS]:
         yield f"give up the pin '{rule.pattern}'", _asking(question, rules=_without(plan, rule))
-    if plan.mesh.axes is not None:
+    if plan.mesh.axes is not None and not question.keeps_mesh:
         yield "give up the mesh ('mesh: auto')", _asking(question, mesh=Mesh(axes=None))
     if len(pinned) > 1:
         yield "give up all pins of tensors", _asking(question, rules=())
@@ -141,9 +141,11 @@ def _asking(question: Question, **changed: Mesh | Remat | tuple[Rule, ...] | Non
 
 
 def _more_chips(question: Question) -> Iterator[tuple[str, Question]]:
-    """The same question on larger machines of the kind, the smallest first; the mesh is left to the planner."""
+    """The same question on larger machines of the kind, the smallest first; the mesh is left to the planner, if it is
+    not the only one for the step.
+    """
     topology = question.machine.topology
-    for larger in _larger(topology):
+    for larger in () if question.keeps_mesh else _larger(topology):
         machine = physical(larger)
         plan = replace(question.plan, topology=larger, mesh=Mesh(axes=None))
         mesh = " and 'mesh: auto'" if question.plan.mesh.axes is not None else ""

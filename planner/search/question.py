@@ -28,8 +28,8 @@ FIRST = 0.85  # of the time for the best plan, where others come after; it is so
 class Question:
     """What is asked.
 
-    ``limit_bytes`` None is no limit; ``axis_names`` are the axes that the model itself names; ``max_meshes`` are tried,
-    more where these are proven to have no plan.
+    ``limit_bytes`` None is no limit; ``axis_names`` are the axes that the model itself names, whose own regions may be
+    for the plan's mesh alone (``keeps_mesh``); ``max_meshes`` are tried, more where these are proven to have no plan.
     """
 
     plan: Plan
@@ -37,6 +37,7 @@ class Question:
     machine: Machine
     limit_bytes: int | None
     axis_names: tuple[str, ...] = ()
+    keeps_mesh: bool = False
     seed: int = 0
     exact: bool = False
     top_k: int = 1
@@ -117,7 +118,7 @@ def answer(question: Question, means: Means, clock: Clock, *, more: bool = False
     Raises ``PlanError`` where the pins forbid every mesh.
     """
     limit, solving = question.max_meshes, SOLVING / FIRST if more else SOLVING
-    clock = clock.part(FIRST) if more else clock
+    clock = clock.part(FIRST, as_found=True) if more else clock
     while True:
         found = _answer(question, means, clock, limit, solving)
         hopeless = not found.ranked and found.tried_bound_s == math.inf and not found.infeasible

@@ -69,6 +69,8 @@ def search(
             return _compared(question, stamp, means, clock, free_mesh)
         more = pareto or question.top_k > 1
         found = answer(question, means, clock, more=more)
+        if found.best is not None:
+            clock.found()
         if found.best is None and more and not clock.over:
             found = found.further(1, clock)
         if found.best is None:
@@ -185,7 +187,8 @@ def _compared(question: Question, stamp: Stamp, means: Means, clock: Clock, free
     """The result for a plan without holes: itself, its price, and the optimum that a search without pins finds."""
     plan = question.plan
     estimate = question.workload.estimate(plan)
-    free = replace(plan, mesh=Mesh(axes=None) if free_mesh else plan.mesh, rules=(), remat=None)
+    is_free = free_mesh and not question.keeps_mesh
+    free = replace(plan, mesh=Mesh(axes=None) if is_free else plan.mesh, rules=(), remat=None)
     asked = replace(question, plan=free)
     found = answer(asked, means, clock)
     fits = question.limit_bytes is None or estimate.peak_bytes <= question.limit_bytes

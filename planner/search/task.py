@@ -185,16 +185,18 @@ class Solver:
             return made
 
         limit = task.limit_bytes if task.doubted and not task.lowest else None
-        anywhere = limit is not None and exceeds_anywhere(task.graph, task.mesh, task.machine, limit, known)
+        asks = limit is not None and not stop()
+        anywhere = asks and exceeds_anywhere(task.graph, task.mesh, task.machine, limit or 0, known)
+        left_s = max(task.time_limit_s - (time.monotonic() - begin_s), 0.0)
         if anywhere:
             found = Proven(status="infeasible", objective_s=math.inf, bound_s=0.0)
         elif task.lowest:
-            found = make().lowest(time_limit_s=task.time_limit_s, seed=task.seed, stop=stop)
+            found = make().lowest(time_limit_s=left_s, seed=task.seed, stop=stop)
         else:
             found = solve_by_parts(
                 make,
                 task.mesh,
-                time_limit_s=task.time_limit_s,
+                time_limit_s=left_s,
                 seed=task.seed,
                 stop=stop,
                 cutoff_s=task.cutoff_s,

@@ -121,7 +121,10 @@ class Strategies:
             costs.brought_s(choice, place, layout) if own != layout else (seconds, 0.0)
             for choice, seconds, own in zip(options.chosen, options.costs.tolist(), options.layouts[value], strict=True)
         ]
-        return np.array([each for each, _ in took]) - options.costs, np.array([each for _, each in took])
+        alone_s = options.costs.copy()
+        for choice in options.rough:
+            alone_s[choice] = costs.seconds(options.chosen[choice])
+        return np.array([each for each, _ in took]) - alone_s, np.array([each for _, each in took])
 
     def divided(self, graph: Graph, kernel: Kernel, value: int) -> Seconds:
         """Seconds more of one run, by the kernel's choices, where what comes after a value that it leaves is a kernel
@@ -248,6 +251,8 @@ class Strategies:
         more_s = sum(float(each[0]) for each in exact.savings.values())
         for by_value in (exact.tables, exact.far, exact.parts, exact.across):
             more_s -= sum(min(float(each[0]), 0.0) for each in by_value.values())
+        for own_s, known_s in ((exact.ended, rough.ended), (exact.alone, rough.alone)):
+            more_s += 0.0 if own_s is None or known_s is None else max(float(known_s[choice] - own_s[0]), 0.0)
         return max(float(exact.costs[0] - rough.costs[choice]) - more_s, 0.0)
 
     def _work_out(self, blueprint: Blueprint) -> Options:

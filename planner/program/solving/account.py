@@ -78,5 +78,5 @@ def _alike(wiring: Wiring, node: Node) -> NDArray[np.int64]:
     large = [layouts for value, layouts in node.layouts.items() if not _is_minor(shapes[value], every)]
     first: dict[object, int] = {}
     rows = zip(*large, strict=True) if large else enumerate(node.costs)
-    own = ((row, choice if choice in node.rough else None) for choice, row in enumerate(rows))
+    own = ((row, choice if choice in node.unsaved else None) for choice, row in enumerate(rows))
     return np.array([first.setdefault(row, choice) for choice, row in enumerate(own)], np.int64)

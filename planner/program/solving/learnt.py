@@ -39,6 +39,7 @@ class Learnt:
     known: list[tuple[Sequence[int], float]] = field(default_factory=list)
     corrected: int = 0
     guesses_rough: bool = False
+    priced: int = 0
 
     @classmethod
     def nothing(cls, leader: NDArray[np.int64], wiring: Wiring) -> Learnt:
@@ -47,9 +48,9 @@ class Learnt:
         return cls(leader=leader, guess_s=guess_s, account=Account.of(wiring))
 
     @property
-    def state(self) -> tuple[int, int]:
-        """What changes where anything is learnt, or taken back."""
-        return len(self.missed_s), self.corrected
+    def state(self) -> tuple[int, int, int]:
+        """What changes where anything is learnt, or taken back, or rough choices are priced."""
+        return len(self.missed_s), self.corrected, self.priced
 
     def widen(self, wiring: Wiring) -> None:
         """Takes in that some nodes have more choices than before, behind those that they had."""
@@ -80,7 +81,7 @@ class Learnt:
                     guess[choice] += roughly_s
             self.guesses_rough = True
         if priced:
-            self.account = Account.of(wiring)
+            self.account, self.priced = Account.of(wiring), self.priced + 1
         return priced
 
     def learn(

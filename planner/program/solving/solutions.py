@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -103,7 +104,9 @@ class Solutions:
                 break
             if not self.learnt.price_rough(self.program.wiring, self.program.choices(found.choices)):
                 break
+            known = found.bound
             found = self._solved(guess=guess, rows=rows, below_s=below_s, learnt=learnt or self.learnt, effort=effort)
+            found = found if found.bound >= known else replace(found, bound=known)  # nothing costs less since
         return found
 
     def _solved(self, *, guess: bool, rows: Sequence[Row], below_s: float, learnt: Learnt, effort: float) -> Solution:

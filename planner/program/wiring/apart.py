@@ -49,7 +49,10 @@ def written_apart(wiring: Wiring, level: Level, node: int, reading: Reading, *, 
     dtype = "bf16" if narrow else level.graph.values[value].dtype
     beside = maker.times * wiring.strategies.beside(level.graph, kernel, image, dtype)
     cheapest, both = dict[Sharding, float](), dict[Sharding, float]()
-    for lies, alone_s, more_s in zip(maker.layouts[image], maker.costs.tolist(), beside.tolist(), strict=True):
+    several = list(zip(maker.layouts[image], maker.costs.tolist(), beside.tolist(), strict=True))
+    known = [each for choice, each in enumerate(several) if choice not in maker.unsaved]
+    lying = {lies for lies, *_ in known}
+    for lies, alone_s, more_s in (*known, *(each for each in several if each[0] not in lying)):
         cheapest[lies] = min(cheapest.get(lies, alone_s), alone_s)
         both[lies] = min(both.get(lies, math.inf), alone_s + more_s)
     least = {lies: both[lies] - alone_s for lies, alone_s in cheapest.items()}

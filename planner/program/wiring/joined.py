@@ -23,6 +23,7 @@ def join_cuts(wiring: Wiring, level: Level) -> None:
         pin = level.pinned[cut.value]
         first, second = numbers[cut.value], _reader(level, cut)
         made, read = wiring.nodes[first], wiring.nodes[second]
+        made.rough, read.rough = {}, {}  # what they take together is said beyond what they are known to cost
         together = _together(wiring.strategies, level.graph, cut, pin, (made.layouts, read.layouts))
         ends = (Port(first, tuple(made.layouts[cut.value])), Port(second, tuple(read.layouts[cut.value])))
         wiring.join_up(*ends, read.times * together)
