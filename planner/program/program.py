@@ -239,7 +239,8 @@ def build(
     near_bytes, repeats, is_gpu = chip.buffer_vmem_bytes, chip.repeats_scores, machine.platform == "gpu"
     program, values = known.program(graph, near_bytes, cut, repeats_scores=repeats, is_gpu=is_gpu)
     pieces = pricing.pieces() if before is None else before.wiring.strategies.pieces
-    strategies = Strategies(pricing=pricing, known=known, pieces=pieces, among=among)
+    inside = (pins or {}).keys() - numbers.keys() - results.keys()  # what is brought into a pin is said beyond prices
+    strategies = Strategies(pricing=pricing, known=known, pieces=pieces, among=among, exactly=bool(inside))
     if helped:
         strategies.share(program)
     reshards = Reshards(

@@ -28,9 +28,11 @@ class Worth(NamedTuple):
     roughly: float | None = None
 
 
-def worth(costs: Costs, every: Sequence[Choice], edge: Sequence[int]) -> list[Worth]:
-    """The choices of a kernel, of those under which all at its ``edge`` lies alike the one that takes least."""
-    found = _priced(costs, every)
+def worth(costs: Costs, every: Sequence[Choice], edge: Sequence[int], *, exactly: bool = False) -> list[Worth]:
+    """The choices of a kernel, of those under which all at its ``edge`` lies alike the one that takes least; all priced
+    ``exactly``, or only those that may be good.
+    """
+    found = [Worth(choice, costs.seconds(choice)) for choice in every] if exactly else _priced(costs, every)
     best: dict[tuple[Sharding, ...], Worth] = {}
     for one in found:
         seen = tuple([one.choice.layouts[form] for form in edge])

@@ -79,13 +79,14 @@ class Options:
 class Strategies:
     """The strategies of kernels on one mesh; ``found`` are those worked out before, by the kernel's blueprint, and of
     products apart from what ends them by the value that they make. Choices are all, or those ``among`` some: of each
-    kernel, or by its blueprint's id.
+    kernel, or by its blueprint's id; all priced ``exactly``, or none that is far from the best.
     """
 
     pricing: Pricing
     known: Known
     pieces: Pieces
     among: Among | Mapping[int, Among] | None = None
+    exactly: bool = False
     found: dict[tuple[int, int | None], Options] = field(default_factory=dict)
 
     @cached_property
@@ -259,7 +260,7 @@ class Strategies:
         costs = Costs(blueprint=blueprint.apart, pricing=self.pricing, pieces=self.pieces)
         among = self.among.get(id(blueprint)) if isinstance(self.among, Mapping) else self.among
         every = list(choices(blueprint.nest, self.pricing.mesh, among))
-        return self._options(blueprint, costs, worth(costs, every, blueprint.edge))
+        return self._options(blueprint, costs, worth(costs, every, blueprint.edge, exactly=self.exactly))
 
     def _options(self, blueprint: Blueprint, costs: Costs, found: Sequence[Worth]) -> Options:
         nest = blueprint.nest
