@@ -194,7 +194,7 @@ def test_experts_are_split_where_a_dense_layer_would_not_be() -> None:
 @pytest.mark.parametrize(
     "sizes",
     [
-        *some([(8, 64, 1024, 8192, 4, 16), (64, 512, 1024, 4096, 4, 128), (64, 512, 512, 256, 8, 64)]),
+        *some([(8, 64, 1024, 8192, 4, 16), (64, 512, 1024, 4096, 4, 128), (64, 512, 512, 256, 8, 64)], of=3),
         (64, 256, 512, 2048, 64, 8),
     ],
     ids=lambda sizes: f"{sizes[4]} experts of {sizes[3]}, {sizes[0] * sizes[1]} tokens",
