@@ -1,7 +1,8 @@
 """Which choices of a kernel are worth pricing: of those that send far too much only that is counted, and little else.
 
-What they take is known only at the least then, which bounds all the same. Few are ever chosen: what those take besides
-is learnt, as all is that costs leave out, when a solution that makes them is priced whole.
+What they take is known only at the least then, which bounds all the same. Few are ever chosen: these are priced when a
+solution makes them (``solving/learnt``). Where computed values are pinned all are: what parts of kernels take together
+is said beyond their prices there.
 """
 
 from __future__ import annotations
