@@ -19,9 +19,10 @@ from ...graph import Op, Sharding, Value
 from ...kinds import ALL_REDUCE, KINDS
 from ...partition.layout import local_shape
 from ...topology import Machine
+from ..step.around import Around
 from ..step.blueprint import Blueprint, Padding
 from ..step.fills import is_fill
-from ..step.fused import Company, Part, fused
+from ..step.fused import Company, Fused, Part, fused
 from ..step.pieces import Piece, Pieces
 from ..step.seen import parts
 from .choices import Choice
@@ -67,6 +68,7 @@ class Costs:
     parts: dict[tuple[int, Sharding], tuple[int, ...]] = field(default_factory=dict)
     held: dict[tuple[int, Sharding, str], Value] = field(default_factory=dict)
     asked: dict[tuple[int, tuple[Sharding, ...]], Piece] = field(default_factory=dict)
+    computed: dict[Choice, float] = field(default_factory=dict)
     beside: tuple[tuple[int, str], ...] = ()
 
     def seconds(self, choice: Choice) -> float:
@@ -79,7 +81,7 @@ class Costs:
             return collectives_s
         if self.is_passed(choice):
             return collectives_s + (self._packing_s(choice) if self.blueprint.masks else 0.0)
-        return collectives_s + self._computing(choice, found) * self._turns(choice)
+        return collectives_s + self.computing_s(choice) * self._turns(choice)
 
     @property
     def is_sending_all(self) -> bool:
@@ -154,7 +156,10 @@ class Costs:
 
     def computing_s(self, choice: Choice) -> float:
         """What computing takes, be the kernel free or not."""
-        return self._computing(choice, self._pieces(choice))
+        found = self.computed.get(choice)
+        if found is None:
+            found = self.computed[choice] = self._computing(choice, self._pieces(choice))
+        return found
 
     def sum_of(self, number: int, choice: Choice) -> Sum | None:
         """What an operation leaves on all devices of what these add up, if that is the last that it does."""
@@ -180,7 +185,7 @@ class Costs:
         self, choice: Choice, pieces: Mapping[int, Piece], left: tuple[int, Sharding] | None = None
     ) -> float:
         """What computing takes; of what is ``left`` in another layout than the choice has, the value and that."""
-        nest, known = self.blueprint.nest, self.blueprint.fused
+        nest = self.blueprint.nest
         found = {number: piece for number, piece in pieces.items() if not self._is_behind(number, piece)}
         masks, wide = self.masks(choice), self._wide(choice)
 
@@ -197,14 +202,17 @@ class Costs:
         is_once = self._reads_once(choice)
         packed = self._packed(choice, masks) if masks else masks
         key = (masks, wide, packed, taken, is_once, *((number, piece.form) for number, piece in found.items()))
-        if key not in known:
-            own, near_bytes = self.blueprint, self.pricing.machine.chip.buffer_vmem_bytes
-            whole, around = own.once if is_once else own.own, own.around._replace(packed=packed)
-            known[key] = fused(whole, part, found, nest.form_of, masks, near_bytes, around, is_gpu=self._is_gpu)
+        near_bytes, is_gpu = self.pricing.machine.chip.buffer_vmem_bytes, self._is_gpu
+
+        def fuse(own: Blueprint, around: Around) -> Fused:
+            whole = own.once if is_once else own.own
+            return fused(whole, part, found, nest.form_of, masks, near_bytes, around, is_gpu=is_gpu)
+
+        becomes = self.blueprint.becomes(key, packed, fuse)
         passing = self._selected(choice) if self.blueprint.padded else frozenset[Padding]()
         beside = {value: Value(part(value, dtype).shape, dtype) for value, dtype in self.beside}
         company = Company(passing=passing, beside=beside)
-        took_s = known[key].seconds(part, found, self.pricing.speed, company)
+        took_s = becomes.seconds(part, found, self.pricing.speed, company)
         return took_s + self._turning(part) if self.blueprint.turned else took_s
 
     def _reads_once(self, choice: Choice) -> bool:

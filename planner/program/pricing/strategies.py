@@ -78,7 +78,7 @@ class Options:
 @dataclass(kw_only=True)
 class Strategies:
     """The strategies of kernels on one mesh; ``found`` are those worked out before, by the kernel's blueprint, and of
-    products apart from what ends them by the value that they make. Choices are all, or those ``among`` some: of each
+    products apart from what ends them by the value that they make, ``priced`` has what prices each blueprint. Choices are all, or those ``among`` some: of each
     kernel, or by its blueprint's id; all priced ``exactly``, or none that is far from the best.
     """
 
@@ -88,12 +88,19 @@ class Strategies:
     among: Among | Mapping[int, Among] | None = None
     exactly: bool = False
     found: dict[tuple[int, int | None], Options] = field(default_factory=dict)
+    priced: dict[int, Costs] = field(default_factory=dict)
 
     @cached_property
     def of_one_device(self) -> Strategies:
         """Those of what one device computes by itself: one for each kernel."""
         pricing = replace(self.pricing, mesh={})
         return Strategies(pricing=pricing, known=self.known, pieces=pricing.pieces())
+
+    def _costs(self, blueprint: Blueprint) -> Costs:
+        """What prices a blueprint, which is kept and with it what it finds."""
+        if id(blueprint) not in self.priced:
+            self.priced[id(blueprint)] = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
+        return self.priced[id(blueprint)]
 
     def splits(self, graph: Graph, kernel: Kernel, choice: int) -> tuple[int, tuple[Split, ...] | None]:
         """The id of a kernel's blueprint, and what the axes split under a choice; None for what one device computes."""
@@ -117,7 +124,7 @@ class Strategies:
         if made is not None or blueprint.is_free:
             return None
         place, options = numbers.index(value), self.of(graph, kernel)
-        costs = Costs(blueprint=blueprint.apart, pricing=self.pricing, pieces=self.pieces)
+        costs = self._costs(blueprint.apart)
         took = [
             costs.brought_s(choice, place, layout) if own != layout else (seconds, 0.0)
             for choice, seconds, own in zip(options.chosen, options.costs.tolist(), options.layouts[value], strict=True)
@@ -133,10 +140,10 @@ class Strategies:
         """
         blueprint, numbers, _ = self._asked(graph, kernel)
         place, chosen = numbers.index(value), self.of(graph, kernel).chosen
-        whole = Costs(blueprint=blueprint.apart, pricing=self.pricing, pieces=self.pieces)
+        whole = self._costs(blueprint.apart)
         more = -np.array([whole.computing_s(each) for each in chosen])
         for part, ops, forms in (blueprint.until(place), blueprint.after(place)):
-            costs = Costs(blueprint=part, pricing=self.pricing, pieces=self.pieces)
+            costs = self._costs(part)
             more = more + np.array([costs.computing_s(_of_rest(each, forms, ops)) for each in chosen])
         return np.array(np.maximum(more, 0.0))
 
@@ -145,13 +152,13 @@ class Strategies:
         blueprint, numbers, _ = self._asked(graph, kernel)
         chosen, own = self.of(graph, kernel).chosen, blueprint.apart
         place = (numbers.index(value), dtype)
-        one, both = (Costs(blueprint=own, pricing=self.pricing, pieces=self.pieces, beside=b) for b in ((), (place,)))
+        one, both = self._costs(own), replace(self._costs(own), computed={}, beside=(place,))
         return np.array([both.computing_s(each) - one.computing_s(each) for each in chosen])
 
     def sent(self, graph: Graph, kernel: Kernel, number: int) -> Seconds:
         """Seconds of one run, by the kernel's choices, that neighbours send each other for an operation."""
         blueprint, numbers, _ = self._asked(graph, kernel)
-        costs = Costs(blueprint=blueprint.apart, pricing=self.pricing, pieces=self.pieces)
+        costs = self._costs(blueprint.apart)
         made = numbers.index(graph.ops[number].results[0])
         place = next(at for at, op in enumerate(blueprint.own.ops) if made in op.results)
         return np.array([costs.sent_s(place, each) for each in self.of(graph, kernel).chosen])
@@ -200,10 +207,10 @@ class Strategies:
         less with and without its end, and its end no more than that takes of one that is handed it.
         """
         product, ops, forms = blueprint.until(made)
-        costs = Costs(blueprint=product, pricing=self.pricing, pieces=self.pieces)
+        costs = self._costs(product)
         rests = [_of_rest(each, forms, ops) for each in found.chosen]
         exactly = found.exactly
-        whole = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
+        whole = self._costs(blueprint)
         alone = np.array(
             [
                 costs.seconds(rest) if is_exact else took - whole.sent_in_all_s(choice) + costs.sent_in_all_s(rest)
@@ -236,7 +243,7 @@ class Strategies:
     def _handed(self, blueprint: Blueprint, found: Options, made: int, value: int) -> Seconds:
         """Seconds of computing what a kernel makes before its end where it is handed a value."""
         rest, ops, forms = blueprint.until(made, value)
-        costs = Costs(blueprint=rest, pricing=self.pricing, pieces=self.pieces)
+        costs = self._costs(rest)
         pairs = zip(found.exactly, found.chosen, strict=True)
         took = (costs.computing_s(_of_rest(each, forms, ops)) if is_exact else 0.0 for is_exact, each in pairs)
         return np.array(list(took))
@@ -245,7 +252,7 @@ class Strategies:
         """Seconds of one run more than a rough choice costs, however much less it takes for what it is handed."""
         blueprint, _, made = self._asked(graph, kernel)
         rough = self.found[id(blueprint), made]
-        costs = Costs(blueprint=blueprint.apart, pricing=self.pricing, pieces=self.pieces)
+        costs = self._costs(blueprint.apart)
         own = rough.chosen[choice]
         exact = self._options(blueprint, costs, [Worth(own, costs.seconds(own))])
         exact = exact if made is None else self._before_end(blueprint, exact, made)
@@ -257,7 +264,7 @@ class Strategies:
         return max(float(exact.costs[0] - rough.costs[choice]) - more_s, 0.0)
 
     def _work_out(self, blueprint: Blueprint) -> Options:
-        costs = Costs(blueprint=blueprint.apart, pricing=self.pricing, pieces=self.pieces)
+        costs = self._costs(blueprint.apart)
         among = self.among.get(id(blueprint)) if isinstance(self.among, Mapping) else self.among
         every = list(choices(blueprint.nest, self.pricing.mesh, among))
         return self._options(blueprint, costs, worth(costs, every, blueprint.edge, exactly=self.exactly))
@@ -290,7 +297,7 @@ class Strategies:
     def _savings(self, blueprint: Blueprint, costs: Costs, chosen: Exactly) -> Iterator[tuple[int, Seconds]]:
         for value in blueprint.handed:
             rest, ops, forms = blueprint.without(value)
-            others = Costs(blueprint=rest, pricing=self.pricing, pieces=self.pieces)
+            others = self._costs(rest)
             less = (
                 0.0 if each is None else costs.computing_s(each) - others.computing_s(_of_rest(each, forms, ops))
                 for each in chosen
@@ -307,7 +314,7 @@ class Strategies:
             if written is None:
                 continue
             part, ops, forms = blueprint.until(written)
-            own = Costs(blueprint=part, pricing=self.pricing, pieces=self.pieces)
+            own = self._costs(part)
             took = (
                 own.computing_s(_of_rest(each, forms, ops)) if is_passed else 0.0
                 for each, is_passed in zip(chosen, passed, strict=True)
@@ -333,7 +340,7 @@ class Strategies:
 
     def _more(self, blueprint: Blueprint, costs: Costs, chosen: Exactly) -> Seconds:
         """What computing takes more of a kernel that is in other company."""
-        others = Costs(blueprint=blueprint, pricing=self.pricing, pieces=self.pieces)
+        others = self._costs(blueprint)
         more = (0.0 if each is None else others.computing_s(each) - costs.computing_s(each) for each in chosen)
         return np.array(list(more))
 

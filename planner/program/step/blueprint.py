@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -60,7 +60,8 @@ class Blueprint:
     of so many ``turns``: over devices behind the loop. What is in ``rounded_sums`` products make in bfloat16 for what
     reads it, and round what devices added up in float32. ``around`` is what the step knows of its values, ``padded``
     are those of them that only pads read. Of ``copies``, each with what it is of, those are the same that lie alike
-    (``twice``).
+    (``twice``). One that stands elsewhere becomes what the one becomes that it is ``like``; ``alike`` has parts of a
+    step's kernels, each once.
     """
 
     own: Graph
@@ -79,11 +80,13 @@ class Blueprint:
     ops: dict[int, Alone] = field(default_factory=dict)
     parts: dict[Kernel, KernelPart] = field(default_factory=dict)
     elsewhere: dict[Around, Blueprint] = field(default_factory=dict)
+    like: Blueprint | None = None
+    alike: dict[Hashable, Blueprint] = field(default_factory=dict)
 
     @cached_property
     def nest(self) -> Nest:
         """Its loop nest."""
-        return nest_of(self.own, range(len(self.own.ops)))
+        return nest_of(self.own, range(len(self.own.ops))) if self.like is None else self.like.nest
 
     @cached_property
     def edge(self) -> tuple[int, ...]:
@@ -146,9 +149,7 @@ class Blueprint:
     @cached_property
     def apart(self) -> Blueprint:
         """The same where it meets no tables."""
-        if not self.around.tables:
-            return self
-        return replace(self, around=self.around._replace(tables=frozenset()), fused={}, parts={}, elsewhere={})
+        return self._beside(self.around._replace(tables=frozenset())) if self.around.tables else self
 
     @cached_property
     def table(self) -> int | None:
@@ -178,8 +179,20 @@ class Blueprint:
 
     def _beside(self, around: Around) -> Blueprint:
         if around not in self.elsewhere:
-            self.elsewhere[around] = replace(self, around=around, fused={}, parts={}, elsewhere={})
+            own: dict[str, Any] = {"fused": {}, "parts": {}, "elsewhere": {}}
+            self.elsewhere[around] = replace(self, around=around, like=self.like or self, **own)
         return self.elsewhere[around]
+
+    def becomes(self, form: Hashable, packed: frozenset[int], fuse: Callable[[Blueprint, Around], Fused]) -> Fused:
+        """The kernels for pieces of this form, ``packed`` being what kernels of their own make bits of; ``fuse`` makes
+        those of the one that it is like, which are known from then on.
+        """
+        first, around = self.like or self, self.around._replace(packed=packed)
+        if form not in first.fused:
+            first.fused[form] = fuse(first, first.around._replace(packed=packed))
+        if form not in self.fused:
+            self.fused[form] = first.fused[form].among(around)
+        return self.fused[form]
 
     def effort(self, axes: int) -> int:
         """About how long its strategies take to work out on a mesh of so many axes."""
@@ -216,13 +229,12 @@ class Blueprint:
         ops = own_ops(self.own, whole)
         own, numbers = kernel_graph(self.own, replace(whole, ops=ops))
         masks = {place: self.masks[number] for place, number in enumerate(ops) if number in self.masks}
-        rest = Blueprint(
-            own=own,
-            is_free=self.is_free,
-            masks=masks,
-            rounded_sums=frozenset(place for place, number in enumerate(numbers) if number in self.rounded_sums),
-            around=self.around.of_part(numbers),
-        )
+        rounded = frozenset(place for place, number in enumerate(numbers) if number in self.rounded_sums)
+        known = {"is_free": self.is_free, "rounded_sums": rounded, "around": self.around.of_part(numbers)}
+        key = (name_of(own), tuple(masks.items()), *known.values())
+        if key not in self.alike:
+            self.alike[key] = Blueprint(own=own, masks=masks, alike=self.alike, **known)
+        rest = self.alike[key]
         first = {form: place for place, form in reversed(rest.nest.form_of.items())}
         forms = tuple(self.nest.form_of[numbers[first[form]]] for form in range(len(rest.nest.forms)))
         return KernelPart(rest, ops, forms)

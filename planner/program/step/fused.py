@@ -67,6 +67,10 @@ class Fused:
     apart: Apart | None = None
     took: dict[Hashable, float] = field(default_factory=dict)
 
+    def among(self, around: Around) -> Fused:
+        """The same where the step knows something else of its values, which makes no other kernels of it."""
+        return replace(self, around=around, apart=None if around.images else around.apart({}), took={})
+
     def seconds(self, part: Part, pieces: Mapping[int, Piece], speed: Speed, company: Company) -> float:
         """What computing takes in other shapes and in such ``company``, each worked out once."""
         values = self.program.graph.values

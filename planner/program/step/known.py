@@ -43,7 +43,7 @@ from .twice import with_second_operands
 
 @dataclass(slots=True, kw_only=True)
 class Known:
-    """What is known of steps. ``blueprints`` are those of kernels, by what they do.
+    """What is known of steps. ``blueprints`` are those of kernels, by what they do, ``parts`` those of their parts.
 
     ``programs`` holds the steps' fused programs by their operations and what a chip keeps near, ``places`` which
     blueprint is a kernel's and the numbers that its values have in the whole. ``free`` are the kernels that only cut
@@ -63,6 +63,7 @@ class Known:
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
+    parts: dict[Hashable, Blueprint] = field(default_factory=dict)
     programs: list[tuple[tuple[Op, ...], Hashable, Program, tuple[Value, ...]]] = field(default_factory=list)
     cuts: Cuts = field(init=False)
     free: dict[int, Kernel] = field(default_factory=dict)
@@ -198,6 +199,7 @@ class Known:
                     around=around,
                     padded=padded,
                     copies=copies if not is_free else (),
+                    alike=self.parts,
                 ),
             )
             self.places[id(kernel)] = (kernel, found, numbers)
