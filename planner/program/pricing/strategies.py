@@ -78,8 +78,9 @@ class Options:
 @dataclass(kw_only=True)
 class Strategies:
     """The strategies of kernels on one mesh; ``found`` are those worked out before, by the kernel's blueprint, and of
-    products apart from what ends them by the value that they make, ``priced`` has what prices each blueprint. Choices are all, or those ``among`` some: of each
-    kernel, or by its blueprint's id; all priced ``exactly``, or none that is far from the best.
+    products apart from what ends them by the value that they make, ``priced`` has what prices each blueprint. Choices
+    are all, or those ``among`` some: of each kernel, or by its blueprint's id; all priced ``exactly``, or none that is
+    far from the best.
     """
 
     pricing: Pricing

@@ -230,11 +230,13 @@ class Blueprint:
         own, numbers = kernel_graph(self.own, replace(whole, ops=ops))
         masks = {place: self.masks[number] for place, number in enumerate(ops) if number in self.masks}
         rounded = frozenset(place for place, number in enumerate(numbers) if number in self.rounded_sums)
-        known = {"is_free": self.is_free, "rounded_sums": rounded, "around": self.around.of_part(numbers)}
-        key = (name_of(own), tuple(masks.items()), *known.values())
-        if key not in self.alike:
-            self.alike[key] = Blueprint(own=own, masks=masks, alike=self.alike, **known)
-        rest = self.alike[key]
+        around = self.around.of_part(numbers)
+        key = (name_of(own), self.is_free, tuple(masks.items()), rounded, around)
+        rest = self.alike.get(key)
+        if rest is None:
+            rest = Blueprint(own=own, is_free=self.is_free, masks=masks, rounded_sums=rounded, around=around)
+            rest.alike = self.alike
+            self.alike[key] = rest
         first = {form: place for place, form in reversed(rest.nest.form_of.items())}
         forms = tuple(self.nest.form_of[numbers[first[form]]] for form in range(len(rest.nest.forms)))
         return KernelPart(rest, ops, forms)
