@@ -165,6 +165,15 @@ class Reshards:
         """Seconds of writing what one device holds of a value as bfloat16, before it is sent."""
         return self._convert(Value(self._part(value, layout), "f32"), "bf16")
 
+    def rounding_sent(self, value: Value, source: Sharding, target: Sharding) -> float:
+        """The same of what it is brought into another layout from: what is cut first is cut before."""
+        now = source
+        for step in self._steps(source, target):
+            if step.kind != SLICE:
+                return self.rounding(value, now)
+            now = step.layout
+        return 0.0
+
     def _copy(self, shape: tuple[int, ...], value: Value, cut: tuple[int, ...]) -> float:
         key = (Value(shape, value.dtype), cut)
         if key not in self.copies:

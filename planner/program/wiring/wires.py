@@ -194,8 +194,8 @@ class Wiring:
         same = _same(ours, theirs)
         seconds = times * self.reshards.table(value, ours, theirs, in_order=in_order, result=result)
         if rounded:
-            took = times * np.array([[self.reshards.rounding(value, layout)] for layout in ours])
-            seconds = np.where(seconds > 0, seconds + took, seconds)
+            for a, b in np.argwhere(seconds > 0).tolist():
+                seconds[a, b] += times * self.reshards.rounding_sent(value, ours[a], theirs[b])
         if target.node in self.carries - self.rounded:  # what is only cut is written, for a loop reads it from memory
             cut = times * np.array([[self.reshards.cutting(value, layout)] for layout in theirs]).T
             seconds = np.where(~same & (seconds == 0), cut, seconds)
