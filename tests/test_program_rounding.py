@@ -16,7 +16,8 @@ from meshwright.planner.program import Program, build
 from meshwright.planner.program.wiring.wires import Wiring
 from meshwright.planner.solver.solve import solve
 from meshwright.planner.topology import physical
-from small_graphs import exact_of, nothing
+from small_graphs import Drawing, exact_of, nothing
+from small_graphs import program_of as drawn_program
 from small_steps import Pair, scanned, shape, trained
 
 TOPOLOGY = "v5e:2x2"
@@ -132,3 +133,27 @@ def test_masks_as_bits_and_what_devices_send_are_put_into_stacks_by_kernels_of_t
 def _is_done(wiring: Wiring, choices: Sequence[int], node: int) -> bool:
     """Whether a node leaves a mask as bits, or something that devices sent."""
     return any(each[choices[node]] for each in wiring.nodes[node].done.values())
+
+
+def test_what_is_cut_before_it_is_sent_is_rounded_after_that() -> None:
+    """A quarter of what a device has of an argument is cut, converted and exchanged, for a product that wants that."""
+    drawing = Drawing()
+    graph = drawing.graph(drawing.dot(drawing.arg(2048, 2048), drawing.arg(2048, 2048)))
+    program = drawn_program(graph, "v5e:2x4", {"a": 2, "b": 2, "c": 2})
+    wiring, wanted = program.wiring, {0: ((), ("a", "b", "c")), 1: (("a", "b", "c"), ()), 2: ((), ())}
+    (product,) = wiring.levels[0].kernels.values()
+    layouts, choices = wiring.nodes[product].layouts, [0] * len(wiring.nodes)
+    choices[product] = next(
+        each
+        for each in range(len(wiring.nodes[product].costs))
+        if all(layouts[value][each] == lies for value, lies in wanted.items())
+    )
+    for value, lies in {0: (("c",), ()), 1: wanted[1]}.items():
+        port = wiring.levels[0].source[value]
+        choices[port.node] = port.layouts.index(lies)
+    took = exact_of(program, choices).estimate
+    promised = sum(table[choices[a], choices[b]] for (a, b), table in wiring.tables.items())
+    sent = [each.total_s for each in took.collectives if each.kind == "all-to-all"]
+    around = [each.predicted_s for each in took.kernels if each.label in ("convert", "turned-copy")]
+    assert [each.label for each in took.kernels].count("convert") == 1
+    assert promised == pytest.approx(sum(sent) + sum(around), rel=0.1)
