@@ -98,7 +98,7 @@ class Known:
         near_bytes: int = NEAR_BYTES,
         pins: Collection[str] = (),
         *,
-        repeats_scores: bool = False,
+        repeats_scores: str = "wide",
         is_gpu: bool = False,
     ) -> tuple[Program, tuple[Value, ...]]:
         """A step's fused program, its kernels in the order in which they are computed, and its values as the step has
@@ -148,7 +148,7 @@ class Known:
         devices: int,
         near_bytes: int = NEAR_BYTES,
         *,
-        repeats_scores: bool = False,
+        repeats_scores: str = "wide",
         is_gpu: bool = False,
     ) -> float:
         """What computing a step takes at least on each of so many devices of one machine (``least``)."""
