@@ -274,9 +274,9 @@ def test_the_gradient_of_narrow_scores_of_heads_that_share_keys_is_written() -> 
         assert backward(**how, repeats_scores="all") == (False, False)
 
 
-def test_the_gradient_of_wide_scores_of_heads_that_share_keys_is_written_where_narrow_arrays_lie_in_other_tiles() -> None:
-    """Of 32 heads for 8 of keys and 1024 places tpu7x writes 128 MiB in bfloat16, with remat or without; v4, v5p and v6e
-    write none of it.
+def test_the_gradient_of_wide_scores_of_heads_that_share_keys_is_written_on_one_chip() -> None:
+    """Of 32 heads for 8 of keys and 1024 places tpu7x writes 128 MiB in bfloat16, with remat or without, as its narrow
+    arrays lie in other tiles than wide ones; v4, v5p and v6e write none of it.
     """
     for is_again, scope in ((False, ""), (True, "checkpoint/rematted_computation/exp")):
         how: dict[str, Any] = {"is_again": is_again, "width": 64, "scope": scope, "near_bytes": LITTLE}

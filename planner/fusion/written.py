@@ -57,8 +57,8 @@ def written_ops(
     four things: what shifts a product's rows and is read twice, ``masks`` of activations kept for the gradient,
     what combines several arrays where that moves more bytes or XLA forbids it (``duplicated``), and what is ``shared``,
     as parts are that products do not cut out for themselves (``cuts_parts``). So is the gradient of scores of heads
-    that share their keys, unless a chip repeats it (``repeats_scores``). What follows a product and is its only reader is computed
-    with it, and written instead of it; on a GPU (``is_gpu``) as ``libraries`` says.
+    that share their keys, unless products repeat it (``repeats_scores``). What follows a product and is its only reader
+    is computed with it, and written instead of it; on a GPU (``is_gpu``) as ``libraries`` says.
     """
     found = [] if is_gpu else list(softmaxes(graph, uses))
     again = _made(graph, {each.source for each in found if each.is_again})
