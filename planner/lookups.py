@@ -35,7 +35,7 @@ def is_looked_up_apart(graph: Graph, gather: Op) -> bool:
     """Whether SparseCores look up what a gather does, where a chip gives them any (``Chip.offloads_gathers``)."""
     row = max(1, math.prod(gather.attributes.get("slice_sizes", ())))
     rows, count = (graph.values[v].num_elements // row for v in (gather.operands[0], gather.results[0]))
-    return rows >= FEWEST_ROWS and count >= FEWEST_LOOKED_UP
+    return bool(rows >= FEWEST_ROWS and count >= FEWEST_LOOKED_UP)
 
 
 def tables_of(op: Op) -> tuple[int, ...]:

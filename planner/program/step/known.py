@@ -72,7 +72,7 @@ class Known:
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     alike: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
-    wholes: dict[tuple[int, int, bool], Program] = field(default_factory=dict)
+    wholes: dict[tuple[int, int, str], Program] = field(default_factory=dict)
     turning: dict[int, tuple[Graph, int, frozenset[int], Sequence[Staying]]] = field(default_factory=dict)
     convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     updating: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
