@@ -113,3 +113,16 @@ def test_what_is_looked_up_beside_keeps_its_table() -> None:
     step = put_in_order(program)
     (found,) = sums_under_way(step.program, step.flow, MESH, 2)
     assert (found.num_bytes, found.writes, 0 in found.reads or not found.reads) == (0, (), True)
+
+
+def test_what_comes_in_lies_there_until_the_last_sum_under_way_ends() -> None:
+    """Two of 4 MiB over 4 devices, begun one after the other: a place of three quarters of one for both."""
+    ops = (
+        Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes=SUMMED),
+        Op(kind=ALL_REDUCE, operands=(0,), results=(2,), attributes=SUMMED),
+        Op(kind="sort", operands=(0,), results=(3,)),
+    )
+    step = put_in_order(of_ops((SIZE,) * 4, ops, (0,), (1, 2, 3)))
+    found = sums_under_way(step.program, step.flow, MESH, 2)
+    assert sorted(each.num_bytes for each in found) == [0, 3 << 20]
+    assert next(each.incoming for each in found if each.num_bytes) == (0, 2)

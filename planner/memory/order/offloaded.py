@@ -2,7 +2,7 @@
 
 Meanwhile what is summed lies there, and the sum, of which a step's result is a copy made at the end. These cores take
 one collective after the other, and what comes from other devices has its place while it waits to begin, from the one
-before on, until it does. Programs of libtpu 0.0.51 for tpu7x:2x2x2 with one collective each say how much that is:
+before on, until it ends. Programs of libtpu 0.0.51 for tpu7x:2x2x2 with one collective each say how much that is:
 - to sum over ``n`` devices, ``n - 1`` ``n``-ths of the sum; over whole chips, of which each half reads what the other
   gives where that lies, ``n / 2 - 1`` ``n``-ths;
 - to sum and scatter, ``n - 2`` ``n``-ths of what is summed, but over all chips nothing;
@@ -43,7 +43,28 @@ def sums_under_way(program: Program, flow: Flow, mesh: Mapping[str, int], cores:
 
     ``mesh`` has the sizes of the axes, ``cores`` is how many devices a chip has: neighbours along the last axis.
     """
-    return list(_sums(program, flow, mesh, cores))
+    return _one_place(list(_sums(program, flow, mesh, cores)))
+
+
+def _one_place(sums: list[UnderWay]) -> list[UnderWay]:
+    """The same with one place for what comes in of all that are under way at a time, as large as the most of any, until
+    the last of them ends: three of tpu7x's programs have it there until then, one of them of four sums in one place
+    (another has two places for two sums).
+    """
+    found, largest, until = list(sums), -1, -1
+    for n, each in enumerate(sums):
+        if not each.num_bytes:
+            continue
+        if largest < 0 or each.span[0] > until:
+            largest, until = n, -1
+            found[n] = each._replace(incoming=(each.incoming[0], each.span[1]))
+        else:
+            begin = found[largest].incoming[0]
+            least, largest = (largest, n) if each.num_bytes > found[largest].num_bytes else (n, largest)
+            found[least] = found[least]._replace(num_bytes=0)
+            found[largest] = found[largest]._replace(incoming=(begin, max(until, each.span[1])))
+        until = max(until, each.span[1])
+    return found
 
 
 def _sums(program: Program, flow: Flow, mesh: Mapping[str, int], cores: int) -> Iterator[UnderWay]:
