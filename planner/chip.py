@@ -212,7 +212,7 @@ class Chip(Entry):
     whole_product: WholeProduct | None = None
     gathers_into_vmem: bool = True
     gathers_beside_products: bool = False
-    repeats_scores: bool = False
+    repeats_scores: Literal["none", "wide", "all"] = "wide"
     products_into_vmem: bool = True
     fetched_in: FetchedIn | None = None
     ici: Ici | None = None

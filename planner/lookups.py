@@ -15,6 +15,10 @@ FEW_ROWS = 0.03
 """The share of a table's rows from which on a scatter fills the table itself: not with 2 % on v3, with 6 % on v6e."""
 
 
+FEWEST_LOOKED_UP, FEWEST_ROWS = 1025, 4097
+"""What a SparseCore is given: 1024 rows, or 8192 of a table of 4096, are looked up by the other cores (v5p, v6e)."""
+
+
 def looks_up_rows(graph: Graph, op: Op) -> bool:
     """Whether a gather takes rows of a table, or parts of several numbers of them, or a scatter adds to such: those are
     found by the table's first dims.
@@ -25,6 +29,13 @@ def looks_up_rows(graph: Graph, op: Op) -> bool:
     if batch or not found_by or tuple(found_by) != tuple(range(len(found_by))) or len(found_by) == len(table):
         return False
     return op.kind == SCATTER or said.get("slice_sizes", table)[-1] > 1 or table[-1] == 1
+
+
+def is_looked_up_apart(graph: Graph, gather: Op) -> bool:
+    """Whether SparseCores look up what a gather does, where a chip gives them any (``Chip.offloads_gathers``)."""
+    row = max(1, math.prod(gather.attributes.get("slice_sizes", ())))
+    rows, count = (graph.values[v].num_elements // row for v in (gather.operands[0], gather.results[0]))
+    return bool(rows >= FEWEST_ROWS and count >= FEWEST_LOOKED_UP)
 
 
 def tables_of(op: Op) -> tuple[int, ...]:

@@ -57,17 +57,3 @@ def test_a_gradient_that_devices_add_up_does_not_wait() -> None:
     )
     order = kinds(put_in_order(of_ops((SIZE,) * 6, ops, (0,), (3, 5)), catalogue()["v6e"]).program)
     assert order.index("dot_general") < order.index("while")
-
-
-@pytest.mark.parametrize(("chip", "waits"), [("v6e", False), ("tpu7x", True)])
-def test_where_sums_run_beside_all_that_the_loop_does_not_need_waits_for_it(chip: str, waits: bool) -> None:
-    """The loss of shifted logits, f32[16,1023,6288], stands behind the backward loop in tpu7x's programs."""
-    body = Graph(values=(SIZE, SIZE), ops=(Op(kind="tanh", operands=(0,), results=(1,)),), arguments=(0,), results=(1,))
-    ops = (
-        Op(kind="sort", operands=(0,), results=(1,)),
-        Op(kind="reverse", operands=(1,), results=(2,)),
-        Op(kind="while", operands=(1,), results=(3,), bodies=(body,)),
-        Op(kind=ALL_GATHER, operands=(3,), results=(4,), attributes={"axes": ("x",)}),
-    )
-    order = kinds(put_in_order(of_ops((SIZE,) * 5, ops, (0,), (2, 4)), catalogue()[chip]).program)
-    assert (order.index("reverse") > order.index("while")) == waits

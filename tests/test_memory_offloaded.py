@@ -106,28 +106,6 @@ def test_what_is_computed_of_a_sum_waits_behind_the_products() -> None:
     assert order == ["sort", ALL_REDUCE, "cosine", "dot_general", "sort"]
 
 
-@pytest.mark.parametrize(("chip", "order"), [("tpu7x", [3, 5, 4, 1, 2]), ("v3", [3, 4, 5, 1, 2])])
-@pytest.mark.parametrize("in_loop", [False, True])
-def test_products_that_no_other_product_needs_come_behind_all_else(chip: str, order: list[int], in_loop: bool) -> None:
-    """Those of gradients (1, 4) and an update (2), in the bodies of loops too: what they multiply (5) lives as long."""
-    small = Value((128, 128), "f32")
-    ops = (
-        Op(kind="sort", operands=(0,), results=(5,)),
-        Op(kind="dot_general", operands=(5, 0), results=(1,)),
-        Op(kind="sort", operands=(1,), results=(2,)),
-        Op(kind="dot_general", operands=(0, 0), results=(3,)),
-        Op(kind="dot_general", operands=(3, 0), results=(4,)),
-    )
-    made = of_ops((SIZE, small, small, SIZE, SIZE, SIZE), ops, (0,), (2, 4))
-    if in_loop:
-        loop = Op(kind="while", operands=(0,), results=(1, 2), bodies=(made.graph,), trips=2)
-        around = of_ops((SIZE, small, SIZE), (loop,), (0,), (1, 2))
-        made = replace(around, kernels=(replace(around.kernels[0], bodies=(made,)),))
-    found = put_in_order(made, catalogue()[chip])
-    (inside,) = found.bodies[0] if in_loop else (found,)
-    assert [kernel.writes[0] for kernel in inside.program.kernels] == order
-
-
 @pytest.mark.parametrize(("chip", "temporary_mib"), [("tpu7x", 256 + 256 + 128), ("v3", 256)])
 def test_results_are_copies_of_the_sums_that_other_cores_make(chip: str, temporary_mib: int) -> None:
     """Until the end of the program: for tpu7x:2x2x2 two gradients of 16 MiB summed over four devices, the results of a

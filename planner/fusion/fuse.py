@@ -38,7 +38,7 @@ def fuse(
     near_bytes: int = NEAR_BYTES,
     rounds_ahead: bool = True,
     cuts_parts: bool = False,
-    repeats_scores: bool = False,
+    repeats_scores: str = "wide",
     is_gpu: bool = False,
     forms: Forms | None = None,
 ) -> Program:
@@ -55,7 +55,7 @@ def fuse(
     """
     simple = simplify(graph)
     if is_gpu:
-        return _program(simple, _is_none, 0, forms, cuts_parts=False, repeats_scores=False, is_gpu=True)
+        return _program(simple, _is_none, 0, forms, cuts_parts=False, repeats_scores="all", is_gpu=True)
     rounded = with_roundings_before_loops(simple) if rounds_ahead else simple
     return _program(
         rounded, is_mask, near_bytes, forms, cuts_parts=cuts_parts, repeats_scores=repeats_scores, is_gpu=False
@@ -73,7 +73,7 @@ def _program(
     forms: Forms | None,
     *,
     cuts_parts: bool,
-    repeats_scores: bool,
+    repeats_scores: str,
     is_gpu: bool,
 ) -> Program:
     uses = read_uses(graph)

@@ -17,7 +17,10 @@ written there too.
 
 Narrow scores of queries of several heads that share their keys lie one product's way: their gradient is written for
 its products on all chips but v5e (12 programs of v3 to tpu7x, with remat and without), on v5p and tpu7x also what
-products share of the softmax.
+products share of the softmax. Wide ones have theirs written on tpu7x alone, whose narrow arrays lie in other tiles than
+wide ones (programs for v4, v5p, v6e and tpu7x, with remat and without). The exponentials of narrow ones are kept as
+others are where a scan puts them into a stack, which it then does from where they lie (tpu7x; of a group of one query,
+whose maximum has no window, they are computed into the stack).
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from typing import NamedTuple
 
 from ..graph import Graph, Op
 from ..kinds import ALL_REDUCE, REDUCE_SCATTER
-from .nature import BROADCAST, ELEMENTWISE, PRODUCTS, REDUCE, SPREAD, VIEWS, batch_dims, free_dims, widens
+from .nature import BROADCAST, ELEMENTWISE, PRODUCTS, REDUCE, SPREAD, UPDATE, VIEWS, batch_dims, free_dims, widens
 from .operands import MANY_PRODUCTS, beyond_views
 from .recomputed import is_rematted, recomputed
 from .uses import Uses
@@ -39,7 +42,7 @@ class Softmax(NamedTuple):
     """The operation that makes the exponentials.
 
     ``source`` is what these are computed from number by number, narrow if it ``is_narrow``; it ``lies`` in memory, in
-    another form, whatever else is written; they are narrow ones of queries of several heads that share their keys if it
+    another form, whatever else is written; they are of queries of several heads that share their keys if it
     ``is_grouped``. ``windowed`` are the operations that the kernel of the exponentials computes
     in passing otherwise than others do, if it has the maximum in a window: that, and the product where nothing else
     reads what it makes. ``is_again`` if a backward pass computes it again for products that stand side by side,
@@ -66,7 +69,7 @@ class Softmax(NamedTuple):
     def is_shared(self) -> bool:
         """Whether what products read of it is written where less memory is near."""
         usual = self.lies and self.is_narrow and not (self.is_again or self.is_rematted)
-        return (usual or self.is_grouped) and not self.is_for_one
+        return (usual or (self.is_grouped and self.is_narrow)) and not self.is_for_one
 
 
 def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
@@ -80,10 +83,11 @@ def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
         lies = _lies(graph, source, is_narrow) and not (
             is_narrow and _is_multiplied_wide(graph, uses, graph.ops[number])
         )
-        is_windowed = lies and is_narrow and _has_window(graph, uses, scores, most)
+        is_kept = lies or (_is_of_groups(graph, source) and _is_stacked(graph, uses, graph.ops[number]))
+        is_windowed = is_kept and is_narrow and _has_window(graph, uses, scores, most)
         windowed = ((source, most) if _is_its_own(graph, uses, source) else (most,)) if is_windowed else ()
         rematted = is_rematted(graph.ops[number])
-        is_grouped = is_narrow and _is_of_groups(graph, source)
+        is_grouped = _is_of_groups(graph, source)
         yield Softmax(number, source, is_narrow, lies, is_grouped, windowed, number in again, rematted, alone)
 
 
@@ -155,6 +159,11 @@ def _has_window(graph: Graph, uses: Uses, scores: int, most: int) -> bool:
     while maker is not None and graph.ops[maker].kind in VIEWS:
         maker = uses.makers.get(graph.ops[maker].operands[0])
     return len(dims) == 1 and 1 not in shape and not (maker is not None and widens(graph, graph.ops[maker]))
+
+
+def _is_stacked(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether a loop puts what it makes into a stack."""
+    return any(reader.kind == UPDATE for reader, _ in beyond_views(graph, uses, op.results[0]))
 
 
 def _is_its_own(graph: Graph, uses: Uses, source: int) -> bool:

@@ -34,7 +34,7 @@ from .operands import MANY_PRODUCTS, MATRIX_RANK, beyond_views, is_only_multipli
 from .rejoined import rejoined
 from .sent_products import sent_products
 from .shifted import is_shared_shift
-from .softmax import shares, softmaxes
+from .softmax import Softmax, shares, softmaxes
 from .uses import Uses
 
 NEAR_BYTES = 64 << 20
@@ -48,7 +48,7 @@ def written_ops(
     *,
     near_bytes: int = NEAR_BYTES,
     cuts_parts: bool = False,
-    repeats_scores: bool = False,
+    repeats_scores: str = "wide",
     is_gpu: bool = False,
 ) -> set[int]:
     """The numbers of the operations whose result is written.
@@ -57,8 +57,8 @@ def written_ops(
     four things: what shifts a product's rows and is read twice, ``masks`` of activations kept for the gradient,
     what combines several arrays where that moves more bytes or XLA forbids it (``duplicated``), and what is ``shared``,
     as parts are that products do not cut out for themselves (``cuts_parts``). So is the gradient of scores of heads
-    that share their keys, unless a chip ``repeats_scores``. What follows a product and is its only reader is computed
-    with it, and written instead of it; on a GPU (``is_gpu``) as ``libraries`` says.
+    that share their keys, unless products repeat it (``repeats_scores``). What follows a product and is its only reader
+    is computed with it, and written instead of it; on a GPU (``is_gpu``) as ``libraries`` says.
     """
     found = [] if is_gpu else list(softmaxes(graph, uses))
     again = _made(graph, {each.source for each in found if each.is_again})
@@ -73,7 +73,7 @@ def written_ops(
     windowed = [each for each in found if each.windowed] if near_bytes else []
     written |= (kept := {each.exponentials for each in windowed})
     written.difference_update(*(each.windowed for each in windowed))
-    sharing = [] if repeats_scores else [each for each in found if each.is_grouped]
+    sharing = [each for each in found if each.is_grouped and not _repeats(repeats_scores, each)]
     again -= _made(graph, {each.source for each in windowed})
     apart = _made(graph, kept | {each.source for each in tight if each.is_apart} | {each.source for each in sharing})
     combined, sources = _combined(graph, uses, written, apart, again - apart, near_bytes > 0)
@@ -84,6 +84,11 @@ def written_ops(
     for number in sorted((n for n in written if graph.ops[n].kind in PRODUCTS), reverse=True):
         _move_behind(graph, uses, number, written, taken, is_gpu=is_gpu)
     return written
+
+
+def _repeats(repeated: str, softmax: Softmax) -> bool:
+    """Whether products compute the gradient of these scores for themselves, of heads that share keys."""
+    return repeated == "all" or (repeated == "wide" and not softmax.is_narrow)
 
 
 def _made(graph: Graph, numbers: Collection[int]) -> frozenset[int]:

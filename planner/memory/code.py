@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,11 +13,10 @@ from ..graph import Graph, Op, Value
 from ..images import CONVOLUTION, is_of_one_place
 from ..kernels import Kernel, Program
 from ..kinds import KINDS
-from ..lookups import GATHER, SCATTER
+from ..lookups import GATHER, SCATTER, is_looked_up_apart
 from ..ranked import SORT, TOP_K
 from .fast.accessed import matrix_flops
 from .fast.units import Units, units_of
-from .fast.vmem import FEWEST_LOOKED_UP, FEWEST_ROWS
 from .tensors.tiles import VECTOR_ELEMENTS
 
 INDEXED = frozenset({GATHER, SCATTER, SORT, TOP_K})
@@ -156,10 +154,8 @@ def _indexed_bytes(graph: Graph, op: Op, code: ProductCode) -> int:
     if op.kind in (SORT, TOP_K):
         return SORT_BYTES if op.kind == SORT else TOP_BYTES
     if op.kind == GATHER:
-        row = max(1, math.prod(op.attributes.get("slice_sizes", ())))
-        rows, count = (graph.values[v].num_elements // row for v in (op.operands[0], op.results[0]))
-        elsewhere = code.offloads_gathers and rows >= FEWEST_ROWS and count >= FEWEST_LOOKED_UP
-        return TAKEN_ELSEWHERE_BYTES if elsewhere else GATHER_BYTES
+        is_apart = code.offloads_gathers and is_looked_up_apart(graph, op)
+        return TAKEN_ELSEWHERE_BYTES if is_apart else GATHER_BYTES
     if op.kind == SCATTER:
         table, found = graph.values[op.operands[0]], op.operands[len(op.results) : len(op.results) + 1]
         count = max((size for value in found for size in graph.shape(value)[:-1]), default=1)

@@ -6,7 +6,6 @@ it finds room, those first that save most memory time for the root of their byte
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -17,6 +16,7 @@ import numpy as np
 from ...chip import Chip
 from ...kernels import Program
 from ...kinds import ALL_GATHER, ALL_REDUCE, KINDS, REDUCE_SCATTER
+from ...lookups import GATHER, is_looked_up_apart
 from ..flow.flow import Flow
 from ..tensors.tiles import padded_bytes
 from .accessed import CUTS, Use, accessed_bytes, bytes_per_s, took_s, uses
@@ -29,11 +29,8 @@ LONGEST_STAY = 8.0
 NONE_COPIED: Mapping[int, int] = MappingProxyType({})
 LARGEST_FETCHED = 0.25
 PRODUCTS = frozenset({"dot_general", "convolution"})
-GATHER = "gather"
 Elapsed = Callable[[], np.ndarray]
 OFFLOADED = frozenset({ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER})
-FEWEST_LOOKED_UP, FEWEST_ROWS = 1025, 4097
-"""What a SparseCore is given: 1024 rows, or 8192 of a table of 4096, are looked up by the other cores (v5p, v6e)."""
 
 
 def near_buffers(
@@ -265,11 +262,8 @@ def _looked_up(program: Program, flow: Flow, chip: Chip) -> dict[int, int]:
     found = dict[int, int]()
     for point, kernel in enumerate(program.kernels if chip.offloads_gathers else ()):
         op = graph.ops[kernel.ops[-1]]
-        if op.kind == "gather" and len(kernel.ops) == 1:
-            row = math.prod(op.attributes.get("slice_sizes", ()))
-            rows, count = (graph.values[v].num_elements // max(1, row) for v in (op.operands[0], op.results[0]))
-            if rows >= FEWEST_ROWS and count >= FEWEST_LOOKED_UP:
-                found.update(dict.fromkeys((flow.buffer.get(op.operands[0], -1), *flow.writes[point]), point))
+        if len(kernel.ops) == 1 and op.kind == GATHER and is_looked_up_apart(graph, op):
+            found.update(dict.fromkeys((flow.buffer.get(op.operands[0], -1), *flow.writes[point]), point))
     return found
 
 

@@ -24,11 +24,10 @@ def defers(chip: Chip | None) -> bool:
     return chip is not None and (chip.offloads_collectives or chip.buffer_vmem_bytes > LEAST_NEAR_BYTES)
 
 
-def deferred(program: Program, flow: Flow, order: Sequence[int], *, beside_sums: bool = False) -> list[int]:
+def deferred(program: Program, flow: Flow, order: Sequence[int]) -> list[int]:
     """The order with the products behind the last loop that only what comes after it needs, and what needs those.
 
-    Unless nothing is sent after the loop but sums over devices, which run alone: ``beside_sums`` says that they do not,
-    and then whatever the loop does not need waits for it.
+    Unless nothing is sent after the loop but sums over devices, which run alone.
     """
     if not program.graph.nesting:
         return list(order)
@@ -37,13 +36,13 @@ def deferred(program: Program, flow: Flow, order: Sequence[int], *, beside_sums:
     if last is None:
         return list(order)
     sent = {kind for k in order[last + 1 :] for kind in kinds[k]}.intersection(KINDS)
-    if sent <= {ALL_REDUCE} and not beside_sums:
+    if sent <= {ALL_REDUCE}:
         return list(order)
     free = set(_free(program, flow, order, last))
     summed = {flow.maker[value] for k, found in enumerate(kinds) if ALL_REDUCE in found for value in flow.operands[k]}
     late = set[int]()
     for k in order[:last]:
-        waits = beside_sums or program.kernels[k].bodies or (kinds[k] & PRODUCTS and k not in summed)
+        waits = program.kernels[k].bodies or (kinds[k] & PRODUCTS and k not in summed)
         if k in free and (waits or any(flow.maker[value] in late for value in flow.operands[k])):
             late.add(k)
     kept = [k for k in order[: last + 1] if k not in late]

@@ -1,14 +1,17 @@
-"""The order in which v5e runs kernels so that gathers are hidden: XLA's latency-hiding scheduler (``bottom_up``).
+"""The order in which v5e and TPU7x run kernels so that what is sent is hidden: XLA's latency-hiding scheduler
+(``bottom_up``).
 
 A gather is awaited as soon as it may be and none other is under way; it begins no sooner than what takes its time is
 placed in between, whatever that is: gradients of weights, which only the end of the step needs, among it. Permutes are
-hidden too, several at a time.
+hidden too, several at a time. On TPU7x, whose SparseCores send (``apart``), sums and lookups are hidden as well, any
+number at a time: its products of gradients so stand behind whatever takes longest, as the end of the step.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ...chip import Chip
 from ...compute.cycles import cycles_of
@@ -19,6 +22,7 @@ from ...kernels import Kernel, Program
 from ...kinds import ALL_GATHER, ALL_REDUCE, ALL_TO_ALL, COLLECTIVE_PERMUTE, REDUCE_SCATTER
 from ...lookups import LOOK_UP
 from ..flow.flow import Flow, regrouped
+from .apart import MOST_APART, apart_s, done_apart
 from .bottom_up import Schedulable, bottom_up
 from .combined import Members, in_order
 
@@ -37,15 +41,21 @@ CYCLES = "cycles"
 
 UNKNOWN_BYTES_PER_S = 4e11
 
+NO_MESH = MappingProxyType[str, int]({})
 
-def hidden(program: Program, flow: Flow, chip: Chip, joint: Members = ()) -> list[int]:
-    """The order in which each gather stands where it begins; what is ``joint`` is one."""
+
+def hidden(
+    program: Program, flow: Flow, chip: Chip, joint: Members = (), mesh: Mapping[str, int] = NO_MESH
+) -> list[int]:
+    """The order in which each gather, and what else is hidden, stands where it begins; what is ``joint`` is one,
+    ``mesh`` has the sizes of its axes.
+    """
     graph = program.graph
-    sends = [_sends(graph, each) for each in program.kernels]
-    if ALL_GATHER not in sends:
+    sends = [_sends(graph, each, chip) for each in program.kernels]
+    if all(sent in (None, COLLECTIVE_PERMUTE) for sent in sends):
         return list(range(len(sends)))
     members = in_order(flow, joint) if joint else tuple((kernel,) for kernel in range(len(sends)))
-    nodes = _Nodes(program, regrouped(flow, members) if joint else flow, members, sends, chip)
+    nodes = _Nodes(program, regrouped(flow, members) if joint else flow, members, sends, chip, mesh)
     placed = bottom_up(nodes.schedulable())
     begun = {start: done for done, start in nodes.starts.items()}
     order = [nodes.groups[begun.get(node, node)] for node in placed if node not in nodes.starts]
@@ -57,11 +67,20 @@ class _Nodes:
     that are one the scheduler counts the first.
     """
 
-    def __init__(self, program: Program, flow: Flow, members: Members, sends: Sequence[str | None], chip: Chip) -> None:
-        self.program, self.flow, self.members = program, flow, members
+    def __init__(
+        self,
+        program: Program,
+        flow: Flow,
+        members: Members,
+        sends: Sequence[str | None],
+        chip: Chip,
+        mesh: Mapping[str, int],
+    ) -> None:
+        self.program, self.flow, self.members, self.chip = program, flow, members, chip
         self.sends = [sends[group[0]] for group in members]
+        self.most = MOST_APART if chip.offloads_collectives else MOST
         self.several = {value for made in flow.made if len(made) > 1 for value in made}
-        self.spent_s, self.sent_s = _takes_s(program, chip, sends)
+        self.spent_s, self.sent_s = _takes_s(program, chip, sends, mesh)
         self.last: list[int] = []
         self.before: list[list[int]] = []
         self.takes_s: list[float] = []
@@ -91,7 +110,8 @@ class _Nodes:
                     reads = (_made(told), *(read for read in reads if read not in map(_made, given)))
                 self._add(group, before, reads, self.spent_s[kernels[0]])
             self.last.append(len(self.groups) - 1)
-            if sent := _sent_inside([body for kernel in kernels for body in self.program.kernels[kernel].bodies]):
+            bodies = [body for kernel in kernels for body in self.program.kernels[kernel].bodies]
+            if sent := _sent_inside(bodies, self.chip):
                 self.inside[self.last[-1]] = sent
         resource = {done: str(self.sends[self.groups[done]]) for done in self.starts}
         return Schedulable(
@@ -99,11 +119,15 @@ class _Nodes:
             takes_s=self.takes_s,
             reads=self.reads,
             starts=self.starts,
-            sent_s={done: self.sent_s[self.members[self.groups[done]][0]] for done in self.starts},
+            sent_s={done: self._sent_s(self.members[self.groups[done]]) for done in self.starts},
             resource=resource,
-            most=MOST,
+            most=self.most,
             inside=self.inside,
         )
+
+    def _sent_s(self, kernels: Sequence[int]) -> float:
+        """How long one is on its way, or several that are one."""
+        return sum([self.sent_s[kernel] for kernel in kernels]) if self.most is MOST_APART else self.sent_s[kernels[0]]
 
     def _add(self, group: int, before: list[int], reads: tuple[int, ...], takes_s: float) -> int:
         self.groups.append(group)
@@ -127,11 +151,11 @@ class _Nodes:
         return found & self.starts.keys()
 
 
-def _sent_inside(bodies: Sequence[Program]) -> frozenset[str]:
+def _sent_inside(bodies: Sequence[Program], chip: Chip) -> frozenset[str]:
     """What loops of these bodies send."""
     kernels = [(body.graph, kernel) for body in bodies for kernel in body.kernels]
-    found = {kind for graph, kernel in kernels if (kind := _sends(graph, kernel))}
-    return frozenset(found.union(*(_sent_inside(kernel.bodies) for _, kernel in kernels if kernel.bodies)))
+    found = {kind for graph, kernel in kernels if (kind := _sends(graph, kernel, chip))}
+    return frozenset(found.union(*(_sent_inside(kernel.bodies, chip) for _, kernel in kernels if kernel.bodies)))
 
 
 def _made(node: int) -> int:
@@ -149,20 +173,26 @@ def _in_place(graph: Graph, flow: Flow) -> dict[int, list[int]]:
     return found
 
 
-def _sends(graph: Graph, kernel: Kernel) -> str | None:
-    """The gather or the permute that a kernel is."""
+def _sends(graph: Graph, kernel: Kernel, chip: Chip) -> str | None:
+    """The gather or the permute that a kernel is, or what SparseCores do."""
+    if chip.offloads_collectives:
+        return done_apart(graph, kernel)
     kind = graph.ops[kernel.ops[0]].kind
     return kind if len(kernel.ops) == 1 and kind in (ALL_GATHER, COLLECTIVE_PERMUTE) else None
 
 
-def _takes_s(program: Program, chip: Chip, sends: Sequence[str | None]) -> tuple[list[float], list[float]]:
+def _takes_s(
+    program: Program, chip: Chip, sends: Sequence[str | None], mesh: Mapping[str, int]
+) -> tuple[list[float], list[float]]:
     """The seconds of each kernel with nothing near, and those that what is sent is on its way."""
     graph, speed = program.graph, speed_of(chip)
     bytes_per_s = OF_A_LINK * chip.ici.link_gb_per_s * 1e9 if chip.ici else UNKNOWN_BYTES_PER_S
     spent, sent = list[float](), list[float]()
     for kernel, sending in zip(program.kernels, sends, strict=True):
         op = graph.ops[kernel.ops[-1]]
-        if op.kind in LINKS:
+        if chip.offloads_collectives and sending:
+            took_s = apart_s(graph, kernel, mesh, bytes_per_s, speed.clock_hz)
+        elif op.kind in LINKS:
             took_s = _whole_bytes(graph, kernel) / (LINKS[op.kind] * _ways(graph, op) * bytes_per_s)
         else:
             took_s = _cycles(graph, kernel, speed) / speed.clock_hz

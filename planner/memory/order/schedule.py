@@ -18,7 +18,6 @@ from .combined import Members, combined, in_order, with_tuples
 from .deferred import deferred, defers
 from .gathered import gathers_beside
 from .hidden import hidden
-from .offloaded import awaited_last, products_last
 from .orders import depth_first_order, list_order, post_order
 from .permuted import beside_permutes
 from .rounded import behind_updates
@@ -50,8 +49,8 @@ def schedule(program: Program) -> Program:
 
     XLA's memory scheduler tries three orders and takes the one whose live bytes peak lowest, the first of those that
     tie (``hlo_memory_scheduler.cc``). Of what the latency-hiding scheduler then moves to hide collectives only the
-    products are followed that it keeps for the end and, where gathers are made beside products, all that it does to
-    begin these early (``deferred``, ``hidden``, where the chip is known).
+    products are followed that it keeps for the end and, where gathers are made beside products, or all that is sent by
+    other cores, all that it does to begin these early (``deferred``, ``hidden``, where the chip is known).
     """
     return put_in_order(program).program
 
@@ -61,22 +60,13 @@ def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     offloads = chip is not None and chip.offloads_collectives
     rounds = chip is not None and gathers_beside(chip)
     found = _scheduled(program, temporary_bytes(program, chip), offloads, rounds)
+    if chip is None or offloads:
+        return found if chip is None else _with_gathers(found, chip, program.graph.mesh)
     if defers(chip):
-        order = range(len(found.program.kernels))
-        found = _reordered(found, deferred(found.program, found.flow, order, beside_sums=offloads))
-    if chip is not None and chip.buffer_vmem_bytes and not offloads:
+        found = _reordered(found, deferred(found.program, found.flow, range(len(found.program.kernels))))
+    if chip.buffer_vmem_bytes:
         found = _reordered(found, beside_permutes(found.program, found.flow))
-    if chip is not None and gathers_beside(chip):
-        found = _with_gathers(found, chip)
-    return _offloaded(found) if offloads else found
-
-
-def _offloaded(found: Scheduled) -> Scheduled:
-    """With what waits for other cores behind all else, in the bodies of loops too."""
-    found = _inside(found, _offloaded)
-    if not found.program.graph.nesting:
-        found = _reordered(found, products_last(found.program, found.flow))
-    return _reordered(found, awaited_last(found.program, found.flow))
+    return _with_gathers(found, chip, program.graph.mesh) if gathers_beside(chip) else found
 
 
 def _inside(found: Scheduled, changed: Callable[[Scheduled], Scheduled]) -> Scheduled:
@@ -88,10 +78,10 @@ def _inside(found: Scheduled, changed: Callable[[Scheduled], Scheduled]) -> Sche
     return replace(found, program=replace(found.program, kernels=tuple(kernels)), bodies=bodies)
 
 
-def _with_gathers(found: Scheduled, chip: Chip) -> Scheduled:
-    """With each gather where it begins, in the bodies of loops too."""
-    found = _inside(found, lambda body: _with_gathers(body, chip))
-    return _reordered(found, hidden(found.program, found.flow, chip, found.joint))
+def _with_gathers(found: Scheduled, chip: Chip, mesh: Mapping[str, int]) -> Scheduled:
+    """With each gather, and what else is hidden, where it begins, in the bodies of loops too."""
+    found = _inside(found, lambda body: _with_gathers(body, chip, mesh))
+    return _reordered(found, hidden(found.program, found.flow, chip, found.joint, mesh))
 
 
 def _reordered(found: Scheduled, order: Sequence[int]) -> Scheduled:

@@ -73,7 +73,7 @@ class Known:
     turned: dict[int, Sequence[int]] = field(default_factory=dict)
     alike: dict[int, Sequence[int]] = field(default_factory=dict)
     places: dict[int, tuple[Kernel, Blueprint, tuple[int, ...]]] = field(default_factory=dict)
-    wholes: dict[tuple[int, int, bool], Program] = field(default_factory=dict)
+    wholes: dict[tuple[int, int, str], Program] = field(default_factory=dict)
     turning: dict[int, tuple[Graph, int, frozenset[int], Sequence[Staying]]] = field(default_factory=dict)
     convolving: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
     updating: dict[int, tuple[Graph, Mapping[int, int]]] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Known:
         near_bytes: int = NEAR_BYTES,
         pins: Collection[str] = (),
         *,
-        repeats_scores: bool = False,
+        repeats_scores: str = "wide",
         is_gpu: bool = False,
     ) -> tuple[Program, tuple[Value, ...]]:
         """A step's fused program, its kernels in the order in which they are computed, and its values as the step has
@@ -149,7 +149,7 @@ class Known:
         devices: int,
         near_bytes: int = NEAR_BYTES,
         *,
-        repeats_scores: bool = False,
+        repeats_scores: str = "wide",
         is_gpu: bool = False,
     ) -> float:
         """What computing a step takes at least on each of so many devices of one machine (``least``)."""
