@@ -145,3 +145,21 @@ def test_no_product_is_done_sooner_than_it_multiplies_for_being_handed_what_it_w
     ]
     assert whole
     assert min(whole) > 0.99 * 2 * 4096 * 2048 * 8192 / peak
+
+
+def test_parts_of_kernels_that_are_alike_are_one_and_what_stands_elsewhere_becomes_the_same_kernels() -> None:
+    drawing = Drawing()
+    made = [drawing.dot(drawing.arg(256, 256), drawing.arg(256, 256)) for _ in range(2)]
+    graph = drawing.graph(drawing.each("exponential", made[0]), drawing.each("tanh", made[1]))
+    known = Known()
+    program, _ = known.program(graph)
+    kernels = [each for each in program.kernels if any(program.graph.ops[n].kind == "dot_general" for n in each.ops)]
+    wholes = [known.ended.get(id(each), (each, each))[1] for each in kernels]
+    (one, its), (other, theirs) = (known.blueprint(program.graph, each) for each in wholes)
+    parts = [each.until(numbers.index(v)) for each, numbers, v in ((one, its, made[0]), (other, theirs, made[1]))]
+    assert one is not other
+    assert parts[0].blueprint is parts[1].blueprint
+    elsewhere = one.reading_far(one.own.arguments[0])
+    assert elsewhere.reading_far(one.own.arguments[0]).like is one
+    assert elsewhere.nest is one.nest
+    assert elsewhere.around.far != one.around.far
