@@ -104,15 +104,20 @@ def test_what_is_looked_up_beside_keeps_its_table() -> None:
     table, places, rows = Value((8192, 2048), "f32"), Value((2048, 1), "s32"), Value((2048, 2048), "f32")
     said = {"slice_sizes": (1, 2048), "collapsed_slice_dims": (0,)}
     ops = (
-        Op(kind="gather", operands=(0, 1), results=(2,), attributes=said),
-        Op(kind="sort", operands=(0,), results=(3,)),
-        Op(kind="reverse", operands=(2,), results=(4,)),
+        Op(kind="sort", operands=(0,), results=(2,)),
+        Op(kind="gather", operands=(2, 1), results=(3,), attributes=said),
+        Op(kind="sort", operands=(0,), results=(4,)),
+        Op(kind="reverse", operands=(3,), results=(5,)),
     )
-    program = of_ops((table, places, rows, table, rows), ops, (0, 1), (3, 4))
-    assert apart_s(program.graph, program.kernels[0], MESH, 49.13, 1.0) == pytest.approx(49141, rel=2e-3)
+    program = of_ops((table, places, table, rows, table, rows), ops, (0, 1), (4, 5))
+    assert apart_s(program.graph, program.kernels[1], MESH, 49.13, 1.0) == pytest.approx(49141, rel=2e-3)
     step = put_in_order(program)
+    kinds = [step.program.graph.ops[kernel.ops[-1]].kind for kernel in step.program.kernels]
     (found,) = sums_under_way(step.program, step.flow, MESH, 2)
-    assert (found.num_bytes, found.writes, 0 in found.reads or not found.reads) == (0, (), True)
+    made = step.flow.writes[kinds.index("sort") if kinds.index("sort") < kinds.index("gather") else 0]
+    assert (found.num_bytes, found.writes) == (0, ())
+    assert set(made) & set(found.reads)
+    assert found.span == (kinds.index("gather"), kinds.index("reverse") - 1)
 
 
 def test_what_comes_in_lies_there_until_the_last_sum_under_way_ends() -> None:
@@ -126,3 +131,17 @@ def test_what_comes_in_lies_there_until_the_last_sum_under_way_ends() -> None:
     found = sums_under_way(step.program, step.flow, MESH, 2)
     assert sorted(each.num_bytes for each in found) == [0, 3 << 20]
     assert next(each.incoming for each in found if each.num_bytes) == (0, 2)
+
+
+def test_what_comes_in_of_sums_one_after_the_other_is_never_there_at_a_time() -> None:
+    ops = (
+        Op(kind=ALL_REDUCE, operands=(0,), results=(1,), attributes=SUMMED),
+        Op(kind="sort", operands=(0,), results=(2,)),
+        Op(kind="sort", operands=(2,), results=(3,)),
+        Op(kind="maximum", operands=(1, 3), results=(4,)),
+        Op(kind=ALL_REDUCE, operands=(4,), results=(5,), attributes=SUMMED),
+        Op(kind="sort", operands=(5,), results=(6,)),
+    )
+    step = put_in_order(of_ops((SIZE,) * 7, ops, (0,), (6,)))
+    one, other = (each.incoming for each in sums_under_way(step.program, step.flow, MESH, 2) if each.num_bytes)
+    assert one[0] < one[1] < other[0] <= other[1]

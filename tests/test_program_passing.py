@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from meshwright.planner.graph import Factors, Sharding
+from meshwright.planner.graph import Factors, Graph, Sharding
+from meshwright.planner.program.step.around import Around
+from meshwright.planner.program.step.fused import Fused, fused
 from meshwright.planner.program.step.known import Known
 from meshwright.planner.solver.solve import solve
 from small_graphs import Drawing, exact_of, nothing, program_of, promised_s
@@ -147,6 +149,10 @@ def test_no_product_is_done_sooner_than_it_multiplies_for_being_handed_what_it_w
     assert min(whole) > 0.99 * 2 * 4096 * 2048 * 8192 / peak
 
 
+def fused_alone(own: Graph, around: Around) -> Fused:
+    return fused(own, lambda value, _: own.values[value], {}, {}, frozenset(), 0, around)
+
+
 def test_parts_of_kernels_that_are_alike_are_one_and_what_stands_elsewhere_becomes_the_same_kernels() -> None:
     drawing = Drawing()
     made = [drawing.dot(drawing.arg(256, 256), drawing.arg(256, 256)) for _ in range(2)]
@@ -162,4 +168,8 @@ def test_parts_of_kernels_that_are_alike_are_one_and_what_stands_elsewhere_becom
     elsewhere = one.reading_far(one.own.arguments[0])
     assert elsewhere.reading_far(one.own.arguments[0]).like is one
     assert elsewhere.nest is one.nest
-    assert elsewhere.around.far != one.around.far
+    first = one.becomes("form", frozenset(), lambda own, around: fused_alone(own.own, around))
+    second = elsewhere.becomes("form", frozenset(), lambda own, around: pytest.fail("fused once more"))
+    assert second.program is first.program
+    assert (second.around.far, first.around.far) == (elsewhere.around.far, frozenset())
+    assert second.took is not first.took

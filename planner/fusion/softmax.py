@@ -163,7 +163,7 @@ def _has_window(graph: Graph, uses: Uses, scores: int, most: int) -> bool:
 
 def _is_stacked(graph: Graph, uses: Uses, op: Op) -> bool:
     """Whether a loop puts what it makes into a stack."""
-    return any(reader.kind == UPDATE for reader, _ in beyond_views(graph, uses, op.results[0]))
+    return any(reader.kind == UPDATE and at == 1 for reader, at in beyond_views(graph, uses, op.results[0]))
 
 
 def _is_its_own(graph: Graph, uses: Uses, source: int) -> bool:

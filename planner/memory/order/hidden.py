@@ -64,7 +64,7 @@ def hidden(
 
 class _Nodes:
     """The groups of kernels as nodes: what is sent by a start and a done, what is looked up behind its numbers. Of sums
-    that are one the scheduler counts the first.
+    that are one the scheduler counts the first, on TPU7x all.
     """
 
     def __init__(

@@ -56,8 +56,8 @@ def _one_place(sums: list[UnderWay]) -> list[UnderWay]:
         if not each.num_bytes:
             continue
         if largest < 0 or each.span[0] > until:
+            found[n] = each._replace(incoming=(max(each.incoming[0], until + 1), each.span[1]))
             largest, until = n, -1
-            found[n] = each._replace(incoming=(each.incoming[0], each.span[1]))
         else:
             begin = found[largest].incoming[0]
             least, largest = (largest, n) if each.num_bytes > found[largest].num_bytes else (n, largest)

@@ -165,20 +165,25 @@ class Strategies:
         return np.array([costs.sent_s(place, each) for each in self.of(graph, kernel).chosen])
 
     def share(self, program: Program) -> None:
-        """Works those of all kernels of a program out, with another process's help."""
+        """Works those of all kernels of a program out, with another process's help: a family by one of the two, in
+        order, for what parts become is said by those that are the first to have them.
+        """
         asked: dict[int, tuple[Blueprint, dict[int | None, None]]] = {}
         for blueprint, made in self._every(program):
             asked.setdefault(id(blueprint), (blueprint, {}))[1][made] = None
-        jobs = sorted(asked.values(), key=lambda job: -job[0].effort(len(self.pricing.mesh)))
+        families: dict[int, list[tuple[Blueprint, int | None]]] = {}
+        for blueprint, parts in asked.values():
+            families.setdefault(id(blueprint.alike), []).extend((blueprint, made) for made in parts)
+        axes = len(self.pricing.mesh)
+        jobs = sorted(families.values(), key=lambda job: -sum(blueprint.effort(axes) for blueprint, _ in job))
 
         def work(number: int) -> list[Options]:
-            blueprint, parts = jobs[number]
-            for made in parts:
+            for blueprint, made in jobs[number]:
                 self.found[id(blueprint), made] = self._worked_out(blueprint, made)
-            return [self.found[id(blueprint), made] for made in parts]
+            return [self.found[id(blueprint), made] for blueprint, made in jobs[number]]
 
-        for (blueprint, parts), options in zip(jobs, shared(work, len(jobs)), strict=True):
-            self.found |= {(id(blueprint), made): each for made, each in zip(parts, options, strict=True)}
+        for job, several in zip(jobs, shared(work, len(jobs)), strict=True):
+            self.found |= {(id(blueprint), made): each for (blueprint, made), each in zip(job, several, strict=True)}
 
     def _every(self, program: Program) -> Iterator[tuple[Blueprint, int | None]]:
         """What is asked for of the kernels of a program and of its loops."""

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from ...compute.copies.turned import GRADIENT
 from ...compute.images.convolved import KEEPING
 from ...compute.products import Product, product_of
 from ...fusion.narrow import WIDE
-from ...fusion.nature import ELEMENTWISE
+from ...fusion.nature import ELEMENTWISE, PRODUCTS
+from ...fusion.recomputed import is_rematted
 from ...fusion.sliced import is_computed_of_part, is_uniform
 from ...graph import Graph, Op
 from ...kernels import Kernel
@@ -60,8 +62,8 @@ class Blueprint:
     of so many ``turns``: over devices behind the loop. What is in ``rounded_sums`` products make in bfloat16 for what
     reads it, and round what devices added up in float32. ``around`` is what the step knows of its values, ``padded``
     are those of them that only pads read. Of ``copies``, each with what it is of, those are the same that lie alike
-    (``twice``). One that stands elsewhere becomes what the one becomes that it is ``like``; ``alike`` has parts of a
-    step's kernels, each once.
+    (``twice``). One that stands elsewhere becomes what the one becomes that it is ``like``; ``alike`` has the parts of
+    all kernels of its family, each once.
     """
 
     own: Graph
@@ -231,7 +233,8 @@ class Blueprint:
         masks = {place: self.masks[number] for place, number in enumerate(ops) if number in self.masks}
         rounded = frozenset(place for place, number in enumerate(numbers) if number in self.rounded_sums)
         around = self.around.of_part(numbers)
-        key = (name_of(own), self.is_free, tuple(masks.items()), rounded, around)
+        scopes = tuple([(GRADIENT in (op.origin.scope or ""), is_rematted(op)) for op in own.ops])
+        key = (name_of(own), scopes, self.is_free, tuple(masks.items()), rounded, around)
         rest = self.alike.get(key)
         if rest is None:
             rest = Blueprint(own=own, is_free=self.is_free, masks=masks, rounded_sums=rounded, around=around)
@@ -281,6 +284,15 @@ def name_of(own: Graph) -> Hashable:
     """What the operations of a graph do, to be compared."""
     values = tuple((value.shape, value.dtype) for value in own.values)
     return (tuple(map(_signature, own.ops)), values, own.results)
+
+
+def family_of(own: Graph) -> Hashable:
+    """What kernels have in common whose parts may be alike: their first product, or all if they have none."""
+    first = next((op for op in own.ops if op.kind in PRODUCTS), None)
+    if first is None:
+        return name_of(own)
+    values = tuple((own.shape(value), own.values[value].dtype) for value in (*first.operands, *first.results))
+    return _signature(replace(first, operands=(), results=())), values
 
 
 def _alone(graph: Graph, number: int, rounded_sums: frozenset[int]) -> tuple[Graph, tuple[int, ...]]:

@@ -27,7 +27,7 @@ from ...lookups import filled
 from ...memory import schedule
 from ...partition.passes.accumulated import added_up
 from .around import Around
-from .blueprint import Blueprint, Padding, in_order_of_use, kernel_graph, name_of
+from .blueprint import Blueprint, Padding, family_of, in_order_of_use, kernel_graph, name_of
 from .cuts import Cuts, with_pins_apart
 from .far import Far, far_of
 from .fills import with_own_fills
@@ -43,7 +43,8 @@ from .twice import with_second_operands
 
 @dataclass(slots=True, kw_only=True)
 class Known:
-    """What is known of steps. ``blueprints`` are those of kernels, by what they do, ``parts`` those of their parts.
+    """What is known of steps. ``blueprints`` are those of kernels, by what they do, ``parts`` those of their
+    parts, by their family.
 
     ``programs`` holds the steps' fused programs by their operations and what a chip keeps near, ``places`` which
     blueprint is a kernel's and the numbers that its values have in the whole. ``free`` are the kernels that only cut
@@ -63,7 +64,7 @@ class Known:
     """
 
     blueprints: dict[Hashable, Blueprint] = field(default_factory=dict)
-    parts: dict[Hashable, Blueprint] = field(default_factory=dict)
+    parts: dict[Hashable, dict[Hashable, Blueprint]] = field(default_factory=dict)
     programs: list[tuple[tuple[Op, ...], Hashable, Program, tuple[Value, ...]]] = field(default_factory=list)
     cuts: Cuts = field(init=False)
     free: dict[int, Kernel] = field(default_factory=dict)
@@ -199,7 +200,7 @@ class Known:
                     around=around,
                     padded=padded,
                     copies=copies if not is_free else (),
-                    alike=self.parts,
+                    alike=self.parts.setdefault(family_of(own), {}),
                 ),
             )
             self.places[id(kernel)] = (kernel, found, numbers)
