@@ -19,8 +19,8 @@ Narrow scores of queries of several heads that share their keys lie one product'
 its products on all chips but v5e (12 programs of v3 to tpu7x, with remat and without), on v5p and tpu7x also what
 products share of the softmax. Wide ones have theirs written on tpu7x alone, whose narrow arrays lie in other tiles than
 wide ones (programs for v4, v5p, v6e and tpu7x, with remat and without). The exponentials of narrow ones are kept as
-others are where a scan puts them into a stack, which it then does from where they lie (tpu7x; of a group of one query,
-whose maximum has no window, they are computed into the stack).
+others are where a scan puts them into a stack, which it then does from where they lie (tpu7x, and v5e's and v5p's
+peaks agree; of a group of one query, whose maximum has no window, they are computed into the stack).
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ PRODUCTS = frozenset({"dot_general", "convolution"})
 
 
 def defers(chip: Chip | None) -> bool:
-    """Whether a chip keeps such products for the end: of those seen, the two with most memory near, and that whose sums
-    other cores make.
+    """Whether a chip keeps such products for the end, and what gradients of tables are copied for: of those seen, the
+    two with most memory near, and that whose sums other cores make (there the order is ``hidden``'s own).
     """
     return chip is not None and (chip.offloads_collectives or chip.buffer_vmem_bytes > LEAST_NEAR_BYTES)
 
