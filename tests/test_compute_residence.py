@@ -36,11 +36,15 @@ def updates(rows: int, count: int, *, donated: bool) -> Graph:
 class Placed:
     """What memory space assignment has near: these values, always."""
 
-    def __init__(self, *near: int) -> None:
-        self.near = near
+    def __init__(self, *near: int, bodies: tuple[Placed, ...] = ()) -> None:
+        self.near, self.bodies = near, bodies
 
     def is_near(self, value: int, point: int) -> bool:
         return point >= 0 and value in self.near
+
+    def inside(self, point: int) -> tuple[Placed, ...]:
+        assert point >= 0
+        return self.bodies
 
 
 def prices(graph: Graph, name: str) -> tuple[KernelPrice, ...]:
@@ -65,14 +69,23 @@ def test_a_result_is_left_near_where_the_argument_lies_whose_place_it_takes(name
     assert near.seconds < far.seconds
 
 
-def test_what_a_step_makes_is_near_where_memory_space_assignment_has_it() -> None:
-    """However lately it was used."""
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_what_a_step_makes_is_near_where_memory_space_assignment_has_it(in_loop: bool) -> None:
+    """However lately it was used, and in turns of a loop too: a decoder's scores on v5e stay from the forward pass
+    to the gradients of a turn, though what was made between is more than all near memory (20.8 ms for 8 layers, 25.4
+    with what was used last near, 23.7 so).
+    """
     square = Value((1024, 1024), "f32")
     said = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
     ops = [Op(kind="dot_general", operands=(n, n), results=(n + 1,), attributes=said) for n in range(2)]
     graph = Graph(values=(square,) * 3, ops=tuple(ops), arguments=(0,), results=(2,))
+    placed = [Placed(), Placed(1)]
+    if in_loop:
+        loop = Op(kind="while", operands=(0,), results=(1,), bodies=(graph,), trips=1)
+        graph = Graph(values=(square,) * 2, ops=(loop,), arguments=(0,), results=(1,))
+        placed = [Placed(bodies=(each,)) for each in placed]
     speed = speed_of(catalogue()["v5e"])
-    far, near = (tuple(price_at(fuse(graph), speed, near=placed)) for placed in (Placed(), Placed(1)))
+    far, near = (tuple(price_at(fuse(graph), speed, near=each)) for each in placed)
     moved = [a.num_bytes - b.num_bytes for a, b in zip(far, near, strict=True)]
     assert moved == [2 * 1024**2, 2 * 1024**2]  # rounded for the next product
 

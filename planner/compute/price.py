@@ -118,8 +118,8 @@ def price_at(
     ``count`` counts the work of a kernel, for who has counted it before, and ``pace`` says what such work takes;
     ``apart`` says that these kernels are not all of a step. ``trips`` is how often a loop turns of which it is the
     body: what is done before it is spread over its turns; ``stacks`` are what it reads a piece each turn of that does
-    not lie by pieces. ``kinds`` are those of its operations, for who knows them, ``near`` knows what of a whole step
-    lies in fast memory.
+    not lie by pieces. ``kinds`` are those of its operations, for who knows them, ``near`` knows what of a whole step,
+    or of a turn, lies in fast memory.
     """
     graph = program.graph
     copied_out = copied_results(graph) if apart is None else dict[int, int]()
@@ -167,9 +167,12 @@ def price_at(
         if kernel.bodies:
             if convolved:
                 convolved.looped(op)
-            for body in kernel.bodies:
-                read = turned_stacks(op, lying) if op.turns else frozenset[int]()
-                yield from price_at(body, speed, times * op.trips, count, pace, trips=op.turns, stacks=read)
+            there = (None,) * len(kernel.bodies) if near is None else near.inside(point)
+            read = turned_stacks(op, lying) if op.turns else frozenset[int]()
+            for body, placed in zip(kernel.bodies, there, strict=True):
+                yield from price_at(
+                    body, speed, times * op.trips, count, pace, trips=op.turns, stacks=read, near=placed
+                )
         elif op.kind in KINDS:
             turned.copied(kernel)
             if rowwise:

@@ -19,6 +19,9 @@ class Near(Protocol):
     def is_near(self, value: int, point: int) -> bool:
         """Whether a value lies there where the kernel at this position reads or writes it."""
 
+    def inside(self, point: int) -> Sequence[Near]:
+        """The same of what runs in the kernel at this position, by its bodies."""
+
 
 def copied_results(graph: Graph) -> dict[int, int]:
     """The results that kernels may leave in vector memory, from where they are copied while the next one runs, and the
@@ -34,8 +37,8 @@ class Residence:
     """Vector memory as the compiler assigns it: what was made or fetched last stays, and what memory's idle time allows
     is fetched before it is needed: all of it where memory was ``idle``, but for what is read from ``far``.
 
-    Of a whole step ``near`` knows better of what it makes, and of more of what is ``given``; a result in a donated
-    argument's place (``leaving``) is left in vector memory where that lies there (seen on v4, v5p and v6e).
+    Of a whole step, or a turn, ``near`` knows better of what it makes, and of more of what is ``given``; a result in a
+    donated argument's place (``leaving``) is left in vector memory where that lies there (seen on v4, v5p and v6e).
     """
 
     def __init__(

@@ -73,6 +73,10 @@ class Level:
         stays = self.near.get(self.flow.buffer.get(value, value), ())
         return any(stay.first <= point <= stay.last for stay in stays)
 
+    def inside(self, point: int) -> tuple[Level, ...]:
+        """The buffers of the bodies of the kernel at a point."""
+        return self.bodies[point]
+
     def value(self, buffer: int) -> Value:
         """What lies in a buffer first."""
         values = self.program.graph.values
