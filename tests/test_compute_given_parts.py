@@ -39,6 +39,18 @@ def test_a_part_is_cut_once_for_all_convolutions_as_the_argument_lies_and_laid_o
     assert images.copies_cycles(replace(other, reads=cut.writes)) == 0
 
 
+def test_a_part_of_a_gain_is_no_part_of_the_image_that_it_multiplies() -> None:
+    """Split channels have each device cut out its own of a gain that lies whole (a U-Net's group norms)."""
+    g, speed = Writer(), speed_of(catalogue()["v5e"])
+    gain = g.op("dynamic_slice", g.arg(128), g.scalar(0.0), shape=(64,), axes=("x",))
+    scaled = g.op("multiply", g.arg(*PART), g.spread(gain, *PART, dims=(3,)))
+    program = fuse(g.graph(g.op("convolution", scaled, g.arg(*WEIGHTS), shape=PART, **CONVOLVED)))
+    graph, (cut, convolved) = program.graph, program.kernels
+    images = Convolved(graph, speed.coefficients, speed.edge, given=graph.arguments)
+    assert all(images.counted(each, work_of(graph, each)) for each in (cut, convolved))
+    assert images.copies_cycles(convolved) > 0  # of the image
+
+
 def test_a_part_lies_as_the_argument_pads_less() -> None:
     """Columns on the lanes, where features fill half of them; else features."""
     assert laid_as(WHOLE, PART) == 8 * 256 * 128 * 64

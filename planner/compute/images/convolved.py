@@ -69,7 +69,8 @@ class Convolved:
         self._in_parts = ImagesInParts(
             graph, of, edge, self._images, elsewhere, self._turned_shapes, in_loop=in_loop, places=places
         )
-        self._given = set(given) if self._images and not in_loop else set[int]()
+        ranks = set() if in_loop else {len(shape) for shape in self._images}
+        self._given = {value for value in given if len(graph.shape(value)) in ranks}  # and no biases
         self._given_parts = GivenParts(graph, self._given)
         self._turned, self._made, self._across = set[int](), set[int](), set(across)
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
