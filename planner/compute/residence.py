@@ -113,7 +113,7 @@ class Residence:
             return is_near
         if value in self._leaving:
             return not is_result and self._leaving[value] in self._at_hand
-        return self._near.is_near(value, self._point)
+        return not is_result and self._near.is_near(value, self._point)
 
     def _is_held(self, value: int, num_bytes: int, *, fetched: bool) -> bool:
         if value in self._staying:
