@@ -52,7 +52,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize(
-    ("name", "paths", "layout"), some([(*path, layout) for path in PATHS for layout in LAYOUTS], of=3)
+    ("name", "paths", "layout"), some([(*path, layout) for path in PATHS for layout in LAYOUTS], of=5)
 )
 def test_no_strategy_that_has_values_as_they_are_pinned_takes_less_than_the_bound(
     name: str, paths: list[str], layout: Sharding
@@ -100,7 +100,7 @@ PINS = [
 ]
 
 
-@pytest.mark.parametrize("pin", some(PINS, of=3))
+@pytest.mark.parametrize("pin", some(PINS, of=5))
 def test_pins_on_computed_values_have_bounds_as_good_as_others(pin: str) -> None:
     step, args = residual()
     found = search(step, args, topology="v5e:2x4", plan=f"meshwright: 1\nmesh: {{a: 2, b: 4}}\ntensors: {{{pin}}}\n")
@@ -130,7 +130,7 @@ def test_what_a_cut_kernel_leaves_open_is_as_good_as_in_the_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pinned", "policy"), some([("acts/hidden", "full"), ("acts/hidden", "none"), ("ops/block/relu.0", "none")])
+    ("pinned", "policy"), some([("acts/hidden", "full"), ("acts/hidden", "none"), ("ops/block/relu.0", "none")], of=3)
 )
 def test_what_a_call_gives_is_pinned_in_the_program(pinned: str, policy: str) -> None:
     """The plan is none laid out by hand, as where the program knew nothing of the pin and its plans took longer."""

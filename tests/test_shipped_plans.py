@@ -21,7 +21,7 @@ from random_plans import random_plan
 PLANS = sorted((Path(__file__).parent.parent / "plans").glob("*.yaml"))
 PARTIAL = sorted((Path(__file__).parent.parent / "plans" / "partial").glob("*.yaml"))
 ON_CPU = [path for path in PLANS if "topology: cpu" in path.read_text()]
-TRIED = some(ON_CPU)
+TRIED = some(ON_CPU, of=len(ON_CPU))
 
 
 def names(paths):

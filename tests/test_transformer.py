@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from extent import some
 from meshwright.backends.jax.models.blocks import Surroundings, run_block, run_stack
 from meshwright.backends.jax.models.config import BOS, TransformerConfig
 from meshwright.backends.jax.models.family import configure, optimizer_of, training_step
@@ -148,7 +149,7 @@ def test_float32_and_bfloat16_activations_agree() -> None:
     assert float(rough) == pytest.approx(float(exact), rel=2e-2)
 
 
-@pytest.mark.parametrize("experts", [0, 4])
+@pytest.mark.parametrize("experts", some([4, 0]))
 def test_learns_a_fixed_batch(experts: int) -> None:
     config = config_of(experts=experts, layers=4, dropout=0.1, random_routing=True)
     optimizer, step = optimizer_of(config), jax.jit(training_step(config))
