@@ -179,6 +179,15 @@ def test_what_is_scattered_into_what_is_filled_for_it_gives_its_place_to_nothing
     assert temporaries("dot_general") == 4 * MIB
 
 
+@pytest.mark.parametrize(("name", "num_bytes"), [("v3", 4 * 8 * 256), ("cpu", 3072), ("h100", 3072)])
+def test_only_tpus_fill_up_tiles(name: str, num_bytes: int) -> None:
+    """A DLRM's tables by rows hold 76.9 MiB on CPUs, where 152.8 were predicted with tiles filled up, now 90.0."""
+    made = memory(program([(5, 130)] * 3, [("dot_general", (0,), (1,)), ("dot_general", (1,), (2,))], (0,), (2,)))
+    said = memory(made.program, catalogue()[name])
+    assert said.argument_bytes == said.output_bytes == num_bytes
+    assert said.temp_bytes == num_bytes * made.temp_bytes // made.argument_bytes
+
+
 def test_a_donated_argument_holds_the_result() -> None:
     kernels = [("multiply", (0, 1), (2,))]
     kept = memory(program([(1024, 1024)] * 3, kernels, (0, 1), (2,)))

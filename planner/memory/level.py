@@ -35,7 +35,7 @@ from .tensors.convolved import smallest_batch
 from .tensors.indices import INDEX, indices
 from .tensors.looked_up import copied_tables, row_bytes, turned_back
 from .tensors.split_gathers import NONE_BESIDE, split_gathers
-from .tensors.tiles import padded_bytes
+from .tensors.tiles import on_tpu, padded_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +100,14 @@ def level(step: Scheduled, chip: Chip | None) -> Level:
     donated = {step.flow.buffer.get(graph.results[result], -1) for result in graph.aliases}
     donated |= in_donated_place(step.program, step.flow) | in_results_place(step.program, step.flow)
     where = Where(chip, graph.mesh)
-    is_gpu = chip is not None and chip.platform == "gpu"
-    copied = {} if is_gpu else copied_arguments(step.program, step.flow, smallest_batch(chip))
+    is_tpu = on_tpu(chip)
+    copied = {} if not is_tpu else copied_arguments(step.program, step.flow, smallest_batch(chip))
     sizes = {value: num_bytes for value, (_, num_bytes) in copied.items()}
-    found = NO_COPIES if is_gpu else narrow_copies(step.program, step.flow, chip, copied)
+    found = NO_COPIES if not is_tpu else narrow_copies(step.program, step.flow, chip, copied)
     more = [] if chip is None else wanted_copies(step.program, found, chip, copied)
     room_bytes = chip.buffer_vmem_bytes if chip else 0
     placed = _level(step, where, room_bytes, donated, step.flow.held, copied=sizes, more=more)
-    if is_gpu:
+    if not is_tpu:
         return placed
     elapsed_s = begins_s(step.program, chip)
     copying = _with_tables(_with_copies(placed, chip, copied, found, elapsed_s), chip, elapsed_s)

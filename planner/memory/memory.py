@@ -14,7 +14,7 @@ from .level import Level, level
 from .order.schedule import Scheduled, put_in_order
 from .points import LiveTensor, Point
 from .replay import heap_bytes
-from .tensors.tiles import memoised, padded_bytes
+from .tensors.tiles import memoised, on_tpu, stored_bytes
 from .tight import is_tight, lent
 from .tuples import tuple_bytes
 from .unrolled import unrolled_bytes
@@ -85,13 +85,14 @@ def memory(program: Program | Scheduled, chip: Chip | None = None, *, argument_k
     """
     step = program if isinstance(program, Scheduled) else put_in_order(program, chip)
     program, graph = step.program, step.program.graph
-    sizes = memoised(padded_bytes)
+    is_tpu = on_tpu(chip)
+    sizes = memoised(stored_bytes(is_tpu=is_tpu))
     kinds = [*argument_kinds, *[WEIGHTS] * (len(graph.arguments) - len(argument_kinds))]
     argument_bytes = sum(sizes(graph.values[v]) for v in graph.arguments)
     output_bytes = sum(sizes(graph.values[v]) for v in graph.results)
     alias_bytes = sum(sizes(graph.values[graph.results[result]]) for result in graph.aliases)
     placed = level(step, chip)
-    code = code_bytes(program, chip) + unrolled_bytes(placed, chip) if chip is None or chip.platform == "tpu" else 0
+    code = code_bytes(program, chip) + unrolled_bytes(placed, chip) if is_tpu else 0
     tuples = tuple_bytes(placed, chip)
     temp_bytes = heap_bytes(placed) + tuples
     constant_bytes = argument_bytes + output_bytes - alias_bytes + code

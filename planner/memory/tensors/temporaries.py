@@ -10,7 +10,7 @@ from ...graph import Graph, Op
 from ...kernels import Program
 from .convolved import convolved_bytes, smallest_batch
 from .looked_up import looked_up_shapes, row_bytes
-from .tiles import Sizes, batched_bytes, padded_bytes
+from .tiles import Sizes, batched_bytes, on_tpu, padded_bytes, stored_bytes
 
 Batches = dict[int, frozenset[int]]
 
@@ -19,10 +19,11 @@ def temporary_bytes(program: Program, chip: Chip | None = None) -> Sizes:
     """The bytes of a program's temporaries, as the operations want them that read and make them.
 
     A batch of products wants its batch outside: what it reads and makes has other dims on the lanes and on the rows.
-    On a GPU nothing wants anything.
+    On CPUs and GPUs nothing wants anything.
     """
-    if chip is not None and chip.platform == "gpu":
-        return lambda graph, number: padded_bytes(graph.values[number])
+    if not on_tpu(chip):
+        unpadded = stored_bytes(is_tpu=False)
+        return lambda graph, number: unpadded(graph.values[number])
     tables, images = looked_up_shapes(program.graph), convolved_bytes(program, smallest_batch(chip))
     known: dict[int, tuple[Graph, Batches]] = {}
 

@@ -1,4 +1,4 @@
-"""What a tensor takes in a TPU's memory: its two minor dims are padded to tiles of 8 rows of 128 lanes."""
+"""What a tensor takes in memory: a TPU pads its two minor dims to tiles of 8 rows of 128 lanes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import permutations
 
+from ...chip import Chip
 from ...graph import Graph, Value
 
 LANES = 128
@@ -24,6 +25,20 @@ def padded_bytes(value: Value) -> int:
     with 1024 on the lanes and 64 on the rows, and so not padded. A minor dim of up to four rows has a smaller tile.
     """
     return _padded_bytes(value.shape, value.bits)
+
+
+def on_tpu(chip: Chip | None) -> bool:
+    """Whether a program runs on a TPU, as is meant where no chip is said."""
+    return chip is None or chip.platform == "tpu"
+
+
+def stored_bytes(*, is_tpu: bool) -> Callable[[Value], int]:
+    """The bytes of values where they are stored: on a TPU those of ``padded_bytes``; CPUs and GPUs fill up no tiles."""
+    return padded_bytes if is_tpu else _unpadded_bytes
+
+
+def _unpadded_bytes(value: Value) -> int:
+    return aligned(value.num_bytes)
 
 
 @lru_cache(maxsize=4096)

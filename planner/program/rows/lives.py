@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...fusion.nature import PRODUCTS, VIEWS
 from ...graph import Graph, Value
 from ...kernels import Kernel
-from ...memory.tensors.tiles import padded_bytes
+from ...memory.tensors.tiles import stored_bytes
 from ...partition.layout import local_shape
 from ..step.passing import own_reads
 from ..wiring.wires import Level, Node, Port, Wiring
@@ -51,10 +51,10 @@ def kept(value: Value, span: Span) -> Value:
 
 
 def part_bytes(wiring: Wiring, port: Port, value: Value) -> NDArray[np.int64]:
-    """What one device holds of a value under each choice, tiles filled up."""
-    mesh = wiring.reshards.mesh
+    """What one device holds of a value under each choice, on a TPU with tiles filled up."""
+    mesh, stored = wiring.reshards.mesh, stored_bytes(is_tpu=wiring.reshards.target.is_tpu)
     sizes = {
-        layout: padded_bytes(replace(value, shape=local_shape(value.shape, layout, mesh)))
+        layout: stored(replace(value, shape=local_shape(value.shape, layout, mesh)))
         for layout in dict.fromkeys(port.layouts)
     }
     return np.array([sizes[layout] for layout in port.layouts], np.int64)
