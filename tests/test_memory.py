@@ -179,13 +179,15 @@ def test_what_is_scattered_into_what_is_filled_for_it_gives_its_place_to_nothing
     assert temporaries("dot_general") == 4 * MIB
 
 
-@pytest.mark.parametrize(("name", "num_bytes"), [("v3", 4 * 8 * 256), ("cpu", 3072), ("h100", 3072)])
+@pytest.mark.parametrize(
+    ("name", "num_bytes"), [("v3", 4 * 136 * 1152), ("cpu", 4 * 130 * 1030), ("h100", 4 * 130 * 1030)]
+)
 def test_only_tpus_fill_up_tiles(name: str, num_bytes: int) -> None:
     """A DLRM's tables by rows hold 76.9 MiB on CPUs, where 152.8 were predicted with tiles filled up, now 90.0."""
-    made = memory(program([(5, 130)] * 3, [("dot_general", (0,), (1,)), ("dot_general", (1,), (2,))], (0,), (2,)))
-    said = memory(made.program, catalogue()[name])
-    assert said.argument_bytes == said.output_bytes == num_bytes
-    assert said.temp_bytes == num_bytes * made.temp_bytes // made.argument_bytes
+    made = program([(130, 1030)] * 3, [("dot_general", (0,), (1,)), ("dot_general", (1,), (2,))], (0,), (2,))
+    said = memory(made, catalogue()[name])
+    assert said.argument_bytes == said.output_bytes == pytest.approx(num_bytes, abs=512)
+    assert said.temp_bytes == pytest.approx(num_bytes, rel=0.05)
 
 
 def test_a_donated_argument_holds_the_result() -> None:
