@@ -51,16 +51,16 @@ def _narrow(graph: Graph, results: Sequence[bool]) -> Graph:
 
 
 def _converted(graph: Graph) -> set[int]:
-    """The sums over devices that the step itself rounds, and reads not otherwise."""
-    sums = {op.results[0] for op in graph.ops if op.kind == ALL_REDUCE and graph.values[op.results[0]].dtype == WIDE}
-    sums -= set(graph.results)
+    """What comes of other devices, sums of them too, that the step itself rounds, and reads not otherwise."""
+    coming = {op.results[0] for op in graph.of_kind(*EXCHANGES, ALL_REDUCE)}
+    coming = {value for value in coming - set(graph.results) if graph.values[value].dtype == WIDE}
     found = set[int]()
-    for op in graph.ops if sums else ():
+    for op in graph.ops if coming else ():
         if op.kind == "convert" and graph.values[op.results[0]].dtype == NARROW:
             found.update(op.operands)
         else:
-            sums.difference_update(op.operands)
-    return sums & found
+            coming.difference_update(op.operands)
+    return coming & found
 
 
 def _inner(op: Op, told: set[int]) -> Iterator[Graph]:
