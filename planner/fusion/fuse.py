@@ -96,12 +96,13 @@ def _program(
     packed = frozenset(value for number in masks for value in graph.ops[number].operands)
     closing = list(map(closed, found)) if is_gpu else with_sums_apart(graph, uses, found)
     merged = Merging(graph, uses, closing, by_rows=is_gpu, packed=packed).run()
-    graph = graph if is_gpu else narrow(graph, uses, masks, shared)
+    inside = {number for group in merged if group.products for number in group.ops}
+    graph = graph if is_gpu else narrow(graph, uses, masks & inside, shared)
     wanted = uses.results.union(*(group.reads for group in merged))
     ordered = _in_order(graph, merged)
     barred = any(BEHIND in op.attributes for op in graph.ops)
     bare = _without_waits(graph)
-    inside = partial(
+    inner = partial(
         _program,
         is_mask=is_mask,
         near_bytes=near_bytes,
@@ -111,7 +112,7 @@ def _program(
         is_gpu=is_gpu,
     )
     form_of = None if forms is None else partial(forms.of, bare)
-    kernels = tuple([_kernel(graph, wanted, group, inside, form_of, barred) for group in ordered])
+    kernels = tuple([_kernel(graph, wanted, group, inner, form_of, barred) for group in ordered])
     if any(group.waits for group in ordered):
         kernels = tuple(_with_waits(graph, ordered, kernels))
     return Program(graph=bare, kernels=kernels)

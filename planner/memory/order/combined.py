@@ -14,7 +14,7 @@ from ...kernels import Program
 from ...kinds import ALL_REDUCE, GATHERED
 from ..flow.flow import Flow
 from .deferred import PRODUCTS
-from .orders import post_order
+from .orders import from_end
 
 LIMIT_BYTES = 120 << 20
 PRODUCT, REDUCTION = "product", "reduce"
@@ -36,14 +36,15 @@ def combined(program: Program, flow: Flow) -> Members:
     keys = dict(_keys(program))
     if len(keys) < 2:
         return ()
-    waiting = [kernel for kernel in post_order(flow) if kernel in keys]
+    waiting = [kernel for kernel in from_end(flow) if kernel in keys]
     needs = _needs(flow, waiting)
     bits = {kernel: 1 << bit for bit, kernel in enumerate(waiting)}
     awaited = reduce(or_, needs.values())
     written = {kernel: _written(program, flow, kernel) for kernel in waiting if awaited & bits[kernel]}
     waiting = [kernel for kernel in waiting if written.get(kernel, PRODUCT)]
     for kernel, way in written.items():
-        keys[kernel] = keys[kernel], way, program.graph.values[program.kernels[kernel].writes[0]].dtype
+        (summed,) = program.graph.ops[program.kernels[kernel].ops[0]].operands
+        keys[kernel] = keys[kernel], way, program.graph.values[summed].dtype
     groups: list[tuple[int, ...]] = []
     while waiting:
         group = _first_group(program, waiting, keys, needs, bits)
