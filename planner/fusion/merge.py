@@ -5,11 +5,12 @@ to the other.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
 from .group import Group
+from .joint import Joint
 from .libraries import is_row
 from .nature import CONVERT, ELEMENTWISE, REDUCE, UPDATE
 from .uses import Uses
@@ -26,7 +27,8 @@ class Merging:
     """Groups by number, which of them makes each value and which ones read it, as they are merged.
 
     ``by_rows``: what rows are reduced to is handed to what goes through the rows again (``libraries``). Convolutions
-    and products make bits of ``packed`` values besides, which is a reduction: they take no other.
+    and products make bits of ``packed`` values besides, which is a reduction: they take no other. What reads one of
+    what sums make that are ``joint`` waits for all of them.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Merging:
         *,
         by_rows: bool = False,
         packed: frozenset[int] = frozenset(),
+        joint: Joint = (),
     ) -> None:
         self.graph, self.uses, self.by_rows, self.packed = graph, uses, by_rows, packed
         self.groups: dict[int, Group] = dict(enumerate(found))
@@ -53,20 +56,21 @@ class Merging:
             n: {maker[v] for v in (g.reads | g.waits if g.waits else g.reads) if v in maker}
             for n, g in self.groups.items()
         }
+        for values in joint:
+            _wait_for_all({maker[value] for value in values}, self.needs)
+        order = _ordered(self.needs) if joint else list(self.groups)
         self.bits = [1 << number for number in self.groups]  # of a group, and of those that became part of it
         self.home = list(self.groups)  # the group that each is or became part of
-        self.above: list[int] = []  # all that a group needs, directly or not: its bits
-        reached: list[int] = []
-        for number, makers in self.needs.items():
+        self.above = [0] * len(order)  # all that a group needs, directly or not: its bits
+        for number in order:
             needed = 0
-            for each in makers:
-                needed |= reached[each]
-            self.above.append(needed)
-            reached.append(needed | 1 << number)
-        self.below = [0] * len(reached)  # all that need it
-        for number, makers in reversed(self.needs.items()):
+            for each in self.needs[number]:
+                needed |= self.above[each] | 1 << each
+            self.above[number] = needed
+        self.below = [0] * len(order)  # all that need it
+        for number in reversed(order):
             needed = self.below[number] | 1 << number
-            for each in makers:
+            for each in self.needs[number]:
                 self.below[each] |= needed
 
     def run(self) -> list[Group]:
@@ -160,6 +164,8 @@ class Merging:
         if not fits or not self._hands_over_whole(one, other) or (self.by_rows and not self._reduce_alike(one, other)):
             return False
         if other.reduces and self._is_reduced_apart(first, second):
+            return False
+        if one.reduces and not self.by_rows and self._adds_up_rows(other, one):
             return False
         if self._path(first, second) or self._path(second, first, skip_direct=True):
             return False
@@ -297,6 +303,29 @@ class Merging:
         if not skip_direct or goal not in self.needs[start]:
             return bool(self.above[start] & sought)
         return any(self.above[maker] & sought for maker in self.needs[start])
+
+
+def _wait_for_all(joint: set[int], needs: dict[int, set[int]]) -> None:
+    """Has whatever needs one of these groups need all of them."""
+    for number, makers in needs.items():
+        if number not in joint and not joint.isdisjoint(makers):
+            makers |= joint
+
+
+def _ordered(needs: Mapping[int, set[int]]) -> list[int]:
+    """The groups, each behind all that it needs."""
+    missing = {number: len(makers) for number, makers in needs.items()}
+    readers: dict[int, list[int]] = {number: [] for number in needs}
+    for number, makers in needs.items():
+        for each in makers:
+            readers[each].append(number)
+    order = [number for number, count in missing.items() if not count]
+    for number in order:
+        for reader in readers[number]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                order.append(reader)
+    return order
 
 
 def _is_squeezed(graph: Graph, op: Op) -> bool:

@@ -13,6 +13,7 @@ from ...graph import Graph
 from ...kernels import Kernel
 from ...kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, REDUCE_SCATTER
 from ...lookups import GATHER, SCATTER, is_looked_up_apart
+from ...partition.layout import ways
 
 SENT = frozenset({ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, COLLECTIVE_PERMUTE})
 
@@ -53,14 +54,6 @@ def apart_s(graph: Graph, kernel: Kernel, mesh: Mapping[str, int], bytes_per_s: 
     if op.kind == SCATTER:
         return graph.values[op.operands[-1]].num_elements / (ADDED * clock_hz)
     if op.kind == ALL_GATHER:
-        parts = devices_along(op.attributes.get("axes", ()), mesh)
+        parts = ways(op.attributes.get("axes", ()), mesh)
         return moved * (parts - 1) / parts / bytes_per_s
     return moved / bytes_per_s
-
-
-def devices_along(axes: Sequence[str], mesh: Mapping[str, int]) -> int:
-    """How many devices there are along some axes; of ``x:(2)4``, a part of an axis, four."""
-    found = 1
-    for axis in axes:
-        found *= mesh[axis] if axis in mesh else int(axis.rpartition(")")[2])
-    return found

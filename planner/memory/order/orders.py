@@ -118,12 +118,6 @@ def post_order(flow: Flow) -> list[int]:
     return _post_order(flow, flow.operands, flow.results)
 
 
-def from_end(flow: Flow) -> list[int]:
-    """From the results back: each kernel once all that reads it has been, what is read first before the rest."""
-    turned = [values[::-1] for values in flow.operands]
-    return _post_order(flow, turned, flow.results[::-1])[::-1]
-
-
 def _weights(flow: Flow, order: Sequence[int]) -> dict[int, tuple[int, int]]:
     """Of each value, the users beyond the first of all that it is made from, and their bytes, both negated.
 
