@@ -108,8 +108,7 @@ def _program(
     packed = frozenset(value for number in masks for value in graph.ops[number].operands)
     closing = list(map(closed, found)) if is_gpu else with_sums_apart(graph, uses, found)
     merged = Merging(graph, uses, closing, by_rows=is_gpu, packed=packed, joint=joint).run()
-    inside = {number for group in merged if group.products for number in group.ops}
-    graph = graph if is_gpu else narrow(graph, uses, masks & inside, shared)
+    graph = graph if is_gpu else narrow(graph, uses, masks - _compared_apart(graph, masks, merged), shared)
     wanted = uses.results.union(*(group.reads for group in merged))
     ordered = _in_order(graph, merged)
     barred = any(BEHIND in op.attributes for op in graph.ops)
@@ -130,6 +129,19 @@ def _program(
     if any(group.waits for group in ordered):
         kernels = tuple(_with_waits(graph, ordered, kernels))
     return Program(graph=bare, kernels=kernels, joint=joint)
+
+
+def _compared_apart(graph: Graph, masks: frozenset[int], found: Sequence[Group]) -> set[int]:
+    """The masks of what products make whose kernels leave something else as large beside that: these make no bits, and
+    the kernel that does reads all that they made.
+    """
+    apart = set[int]()
+    for group in found if masks else ():
+        made = [graph.ops[root].results[0] for root in group.roots] if group.products and len(group.roots) > 1 else []
+        shapes = [graph.shape(value) for value in made]
+        several = {value for value, shape in zip(made, shapes, strict=True) if shapes.count(shape) > 1}
+        apart |= {number for number in masks if not several.isdisjoint(graph.ops[number].operands)}
+    return apart
 
 
 def _with_waits(graph: Graph, ordered: Sequence[Group], kernels: Sequence[Kernel]) -> Iterator[Kernel]:

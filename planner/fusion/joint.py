@@ -4,7 +4,8 @@ It goes through them from the end, each once all that reads it has been, and tak
 on those it has, nor they on it, and does not make too much of it: of 40, 90, 40, 10, 40 and 30 MiB those of 40, 40, 10
 and 30 are one, and what nothing waits for is one with the last of a chain (small programs for v5e). What depends on one
 of them then depends on all that this needs. They sum one dtype, however that is rounded later, over the same devices,
-which are written down in one way for products and in another for reductions; over all devices in one way for all.
+which are written down in one way for products and in another for reductions; over all devices, and where no other sum
+waits for them, in one way for all (programs for v4, v5e and v6e; of the latter tpu7x's other cores keep them apart).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..partition.layout import ways
 from .nature import AFTER, IN_PASSING, PRODUCTS, REDUCE
 
 LIMIT_BYTES = 120 << 20
-PRODUCT, REDUCTION, WHOLE = "product", "reduce", "whole"
+PRODUCT, REDUCTION, ALIKE = "product", "reduce", "alike"
 NO_MESH = MappingProxyType[str, int]({})
 MOST_BEFORE = 16
 """Through how many operations it is looked what a sum adds up."""
@@ -46,9 +47,13 @@ def joint_sums(graph: Graph, mesh: Mapping[str, int] = NO_MESH, *, offloads: boo
             continue
         op = graph.ops[number]
         is_whole = bool(mesh) and ways(op.attributes.get("axes", ()), mesh) == prod(mesh.values())
-        way = WHOLE if is_whole else _written(graph, makers, op, offloads=offloads)
-        if way or not awaited & bits[number]:
-            keys[number] = keys[number], way or REDUCTION, graph.values[op.operands[0]].dtype
+        is_last = not awaited & bits[number]
+        if is_whole or (is_last and not offloads):
+            way = ALIKE
+        else:
+            way = _written(graph, makers, op, offloads=offloads) or (REDUCTION if is_last else "")
+        if way:
+            keys[number] = keys[number], is_last and not is_whole, way, graph.values[op.operands[0]].dtype
             waiting.append(number)
     return tuple(_groups(graph, waiting, keys, needs, bits))
 
