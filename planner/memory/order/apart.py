@@ -7,7 +7,7 @@ rate, of a gather those that come from others, over however many dims devices li
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ...graph import Graph
 from ...kernels import Kernel

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from ...kernels import Program
 from ...kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from ...lookups import GATHER
-from ..flow.flow import Flow
 from ...partition.layout import ways
+from ..flow.flow import Flow
 from .apart import done_apart
 
 Span = tuple[int, int]
