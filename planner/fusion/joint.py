@@ -171,3 +171,26 @@ def _first_group(
             members |= bits[number]
             needed |= needs[number]
     return group
+
+
+def wait_for_all(joint: Joint, maker: Mapping[int, int], needs: Mapping[int, set[int]]) -> list[int]:
+    """Has whatever needs one of these values need all of its group; ``maker`` says what makes each. All, each behind
+    what it needs then.
+    """
+    for values in joint:
+        made = {maker[value] for value in values}
+        for number, makers in needs.items():
+            if number not in made and not made.isdisjoint(makers):
+                makers |= made
+    missing = {number: len(makers) for number, makers in needs.items()}
+    readers: dict[int, list[int]] = {number: [] for number in needs}
+    for number, makers in needs.items():
+        for each in makers:
+            readers[each].append(number)
+    order = [number for number, count in missing.items() if not count]
+    for number in order:
+        for reader in readers[number]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                order.append(reader)
+    return order

@@ -5,12 +5,12 @@ to the other.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
 from .group import Group
-from .joint import Joint
+from .joint import Joint, wait_for_all
 from .libraries import is_row
 from .nature import CONVERT, ELEMENTWISE, REDUCE, UPDATE
 from .uses import Uses
@@ -56,9 +56,7 @@ class Merging:
             n: {maker[v] for v in (g.reads | g.waits if g.waits else g.reads) if v in maker}
             for n, g in self.groups.items()
         }
-        for values in joint:
-            _wait_for_all({maker[value] for value in values}, self.needs)
-        order = _ordered(self.needs) if joint else list(self.groups)
+        order = wait_for_all(joint, maker, self.needs) if joint else list(self.groups)
         self.bits = [1 << number for number in self.groups]  # of a group, and of those that became part of it
         self.home = list(self.groups)  # the group that each is or became part of
         self.above = [0] * len(order)  # all that a group needs, directly or not: its bits
@@ -301,29 +299,6 @@ class Merging:
         if not skip_direct or goal not in self.needs[start]:
             return bool(self.above[start] & sought)
         return any(self.above[maker] & sought for maker in self.needs[start])
-
-
-def _wait_for_all(joint: set[int], needs: dict[int, set[int]]) -> None:
-    """Has whatever needs one of these groups need all of them."""
-    for number, makers in needs.items():
-        if number not in joint and not joint.isdisjoint(makers):
-            makers |= joint
-
-
-def _ordered(needs: Mapping[int, set[int]]) -> list[int]:
-    """The groups, each behind all that it needs."""
-    missing = {number: len(makers) for number, makers in needs.items()}
-    readers: dict[int, list[int]] = {number: [] for number in needs}
-    for number, makers in needs.items():
-        for each in makers:
-            readers[each].append(number)
-    order = [number for number, count in missing.items() if not count]
-    for number in order:
-        for reader in readers[number]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                order.append(reader)
-    return order
 
 
 def _is_squeezed(graph: Graph, op: Op) -> bool:
