@@ -23,7 +23,8 @@ MOST_APART = {ALL_GATHER: ANY, ALL_REDUCE: ANY, REDUCE_SCATTER: ANY, COLLECTIVE_
 
 WIDEST_ADDED = 1024
 """How wide rows are from which on they are added up by the kernels of the chip itself (libtpu, tpu7x:2x2x1: rows of 768
-numbers are not, of 1024 they are, in float32 or bfloat16, of tables of 1024 to 32768 rows).
+numbers are not, of 1024 they are, in float32 or bfloat16, of tables of 1024 to 32768 rows; single numbers are not,
+rows of several dims are, as 8 x 64).
 """
 
 LOOKED_UP = 341.4
@@ -37,7 +38,9 @@ def done_apart(graph: Graph, kernel: Kernel) -> str | None:
     """What a kernel is that SparseCores do, or a permute."""
     op = graph.ops[kernel.ops[-1]]
     if op.kind == SCATTER:
-        return SCATTER if math.prod(graph.shape(op.results[0])[-1:]) < WIDEST_ADDED else None
+        found_by = op.attributes.get("inserted_window_dims", (0,))
+        row = [size for dim, size in enumerate(graph.shape(op.results[0])) if dim not in found_by]
+        return SCATTER if len(row) < 2 and math.prod(row) < WIDEST_ADDED else None
     if len(kernel.ops) > 1:
         return None
     if op.kind == GATHER:
