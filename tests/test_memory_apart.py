@@ -102,8 +102,8 @@ def test_collectives_take_as_long_as_a_link_sends_their_bytes(
     ],
 )
 def test_narrow_rows_are_added_up_by_sparse_cores(row: tuple[int, ...], is_apart: bool) -> None:
-    """2048 rows of 512 numbers take 393216 cycles in the log; of 1024 they are no part of it, whatever the table. Single
-    numbers are added to by them too, rows of two dims are not (programs for tpu7x:2x2x1).
+    """2048 rows of 512 numbers take 393216 cycles in the log; of 1024 they are no part of it, whatever the table.
+    Single numbers are added to by them too, rows of two dims are not (programs for tpu7x:2x2x1).
     """
     table, rows, places = Value((8192, *row), "f32"), Value((2048, *row), "f32"), Value((2048, 1), "s32")
     graph, kernel = alone(Op(kind="scatter", operands=(0, 1, 2), results=(3,)), table, places, rows, table)
