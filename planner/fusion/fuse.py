@@ -88,7 +88,8 @@ def _program(
     is_gpu: bool,
     offloads: bool = False,
 ) -> Program:
-    uses, joint = read_uses(graph), joint_sums(graph, mesh, offloads=offloads)
+    uses = read_uses(graph)
+    joint = joint_sums(graph, uses.makers, mesh, offloads=offloads)
     masks = frozenset([number for number, op in enumerate(graph.ops) if is_mask(graph, uses, op)])
     shared = NO_PARTS if is_gpu else parts(graph, uses)
     pieces = set[int]() if is_gpu or near_bytes else in_pieces(graph, uses)

@@ -29,22 +29,21 @@ MOST_BEFORE = 16
 Joint = tuple[tuple[int, ...], ...]
 
 
-def joint_sums(graph: Graph, mesh: Mapping[str, int] = NO_MESH, *, offloads: bool = False) -> Joint:
-    """The values that sums make which are one, by groups. ``mesh`` has the sizes of the axes, ``offloads`` says that
-    the chip's other cores make them.
+def joint_sums(
+    graph: Graph, makers: Mapping[int, int], mesh: Mapping[str, int] = NO_MESH, *, offloads: bool = False
+) -> Joint:
+    """The values that sums make which are one, by groups. ``makers`` has the operation that makes each value, ``mesh``
+    the sizes of the axes, ``offloads`` says that the chip's other cores make sums.
     """
     keys = _keys(graph)
     if len({*keys.values()}) == len(keys):
         return ()
-    makers = {value: number for number, op in enumerate(graph.ops) for value in op.results}
-    needs = _needs(graph, makers, keys)
-    awaited = 0
-    for mask in needs.values():
-        awaited |= mask
-    waiting, bits = [], {number: 1 << place for place, number in enumerate(keys)}
-    for number in _from_end(graph, makers):
-        if number not in keys:
-            continue
+    bits = {number: 1 << place for place, number in enumerate(keys)}
+    needs = _needs(graph, makers, bits)
+    awaited, waiting = 0, list[int]()
+    for number in keys:
+        awaited |= needs[number]
+    for number in _from_end(graph, makers, needs, bits):
         op = graph.ops[number]
         is_whole = bool(mesh) and ways(op.attributes.get("axes", ()), mesh) == prod(mesh.values())
         is_last = not awaited & bits[number]
@@ -55,11 +54,13 @@ def joint_sums(graph: Graph, mesh: Mapping[str, int] = NO_MESH, *, offloads: boo
         if way:
             keys[number] = keys[number], is_last and not is_whole, way, graph.values[op.operands[0]].dtype
             waiting.append(number)
-    return tuple(_groups(graph, waiting, keys, needs, bits))
+    return tuple(_groups(graph, waiting, keys, {number: needs[number] for number in keys}, bits))
 
 
 def _keys(graph: Graph) -> dict[int, Hashable]:
     """What sums that may be one have alike, by their operations."""
+    if ALL_REDUCE not in graph.kinds:
+        return {}
     return {
         number: (tuple(op.attributes.get("axes", ())), op.attributes.get("reducer"))
         for number, op in enumerate(graph.ops)
@@ -67,39 +68,41 @@ def _keys(graph: Graph) -> dict[int, Hashable]:
     }
 
 
-def _needs(graph: Graph, makers: Mapping[int, int], keys: Mapping[int, Hashable]) -> dict[int, int]:
-    """Of each of these sums a bit for each other that it needs, directly or not."""
-    bits = {number: 1 << place for place, number in enumerate(keys)}
-    own = bits.get
-    needs: list[int] = []
-    for op in graph.ops:
+def _needs(graph: Graph, makers: Mapping[int, int], bits: Mapping[int, int]) -> list[int]:
+    """Of each operation a bit for each of these sums that it needs, directly or not."""
+    needs, reach = [0] * len(graph.ops), [0] * len(graph.ops)
+    for number, op in enumerate(graph.ops):
         mask = 0
         for value in op.operands:
             if value in makers:
-                source = makers[value]
-                mask |= needs[source] | own(source, 0)
+                mask |= reach[makers[value]]
         if AFTER in op.attributes:
             for value in op.attributes[AFTER]:
                 if value in makers:
-                    mask |= needs[makers[value]] | own(makers[value], 0)
-        needs.append(mask)
-    return {number: needs[number] for number in keys}
+                    mask |= reach[makers[value]]
+        needs[number] = mask
+        reach[number] = mask | bits[number] if number in bits else mask
+    return needs
 
 
-def _from_end(graph: Graph, makers: Mapping[int, int]) -> list[int]:
-    """From the results back: each operation once all that reads it has been, what is read first before the rest."""
-    seen, order, ops = set[int](), list[int](), graph.ops
+def _from_end(graph: Graph, makers: Mapping[int, int], needs: Sequence[int], bits: Mapping[int, int]) -> Iterator[int]:
+    """These sums from the results back: each once all that reads it has been, what is read first before the rest."""
+    seen, order, ops = bytearray(len(graph.ops)), list[int](), graph.ops
     stack = [makers[value] for value in graph.results if value in makers]
     while stack:
         number = stack.pop()
         if number < 0:  # all that it needs has been
             order.append(~number)
-        elif number not in seen:
-            seen.add(number)
-            stack.append(~number)
-            stack += [makers[value] for value in ops[number].operands if value in makers]
-    order.reverse()
-    return order
+        elif not seen[number]:
+            seen[number] = True
+            is_sum = number in bits
+            if is_sum:
+                stack.append(~number)
+            if needs[number]:
+                for value in ops[number].operands:
+                    if value in makers and not seen[makers[value]]:
+                        stack += (makers[value],)
+    return reversed(order)
 
 
 def _written(graph: Graph, makers: Mapping[int, int], summed: Op, *, offloads: bool) -> str:
@@ -177,20 +180,29 @@ def wait_for_all(joint: Joint, maker: Mapping[int, int], needs: Mapping[int, set
     """Has whatever needs one of these values need all of its group; ``maker`` says what makes each. All, each behind
     what it needs then.
     """
-    for values in joint:
-        made = {maker[value] for value in values}
-        for number, makers in needs.items():
-            if number not in made and not made.isdisjoint(makers):
-                makers |= made
+    made = [{maker[value] for value in values} for values in joint]
+    of = {member: members for members in made for member in members}
+    sums, is_behind = of.keys(), True
+    for number, makers in needs.items():
+        awaited = sums & makers
+        if awaited and number not in of:
+            for member in awaited:
+                makers |= of[member]
+        if awaited and is_behind:
+            is_behind = max(makers) < number
+    return list(needs) if is_behind else _ordered(needs)
+
+
+def _ordered(needs: Mapping[int, set[int]]) -> list[int]:
     missing = {number: len(makers) for number, makers in needs.items()}
     readers: dict[int, list[int]] = {number: [] for number in needs}
     for number, makers in needs.items():
         for each in makers:
-            readers[each].append(number)
+            readers[each] += (number,)
     order = [number for number, count in missing.items() if not count]
     for number in order:
         for reader in readers[number]:
             missing[reader] -= 1
             if not missing[reader]:
-                order.append(reader)
+                order += (reader,)
     return order

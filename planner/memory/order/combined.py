@@ -18,7 +18,9 @@ T = TypeVar("T")
 
 def combined(program: Program, flow: Flow) -> Members:
     """Groups of kernels, by their positions, that are one: what is known of the program, or else of its operations."""
-    joint = joint_sums(program.graph) if program.joint is None else program.joint
+    joint = program.joint
+    if joint is None:
+        joint = joint_sums(program.graph, {v: n for n, op in enumerate(program.graph.ops) for v in op.results})
     return tuple(tuple(flow.maker[value] for value in group) for group in joint)
 
 
