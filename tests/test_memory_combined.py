@@ -144,6 +144,18 @@ def test_sums_of_reductions_and_of_rows_looked_up_are_one_over_all_devices(
     assert joint_sums(made.graph, makers, {"x": 4, "y": mesh // 4}, offloads=offloads) == (((3, 5),) if found else ())
 
 
+def test_sums_that_others_wait_for_are_apart_from_the_last_ones() -> None:
+    """As compiled for v5p (seed 80): the gradient of activations and that of a head's weights, over all devices."""
+    shapes = [(1024, 1024)] * 10
+    kernels = [
+        *[("dot_general", (0, 1), (2,)), ("all-reduce", (2,), (3,)), ("dot_general", (3, 1), (4,))],
+        *[("all-reduce", (4,), (5,)), ("dot_general", (1, 0), (6,)), ("all-reduce", (6,), (7,))],
+        *[("exponential", (5,), (8,)), ("exponential", (7,), (9,))],
+    ]
+    made = with_axes(program(shapes, kernels, (0, 1), (8, 9)), {})
+    assert joint_sums(made.graph, read_uses(made.graph).makers, {"x": 4}) == ((5, 7),)
+
+
 def test_kernels_that_wait_for_a_sum_wait_for_all_that_are_one_with_it() -> None:
     """Otherwise what makes the second would be merged with what reads the first: as compiled for v5e, where labels are
     looked up behind the product that theirs is one with.

@@ -5,7 +5,8 @@ on those it has, nor they on it, and does not make too much of it: of 40, 90, 40
 and 30 are one, and what nothing waits for is one with the last of a chain (small programs for v5e). What depends on one
 of them then depends on all that this needs. They sum one dtype, however that is rounded later, over the same devices,
 which are written down in one way for products and in another for reductions; over all devices, and where no other sum
-waits for them, in one way for all (programs for v4, v5e and v6e; of the latter tpu7x's other cores keep them apart).
+waits for them, in one way for all (programs for v4, v5e, v5p and v6e; of the latter tpu7x's other cores keep them
+apart). Those that no other waits for are none with those that one does.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def joint_sums(
         else:
             way = _written(graph, makers, op, offloads=offloads) or (REDUCTION if is_last else "")
         if way:
-            keys[number] = keys[number], is_last and not is_whole, way, graph.values[op.operands[0]].dtype
+            keys[number] = keys[number], is_last, way, graph.values[op.operands[0]].dtype
             waiting.append(number)
     return tuple(_groups(graph, waiting, keys, {number: needs[number] for number in keys}, bits))
 
