@@ -35,10 +35,14 @@ class Kernel:
 
 @record(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Kernels in the order in which they run, on the values of the graph of one device."""
+    """Kernels in the order in which they run, on the values of the graph of one device.
+
+    ``joint`` has what sums over devices make that are one (``joint_sums``), None where nobody has looked.
+    """
 
     graph: Graph
     kernels: tuple[Kernel, ...]
+    joint: tuple[tuple[int, ...], ...] | None = None
 
     def walk(self, times: int = 1) -> Iterator[tuple[Program, Kernel, int]]:
         """Every kernel with its program and how often a step runs it or one like it, loops entered once."""

@@ -138,6 +138,24 @@ def test_a_mask_is_kept_for_what_products_make_and_others_read(*, sent: bool, re
 
 
 @pytest.mark.parametrize("also_rectified", [True, False])
+def test_what_a_product_leaves_beside_what_it_rectifies_is_compared_wide(*, also_rectified: bool) -> None:
+    """As compiled for v4 (seed 275): ``f32[2,512,8192]`` beside ``bf16[2,512,8192]``, of which a kernel of its own
+    makes ``u8[512,8192]``; where the product leaves its numbers alone it makes the bits, and these are bfloat16.
+    """
+    shape, summed = (2, 512, 2048), {"lhs_contracting_dimensions": (2,), "rhs_contracting_dimensions": (0,)}
+    g = Writer()
+    nothing = g.spread(g.scalar(0.0), *shape)
+    made = g.op("dot_general", g.arg(2, 512, 512), g.arg(512, 2048), shape=shape, **summed)
+    read = g.op("maximum", made, nothing)
+    ends = [g.op("dot_general", read, g.arg(2048, 512), shape=(2, 512, 512), **summed)]
+    ends += [g.op("all-to-all", read, dimensions=(0, 1), axes=("x",))] * also_rectified
+    back = g.op("dot_general", g.arg(2, 512, 512), g.arg(512, 2048), shape=shape, **summed)
+    masked = g.op("select", g.op("compare", made, nothing, dtype="pred"), back, nothing, dtype="f32")
+    ends += [g.op("dot_general", masked, g.arg(2048, 512), shape=(2, 512, 512), **summed) for _ in range(2)]
+    assert fuse(g.graph(*ends)).graph.values[made].dtype == ("f32" if also_rectified else "bf16")
+
+
+@pytest.mark.parametrize("also_rectified", [True, False])
 def test_a_convolution_that_writes_two_images_makes_no_bits_of_them(*, also_rectified: bool) -> None:
     """As compiled for v3: ``u32[8,256,64]`` by a kernel of its own of 151872 cycles, a mask again by another of 98224;
     of one not rectified, by itself.

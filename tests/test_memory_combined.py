@@ -8,14 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from meshwright.planner.catalogue import catalogue
+from meshwright.planner.fusion import fuse
+from meshwright.planner.fusion.joint import LIMIT_BYTES, joint_sums
+from meshwright.planner.fusion.uses import read_uses
 from meshwright.planner.graph import Graph
 from meshwright.planner.kernels import Program
 from meshwright.planner.memory import memory
 from meshwright.planner.memory.flow.flow import flow, regrouped
-from meshwright.planner.memory.order.combined import LIMIT_BYTES, at_once, combined, in_order
+from meshwright.planner.memory.order.combined import at_once, combined, in_order
 from meshwright.planner.memory.order.orders import post_order
 from meshwright.planner.memory.order.schedule import schedule
 from programs import form_bytes, program
+from test_fusion import Writer
 
 MIB = 2**20
 
@@ -75,7 +79,7 @@ def test_a_sum_that_another_waits_for_stays_apart() -> None:
     assert groups(with_axes(program(shapes, [*chain, ("exponential", (3,), (4,))], (0,), (4,)), {})) == []
 
 
-def between(narrow: bool = False) -> Program:
+def between(rounded: int = -1) -> Program:
     """Two products of one operand, summed, brought together for a product that is summed as well, and an update."""
     shapes = [(1024, 1024)] * 9
     kernels = [
@@ -88,19 +92,87 @@ def between(narrow: bool = False) -> Program:
         ("exponential", (7,), (8,)),
     ]
     made = with_axes(program(shapes, kernels, (0, 1), (8,)), {})
-    values = tuple(replace(v, dtype="bf16") if n == 5 and narrow else v for n, v in enumerate(made.graph.values))
+    values = tuple(replace(v, dtype="bf16") if n == rounded else v for n, v in enumerate(made.graph.values))
     return replace(made, graph=replace(made.graph, values=values))
 
 
-def test_sums_of_products_that_others_wait_for_are_one_if_of_one_dtype() -> None:
-    assert groups(between()) == [{4, 5}]
-    assert groups(between(narrow=True)) == []
+def test_sums_of_products_that_others_wait_for_are_one_if_of_one_dtype_before_they_are_rounded() -> None:
+    """As compiled for v4: values are rounded, queries and keys that turn with their places are not, all in one."""
+    assert groups(between()) == groups(between(rounded=5)) == [{4, 5}]
+    assert groups(between(rounded=3)) == []
 
 
 def test_what_no_product_makes_stays_apart_where_others_wait_for_it() -> None:
     made = between()
     ops = tuple(replace(op, kind="exponential") if op.results == (3,) else op for op in made.graph.ops)
     assert groups(replace(made, graph=replace(made.graph, ops=ops))) == []
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_what_waits_for_nothing_is_one_with_the_last_of_a_chain(*, comes_first: bool) -> None:
+    """As compiled for v5e:2x2, whichever of the two results comes first: of three sums, each of which needs the one
+    before, and one that needs none, two are alone.
+    """
+    shapes = [(1024, 1024)] * 9
+    chain = [("dot_general", (0, 1), (2,)), ("all-reduce", (2,), (3,)), ("dot_general", (3, 1), (4,))]
+    chain += [("all-reduce", (4,), (5,)), ("dot_general", (5, 1), (6,)), ("all-reduce", (6,), (7,))]
+    alone = [("exponential", (1,), (8,)), ("dot_general", (0, 8), (9,)), ("all-reduce", (9,), (10,))]
+    ends = [("exponential", (7,), (11,)), ("exponential", (10,), (12,))]
+    results = (12, 11) if comes_first else (11, 12)
+    made = with_axes(program([*shapes, *[(1024, 1024)] * 4], [*chain, *alone, *ends], (0, 1), results), {})
+    assert groups(made) == [{7, 10}]
+
+
+@pytest.mark.parametrize(("mesh", "offloads", "found"), [(4, False, True), (8, False, False), (8, True, True)])
+def test_sums_of_reductions_and_of_rows_looked_up_are_one_over_all_devices(
+    *, mesh: int, offloads: bool, found: bool
+) -> None:
+    """As compiled of exponentials and the labels' scores, which both are added up over the vocabulary's parts: over all
+    devices for v4 and v6e, over some of them for tpu7x alone.
+    """
+    shapes = [(512, 1024), (512,), (512,), (512,), (512,), (512,), (512,)]
+    kernels = [
+        ("reduce", (0,), (2,)),
+        ("all-reduce", (2,), (3,)),
+        ("gather", (0, 1), (4,)),
+        ("all-reduce", (4,), (5,)),
+        ("add", (3, 5), (6,)),
+    ]
+    last = [("all-reduce", (6,), (7,)), ("exponential", (7,), (8,))]
+    made = with_axes(program([*shapes, (512,), (512,)], [*kernels, *last], (0, 1), (8,)), {})
+    makers = read_uses(made.graph).makers
+    assert joint_sums(made.graph, makers, {"x": 4, "y": mesh // 4}, offloads=offloads) == (((3, 5),) if found else ())
+
+
+def test_sums_that_others_wait_for_are_apart_from_the_last_ones() -> None:
+    """As compiled for v5p (seed 80): the gradient of activations and that of a head's weights, over all devices."""
+    shapes = [(1024, 1024)] * 10
+    kernels = [
+        *[("dot_general", (0, 1), (2,)), ("all-reduce", (2,), (3,)), ("dot_general", (3, 1), (4,))],
+        *[("all-reduce", (4,), (5,)), ("dot_general", (1, 0), (6,)), ("all-reduce", (6,), (7,))],
+        *[("exponential", (5,), (8,)), ("exponential", (7,), (9,))],
+    ]
+    made = with_axes(program(shapes, kernels, (0, 1), (8, 9)), {})
+    assert joint_sums(made.graph, read_uses(made.graph).makers, {"x": 4}) == ((5, 7),)
+
+
+def test_kernels_that_wait_for_a_sum_wait_for_all_that_are_one_with_it() -> None:
+    """Otherwise what makes the second would be merged with what reads the first: as compiled for v5e, where labels are
+    looked up behind the product that theirs is one with.
+    """
+    g = Writer()
+    table, rows, weights = g.arg(64, 32), g.arg(64), g.arg(32, 32)
+    first = g.op("all-reduce", g.op("gather", rows, g.arg(64), shape=(64,)), axes=("x",), reducer="add")
+    logged = g.op("log", rows)
+    product = g.dot(g.op("multiply", table, g.spread(logged, 64, 32, dims=(0,))), weights)
+    second = g.op("all-reduce", product, axes=("x",), reducer="add")
+    loss = g.op("add", logged, first)
+    graph = replace(g.graph(loss, g.op("exponential", second)), mesh={"x": 4})
+    made = fuse(graph)
+    assert made.joint == ((first, second),) or made.joint == ((second, first),)
+    found = flow(made, form_bytes, lambda _: 0)
+    members = in_order(found, combined(made, found))
+    assert sorted(kernel for group in members for kernel in group) == list(range(len(made.kernels)))
 
 
 def test_groups_do_not_wait_for_each_other() -> None:

@@ -41,6 +41,12 @@ def device_program(
     unit, repeats = machine.chip.matrix_unit, machine.chip.repeats_scores
     cuts_parts = unit is not None and unit.edge >= WIDE_EDGE
     program = fuse(
-        local, near_bytes=near_bytes, cuts_parts=cuts_parts, repeats_scores=repeats, is_gpu=is_gpu, forms=forms
+        local,
+        near_bytes=near_bytes,
+        cuts_parts=cuts_parts,
+        repeats_scores=repeats,
+        is_gpu=is_gpu,
+        offloads=machine.chip.offloads_collectives,
+        forms=forms,
     )
     return DeviceProgram(step=graph, local=local, order=put_in_order(program, machine.chip))

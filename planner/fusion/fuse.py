@@ -6,7 +6,7 @@ The rules are those that the TPU compiler's own programs follow; what each one s
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import is_
@@ -17,6 +17,7 @@ from ..kernels import Kernel, Program
 from .before_loops import with_roundings_before_loops
 from .group import Group, groups
 from .interleaved import with_sums_apart
+from .joint import joint_sums
 from .libraries import closed
 from .masks import IsMask, is_packed_mask
 from .merge import Merging
@@ -40,6 +41,7 @@ def fuse(
     cuts_parts: bool = False,
     repeats_scores: str = "wide",
     is_gpu: bool = False,
+    offloads: bool = False,
     forms: Forms | None = None,
 ) -> Program:
     """The kernels in which a device computes a graph, its own shapes in it, and their order.
@@ -55,10 +57,18 @@ def fuse(
     """
     simple = simplify(graph)
     if is_gpu:
-        return _program(simple, _is_none, 0, forms, cuts_parts=False, repeats_scores="all", is_gpu=True)
+        return _program(simple, _is_none, 0, forms, simple.mesh, cuts_parts=False, repeats_scores="all", is_gpu=True)
     rounded = with_roundings_before_loops(simple) if rounds_ahead else simple
     return _program(
-        rounded, is_mask, near_bytes, forms, cuts_parts=cuts_parts, repeats_scores=repeats_scores, is_gpu=False
+        rounded,
+        is_mask,
+        near_bytes,
+        forms,
+        simple.mesh,
+        cuts_parts=cuts_parts,
+        repeats_scores=repeats_scores,
+        is_gpu=False,
+        offloads=offloads,
     )
 
 
@@ -71,12 +81,15 @@ def _program(
     is_mask: IsMask,
     near_bytes: int,
     forms: Forms | None,
+    mesh: Mapping[str, int],
     *,
     cuts_parts: bool,
     repeats_scores: str,
     is_gpu: bool,
+    offloads: bool = False,
 ) -> Program:
     uses = read_uses(graph)
+    joint = joint_sums(graph, uses.makers, mesh, offloads=offloads)
     masks = frozenset([number for number, op in enumerate(graph.ops) if is_mask(graph, uses, op)])
     shared = NO_PARTS if is_gpu else parts(graph, uses)
     pieces = set[int]() if is_gpu or near_bytes else in_pieces(graph, uses)
@@ -95,26 +108,41 @@ def _program(
     found = groups(graph, uses, written, alone, shared, is_gpu=is_gpu)
     packed = frozenset(value for number in masks for value in graph.ops[number].operands)
     closing = list(map(closed, found)) if is_gpu else with_sums_apart(graph, uses, found)
-    merged = Merging(graph, uses, closing, by_rows=is_gpu, packed=packed).run()
-    graph = graph if is_gpu else narrow(graph, uses, masks, shared)
+    merged = Merging(graph, uses, closing, by_rows=is_gpu, packed=packed, joint=joint).run()
+    graph = graph if is_gpu else narrow(graph, uses, masks - _compared_apart(graph, masks, merged), shared)
     wanted = uses.results.union(*(group.reads for group in merged))
     ordered = _in_order(graph, merged)
     barred = any(BEHIND in op.attributes for op in graph.ops)
     bare = _without_waits(graph)
-    inside = partial(
+    inner = partial(
         _program,
         is_mask=is_mask,
         near_bytes=near_bytes,
         forms=forms,
+        mesh=mesh,
         cuts_parts=cuts_parts,
         repeats_scores=repeats_scores,
         is_gpu=is_gpu,
+        offloads=offloads,
     )
     form_of = None if forms is None else partial(forms.of, bare)
-    kernels = tuple([_kernel(graph, wanted, group, inside, form_of, barred) for group in ordered])
+    kernels = tuple([_kernel(graph, wanted, group, inner, form_of, barred) for group in ordered])
     if any(group.waits for group in ordered):
         kernels = tuple(_with_waits(graph, ordered, kernels))
-    return Program(graph=bare, kernels=kernels)
+    return Program(graph=bare, kernels=kernels, joint=joint)
+
+
+def _compared_apart(graph: Graph, masks: frozenset[int], found: Sequence[Group]) -> set[int]:
+    """The masks of what products make whose kernels leave something else as large beside that: these make no bits, and
+    the kernel that does reads all that they made.
+    """
+    apart = set[int]()
+    for group in found if masks else ():
+        made = [graph.ops[root].results[0] for root in group.roots] if group.products and len(group.roots) > 1 else []
+        shapes = [graph.shape(value) for value in made]
+        several = {value for value, shape in zip(made, shapes, strict=True) if shapes.count(shape) > 1}
+        apart |= {number for number in masks if not several.isdisjoint(graph.ops[number].operands)}
+    return apart
 
 
 def _with_waits(graph: Graph, ordered: Sequence[Group], kernels: Sequence[Kernel]) -> Iterator[Kernel]:

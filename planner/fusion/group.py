@@ -125,6 +125,8 @@ def _group(
             return False
         if pads and _is_padded_anew(graph, (reader, position), everything[maker]):
             return False
+        if pads and _is_turned_anew(graph, uses, everything[reader], everything[maker]):
+            return False
         is_whole = values[everything[maker].results[0]].dtype[0] in WHOLE_NUMBERS
         return not (is_whole and _is_made_anew(graph, uses, made, maker, (reader, position), root))
 
@@ -195,6 +197,13 @@ def _is_padded_anew(graph: Graph, read: tuple[int, int], made: Op) -> bool:
     """
     product = graph.ops[read[0]]
     return made.kind == "pad" and product.kind in PRODUCTS and takes(graph, product, read[1], made)
+
+
+def _is_turned_anew(graph: Graph, uses: Uses, reader: Op, made: Op) -> bool:
+    """Whether a product reads an argument as it lies, though what that is under another shape is written for others:
+    rounded, for a loop (seen on v4: tied embeddings, whose second product goes round a ring).
+    """
+    return made.kind in VIEWS and reader.kind in PRODUCTS and made.operands[0] not in uses.makers
 
 
 def _is_thin(graph: Graph, op: Op) -> bool:

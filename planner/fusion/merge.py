@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from ..graph import Graph, Op
 from ..images import CONVOLUTION
 from .group import Group
+from .joint import Joint, wait_for_all
 from .libraries import is_row
 from .nature import CONVERT, ELEMENTWISE, REDUCE, UPDATE
 from .uses import Uses
@@ -26,7 +27,8 @@ class Merging:
     """Groups by number, which of them makes each value and which ones read it, as they are merged.
 
     ``by_rows``: what rows are reduced to is handed to what goes through the rows again (``libraries``). Convolutions
-    and products make bits of ``packed`` values besides, which is a reduction: they take no other.
+    and products make bits of ``packed`` values besides, which is a reduction: they take no other. What reads one of
+    what sums make that are ``joint`` waits for all of them.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Merging:
         *,
         by_rows: bool = False,
         packed: frozenset[int] = frozenset(),
+        joint: Joint = (),
     ) -> None:
         self.graph, self.uses, self.by_rows, self.packed = graph, uses, by_rows, packed
         self.groups: dict[int, Group] = dict(enumerate(found))
@@ -53,20 +56,19 @@ class Merging:
             n: {maker[v] for v in (g.reads | g.waits if g.waits else g.reads) if v in maker}
             for n, g in self.groups.items()
         }
+        order = wait_for_all(joint, maker, self.needs) if joint else list(self.groups)
         self.bits = [1 << number for number in self.groups]  # of a group, and of those that became part of it
         self.home = list(self.groups)  # the group that each is or became part of
-        self.above: list[int] = []  # all that a group needs, directly or not: its bits
-        reached: list[int] = []
-        for number, makers in self.needs.items():
+        self.above = [0] * len(order)  # all that a group needs, directly or not: its bits
+        for number in order:
             needed = 0
-            for each in makers:
-                needed |= reached[each]
-            self.above.append(needed)
-            reached.append(needed | 1 << number)
-        self.below = [0] * len(reached)  # all that need it
-        for number, makers in reversed(self.needs.items()):
+            for each in self.needs[number]:
+                needed |= self.above[each] | 1 << each
+            self.above[number] = needed
+        self.below = [0] * len(order)  # all that need it
+        for number in reversed(order):
             needed = self.below[number] | 1 << number
-            for each in makers:
+            for each in self.needs[number]:
                 self.below[each] |= needed
 
     def run(self) -> list[Group]:

@@ -147,7 +147,7 @@ def _lies(graph: Graph, source: int, is_narrow: bool) -> bool:
 def _is_of_groups(graph: Graph, source: int) -> bool:
     """Whether it is a batch of products in each of which one side has rows of several dims, the other of one."""
     op = graph.ops[source]
-    is_batch = op.kind == "dot_general" and batch_dims(graph, op) > 1
+    is_batch = op.kind == "dot_general" and batch_dims(graph, op) > 0
     return is_batch and sum(free_dims(graph, op, side) > 1 for side in (0, 1)) == 1
 
 

@@ -7,12 +7,13 @@ rate, of a gather those that come from others, over however many dims devices li
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ...graph import Graph
 from ...kernels import Kernel
 from ...kinds import ALL_GATHER, ALL_REDUCE, COLLECTIVE_PERMUTE, REDUCE_SCATTER
 from ...lookups import GATHER, SCATTER, is_looked_up_apart
+from ...partition.layout import ways
 
 SENT = frozenset({ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, COLLECTIVE_PERMUTE})
 
@@ -22,7 +23,8 @@ MOST_APART = {ALL_GATHER: ANY, ALL_REDUCE: ANY, REDUCE_SCATTER: ANY, COLLECTIVE_
 
 WIDEST_ADDED = 1024
 """How wide rows are from which on they are added up by the kernels of the chip itself (libtpu, tpu7x:2x2x1: rows of 768
-numbers are not, of 1024 they are, in float32 or bfloat16, of tables of 1024 to 32768 rows).
+numbers are not, of 1024 they are, in float32 or bfloat16, of tables of 1024 to 32768 rows; single numbers are not,
+rows of several dims are, as 8 x 64).
 """
 
 LOOKED_UP = 341.4
@@ -36,7 +38,9 @@ def done_apart(graph: Graph, kernel: Kernel) -> str | None:
     """What a kernel is that SparseCores do, or a permute."""
     op = graph.ops[kernel.ops[-1]]
     if op.kind == SCATTER:
-        return SCATTER if math.prod(graph.shape(op.results[0])[-1:]) < WIDEST_ADDED else None
+        found_by = op.attributes.get("inserted_window_dims", (0,))
+        row = [size for dim, size in enumerate(graph.shape(op.results[0])) if dim not in found_by]
+        return SCATTER if len(row) < 2 and math.prod(row) < WIDEST_ADDED else None
     if len(kernel.ops) > 1:
         return None
     if op.kind == GATHER:
@@ -53,14 +57,6 @@ def apart_s(graph: Graph, kernel: Kernel, mesh: Mapping[str, int], bytes_per_s: 
     if op.kind == SCATTER:
         return graph.values[op.operands[-1]].num_elements / (ADDED * clock_hz)
     if op.kind == ALL_GATHER:
-        parts = devices_along(op.attributes.get("axes", ()), mesh)
+        parts = ways(op.attributes.get("axes", ()), mesh)
         return moved * (parts - 1) / parts / bytes_per_s
     return moved / bytes_per_s
-
-
-def devices_along(axes: Sequence[str], mesh: Mapping[str, int]) -> int:
-    """How many devices there are along some axes; of ``x:(2)4``, a part of an axis, four."""
-    found = 1
-    for axis in axes:
-        found *= mesh[axis] if axis in mesh else int(axis.rpartition(")")[2])
-    return found

@@ -3,119 +3,25 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
 from itertools import chain
-from operator import or_
 from typing import TypeVar
 
+from ...fusion.joint import joint_sums
 from ...kernels import Program
-from ...kinds import ALL_REDUCE, GATHERED
 from ..flow.flow import Flow
-from .deferred import PRODUCTS
-from .orders import post_order
-
-LIMIT_BYTES = 120 << 20
-PRODUCT, REDUCTION = "product", "reduce"
 
 Members = tuple[tuple[int, ...], ...]
 T = TypeVar("T")
 
 
 def combined(program: Program, flow: Flow) -> Members:
-    """Groups of kernels, by their positions, that become one: all-reduces over the same axes, of one kind.
-
-    XLA's combiner (``collective_combiner_utils.h``) goes through them in post-order and takes to the first whatever
-    does not depend on those it has and does not make too much of it: of 40, 90, 40, 10, 40 and 30 MiB those of 40, 40,
-    10 and 30 are one. What depends on one of a group then depends on all that this needs. Followed here are those that
-    no other waits for, as the gradients of weights, and of others, of one dtype, the sums of products, as queries, keys
-    and values, those of reductions, and gathers of whole slices: the partitioner writes the groups of devices down in
-    one way for products and in another for reductions, for what else stands between others in ways that are not known.
-    """
-    keys = dict(_keys(program))
-    if len(keys) < 2:
-        return ()
-    waiting = [kernel for kernel in post_order(flow) if kernel in keys]
-    needs = _needs(flow, waiting)
-    bits = {kernel: 1 << bit for bit, kernel in enumerate(waiting)}
-    awaited = reduce(or_, needs.values())
-    written = {kernel: _written(program, flow, kernel) for kernel in waiting if awaited & bits[kernel]}
-    waiting = [kernel for kernel in waiting if written.get(kernel, PRODUCT)]
-    for kernel, way in written.items():
-        keys[kernel] = keys[kernel], way, program.graph.values[program.kernels[kernel].writes[0]].dtype
-    groups: list[tuple[int, ...]] = []
-    while waiting:
-        group = _first_group(program, waiting, keys, needs, bits)
-        taken = set(group)
-        waiting = [kernel for kernel in waiting if kernel not in taken]
-        if len(group) > 1:
-            groups.append(group)
-            _join(group, needs, bits)
-    return tuple(groups)
-
-
-def _written(program: Program, flow: Flow, kernel: int) -> str:
-    """What decides how the groups of devices of a sum are written down, nothing where that is not known."""
-    graph, kernels = program.graph, program.kernels
-    if graph.ops[kernels[kernel].ops[0]].attributes.get(GATHERED):
-        return PRODUCT
-    summed = flow.operands[kernel]
-    inside = [graph.ops[op] for value in summed if value in flow.maker for op in kernels[flow.maker[value]].ops]
-    if any(op.kind == REDUCTION and op.results[0] in summed for op in inside):
-        return REDUCTION
-    return PRODUCT if any(op.kind in PRODUCTS for op in inside) else ""
-
-
-def _join(group: Sequence[int], needs: dict[int, int], bits: Mapping[int, int]) -> None:
-    """Whatever needs one of a group needs all of it, and all that these need."""
-    members = needed = 0
-    for kernel in group:
-        members |= bits[kernel]
-        needed |= needs[kernel]
-    for kernel, mask in needs.items():
-        if mask & members or bits[kernel] & members:
-            needs[kernel] = mask | needed | (members & ~bits[kernel])
-
-
-def _keys(program: Program) -> Iterator[tuple[int, Hashable]]:
-    graph = program.graph
-    for position, kernel in enumerate(program.kernels):
-        if len(kernel.ops) == 1 and (op := graph.ops[kernel.ops[0]]).kind == ALL_REDUCE and len(op.results) == 1:
-            yield position, (tuple(op.attributes.get("axes", ())), op.attributes.get("reducer"))
-
-
-def _first_group(
-    program: Program,
-    waiting: Sequence[int],
-    keys: Mapping[int, Hashable],
-    needs: Mapping[int, int],
-    bits: Mapping[int, int],
-) -> tuple[int, ...]:
-    group, total, members, needed = list[int](), 0, 0, 0
-    for kernel in waiting:
-        if keys[kernel] != keys[waiting[0]] or needs[kernel] & members or needed & bits[kernel]:
-            continue
-        num_bytes = sum(program.graph.values[v].num_bytes for v in program.kernels[kernel].writes)
-        if not group or total + num_bytes <= LIMIT_BYTES:
-            group.append(kernel)
-            total += num_bytes
-            members |= bits[kernel]
-            needed |= needs[kernel]
-    return tuple(group)
-
-
-def _needs(flow: Flow, waiting: Sequence[int]) -> dict[int, int]:
-    """Of each waiting kernel a bit for each other that it needs, directly or not."""
-    bits = {kernel: 1 << bit for bit, kernel in enumerate(waiting)}
-    needs: list[int] = []
-    for operands in flow.operands:
-        mask = 0
-        for value in operands:
-            source = flow.maker[value]
-            mask |= needs[source] | bits.get(source, 0)
-        needs.append(mask)
-    return {kernel: needs[kernel] for kernel in waiting}
+    """Groups of kernels, by their positions, that are one: what is known of the program, or else of its operations."""
+    joint = program.joint
+    if joint is None:
+        joint = joint_sums(program.graph, {v: n for n, op in enumerate(program.graph.ops) for v in op.results})
+    return tuple(tuple(flow.maker[value] for value in group) for group in joint)
 
 
 def with_tuples(flow: Flow, groups: Members) -> Flow:

@@ -18,8 +18,9 @@ from typing import NamedTuple
 from ...kernels import Program
 from ...kinds import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from ...lookups import GATHER
+from ...partition.layout import ways
 from ..flow.flow import Flow
-from .apart import devices_along, done_apart
+from .apart import done_apart
 
 Span = tuple[int, int]
 UNDER_WAY = frozenset({ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, GATHER})
@@ -90,7 +91,7 @@ def _sums(program: Program, flow: Flow, mesh: Mapping[str, int], cores: int) -> 
 
 def incoming_bytes(kind: str, made: int, axes: Sequence[str], mesh: Mapping[str, int], cores: int) -> int:
     """What comes in meanwhile for a collective along ``axes`` that makes so many bytes."""
-    parts = devices_along(axes, mesh)
+    parts = ways(axes, mesh)
     chips = parts // cores if parts > cores and _has_whole_chips(axes, mesh) else parts
     if kind == ALL_GATHER:
         return 0

@@ -1,0 +1,209 @@
+"""Sums over devices that the compiler makes one before it fuses anything: which of a program's are.
+
+It goes through them from the end, each once all that reads it has been, and takes to the first whatever does not depend
+on those it has, nor they on it, and does not make too much of it: of 40, 90, 40, 10, 40 and 30 MiB those of 40, 40, 10
+and 30 are one, and what nothing waits for is one with the last of a chain (small programs for v5e). What depends on one
+of them then depends on all that this needs. They sum one dtype, however that is rounded later, over the same devices,
+which are written down in one way for products and in another for reductions; over all devices, and where no other sum
+waits for them, in one way for all (programs for v4, v5e, v5p and v6e; of the latter tpu7x's other cores keep them
+apart). Those that no other waits for are none with those that one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from math import prod
+from types import MappingProxyType
+
+from ..graph import Graph, Op
+from ..kinds import ALL_REDUCE, GATHERED
+from ..lookups import GATHER
+from ..partition.layout import ways
+from .nature import AFTER, IN_PASSING, PRODUCTS, REDUCE
+
+LIMIT_BYTES = 120 << 20
+PRODUCT, REDUCTION, ALIKE = "product", "reduce", "alike"
+NO_MESH = MappingProxyType[str, int]({})
+MOST_BEFORE = 16
+"""Through how many operations it is looked what a sum adds up."""
+
+Joint = tuple[tuple[int, ...], ...]
+
+
+def joint_sums(
+    graph: Graph, makers: Mapping[int, int], mesh: Mapping[str, int] = NO_MESH, *, offloads: bool = False
+) -> Joint:
+    """The values that sums make which are one, by groups. ``makers`` has the operation that makes each value, ``mesh``
+    the sizes of the axes, ``offloads`` says that the chip's other cores make sums.
+    """
+    keys = _keys(graph)
+    if len({*keys.values()}) == len(keys):
+        return ()
+    bits = {number: 1 << place for place, number in enumerate(keys)}
+    needs = _needs(graph, makers, bits)
+    awaited, waiting = 0, list[int]()
+    for number in keys:
+        awaited |= needs[number]
+    for number in _from_end(graph, makers, needs, bits):
+        op = graph.ops[number]
+        is_whole = bool(mesh) and ways(op.attributes.get("axes", ()), mesh) == prod(mesh.values())
+        is_last = not awaited & bits[number]
+        if is_whole or (is_last and not offloads):
+            way = ALIKE
+        else:
+            way = _written(graph, makers, op, offloads=offloads) or (REDUCTION if is_last else "")
+        if way:
+            keys[number] = keys[number], is_last, way, graph.values[op.operands[0]].dtype
+            waiting.append(number)
+    return tuple(_groups(graph, waiting, keys, {number: needs[number] for number in keys}, bits))
+
+
+def _keys(graph: Graph) -> dict[int, Hashable]:
+    """What sums that may be one have alike, by their operations."""
+    if ALL_REDUCE not in graph.kinds:
+        return {}
+    return {
+        number: (tuple(op.attributes.get("axes", ())), op.attributes.get("reducer"))
+        for number, op in enumerate(graph.ops)
+        if op.kind == ALL_REDUCE and len(op.results) == 1
+    }
+
+
+def _needs(graph: Graph, makers: Mapping[int, int], bits: Mapping[int, int]) -> list[int]:
+    """Of each operation a bit for each of these sums that it needs, directly or not."""
+    needs, reach = [0] * len(graph.ops), [0] * len(graph.ops)
+    for number, op in enumerate(graph.ops):
+        mask = 0
+        for value in op.operands:
+            if value in makers:
+                mask |= reach[makers[value]]
+        if AFTER in op.attributes:
+            for value in op.attributes[AFTER]:
+                if value in makers:
+                    mask |= reach[makers[value]]
+        needs[number] = mask
+        reach[number] = mask | bits[number] if number in bits else mask
+    return needs
+
+
+def _from_end(graph: Graph, makers: Mapping[int, int], needs: Sequence[int], bits: Mapping[int, int]) -> Iterator[int]:
+    """These sums from the results back: each once all that reads it has been, what is read first before the rest."""
+    seen, order, ops = bytearray(len(graph.ops)), list[int](), graph.ops
+    stack = [makers[value] for value in graph.results if value in makers]
+    while stack:
+        number = stack.pop()
+        if number < 0:  # all that it needs has been
+            order.append(~number)
+        elif not seen[number]:
+            seen[number] = True
+            is_sum = number in bits
+            if is_sum:
+                stack.append(~number)
+            if needs[number]:
+                for value in ops[number].operands:
+                    if value in makers and not seen[makers[value]]:
+                        stack += (makers[value],)
+    return reversed(order)
+
+
+def _written(graph: Graph, makers: Mapping[int, int], summed: Op, *, offloads: bool) -> str:
+    """In which way the devices of a sum over part of them are written down, nothing where that is not known: by what is
+    added up, as it goes through other operations. Rows that are looked up are as products, as reductions where other
+    cores sum (programs for v4 and tpu7x).
+    """
+    if summed.attributes.get(GATHERED):
+        return PRODUCT
+    waiting = [value for value in summed.operands if value in makers]
+    for _ in range(MOST_BEFORE):
+        if not waiting:
+            break
+        op = graph.ops[makers[waiting.pop()]]
+        if op.kind in PRODUCTS:
+            return PRODUCT
+        if op.kind == REDUCE:
+            return REDUCTION
+        if op.kind == GATHER:
+            return REDUCTION if offloads else PRODUCT
+        if op.kind in IN_PASSING:
+            waiting += [value for value in op.operands if value in makers]
+    return ""
+
+
+def _groups(
+    graph: Graph,
+    waiting: Sequence[int],
+    keys: Mapping[int, Hashable],
+    needs: dict[int, int],
+    bits: Mapping[int, int],
+) -> Iterator[tuple[int, ...]]:
+    """The values of those that are one, of at least two each."""
+    while waiting:
+        group = _first_group(graph, waiting, keys, needs, bits)
+        taken = set(group)
+        waiting = [number for number in waiting if number not in taken]
+        if len(group) > 1:
+            yield tuple(graph.ops[number].results[0] for number in group)
+            _join(group, needs, bits)
+
+
+def _join(group: Sequence[int], needs: dict[int, int], bits: Mapping[int, int]) -> None:
+    """Whatever needs one of a group needs all of it, and all that these need."""
+    members = needed = 0
+    for number in group:
+        members |= bits[number]
+        needed |= needs[number]
+    for number, mask in needs.items():
+        if mask & members or bits[number] & members:
+            needs[number] = mask | needed | (members & ~bits[number])
+
+
+def _first_group(
+    graph: Graph,
+    waiting: Sequence[int],
+    keys: Mapping[int, Hashable],
+    needs: Mapping[int, int],
+    bits: Mapping[int, int],
+) -> list[int]:
+    group, total, members, needed = list[int](), 0, 0, 0
+    for number in waiting:
+        if keys[number] != keys[waiting[0]] or needs[number] & members or needed & bits[number]:
+            continue
+        num_bytes = graph.values[graph.ops[number].results[0]].num_bytes
+        if not group or total + num_bytes <= LIMIT_BYTES:
+            group.append(number)
+            total += num_bytes
+            members |= bits[number]
+            needed |= needs[number]
+    return group
+
+
+def wait_for_all(joint: Joint, maker: Mapping[int, int], needs: Mapping[int, set[int]]) -> list[int]:
+    """Has whatever needs one of these values need all of its group; ``maker`` says what makes each. All, each behind
+    what it needs then.
+    """
+    made = [{maker[value] for value in values} for values in joint]
+    of = {member: members for members in made for member in members}
+    sums, is_behind = of.keys(), True
+    for number, makers in needs.items():
+        awaited = sums & makers
+        if awaited and number not in of:
+            for member in awaited:
+                makers |= of[member]
+        if awaited and is_behind:
+            is_behind = max(makers) < number
+    return list(needs) if is_behind else _ordered(needs)
+
+
+def _ordered(needs: Mapping[int, set[int]]) -> list[int]:
+    missing = {number: len(makers) for number, makers in needs.items()}
+    readers: dict[int, list[int]] = {number: [] for number in needs}
+    for number, makers in needs.items():
+        for each in makers:
+            readers[each] += (number,)
+    order = [number for number, count in missing.items() if not count]
+    for number in order:
+        for reader in readers[number]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                order += (reader,)
+    return order
