@@ -170,6 +170,7 @@ def test_a_convolution_that_writes_two_images_makes_no_bits_of_them(*, also_rect
     masked = g.op("select", g.op("compare", made, nothing, dtype="pred"), back, nothing, dtype="f32")
     ends = [g.op("convolution", masked, g.arg(3, 3, 64, 64), shape=image, **said) for _ in range(2)]
     program = fuse(g.graph(after, *ends))
+    assert program.graph.values[made].dtype == "bf16"
     (mask,) = (each for each in price(program, catalogue()["v3"]) if ("pred", 4) in written(program, [each.kernel]))
     assert mask.cycles == pytest.approx((151872 + 98224) * also_rectified, rel=0.1)
 

@@ -133,12 +133,13 @@ def _program(
 
 
 def _compared_apart(graph: Graph, masks: frozenset[int], found: Sequence[Group]) -> set[int]:
-    """The masks of what products make whose kernels leave something else as large beside that: these make no bits, and
-    the kernel that does reads all that they made.
+    """The masks of what products of matrices make whose kernels leave something else as large beside that: these make
+    no bits, and the kernel that does reads all that they made (convolutions round it all the same, seen on v3).
     """
     apart = set[int]()
     for group in found if masks else ():
-        made = [graph.ops[root].results[0] for root in group.roots] if group.products and len(group.roots) > 1 else []
+        multiplies = len(group.roots) > 1 and any(graph.ops[number].kind == "dot_general" for number in group.ops)
+        made = [graph.ops[root].results[0] for root in group.roots] if multiplies else []
         shapes = [graph.shape(value) for value in made]
         several = {value for value, shape in zip(made, shapes, strict=True) if shapes.count(shape) > 1}
         apart |= {number for number in masks if not several.isdisjoint(graph.ops[number].operands)}
