@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import jax
+import jax.numpy as jnp
+import meshwright as mw
 import pytest
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute import price
@@ -14,6 +17,7 @@ from meshwright.planner.kernels import Kernel, Program
 from programs import CONVOLVED
 from test_fusion import Writer
 
+IMAGES = ("NHWC", "HWIO", "NHWC")
 GROUPS, TOKENS, EXPERTS, PLACES, WIDTH = 4, 256, 8, 64, 512
 
 
@@ -155,6 +159,26 @@ def test_what_a_product_leaves_beside_what_it_rectifies_is_compared_wide(*, also
     assert fuse(g.graph(*ends)).graph.values[made].dtype == ("f32" if also_rectified else "bf16")
 
 
+def test_what_a_convolution_leaves_beside_what_it_rectifies_is_rounded_all_the_same() -> None:
+    """As compiled for v3: a conv net split by images and columns takes 3.57 ms; 3.69 if what kernels of their own make
+    bits of were float32, of which they read 24 MiB and not 40.
+    """
+
+    def loss(weights: list[jax.Array], x: jax.Array) -> jax.Array:
+        for each in weights:
+            x = jax.nn.relu(jax.lax.conv_general_dilated(x, each, (1, 1), "SAME", dimension_numbers=IMAGES))
+        return jnp.mean(x**2)
+
+    plan = mw.loads(
+        "meshwright: 1\ntopology: v3:4x4\nmesh: {x: 4, y: 8}\ntensors: {'weights/*': replicate, x: B@x A@y ...}"
+    )
+    weights = [jax.ShapeDtypeStruct((3, 3, 64, 64), jnp.float32)] * 4
+    found = mw.estimate(
+        plan, jax.value_and_grad(loss), (weights, jax.ShapeDtypeStruct((32, 256, 256, 64), jnp.float32))
+    )
+    assert {each.num_bytes >> 20 for each in found.kernels if each.label == "compare"} == {0, 24}
+
+
 @pytest.mark.parametrize("also_rectified", [True, False])
 def test_a_convolution_that_writes_two_images_makes_no_bits_of_them(*, also_rectified: bool) -> None:
     """As compiled for v3: ``u32[8,256,64]`` by a kernel of its own of 151872 cycles, a mask again by another of 98224;
@@ -170,7 +194,6 @@ def test_a_convolution_that_writes_two_images_makes_no_bits_of_them(*, also_rect
     masked = g.op("select", g.op("compare", made, nothing, dtype="pred"), back, nothing, dtype="f32")
     ends = [g.op("convolution", masked, g.arg(3, 3, 64, 64), shape=image, **said) for _ in range(2)]
     program = fuse(g.graph(after, *ends))
-    assert program.graph.values[made].dtype == "bf16"
     (mask,) = (each for each in price(program, catalogue()["v3"]) if ("pred", 4) in written(program, [each.kernel]))
     assert mask.cycles == pytest.approx((151872 + 98224) * also_rectified, rel=0.1)
 

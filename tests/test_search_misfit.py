@@ -241,6 +241,26 @@ def test_a_plan_that_fits_takes_a_proof_back_that_no_mesh_holds_its_policy() -> 
     assert [each.anywhere for each in several] == [False, False, True]
 
 
+@pytest.mark.parametrize(("num_ops", "below", "asks"), [(100, 0.005, True), (2000, 0.005, False), (2000, 0.02, True)])
+def test_what_a_plan_costs_is_asked_where_that_is_soon_known_or_much_is_to_be_proven(
+    num_ops: int, below: float, asks: bool
+) -> None:
+    """Else the bound is taken back at once by twice what the plan takes less."""
+    plan, asked = Plan(mesh=Mesh(axes=(Axis(name="a", size=32),))), list[Tried]()
+    candidate = Candidate(index=0, plan=plan, policy=0, pins={}, floor_s=0.0, least_bytes=0)
+    one = Tried(candidate=candidate, bound_s=2.0, floor_s=2.0, solved=True)
+    one.priced = PricedPlan(plan=plan, estimate=FakeEstimate(2.0 * (1 - below), 1))
+    board = Board(tried=[one], num_ops=num_ops)
+
+    def cost_of(tried: Tried) -> float:
+        asked.append(tried)
+        return 2.0
+
+    board.doubt(cost_of)
+    assert bool(asked) == asks
+    assert one.bound_s == pytest.approx(2.0 * (1 - below) if asks else 2.0 * (1 - 2 * below))
+
+
 def test_what_takes_least_is_looked_for_on_meshes_whose_programs_are_built_in_time() -> None:
     """Of the most promising one and of one that is quicker."""
 

@@ -13,7 +13,7 @@ from .tried import CLOSE, Tried
 AGAIN = 1e-2  # by how much a candidate that was cut off must be able to be better to be solved once more
 SOLVING = 0.6  # of the time at most; the rest writes plans
 LARGE = 5000  # operations: to price a plan of a step with more takes seconds
-SHORT = 1000  # operations: of so few it is known soon what no mesh can hold
+SHORT = 1000  # operations: of so few it is known soon what no mesh can hold, and what layouts cost
 LONGER = 1.5  # times the time that one was not solved in: what there must be to solve it once more
 
 
@@ -157,8 +157,9 @@ class Board:
         """Takes the programs' bounds back where a plan is below one: what they leave out matters on this step.
 
         First by as much as such a plan takes less than what its layouts cost in a program, which ``cost_of`` says where
-        it can, and where it is still below, since what was learnt was charged to it too, by twice as much as it is.
-        Then they fall to what kernels alone take, then to what no layouts can change.
+        it can, and where it is still below, since what was learnt was charged to it too, by twice as much as it is: at
+        once where that proves enough of a step whose program takes long to solve once more. Then they fall to what
+        kernels alone take, then to what no layouts can change.
         """
         for plan in self.ranked:
             told = self._asked_of(plan)
@@ -169,12 +170,14 @@ class Board:
                     each.anywhere, each.bound_s = False, each.candidate.floor_s
                     each.floor_s = each.candidate.floor_s
         for plan in self.ranked:
-            cost_s = cost_of(plan) if self._is_below(plan) and not self.doubts else None
+            if self.doubts or not self._is_below(plan):
+                continue
+            is_enough = self.num_ops > SHORT and self._above_s(plan) <= AGAIN * plan.step_time_s
+            cost_s = None if is_enough else cost_of(plan)
             if cost_s is not None:
                 self._credit(cost_s - plan.step_time_s)
-                if self._is_below(plan):
-                    told = self._asked_of(plan)
-                    self._credit(told.credit_s + 2 * (told.bound_s - plan.step_time_s))
+            if (is_enough or cost_s is not None) and self._is_below(plan):
+                self._credit(self._asked_of(plan).credit_s + 2 * self._above_s(plan))
         while self.doubts < 2 and any(map(self._is_below, self.ranked)):
             self.doubts += 1
             for one in self.tried:
@@ -184,6 +187,10 @@ class Board:
     def _asked_of(self, plan: Tried) -> Tried:
         """What is known of the candidate of a plan, which may be laid out by hand."""
         return next(one for one in self.tried if one.candidate is plan.candidate)
+
+    def _above_s(self, plan: Tried) -> float:
+        """How much more than a plan takes the bound says that none takes less than."""
+        return self._asked_of(plan).bound_s - plan.step_time_s
 
     def _is_below(self, plan: Tried) -> bool:
         return plan.step_time_s < self._asked_of(plan).bound_s * (1 - CLOSE)
