@@ -84,7 +84,9 @@ def test_remedies_of_a_real_step_work_when_followed() -> None:
     assert {"What makes it fit, each tried"} <= {table.title for table in tables(result)}
     more, *others = found.remedies
     assert f"{max(found.least_bytes, more.compiled_bytes or 0):,} bytes" in more.change
-    assert mw.estimate(replace(more.plan, limits=Limits(hbm_bytes=found.least_bytes)), step, args).fits
+    assert more.plan.limits.hbm_bytes == max(found.least_bytes, more.compiled_bytes or 0)
+    assert mw.estimate(more.plan, step, args).fits
+    assert ", predicted, is " in misfit_text(found)
     assert "give up all pins of tensors" in [remedy.change for remedy in others]
     for remedy in others:
         price = mw.estimate(remedy.plan, step, args)

@@ -12,7 +12,7 @@ from ..estimate.figures import Estimate
 from ..estimate.limit import OF_PLAN, memory_limit
 from ..explain.rows import binary
 from ..topology import Machine
-from .misfit import LARGEST, more_memory
+from .misfit import LARGEST, more_memory, within
 from .others import distinct_plans, says
 from .progress import Clock, Progress
 from .result import CompiledPeak, Misfit, PricedPlan, Remedy, SearchResult, gap, status_of
@@ -186,7 +186,8 @@ class _Fitting:
         if said.fits and said.peak_bytes <= limit:
             return replace(remedy, change=AFTER_ALL, compiled_bytes=said.peak_bytes)
         most_bytes = max(remedy.peak_bytes, said.peak_bytes)
-        return replace(remedy, change=more_memory(self.machine, most_bytes), compiled_bytes=said.peak_bytes)
+        change, plan = more_memory(self.machine, most_bytes), within(remedy.plan, most_bytes)
+        return replace(remedy, change=change, plan=plan, compiled_bytes=said.peak_bytes)
 
     def _word(self, found: SearchResult) -> CompiledPeak | None:
         """What the compiler says of the plan that was found; None where it is not asked."""
@@ -212,9 +213,10 @@ class _Fitting:
         self.said.append(word)
         self.known[known] = word
         if fits is False and said.peak_bytes is not None and said.peak_bytes > limit:
+            most_bytes = max(said.peak_bytes, predicted_bytes)
             refused = Remedy(
-                change=more_memory(self.machine, max(said.peak_bytes, predicted_bytes)),
-                plan=replace(plan, limits=self.asked.limits),
+                change=more_memory(self.machine, most_bytes),
+                plan=within(replace(plan, limits=self.asked.limits), most_bytes),
                 step_time_s=estimate.step_time_s,
                 peak_bytes=predicted_bytes,
                 compiled_bytes=said.peak_bytes,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ...dsl.errors import PlanError
-from ...dsl.plan import Auto, Mesh, Plan, Remat, Rule, Topology
+from ...dsl.plan import Auto, Limits, Mesh, Plan, Remat, Rule, Topology
 from ..estimate.limit import memory_limit
 from ..explain.rows import binary
 from ..topology import Machine, physical, problems
@@ -106,7 +106,13 @@ def _remedy(change: str, found: PricedPlan) -> Remedy:
 
 
 def _more(question: Question, num_bytes: int, found: PricedPlan) -> Remedy:
-    return replace(_remedy(more_memory(question.machine, num_bytes), found), is_memory=True)
+    remedy = _remedy(more_memory(question.machine, num_bytes), found)
+    return replace(remedy, plan=within(remedy.plan, num_bytes), is_memory=True)
+
+
+def within(plan: Plan, num_bytes: int) -> Plan:
+    """A plan that was to fit into less, where it says so, as one for a device with so much memory."""
+    return plan if plan.limits.hbm_bytes is None else replace(plan, limits=Limits(hbm_bytes=num_bytes))
 
 
 def more_memory(machine: Machine, num_bytes: int) -> str:

@@ -81,7 +81,7 @@ def misfit_text(misfit: Misfit) -> str:
     if misfit.least_bytes is None:
         return f"{limit}; no plan was found beyond it either in the time left."
     marks = "" if misfit.marks_blocks else " The step marks no blocks that may be computed again (meshwright.remat)."
-    least = "the least that a plan was found to need" + (", compiled," if misfit.by_compiler else "")
+    least = "the least that a plan was found to need" + (", compiled," if misfit.by_compiler else ", predicted,")
     return f"{limit}; {least} is {misfit.missing_bytes:,} bytes more.{marks}"
 
 
@@ -181,7 +181,7 @@ def _largest(misfit: Misfit) -> Rows:
 
 def _remedies(misfit: Misfit) -> Rows:
     rows = ((r.change, duration(r.step_time_s), binary(r.peak_bytes), _said(r.compiled_bytes)) for r in misfit.remedies)
-    headers = ("change", "a step", "a device", "compiled")
+    headers = ("change", "a step", "a device, predicted", "compiled")
     return Rows(title="What makes it fit, each tried", headers=headers, rows=first(rows))
 
 
