@@ -41,6 +41,7 @@ class FakeEstimate:
         return {"weights": self.peak_bytes}
 
     compute_s = comm_s = 0.0
+    kernels = ()
     memory = SimpleNamespace(tensors=(SimpleNamespace(name="params/w", num_bytes=7),))
 
 

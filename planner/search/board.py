@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from ..estimate.figures import Estimate
+from ..estimate.limit import is_near
 from ..topology import Machine
 from .result import PricedPlan
 from .tried import CLOSE, Tried
@@ -31,6 +33,10 @@ class Settings:
     kept: frozenset[str] = frozenset()
     solving: float = SOLVING
 
+    def is_near(self, estimate: Estimate) -> bool:
+        """Whether a plan takes nearly what it may, so that the compiler is to be asked about it."""
+        return self.limit_bytes is not None and is_near(estimate, self.limit_bytes)
+
 
 @dataclass(slots=True, kw_only=True)
 class Board:
@@ -40,7 +46,8 @@ class Board:
     A plan may take ``credit_s`` less than its program says, as some did; ``doubts`` counts how often the programs'
     bounds were taken back. ``writing_s`` is what it took to write one plan, ``solving_s`` by the number of axes what it
     took to solve one mesh, ``num_ops`` how many operations the step has. ``least_s`` has by policy what computing takes
-    at least on any mesh, by the costs of kernels, which plans were seen to take the part ``credit`` less than.
+    at least on any mesh, by the costs of kernels, which plans were seen to take the part ``credit`` less than. The plan
+    that was written last ``is_near`` its limit, as far as is known.
     """
 
     tried: list[Tried]
@@ -53,6 +60,7 @@ class Board:
     solving_s: dict[int, float] = field(default_factory=dict)
     least_s: dict[int, float] = field(default_factory=dict)
     credit: float = 0.0
+    is_near: bool = True
 
     @property
     def is_large(self) -> bool:

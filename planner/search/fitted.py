@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ...dsl.plan import Limits, Plan
 from ..estimate.figures import Estimate
-from ..estimate.limit import OF_PLAN, memory_limit
+from ..estimate.limit import is_near, memory_limit
 from ..explain.rows import binary
 from ..topology import Machine
 from .misfit import LARGEST, more_memory, within
@@ -18,12 +18,6 @@ from .progress import Clock, Progress
 from .result import CompiledPeak, Misfit, PricedPlan, Remedy, SearchResult, gap, status_of
 from .task import Status
 
-NEAR, ASKED = 0.8, 0.6
-"""Of the chip's limit, and of one that is asked for: plans that are predicted to take less are not doubted."""
-DOUBTFUL, HELD = frozenset({"sort", "top_k", "fft", "cholesky", "triangular_solve", "custom_call"}), 4
-"""Kernels that the compiler writes as programs of their own, and how many times their own bytes these may hold besides:
-a plan is doubted as if the largest of them did.
-"""
 FOUND_FIRST = 0.7
 """Of the time left, for each search where there is a limit; the rest is for the compiler and for searching again."""
 PATIENCE_S = 20.0
@@ -229,9 +223,7 @@ class _Fitting:
         """Whether a plan is doubted: any that is near its limit, and all after one that was wrong."""
         if any(word.fits is False for word in self.said):
             return True
-        limit, limit_of = self.limit
-        more = max((kernel.num_bytes for kernel in estimate.kernels if kernel.label in DOUBTFUL), default=0.0)
-        return estimate.peak_bytes + HELD * more >= (ASKED if limit_of == OF_PLAN else NEAR) * limit
+        return is_near(estimate, *self.limit)
 
     def _patience(self) -> Clock:
         """The time that the compiler has: programs for thousands of devices take it minutes."""

@@ -46,7 +46,7 @@ class Excused:
 
 class Clock:
     """The time that a search has, and whether the user wants it to end. It began at ``begin_s``, now if None, as
-    ``time.monotonic`` counts. It has ``longer_s`` more until it is told that something was ``found``.
+    ``time.monotonic`` counts. It has ``longer_s`` more until it is told that something was ``found`` that needs it.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ...dsl.plan import Fingerprint, Mesh, Plan, Result
 from ..estimate.figures import Estimate
-from ..estimate.limit import memory_limit
+from ..estimate.limit import is_near, memory_limit
 from .candidates import NO_REMAT
 from .misfit import misfit, of_plan
 from .others import alternatives, distinct_plans, frontier, undominated, undominated_first
@@ -55,7 +55,7 @@ def search(
     same machine without pins, on any mesh (``free_mesh``) or on the plan's; without ``compare`` it is searched as any
     other plan, for it leaves computed values open. ``pool`` makes the workers, at most once. The time counts from
     ``begin_s`` (``time.monotonic``) where that was before; of what there is besides until ``last_s`` most is for who
-    has found nothing.
+    has found nothing, or a plan that is not near its limit.
     Raises ``PlanError`` where a pin is wrong, or forbids every mesh.
     """
     longer_s = LONGER * max((last_s or 0.0) - time_limit_s, 0.0)
@@ -69,7 +69,7 @@ def search(
             return _compared(question, stamp, means, clock, free_mesh)
         more = pareto or question.top_k > 1
         found = answer(question, means, clock, more=more)
-        if found.best is not None:
+        if found.best is not None and (more or limit is None or is_near(found.best.estimate, limit)):
             clock.found()
         if found.best is None and more and not clock.over:
             found = found.further(1, clock)

@@ -47,7 +47,7 @@ class Solving:
         self._board, self._settings, self._workload, self._pool = board, settings, workload, pool
         self._clock, self._say = clock, say
         self._reading_s: dict[int, float] = {}  # what it took to read the step, by policy
-        self._part = self._longest = clock
+        self._part = self._whole = self._longest = clock
         self._left: list[Tried] = []
         self._flying: deque[Flying] = deque()
         self._firsts: Firsts = SimpleQueue()  # what was found first of the candidate that was begun last
@@ -56,6 +56,7 @@ class Solving:
     def solve(self, todo: Sequence[Tried], meanwhile: Callable[[], None]) -> None:
         """Solves candidates; ``meanwhile`` is done while the workers are at it, and may ``tend`` to them."""
         self._part = self._clock.part(self._settings.solving, as_found=True)
+        self._whole = self._clock.part(self._settings.solving)
         self._longest, self._left = self._clock.part(LONGEST * self._settings.solving), list(todo)
         self._fill()
         while self._flying:
@@ -111,8 +112,10 @@ class Solving:
                 self._left = []
             elif one.bound_s < self._board.worth_s * (1 - CLOSE) and self._is_in_time(one):
                 self._say(f"solving {one.candidate}")
-                share = FOR_FIRST if self._board.is_large and not self._is_found else FOR_ONE
-                self._begin(one, self._time.left_s * (share if self._left else 1.0))
+                is_written = bool(self._board.ranked)
+                share = FOR_FIRST if self._board.is_large and not is_written else FOR_ONE
+                time = self._time if is_written or not self._is_found else self._whole
+                self._begin(one, time.left_s * (share if self._left else 1.0))
 
     def within(self, one: Tried, lowered_bytes: int) -> bool:
         """Solves a candidate anew for so many bytes less than the limit; whether there are other layouts then."""
@@ -306,8 +309,12 @@ class Solving:
 
     @property
     def _time(self) -> Clock:
-        """The time for solving: longer as long as nothing is found."""
-        return self._part if self._is_found else self._longest
+        """The time for solving: longer as long as nothing is found, and where the best is not near its limit, for then
+        the compiler is not asked.
+        """
+        if not self._is_found:
+            return self._longest
+        return self._part if self._board.is_near else self._whole
 
     @property
     def _patience_s(self) -> float:

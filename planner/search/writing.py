@@ -106,14 +106,21 @@ class Writing:
                 self._ahead[one.candidate.index] = one, one.layouts, written
             excess = written.estimate.peak_bytes - (self._settings.limit_bytes or math.inf)
             if excess <= 0:
-                one.priced, one.why = PricedPlan(plan=written.plan, estimate=written.estimate), ""
-                self._clock.found()
+                self._keep(one, written)
+                one.why = ""
                 return
             one.why = f"its plan takes {int(excess):,} bytes more than the limit"
             _keep_beyond(one, written)
             lowered += int(excess)
             if self._clock.over or not self._solving.within(one, lowered):
                 return
+
+    def _keep(self, one: Tried, written: Written) -> None:
+        """Keeps a plan that fits; the time is kept for the compiler that one has to be asked about."""
+        one.priced = PricedPlan(plan=written.plan, estimate=written.estimate)
+        self._board.is_near = self._settings.is_near(written.estimate)
+        if self._board.is_near:
+            self._clock.found()
 
     def write_least(self, clock: Clock) -> None:
         """Writes the layouts of the least memory as plans, each once, until others promise to take more than one that
@@ -182,7 +189,9 @@ class Writing:
 
         self._say(f"writing the plan of {one.candidate}")
         try:
-            self._ahead[one.candidate.index] = one, layouts, self._written(one, before=look, proven_s=0.0)
+            written = self._written(one, before=look, proven_s=0.0)
+            self._ahead[one.candidate.index] = one, layouts, written
+            self._board.is_near = self._settings.is_near(written.estimate)
         except _OvertakenError:
             return True
         except PlanError:
@@ -278,8 +287,7 @@ class Writing:
             return one
         excess = written.estimate.peak_bytes - (self._settings.limit_bytes or math.inf)
         if excess <= 0:
-            one.priced = PricedPlan(plan=written.plan, estimate=written.estimate)
-            self._clock.found()
+            self._keep(one, written)
         else:
             one.why = f"{BY_HAND}: {int(excess):,} bytes more than the limit"
             _keep_beyond(one, written)
