@@ -22,7 +22,8 @@ LONGER = 1.5  # times the time that one was not solved in: what there must be to
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a search is asked for. ``kept`` are the axes that keep their names; ``limit_bytes`` None: no limit.
-    ``solving`` is the part of the time that is solved in at most.
+    ``solving`` is the part of the time that is solved in at most. Of meshes ``left_out`` nothing is proven: what was
+    found is not proven better among the others then, which would take as long again.
     """
 
     machine: Machine
@@ -32,6 +33,7 @@ class Settings:
     top_k: int = 1
     kept: frozenset[str] = frozenset()
     solving: float = SOLVING
+    left_out: int = 0
 
     def is_near(self, estimate: Estimate) -> bool:
         """Whether a plan takes nearly what it may, so that the compiler is to be asked about it."""

@@ -72,6 +72,8 @@ class Driver:
     def _run(self, *, first: bool) -> list[Tried]:
         board = self.board
         for number in range(ROUNDS):
+            if number and self._settings.left_out and len(board.ranked) >= board.top_k:
+                break
             todo = board.open(again=number > 0, in_s=self._clock.left_s * self._settings.solving)
             if not todo or (self._clock.over and number):
                 break

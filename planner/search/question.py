@@ -139,6 +139,7 @@ def _answer(question: Question, means: Means, clock: Clock, limit: int, solving:
         top_k=question.top_k,
         kept=question.kept,
         solving=solving,
+        left_out=listed.left_out,
     )
     driver = Driver(
         tried,
