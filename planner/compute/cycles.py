@@ -96,6 +96,8 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         start = _product_start(work, near, near_writes, behind, of)
         besides = of.product_read_cycles * min(_far_besides(work, near), 2) if behind else 0.0
         return _product(work, waits, far_reads + far_writes, behind, edge, of, start, besides, is_cut=is_cut)
+    if work.moved and any(near) != any(near_writes) and not of.common_bytes:
+        return Cycles(total=0.0, bound=MEMORY, far_bytes=far_reads + far_writes)  # moved in passing: nothing is counted
     if work.rows and of.row_cycles:
         total = work.rows * of.row_cycles * (FEW_SHARE if work.rows <= FEW_ROWS else 1.0)
         return Cycles(total=total, bound=VECTOR, far_bytes=far_reads + far_writes)

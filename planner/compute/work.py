@@ -10,7 +10,7 @@ from ...dsl.records import record
 from ..fusion.nature import ALLOCATE, ELEMENTWISE, PRODUCTS, REDUCE, SLICE, UPDATE, VIEWS, stands_alone
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel
-from ..kinds import ROWS, TURNED_COPY
+from ..kinds import IN_ORDER, ROWS, TURNED_COPY
 from .demand import demanded, needed_of
 from .products import Product, product_of
 from .sides import sides_of
@@ -48,8 +48,8 @@ class Work:
     is rounded to a narrower dtype. ``registers`` are vector operations, 1024 numbers each. ``result_bytes`` are
     those of a product of the batch, as float32. ``passes`` is how often what stands alone goes over its bytes.
     ``written_out`` says how often what is written out goes over its bytes.
-    ``copied`` says that pieces are only put in another order. ``rows`` are those of 128 numbers that are put into
-    registers one by one.
+    ``copied`` says that pieces are only put in another order, ``moved`` that they stay in theirs. ``rows`` are those of
+    128 numbers that are put into registers one by one.
     """
 
     kind: str
@@ -65,6 +65,7 @@ class Work:
     result_bytes: float = 0.0
     passes: float = 1.0
     copied: bool = False
+    moved: bool = False
     rows: float = 0.0
     written_out: WrittenOut | None = None
 
@@ -94,11 +95,12 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         spill_bytes=int(spilled(made, space, bool(products)) * growth),
         registers=sum([_registers(op, need) for op in real]) + VECTOR_OPERATIONS * summed / REGISTER_ELEMENTS,
         space_bytes=space * WORD_BYTES,
-        single=len(real) == 1 and not met and real[0].kind != SLICE,
+        single=len(real) == 1 and not met and real[0].kind != SLICE and not is_moved(real),
         flops=sum(2.0 * each.multiply_adds for each in met),
         result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
         passes=passes_of(graph, real),
         copied=is_copied(real),
+        moved=is_moved(real),
         rows=rows,
         written_out=written_out_of(graph, real) if len(real) == 1 else None,
     )
@@ -117,6 +119,11 @@ def only_rows(rows: float) -> Work:
 def is_copied(ops: Sequence[Op]) -> bool:
     """Whether a kernel of these operations only puts pieces in another order."""
     return len(ops) == 1 and ops[0].kind == TURNED_COPY
+
+
+def is_moved(ops: Sequence[Op]) -> bool:
+    """Whether a kernel of these operations copies numbers in their order, in windows as large as fused operations'."""
+    return len(ops) == 1 and ops[0].kind == TURNED_COPY and IN_ORDER in ops[0].attributes
 
 
 def of_squares(products: tuple[Product, ...]) -> tuple[tuple[Product, ...], int]:

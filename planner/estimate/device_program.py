@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..forms import Forms
-from ..fusion import fuse
+from ..fusion import fuse, with_copies
 from ..graph import Graph
 from ..kernels import Program
 from ..memory import Scheduled, put_in_order
@@ -49,4 +49,6 @@ def device_program(
         offloads=machine.chip.offloads_collectives,
         forms=forms,
     )
+    if machine.platform == "tpu":
+        program = with_copies(program)
     return DeviceProgram(step=graph, local=local, order=put_in_order(program, machine.chip))

@@ -1,5 +1,6 @@
 """What a device runs at once: the operations of one device as kernels, grouped as TPU compilers, or XLA on GPUs, do."""
 
 from .fuse import fuse
+from .returned import with_copies
 
-__all__ = ["fuse"]
+__all__ = ["fuse", "with_copies"]

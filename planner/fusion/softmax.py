@@ -19,8 +19,9 @@ Narrow scores of queries of several heads that share their keys lie one product'
 its products on all chips but v5e (12 programs of v3 to tpu7x, with remat and without), on v5p and tpu7x also what
 products share of the softmax. Wide ones have theirs written on tpu7x alone, whose narrow arrays lie in other tiles than
 wide ones (programs for v4, v5p, v6e and tpu7x, with remat and without). The exponentials of narrow ones are kept as
-others are where a scan puts them into a stack, which it then does from where they lie (tpu7x, and v5e's and v5p's
-peaks agree; of a group of one query, whose maximum has no window, they are computed into the stack).
+others are where one product alone reads them, as in a forward pass (v4, v5e and v6e), and where a scan puts them into a
+stack, which it then does from where they lie (tpu7x, and v5e's and v5p's peaks agree; of a group of one query, whose
+maximum has no window, they are computed into the stack).
 """
 
 from __future__ import annotations
@@ -83,11 +84,11 @@ def softmaxes(graph: Graph, uses: Uses) -> Iterator[Softmax]:
         lies = _lies(graph, source, is_narrow) and not (
             is_narrow and _is_multiplied_wide(graph, uses, graph.ops[number])
         )
-        is_kept = lies or (_is_of_groups(graph, source) and _is_stacked(graph, uses, graph.ops[number]))
+        is_grouped = _is_of_groups(graph, source)
+        is_kept = lies or (is_grouped and (alone or _is_stacked(graph, uses, graph.ops[number])))
         is_windowed = is_kept and is_narrow and _has_window(graph, uses, scores, most)
         windowed = ((source, most) if _is_its_own(graph, uses, source) else (most,)) if is_windowed else ()
         rematted = is_rematted(graph.ops[number])
-        is_grouped = _is_of_groups(graph, source)
         yield Softmax(number, source, is_narrow, lies, is_grouped, windowed, number in again, rematted, alone)
 
 

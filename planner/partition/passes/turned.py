@@ -29,13 +29,14 @@ from typing import Any
 from ...fusion.nature import BROADCAST, ELEMENTWISE, LANES
 from ...graph import Graph, Op
 from ...images import Image, image_of, images, lies_by_batch, outside
-from ...kinds import ALL_GATHER, ALL_TO_ALL, ROWS, TURNED_COPY
+from ...kinds import ALL_GATHER, ALL_TO_ALL, IN_ORDER, ROWS, TURNED_COPY
 
 Shape = tuple[int, ...]
 Pieces = tuple[int, ...]
 COPIED = (ALL_GATHER, ALL_TO_ALL)
 """What a result of the step is not left in."""
 _TAKING = ELEMENTWISE | {"reduce"}
+COPIED_IN_ORDER: Mapping[str, Any] = {IN_ORDER: True}
 
 
 def turned(graph: Graph) -> Graph:
@@ -133,18 +134,18 @@ class _Turning:
         before, after = turns(op.kind, dims, *shapes, in_order=got in self.in_order, image=image)
         before = 0 if sent in self.spread else before
         first, last = pieces(op.kind, dims, *shapes)
-        rows_said = _rows_said(last if after else ())
-        if got in self.results and self.values[got].shape:
-            after = max(after, 1)
+        rows_said, said = _rows_said(last if after else ()), _said_of(last)
         in_rows = arrives_in_rows(op.kind, dims, *shapes)
+        if got in self.results and self.values[got].shape and not after:
+            after, said = 1, said if in_rows or last else COPIED_IN_ORDER
         for _ in range(before):
             yield (copy := self._copy(op, op.operands[0], self._like(sent), first))
             op = replace(op, operands=copy.results)
         steps = [*(self._like(got) for _ in range(after + in_rows)), got]
         yield replace(op, results=(steps[0],))
         for place, (source, made) in enumerate(itertools.pairwise(steps)):
-            said = rows_said if in_rows and place == 0 else _said_of(last)
-            yield replace(op, kind=TURNED_COPY, operands=(source,), results=(made,), attributes=said)
+            of_copy = rows_said if in_rows and place == 0 else said
+            yield replace(op, kind=TURNED_COPY, operands=(source,), results=(made,), attributes=of_copy)
 
     def _copy(self, op: Op, value: int, result: int, cut: Pieces) -> Op:
         return replace(op, kind=TURNED_COPY, operands=(value,), results=(result,), attributes=_said_of(cut))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...compute.images.convolved import lies_across
-from ...compute.single_ops import convert_seconds, gather_seconds, rows_seconds, turn_seconds
+from ...compute.single_ops import convert_seconds, copy_seconds, gather_seconds, rows_seconds, turn_seconds
 from ...compute.speed import Speed
 from ...estimate.traffic import Tariff
 from ...graph import Op, Sharding, Value
@@ -23,13 +23,15 @@ from ...partition.target import Target
 from .costs import Sum
 
 Table = NDArray[np.float64]
+SMALL = 8
+"""How many such values the memory near has room for, where one is gathered into it as a step ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reshards:
     """What resharding takes on a network, and on chips of this speed the copies around it. ``images`` are known by
-    their shape; ``steps``, ``tables``, what each step of a value ``took``, ``copies`` of it, in rows and in other
-    dtypes, what is ``sent`` and the ``parts`` that devices hold are those worked out before.
+    their shape; ``steps``, ``tables``, what each step of a value ``took``, ``copies`` of it, ``moved`` as it
+    is, in rows and in other dtypes, what is ``sent`` and the ``parts`` that devices hold are those worked out before.
     """
 
     mesh: Mapping[str, int]
@@ -41,6 +43,7 @@ class Reshards:
     tables: dict[object, Table] = field(default_factory=dict)
     took: dict[tuple[object, ...], float] = field(default_factory=dict)
     copies: dict[tuple[Value, tuple[int, ...]], float] = field(default_factory=dict)
+    moved: dict[Value, float] = field(default_factory=dict)
     rows: dict[tuple[Value, tuple[int, ...]], float] = field(default_factory=dict)
     converted: dict[tuple[Value, str], float] = field(default_factory=dict)
     sent: dict[tuple[object, ...], float] = field(default_factory=dict)
@@ -53,10 +56,11 @@ class Reshards:
         targets: Sequence[Sharding],
         *,
         in_order: bool = True,
-        result: bool = False,
+        result: int = 0,
     ) -> Table:
         """Seconds from each source to each target, (sources, targets). ``in_order`` says that what reads the value
-        takes no pieces of it as they come, ``result`` that nothing does: it is a result of the step.
+        takes no pieces of it as they come, ``result`` that nothing does, and how many copies that takes where it is
+        gathered: it is a result of the step, and the argument in whose place it is written may be copied too.
         """
         ours, theirs = ({layout: i for i, layout in enumerate(dict.fromkeys(each))} for each in (sources, targets))
         key = (value.shape, value.bits, tuple(ours), tuple(theirs), in_order, result)
@@ -66,7 +70,7 @@ class Reshards:
         return self.tables[key][np.ix_([ours[s] for s in sources], [theirs[t] for t in targets])]
 
     def seconds(
-        self, value: Value, source: Sharding, target: Sharding, *, in_order: bool = True, result: bool = False
+        self, value: Value, source: Sharding, target: Sharding, *, in_order: bool = True, result: int = 0
     ) -> float:
         """Seconds from one layout to another; nothing where they agree."""
         if source == target:
@@ -74,16 +78,17 @@ class Reshards:
         took, now = 0.0, source
         for step in self._steps(source, target):
             last = step.layout == target
-            key = (value.shape, value.dtype, now, step, in_order or not last, result and last)
+            copies = result if last else 0
+            key = (value.shape, value.dtype, now, step, in_order or not last, copies)
             found = self.took.get(key)
             if found is None:
-                found = self._took(value, now, step, in_order=in_order or not last, result=result and last)
+                found = self._took(value, now, step, in_order=in_order or not last, result=copies)
                 self.took[key] = found
             took += found
             now = step.layout
         return took
 
-    def _took(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: bool) -> float:
+    def _took(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: int) -> float:
         """One step, with the copies around it."""
         copied = step.kind in COPIED
         copies_s = self._copies(value, now, step, in_order=in_order, result=result) if copied else 0.0
@@ -95,7 +100,7 @@ class Reshards:
             found = self.steps[source, target] = reshard_steps(source, target, self.mesh)
         return found
 
-    def _copies(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: bool) -> float:
+    def _copies(self, value: Value, now: Sharding, step: Step, *, in_order: bool, result: int) -> float:
         """The copies before and after an exchange."""
         before, after = self._part(value, now), self._part(value, step.layout)
         image = self.images.get(value.shape)
@@ -105,9 +110,12 @@ class Reshards:
         if image and step.kind == ALL_GATHER and image.features in step.dims:
             took += gather_seconds(Value(before, value.dtype), Value(after, value.dtype), image, self.speed)
         in_place = joined if last else ()
-        last = max(last, 1) if result else last
         if arrives_in_rows(step.kind, step.dims, before, after):
             took += self._rows(Value(after, value.dtype), in_place)
+        if result and step.kind == ALL_GATHER:
+            took += (result - bool(last)) * self._moved(after, value)
+        elif result:
+            last = max(last, 1)
         return took + last * self._copy(after, value, joined) if last else took
 
     def spared(self, sums: Sequence[Sum | None], sources: Sequence[Sharding], targets: Sequence[Sharding]) -> Table:
@@ -179,6 +187,16 @@ class Reshards:
         if key not in self.copies:
             self.copies[key] = turn_seconds(*key, self.speed)
         return self.copies[key]
+
+    def _moved(self, shape: tuple[int, ...], value: Value) -> float:
+        """A copy with the numbers in their order; of what is small beside the memory near it is from there, which is
+        not counted.
+        """
+        made = Value(shape, value.dtype)
+        if made not in self.moved:
+            is_near = made.num_bytes * SMALL <= self.speed.coefficients.near_total_bytes
+            self.moved[made] = 0.0 if is_near else copy_seconds(made, self.speed)
+        return self.moved[made]
 
     def _rows(self, value: Value, pieces: tuple[int, ...]) -> float:
         key = (value, pieces)

@@ -178,7 +178,7 @@ class Wiring:
         *,
         as_it_lies: bool = False,
         in_order: bool = True,
-        result: bool = False,
+        result: int = 0,
         rounded: bool = False,
         lying: Costs | None = None,
         unsent: Costs | None = None,

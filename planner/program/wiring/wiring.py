@@ -69,7 +69,8 @@ def wire(
         made = top.source.get(result)
         wiring.ends[result] = value_node(wiring, top, result, layouts, wiring.nodes[made.node].repeats if made else 1)
     for result, port in wiring.ends.items():
-        _connect(wiring, top, result, port, result=True)
+        again = sum(returned[result] in kernel.reads for kernel in program.kernels) > 1 if result in returned else False
+        _connect(wiring, top, result, port, result=1 + again)
     spare_ends(wiring, top)
     return wiring
 
@@ -304,7 +305,7 @@ def _close(wiring: Wiring, body: Level, op: Op, level: Level) -> None:
         body.closed[position] = end
 
 
-def _connect(wiring: Wiring, level: Level, value: int, target: Port, *, result: bool = False) -> None:
+def _connect(wiring: Wiring, level: Level, value: int, target: Port, *, result: int = 0) -> None:
     source = level.source.get(value)
     if source is not None and source.node != target.node and level.graph.values[value].shape:
         often = wiring.nodes[target.node].times if result else level.times * level.repeats

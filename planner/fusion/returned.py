@@ -1,0 +1,91 @@
+"""Copies of donated arguments, and of what would lie where they did but does not.
+
+The next value of a donated argument is written where that was (``input_output_alias``). XLA's copy insertion copies the
+argument first and the value last, and leaves out what does no harm. Where the next value is gathered the TPU compiler
+leaves both in: weights whose updates are shared out over devices are copied as a step begins, if more than their update
+reads them (v3, v4, v5e, v5p and v6e; the copies of what arrives are ``partition``'s). So it does with an argument that
+a product reads whose result takes its place, and with what a loop stacks where an argument that it reads lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..graph import Graph, Op
+from ..kernels import Kernel, Program
+from ..kinds import ALL_GATHER, IN_ORDER, TURNED_COPY
+from .nature import PRODUCTS
+
+IN_THEIR_ORDER: Mapping[str, Any] = {IN_ORDER: True}
+
+
+def with_copies(program: Program) -> Program:
+    """A whole step with the copies of its donated arguments, first, and of their next values, last."""
+    graph = program.graph
+    makers = {value: kernel for kernel in program.kernels for value in kernel.writes} if graph.aliases else {}
+    first, last = list[int](), list[int]()
+    for place, position in graph.aliases.items():
+        argument, result = graph.arguments[position], graph.results[place]
+        if result not in makers:
+            continue
+        own = makers[result]
+        op = next(graph.ops[number] for number in own.ops if result in graph.ops[number].results)
+        if _is_gathered(graph, op, makers):
+            if sum(argument in kernel.reads for kernel in program.kernels) > 1:
+                first.append(argument)
+        elif op.kind == "while":
+            if argument in own.reads and op.operands[op.results.index(result)] != argument:
+                last.append(place)
+        elif argument in own.reads and any(argument in read for read in _multiplied(graph, own)):
+            first.append(argument)
+    return _with(program, first, last) if first or last else program
+
+
+def _is_gathered(graph: Graph, op: Op, makers: Mapping[int, Kernel]) -> bool:
+    """Whether it copies what devices gather."""
+    while op.kind == TURNED_COPY and op.operands[0] in makers:
+        op = graph.ops[makers[op.operands[0]].ops[-1]]
+    return op.kind == ALL_GATHER
+
+
+def _multiplied(graph: Graph, kernel: Kernel) -> Iterator[tuple[int, ...]]:
+    """What the products of a kernel read."""
+    return (graph.ops[number].operands for number in kernel.ops if graph.ops[number].kind in PRODUCTS)
+
+
+def _with(program: Program, first: list[int], last: list[int]) -> Program:
+    """A program with copies of arguments, which all read instead, and of the results at these places."""
+    graph = program.graph
+    values, ops = list(graph.values), list(graph.ops)
+    before, after = list[Kernel](), list[Kernel]()
+
+    def copy(value: int, like: Op) -> Kernel:
+        values.append(values[value])
+        made = (len(values) - 1,)
+        ops.append(Op(kind=TURNED_COPY, operands=(value,), results=made, attributes=IN_THEIR_ORDER, origin=like.origin))
+        return Kernel(ops=(len(ops) - 1,), reads=(value,), writes=made)
+
+    readers = {value: op for op in reversed(graph.ops) for value in op.operands}
+    makers = {value: op for op in graph.ops for value in op.results}
+    for argument in first:
+        before.append(copy(argument, readers[argument]))
+    copies = {kernel.reads[0]: kernel.writes[0] for kernel in before}
+    for number, op in enumerate(graph.ops):
+        if not copies.keys().isdisjoint(op.operands):
+            ops[number] = op.moved(tuple(copies.get(value, value) for value in op.operands))
+    results = list(graph.results)
+    for place in last:
+        after.append(copy(results[place], makers[results[place]]))
+        results[place] = after[-1].writes[0]
+    kernels = [_reading(kernel, copies) for kernel in program.kernels]
+    whole = replace(graph, values=tuple(values), ops=tuple(ops), results=tuple(results))
+    return replace(program, graph=whole, kernels=(*before, *kernels, *after))
+
+
+def _reading(kernel: Kernel, copies: dict[int, int]) -> Kernel:
+    """A kernel that reads copies of what it read."""
+    if copies.keys().isdisjoint(kernel.reads):
+        return kernel
+    return replace(kernel, reads=tuple(copies.get(value, value) for value in kernel.reads))
