@@ -295,7 +295,7 @@ def test_exponentials_of_heads_that_share_keys_are_written_for_one_product_or_a_
     groups: int, stacked: bool, found: bool
 ) -> None:
     """As float32 of its own, 256 MiB of 16 heads for 4 of keys and 512 places on tpu7x (v5e's peak of the same model is
-    512 larger too); of a group of one query they are computed into the stack. Without a stack it is a forward pass alone,
+    512 larger too); of a group of one query they are computed into the stack. Without a stack it is a forward pass,
     whose exponentials v4, v5e and v6e leave so too: 64 MiB of 8 heads for 4 of keys and 1024 places.
     """
     g = Writer()

@@ -168,7 +168,8 @@ def _loop(work: Work, far_reads: int, far_writes: int, left: int, of: Coefficien
     else:
         once = of.copied_window_bytes if work.copied else 0.0
         windows = _windows(work.space_bytes / (once or of.single_window_bytes), of)
-    total = max(memory, vector) + windows * of.step_cycles + _start(moved + sum(work.writes), of)
+    units = memory + vector if work.windowed else max(memory, vector)  # rows as a whole wait for memory
+    total = units + windows * of.step_cycles + _start(moved + sum(work.writes), of)
     total += of.common_write_cycles * left
     if of.whole_start_cycles:
         total = min(total, of.whole_start_cycles + memory + max(memory, vector))

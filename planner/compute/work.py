@@ -49,7 +49,8 @@ class Work:
     those of a product of the batch, as float32. ``passes`` is how often what stands alone goes over its bytes.
     ``written_out`` says how often what is written out goes over its bytes.
     ``copied`` says that pieces are only put in another order, ``moved`` that they stay in theirs. ``rows`` are those of
-    128 numbers that are put into registers one by one.
+    128 numbers that are put into registers one by one. ``windowed`` says that the maximum of each row is taken away
+    from it, in a window as large as the row.
     """
 
     kind: str
@@ -66,6 +67,7 @@ class Work:
     passes: float = 1.0
     copied: bool = False
     moved: bool = False
+    windowed: bool = False
     rows: float = 0.0
     written_out: WrittenOut | None = None
 
@@ -101,6 +103,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         passes=passes_of(graph, real),
         copied=is_copied(real),
         moved=is_moved(real),
+        windowed=not met and takes_away_most(real),
         rows=rows,
         written_out=written_out_of(graph, real) if len(real) == 1 else None,
     )
@@ -124,6 +127,12 @@ def is_copied(ops: Sequence[Op]) -> bool:
 def is_moved(ops: Sequence[Op]) -> bool:
     """Whether a kernel of these operations copies numbers in their order, in windows as large as fused operations'."""
     return len(ops) == 1 and ops[0].kind == TURNED_COPY and IN_ORDER in ops[0].attributes
+
+
+def takes_away_most(ops: Sequence[Op]) -> bool:
+    """Whether a kernel of these operations finds the maximum of what it makes exponentials of."""
+    kinds = {op.kind for op in ops}
+    return {"exponential", REDUCE} <= kinds and any(op.attributes.get("reducer") == "maximum" for op in ops)
 
 
 def of_squares(products: tuple[Product, ...]) -> tuple[tuple[Product, ...], int]:

@@ -94,7 +94,7 @@ def _program(
     shared = NO_PARTS if is_gpu else parts(graph, uses)
     pieces = set[int]() if is_gpu or near_bytes else in_pieces(graph, uses)
     held = pieces.union(shared)
-    written = written_ops(
+    written, closed_ops = written_ops(
         graph,
         uses,
         masks,
@@ -105,7 +105,7 @@ def _program(
         is_gpu=is_gpu,
     )
     alone = masks.union(number for number in pieces if graph.ops[number].kind == COMPARE)
-    found = groups(graph, uses, written, alone, shared, is_gpu=is_gpu)
+    found = groups(graph, uses, written, alone, shared, closed=closed_ops, is_gpu=is_gpu)
     packed = frozenset(value for number in masks for value in graph.ops[number].operands)
     closing = list(map(closed, found)) if is_gpu else with_sums_apart(graph, uses, found)
     merged = Merging(graph, uses, closing, by_rows=is_gpu, packed=packed, joint=joint).run()

@@ -55,9 +55,11 @@ def groups(
     masks: frozenset[int],
     shared: Parts = NO_PARTS,
     *,
+    closed: Set[int] = frozenset(),
     is_gpu: bool = False,
 ) -> list[Group]:
-    """One group a written operation, each with all that is computed in passing for it; none joins ``masks``.
+    """One group a written operation, each with all that is computed in passing for it; none joins ``masks``, nor a
+    product what is ``closed``.
 
     What every reader computes again has none. On a GPU (``is_gpu``) products pad nothing that is written.
     """
@@ -71,6 +73,7 @@ def groups(
         group = found[number] = _group(
             graph, uses, found, shifts, cuts, shared, number, is_mask=is_mask, pads=not is_gpu
         )
+        group.open &= number not in closed
         if barred:
             read = (value for n in group.ops for value, _ in graph.ops[n].attributes.get(BEHIND, ()))
             group.behind = group.reads.intersection(read)

@@ -50,8 +50,8 @@ def written_ops(
     cuts_parts: bool = False,
     repeats_scores: str = "wide",
     is_gpu: bool = False,
-) -> set[int]:
-    """The numbers of the operations whose result is written.
+) -> tuple[set[int], frozenset[int]]:
+    """The numbers of the operations whose result is written, and of those that no other kernel joins.
 
     Whatever can be computed in passing by everything that reads it is computed there, several times if need be, but for
     four things: what shifts a product's rows and is read twice, ``masks`` of activations kept for the gradient,
@@ -73,6 +73,8 @@ def written_ops(
     windowed = [each for each in found if each.windowed] if near_bytes else []
     written |= (kept := {each.exponentials for each in windowed})
     written.difference_update(*(each.windowed for each in windowed))
+    closed = frozenset(each.written for each in windowed if each.written is not None)
+    written |= closed
     sharing = [each for each in found if each.is_grouped and not _repeats(repeats_scores, each)]
     again -= _made(graph, {each.source for each in windowed})
     apart = _made(graph, kept | {each.source for each in tight if each.is_apart} | {each.source for each in sharing})
@@ -83,7 +85,7 @@ def written_ops(
     taken: set[int] = set()
     for number in sorted((n for n in written if graph.ops[n].kind in PRODUCTS), reverse=True):
         _move_behind(graph, uses, number, written, taken, is_gpu=is_gpu)
-    return written
+    return written, closed
 
 
 def _repeats(repeated: str, softmax: Softmax) -> bool:

@@ -2,17 +2,19 @@
 
 The weights' gradients of a loop over time or over microbatches: ``carry + all_reduce(part)`` becomes ``carry + part``,
 also where the part is converted between: what is added up behind the loop has the carry's dtype
-(``WhileLoopAllReduceCodeMotion``).
+(``WhileLoopAllReduceCodeMotion``). What rows are scattered into, as the gradient of an embedding, is added up in every
+turn (v5e and v5p).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from ...graph import Graph, Op, Value
 from ...kinds import ALL_REDUCE
+from ...lookups import SCATTER
 
 _MOVES = frozenset({"transpose", "reshape", "convert"})
 _EMPTY = frozenset({"broadcast_in_dim", "constant"})
@@ -64,8 +66,14 @@ def added_up(body: Graph, carries: int) -> Iterator[tuple[Op, int]]:
         (added,) = (value for value in joint.operands if value != argument)
         while added in makers and makers[added].kind in _MOVES and readers[added] == 1:
             (added,) = makers[added].operands
-        if added in makers and readers[added] == 1:
+        if added in makers and readers[added] == 1 and not _is_scattered(makers[added], makers):
             yield makers[added], carried
+
+
+def _is_scattered(made: Op, makers: Mapping[int, Op]) -> bool:
+    """Whether rows are scattered, and added up over the devices or not yet."""
+    source = makers.get(made.operands[0]) if made.kind == ALL_REDUCE else made
+    return source is not None and source.kind == SCATTER
 
 
 def _sums(body: Graph, carries: int) -> Iterator[_Sum]:
