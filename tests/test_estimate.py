@@ -111,6 +111,20 @@ def test_what_a_loop_stacks_up_is_not_filled_before() -> None:
     assert [(kernel.label, kernel.total_s) for kernel in found if kernel.times == 1] == [("allocate", 0.0)]
 
 
+def test_a_loop_of_unknown_turns_is_said_to_be_priced_as_one_turn() -> None:
+    def step(x: jax.Array) -> jax.Array:
+        return jax.lax.while_loop(lambda x: jnp.sum(x) < 100, jnp.tanh, x)
+
+    asked = mw.loads("meshwright: 1\ntopology: v3:2x2\nmesh: {d: 8}\ntensors:\n  x: _@d _\n  out: _@d _\n")
+    found = mw.estimate(asked, step, (jax.ShapeDtypeStruct((64, 64), jnp.float32),))
+    assert [note for note in found.notes if "one turn of it is priced" in note and "test_estimate.py" in note]
+
+
+def test_a_file_in_place_of_a_plan_is_told_from_one() -> None:
+    with pytest.raises(TypeError, match=r"a Plan is needed, not str: meshwright\.load reads a file"):
+        mw.estimate("plan.yaml", jnp.tanh, (jax.ShapeDtypeStruct((64, 64), jnp.float32),))
+
+
 def test_a_loop_is_priced_by_its_turns() -> None:
     told = plan(params="L K@model N", batch="B@data K")
     short, long = (mw.estimate(told, *scanned(layers)) for layers in (4, 96))

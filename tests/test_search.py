@@ -254,6 +254,15 @@ def test_a_complete_plan_comes_back_with_its_price_and_the_optimum() -> None:
     assert any("leaves nothing open" in note for note in notes(result))
 
 
+def test_a_complete_plan_is_its_own_optimum_where_nothing_better_is_found() -> None:
+    def slow(layouts: Any, plan: Plan, workload: Any, **options: Any) -> Any:
+        return SimpleNamespace(plan=written(layouts, plan, workload).plan, estimate=FakeEstimate(1.0, 5))
+
+    result, _, _ = ask(text='mesh: {a: 8, b: 4}\ntensors: {"**": replicate}', minimise=slow)
+    assert result.optimum.step_time_s == result.step_time_s == 1 / 8
+    assert result.optimum.plan.rules == result.plan.rules
+
+
 def test_a_complete_plan_that_does_not_fit() -> None:
     result, _, _ = ask(text='mesh: {a: 8, b: 4}\ntensors: {"**": replicate}\nlimits: {hbm: 5000 B}')
     assert result.status == "infeasible"

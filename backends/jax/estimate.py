@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import jax
 import numpy as np
@@ -122,12 +122,21 @@ def _known(
             found=drafts.found,
             tariffs=drafts.tariffs,
             counted=drafts.counted,
-            notes=(*read.notes, *drafts.notes(read.traced, plan.remat)),
+            notes=(*read.notes, *drafts.notes(read.traced, plan.remat), *_unknown_turns(read.graph)),
             order=order if names_devices else None,
         )
         if not {NEARLY, SKETCHED}.intersection(read.notes):
             _GRAPHS.put(step, key, known)
     return known
+
+
+def _unknown_turns(graph: Graph) -> Iterator[str]:
+    """What a reader must know of loops whose number of turns hangs on data."""
+    found = [op for _, op, _ in graph.walk() if op.kind == "while" and op.attributes.get("trips_unknown")]
+    where = dict.fromkeys(op.origin.source for op in found if op.origin.source)
+    if found:
+        said = f" ({', '.join(where)})" if where else ""
+        yield f"A loop turns as often as its data say{said}: one turn of it is priced."
 
 
 def drafts_of(step: Step, args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None = None) -> StepDrafts:

@@ -194,7 +194,9 @@ def _compared(question: Question, stamp: Stamp, means: Means, clock: Clock, free
     fits = question.limit_bytes is None or estimate.peak_bytes <= question.limit_bytes
     bound_s = min(found.bound_s, estimate.step_time_s)
     status: Status = status_of(estimate.step_time_s, bound_s) if fits else "infeasible"
-    optimum = _result(asked, found, found.best, stamp, clock) if found.best else None
+    own = PricedPlan(plan=plan, estimate=estimate)
+    best = min([*([own] if fits else []), *([found.best] if found.best else [])], key=_time, default=None)
+    optimum = _result(asked, found, best, stamp, clock) if best else None
     return SearchResult(
         plan=stamped(question, plan, estimate, bound_s, status, stamp),
         status=status,
@@ -204,10 +206,14 @@ def _compared(question: Question, stamp: Stamp, means: Means, clock: Clock, free
         candidates=tuple(_row(one) for one in found.tried),
         meshes=_count(found),
         optimum=optimum,
-        misfit=None if fits else of_plan(asked, PricedPlan(plan=plan, estimate=estimate), found.best),
+        misfit=None if fits else of_plan(asked, own, found.best),
         interrupted=clock.stopped,
         search_s=round(clock.elapsed_s, 3),
     )
+
+
+def _time(plan: PricedPlan) -> float:
+    return plan.step_time_s
 
 
 def _whole(asked: Plan, found: Plan) -> Plan:
