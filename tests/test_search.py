@@ -99,6 +99,32 @@ def test_a_best_plan_of_more_lines_than_few_is_left_for_one_that_takes_little_lo
     assert any(f"its plan has {lines + 1} lines" in row.why for row in result.candidates) == is_left
 
 
+@pytest.mark.parametrize(("bound", "is_shorter"), [(0.5, True), (1.0, False)])
+def test_lines_without_which_a_plan_takes_no_longer_are_left_out_where_it_is_not_proven(
+    bound: float, is_shorter: bool
+) -> None:
+    """Of 20 lines on computed values one helps, one makes it slower, and the others change nothing."""
+
+    def priced(plan: Plan) -> tuple[float, int]:
+        lines = {rule.pattern for rule in plan.rules}
+        return 1.0 - 0.25 * ("ops/helps" in lines) + 0.125 * ("ops/slows" in lines), 1000
+
+    def minimise(layouts: Any, plan: Plan, workload: Any, **options: Any) -> Any:
+        names = ["ops/helps", "ops/slows", *(f"ops/{i}" for i in range(18)), "**"]
+        whole = replace(plan, rules=tuple(Rule(pattern=name, assignment=Replicate()) for name in names))
+        return SimpleNamespace(plan=whole, estimate=workload.estimate(whole))
+
+    def solved(plan: Plan) -> tuple[float, int]:
+        return 0.875, 1000
+
+    result, _, _ = ask(priced, text="mesh: {a: 32}", solver=FakeSolver(solved, bound=bound), minimise=minimise)
+    found = [rule.pattern for rule in result.plan.rules]
+    if is_shorter:
+        assert (found, result.step_time_s) == (["ops/helps", "**"], 0.75)
+    else:
+        assert (len(found), result.step_time_s) == (21, 0.875)
+
+
 class SlowAtFirst(FakeSolver):
     """A mesh with an axis of 16 is not solved in its first part of the time."""
 

@@ -89,6 +89,8 @@ class Driver:
         if not (board.ranked or board.bound_s == math.inf):
             self._writing.write_simple()
         self._writing.prefer_readable()
+        self._writing.shorten()
+        board.doubt(self._solving.cost_of)
         board.settle()
         self._excused = [one for one in board.tried if not one.why and one.priced is None]
         for one in self._excused:

@@ -12,7 +12,7 @@ from ...dsl.errors import PlanError
 from ...dsl.plan import Limits, Plan
 from ..estimate.figures import Estimate
 from ..graph import Sharding
-from .board import Board, Settings
+from .board import AGAIN, Board, Settings
 from .candidates import Candidate
 from .naming import Laid, readable
 from .progress import Clock
@@ -30,6 +30,8 @@ READABLE = 3e-2
 """What a plan of a long step may take more that has few lines, and what another has to take less for it to be left."""
 
 FEW_LINES, SHORTER = 15, 4  # what all can read, and how many times fewer lines than another has are few beside it
+MOST_PRICED = 40  # times that a plan of many lines is priced without some of them
+COMPUTED = "ops/"
 GRACE_S = 0.7  # after the time is over: for the plans by hand of a small step, the first of which is always priced
 BY_HAND = "laid out by hand: the batch split, the state with it or over an axis of its own, or nothing"
 
@@ -226,6 +228,41 @@ class Writing:
             seconds, _, one, priced = min(short)
             best.priced, best.why = None, f"its plan has {lines} lines, and takes {1 - took_s / seconds:.1%} less"
             one.priced, one.why = priced, ""
+
+    def shorten(self) -> None:
+        """Leaves those lines on computed values out of a best plan of many lines without which it takes no longer:
+        half of them at once, and halves of what cannot go together, ``MOST_PRICED`` times in all. Of a plan that is
+        proven to be nearly the best there is nothing to gain.
+        """
+        board, settings = self._board, self._settings
+        best = next(iter(board.ranked), None)
+        if best is None or best.priced is None or settings.exact or settings.top_k > 1 or board.is_large:
+            return
+        if board.bound_s >= best.step_time_s * (1 - AGAIN):
+            return
+        asked = {rule.pattern for rule in best.candidate.plan.rules}
+        rules = best.priced.plan.rules
+        left = [rule for rule in rules if rule.pattern.startswith(COMPUTED) and rule.pattern not in asked]
+        waiting = [left] if len(rules) > FEW_LINES else []
+        for _ in range(MOST_PRICED):
+            if not waiting or self._clock.over or self._clock.left_s < self._board.writing_s:
+                break
+            several = waiting.pop(0)
+            kept = tuple(rule for rule in best.priced.plan.rules if rule not in several)
+            shorter = self._priced(replace(best.priced.plan, rules=kept))
+            if shorter is not None and shorter.step_time_s <= best.step_time_s:
+                best.priced = shorter
+            elif len(several) > 1:
+                half = len(several) // 2
+                waiting += [several[half:], several[:half]]
+
+    def _priced(self, plan: Plan) -> PricedPlan | None:
+        """A plan with its price; None where it is none, or takes more memory than it may."""
+        try:
+            found = PricedPlan(plan=plan, estimate=self._workload.estimate(plan))
+        except PlanError:
+            return None
+        return found if found.peak_bytes <= (self._settings.limit_bytes or math.inf) else None
 
     def _all_ahead(self) -> Iterator[tuple[Tried, PricedPlan]]:
         """The plans written ahead that fit."""
