@@ -213,6 +213,7 @@ class Chip(Entry):
     gathers_into_vmem: bool = True
     gathers_beside_products: bool = False
     repeats_scores: Literal["none", "wide", "all"] = "wide"
+    pipelines_attention: bool = False
     products_into_vmem: bool = True
     fetched_in: FetchedIn | None = None
     ici: Ici | None = None

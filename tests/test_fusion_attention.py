@@ -318,3 +318,51 @@ def test_exponentials_of_heads_that_share_keys_are_written_for_one_product_or_a_
     put = [g.op("dynamic_update_slice", stack, slot, turn, *(5 * [turn]), shape=(2, *shape))] if stacked else []
     program = fuse(g.graph(out, *put), near_bytes=LITTLE)
     assert (made in {v for kernel in program.kernels for v in kernel.writes}) == found
+
+
+def forward(*, rows: int = 2048, wide: bool = False, pieces: str = "", near_bytes: int = 64 << 20) -> tuple[bool, bool]:
+    """Whether the scores and the exponentials of a forward pass are written, of queries and keys as they lie or put
+    together from ``pieces``; ``wide`` if the product leaves float32 at once.
+    """
+    g = Writer()
+    said = {f"{side}_batching_dimensions": (0, 1) for side in ("lhs", "rhs")}
+    shape = (2, HEADS, rows, rows)
+
+    def operand() -> int:
+        if pieces == "halves":
+            return g.op(
+                "concatenate",
+                *(g.arg(2, HEADS, rows, 64, dtype="bf16") for _ in range(2)),
+                shape=(2, HEADS, rows, 128),
+                dimension=3,
+            )
+        if pieces == "pairs":
+            return g.op("reshape", g.arg(2, HEADS, rows, 64, 2, dtype="bf16"), shape=(2, HEADS, rows, 128))
+        return g.arg(2, HEADS, rows, 128, dtype="bf16")
+
+    last = {"lhs_contracting_dimensions": (3,), "rhs_contracting_dimensions": (3,)}
+    raw = g.op("dot_general", operand(), operand(), shape=shape, dtype="f32" if wide else "bf16", **said, **last)
+    scores = g.op("multiply", raw if wide else g.op("convert", raw, dtype="f32"), g.spread(g.scalar(0.125), *shape))
+    most = g.spread(g.total(scores, 3, reducer="maximum"), *shape, dims=(0, 1, 2))
+    made = g.op("exponential", g.op("subtract", scores, most))
+    share = g.op("convert", g.op("divide", made, g.spread(g.total(made, 3), *shape, dims=(0, 1, 2))), dtype="bf16")
+    by_rows = {"lhs_contracting_dimensions": (3,), "rhs_contracting_dimensions": (2,)}
+    out = g.op(
+        "dot_general", share, g.arg(2, HEADS, rows, 128, dtype="bf16"), shape=(2, HEADS, rows, 128), **said, **by_rows
+    )
+    written = {value for kernel in fuse(g.graph(out), near_bytes=near_bytes).kernels for value in kernel.writes}
+    return scores in written, made in written
+
+
+def test_scores_are_written_where_both_operands_of_their_product_are_put_together() -> None:
+    """Rotated queries and keys of 2048 places: scores and exponentials of 256 MiB each on v4, v5e and v5p, of 1536 the
+    exponentials alone; where numbers are rotated in pairs both of any number of places.
+    """
+    assert forward() == (False, True)
+    assert forward(pieces="halves") == forward(pieces="pairs") == forward(pieces="pairs", rows=1024) == (True, True)
+    assert forward(pieces="halves", rows=1536) == (False, True)
+
+
+def test_a_product_of_narrow_numbers_that_leaves_wide_ones_is_as_one_that_is_made_wider() -> None:
+    """``preferred_element_type``: 220 us on v5e in both ways."""
+    assert forward(wide=True) == forward()

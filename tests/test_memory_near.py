@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
+import meshwright as mw
 import numpy as np
 import pytest
 from hypothesis import given
@@ -376,3 +379,27 @@ def test_what_is_near_around_a_loop_takes_no_room_in_its_turns() -> None:
     loop = replace(made.kernels[-1], bodies=(body,))
     made = replace(made, kernels=(*made.kernels[:-1], loop))
     assert memory(made, catalogue()["v6e"]).temp_bytes < stack.num_bytes
+
+
+def test_what_a_forward_passs_softmax_is_computed_from_never_lies_in_the_large_memory_of_v6e() -> None:
+    """16 MiB of temporaries compiled for v6e of 8 heads and 2048 places, 256 for v5e, and for heads that share keys."""
+
+    def temp_bytes(topology: str, keys: int) -> int:
+        def step(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+            together, apart = ("btkgd,bskd->bkgts", "bkgts,bskd->btkgd")
+            if keys == 8:
+                together, apart = ("btkd,bskd->bkts", "bkts,bskd->btkd")
+            else:
+                q = q.reshape(*q.shape[:2], keys, 8 // keys, 128)
+            scores = jnp.einsum(together, q, k).astype(jnp.float32) * 0.1
+            return jnp.einsum(apart, jax.nn.softmax(scores).astype(v.dtype), v)
+
+        def heads(count: int) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct((8, 2048, count, 128), jnp.bfloat16)
+
+        rules = "".join(f"  {name}: _@d ...\n" for name in ("q", "k", "v", "out"))
+        plan = mw.loads(f"meshwright: 1\ntopology: {topology}\nmesh: {{d: 4}}\ntensors:\n{rules}")
+        return mw.estimate(plan, step, (heads(8), heads(keys), heads(keys))).memory.temp_bytes
+
+    assert temp_bytes("v6e:2x2", 8) < 32 << 20
+    assert min(temp_bytes("v5e:2x2", 8), temp_bytes("v6e:2x2", 4)) > 240 << 20

@@ -87,6 +87,24 @@ def test_what_turns_add_up_is_added_over_devices_behind_the_loop(
         assert {found.values[v].dtype for op in found.ops if op.kind == ALL_REDUCE for v in op.results} == {"f32"}
 
 
+@pytest.mark.parametrize("kind", ["dot_general", "scatter"])
+def test_what_rows_are_scattered_into_is_added_up_in_every_turn(kind: str) -> None:
+    """As an embedding's gradient over microbatches (programs for v5e and v5p, tied to the head or not)."""
+    square, number = Value((4, 4), "f32"), Value((), "f32")
+    reduced = {"axes": ("x",), "reducer": "add"}
+    ops = (
+        Op(kind=kind, operands=(1, 1), results=(2,)),
+        Op(kind=ALL_REDUCE, operands=(2,), results=(3,), attributes=reduced),
+        Op(kind="add", operands=(0, 3), results=(4,)),
+    )
+    body = of_ops((square,) * 5, ops, (0, 1), (4, 1)).graph
+    loop = Op(kind="while", operands=(2, 1), results=(3, 4), bodies=(body,), trips=8)
+    begin = Op(kind="broadcast_in_dim", operands=(0,), results=(2,))
+    found = sum_behind_loops(of_ops((number, *(square,) * 4), (begin, loop), (0, 1), (3,)).graph)
+    turns = [times for _, op, times in found.walk() if op.kind == ALL_REDUCE]
+    assert turns == [8 if kind == "scatter" else 1]
+
+
 @pytest.mark.parametrize(
     ("batch", "left", "right", "part", "is_scattered"),
     [

@@ -20,6 +20,7 @@ from .copies.turned_copies import turned_copies
 from .fast.accessed import is_scan
 from .fast.handed_on import carried, handed_on, left_outside
 from .fast.near import Stay, Wanted, begins
+from .fast.pipelined import in_blocks
 from .fast.vmem import NONE_COPIED, Elapsed, begins_s, is_fetched, near_buffers, staying_copies
 from .flow.carried import homes
 from .flow.donated import in_donated_place, in_results_place
@@ -225,6 +226,7 @@ def _level(
     offloads = chip is not None and chip.offloads_collectives
     sums = sums_under_way(program, found, where.mesh, chip.cores) if chip is not None and offloads else []
     outputs = outputs.difference(*(each.writes for each in sums))  # the results are copies of these
+    elsewhere = elsewhere | in_blocks(program, found, chip)
     for each in sums:
         lives |= {b: (lives[b][0], max(lives[b][1], each.span[1])) for b in each.reads if b in lives}
     spans = {b: span for b, span in lives.items() if b not in elsewhere and b not in outputs and found.num_bytes[b]}
