@@ -224,7 +224,7 @@ def _has_pieces(graph: Graph, uses: Uses, product: Op, position: int) -> bool:
     if made is None or graph.ops[made].kind != "concatenate" or not takes(graph, product, position, graph.ops[made]):
         return False
     whole, dims = graph.values[value], product.attributes[f"{('lhs', 'rhs')[position]}_batching_dimensions"]
-    return whole.num_bytes >= LARGE_PIECES * math.prod(whole.shape[dim] for dim in dims)
+    return whole.num_bytes >= LARGE_PIECES * math.prod([int(whole.shape[dim]) for dim in dims])
 
 
 def _is_multiplied_wide(graph: Graph, uses: Uses, op: Op) -> bool:
