@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from meshwright.planner.fusion import fuse
-from programs import KERNEL_GRADIENT
+from programs import CONVOLVED, KERNEL_GRADIENT
 from test_fusion import Writer, kinds
 
 WHOLE, PART = (32, 512, 4, 40), (8, 512, 4, 40)
@@ -50,3 +53,35 @@ def test_convolutions_do_not_cut_their_part_out_of_what_others_make() -> None:
         made = w.op("convolution", w.arg(*mine), kept, shape=(3, 3, 64, 64), **KERNEL_GRADIENT)
         program = fuse(w.graph(made))
         assert any(kept in kernel.writes for kernel in program.kernels) is is_cut
+
+
+@pytest.mark.parametrize(
+    ("batch", "is_step", "is_read_too", "is_written"),
+    [
+        (8, True, False, True),
+        (32, True, False, True),
+        (4, True, False, False),
+        (8, False, False, False),
+        (8, True, True, False),
+    ],
+)
+def test_images_that_a_step_is_given_are_rounded_before_convolutions_read_them(
+    batch: int, is_step: bool, is_read_too: bool, is_written: bool
+) -> None:
+    """32 images of 64 by 64 with 64 features: 128 MiB of temporaries on v3 and v4 in place of 96, on v5e 505440 cycles.
+    Not fewer images than are cut into parts, and not in loops.
+    """
+    w = Writer()
+    shape = (batch, 16, 16, 64)
+    rounded = w.op("convert", w.arg(*shape), dtype="bf16")
+    kernel, gradient = w.arg(3, 3, 64, 64, dtype="bf16"), w.arg(*shape, dtype="bf16")
+    ends = [
+        w.op("convolution", rounded, kernel, shape=shape, **CONVOLVED),
+        w.op("convolution", rounded, gradient, shape=(3, 3, 64, 64), **KERNEL_GRADIENT),
+    ]
+    ends += [w.op("tanh", rounded)] if is_read_too else []
+    graph = w.graph(*ends)
+    if is_step:
+        graph = replace(graph, result_names=tuple(f"out/{i}" for i in range(len(ends))))
+    program = fuse(graph)
+    assert any(rounded in made.writes for made in program.kernels) is is_written

@@ -30,6 +30,8 @@ MACHINES = (
     ("tpu7x:2x2x2", (4, 4)),
 )
 TENSOR_DIMS = "NKHV"
+FIRST_SHARED = 284
+"""From this seed on data parallelism may share out the weights' update."""
 LAYOUTS = ("data", "fsdp", "tensor", "fsdp+tensor")
 EXPERT_LAYOUTS = ("data", "experts", "experts+fsdp", "experts+tensor")
 Weights = dict[str, tuple[str, tuple[int, ...]]]
@@ -69,6 +71,8 @@ def drawn(seed: int) -> Drawn:
     layout = draw.choice(layouts)
     optimiser = draw.choice(("adam", "adam", "momentum", "none"))
     step, args, state = training(model, optimiser)
+    if seed >= FIRST_SHARED and layout == "data" and optimiser != "none" and draw.random() < 0.5:
+        layout, state = "weight-update", shared_state(model.weights, mesh, optimiser)
     rules = [*batch_rules(model.batch, layout), *weight_rules(model.weights, layout, mesh), *state]
     if model.has_experts:
         rules += expert_rules(layout)
@@ -94,6 +98,14 @@ def training(model: Model, optimiser: str) -> tuple[Callable[..., Any], tuple[An
 def batch_rules(batch: Any, layout: str) -> list[tuple[str, str]]:
     axes = "x" if layout in ("tensor", "fsdp+tensor") else "x+y"
     return [("batch" if isinstance(batch, jax.ShapeDtypeStruct) else "batch/**", f"_@{axes} ...")]
+
+
+def shared_state(weights: Weights, mesh: tuple[int, int], optimiser: str) -> list[tuple[str, str]]:
+    """Of whole weights the optimiser's state, split as FSDP has it: each device updates its part, which is gathered."""
+    split = [(path, words(*weight, "fsdp", mesh)) for path, weight in weights.items()]
+    own = [(f"opt/**/{path.removeprefix('params/')}", said) for path, said in split if "@" in said]
+    rest = [] if all("@" in said for _, said in split) and optimiser == "momentum" else [("opt/**", "replicate")]
+    return [*own, *rest, ("out/2", "replicate")]
 
 
 def weight_rules(weights: Weights, layout: str, mesh: tuple[int, int]) -> list[tuple[str, str]]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..graph import Graph, Op
-from ..images import CONVOLUTION
-from .nature import ELEMENTWISE, PRODUCTS, SLICE, batch_dims, widens
+from ..images import CONVOLUTION, is_gradient_of_kernel
+from .nature import CONVERT, ELEMENTWISE, PRODUCTS, SLICE, batch_dims, widens
 from .operands import MANY_PRODUCTS, MATRIX_RANK
 from .uses import Uses
 
 PRODUCT, BATCH, CUT = "dot_general", "lhs_batching_dimensions", "slice"
+FEWEST_WHOLE = 8
+"""The smallest batch whose images no chip cuts into parts."""
 
 
 def is_shared_part(graph: Graph, uses: Uses, op: Op, cuts_parts: bool) -> bool:
@@ -106,3 +108,26 @@ def _joins_last(graph: Graph, product: Op, position: int) -> bool:
     kept = [dim for dim, size in enumerate(shape) if size > 1 and dim not in summed]
     joined = [dims for dims in (sorted(summed), kept) if len(dims) == MATRIX_RANK]
     return any(shape[last] <= shape[first] for first, last in joined)
+
+
+def is_rounded_image(graph: Graph, uses: Uses, op: Op) -> bool:
+    """Whether images that a step is given are only rounded, for convolutions alone: they are written narrow, as they
+    lie, before these (v3, v4, v5e, v5p and v6e; of fewer images the parts are copied that are convolved).
+    """
+    if op.kind != CONVERT or not graph.result_names or op.operands[0] not in graph.arguments:
+        return False
+    if graph.values[op.results[0]].bits >= graph.values[op.operands[0]].bits:
+        return False
+    readers = [graph.ops[number] for number in uses.next_ops(op.results[0])]
+    return bool(readers) and all(
+        reader.kind == CONVOLUTION and _images_read(graph, reader, op.results[0]) >= FEWEST_WHOLE for reader in readers
+    )
+
+
+def _images_read(graph: Graph, convolution: Op, value: int) -> int:
+    """How many images of a batch a convolution reads as its first operand; none if the value is another one."""
+    first, said = convolution.operands[0], convolution.attributes
+    if first != value or "input_batch_dimension" not in said:
+        return 0
+    dims = (said["input_batch_dimension"], said["input_feature_dimension"])
+    return graph.shape(value)[dims[is_gradient_of_kernel(graph, convolution)]]

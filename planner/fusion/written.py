@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..graph import Graph, Op
-from .cut_out import is_convolved_part, is_shared_part, is_thin_matrix
+from .cut_out import is_convolved_part, is_rounded_image, is_shared_part, is_thin_matrix
 from .duplicated import dearer_in_passing, not_on_all_ways
 from .grouped import grouped
 from .interleaved import is_interleaved
@@ -115,7 +115,7 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], cu
         is_taken |= is_gpu and is_passed(op, reader)
         if not is_taken or (BEHIND in reader.attributes and _is_read_there(reader, op)):
             return True
-    if not is_gpu and is_convolved_part(graph, uses, op):
+    if not is_gpu and (is_convolved_part(graph, uses, op) or is_rounded_image(graph, uses, op)):
         return True
     readers = uses.readers[op.results[0]]
     if is_gpu or (len(readers) == 1 and ops[readers[0][0]].kind not in VIEWS):
