@@ -216,7 +216,7 @@ def _is_made_of_pieces(graph: Graph, uses: Uses, source: int) -> bool:
 def _has_pieces(graph: Graph, uses: Uses, product: Op, position: int) -> bool:
     value = product.operands[position]
     made = uses.makers.get(value)
-    while made is not None and graph.ops[made].kind in VIEWS | {"convert"}:
+    while made is not None and graph.ops[made].kind in SPREADING | {"convert"}:
         before, after = (graph.shape(each) for each in (graph.ops[made].operands[0], graph.ops[made].results[0]))
         if graph.ops[made].kind == "reshape" and 1 < before[-1] < SUBLANES and before[-1] != after[-1]:
             return True
