@@ -130,4 +130,4 @@ def _images_read(graph: Graph, convolution: Op, value: int) -> int:
     if first != value or "input_batch_dimension" not in said:
         return 0
     dims = (said["input_batch_dimension"], said["input_feature_dimension"])
-    return graph.shape(value)[dims[is_gradient_of_kernel(graph, convolution)]]
+    return int(graph.shape(value)[dims[is_gradient_of_kernel(graph, convolution)]])
