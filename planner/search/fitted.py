@@ -22,6 +22,8 @@ FOUND_FIRST = 0.7
 """Of the time left, for each search where there is a limit; the rest is for the compiler and for searching again."""
 PATIENCE_S = 20.0
 """How long the compiler may take at least, within the time; else as long as the search took before."""
+MOST = 0.75
+"""Of the time left, which it may take to say whether a plan fits that would be returned; the rest searches again."""
 TRIES = 4
 AFTER_ALL = "take this plan, which the compiler says to fit, though it is predicted not to"
 UNSAID = 0.02
@@ -201,7 +203,7 @@ class _Fitting:
         why = self.compiler.absent(plan) or late(self.clock)
         if not why:
             self._tell(f"asking the compiler whether {binary(predicted_bytes)} (predicted) fit", found)
-        said = Said(why=why) if why else self.compiler.peak(plan, self._patience())
+        said = Said(why=why) if why else self.compiler.peak(plan, self._patience(MOST))
         fits = said.fits and (said.peak_bytes is None or said.peak_bytes <= limit)
         word = CompiledPeak(predicted_bytes=predicted_bytes, compiled_bytes=said.peak_bytes, fits=fits, why=said.why)
         self.said.append(word)
@@ -225,10 +227,12 @@ class _Fitting:
             return True
         return is_near(estimate, *self.limit)
 
-    def _patience(self) -> Clock:
-        """The time that the compiler has: programs for thousands of devices take it minutes."""
+    def _patience(self, least: float = 0.0) -> Clock:
+        """The time that the compiler has, ``least`` of what is left: programs for thousands of devices take it minutes,
+        and what it does not say of a plan that is returned nobody knows.
+        """
         left_s = max(self.clock.left_s, 1e-9)
-        return self.clock.part(min(max(PATIENCE_S, self.clock.elapsed_s) / left_s, 1.0))
+        return self.clock.part(min(max(PATIENCE_S / left_s, self.clock.elapsed_s / left_s, least), 1.0))
 
     def _above(self, word: CompiledPeak) -> int:
         """How much more than the limit a plan takes; the compiler's figure may be rounded down to that."""
