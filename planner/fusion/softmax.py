@@ -218,7 +218,7 @@ def _has_pieces(graph: Graph, uses: Uses, product: Op, position: int) -> bool:
     made = uses.makers.get(value)
     while made is not None and graph.ops[made].kind in SPREADING | {"convert"}:
         before, after = (graph.shape(each) for each in (graph.ops[made].operands[0], graph.ops[made].results[0]))
-        if graph.ops[made].kind == "reshape" and 1 < before[-1] < SUBLANES and before[-1] != after[-1]:
+        if graph.ops[made].kind == "reshape" and (1,) < before[-1:] < (SUBLANES,) and before[-1:] != after[-1:]:
             return True
         made = uses.makers.get(graph.ops[made].operands[0])
     if made is None or graph.ops[made].kind != "concatenate" or not takes(graph, product, position, graph.ops[made]):
