@@ -79,7 +79,10 @@ def grown(net: Net) -> Net:
 
 
 def _room(pool: A, least: int = 0) -> A:
-    return np.concatenate((pool, np.zeros(max(len(pool), least), pool.dtype)))
+    """The pool with as much room behind it, which takes no memory until something is written there."""
+    roomy = np.zeros(len(pool) + max(len(pool), least), pool.dtype)
+    roomy[: len(pool)] = pool
+    return roomy
 
 
 def _lists(problem: Problem) -> tuple[Ints, Ints, Ints]:
