@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import small_steps
 from extent import some
@@ -120,6 +121,24 @@ def test_what_leaves_a_value_in_another_layout_costs_no_more_than_it_takes(both:
             takes_s = all_exact.of(other.graph, same).costs[choice] + exact[0][choice]
             assert most_s <= takes_s * (1 + 1e-9) + 1e-15
             count += 1
+    assert count > 20
+
+
+def test_what_ends_a_product_that_devices_add_up_costs_what_it_takes_by_itself(both: tuple[Program, Program]) -> None:
+    """Though it is not known what the product takes: with that nothing is computed that follows its sum."""
+    some, all_exact = (program.wiring for program in both)
+    count = 0
+    for ends, table in some.tables.items():
+        made, reader = (some.nodes[end] for end in ends)
+        summed = [value for value in made.sums if value in reader.layouts]
+        if made.ended is None or not made.rough or not summed:
+            continue
+        sums = made.sums[summed[0]]
+        added = [choice for choice in made.rough if sums[choice] is not None]
+        takes, knows = all_exact.tables[ends][added], table[added]
+        can_be = np.isfinite(takes)
+        assert knows[can_be] == pytest.approx(takes[can_be], rel=1e-6, abs=1e-12)
+        count += int(can_be.sum())
     assert count > 20
 
 

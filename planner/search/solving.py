@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -140,7 +141,8 @@ class Solving:
     def cost_of(self, plan: Tried) -> float | None:
         """What the layouts of a plan cost in a program that is pinned to them; None where that is not known in time.
 
-        What the plan leaves open may be found to be better otherwise: such layouts are put on the board, to be written.
+        What the plan leaves open may be found to be better otherwise, and so what lies over a part of an axis, which no
+        program has: such layouts are put on the board, to be written.
         """
         if plan.priced is None or self._board.expected_s(plan) > self._clock.left_s:
             return None
@@ -149,11 +151,12 @@ class Solving:
         lies = self._workload.lies(written) if laid is None else lying(laid)
         if lies is None:
             return None
+        axes = written.mesh.sizes.keys()
         task = replace(
             self._task(plan, self._clock.left_s),
             graph=self._workload.graph(written),
             mesh=written.mesh,
-            pins=lies,
+            pins={path: layout for path, layout in lies.items() if axes >= {*itertools.chain(*layout)}},
             loose=True,
             limit_bytes=None,
             cutoff_s=math.inf,

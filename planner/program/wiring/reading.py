@@ -142,7 +142,9 @@ def _cut_whole(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | 
 
 
 def read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
-    """What ends a product is computed with it where it has that as it lies, and as it is pinned, else by itself."""
+    """What ends a product is computed with it where it has that as it lies, and as it is pinned, else by itself. So it
+    is where devices add the product up: of choices that are known roughly that much is known of their ends.
+    """
     source, reader = level.source[value], wiring.nodes[port.node]
     pin, known = level.pinned.get(value), level.graph.values[value]
     made = wiring.nodes[source.node]
@@ -152,7 +154,12 @@ def read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:
     else:
         there, back = (wiring.reshards.table(known, *ends) for ends in ((source.layouts, [pin]), ([pin], port.layouts)))
         took = reader.times * (there + back)
-    same = np.array([[one == other and pin in (None, one) for other in port.layouts] for one in source.layouts])
+    sums = made.sums.get(value, ())
+    added_up = {choice for choice in made.rough if sums and sums[choice] is not None}
+    passes = [choice not in added_up and pin in (None, one) for choice, one in enumerate(source.layouts)]
+    same = np.array(
+        [[own and one == other for other in port.layouts] for own, one in zip(passes, source.layouts, strict=True)]
+    )
     wiring.hand_on(source, port, np.where(same, ended[:, None], took + alone[:, None] + reader.costs[None, :]))
     if pin is not None:
         wiring.spare(source, Port(port.node, (pin,) * len(port.layouts)), value)
