@@ -34,6 +34,10 @@ HARDER = (1, 3), 3_000
 """How many times as hard proofs are tried of programs of few choices, at least and at most, so many choices in all;
 where the bound is ``NEAR``.
 """
+ONCE_MORE = 5
+"""How many times as hard a proof is tried once more that the solver could not complete, of no more choices than
+``PROVING``.
+"""
 
 
 class Rounds:
@@ -144,17 +148,22 @@ class Rounds:
         size = sum(len(self.program.wiring.nodes[node].costs) for node in self.program.deciders)
         proofs, patience = often(PROOFS, PROVING, size), often(STALLED, 2 * PROVING, size)
         patience = STALLED[0] if self.limited.lowered else patience  # what fits is far from what the program says
-        harder, stalled = often(*HARDER, size), 0
+        harder, stalled, once_more = often(*HARDER, size), 0, 1
         for count in range(PROOFS[1]):
             before_s = kept.bound_s - kept.credit_s
             close = before_s >= min(best_s, kept.cutoff_s) * (1 - CLOSE)
             if kept.ended() or (close and count >= proofs) or stalled >= patience:
                 return
-            effort = EFFORT * (harder if before_s * NEAR >= best_s else 1)
+            effort = EFFORT * max(harder if before_s * NEAR >= best_s else 1, once_more)
             solution = kept.solved(guess=False, below_s=best_s + kept.credit_s, effort=effort)
             kept.bound_s = max(kept.bound_s, solution.bound / PER_S)
-            if solution.choices is None or kept.bound_s - kept.credit_s >= best_s * (1 - ENOUGH):
+            if kept.bound_s - kept.credit_s >= best_s * (1 - ENOUGH):
                 return
+            if solution.choices is None:
+                if once_more > 1 or size > PROVING or solution.status != "unknown":
+                    return
+                once_more = ONCE_MORE
+                continue
             raised_s, known = kept.bound_s - kept.credit_s - before_s, kept.learnt.state
             took = kept.price(solution.choices)
             found_s = took.estimate.step_time_s if kept.is_within(took) else math.inf

@@ -102,12 +102,23 @@ def read(
         times = wiring.handed(level, port.node)
         as_made = source is level.source[value]
         node = wiring.nodes[port.node]
+        if not as_made:
+            _put_brought(wiring, level.source[value], port)
         lying = node.tables.get(value) if as_made and value in node.tables else node.far.get(value)
-        put, cut = _put_apart(wiring, value, source, port), _cut_whole(wiring, value, source, port)
-        unsent = put if cut is None else cut if put is None else put + cut
-        unsent = unsent if as_made else None
+        every = (each(wiring, value, source, port) for each in (_put_apart, _cut_whole, _turned_back))
+        more_s = [each for each in every if each is not None] if as_made else []
+        unsent = np.sum(more_s, axis=0) if more_s else None
         wiring.edge(
-            source, port, known, times, in_order=in_order, rounded=rounded, lying=lying, unsent=unsent, ways=ways
+            source,
+            port,
+            known,
+            times,
+            in_order=in_order,
+            rounded=rounded,
+            lying=lying,
+            unsent=unsent,
+            ways=ways,
+            apart=as_made,
         )
         if as_made and len(ports) == 1:
             wiring.spare(made, port, value, pin)
@@ -132,6 +143,16 @@ def _put_apart(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | 
     return np.where(done[:, None], reader.apart[None, :], 0.0)
 
 
+def _put_brought(wiring: Wiring, made: Port, port: Port) -> None:
+    """Adds what it takes one of several readers by itself that else another kernel computes in passing, as putting
+    something into a stack is: no kernel does so with what is brought there from another layout.
+    """
+    reader = wiring.nodes[port.node]
+    if reader.apart is not None and not reader.in_passing:
+        others = np.array([[one != other for other in port.layouts] for one in made.layouts])
+        wiring.hand_on(made, port, np.where(others, reader.apart[None, :], 0.0))
+
+
 def _cut_whole(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | None:
     """Seconds of writing what else is computed in passing, where a part is cut out of it, (choices of both ends)."""
     whole = wiring.nodes[source.node].whole.get(value)
@@ -139,6 +160,17 @@ def _cut_whole(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | 
         return None
     others = np.array([[one != other for other in port.layouts] for one in source.layouts])
     return np.where(others, whole[:, None], 0.0)
+
+
+def _turned_back(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | None:
+    """Seconds of turning rows that were scattered back where a part is cut out of them, (choices of both ends): as much
+    as the scatter is spared for being given them as they lie.
+    """
+    less = [-np.minimum(each, 0.0) for each in wiring.nodes[source.node].tables.values()]
+    if not less or not np.any(less):
+        return None
+    others = np.array([[one != other for other in port.layouts] for one in source.layouts])
+    return np.where(others, np.sum(less, axis=0)[:, None], 0.0)
 
 
 def read_end(wiring: Wiring, level: Level, value: int, port: Port) -> None:

@@ -183,11 +183,12 @@ class Wiring:
         lying: Costs | None = None,
         unsent: Costs | None = None,
         ways: Sequence[Sharding | None] = (),
+        apart: bool = True,
     ) -> None:
         """Adds what handing a value on takes; ``as_it_lies`` allows no other layout, ``in_order`` and ``result`` say
         what it is for (``Reshards.table``). One that is ``rounded`` is written as bfloat16 before it is sent. It
         takes so much more ``lying`` where it is read as it lies, and ``unsent`` where nothing is sent, by the choices
-        of the target or of both.
+        of the target or of both; what the target takes ``apart`` comes on top where anything is.
         Some choices of the source may be ``ways`` (``only_to``).
         """
         (ours, rows), (theirs, columns) = _numbered(source.layouts), _numbered(target.layouts)
@@ -205,7 +206,8 @@ class Wiring:
         elif source.node in self.opened:
             seconds = np.where(~same & [[extends(b, a) for b in theirs] for a in ours], np.inf, seconds)
         full = seconds[np.ix_(rows, columns)]
-        full = np.where(full > 0, full + self._apart(source)[:, None] + self._apart(target)[None, :], full)
+        alone = self._apart(source)[:, None] + (self._apart(target)[None, :] if apart else 0.0)
+        full = np.where(full > 0, full + alone, full)
         if unsent is not None:
             full = np.where(full > 0, full, full + unsent)
         if lying is not None:
