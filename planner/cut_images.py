@@ -19,7 +19,13 @@ PARTS = 8
 FEWEST, FEWEST_WITH_GAPS = 2 * PARTS, 3 * PARTS
 """The places, margins included, of the smallest image that is cut first, and that gaps are put into behind a margin."""
 
+SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
 Shape = tuple[int, ...]
+
+
+def smallest_whole(*, keeps_near: bool) -> int:
+    """The smallest batch whose images a chip leaves whole: v2 and v3, which keep no buffers near, cut single ones."""
+    return SMALLEST_BATCH if keeps_near else SMALLEST_WITHOUT_VMEM
 
 
 class Along(NamedTuple):
@@ -84,6 +90,12 @@ def parts_of(graph: Graph, cut: Mapping[int, Op]) -> dict[Shape, int]:
         if along is not None:
             found.setdefault(shape, along.part(shape[op.attributes["output_spatial_dimensions"][-1]]))
     return found
+
+
+def has_margins(graph: Graph, op: Op) -> bool:
+    """Whether the parts of what a convolution makes, which are cut, have more places than an image."""
+    along, places = _along(graph, op), graph.shape(op.results[0])[op.attributes["output_spatial_dimensions"][-1]]
+    return along is not None and PARTS * along.part(places) > places
 
 
 def is_gradient_cut(graph: Graph, op: Op, parts: Mapping[Shape, int]) -> bool:

@@ -19,6 +19,7 @@ from ...cut_images import (
     is_gradient_cut,
     is_of_gaps,
     parts_of,
+    smallest_whole,
 )
 from ...graph import Graph, Op, Value
 from ...images import CONVOLUTION, Image, images_of, is_gradient_of_kernel, is_of_one_place, laid_elements, shifts_of
@@ -33,6 +34,8 @@ from .parted import (
     GIVEN_EDGED,
     GIVEN_PLACES,
     GIVEN_SHIFTED,
+    NORMED_EDGED,
+    NORMED_RETURNED,
     REPEATED,
     RETURNED,
     SHIFTED,
@@ -43,14 +46,12 @@ from .parted import (
     WIDE_EDGE,
     WIDENED_CYCLES,
     Steps,
+    normed,
     of_arguments,
     steps_cycles,
 )
 
 Shape = tuple[int, ...]
-SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
-"""The smallest batch that is not cut, seen on v4 and v5e; and where no values are kept near, on v3."""
-
 TWO_PLACES = 2
 NEAREST = 3
 """Of what is cut, shifts are made for the gradient of a kernel, so many from the parts themselves."""
@@ -77,8 +78,9 @@ class ImagesInParts:
         places: Mapping[Shape, int] = MappingProxyType({}),
     ) -> None:
         self._graph, self._of, self._edge, self._images = graph, of, edge, images
-        smallest = SMALLEST if of.near_total_bytes or of.whole_bytes else SMALLEST_WITHOUT_VMEM
+        smallest = smallest_whole(keeps_near=bool(of.near_total_bytes or of.whole_bytes))
         self._given_images = of_arguments(graph) if images else set[int]()
+        self._normed = normed(graph) if images else frozenset[int]()
         self._edged = set[tuple[int, tuple[object, ...]]]()
         cuts = bool(images) and not in_loop
         known = {shape: part for shape, part in places.items() if cuts and shape in images}
@@ -142,14 +144,14 @@ class ImagesInParts:
             if moves_on(op) and not has_whole_steps(graph, op):
                 yield REPEATED, image
         elif is_gradient:
-            yield RETURNED, self._laid_in_parts(second)
+            yield NORMED_RETURNED if second in self._normed else RETURNED, self._laid_in_parts(second)
             shifted = SHIFTED_WIDE if self._edge >= WIDE_EDGE else SHIFTED
             shifted = SHIFTED_ONCE if shifts_of(graph, op) == TWO_PLACES else shifted
             yield GIVEN_SHIFTED if is_given else shifted, image
             yield from [(FURTHER, self._laid_in_parts(value))] * max(shifts_of(graph, op) - NEAREST, 0)
         elif (value, window := _reach(graph, op)) not in self._edged:
             self._edged.add((value, window))
-            yield GIVEN_EDGED if is_given else EDGED, image
+            yield GIVEN_EDGED if is_given else NORMED_EDGED if value in self._normed else EDGED, image
 
     def _laid_in_parts(self, value: int, *, is_given: bool = False) -> int:
         """The numbers of an image as it is laid out in parts; where it is given with a row of it on the lanes, if that

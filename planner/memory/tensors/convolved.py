@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...chip import Chip
+from ...cut_images import SMALLEST_WITHOUT_VMEM, smallest_whole
 from ...fusion.nature import BROADCAST, ELEMENTWISE
 from ...graph import Graph, Op, Value
 from ...image_pieces import pieces_of, turned_shapes
@@ -30,7 +31,6 @@ from .scattered_images import shapes_in_rows
 from .taken_in_pieces import NARROW, Beside, rounded_fills
 from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
-SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
 CUT_COPIES, NEAREST, PARTS = 2, 3, 8
 FEW_FEATURES, NARROW_BITS = ROWS, 16
 
@@ -44,8 +44,8 @@ class Lying(NamedTuple):
 
 
 def smallest_batch(chip: Chip | None) -> int:
-    """The smallest batch whose images a chip leaves whole: v2 and v3, which keep no buffers near, cut single ones."""
-    return SMALLEST_WITHOUT_VMEM if chip is not None and not chip.buffer_vmem_bytes else SMALLEST_BATCH
+    """The smallest batch whose images a chip leaves whole."""
+    return smallest_whole(keeps_near=chip is None or chip.buffer_vmem_bytes > 0)
 
 
 def convolved_bytes(program: Program, smallest: int) -> Sizes:
