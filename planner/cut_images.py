@@ -92,6 +92,14 @@ def parts_of(graph: Graph, cut: Mapping[int, Op]) -> dict[Shape, int]:
     return found
 
 
+def with_margins(graph: Graph, cut: Mapping[int, Op]) -> dict[Shape, float]:
+    """How many times as many places the parts have of each shape that convolutions make which are cut."""
+    places = {
+        graph.shape(made): graph.shape(made)[op.attributes["output_spatial_dimensions"][-1]] for made, op in cut.items()
+    }
+    return {shape: PARTS * part / places[shape] for shape, part in parts_of(graph, cut).items()}
+
+
 def has_margins(graph: Graph, op: Op) -> bool:
     """Whether the parts of what a convolution makes, which are cut, have more places than an image."""
     along, places = _along(graph, op), graph.shape(op.results[0])[op.attributes["output_spatial_dimensions"][-1]]

@@ -10,13 +10,15 @@ from programs import CONVOLVED
 from test_fusion import Writer
 
 PLACES = 128
+STRIDED = CONVOLVED | {"padding": ((0, 1), (0, 1)), "window_strides": (2, 2)}
 OF_ONE_PLACE = CONVOLVED | {"padding": ((0, 0), (0, 0))}
 
 
-def normed(batch: int = 4, features: int = 64, *, groups: int = 0, over: str = "each", window: int = 3) -> Program:
+def normed(batch: int = 4, *, groups: int = 0, over: str = "each", window: int = 3, moves_on: bool = False) -> Program:
     """Images between two convolutions, their mean over ``each`` or ``all`` of them taken away, and squared; of groups
-    of features where there are some.
+    of features where there are some. Another convolution reads them that ``moves_on`` by two places.
     """
+    features = 64
     w = Writer()
     said = CONVOLVED if window > 1 else OF_ONE_PLACE
     whole, kernel = (batch, PLACES, PLACES, features), w.arg(window, window, features, features, dtype="bf16")
@@ -29,7 +31,12 @@ def normed(batch: int = 4, features: int = 64, *, groups: int = 0, over: str = "
     apart = w.op("subtract", seen, w.spread(mean, *shape, dims=kept))
     square = w.op("multiply", apart, apart)
     back = w.op("convert", w.op("reshape", square, shape=whole) if groups else square, dtype="bf16")
-    return fuse(w.graph(w.op("convolution", w.op("abs", back), kernel, shape=whole, **said)))
+    read = w.op("abs", back)
+    ends = [w.op("convolution", read, kernel, shape=whole, **said)]
+    if moves_on:
+        half = (batch, PLACES // 2, PLACES // 2, features)
+        ends.append(w.op("convolution", read, kernel, shape=half, **STRIDED))
+    return fuse(w.graph(*ends))
 
 
 def copied(program: Program) -> list[tuple[int, ...]]:
@@ -74,13 +81,13 @@ def test_groups_of_features_are_one_dim_of_what_lies_in_parts() -> None:
     assert all(shape == (4, PLACES, PLACES, 64) for _, shape in written(normed(groups=8)))
 
 
-def test_images_of_few_features_are_computed_with_as_they_are_put_together() -> None:
+def test_images_that_are_parted_anew_are_computed_with_as_they_are_put_together() -> None:
     """As compiled for v5e: f32[128,4,136,32] has its rows on the lanes all along, and is copied where convolutions
     make it or read it.
     """
-    program = normed(features=32)
-    together, parts = (4, PLACES, 32, PLACES), (4, PLACES, PLACES, 32)
-    assert copied(program) == [together, parts]
+    program = normed(moves_on=True)
+    together, parts = (4, PLACES, 64, PLACES), (4, PLACES, PLACES, 64)
+    assert copied(program) == [together, parts, parts]
     assert all(shape == together for _, shape in written(program))
 
 

@@ -3,9 +3,9 @@
 XLA's space-to-batch carries parts on through what is computed number by number and through sums over all images, as
 batch norm has them. Where parts have margins, what adds up the places of each image for itself, as group and instance
 norm do, reads a copy that is put together again; what is known of each image is spread over whole ones, of which a copy
-is parted where it meets parts. Images of so few features that parts fill a quarter of the lanes are put together for
-all that is computed of them, and parted where they are convolved. All of these have their features in one dim, though a
-norm sees them in groups (v4, v5e, v5p and v6e).
+is parted where it meets parts. Images that convolutions read which move on by several places, for which they are parted
+anew, are put together for all that is computed of them, and parted where they are convolved (v5e). All of these have
+their features in one dim, though a norm sees them in groups (v4, v5e, v5p and v6e).
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from typing import NamedTuple
 
 from ..cut_images import has_margins
 from ..graph import Graph, Op, Value
-from ..images import images_of
+from ..images import CONVOLUTION, images_of, moves_on
 from ..kinds import BETWEEN_PARTS, TURNED_COPY
-from .nature import APART, BROADCAST, ELEMENTWISE, LANES, REDUCE
+from .nature import APART, BROADCAST, ELEMENTWISE, REDUCE
 
 Shape = tuple[int, ...]
-SPARSE = 4
-"""How many times their numbers images fill on the lanes that are put together for all that is computed of them."""
 
 
 class Lying(NamedTuple):
@@ -70,17 +68,17 @@ def with_images_put_together(graph: Graph, cut: Mapping[int, Op]) -> Graph:
         return graph
     first = _Rewriting(graph, parted)
     first.run()
-    sparse = {shape for shape, features in first.reduced.items() if SPARSE * features <= LANES}
-    return (_Rewriting(graph, parted, sparse) if sparse else first).made() if first.reduced else graph
+    anew = first.reduced & {graph.shape(op.operands[0]) for op in graph.of_kind(CONVOLUTION) if moves_on(op)}
+    return (_Rewriting(graph, parted, anew) if anew else first).made() if first.reduced else graph
 
 
 class _Rewriting:
     """The operations of a graph as they are gone through; ``lying`` has what lies in parts, images of the shapes that
-    are ``sparse`` put together.
+    are parted ``anew`` put together.
     """
 
-    def __init__(self, graph: Graph, cut: Mapping[int, Op], sparse: Iterable[Shape] = ()) -> None:
-        self.graph, self.cut, self.sparse = graph, cut, frozenset(sparse)
+    def __init__(self, graph: Graph, cut: Mapping[int, Op], anew: Iterable[Shape] = ()) -> None:
+        self.graph, self.cut, self.anew = graph, cut, frozenset(anew)
         self.makers = {value: op for op in graph.ops for value in op.results}
         self.reads = graph.reads()
         self.values, self.ops = list(graph.values), list[Op]()
@@ -88,7 +86,7 @@ class _Rewriting:
         self.same = dict[int, int]()
         self.beside = dict[int, int]()
         self.copied = set[int]()
-        self.reduced = dict[Shape, int]()
+        self.reduced = set[Shape]()
 
     def run(self) -> None:
         """Goes through all operations."""
@@ -123,7 +121,7 @@ class _Rewriting:
         self._leave(op)
         _, (value, image) = images_of(self.graph, op)
         along, shape = int(op.attributes["output_spatial_dimensions"][-1]), self.graph.shape(value)
-        self.lying[value] = Lying(image.batch, along, image.features, shape, shape in self.sparse)
+        self.lying[value] = Lying(image.batch, along, image.features, shape, shape in self.anew)
 
     def _compute(self, op: Op, lying: Lying) -> None:
         """What is computed number by number of parts is of parts; with a copy it is written, where several read it."""
@@ -178,7 +176,7 @@ class _Rewriting:
     def _reduce(self, op: Op, lying: Lying) -> None:
         """A sum over the places of images put together; groups of features are added up then."""
         shape, dims = self.graph.shape(op.operands[0]), op.attributes["dimensions"]
-        self.reduced[lying.shape] = lying.shape[lying.features]
+        self.reduced.add(lying.shape)
         copy = self._now(op.operands[0])
         copy = copy if lying.together else self._copied(copy, lying.turned, op)
         rank, grouped = len(lying.shape), len(shape)

@@ -22,12 +22,20 @@ from ...cut_images import (
     smallest_whole,
 )
 from ...graph import Graph, Op, Value
-from ...images import CONVOLUTION, Image, images_of, is_gradient_of_kernel, is_of_one_place, laid_elements, shifts_of
+from ...images import (
+    CONVOLUTION,
+    Image,
+    images_of,
+    is_gradient_of_kernel,
+    is_of_one_place,
+    laid_elements,
+    moves_on,
+    shifts_of,
+)
 from ...kernels import Kernel
 from ..coefficients import Coefficients
 from ..windows import manner_of
 from ..work import REGISTER_ELEMENTS, padded_elements
-from .looped_images import moves_on
 from .parted import (
     EDGED,
     FURTHER,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...chip import Chip
-from ...cut_images import SMALLEST_WITHOUT_VMEM, smallest_whole
+from ...cut_images import SMALLEST_WITHOUT_VMEM, cut_convolutions, smallest_whole, with_margins
 from ...fusion.nature import BROADCAST, ELEMENTWISE
 from ...graph import Graph, Op, Value
 from ...image_pieces import pieces_of, turned_shapes
@@ -68,6 +68,7 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
     )
     kept = {**added_whole(program.graph), **kept_whole(program)} if wanted else dict[int, Image]()
     made = {id(program.graph): kept}
+    margins = with_margins(program.graph, cut_convolutions(program.graph, smallest)) if wanted else {}
     cut, looped = _cut_beside_loops(program.graph, wanted) if wanted else (frozenset[tuple[int, ...]](), set[int]())
 
     def num_bytes(graph: Graph, number: int) -> int:
@@ -84,7 +85,8 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
             return _whole_bytes(value, lies_whole[number])
         if graph is program.graph and value.shape in cut and number not in looped:
             lying = lying._replace(may_cut=True)
-        laid, is_few = _laid_bytes(value, lying, smallest), value.shape[lying.image.batch] < smallest
+        laid = _laid_bytes(value, lying, smallest)
+        laid, is_few = int(laid * margins.get(value.shape, 1.0)), value.shape[lying.image.batch] < smallest
         if not lying.may_cut or not is_few or (graph is program.graph and (number not in read or number in looped)):
             return laid
         shifts = read.get(number, 0) if graph is program.graph else 0
