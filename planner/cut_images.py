@@ -100,10 +100,16 @@ def with_margins(graph: Graph, cut: Mapping[int, Op]) -> dict[Shape, float]:
     return {shape: PARTS * part / places[shape] for shape, part in parts_of(graph, cut).items()}
 
 
-def has_margins(graph: Graph, op: Op) -> bool:
-    """Whether the parts of what a convolution makes, which are cut, have more places than an image."""
-    along, places = _along(graph, op), graph.shape(op.results[0])[op.attributes["output_spatial_dimensions"][-1]]
-    return along is not None and PARTS * along.part(places) > places
+def places_made(graph: Graph, op: Op, read: int | None) -> int:
+    """The places of a part that a convolution makes of parts of so many places, of which none are known of what is cut
+    for it: between those of an image with gaps are as many as these say.
+    """
+    along, made = _along(graph, op), graph.shape(op.results[0])[int(op.attributes["output_spatial_dimensions"][-1])]
+    if along is None:
+        return -(-made // PARTS)
+    if along.gaps > 1:
+        return along.gaps * -(-along.places // PARTS)
+    return along.part(made) if along.step > 1 or read is None else read
 
 
 def is_gradient_cut(graph: Graph, op: Op, parts: Mapping[Shape, int]) -> bool:

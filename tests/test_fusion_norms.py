@@ -99,3 +99,19 @@ def test_what_is_normed_is_written_for_a_convolution_of_its_parts(over: str) -> 
 
 def test_a_convolution_of_single_places_computes_what_is_normed() -> None:
     assert not any("abs" in kinds for kinds, _ in written(normed(over="all", window=1)))
+
+
+def test_parts_of_a_strided_gradient_meet_others_that_are_parted_anew() -> None:
+    """As compiled for v5p: gradients of strided convolutions lie as bf16[128,32,18,64], what was normed before as
+    f32[128,32,17,64], which is copied to f32[128,4,136,64] and to f32[128,32,18,64].
+    """
+    w = Writer()
+    whole, half, kernel = (4, PLACES, PLACES, 64), (4, PLACES // 2, PLACES // 2, 64), (3, 3, 64, 64)
+    image = w.op("convolution", w.arg(*whole, dtype="bf16"), w.arg(*kernel, dtype="bf16"), shape=whole, **CONVOLVED)
+    mean = w.spread(w.total(w.op("convert", image, dtype="f32"), 0, 1, 2), *whole, dims=(3,))
+    apart = w.op("convert", w.op("subtract", w.op("convert", image, dtype="f32"), mean), dtype="bf16")
+    gaps = CONVOLVED | {"padding": ((2, 1), (2, 1)), "lhs_dilation": (2, 2)}
+    back = w.op("convolution", w.arg(*half, dtype="bf16"), w.arg(*kernel, dtype="bf16"), shape=whole, **gaps)
+    ends = [w.op("convolution", apart, w.arg(*kernel, dtype="bf16"), shape=whole, **CONVOLVED)]
+    program = fuse(w.graph(*ends, w.op("multiply", apart, back)))
+    assert copied(program) == [(4, PLACES, 64, PLACES), whole]

@@ -5,7 +5,9 @@ batch norm has them. Where parts have margins, what adds up the places of each i
 norm do, reads a copy that is put together again; what is known of each image is spread over whole ones, of which a copy
 is parted where it meets parts. Images that convolutions read which move on by several places, for which they are parted
 anew, are put together for all that is computed of them, and parted where they are convolved (v5e). All of these have
-their features in one dim, though a norm sees them in groups (v4, v5e, v5p and v6e).
+their features in one dim, though a norm sees them in groups (v4, v5e, v5p and v6e). What
+gradients of strided convolutions leave lies in parts of other sizes: where it meets normed images these are copied, put
+together and parted anew (v5e and v5p).
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..cut_images import has_margins
+from ..cut_images import PARTS, places_made
 from ..graph import Graph, Op, Value
 from ..images import CONVOLUTION, images_of, moves_on
 from ..kinds import BETWEEN_PARTS, TURNED_COPY
-from .nature import APART, BROADCAST, ELEMENTWISE, REDUCE
+from .nature import APART, BROADCAST, ELEMENTWISE, NORMED, REDUCE
 
 Shape = tuple[int, ...]
 
@@ -26,7 +28,8 @@ Shape = tuple[int, ...]
 class Lying(NamedTuple):
     """How an image lies whose parts stand beside its batch: the dims of both, of its features, and its own shape.
 
-    ``together`` if what is computed of it is put together.
+    ``together`` if what is computed of it is put together; ``places`` are those of a part, ``since`` says by which
+    operation they are, ``is_of_gaps`` whether one made them of images with gaps, or of parts that are.
     """
 
     batch: int
@@ -34,6 +37,14 @@ class Lying(NamedTuple):
     features: int
     shape: Shape
     together: bool
+    places: int
+    since: int
+    is_of_gaps: bool
+
+    @property
+    def has_margins(self) -> bool:
+        """Whether the parts have more places than the image."""
+        return PARTS * self.places > self.shape[self.along]
 
     @property
     def turned(self) -> Shape:
@@ -63,13 +74,12 @@ def with_images_put_together(graph: Graph, cut: Mapping[int, Op]) -> Graph:
     """The graph with the copies of images that are put together and parted again for norms; ``cut`` are the
     convolutions whose images lie in parts, by what they make.
     """
-    parted = {value: op for value, op in cut.items() if has_margins(graph, op)}
-    if not parted or REDUCE not in graph.kinds:
+    if not any(NORMED in op.attributes for op in graph.ops):
         return graph
-    first = _Rewriting(graph, parted)
+    first = _Rewriting(graph, cut)
     first.run()
     anew = first.reduced & {graph.shape(op.operands[0]) for op in graph.of_kind(CONVOLUTION) if moves_on(op)}
-    return (_Rewriting(graph, parted, anew) if anew else first).made() if first.reduced else graph
+    return (_Rewriting(graph, cut, anew) if anew else first).made() if first.copied else graph
 
 
 class _Rewriting:
@@ -85,6 +95,7 @@ class _Rewriting:
         self.lying = dict[int, Lying]()
         self.same = dict[int, int]()
         self.beside = dict[int, int]()
+        self.again = dict[tuple[int, int], int]()
         self.copied = set[int]()
         self.reduced = set[Shape]()
 
@@ -101,7 +112,9 @@ class _Rewriting:
         return replace(self.graph, values=tuple(self.values), ops=tuple(self.ops), results=results)
 
     def _take(self, op: Op) -> None:
-        lying = next((self.lying[v] for v in op.operands if v in self.lying), None)
+        lying = max(
+            (self.lying[v] for v in op.operands if v in self.lying), key=lambda found: found.since, default=None
+        )
         if op.results and op.results[0] in self.cut:
             self._begin(op)
         elif lying is None:
@@ -121,7 +134,12 @@ class _Rewriting:
         self._leave(op)
         _, (value, image) = images_of(self.graph, op)
         along, shape = int(op.attributes["output_spatial_dimensions"][-1]), self.graph.shape(value)
-        self.lying[value] = Lying(image.batch, along, image.features, shape, shape in self.anew)
+        read = self.lying.get(op.operands[0])
+        places = places_made(self.graph, op, None if read is None else read.places)
+        is_of_gaps = max(op.attributes.get("lhs_dilation", ()), default=1) > 1
+        is_of_gaps = is_of_gaps or (read is not None and read.is_of_gaps and not moves_on(op))
+        together, since = shape in self.anew and not is_of_gaps, len(self.ops)
+        self.lying[value] = Lying(image.batch, along, image.features, shape, together, places, since, is_of_gaps)
 
     def _compute(self, op: Op, lying: Lying) -> None:
         """What is computed number by number of parts is of parts; with a copy it is written, where several read it."""
@@ -136,7 +154,9 @@ class _Rewriting:
     def _beside(self, value: int, lying: Lying, reader: Op) -> int:
         """What is computed with images as these lie."""
         if value in self.lying:
-            return self._now(value)
+            lies = self.lying[value]
+            is_same = lies.together == lying.together and (lying.together or lies.places == lying.places)
+            return self._now(value) if is_same else self._parted_again(value, lying, reader)
         if not lying.is_grouped_as(self.graph.shape(value)):
             return value
         if value not in self.beside:
@@ -149,10 +169,19 @@ class _Rewriting:
                 self.beside[value] = self._copied(shaped, lying.turned, reader) if lying.together else shaped
         return self.beside[value]
 
+    def _parted_again(self, value: int, lying: Lying, reader: Op) -> int:
+        """A copy in parts of other sizes, or put together."""
+        key = value, lying.places
+        if key not in self.again:
+            now = self._now(value)
+            now = now if self.lying[value].together else self._copied(now, lying.turned, reader)
+            self.again[key] = now if lying.together else self._copied(now, lying.shape, reader)
+        return self.again[key]
+
     def _is_of_images(self, spread: Op, lying: Lying) -> bool:
         """Whether what is spread over images is another of each of them."""
         shape, dims = self.graph.shape(spread.operands[0]), spread.attributes.get("broadcast_dimensions", ())
-        return any(dim == lying.batch and size > 1 for dim, size in zip(dims, shape, strict=True))
+        return lying.has_margins and any(dim == lying.batch and size > 1 for dim, size in zip(dims, shape, strict=True))
 
     def _spread(self, op: Op, lying: Lying) -> int:
         """What is spread over images, put together."""
@@ -171,7 +200,7 @@ class _Rewriting:
         rank, dims = len(self.graph.shape(op.operands[0])), op.attributes["dimensions"]
         if len(op.results) > 1 or lying.dim(lying.along, rank) not in dims:
             return False
-        return lying.together or lying.dim(lying.batch, rank) not in dims
+        return lying.together or (lying.has_margins and lying.dim(lying.batch, rank) not in dims)
 
     def _reduce(self, op: Op, lying: Lying) -> None:
         """A sum over the places of images put together; groups of features are added up then."""

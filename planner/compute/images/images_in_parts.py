@@ -33,6 +33,7 @@ from ...images import (
     shifts_of,
 )
 from ...kernels import Kernel
+from ...kinds import BETWEEN_PARTS, TURNED_COPY
 from ..coefficients import Coefficients
 from ..windows import manner_of
 from ..work import REGISTER_ELEMENTS, padded_elements
@@ -88,6 +89,9 @@ class ImagesInParts:
         self._graph, self._of, self._edge, self._images = graph, of, edge, images
         smallest = smallest_whole(keeps_near=bool(of.near_total_bytes or of.whole_bytes))
         self._given_images = of_arguments(graph) if images else set[int]()
+        self._together = {
+            op.results[0]: op.operands[0] for op in graph.of_kind(TURNED_COPY) if BETWEEN_PARTS in op.attributes
+        }
         self._normed = normed(graph) if images else frozenset[int]()
         self._edged = set[tuple[int, tuple[object, ...]]]()
         cuts = bool(images) and not in_loop
@@ -163,9 +167,9 @@ class ImagesInParts:
 
     def _laid_in_parts(self, value: int, *, is_given: bool = False) -> int:
         """The numbers of an image as it is laid out in parts; where it is given with a row of it on the lanes, if that
-        pads it less.
+        pads it less, as where it is put together for all else.
         """
-        whole = replace(self._graph.values[value], dtype="bf16")
+        whole = replace(self._graph.values[self._together.get(value, value)], dtype="bf16")
         image = self._images.get(whole.shape)
         laid = self.laid_of(whole, image, turned=False) if image else padded_elements(whole.shape)
         by_rows = padded_elements((*whole.shape[:-2], whole.shape[-1], whole.shape[-2]))
