@@ -109,7 +109,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         passes=passes_of(graph, real),
         copied=is_copied(real),
         moved=is_moved(real),
-        turns=BETWEEN_PARTS in first and real[0].kind != REDUCE,
+        turns=len(real) == 1 and BETWEEN_PARTS in first and real[0].kind != REDUCE,
         windowed=not met and takes_away_most(real),
         rows=rows,
         written_out=written_out_of(graph, real) if len(real) == 1 else None,

@@ -3,11 +3,11 @@
 XLA's space-to-batch carries parts on through what is computed number by number and through sums over all images, as
 batch norm has them. Where parts have margins, what adds up the places of each image for itself, as group and instance
 norm do, reads a copy that is put together again; what is known of each image is spread over whole ones, of which a copy
-is parted where it meets parts. Images that convolutions read which move on by several places, for which they are parted
-anew, are put together for all that is computed of them, and parted where they are convolved (v5e). All of these have
-their features in one dim, though a norm sees them in groups (v4, v5e, v5p and v6e). What
-gradients of strided convolutions leave lies in parts of other sizes: where it meets normed images these are copied, put
-together and parted anew (v5e and v5p).
+is parted where it meets parts (v4, v5e, v5p and v6e; single images on v3). Images that convolutions read which move on
+by several places, for which they are parted anew, are put together for all that is computed of them, and parted where
+they are convolved (v4, v5e and v6e). All of these have their features in one dim, though a norm sees them in groups.
+What gradients of strided convolutions leave lies in parts of other sizes: where it meets normed images these are
+copied, put together and parted anew (v5e and v5p).
 """
 
 from __future__ import annotations
@@ -188,9 +188,7 @@ class _Rewriting:
         shape = self.graph.shape(op.results[0])
         along = lying.dim(lying.along, len(shape))
         dims = [_last(along, dim, len(shape)) for dim in op.attributes.get("broadcast_dimensions", ())]
-        said = {**op.attributes, "broadcast_dimensions": tuple(dims)} | (
-            {} if lying.together else {BETWEEN_PARTS: True}
-        )
+        said = {**op.attributes, "broadcast_dimensions": tuple(dims), BETWEEN_PARTS: True}
         whole = self._make(_turned(shape, along), op.results[0])
         self.ops.append(replace(op, results=(whole,), attributes=said))
         return self._shaped(whole, lying.turned, op)
