@@ -19,7 +19,13 @@ PARTS = 8
 FEWEST, FEWEST_WITH_GAPS = 2 * PARTS, 3 * PARTS
 """The places, margins included, of the smallest image that is cut first, and that gaps are put into behind a margin."""
 
+SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
 Shape = tuple[int, ...]
+
+
+def smallest_whole(*, keeps_near: bool) -> int:
+    """The smallest batch whose images a chip leaves whole: v2 and v3, which keep no buffers near, cut single ones."""
+    return SMALLEST_BATCH if keeps_near else SMALLEST_WITHOUT_VMEM
 
 
 class Along(NamedTuple):
@@ -84,6 +90,26 @@ def parts_of(graph: Graph, cut: Mapping[int, Op]) -> dict[Shape, int]:
         if along is not None:
             found.setdefault(shape, along.part(shape[op.attributes["output_spatial_dimensions"][-1]]))
     return found
+
+
+def with_margins(graph: Graph, cut: Mapping[int, Op]) -> dict[Shape, float]:
+    """How many times as many places the parts have of each shape that convolutions make which are cut."""
+    places = {
+        graph.shape(made): graph.shape(made)[op.attributes["output_spatial_dimensions"][-1]] for made, op in cut.items()
+    }
+    return {shape: PARTS * part / places[shape] for shape, part in parts_of(graph, cut).items()}
+
+
+def places_made(graph: Graph, op: Op, read: int | None) -> int:
+    """The places of a part that a convolution makes of parts of so many places, of which none are known of what is cut
+    for it: between those of an image with gaps are as many as these say.
+    """
+    along, made = _along(graph, op), graph.shape(op.results[0])[int(op.attributes["output_spatial_dimensions"][-1])]
+    if along is None:
+        return -(-made // PARTS)
+    if along.gaps > 1:
+        return along.gaps * -(-along.places // PARTS)
+    return along.part(made) if along.step > 1 or read is None else read
 
 
 def is_gradient_cut(graph: Graph, op: Op, parts: Mapping[Shape, int]) -> bool:

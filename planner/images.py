@@ -113,6 +113,12 @@ def _up(size: int, to: int) -> int:
     return -(-size // to) * to
 
 
+def moves_on(op: Op) -> bool:
+    """Whether a convolution's windows move on by several places, or those of its gradient."""
+    steps = (*op.attributes.get("window_strides", ()), *op.attributes.get("rhs_dilation", ()))
+    return op.kind == CONVOLUTION and any(step > 1 for step in steps)
+
+
 def is_of_one_place(graph: Graph, op: Op) -> bool:
     """Whether a convolution's windows are one place each, or those whose gradient it is."""
     return longest_window(graph, op) == 1

@@ -292,3 +292,13 @@ def test_a_gradient_in_a_loop_reads_a_copy_with_the_batch_on_the_lanes(
     program = of_ops((image, image, made, image, image, made), ops, (0, 1, 2), (5,))
     (copy,) = beside_loops(program, early=early)
     assert copy == (3, (first, 2), 2 * 64 * 64 * 32 * 128)
+
+
+def test_parts_of_few_images_hold_the_margins_that_convolutions_read() -> None:
+    """Four images of 128 by 128 as compiled for v5e: f32[128,32,17,64], eight parts of 17 places each."""
+    values = tuple(Value((4, 128, 128, 64), "f32") for _ in range(2))
+    kernel = Value((3, 3, 64, 64), "bf16")
+    op = Op(kind="convolution", operands=(0, 2), results=(1,), attributes=CONVOLVED)
+    made = of_ops((*values, kernel), (op,), (0, 2), (1,))
+    chip = physical(mw.loads("meshwright: 1\ntopology: v5e:2x4\n").topology).chip
+    assert temporary_bytes(made, chip)(made.graph, 1) == 128 * 32 * 17 * 128 * 4

@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from .coefficients import Coefficients
+from .copies.turning import Side, sides_cycles
 from .sides import LEFT, ONCE, RIGHT
 from .windowed import windowed_cycles
-from .work import ALONE, FREE, PRODUCT, Work
+from .work import ALONE, FREE, PRODUCT, REGISTER_ELEMENTS, WORD_BYTES, Work
 
 MATRIX, VECTOR, MEMORY = "matrix", "vector", "memory"
 
@@ -98,10 +99,18 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         return _product(work, waits, far_reads + far_writes, behind, edge, of, start, besides, is_cut=is_cut)
     if work.moved and any(near) != any(near_writes) and not of.common_bytes:
         return Cycles(total=0.0, bound=MEMORY, far_bytes=far_reads + far_writes)  # moved in passing: nothing is counted
+    if work.turns:
+        read, made = _side(sum(work.reads)), _side(sum(work.writes))
+        total = sides_cycles(read, made, of, read_near=all(near), made_near=all(near_writes))
+        return Cycles(total=total, bound=MEMORY, far_bytes=far_reads + far_writes)
     if work.rows and of.row_cycles:
         total = work.rows * of.row_cycles * (FEW_SHARE if work.rows <= FEW_ROWS else 1.0)
         return Cycles(total=total, bound=VECTOR, far_bytes=far_reads + far_writes)
     return _loop(work, far_reads, far_writes, left, of)
+
+
+def _side(num_bytes: int) -> Side:
+    return Side(num_bytes / (WORD_BYTES * REGISTER_ELEMENTS), num_bytes)
 
 
 def _is_product_of_matrices(work: Work) -> bool:

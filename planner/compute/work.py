@@ -10,7 +10,7 @@ from ...dsl.records import record
 from ..fusion.nature import ALLOCATE, ELEMENTWISE, PRODUCTS, REDUCE, SLICE, UPDATE, VIEWS, stands_alone
 from ..graph import Graph, Op, Value
 from ..kernels import Kernel
-from ..kinds import IN_ORDER, ROWS, TURNED_COPY
+from ..kinds import BETWEEN_PARTS, IN_ORDER, ROWS, TURNED_COPY
 from .demand import demanded, needed_of
 from .products import Product, product_of
 from .sides import sides_of
@@ -49,7 +49,8 @@ class Work:
     those of a product of the batch, as float32. ``passes`` is how often what stands alone goes over its bytes.
     ``written_out`` says how often what is written out goes over its bytes.
     ``copied`` says that pieces are only put in another order, ``moved`` that they stay in theirs. ``rows`` are those of
-    128 numbers that are put into registers one by one. ``windowed`` says that the maximum of each row is taken away
+    128 numbers that are put into registers one by one. ``turns`` says that an image is put together of its parts, or
+    parted. ``windowed`` says that the maximum of each row is taken away
     from it, in a window as large as the row.
     """
 
@@ -67,6 +68,7 @@ class Work:
     passes: float = 1.0
     copied: bool = False
     moved: bool = False
+    turns: bool = False
     windowed: bool = False
     rows: float = 0.0
     written_out: WrittenOut | None = None
@@ -97,12 +99,17 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         spill_bytes=int(spilled(made, space, bool(products)) * growth),
         registers=sum([_registers(op, need) for op in real]) + VECTOR_OPERATIONS * summed / REGISTER_ELEMENTS,
         space_bytes=space * WORD_BYTES,
-        single=len(real) == 1 and not met and real[0].kind != SLICE and not is_moved(real),
+        single=len(real) == 1
+        and not met
+        and real[0].kind != SLICE
+        and not is_moved(real)
+        and BETWEEN_PARTS not in first,
         flops=sum(2.0 * each.multiply_adds for each in met),
         result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
         passes=passes_of(graph, real),
         copied=is_copied(real),
         moved=is_moved(real),
+        turns=len(real) == 1 and BETWEEN_PARTS in first and real[0].kind != REDUCE,
         windowed=not met and takes_away_most(real),
         rows=rows,
         written_out=written_out_of(graph, real) if len(real) == 1 else None,

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from operator import is_
 
+from ..cut_images import cut_convolutions, smallest_whole
 from ..forms import Form, Forms
 from ..graph import Graph, Op
 from ..kernels import Kernel, Program
@@ -23,8 +24,10 @@ from .masks import IsMask, is_packed_mask
 from .merge import Merging
 from .narrow import narrow
 from .nature import AFTER, APART, BEHIND
+from .normed import with_norms_written
 from .parts import NO_PARTS, parts
 from .pieces import COMPARE, in_pieces
+from .put_together import with_images_put_together
 from .simplify import simplify
 from .uses import Uses, read_uses
 from .written import NEAR_BYTES, written_ops
@@ -58,6 +61,8 @@ def fuse(
     simple = simplify(graph)
     if is_gpu:
         return _program(simple, _is_none, 0, forms, simple.mesh, cuts_parts=False, repeats_scores="all", is_gpu=True)
+    cut = cut_convolutions(simple, smallest_whole(keeps_near=near_bytes > 0))
+    simple = with_images_put_together(with_norms_written(simple, cut), cut) if cut else simple
     rounded = with_roundings_before_loops(simple) if rounds_ahead else simple
     return _program(
         rounded,

@@ -25,6 +25,11 @@ BARRIER = "optimization_barrier"
 AFTER = "after"
 APART = "apart"
 BEHIND = "behind"
+NORMED = "normed"
+"""What an operation says that makes an image of a norm for convolutions of its parts: whether sums over all images
+(``NORMED_BY_ALL``) or of each alone are known of it.
+"""
+NORMED_BY_ALL, NORMED_BY_EACH = "all", "each"
 SENT = "sent"
 """What a conversion says that rounds for a collective: the compiler adds it when kernels stand."""
 SLICE = "dynamic_slice"

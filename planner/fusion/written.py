@@ -17,6 +17,7 @@ from .nature import (
     CONVERT,
     ELEMENTWISE,
     IN_PASSING,
+    NORMED,
     PRODUCTS,
     SENT,
     SPREAD,
@@ -104,7 +105,7 @@ def _is_written(graph: Graph, uses: Uses, number: int, again: frozenset[int], cu
         return False
     if kind not in IN_PASSING or (kind == "pad" and stands_alone(op)) or not uses.results.isdisjoint(op.results):
         return True
-    if APART in op.attributes or (not is_gpu and is_interleaved(graph, uses, op)):
+    if APART in op.attributes or NORMED in op.attributes or (not is_gpu and is_interleaved(graph, uses, op)):
         return True
     if _is_taken_in_step(graph, uses, op):
         return False

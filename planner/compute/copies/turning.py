@@ -59,13 +59,18 @@ def turning_cycles(
     """Cycles of a copy; what a step's result becomes so is in the large memory. ``free_bytes`` are those of the vector
     memory that earlier copies left free, if that is known, as is whether what it reads ``came_near``.
     """
-    if not of.held_near_bytes:
-        return max(FIRST_CYCLES * (read.registers + made.registers), (read.num_bytes + made.num_bytes) * of.byte_cycles)
-    windows = math.ceil((read.registers + made.registers) / WINDOW_REGISTERS)
     if came_near is None or not of.near_total_bytes:
         came_near = read.num_bytes <= (NEAR_SHARE * of.near_total_bytes or of.common_bytes)
     left_near = not is_result and leaves_near(read, made, of, free_bytes)
-    return _side_cycles(read, windows, of, is_near=came_near) + _side_cycles(made, windows, of, is_near=left_near)
+    return sides_cycles(read, made, of, read_near=came_near, made_near=left_near)
+
+
+def sides_cycles(read: Side, made: Side, of: Coefficients, *, read_near: bool, made_near: bool) -> float:
+    """Cycles of a copy of which it is known what of it stands in vector memory or a common one."""
+    if not of.held_near_bytes:
+        return max(FIRST_CYCLES * (read.registers + made.registers), (read.num_bytes + made.num_bytes) * of.byte_cycles)
+    windows = math.ceil((read.registers + made.registers) / WINDOW_REGISTERS)
+    return _side_cycles(read, windows, of, is_near=read_near) + _side_cycles(made, windows, of, is_near=made_near)
 
 
 def leaves_near(read: Side, made: Side, of: Coefficients, free_bytes: float | None) -> bool:

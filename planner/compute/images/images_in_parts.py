@@ -19,20 +19,32 @@ from ...cut_images import (
     is_gradient_cut,
     is_of_gaps,
     parts_of,
+    smallest_whole,
 )
 from ...graph import Graph, Op, Value
-from ...images import CONVOLUTION, Image, images_of, is_gradient_of_kernel, is_of_one_place, laid_elements, shifts_of
+from ...images import (
+    CONVOLUTION,
+    Image,
+    images_of,
+    is_gradient_of_kernel,
+    is_of_one_place,
+    laid_elements,
+    moves_on,
+    shifts_of,
+)
 from ...kernels import Kernel
+from ...kinds import BETWEEN_PARTS, TURNED_COPY
 from ..coefficients import Coefficients
 from ..windows import manner_of
 from ..work import REGISTER_ELEMENTS, padded_elements
-from .looped_images import moves_on
 from .parted import (
     EDGED,
     FURTHER,
     GIVEN_EDGED,
     GIVEN_PLACES,
     GIVEN_SHIFTED,
+    NORMED_EDGED,
+    NORMED_RETURNED,
     REPEATED,
     RETURNED,
     SHIFTED,
@@ -43,14 +55,12 @@ from .parted import (
     WIDE_EDGE,
     WIDENED_CYCLES,
     Steps,
+    normed,
     of_arguments,
     steps_cycles,
 )
 
 Shape = tuple[int, ...]
-SMALLEST, SMALLEST_WITHOUT_VMEM = 8, 2
-"""The smallest batch that is not cut, seen on v4 and v5e; and where no values are kept near, on v3."""
-
 TWO_PLACES = 2
 NEAREST = 3
 """Of what is cut, shifts are made for the gradient of a kernel, so many from the parts themselves."""
@@ -77,8 +87,12 @@ class ImagesInParts:
         places: Mapping[Shape, int] = MappingProxyType({}),
     ) -> None:
         self._graph, self._of, self._edge, self._images = graph, of, edge, images
-        smallest = SMALLEST if of.near_total_bytes or of.whole_bytes else SMALLEST_WITHOUT_VMEM
+        smallest = smallest_whole(keeps_near=bool(of.near_total_bytes or of.whole_bytes))
         self._given_images = of_arguments(graph) if images else set[int]()
+        self._together = {
+            op.results[0]: op.operands[0] for op in graph.of_kind(TURNED_COPY) if BETWEEN_PARTS in op.attributes
+        }
+        self._normed = normed(graph) if images else frozenset[int]()
         self._edged = set[tuple[int, tuple[object, ...]]]()
         cuts = bool(images) and not in_loop
         known = {shape: part for shape, part in places.items() if cuts and shape in images}
@@ -142,20 +156,20 @@ class ImagesInParts:
             if moves_on(op) and not has_whole_steps(graph, op):
                 yield REPEATED, image
         elif is_gradient:
-            yield RETURNED, self._laid_in_parts(second)
+            yield NORMED_RETURNED if second in self._normed else RETURNED, self._laid_in_parts(second)
             shifted = SHIFTED_WIDE if self._edge >= WIDE_EDGE else SHIFTED
             shifted = SHIFTED_ONCE if shifts_of(graph, op) == TWO_PLACES else shifted
             yield GIVEN_SHIFTED if is_given else shifted, image
             yield from [(FURTHER, self._laid_in_parts(value))] * max(shifts_of(graph, op) - NEAREST, 0)
         elif (value, window := _reach(graph, op)) not in self._edged:
             self._edged.add((value, window))
-            yield GIVEN_EDGED if is_given else EDGED, image
+            yield GIVEN_EDGED if is_given else NORMED_EDGED if value in self._normed else EDGED, image
 
     def _laid_in_parts(self, value: int, *, is_given: bool = False) -> int:
         """The numbers of an image as it is laid out in parts; where it is given with a row of it on the lanes, if that
-        pads it less.
+        pads it less, as where it is put together for all else.
         """
-        whole = replace(self._graph.values[value], dtype="bf16")
+        whole = replace(self._graph.values[self._together.get(value, value)], dtype="bf16")
         image = self._images.get(whole.shape)
         laid = self.laid_of(whole, image, turned=False) if image else padded_elements(whole.shape)
         by_rows = padded_elements((*whole.shape[:-2], whole.shape[-1], whole.shape[-2]))

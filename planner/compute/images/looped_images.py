@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ...fusion.nature import SLICE, UPDATE
-from ...graph import Graph, Op, Value
+from ...graph import Graph, Value
 from ...image_pieces import NARROW_BITS
-from ...images import CONVOLUTION, Image, batch_on_lanes, laid_elements, tile_rows
+from ...images import Image, batch_on_lanes, laid_elements, moves_on, tile_rows
 from ...kernels import Kernel
 from ...whole_images import added_whole, taken_whole
 from ..coefficients import Coefficients
@@ -128,12 +128,6 @@ class LoopedImages:
         if batch == 1:  # rows of places fill registers
             laid //= tile_rows(batch, 32 // max(part.bits, 1))
         return laid * part.bits / 8 * self._of.byte_cycles + TURNING_CYCLES * laid / REGISTER_ELEMENTS
-
-
-def moves_on(op: Op) -> bool:
-    """Whether a convolution's windows move on by several places, or those of its gradient."""
-    steps = (*op.attributes.get("window_strides", ()), *op.attributes.get("rhs_dilation", ()))
-    return op.kind == CONVOLUTION and any(step > 1 for step in steps)
 
 
 def _halved(value: Value, dim: int) -> Value:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ...fusion.nature import ELEMENTWISE
+from ...fusion.nature import ELEMENTWISE, NORMED, NORMED_BY_ALL
 from ...graph import Graph
 from ..coefficients import Coefficients
 from ..work import REGISTER_ELEMENTS
@@ -31,6 +31,11 @@ class Steps(NamedTuple):
 
 EDGED, GIVEN_EDGED = Steps(3, 4), Steps(8, 5)
 """For a convolution: each part with the next one's edge; what is a step's argument is cut and copied first."""
+
+NORMED_EDGED, NORMED_RETURNED = Steps(0.3, 4), Steps(1, 1)
+"""The same of what a kernel of its own computes by sums over all images, and what of it comes back: that leaves it so,
+but for the edges.
+"""
 
 SHIFTED, SHIFTED_WIDE, GIVEN_SHIFTED = Steps(13, 5), Steps(7, 5), Steps(10, 5)
 """For the gradient of a kernel of three places a row: shifts of each part, which narrower squares have laid beside each
@@ -71,6 +76,11 @@ def steps_cycles(steps: Steps, numbers: int, operations: float, of: Coefficients
     waited = share * WAITED_BYTES * num_bytes * of.byte_cycles
     once = operations * of.register_cycles * math.ceil(numbers / REGISTER_ELEMENTS) + waited
     return steps.passes * once + steps.kernels * (of.start_cycles + of.step_cycles)
+
+
+def normed(graph: Graph) -> frozenset[int]:
+    """What is computed of images by sums over all of them for convolutions of their parts."""
+    return frozenset(value for op in graph.ops if op.attributes.get(NORMED) == NORMED_BY_ALL for value in op.results)
 
 
 def of_arguments(graph: Graph) -> set[int]:

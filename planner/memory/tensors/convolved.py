@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...chip import Chip
+from ...cut_images import SMALLEST_WITHOUT_VMEM, cut_convolutions, smallest_whole, with_margins
 from ...fusion.nature import BROADCAST, ELEMENTWISE
 from ...graph import Graph, Op, Value
 from ...image_pieces import pieces_of, turned_shapes
@@ -30,7 +31,6 @@ from .scattered_images import shapes_in_rows
 from .taken_in_pieces import NARROW, Beside, rounded_fills
 from .tiles import ROWS, Sizes, aligned, padded_bytes, round_up, tile_rows
 
-SMALLEST_BATCH, SMALLEST_WITHOUT_VMEM = 8, 2
 CUT_COPIES, NEAREST, PARTS = 2, 3, 8
 FEW_FEATURES, NARROW_BITS = ROWS, 16
 
@@ -44,8 +44,8 @@ class Lying(NamedTuple):
 
 
 def smallest_batch(chip: Chip | None) -> int:
-    """The smallest batch whose images a chip leaves whole: v2 and v3, which keep no buffers near, cut single ones."""
-    return SMALLEST_WITHOUT_VMEM if chip is not None and not chip.buffer_vmem_bytes else SMALLEST_BATCH
+    """The smallest batch whose images a chip leaves whole."""
+    return smallest_whole(keeps_near=chip is None or chip.buffer_vmem_bytes > 0)
 
 
 def convolved_bytes(program: Program, smallest: int) -> Sizes:
@@ -68,6 +68,7 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
     )
     kept = {**added_whole(program.graph), **kept_whole(program)} if wanted else dict[int, Image]()
     made = {id(program.graph): kept}
+    margins = with_margins(program.graph, cut_convolutions(program.graph, smallest)) if wanted else {}
     cut, looped = _cut_beside_loops(program.graph, wanted) if wanted else (frozenset[tuple[int, ...]](), set[int]())
 
     def num_bytes(graph: Graph, number: int) -> int:
@@ -84,7 +85,8 @@ def convolved_bytes(program: Program, smallest: int) -> Sizes:
             return _whole_bytes(value, lies_whole[number])
         if graph is program.graph and value.shape in cut and number not in looped:
             lying = lying._replace(may_cut=True)
-        laid, is_few = _laid_bytes(value, lying, smallest), value.shape[lying.image.batch] < smallest
+        laid = _laid_bytes(value, lying, smallest)
+        laid, is_few = int(laid * margins.get(value.shape, 1.0)), value.shape[lying.image.batch] < smallest
         if not lying.may_cut or not is_few or (graph is program.graph and (number not in read or number in looped)):
             return laid
         shifts = read.get(number, 0) if graph is program.graph else 0
