@@ -50,7 +50,7 @@ class Work:
     ``written_out`` says how often what is written out goes over its bytes.
     ``copied`` says that pieces are only put in another order, ``moved`` that they stay in theirs. ``rows`` are those of
     128 numbers that are put into registers one by one. ``windowed`` says that the maximum of each row is taken away
-    from it, in a window as large as the row.
+    from it, in a window as large as the row. ``few_row_tiles`` are tiles of two or four rows that are moved one by one.
     """
 
     kind: str
@@ -69,6 +69,7 @@ class Work:
     moved: bool = False
     windowed: bool = False
     rows: float = 0.0
+    few_row_tiles: float = 0.0
     written_out: WrittenOut | None = None
 
 
@@ -97,7 +98,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         spill_bytes=int(spilled(made, space, bool(products)) * growth),
         registers=sum([_registers(op, need) for op in real]) + VECTOR_OPERATIONS * summed / REGISTER_ELEMENTS,
         space_bytes=space * WORD_BYTES,
-        single=len(real) == 1 and not met and real[0].kind != SLICE and not is_moved(real),
+        single=len(real) == 1 and not met and real[0].kind not in (SLICE, UPDATE) and not is_moved(real),
         flops=sum(2.0 * each.multiply_adds for each in met),
         result_bytes=max((4.0 * each.rows * each.columns for each in products), default=0.0),
         passes=passes_of(graph, real),
