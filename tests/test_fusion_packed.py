@@ -1,4 +1,4 @@
-"""Copies of weights in half words that a loop's products cut out, where the matrix unit reads taller tiles."""
+"""Copies of weights in half words that a loop cuts pieces of, where tiles have more rows than arguments'."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def _copies(program: Program, ops: tuple[int, ...]) -> bool:
     return [program.graph.ops[number].kind for number in ops] == [TURNED_COPY]
 
 
-@pytest.mark.parametrize(("weights", "summed"), [((2048, 2048), (0,)), ((4, 128, 2048), (0, 1))])
+@pytest.mark.parametrize(("weights", "summed"), [((2048, 2048), (0,)), ((4, 128, 2048), (0, 1)), ((1024, 4, 64), (0,))])
 def test_stacks_of_half_words_are_copied_before_the_loop_that_cuts_them(
     weights: tuple[int, ...], summed: tuple[int, ...]
 ) -> None:
-    """Feed-forward and output weights of a decoder scanned for TPU7x."""
+    """Feed-forward and output weights, and those of heads of 64, of a decoder scanned for TPU7x."""
     program = with_packed(fuse(scanned(*weights, summed=summed)))
     copy, loop = program.kernels
     assert copied(program) == [1]
@@ -54,7 +54,7 @@ def test_stacks_of_half_words_are_copied_before_the_loop_that_cuts_them(
 @pytest.mark.parametrize(
     "graph",
     [scanned(2048, 2, 128), scanned(2048, 2048, dtype="f32"), scanned(2048, 2048, given=False)],
-    ids=["summed outside of tiles", "words", "made by the step"],
+    ids=["few rows", "words", "made by the step"],
 )
 def test_others_are_read_where_they_lie(graph: Graph) -> None:
     assert copied(with_packed(fuse(graph))) == []

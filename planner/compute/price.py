@@ -307,7 +307,8 @@ def _price(
     if work.kind == FREE:
         residence.renames(kernel.reads, kernel.writes)
     fetched = work.kind == PRODUCT
-    parts = {graph.ops[number].operands[0] for number in kernel.ops if graph.ops[number].kind == SLICE}
+    slices = (graph.ops[number] for number in kernel.ops if graph.ops[number].kind == SLICE)
+    parts = {op.operands[0] for op in slices if "step" not in op.attributes}  # loops of permutes have all at hand
     sized = zip(kernel.reads, work.reads, strict=False)
     reads = [(value, size, fetched and value not in parts) for value, size in sized]
     residence.begin([(size, value) for value, size, whole in reads if whole])

@@ -1,8 +1,8 @@
-"""Copies of what a step is given in half words and a loop cuts pieces of for products, where their tiles have more rows.
+"""Copies of what a step is given in half words and a loop cuts pieces of, where tiles have more rows.
 
-TPU7x's matrix unit reads tiles of sixteen rows of half words, and arguments lie in tiles of eight: a stack of weights is
-copied as a whole before the first loop that cuts its layers out in passing. What is cut out by itself, as weights are
-of which a product sums only dims outside of the tiles, is not (a decoder's layers scanned over, in bfloat16).
+TPU7x has half words in tiles of sixteen rows where loops take pieces of them, and arguments lie in tiles of eight: a
+stack of weights or caches is copied as a whole before the first such loop, but for one whose tiles have no more rows to
+take, as weights of eight heads of 128 features (a decoder's layers scanned over, in bfloat16).
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from dataclasses import replace
 from ..graph import Graph, Op
 from ..kernels import Kernel, Program
 from ..kinds import TURNED_COPY
-from .nature import PRODUCTS, SLICE, VIEWS
+from .nature import LANES, SLICE
 from .returned import IN_THEIR_ORDER
 
 HALF_WORD_BITS = 16
-TILED_DIMS = 2
-SIDES = ("lhs", "rhs")
+ROWS = 16
 
 
 def with_packed(program: Program) -> Program:
@@ -56,27 +55,18 @@ def _packed(graph: Graph) -> Iterator[int]:
     for loop in (op for op in graph.nesting if op.turns):
         body = loop.bodies[0]
         for operand, argument in zip(loop.operands, body.arguments, strict=False):
-            if operand in given and graph.values[operand].bits == HALF_WORD_BITS and _is_cut(body, argument):
+            held = graph.values[operand]
+            if operand in given and held.bits == HALF_WORD_BITS and _fills_rows(held.shape) and _is_cut(body, argument):
                 yield operand
 
 
+def _fills_rows(shape: tuple[int, ...]) -> bool:
+    """Whether as many rows lie in a tile: of what does not fill lanes as it comes another dim lies on these."""
+    *_, rows, lanes = (1, *shape)
+    return (rows if lanes % LANES == 0 else lanes) >= ROWS
+
+
 def _is_cut(body: Graph, stack: int) -> bool:
-    """Whether products cut their pieces out of a stack, and nothing else reads it."""
+    """Whether a turn cuts its piece out of a stack, and nothing else reads it."""
     readers = [op for op in body.ops if stack in op.operands]
-    return bool(readers) and all(op.kind == SLICE and _is_multiplied(body, op.results[0]) for op in readers)
-
-
-def _is_multiplied(body: Graph, value: int) -> bool:
-    """Whether only products read a piece, and sum dims of its tiles."""
-    readers = [op for op in body.ops if value in op.operands]
-    return bool(readers) and all(
-        _is_multiplied(body, op.results[0]) if op.kind in VIEWS else _sums_within(body, op, value) for op in readers
-    )
-
-
-def _sums_within(body: Graph, op: Op, value: int) -> bool:
-    """Whether an operation is a product that sums one of the two minor dims of what it reads."""
-    if op.kind not in PRODUCTS:
-        return False
-    summed = op.attributes.get(f"{SIDES[op.operands.index(value)]}_contracting_dimensions", ())
-    return bool(summed) and max(summed) >= len(body.shape(value)) - TILED_DIMS
+    return bool(readers) and all(op.kind == SLICE for op in readers)
