@@ -87,9 +87,11 @@ def test_a_masks_numbers_come_into_the_scores_of_each_position_one_by_one(name: 
     assert cycles(turn(2, 4, 64), name, "select") == pytest.approx(compiled, rel=0.2)
 
 
-def test_the_cache_is_copied_to_lie_so_where_features_fill_lanes() -> None:
-    few, full = (cycles(turn(4, heads, size), "v5e", "dynamic_update_slice") for heads, size in ((8, 64), (4, 128)))
-    assert full > few + POSITIONS * 4 * 10
+@pytest.mark.parametrize(("name", "is_counted"), [("v4", True), ("v5e", False), ("v5p", True), ("v6e", False)])
+def test_copies_of_features_that_do_not_fill_lanes_are_counted_by_some_chips(name: str, is_counted: bool) -> None:
+    """Two of 512 positions by 4 heads of 64: 28544 cycles on v4, 15824 on v5p, 800 on v5e and v6e; of 128 by all."""
+    few, full = (cycles(turn(4, heads, size), name, "dynamic_update_slice") for heads, size in ((4, 64), (4, 128)))
+    assert (few > 0.6 * full) == is_counted
 
 
 def test_what_the_matrix_unit_multiplies_lies_as_before() -> None:

@@ -17,13 +17,15 @@ from ...fusion.nature import CONVERT, PRODUCTS, REDUCE, SLICE, UPDATE, VIEWS
 from ...graph import Graph, Op
 from ...kernels import Kernel
 from ..coefficients import Coefficients
+from ..windows import LATER, manner_of
 from ..work import LANES, LOOP, REGISTER_ELEMENTS, SUBLANES, Work, padded_elements
 from .turning import FIRST_CYCLES
 
 COPIED = 1.5
 """What copying a tile there takes against one of few rows that is only moved, or on v3 one of any copy: 1.1 to 2.3.
 
-Nothing is counted (v5e, v6e) where positions lie on the lanes before, as they do of features that do not fill these.
+Nothing is counted where positions lie on the lanes before, as they do of features that do not fill these, and a large
+vector memory has both (v5e, v6e).
 """
 
 SPREAD = 0.9
@@ -61,7 +63,7 @@ class BatchRows:
         ops = [self._graph.ops[number] for number in kernel.ops]
         updated = [op.results[0] for op in ops if op.kind == UPDATE and op.results[0] in self._caches]
         copies = (self._caches[value] for value in updated)
-        tiles = sum(each.tiles for each in copies if each.features >= LANES)
+        tiles = sum(each.tiles for each in copies if each.features >= LANES or manner_of(self._of) is not LATER)
         copied = COPIED * (self._of.few_rows_cycles or FIRST_CYCLES) * tiles
         if work.kind != LOOP:
             return copied
