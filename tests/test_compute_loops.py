@@ -73,6 +73,22 @@ def test_what_products_make_is_left_in_vector_memory_by_some_chips(name: str, is
     assert (made.num_bytes <= 4 * 256**2) == is_near
 
 
+def test_what_a_loop_of_permutes_cuts_its_parts_of_is_at_hand_as_a_whole() -> None:
+    """Gradients of weights that go round a ring (a decoder under FSDP on v5e: 2450 cycles each, 4346 from afar)."""
+    left, right, made = (Value(shape, "bf16") for shape in ((16, 64), (64, 4096), (16, 128)))
+    multiply = {"lhs_contracting_dimensions": (1,), "rhs_contracting_dimensions": (0,)}
+    values = (left, right, Value((64, 128), "bf16"), made)
+
+    def turn(step: dict[str, int]) -> Graph:
+        cut = Op(kind="dynamic_slice", operands=(1,), results=(2,), attributes={"slice_sizes": (64, 128), **step})
+        product = Op(kind="dot_general", operands=(0, 2), results=(3,), attributes=multiply)
+        return Graph(values=values, ops=(cut, product), arguments=(0, 1), results=(3,))
+
+    (part,), (piece,) = (price(fuse(turn(step)), CHIP) for step in ({"step": 0}, {}))
+    assert part.num_bytes < piece.num_bytes
+    assert part.cycles < piece.cycles
+
+
 @pytest.mark.parametrize(
     ("shape", "order", "takes_rows"), [((8, 64, 512), (1, 0, 2), True), ((8, 16, 2, 128, 128), (1, 0, 2, 3, 4), False)]
 )

@@ -61,6 +61,17 @@ def test_a_loop_that_gathers_multiplies_as_much_as_the_product(parts: int) -> No
     assert turns(parts)[0] * permutes(program) == (parts if turns(parts)[0] > 1 else parts - 2)  # the last are not read
 
 
+def test_each_half_of_a_product_of_two_parts_is_put_in_its_place_by_a_kernel_of_its_own() -> None:
+    """A feed-forward layer whose weights' columns go round, compiled for v5p: two products and four updates a turn."""
+    op = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=PLAIN)
+    window = Window(axes=("x",), parts=16, moving=1, dims=(None, 1, 1))
+    moved, other = Value((DEPTH, COLUMNS // 16), "bf16"), Value((ROWS, DEPTH), "bf16")
+    program = turn(gather_body(op, window, moved, other, Value((ROWS, COLUMNS), "bf16")))
+    kinds = [{program.graph.ops[op].kind for op in kernel.ops} for kernel in program.kernels]
+    assert sum("dot_general" in each for each in kinds) == 2
+    assert kinds.count({"slice", "dynamic_update_slice"}) == 4
+
+
 def test_partial_sums_are_added_behind_the_product_and_begin_with_nothing() -> None:
     """The kernels of a turn in a program compiled for v5e: two selections, then product, sum, product, sum."""
     op = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=SUMMED)

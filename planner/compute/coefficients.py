@@ -33,7 +33,7 @@ class Coefficients:
     ``whole_start_cycles``: starting fused operations that take all they work on as one window, if that is known.
     ``copied_window_bytes``: how much a copy takes at once that puts pieces in another order, if not what any operation
     alone does. ``row_cycles``: what putting a row of 128 numbers into a register takes that lies in no tile; none where
-    the compiler counts none.
+    the compiler counts none. ``few_rows_cycles``: what moving a tile of two or four rows takes besides its bytes.
     """
 
     byte_cycles: float
@@ -68,6 +68,7 @@ class Coefficients:
     whole_start_cycles: float = 0.0
     copied_window_bytes: float = 0.0
     row_cycles: float = 0.0
+    few_rows_cycles: float = 0.0
 
     @property
     def held_near_bytes(self) -> float:

@@ -106,6 +106,10 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
     if work.rows and of.row_cycles:
         total = work.rows * of.row_cycles * (FEW_SHARE if work.rows <= FEW_ROWS else 1.0)
         return Cycles(total=total, bound=VECTOR, far_bytes=far_reads + far_writes)
+    if work.few_row_tiles and of.few_rows_cycles:
+        total = work.few_row_tiles * of.few_rows_cycles + (far_reads + far_writes) * of.byte_cycles
+        total += of.common_write_cycles * left + of.start_cycles + of.step_cycles
+        return Cycles(total=total, bound=VECTOR, far_bytes=far_reads + far_writes)
     return _loop(work, far_reads, far_writes, left, of)
 
 

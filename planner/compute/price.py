@@ -20,7 +20,9 @@ from .batched import GROWING, grown, growth_of
 from .calibration import Calibration
 from .coefficients import Coefficients
 from .compared import COMPARE, compares, given_arrays, packed_apart
+from .copies.batch_rows import BatchRows
 from .copies.caches import few_rows, through_few_rows
+from .copies.few_rows import cut_for_products, lying_whole, tile_by_tile
 from .copies.joined import Joined
 from .copies.patches import Patches
 from .copies.ranked import RANKS, Ranked
@@ -109,6 +111,7 @@ def price_at(
     trips: int = 0,
     apart: Apart | None = None,
     stacks: frozenset[int] = frozenset(),
+    tiled: frozenset[int] = frozenset(),
     kinds: frozenset[str] | None = None,
     near: Near | None = None,
 ) -> Iterator[KernelPrice]:
@@ -118,8 +121,8 @@ def price_at(
     ``count`` counts the work of a kernel, for who has counted it before, and ``pace`` says what such work takes;
     ``apart`` says that these kernels are not all of a step. ``trips`` is how often a loop turns of which it is the
     body: what is done before it is spread over its turns; ``stacks`` are what it reads a piece each turn of that does
-    not lie by pieces. ``kinds`` are those of its operations, for who knows them, ``near`` knows what of a whole step,
-    or of a turn, lies in fast memory.
+    not lie by pieces, ``tiled`` those that lie as they come. ``kinds`` are those of its operations, for who knows them,
+    ``near`` knows what of a whole step, or of a turn, lies in fast memory.
     """
     graph = program.graph
     copied_out = copied_results(graph) if apart is None else dict[int, int]()
@@ -147,12 +150,16 @@ def price_at(
     updated = Updated(graph, speed.coefficients, borrowed) if borrowed and speed.edge > 1 else None
     results, fixed = frozenset(step.left) - copied_out.keys(), unchanged(graph) if trips else frozenset()
     brought = _brought(program, residence, step.stays, trips, speed.coefficients.byte_cycles)
-    lying = strided(graph, given) if any(kernel.bodies for kernel in program.kernels) else frozenset[int]()
+    has_bodies = any(kernel.bodies for kernel in program.kernels)
+    lying = strided(graph, given) if has_bodies else frozenset[int]()
+    whole = lying_whole(graph, given, of) if speed.edge > 1 else frozenset[int]()
     patches = (
         Patches(graph, speed.coefficients, apart=apart is not None) if "transpose" in kinds and speed.edge > 1 else None
     )
     growth = growth_of(graph) if speed.edge > 1 and not kinds.isdisjoint(GROWING) else {}
-    few = few_rows(graph) if speed.edge > 1 and UPDATE in kinds else {}
+    few = few_rows(graph, whole) if speed.edge > 1 else {}
+    laid = BatchRows(graph, of) if trips and speed.edge > 1 and UPDATE in kinds else None
+    few |= laid.growth if laid else {}
     ranked = Ranked(graph, of, given, step.left) if speed.edge > 1 and not kinds.isdisjoint(RANKS) else None
     joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
     inside = filled(graph) if speed.edge > 1 and looks_up else frozenset[int]()
@@ -168,10 +175,18 @@ def price_at(
             if convolved:
                 convolved.looped(op)
             there = (None,) * len(kernel.bodies) if near is None else near.inside(point)
-            read = turned_stacks(op, lying) if op.turns else frozenset[int]()
+            read, pieces = (turned_stacks(op, found) if op.turns else frozenset[int]() for found in (lying, whole))
             for body, placed in zip(kernel.bodies, there, strict=True):
                 yield from price_at(
-                    body, speed, times * op.trips, count, pace, trips=op.turns, stacks=read, near=placed
+                    body,
+                    speed,
+                    times * op.trips,
+                    count,
+                    pace,
+                    trips=op.turns,
+                    stacks=read,
+                    tiled=pieces,
+                    near=placed,
                 )
         elif op.kind in KINDS:
             turned.copied(kernel)
@@ -201,10 +216,14 @@ def price_at(
             more += rows_cycles(graph, kernel, stacks, speed.edge) if stacks else 0.0
             cut = patches.copies_cycles(kernel) if patches else 0.0
             more += cut
-            known, here = count(graph, kernel), copied if at_hand else ()
+            cut_out = cut_for_products(graph, kernel, tiled) if tiled else {}
+            more += sum(cycles_of(each, (False,), (True,), speed.edge, of).total for each in cut_out.values())
+            known, here = count(graph, kernel), (*copied, *cut_out) if at_hand else tuple(cut_out)
             work = speed.work(convolved.counted(kernel, known) if convolved else known)
             work = grown(kernel, work, growth) if growth else work
             work = through_few_rows(graph, kernel, work, few) if few else work
+            work = tile_by_tile(graph, kernel, work, tiled or whole) if tiled or whole else work
+            more += laid.extra_cycles(kernel, work) if laid else 0.0
             if inside and kernel.writes and inside.issuperset(kernel.writes):
                 work, rows = Work(kind=FREE), 0.0
             if work.kind == PRODUCT:
@@ -288,7 +307,8 @@ def _price(
     if work.kind == FREE:
         residence.renames(kernel.reads, kernel.writes)
     fetched = work.kind == PRODUCT
-    parts = {graph.ops[number].operands[0] for number in kernel.ops if graph.ops[number].kind == SLICE}
+    slices = (graph.ops[number] for number in kernel.ops if graph.ops[number].kind == SLICE)
+    parts = {op.operands[0] for op in slices if "step" not in op.attributes}  # loops of permutes have all at hand
     sized = zip(kernel.reads, work.reads, strict=False)
     reads = [(value, size, fetched and value not in parts) for value, size in sized]
     residence.begin([(size, value) for value, size, whole in reads if whole])

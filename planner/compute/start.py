@@ -30,6 +30,7 @@ SEEN = (
     "whole_start_cycles",
     "copied_window_bytes",
     "row_cycles",
+    "few_rows_cycles",
 )
 """What no fit of small programs moves."""
 

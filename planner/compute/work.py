@@ -50,8 +50,8 @@ class Work:
     ``written_out`` says how often what is written out goes over its bytes.
     ``copied`` says that pieces are only put in another order, ``moved`` that they stay in theirs. ``rows`` are those of
     128 numbers that are put into registers one by one. ``turns`` says that an image is put together of its parts, or
-    parted. ``windowed`` says that the maximum of each row is taken away
-    from it, in a window as large as the row.
+    parted. ``windowed`` says that the maximum of each row is taken away from it, in a window as large as the row.
+    ``few_row_tiles`` are tiles of two or four rows that are moved one by one.
     """
 
     kind: str
@@ -71,6 +71,7 @@ class Work:
     turns: bool = False
     windowed: bool = False
     rows: float = 0.0
+    few_row_tiles: float = 0.0
     written_out: WrittenOut | None = None
 
 
@@ -101,7 +102,7 @@ def work_of(graph: Graph, kernel: Kernel) -> Work:
         space_bytes=space * WORD_BYTES,
         single=len(real) == 1
         and not met
-        and real[0].kind != SLICE
+        and real[0].kind not in (SLICE, UPDATE)
         and not is_moved(real)
         and BETWEEN_PARTS not in first,
         flops=sum(2.0 * each.multiply_adds for each in met),

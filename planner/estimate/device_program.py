@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..forms import Forms
-from ..fusion import fuse, with_copies
+from ..fusion import fuse, with_copies, with_packed
 from ..graph import Graph
 from ..kernels import Program
 from ..memory import Scheduled, put_in_order
@@ -14,6 +14,9 @@ from ..topology import Machine
 
 WIDE_EDGE = 256
 """The edge of squares from which on products of a batch cut their parts out themselves: v6e's."""
+
+HALF_WORD_BITS, SUBLANES = 16, 8
+"""The rows of the tiles in which arguments of half words lie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,4 +54,6 @@ def device_program(
     )
     if machine.platform == "tpu":
         program = with_copies(program)
+    if machine.chip.tile is not None and machine.chip.tile.sublanes.get(HALF_WORD_BITS, 0) > SUBLANES:
+        program = with_packed(program)
     return DeviceProgram(step=graph, local=local, order=put_in_order(program, machine.chip))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..graph import Axes, Graph, Op, Origin, Value
+from ..images import CONVOLUTION
 from ..kinds import COLLECTIVE_PERMUTE
 from .reshard import SLICE
 
@@ -108,11 +109,15 @@ def _begun(body: _Body, sums: Sequence[int]) -> list[int]:
 def _added(body: _Body, value: int, made: int, dim: int, half: int, axes: Axes) -> int:
     """A sum, sent on along the axes, if any, with the half of a product that belongs to it."""
     part = body.values[value]
+    sent = body.permute(value, axes) if axes else value
+    return body.op("add", (sent, body.op("slice", (made,), part, _half(part, dim, half))), part, {})
+
+
+def _half(part: Value, dim: int, half: int) -> Mapping[str, Any]:
+    """What a slice says that takes a part along a dim out of two."""
     begin = tuple(half * size if d == dim else 0 for d, size in enumerate(part.shape))
     end = tuple(first + size for first, size in zip(begin, part.shape, strict=True))
-    cut = {"start_indices": begin, "limit_indices": end, "strides": (1,) * len(part.shape)}
-    sent = body.permute(value, axes) if axes else value
-    return body.op("add", (sent, body.op("slice", (made,), part, cut)), part, {})
+    return {"start_indices": begin, "limit_indices": end, "strides": (1,) * len(part.shape)}
 
 
 def gather_body(op: Op, window: Window, moved: Value, other: Value, result: Value) -> Graph:
@@ -142,8 +147,13 @@ def _multiplied(body: _Body, op: Op, window: Window, moved: tuple[int, int], who
     if out is None:
         made = body.op(op.kind, operands, result, op.attributes)
         return body.op("add", (whole, made), result, {})
-    made = body.op(op.kind, operands, resized(result, out, -(-result.shape[out] // window.parts) * 2), op.attributes)
-    return body.op(UPDATE, (whole, made), result, {})
+    part = resized(result, out, -(-result.shape[out] // window.parts))
+    made = body.op(op.kind, operands, resized(part, out, part.shape[out] * 2), op.attributes)
+    if op.kind == CONVOLUTION:
+        return body.op(UPDATE, (whole, made), result, {})
+    for half in range(2):
+        whole = body.op(UPDATE, (whole, body.op("slice", (made,), part, _half(part, out, half))), result, {})
+    return whole
 
 
 def _graph(body: _Body, arguments: Sequence[int], results: Sequence[int]) -> Graph:
