@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 ALL_GATHER = "all-gather"
 ALL_REDUCE = "all-reduce"
 REDUCE_SCATTER = "reduce-scatter"
@@ -15,6 +18,7 @@ ROWS = "rows"
 """The attribute of a copy that puts rows of numbers, as they arrived, into tiles."""
 IN_ORDER = "in_order"
 """The attribute of a copy that leaves the numbers in their order."""
+COPIED_IN_ORDER: Mapping[str, Any] = {IN_ORDER: True}
 BETWEEN_PARTS = "between_parts"
 """Said of copies that put images together that lie in parts, or part them, and of what adds up or spreads such."""
 GATHERED = "gathered"

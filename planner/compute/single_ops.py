@@ -10,7 +10,7 @@ from typing import Any
 from ..graph import Graph, Op, Value
 from ..images import Image
 from ..kernels import Kernel, Program
-from ..kinds import IN_ORDER, ROWS, TURNED_COPY
+from ..kinds import COPIED_IN_ORDER, ROWS, TURNED_COPY
 from .compared import COMPARE
 from .images.gathered_features import features_cycles
 from .price import Apart, Shape, price_at
@@ -24,7 +24,7 @@ def turn_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:
 
 def copy_seconds(value: Value, speed: Speed) -> float:
     """Seconds of a copy of a value with its numbers in their order, from memory and to it."""
-    return _seconds_alone(TURNED_COPY, value, value, speed, {IN_ORDER: True})
+    return _seconds_alone(TURNED_COPY, value, value, speed, COPIED_IN_ORDER)
 
 
 def rows_seconds(value: Value, pieces: tuple[int, ...], speed: Speed) -> float:

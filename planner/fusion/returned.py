@@ -11,14 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from ..graph import Graph, Op
 from ..kernels import Kernel, Program
-from ..kinds import ALL_GATHER, IN_ORDER, TURNED_COPY
+from ..kinds import ALL_GATHER, COPIED_IN_ORDER, TURNED_COPY
 from .nature import PRODUCTS
-
-IN_THEIR_ORDER: Mapping[str, Any] = {IN_ORDER: True}
 
 
 def with_copies(program: Program) -> Program:
@@ -64,7 +61,9 @@ def _with(program: Program, first: list[int], last: list[int]) -> Program:
     def copy(value: int, like: Op) -> Kernel:
         values.append(values[value])
         made = (len(values) - 1,)
-        ops.append(Op(kind=TURNED_COPY, operands=(value,), results=made, attributes=IN_THEIR_ORDER, origin=like.origin))
+        ops.append(
+            Op(kind=TURNED_COPY, operands=(value,), results=made, attributes=COPIED_IN_ORDER, origin=like.origin)
+        )
         return Kernel(ops=(len(ops) - 1,), reads=(value,), writes=made)
 
     readers = {value: op for op in reversed(graph.ops) for value in op.operands}

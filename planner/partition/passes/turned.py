@@ -29,14 +29,13 @@ from typing import Any
 from ...fusion.nature import BROADCAST, ELEMENTWISE, LANES
 from ...graph import Graph, Op
 from ...images import Image, image_of, images, lies_by_batch, outside
-from ...kinds import ALL_GATHER, ALL_TO_ALL, IN_ORDER, ROWS, TURNED_COPY
+from ...kinds import ALL_GATHER, ALL_TO_ALL, COPIED_IN_ORDER, ROWS, TURNED_COPY
 
 Shape = tuple[int, ...]
 Pieces = tuple[int, ...]
 COPIED = (ALL_GATHER, ALL_TO_ALL)
 """What a result of the step is not left in."""
 _TAKING = ELEMENTWISE | {"reduce"}
-COPIED_IN_ORDER: Mapping[str, Any] = {IN_ORDER: True}
 
 
 def turned(graph: Graph) -> Graph:
