@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from ..graph import Graph, Op
 from ..kernels import Kernel, Program
-from ..kinds import TURNED_COPY
+from ..kinds import COPIED_IN_ORDER, TURNED_COPY
 from .nature import LANES, SLICE
-from .returned import IN_THEIR_ORDER
 
 HALF_WORD_BITS = 16
 ROWS = 16
@@ -37,7 +36,7 @@ def with_packed(program: Program) -> Program:
                 made, origin = (copies[argument],), graph.ops[number].origin
                 kernels.append(Kernel(ops=(len(ops),), reads=(argument,), writes=made))
                 ops.append(
-                    Op(kind=TURNED_COPY, operands=(argument,), results=made, attributes=IN_THEIR_ORDER, origin=origin)
+                    Op(kind=TURNED_COPY, operands=(argument,), results=made, attributes=COPIED_IN_ORDER, origin=origin)
                 )
             ops[number] = ops[number].moved(_instead(ops[number].operands, copies))
             kernel = replace(kernel, reads=_instead(kernel.reads, copies))
