@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from meshwright.planner.solver import solve as solving
 from meshwright.planner.solver.arrays import Ints
 from meshwright.planner.solver.bound.dual import climb_dual
+from meshwright.planner.solver.clock import Clock
+from meshwright.planner.solver.incumbent import Incumbent
 from meshwright.planner.solver.problem import Problem, Resource, build
 from meshwright.planner.solver.reduce.pipeline import reduce
 from meshwright.planner.solver.reduce.rows import fewer_rows
@@ -112,6 +114,15 @@ def test_what_is_not_below_a_cost_is_not_looked_for(problem: Problem, above: flo
     else:
         assert solution.choices is None
         assert below <= solution.bound <= best
+
+
+@pytest.mark.parametrize(("costs", "rounded"), [([3.0, 48.0], 48.0), ([0.5, 48.0], 48.25)])
+def test_a_cutoff_between_whole_costs_is_the_one_before(costs: list[float], rounded: float) -> None:
+    """Where nothing is found below it that cost and one is the bound, and not what comes after the cutoff and one."""
+    problem = build(costs=[np.array(costs)], ends=np.zeros((0, 2), np.int64), tables=[])
+    state = Incumbent(problem=problem, clock=Clock(60.0), on_stage=None)
+    assert state.rounded(48.25) == rounded
+    assert state.rounded(np.inf) == np.inf
 
 
 @settings(max_examples=40, deadline=None)

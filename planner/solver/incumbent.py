@@ -55,6 +55,10 @@ class Incumbent:
         """Whether no better solution can exist."""
         return self.is_enough(self.ceiling) or self.bound >= self.ceiling
 
+    def rounded(self, cutoff: float) -> float:
+        """What solutions cost at most that cost no more than a cutoff: nothing lies between whole costs."""
+        return math.floor(cutoff) if self._whole and math.isfinite(cutoff) else cutoff
+
     def is_enough(self, cost: float) -> bool:
         """Whether nothing better than this cost can exist."""
         return self.bound > cost - self.step

@@ -173,7 +173,7 @@ def _hunt(state: Incumbent, dual: Dual, work: float) -> None:
     base = dual.bound
     ledger = Ledger(halt=state.clock.halt, step=state.step, left=work * HUNT_WORK)
     for part in CUTOFFS:
-        cutoff = min(base + part * max(abs(base), 1.0), state.ceiling - state.step)
+        cutoff = state.rounded(min(base + part * max(abs(base), 1.0), state.ceiling - state.step))
         if cutoff < state.bound:
             continue
         found = hunt(dual.fixed(cutoff), cutoff, ledger, dual.prices)
