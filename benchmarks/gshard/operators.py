@@ -33,6 +33,8 @@ class Operator:
     by: str = ""
     masks: bool = False
     """Whether the first operand is a mask."""
+    beyond: str = ""
+    """What the compiler writes for it that estimates do not have, by the kernels of what it compiled."""
 
     def args(self, partitions: int) -> tuple[jax.ShapeDtypeStruct, ...]:
         dtypes = [jnp.bool_ if self.masks and position == 0 else jnp.float32 for position in range(len(self.rules))]
@@ -129,6 +131,7 @@ OPERATORS = (
         moves=0.5,
         by="AA",
         masks=True,
+        beyond="a mask that is given with few places (C = 8 at 512) is copied with S on the lanes, in 0.25 ms",
     ),
     Operator(
         name="Convolution(BIXY,xyIO→BOXY)",
@@ -138,5 +141,7 @@ OPERATORS = (
         grows=0,
         moves=0,
         by="CP",
+        beyond="images with Y on the lanes are turned for the convolution and back, and what neighbours send is written "
+        "beside a device's own rows, in 0.30 ms; the convolution itself takes 0.087",
     ),
 )
