@@ -141,7 +141,7 @@ OPERATORS = (
         grows=0,
         moves=0,
         by="CP",
-        beyond="images with Y on the lanes are turned for the convolution and back, and what neighbours send is written "
-        "beside a device's own rows, in 0.30 ms; the convolution itself takes 0.087",
+        beyond="images with Y on the lanes are turned for the convolution and back, and what neighbours send is "
+        "written beside a device's own rows, in 0.30 ms; the convolution itself takes 0.087",
     ),
 )
