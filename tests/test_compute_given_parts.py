@@ -8,7 +8,7 @@ import pytest
 from meshwright.planner.catalogue import catalogue
 from meshwright.planner.compute.cycles import cycles_of
 from meshwright.planner.compute.images.convolved import Convolved
-from meshwright.planner.compute.images.given_parts import laid_as
+from meshwright.planner.compute.images.given_parts import GivenParts, laid_as
 from meshwright.planner.compute.price import Apart, price_at
 from meshwright.planner.compute.single_ops import packing_seconds
 from meshwright.planner.compute.speed import speed_of
@@ -37,6 +37,20 @@ def test_a_part_is_cut_once_for_all_convolutions_as_the_argument_lies_and_laid_o
     assert took.total == pytest.approx(376e3, rel=0.02)
     assert images.copies_cycles(first) == pytest.approx(240e3, rel=0.05)
     assert images.copies_cycles(replace(other, reads=cut.writes)) == 0
+
+
+def test_parts_that_one_kernel_cuts_are_each_counted() -> None:
+    g = Writer()
+    image, edge = g.arg(*WHOLE), (*WHOLE[:1], 1, *WHOLE[2:])
+    begin = g.arg()
+    graph = g.graph(*(g.op("dynamic_slice", image, begin, shape=edge, axes=("x", "y")) for _ in range(2)))
+    kernel = Kernel(ops=(0, 1), reads=(image, begin), writes=graph.results)
+    both = GivenParts(graph, graph.arguments).counted(kernel, work_of(graph, kernel))
+    one = GivenParts(graph, graph.arguments).counted(
+        replace(kernel, ops=(0,), writes=graph.results[:1]), work_of(graph, kernel)
+    )
+    assert both.writes == one.writes * 2
+    assert sum(both.reads) == 2 * sum(one.reads)
 
 
 def test_a_part_of_a_gain_is_no_part_of_the_image_that_it_multiplies() -> None:

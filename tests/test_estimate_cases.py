@@ -83,6 +83,7 @@ STEPS: dict[str, Callable[[jax.Array], Any]] = {
     "bool": lambda x: x > 0,
     "a row of a number": lambda x: x * jnp.zeros_like(x).at[0].set(1.0),
     "a number of a row": lambda x: x.at[3].set(jnp.arange(128.0)) + jnp.zeros(128).at[3].set(2.0),
+    "one number counted": lambda x: x[:, 0][:, None] + jnp.arange(1.0),
     "nothing done": lambda x: x,
 }
 
@@ -92,6 +93,31 @@ def test_every_kind_of_step_has_a_price(name: str) -> None:
     estimate = mw.estimate(split_rows(), STEPS[name], (shape(64, 128),))
     assert estimate.peak_bytes >= 64 // 4 * 128 * F32
     assert estimate.step_time_s >= 0
+
+
+@pytest.mark.parametrize("part", [lambda e, x: e[x], lambda e, x: e[5:7] * 2, lambda e, x: e[x[0]] + e[x[1]]])
+def test_the_roofline_moves_what_is_looked_up_and_not_all_of_an_argument(part: Callable[..., jax.Array]) -> None:
+    """And all of one of which anything else is read too."""
+    args = shape(100_000, 512), shape(64, dtype=jnp.int32)
+    found = mw.estimate(plan("'**': replicate"), part, args)
+    whole = mw.estimate(plan("'**': replicate"), lambda e, x: part(e, x).sum() + e.sum(), args)
+    assert 0 < found.bound_s <= found.step_time_s
+    assert whole.bound_s > 100 * found.bound_s
+
+
+def test_the_memory_of_a_convolution_whose_images_are_fetched_before_their_copy_is_counted() -> None:
+    """Group norm behind a large strided kernel, images split by the batch's one image."""
+
+    def loss(w: jax.Array, x: jax.Array) -> jax.Array:
+        y = jax.lax.conv_general_dilated(x, w, (2, 2), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        z = y.reshape(*y.shape[:3], 16, 3)
+        mean, var = (of((1, 2, 4), keepdims=True) for of in (z.mean, z.var))
+        return jnp.mean(jax.nn.gelu(((z - mean) * jax.lax.rsqrt(var + 1e-5)).reshape(y.shape)) ** 2)
+
+    args = shape(1, 3, 1, 48), shape(256, 16, 15, 1)
+    said = plan("w: replicate", "x: _@a ...", "out: ... _@a", topology="v5p:2x2x2", mesh="{a: 8}")
+    found = mw.estimate(said, lambda w, x: w - 0.01 * jax.grad(loss)(w, x), args)
+    assert found.peak_bytes > 256 // 8 * 16 * 15 * F32
 
 
 @pytest.mark.parametrize("topology", ["v3:2x2", "v5e:2x4"])

@@ -7,10 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from ..chip import Chip, Precision
+from ..fusion.nature import SLICE
 from ..graph import Graph, Op
+from ..lookups import GATHER
 from .figures import Bound
 
 Work = Counter[tuple[str, Precision]]
+PARTS = (GATHER, SLICE, "slice")
+"""What reads no more of its operand than it makes."""
 
 
 def bound(graph: Graph, local: Graph, chip: Chip) -> Bound:
@@ -58,8 +62,18 @@ def matrix_flops(graph: Graph, op: Op) -> int:
 
 
 def argument_bytes(graph: Graph) -> int:
-    """Bytes of a graph's arguments."""
-    return sum(graph.values[value].num_bytes for value in graph.arguments)
+    """Bytes of a graph's arguments; of those of which only parts are cut out or looked up, of these."""
+    taken: dict[int, list[int]] = {value: [] for value in graph.arguments}
+    reads, left = graph.reads(), frozenset(graph.results)
+    for op in graph.of_kind(*PARTS):
+        if op.operands[0] in taken and op.operands.count(op.operands[0]) == 1:
+            taken[op.operands[0]].append(graph.values[op.results[0]].num_bytes)
+    total = 0
+    for value in graph.arguments:
+        parts, num_bytes = taken[value], graph.values[value].num_bytes
+        is_cut = bool(parts) and len(parts) == reads[value] and value not in left
+        total += min(sum(parts), num_bytes) if is_cut else num_bytes
+    return total
 
 
 def _longer(work: Work, devices: int, num_bytes: int, chip: Chip) -> float | None:

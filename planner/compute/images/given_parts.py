@@ -22,19 +22,20 @@ class GivenParts:
         self.laid: dict[int, int] = {}
 
     def counted(self, kernel: Kernel, work: Work) -> Work | None:
-        """The work of a kernel that cuts such a part, of which it takes notice; none of another kernel."""
+        """The work of a kernel that cuts such parts, of which it takes notice; none of another kernel."""
         ops = [self._graph.ops[number] for number in kernel.ops]
         arrays = [value for value in kernel.reads if self._graph.values[value].num_elements > 1]
         if {SLICE} != {op.kind for op in ops} - {CONVERT} or len(arrays) != 1 or not self._given.issuperset(arrays):
             return None
-        (made,), (read,) = kernel.writes, arrays
-        whole, part = self._graph.values[read], self._graph.values[made]
-        laid = laid_as(whole.shape, part.shape)
-        self.laid[made] = laid
-        reads = tuple(laid * whole.bits // 8 if value == read else 0 for value in kernel.reads)
-        narrow = part.bits < 8 * WORD_BYTES
-        spill_bytes, writes = laid * WORD_BYTES * narrow, (laid * part.bits // 8,)
-        return replace(work, reads=reads, writes=writes, spill_bytes=spill_bytes, space_bytes=laid * WORD_BYTES)
+        (read,) = arrays
+        whole, parts = self._graph.values[read], [self._graph.values[made] for made in kernel.writes]
+        laid = [laid_as(whole.shape, part.shape) for part in parts]
+        self.laid |= zip(kernel.writes, laid, strict=True)
+        reads = tuple(sum(laid) * whole.bits // 8 if value == read else 0 for value in kernel.reads)
+        writes = tuple(each * part.bits // 8 for each, part in zip(laid, parts, strict=True))
+        spilled = sum(each for each, part in zip(laid, parts, strict=True) if part.bits < 8 * WORD_BYTES)
+        spill_bytes, space_bytes = spilled * WORD_BYTES, sum(laid) * WORD_BYTES
+        return replace(work, reads=reads, writes=writes, spill_bytes=spill_bytes, space_bytes=space_bytes)
 
 
 def laid_as(whole: Shape, part: Shape) -> int:

@@ -41,7 +41,7 @@ def near_throughout(spans: dict[int, Span], copied: Copied, begins: Mapping[int,
     near = set[int]()
     for value in copied.keys() & begins.keys():
         first, last = copied[value][0]
-        spans[-1 - value] = first, min(last, begins[value])
+        spans[-1 - value] = first, max(min(last, begins[value]), first)
         if begins[value] <= min(flow.touches[value], default=first):
             near.add(-1 - value)
     return frozenset(near)

@@ -53,7 +53,7 @@ def reshape(op: Any, rewriter: Rewriter) -> None:
     source, shape = op.operands[0], shape_of(op.results[0])
     if shape_of(source) == shape or maker(source, RESHAPE) is not None:
         rewriter.replace(op, rewriter.reshaped(source, shape, op))
-    elif maker(source, IOTA) is not None and _proper(shape_of(source)) == shape:
+    elif shape and maker(source, IOTA) is not None and _proper(shape_of(source)) == shape:
         rewriter.replace(op, _iota(op, rewriter, _same_dim(made_by(source).attributes[IOTA_DIM].value, source, shape)))
     elif splat_of(source) is not None and maker(source, BROADCAST) is not None:
         rewriter.replace(op, rewriter.spread(made_by(source).operands[0], shape, op))
