@@ -90,10 +90,11 @@ class PredictedKernel:
 class Bound:
     """The roofline bounds of a step: with matrix units at their peak, each argument's bytes moved once, no network.
 
-    ``step_s`` is of the step on this machine under whatever plan: its matrix FLOPs and the bytes of its arguments, both
-    split evenly over all devices. ``plan_s`` is of what this plan has one device compute and hold. Each is the longer
-    of FLOPs over the peak and bytes over the memory's bandwidth; None where the catalogue has no such figures.
-    ``step_flops`` and ``plan_flops`` are a device's share of them.
+    ``step_s`` is of the step on this machine under whatever plan: its matrix FLOPs and the bytes of its arguments (of
+    those of which only parts are cut out or looked up, of these), both split evenly over all devices. ``plan_s`` is of
+    what this plan has one device compute and hold. Each is the longer of FLOPs over the peak and bytes over the
+    memory's bandwidth; None where the catalogue has no such figures. ``step_flops`` and ``plan_flops`` are a device's
+    share of them.
     """
 
     step_s: float | None
