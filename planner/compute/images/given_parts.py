@@ -31,10 +31,11 @@ class GivenParts:
         whole, parts = self._graph.values[read], [self._graph.values[made] for made in kernel.writes]
         laid = [laid_as(whole.shape, part.shape) for part in parts]
         self.laid |= zip(kernel.writes, laid, strict=True)
-        reads = tuple(sum(laid) * whole.bits // 8 if value == read else 0 for value in kernel.reads)
+        cut = sum(laid_as(whole.shape, self._graph.shape(op.results[0])) for op in ops if op.kind == SLICE)
+        reads = tuple(cut * whole.bits // 8 if value == read else 0 for value in kernel.reads)
         writes = tuple(each * part.bits // 8 for each, part in zip(laid, parts, strict=True))
         spilled = sum(each for each, part in zip(laid, parts, strict=True) if part.bits < 8 * WORD_BYTES)
-        spill_bytes, space_bytes = spilled * WORD_BYTES, sum(laid) * WORD_BYTES
+        spill_bytes, space_bytes = spilled * WORD_BYTES, cut * WORD_BYTES
         return replace(work, reads=reads, writes=writes, spill_bytes=spill_bytes, space_bytes=space_bytes)
 
 

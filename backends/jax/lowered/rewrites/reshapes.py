@@ -53,8 +53,8 @@ def reshape(op: Any, rewriter: Rewriter) -> None:
     source, shape = op.operands[0], shape_of(op.results[0])
     if shape_of(source) == shape or maker(source, RESHAPE) is not None:
         rewriter.replace(op, rewriter.reshaped(source, shape, op))
-    elif shape and maker(source, IOTA) is not None and _proper(shape_of(source)) == shape:
-        rewriter.replace(op, _iota(op, rewriter, _same_dim(made_by(source).attributes[IOTA_DIM].value, source, shape)))
+    elif maker(source, IOTA) is not None and _proper(shape_of(source)) == shape and _counts(source):
+        rewriter.replace(op, _iota(op, rewriter, _same_dim(_counted(source), source, shape)))
     elif splat_of(source) is not None and maker(source, BROADCAST) is not None:
         rewriter.replace(op, rewriter.spread(made_by(source).operands[0], shape, op))
 
@@ -84,11 +84,20 @@ def _iota(op: Any, rewriter: Rewriter, dim: int) -> Any:
     return rewriter.create(IOTA, [], op.results[0].type, op, {IOTA_DIM: attribute})
 
 
+def _counted(source: Any) -> int:
+    """The dim along which the numbers of an iota are counted."""
+    return int(made_by(source).attributes[IOTA_DIM].value)
+
+
+def _counts(source: Any) -> bool:
+    """Whether there are several numbers along that dim, and not zeros alone."""
+    return shape_of(source)[_counted(source)] != 1
+
+
 def _same_dim(dim: int, source: Any, shape: tuple[int, ...]) -> int:
-    """Where a dim stands in a shape that differs from the source's in dims of size one only; 0 for one of those."""
-    before = len(_proper(shape_of(source)[:dim]))
+    """Where a dim of more than one stands in a shape that differs from the source's in dims of size one only."""
     proper = [i for i, size in enumerate(shape) if size != 1]
-    return proper[before] if shape_of(source)[dim] != 1 else 0
+    return proper[len(_proper(shape_of(source)[:dim]))]
 
 
 def _proper(shape: tuple[int, ...]) -> tuple[int, ...]:
