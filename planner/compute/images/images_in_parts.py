@@ -18,6 +18,7 @@ from ...cut_images import (
     has_whole_steps,
     is_gradient_cut,
     is_of_gaps,
+    of_arguments,
     parts_of,
     smallest_whole,
 )
@@ -56,7 +57,6 @@ from .parted import (
     WIDENED_CYCLES,
     Steps,
     normed,
-    of_arguments,
     steps_cycles,
 )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ...fusion.nature import ELEMENTWISE, NORMED, NORMED_BY_ALL
+from ...fusion.nature import NORMED, NORMED_BY_ALL
 from ...graph import Graph
 from ..coefficients import Coefficients
 from ..work import REGISTER_ELEMENTS
@@ -81,15 +81,3 @@ def steps_cycles(steps: Steps, numbers: int, operations: float, of: Coefficients
 def normed(graph: Graph) -> frozenset[int]:
     """What is computed of images by sums over all of them for convolutions of their parts."""
     return frozenset(value for op in graph.ops if op.attributes.get(NORMED) == NORMED_BY_ALL for value in op.results)
-
-
-def of_arguments(graph: Graph) -> set[int]:
-    """The arguments of a graph, and what is made of them alone number by number."""
-    found = set(graph.arguments)
-    for op in graph.ops:
-        if op.kind in ELEMENTWISE:
-            shape = graph.shape(op.results[0])
-            alike = [value for value in op.operands if graph.shape(value) == shape]
-            if alike and found.issuperset(alike):
-                found.update(op.results)
-    return found
