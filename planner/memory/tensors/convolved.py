@@ -241,16 +241,16 @@ def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Be
                 yield Beside(back, (point, point), _whole_bytes(replace(graph.values[back], dtype=NARROW), of))
 
 
-def shifted_images(program: Program, smallest: int) -> Iterator[Beside]:
+def shifted_images(program: Program, smallest: int, *, early: bool = False) -> Iterator[Beside]:
     """What lies beside an image that is cut while its kernel's gradient shifts it: for each place of the kernel but the
     first, in bfloat16, what the parts begin later and what is cut off for it.
 
-    For wider kernels ``convolved_bytes`` has these. What is put beside neighbours' rows is shifted behind the
-    convolution that reads it, and so are waiting as many as its kernel has places (``_waiting``).
+    For wider kernels ``convolved_bytes`` has these. What is put beside neighbours' rows is shifted just before, or
+    ``early``, behind the convolution that reads it (v5e): then as many wait as its kernel has places (``_waiting``).
     """
     graph, wanted = program.graph, _wanted(program.graph)
     joined = {op.results[0]: op for op in graph.of_kind("concatenate")}
-    first = _first_convolved(program, joined) if joined else {}
+    first = _first_convolved(program, joined) if joined and early else {}
     for point, kernel in enumerate(program.kernels) if wanted else ():
         for op in [graph.ops[number] for number in kernel.ops]:
             if op.kind != CONVOLUTION or is_of_one_place(graph, op) or _reads_whole(graph, op):
