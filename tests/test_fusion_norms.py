@@ -14,9 +14,18 @@ STRIDED = CONVOLVED | {"padding": ((0, 1), (0, 1)), "window_strides": (2, 2)}
 OF_ONE_PLACE = CONVOLVED | {"padding": ((0, 0), (0, 0))}
 
 
-def normed(batch: int = 4, *, groups: int = 0, over: str = "each", window: int = 3, moves_on: bool = False) -> Program:
+def normed(
+    batch: int = 4,
+    *,
+    groups: int = 0,
+    over: str = "each",
+    window: int = 3,
+    moves_on: bool = False,
+    dim: int | None = None,
+) -> Program:
     """Images between two convolutions, their mean over ``each`` or ``all`` of them taken away, and squared; of groups
-    of features where there are some. Another convolution reads them that ``moves_on`` by two places.
+    of features where there are some. Another convolution reads them that ``moves_on`` by two places. The second reads
+    them beside what is put to them along a ``dim``.
     """
     features = 64
     w = Writer()
@@ -32,6 +41,11 @@ def normed(batch: int = 4, *, groups: int = 0, over: str = "each", window: int =
     square = w.op("multiply", apart, apart)
     back = w.op("convert", w.op("reshape", square, shape=whole) if groups else square, dtype="bf16")
     read = w.op("abs", back)
+    if dim is not None:
+        strip = [1 if each == dim else size for each, size in enumerate(whole)]
+        wide = [size + (each == dim) for each, size in enumerate(whole)]
+        joined = w.op("concatenate", read, w.arg(*strip, dtype="bf16"), shape=tuple(wide), dimension=dim)
+        return fuse(w.graph(w.op("convolution", joined, kernel, shape=whole, **said)))
     ends = [w.op("convolution", read, kernel, shape=whole, **said)]
     if moves_on:
         half = (batch, PLACES // 2, PLACES // 2, features)
@@ -95,6 +109,12 @@ def test_images_that_are_parted_anew_are_computed_with_as_they_are_put_together(
 def test_what_is_normed_is_written_for_a_convolution_of_its_parts(over: str) -> None:
     """As compiled for v5e: parts are put beside each other's edges, which computes nothing."""
     assert any("abs" in kinds for kinds, _ in written(normed(over=over)))
+
+
+@pytest.mark.parametrize(("dim", "is_written"), [(1, True), (3, False)])
+def test_what_is_normed_is_written_where_neighbours_rows_are_put_beside_it(dim: int, *, is_written: bool) -> None:
+    """As compiled for v5e and v6e: rows are split over devices, each of which puts images together."""
+    assert copied(normed(dim=dim)) == ([(4, PLACES, 64, PLACES), (4, PLACES, PLACES, 64)] if is_written else [])
 
 
 def test_a_convolution_of_single_places_computes_what_is_normed() -> None:

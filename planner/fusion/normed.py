@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..graph import Graph, Op
-from ..images import is_of_one_place
+from ..images import is_of_one_place, own_rows
 from .nature import BROADCAST, CONVERT, ELEMENTWISE, NORMED, NORMED_BY_ALL, NORMED_BY_EACH, REDUCE, VIEWS
 
 
 def with_norms_written(graph: Graph, cut: Mapping[int, Op]) -> Graph:
     """The graph with what is normed for convolutions that are ``cut`` said to be written."""
     makers = {value: op for op in graph.ops for value in op.results}
-    read = {op.operands[0] for op in cut.values() if not is_of_one_place(graph, op)}
+    read = {own_rows(graph, op, makers) for op in cut.values() if not is_of_one_place(graph, op)}
     found = {value: how for value in read if value in makers and (how := _normed(graph, makers, value))}
     if not found:
         return graph

@@ -22,6 +22,7 @@ from ...cut_images import (
     parts_of,
     smallest_whole,
 )
+from ...fusion.nature import NORMED
 from ...graph import Graph, Op, Value
 from ...images import (
     CONVOLUTION,
@@ -31,6 +32,7 @@ from ...images import (
     is_of_one_place,
     laid_elements,
     moves_on,
+    own_rows,
     shifts_of,
     tile_rows,
 )
@@ -97,7 +99,10 @@ class ImagesInParts:
             op.results[0]: op.operands[0] for op in graph.of_kind(TURNED_COPY) if BETWEEN_PARTS in op.attributes
         }
         self._normed = normed(graph) if images else frozenset[int]()
-        self._joined = {op.results[0] for op in graph.of_kind("concatenate")} if images else set[int]()
+        joins = {op.results[0]: op for op in graph.of_kind("concatenate")} if images else {}
+        convolutions = graph.of_kind(CONVOLUTION) if joins else []
+        self._joined = {op.operands[0] for op in convolutions if own_rows(graph, op, joins) != op.operands[0]}
+        self._norms = bool(joins) and any(NORMED in op.attributes for op in graph.ops)
         self._edged = set[tuple[int, tuple[object, ...]]]()
         cuts = bool(images) and not in_loop
         known = {shape: part for shape, part in places.items() if cuts and shape in images}
@@ -179,7 +184,8 @@ class ImagesInParts:
 
     def _laid_apart(self, value: int) -> int:
         """The numbers of an image between parts: as its features or its rows fill lanes in fewer bytes, few images a
-        register; where the columns of a part fill them as well, several images are laid out so between.
+        register; where the columns of a part fill them as well, several images are laid out so between, but in nets
+        with norms.
         """
         shape = self._graph.shape(value)
         image = self._images[shape]
@@ -192,7 +198,7 @@ class ImagesInParts:
         if across >= upright * round_up(batch, tile_rows(batch, 1)):
             return upright * (round_up(batch, SUBLANES) if batch > 1 else 1)
         part = columns // PARTS + 1
-        is_turned = batch > 1 and round_up(part, LANES) * rows <= round_up(rows, LANES) * part
+        is_turned = batch > 1 and not self._norms and round_up(part, LANES) * rows <= round_up(rows, LANES) * part
         return 2 * across if is_turned else across
 
     def _laid_in_parts(self, value: int, *, is_given: bool = False) -> int:

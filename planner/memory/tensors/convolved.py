@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from ...images import (
     is_gradient_of_kernel,
     is_of_one_place,
     laid_elements,
+    own_rows,
     shifts_of,
 )
 from ...kernels import Program
@@ -249,8 +250,7 @@ def shifted_images(program: Program, smallest: int, *, early: bool = False) -> I
     ``early``, behind the convolution that reads it (v5e): then as many wait as its kernel has places (``_waiting``).
     """
     graph, wanted = program.graph, _wanted(program.graph)
-    joined = {op.results[0]: op for op in graph.of_kind("concatenate")}
-    first = _first_convolved(program, joined) if joined and early else {}
+    first = _first_convolved(program) if early else {}
     for point, kernel in enumerate(program.kernels) if wanted else ():
         for op in [graph.ops[number] for number in kernel.ops]:
             if op.kind != CONVOLUTION or is_of_one_place(graph, op) or _reads_whole(graph, op):
@@ -266,13 +266,16 @@ def shifted_images(program: Program, smallest: int, *, early: bool = False) -> I
                     yield Beside(image, (point, point), _laid_bytes(value, lying, smallest))
 
 
-def _first_convolved(program: Program, joined: Container[int]) -> dict[int, int]:
+def _first_convolved(program: Program) -> dict[int, int]:
     """Where images that are put beside neighbours' rows are convolved first."""
     graph, found = program.graph, dict[int, int]()
-    for point, kernel in enumerate(program.kernels):
+    joined = {op.results[0]: op for op in graph.of_kind("concatenate")}
+    for point, kernel in enumerate(program.kernels) if joined else ():
         for op in [graph.ops[number] for number in kernel.ops]:
-            if op.kind == CONVOLUTION and op.operands[0] in joined and not is_gradient_of_kernel(graph, op):
-                found.setdefault(op.operands[0], point)
+            if op.kind == CONVOLUTION and not is_gradient_of_kernel(graph, op):
+                image = op.operands[0]
+                if own_rows(graph, op, joined) != image:
+                    found.setdefault(image, point)
     return found
 
 
@@ -284,7 +287,7 @@ def _waiting(program: Program, op: Op, span: tuple[int, int], lying: Lying, smal
     graph, image = program.graph, op.operands[0]
     begins, ends = span
     value, places = replace(graph.values[image], dtype=NARROW), _places(graph, op)
-    own = _own_rows(graph, image)
+    own = own_rows(graph, op, {each.results[0]: each for each in graph.of_kind("concatenate")})
     if own in of_arguments(graph) and value.shape[lying.image.features] < FEW_FEATURES:
         yield Beside(image, span, _whole_bytes(value, lying.image))
         return
@@ -299,13 +302,6 @@ def _waiting(program: Program, op: Op, span: tuple[int, int], lying: Lying, smal
 def _places(graph: Graph, gradient: Op) -> int:
     """How many places along the dim that images are cut along a kernel has whose gradient this is."""
     return graph.shape(gradient.results[0])[int(gradient.attributes["output_spatial_dimensions"][-1])]
-
-
-def _own_rows(graph: Graph, joined: int) -> int:
-    """What of an image is a device's own."""
-    put = {op.results[0]: op for op in graph.of_kind("concatenate")}
-    *_, own = (joined, *_put_together(joined, put, graph))
-    return own
 
 
 def widened_images(program: Program, smallest: int, near_bytes: int) -> Iterator[Beside]:
