@@ -9,7 +9,7 @@ from meshwright.planner.kinds import TURNED_COPY
 from programs import CONVOLVED
 from test_fusion import Writer
 
-PLACES = 128
+PLACES, NEAR = 128, 2**26
 STRIDED = CONVOLVED | {"padding": ((0, 1), (0, 1)), "window_strides": (2, 2)}
 OF_ONE_PLACE = CONVOLVED | {"padding": ((0, 0), (0, 0))}
 
@@ -22,6 +22,7 @@ def normed(
     window: int = 3,
     moves_on: bool = False,
     dim: int | None = None,
+    near_bytes: int = NEAR,
 ) -> Program:
     """Images between two convolutions, their mean over ``each`` or ``all`` of them taken away, and squared; of groups
     of features where there are some. Another convolution reads them that ``moves_on`` by two places. The second reads
@@ -50,7 +51,7 @@ def normed(
     if moves_on:
         half = (batch, PLACES // 2, PLACES // 2, features)
         ends.append(w.op("convolution", read, kernel, shape=half, **STRIDED))
-    return fuse(w.graph(*ends))
+    return fuse(w.graph(*ends), near_bytes=near_bytes)
 
 
 def copied(program: Program) -> list[tuple[int, ...]]:
@@ -79,6 +80,12 @@ def test_images_normed_alone_are_put_together_and_what_is_known_of_them_is_parte
 
 def test_images_normed_together_stay_in_parts() -> None:
     assert copied(normed(over="all")) == []
+
+
+@pytest.mark.parametrize("near_bytes", [NEAR, 0])
+def test_single_images_are_put_together_where_no_others_are_cut(near_bytes: int) -> None:
+    """As compiled for v3, but not for v5e: f32[1,8] of its groups is of all that there is."""
+    assert bool(copied(normed(batch=1, near_bytes=near_bytes))) == (near_bytes == 0)
 
 
 def test_images_that_are_not_cut_stay_as_they_are() -> None:
