@@ -43,9 +43,9 @@ def normed(
     back = w.op("convert", w.op("reshape", square, shape=whole) if groups else square, dtype="bf16")
     read = w.op("abs", back)
     if dim is not None:
-        strip = [1 if each == dim else size for each, size in enumerate(whole)]
-        wide = [size + (each == dim) for each, size in enumerate(whole)]
-        joined = w.op("concatenate", read, w.arg(*strip, dtype="bf16"), shape=tuple(wide), dimension=dim)
+        strip = [1 if along == dim else size for along, size in enumerate(whole)]
+        beside = [size + (along == dim) for along, size in enumerate(whole)]
+        joined = w.op("concatenate", read, w.arg(*strip, dtype="bf16"), shape=tuple(beside), dimension=dim)
         return fuse(w.graph(w.op("convolution", joined, kernel, shape=whole, **said)))
     ends = [w.op("convolution", read, kernel, shape=whole, **said)]
     if moves_on:

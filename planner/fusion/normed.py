@@ -1,8 +1,8 @@
 """Few images in parts (``cut_images``) that are convolved after a norm: they are written first.
 
 Parts are put beside each other's edges for a convolution of several places, which computes nothing on the way. What a
-kernel makes of an image it hands on so; what waits for sums over all of an image, as norms do, is a kernel of its own
-(v4, v5e, v5p and v6e).
+kernel makes of an image it hands on so, beside neighbours' rows too; what waits for sums over all of an image, as norms
+do, is a kernel of its own (v4, v5e, v5p and v6e).
 """
 
 from __future__ import annotations

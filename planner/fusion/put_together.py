@@ -3,9 +3,10 @@
 XLA's space-to-batch carries parts on through what is computed number by number and through sums over all images, as
 batch norm has them. Where parts have margins, what adds up the places of each image for itself, as group and instance
 norm do, reads a copy that is put together again; what is known of each image is spread over whole ones, of which a copy
-is parted where it meets parts (v4, v5e, v5p and v6e; single images on v3 alone). Images that convolutions read which move on
-by several places, for which they are parted anew, are put together for all that is computed of them, and parted where
-they are convolved (v4, v5e and v6e). All of these have their features in one dim, though a norm sees them in groups.
+is parted where it meets parts (v4, v5e, v5p and v6e; on v3 alone single images). Images that convolutions read which
+move on by several places, for which they are parted anew, are put together for all that is computed of them, and parted
+where they are convolved (v4, v5e and v6e). All of these have their features in one dim, though a norm sees them in
+groups.
 What gradients of strided convolutions leave lies in parts of other sizes: where it meets normed images these are
 copied, put together and parted anew (v5e and v5p).
 """
