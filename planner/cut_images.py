@@ -157,6 +157,18 @@ def comes_back_whole(graph: Graph, gradient: Op, cut: Mapping[int, Op]) -> bool:
     return False
 
 
+def of_arguments(graph: Graph) -> set[int]:
+    """The arguments of a graph, and what is made of them alone number by number."""
+    found = set(graph.arguments)
+    for op in graph.ops:
+        if op.kind in ELEMENTWISE:
+            shape = graph.shape(op.results[0])
+            alike = [value for value in op.operands if graph.shape(value) == shape]
+            if alike and found.issuperset(alike):
+                found.update(op.results)
+    return found
+
+
 def _along(graph: Graph, op: Op) -> Along | None:
     said: Mapping[str, Any] = op.attributes
     inside = said.get("input_spatial_dimensions", ())

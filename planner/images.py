@@ -52,6 +52,16 @@ def images_of(graph: Graph, op: Op) -> Iterator[tuple[int, Image]]:
         yield made, Image(said["output_feature_dimension"], said["output_batch_dimension"])
 
 
+def own_rows(graph: Graph, op: Op, makers: Mapping[int, Op]) -> int:
+    """What a convolution reads of an image; of one that is put beside neighbours' rows, along one dim after the other,
+    what is a device's own.
+    """
+    value, along = op.operands[0], op.attributes.get("input_spatial_dimensions", ())
+    while value in makers and makers[value].kind == "concatenate" and makers[value].attributes["dimension"] in along:
+        value = max(makers[value].operands, key=lambda part: graph.values[part].num_elements)
+    return value
+
+
 def is_gradient_of_kernel(graph: Graph, op: Op) -> bool:
     """Whether a convolution goes over all of its images at each place of a kernel that it makes."""
     said, kernel, made = op.attributes, graph.shape(op.operands[1]), graph.shape(op.results[0])

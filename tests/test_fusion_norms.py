@@ -9,14 +9,24 @@ from meshwright.planner.kinds import TURNED_COPY
 from programs import CONVOLVED
 from test_fusion import Writer
 
-PLACES = 128
+PLACES, NEAR = 128, 2**26
 STRIDED = CONVOLVED | {"padding": ((0, 1), (0, 1)), "window_strides": (2, 2)}
 OF_ONE_PLACE = CONVOLVED | {"padding": ((0, 0), (0, 0))}
 
 
-def normed(batch: int = 4, *, groups: int = 0, over: str = "each", window: int = 3, moves_on: bool = False) -> Program:
+def normed(
+    batch: int = 4,
+    *,
+    groups: int = 0,
+    over: str = "each",
+    window: int = 3,
+    moves_on: bool = False,
+    dim: int | None = None,
+    near_bytes: int = NEAR,
+) -> Program:
     """Images between two convolutions, their mean over ``each`` or ``all`` of them taken away, and squared; of groups
-    of features where there are some. Another convolution reads them that ``moves_on`` by two places.
+    of features where there are some. Another convolution reads them that ``moves_on`` by two places. The second reads
+    them beside what is put to them along a ``dim``.
     """
     features = 64
     w = Writer()
@@ -32,11 +42,16 @@ def normed(batch: int = 4, *, groups: int = 0, over: str = "each", window: int =
     square = w.op("multiply", apart, apart)
     back = w.op("convert", w.op("reshape", square, shape=whole) if groups else square, dtype="bf16")
     read = w.op("abs", back)
+    if dim is not None:
+        strip = [1 if along == dim else size for along, size in enumerate(whole)]
+        beside = [size + (along == dim) for along, size in enumerate(whole)]
+        joined = w.op("concatenate", read, w.arg(*strip, dtype="bf16"), shape=tuple(beside), dimension=dim)
+        return fuse(w.graph(w.op("convolution", joined, kernel, shape=whole, **said)))
     ends = [w.op("convolution", read, kernel, shape=whole, **said)]
     if moves_on:
         half = (batch, PLACES // 2, PLACES // 2, features)
         ends.append(w.op("convolution", read, kernel, shape=half, **STRIDED))
-    return fuse(w.graph(*ends))
+    return fuse(w.graph(*ends), near_bytes=near_bytes)
 
 
 def copied(program: Program) -> list[tuple[int, ...]]:
@@ -67,6 +82,12 @@ def test_images_normed_together_stay_in_parts() -> None:
     assert copied(normed(over="all")) == []
 
 
+@pytest.mark.parametrize("near_bytes", [NEAR, 0])
+def test_single_images_are_put_together_where_no_others_are_cut(near_bytes: int) -> None:
+    """As compiled for v3, but not for v5e: f32[1,8] of its groups is of all that there is."""
+    assert bool(copied(normed(batch=1, near_bytes=near_bytes))) == (near_bytes == 0)
+
+
 def test_images_that_are_not_cut_stay_as_they_are() -> None:
     assert copied(normed(batch=8)) == []
 
@@ -95,6 +116,12 @@ def test_images_that_are_parted_anew_are_computed_with_as_they_are_put_together(
 def test_what_is_normed_is_written_for_a_convolution_of_its_parts(over: str) -> None:
     """As compiled for v5e: parts are put beside each other's edges, which computes nothing."""
     assert any("abs" in kinds for kinds, _ in written(normed(over=over)))
+
+
+@pytest.mark.parametrize(("dim", "is_written"), [(1, True), (3, False)])
+def test_what_is_normed_is_written_where_neighbours_rows_are_put_beside_it(dim: int, *, is_written: bool) -> None:
+    """As compiled for v5e and v6e: rows are split over devices, each of which puts images together."""
+    assert copied(normed(dim=dim)) == ([(4, PLACES, 64, PLACES), (4, PLACES, PLACES, 64)] if is_written else [])
 
 
 def test_a_convolution_of_single_places_computes_what_is_normed() -> None:

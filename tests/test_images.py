@@ -195,6 +195,27 @@ def test_an_image_has_its_parts_put_beside_each_other_once_for_all_alike() -> No
     assert again == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "batch", "rows", "mega_cycles"),
+    [("v5e", 2, 32, 0.45), ("v5e", 4, 32, 0.70), ("v5e", 4, 96, 2.84), ("v6e", 4, 96, 1.75)],
+)
+def test_neighbours_rows_are_put_beside_images_that_are_put_together_for_it(
+    kind: str, batch: int, rows: int, mega_cycles: float
+) -> None:
+    """All that kernels besides took of one more convolution and its kernel's gradient, as compiled."""
+    own, strip = Value((batch, rows, 4 * rows, 64), "bf16"), Value((batch, 2, 4 * rows, 64), "bf16")
+    kernel, joined = Value((3, 3, 64, 64), "f32"), Value((batch, rows + 2, 4 * rows, 64), "bf16")
+    ops = (
+        Op(kind="sort", operands=(0,), results=(3,)),
+        Op(kind="concatenate", operands=(3, 2), results=(4,), attributes={"dimension": 1}),
+        Op(kind="convolution", operands=(4, 1), results=(5,), attributes=CONVOLVED | {"padding": ((0, 0), (1, 1))}),
+        Op(kind="convolution", operands=(4, 5), results=(6,), attributes=KERNEL_GRADIENT),
+    )
+    values = (own, kernel, strip, own, joined, own, kernel)
+    graph = Graph(values=values, ops=ops, arguments=(0, 1, 2), results=(5, 6))
+    assert cutting(graph, kind) == pytest.approx(mega_cycles * 1e6, rel=0.3)
+
+
 @pytest.mark.parametrize("kind", ["v3", "v5e", "v6e"])
 def test_twice_the_images_take_at_most_twice_the_time(kind: str) -> None:
     took = [sum(p.seconds for p in price(fuse(net(batch, 64, 64)), chip(kind))) for batch in (8, 16)]

@@ -302,3 +302,22 @@ def test_parts_of_few_images_hold_the_margins_that_convolutions_read() -> None:
     made = of_ops((*values, kernel), (op,), (0, 2), (1,))
     chip = physical(mw.loads("meshwright: 1\ntopology: v5e:2x4\n").topology).chip
     assert temporary_bytes(made, chip)(made.graph, 1) == 128 * 32 * 17 * 128 * 4
+
+
+@pytest.mark.parametrize(("early", "waiting"), [(True, [((1, 1), 8), ((2, 3), 4)]), (False, [((3, 3), 8)])])
+def test_what_is_put_beside_neighbours_rows_waits_in_copies_for_the_gradient_of_its_kernel(
+    *, early: bool, waiting: list[tuple[tuple[int, int], int]]
+) -> None:
+    """As compiled for v5e: bf16[98,32,49,64] is there three times from the convolution on, for v6e none of them is."""
+    image, rows, joined = (Value((4, size, 384, 64), "bf16") for size in (96, 1, 98))
+    kernel = Value((3, 3, 64, 64), "bf16")
+    ops = (
+        Op(kind="concatenate", operands=(2, 0, 2), results=(3,), attributes={"dimension": 1}),
+        Op(kind="convolution", operands=(3, 1), results=(4,), attributes=CONVOLVED | {"padding": ((0, 0), (1, 1))}),
+        Op(kind="tanh", operands=(4,), results=(5,)),
+        Op(kind="convolution", operands=(3, 5), results=(6,), attributes=KERNEL_GRADIENT),
+    )
+    program = of_ops((image, kernel, rows, joined, image, image, kernel), ops, (0, 1, 2), (6,))
+    found = [each.span for each in shifted_images(program, 8, early=early)]
+    assert sorted((span, found.count(span)) for span in {*found}) == [(span, each // 2) for span, each in waiting]
+    assert {each.num_bytes for each in shifted_images(program, 8, early=early)} == {4 * 98 * 384 * 128 * 2}

@@ -62,7 +62,8 @@ def fuse(
     if is_gpu:
         return _program(simple, _is_none, 0, forms, simple.mesh, cuts_parts=False, repeats_scores="all", is_gpu=True)
     cut = cut_convolutions(simple, smallest_whole(keeps_near=near_bytes > 0))
-    simple = with_images_put_together(with_norms_written(simple, cut), cut) if cut else simple
+    singles = near_bytes <= 0
+    simple = with_images_put_together(with_norms_written(simple, cut), cut, singles=singles) if cut else simple
     rounded = with_roundings_before_loops(simple) if rounds_ahead else simple
     return _program(
         rounded,

@@ -1,8 +1,8 @@
 """Few images in parts (``cut_images``) that are convolved after a norm: they are written first.
 
 Parts are put beside each other's edges for a convolution of several places, which computes nothing on the way. What a
-kernel makes of an image it hands on so; what waits for sums over all of an image, as norms do, is a kernel of its own
-(v4, v5e, v5p and v6e).
+kernel makes of an image it hands on so, beside neighbours' rows too; what waits for sums over all of an image, as norms
+do, is a kernel of its own (v4, v5e, v5p and v6e).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..graph import Graph, Op
-from ..images import is_of_one_place
+from ..images import is_of_one_place, own_rows
 from .nature import BROADCAST, CONVERT, ELEMENTWISE, NORMED, NORMED_BY_ALL, NORMED_BY_EACH, REDUCE, VIEWS
 
 
 def with_norms_written(graph: Graph, cut: Mapping[int, Op]) -> Graph:
     """The graph with what is normed for convolutions that are ``cut`` said to be written."""
     makers = {value: op for op in graph.ops for value in op.results}
-    read = {op.operands[0] for op in cut.values() if not is_of_one_place(graph, op)}
+    read = {own_rows(graph, op, makers) for op in cut.values() if not is_of_one_place(graph, op)}
     found = {value: how for value in read if value in makers and (how := _normed(graph, makers, value))}
     if not found:
         return graph

@@ -3,9 +3,10 @@
 XLA's space-to-batch carries parts on through what is computed number by number and through sums over all images, as
 batch norm has them. Where parts have margins, what adds up the places of each image for itself, as group and instance
 norm do, reads a copy that is put together again; what is known of each image is spread over whole ones, of which a copy
-is parted where it meets parts (v4, v5e, v5p and v6e; single images on v3). Images that convolutions read which move on
-by several places, for which they are parted anew, are put together for all that is computed of them, and parted where
-they are convolved (v4, v5e and v6e). All of these have their features in one dim, though a norm sees them in groups.
+is parted where it meets parts (v4, v5e, v5p and v6e; on v3 alone single images). Images that convolutions read which
+move on by several places, for which they are parted anew, are put together for all that is computed of them, and parted
+where they are convolved (v4, v5e and v6e). All of these have their features in one dim, though a norm sees them in
+groups.
 What gradients of strided convolutions leave lies in parts of other sizes: where it meets normed images these are
 copied, put together and parted anew (v5e and v5p).
 """
@@ -70,25 +71,27 @@ class Lying(NamedTuple):
         )
 
 
-def with_images_put_together(graph: Graph, cut: Mapping[int, Op]) -> Graph:
+def with_images_put_together(graph: Graph, cut: Mapping[int, Op], *, singles: bool = False) -> Graph:
     """The graph with the copies of images that are put together and parted again for norms; ``cut`` are the
-    convolutions whose images lie in parts, by what they make.
+    convolutions whose images lie in parts, by what they make. Those of one image are left where not ``singles`` are cut
+    alone: what is added up over its places is over all.
     """
     if not any(NORMED in op.attributes for op in graph.ops):
         return graph
-    first = _Rewriting(graph, cut)
+    least = 0 if singles else 1
+    first = _Rewriting(graph, cut, least)
     first.run()
     anew = first.reduced & {graph.shape(op.operands[0]) for op in graph.of_kind(CONVOLUTION) if moves_on(op)}
-    return (_Rewriting(graph, cut, anew) if anew else first).made() if first.copied else graph
+    return (_Rewriting(graph, cut, least, anew) if anew else first).made() if first.copied else graph
 
 
 class _Rewriting:
     """The operations of a graph as they are gone through; ``lying`` has what lies in parts, images of the shapes that
-    are parted ``anew`` put together.
+    are parted ``anew`` put together; more than ``least`` are for norms.
     """
 
-    def __init__(self, graph: Graph, cut: Mapping[int, Op], anew: Iterable[Shape] = ()) -> None:
-        self.graph, self.cut, self.anew = graph, cut, frozenset(anew)
+    def __init__(self, graph: Graph, cut: Mapping[int, Op], least: int, anew: Iterable[Shape] = ()) -> None:
+        self.graph, self.cut, self.least, self.anew = graph, cut, least, frozenset(anew)
         self.makers = {value: op for op in graph.ops for value in op.results}
         self.reads = graph.reads()
         self.values, self.ops = list(graph.values), list[Op]()
@@ -198,7 +201,8 @@ class _Rewriting:
         rank, dims = len(self.graph.shape(op.operands[0])), op.attributes["dimensions"]
         if len(op.results) > 1 or lying.dim(lying.along, rank) not in dims:
             return False
-        return lying.together or (lying.has_margins and lying.dim(lying.batch, rank) not in dims)
+        is_alone = lying.shape[lying.batch] > self.least and lying.dim(lying.batch, rank) not in dims
+        return lying.together or (lying.has_margins and is_alone)
 
     def _reduce(self, op: Op, lying: Lying) -> None:
         """A sum over the places of images put together; groups of features are added up then."""

@@ -52,7 +52,7 @@ def narrow_copies(program: Program, flow: Flow, chip: Chip | None, images: Copie
     whole = copied_whole(program, smallest_batch(chip), early=early)
     near_bytes = chip.buffer_vmem_bytes if chip is not None else 0
     widened = widened_images(program, smallest_batch(chip), near_bytes)
-    shifted = (*shifted_images(program, smallest_batch(chip)), *widened)
+    shifted = (*shifted_images(program, smallest_batch(chip), early=early), *widened)
     across = copied_across(program, early=early)
     for number, beside in enumerate((*loops, *rows, *whole, *shifted, *beside_whole(program), *across)):
         buffer = -1 - 3 * len(graph.values) - number

@@ -18,9 +18,11 @@ from ...cut_images import (
     has_whole_steps,
     is_gradient_cut,
     is_of_gaps,
+    of_arguments,
     parts_of,
     smallest_whole,
 )
+from ...fusion.nature import NORMED
 from ...graph import Graph, Op, Value
 from ...images import (
     CONVOLUTION,
@@ -30,19 +32,24 @@ from ...images import (
     is_of_one_place,
     laid_elements,
     moves_on,
+    own_rows,
     shifts_of,
+    tile_rows,
 )
 from ...kernels import Kernel
 from ...kinds import BETWEEN_PARTS, TURNED_COPY
 from ..coefficients import Coefficients
 from ..windows import manner_of
-from ..work import REGISTER_ELEMENTS, padded_elements
+from ..work import LANES, REGISTER_ELEMENTS, SUBLANES, padded_elements, round_up
 from .parted import (
     EDGED,
     FURTHER,
     GIVEN_EDGED,
     GIVEN_PLACES,
     GIVEN_SHIFTED,
+    JOINED,
+    JOINED_APART,
+    JOINED_SHIFTED,
     NORMED_EDGED,
     NORMED_RETURNED,
     REPEATED,
@@ -56,7 +63,6 @@ from .parted import (
     WIDENED_CYCLES,
     Steps,
     normed,
-    of_arguments,
     steps_cycles,
 )
 
@@ -93,6 +99,10 @@ class ImagesInParts:
             op.results[0]: op.operands[0] for op in graph.of_kind(TURNED_COPY) if BETWEEN_PARTS in op.attributes
         }
         self._normed = normed(graph) if images else frozenset[int]()
+        joins = {op.results[0]: op for op in graph.of_kind("concatenate")} if images else {}
+        convolutions = graph.of_kind(CONVOLUTION) if joins else []
+        self._joined = {op.operands[0] for op in convolutions if own_rows(graph, op, joins) != op.operands[0]}
+        self._norms = bool(joins) and any(NORMED in op.attributes for op in graph.ops)
         self._edged = set[tuple[int, tuple[object, ...]]]()
         cuts = bool(images) and not in_loop
         known = {shape: part for shape, part in places.items() if cuts and shape in images}
@@ -155,6 +165,9 @@ class ImagesInParts:
                 yield GIVEN_PLACES, self._laid_in_parts(value)
             if moves_on(op) and not has_whole_steps(graph, op):
                 yield REPEATED, image
+        elif is_gradient and value in self._joined and not is_given:
+            yield JOINED_SHIFTED, image
+            yield JOINED_APART, self._laid_apart(value)
         elif is_gradient:
             yield NORMED_RETURNED if second in self._normed else RETURNED, self._laid_in_parts(second)
             shifted = SHIFTED_WIDE if self._edge >= WIDE_EDGE else SHIFTED
@@ -163,7 +176,30 @@ class ImagesInParts:
             yield from [(FURTHER, self._laid_in_parts(value))] * max(shifts_of(graph, op) - NEAREST, 0)
         elif (value, window := _reach(graph, op)) not in self._edged:
             self._edged.add((value, window))
+            if value in self._joined and not is_given:
+                yield JOINED, image
+                yield JOINED_APART, self._laid_apart(value)
+                return
             yield GIVEN_EDGED if is_given else NORMED_EDGED if value in self._normed else EDGED, image
+
+    def _laid_apart(self, value: int) -> int:
+        """The numbers of an image between parts: as its features or its rows fill lanes in fewer bytes, few images a
+        register; where the columns of a part fill them as well, several images are laid out so between, but in nets
+        with norms.
+        """
+        shape = self._graph.shape(value)
+        image = self._images[shape]
+        batch, features = shape[image.batch], shape[image.features]
+        rows, *others = [size for dim, size in enumerate(shape) if dim not in image]
+        columns = others[-1] if others else 1
+        places = rows * math.prod(others)
+        upright = round_up(features, LANES) * places
+        across = round_up(features, SUBLANES) * places * batch * round_up(rows, LANES) // rows
+        if across >= upright * round_up(batch, tile_rows(batch, 1)):
+            return upright * (round_up(batch, SUBLANES) if batch > 1 else 1)
+        part = columns // PARTS + 1
+        is_turned = batch > 1 and not self._norms and round_up(part, LANES) * rows <= round_up(rows, LANES) * part
+        return 2 * across if is_turned else across
 
     def _laid_in_parts(self, value: int, *, is_given: bool = False) -> int:
         """The numbers of an image as it is laid out in parts; where it is given with a row of it on the lanes, if that

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ...fusion.nature import ELEMENTWISE, NORMED, NORMED_BY_ALL
+from ...fusion.nature import NORMED, NORMED_BY_ALL
 from ...graph import Graph
 from ..coefficients import Coefficients
 from ..work import REGISTER_ELEMENTS
@@ -23,10 +23,11 @@ near, as on v6e, and what part of vector memory an image is no larger than that 
 
 
 class Steps(NamedTuple):
-    """How often numbers of an image are read or written, and in how many kernels."""
+    """How often numbers of an image are read or written, in how many kernels, and cycles besides for 1024 of them."""
 
     passes: float
     kernels: int
+    cycles: float = 0.0
 
 
 EDGED, GIVEN_EDGED = Steps(3, 4), Steps(8, 5)
@@ -69,27 +70,23 @@ TOGETHER = Steps(16, 8)
 """For the gradient of a kernel that is not of parts: they are put together again, without filling lanes."""
 
 
+JOINED, JOINED_SHIFTED, JOINED_APART = Steps(3.6, 3, 4.0), Steps(7.3, 5, 18.0), Steps(1.3, 4, 29.0)
+"""What is put beside neighbours' rows: parts are put together for it, and parted again for a convolution or, shifted,
+for the gradient of a kernel, on the way of which a register holds few images. What moves numbers over lanes takes as
+many cycles on v5e and v6e (seen with 1, 2 and 4 images of 34, 98 and 130 rows).
+"""
+
+
 def steps_cycles(steps: Steps, numbers: int, operations: float, of: Coefficients) -> float:
     """Cycles of steps over an image of so many numbers as it is laid out, so many vector operations for each 1024."""
     num_bytes = 2 * numbers
     share = of.near_read_share if num_bytes <= NEAR_SHARE * of.near_total_bytes else 1.0
     waited = share * WAITED_BYTES * num_bytes * of.byte_cycles
     once = operations * of.register_cycles * math.ceil(numbers / REGISTER_ELEMENTS) + waited
-    return steps.passes * once + steps.kernels * (of.start_cycles + of.step_cycles)
+    once = steps.passes * once + steps.cycles * numbers / REGISTER_ELEMENTS
+    return once + steps.kernels * (of.start_cycles + of.step_cycles)
 
 
 def normed(graph: Graph) -> frozenset[int]:
     """What is computed of images by sums over all of them for convolutions of their parts."""
     return frozenset(value for op in graph.ops if op.attributes.get(NORMED) == NORMED_BY_ALL for value in op.results)
-
-
-def of_arguments(graph: Graph) -> set[int]:
-    """The arguments of a graph, and what is made of them alone number by number."""
-    found = set(graph.arguments)
-    for op in graph.ops:
-        if op.kind in ELEMENTWISE:
-            shape = graph.shape(op.results[0])
-            alike = [value for value in op.operands if graph.shape(value) == shape]
-            if alike and found.issuperset(alike):
-                found.update(op.results)
-    return found

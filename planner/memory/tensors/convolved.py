@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...chip import Chip
-from ...cut_images import SMALLEST_WITHOUT_VMEM, cut_convolutions, smallest_whole, with_margins
+from ...cut_images import SMALLEST_WITHOUT_VMEM, cut_convolutions, of_arguments, smallest_whole, with_margins
 from ...fusion.nature import BROADCAST, ELEMENTWISE
 from ...graph import Graph, Op, Value
 from ...image_pieces import pieces_of, turned_shapes
@@ -22,6 +22,7 @@ from ...images import (
     is_gradient_of_kernel,
     is_of_one_place,
     laid_elements,
+    own_rows,
     shifts_of,
 )
 from ...kernels import Program
@@ -241,13 +242,15 @@ def copied_whole(program: Program, smallest: int, *, early: bool) -> Iterator[Be
                 yield Beside(back, (point, point), _whole_bytes(replace(graph.values[back], dtype=NARROW), of))
 
 
-def shifted_images(program: Program, smallest: int) -> Iterator[Beside]:
+def shifted_images(program: Program, smallest: int, *, early: bool = False) -> Iterator[Beside]:
     """What lies beside an image that is cut while its kernel's gradient shifts it: for each place of the kernel but the
     first, in bfloat16, what the parts begin later and what is cut off for it.
 
-    For wider kernels ``convolved_bytes`` has these.
+    For wider kernels ``convolved_bytes`` has these. What is put beside neighbours' rows is shifted just before, or
+    ``early``, behind the convolution that reads it (v5e): then as many wait as its kernel has places (``_waiting``).
     """
     graph, wanted = program.graph, _wanted(program.graph)
+    first = _first_convolved(program) if early else {}
     for point, kernel in enumerate(program.kernels) if wanted else ():
         for op in [graph.ops[number] for number in kernel.ops]:
             if op.kind != CONVOLUTION or is_of_one_place(graph, op) or _reads_whole(graph, op):
@@ -255,9 +258,50 @@ def shifted_images(program: Program, smallest: int) -> Iterator[Beside]:
             image, shifts = op.operands[0], shifts_of(graph, op)
             lying, value = wanted[graph.shape(image)], replace(graph.values[image], dtype=NARROW)
             is_cut = lying.may_cut and not lying.is_turned and value.shape[lying.image.batch] < smallest
-            if is_cut and 1 < shifts <= NEAREST:
+            begins = first.get(image, point)
+            if is_cut and begins < point and is_gradient_of_kernel(graph, op):
+                yield from _waiting(program, op, (begins, point), lying, smallest)
+            elif is_cut and 1 < shifts <= NEAREST:
                 for _ in range(2 * (shifts - 1)):
                     yield Beside(image, (point, point), _laid_bytes(value, lying, smallest))
+
+
+def _first_convolved(program: Program) -> dict[int, int]:
+    """Where images that are put beside neighbours' rows are convolved first."""
+    graph, found = program.graph, dict[int, int]()
+    joined = {op.results[0]: op for op in graph.of_kind("concatenate")}
+    for point, kernel in enumerate(program.kernels) if joined else ():
+        for op in [graph.ops[number] for number in kernel.ops]:
+            if op.kind == CONVOLUTION and not is_gradient_of_kernel(graph, op):
+                image = op.operands[0]
+                if own_rows(graph, op, joined) != image:
+                    found.setdefault(image, point)
+    return found
+
+
+def _waiting(program: Program, op: Op, span: tuple[int, int], lying: Lying, smallest: int) -> Iterator[Beside]:
+    """What waits for the gradient of a kernel beside an image that neighbours' rows are put to: a copy for each place
+    of the kernel, of which the image itself is one, unless it is read elsewhere too; while they are made as much is cut
+    off. Those of a step's argument of few features are one, which lies whole (v5e).
+    """
+    graph, image = program.graph, op.operands[0]
+    begins, ends = span
+    value, places = replace(graph.values[image], dtype=NARROW), _places(graph, op)
+    own = own_rows(graph, op, {each.results[0]: each for each in graph.of_kind("concatenate")})
+    if own in of_arguments(graph) and value.shape[lying.image.features] < FEW_FEATURES:
+        yield Beside(image, span, _whole_bytes(value, lying.image))
+        return
+    laid = _laid_bytes(value, lying, smallest)
+    for _ in range(2 * (places - 1)):
+        yield Beside(image, (begins, begins), laid)
+    reads = [point for point, kernel in enumerate(program.kernels) if begins < point != ends and own in kernel.reads]
+    for _ in range(places if reads else places - 1):
+        yield Beside(image, (begins + 1, ends), laid)
+
+
+def _places(graph: Graph, gradient: Op) -> int:
+    """How many places along the dim that images are cut along a kernel has whose gradient this is."""
+    return graph.shape(gradient.results[0])[int(gradient.attributes["output_spatial_dimensions"][-1])]
 
 
 def widened_images(program: Program, smallest: int, near_bytes: int) -> Iterator[Beside]:
