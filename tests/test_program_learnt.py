@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from meshwright.planner.program.solving import rounds as searching
 from meshwright.planner.program.solving import solutions as finding
 from meshwright.planner.program.solving.account import Account
+from meshwright.planner.program.solving.by_rows import EFFORT
 from meshwright.planner.program.solving.exact import Missed, alone, netted
 from meshwright.planner.program.solving.learnt import Learnt
-from meshwright.planner.program.solving.rounds import Rounds
+from meshwright.planner.program.solving.rounds import ONCE_MORE, PROVING, Rounds
 from meshwright.planner.program.solving.solutions import LARGE, PER_S, Solutions
 
 NODES, CHOICES = 5, 3
@@ -169,6 +170,19 @@ def test_a_proof_is_tried_once_more_where_something_was_taken_back() -> None:
     kept.price.side_effect = price
     Rounds(kept)._prove(1.0)
     assert kept.bound_s == 1.0
+
+
+@pytest.mark.parametrize(("choices", "efforts"), [(PROVING, [1, ONCE_MORE]), (PROVING + 1, [1])])
+def test_a_proof_that_could_not_be_completed_is_tried_once_more_and_harder(choices: int, efforts: list[int]) -> None:
+    """Unless there are many choices, which would take long."""
+    nodes = [SimpleNamespace(costs=np.zeros(choices), rough={})]
+    program = SimpleNamespace(deciders=[0], wiring=SimpleNamespace(nodes=nodes))
+    kept = mock.Mock(program=program, learnt=learner(), bound_s=0.5, credit_s=0.0, cutoff_s=math.inf, limit_bytes=None)
+    kept.ended.return_value = False
+    kept.solved.return_value = SimpleNamespace(choices=None, bound=0.6 * PER_S, status="unknown")
+    Rounds(kept)._prove(1.0)
+    assert [call.kwargs["effort"] for call in kept.solved.mock_calls] == [EFFORT * each for each in efforts]
+    assert kept.bound_s == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize(("nodes", "best_s"), [(LARGE, 0.9988), (LARGE + 1, 0.9996)])
