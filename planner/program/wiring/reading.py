@@ -15,7 +15,7 @@ from ...partition.layout import whole
 from .elsewhere import read_far, read_gathered, read_parts, spare_shared
 from .going_on import forbid, stops
 from .ways import can_be_left, in_vain, ways_to
-from .wires import Costs, Level, Node, Port, Sharing, Wiring, only_to
+from .wires import Costs, Level, Node, Port, Sharing, Wiring, extends, only_to
 
 FEW = 64
 """Of steps of so many kernels at most all ways are choices: of longer ones they make proofs too long."""
@@ -145,12 +145,12 @@ def _put_apart(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | 
 
 def _put_brought(wiring: Wiring, made: Port, port: Port) -> None:
     """Adds what it takes one of several readers by itself that else another kernel computes in passing, as putting
-    something into a stack is: no kernel does so with what is brought there from another layout.
+    something into a stack is: no kernel does so with what is sent there from another layout. What is only cut is not.
     """
     reader = wiring.nodes[port.node]
     if reader.apart is not None and not reader.in_passing:
-        others = np.array([[one != other for other in port.layouts] for one in made.layouts])
-        wiring.hand_on(made, port, np.where(others, reader.apart[None, :], 0.0))
+        sent = np.array([[not extends(other, one) for other in port.layouts] for one in made.layouts])
+        wiring.hand_on(made, port, np.where(sent, reader.apart[None, :], 0.0))
 
 
 def _cut_whole(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | None:
