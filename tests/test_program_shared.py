@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import meshwright as mw
@@ -15,7 +17,7 @@ from meshwright.planner.program.solving.decode import laid_out
 from meshwright.planner.program.solving.solutions import PER_S
 from meshwright.planner.solver.solve import solve
 from small_graphs import exact_of, nothing
-from small_steps import program_of
+from small_steps import CONVOLUTION, program_of, shape, trained
 
 CLOSE = 0.01
 HEAD = "meshwright: 1\ntopology: v5e:2x4\nmesh: {a: 2, b: 4}\n"
@@ -201,3 +203,20 @@ def test_few_images_that_other_kernels_make_are_cut_for_gradients_of_kernels() -
     )
     found = program.solve()
     assert found.objective_s * (1 - 3 * CLOSE) < found.bound_s <= found.objective_s
+
+
+def test_few_images_in_all_are_not_put_together_before_they_are_split() -> None:
+    """How many a device has, and so whether their places are cut for what each is reduced to, the layout says."""
+
+    def loss(params: Any, x: Any) -> jax.Array:
+        for kernel, step in zip(params["kernels"], (3, 1), strict=True):
+            convolved = jax.lax.conv_general_dilated(x, kernel, (step, step), "SAME", dimension_numbers=CONVOLUTION)
+            x = jax.nn.relu(convolved)
+        return jnp.mean((jnp.mean(x, (1, 2)) @ params["out"]) ** 2)
+
+    params = {"kernels": [shape(3, 3, 32, 64), shape(3, 3, 64, 64)], "out": shape(64, 16)}
+    program = program_of(trained(loss, params, shape(4, 224, 224, 32)), "v5e:2x4", "{a: 2, b: 4}")
+    graph = program.wiring.levels[0].graph
+    assert len(program.wiring.levels[0].values) == len(graph.values)
+    found = program.solve()
+    assert found.objective_s * 0.9 < found.bound_s <= found.objective_s

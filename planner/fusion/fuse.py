@@ -40,7 +40,7 @@ def fuse(
     *,
     is_mask: IsMask = is_packed_mask,
     near_bytes: int = NEAR_BYTES,
-    rounds_ahead: bool = True,
+    is_split: bool = True,
     cuts_parts: bool = False,
     repeats_scores: str = "wide",
     is_gpu: bool = False,
@@ -52,21 +52,23 @@ def fuse(
     The program's graph has the same values by the same numbers; operations that the compiler drops are gone from it,
     and what only products read is bfloat16. A kernel of nothing but reshapes and transposes costs nothing: what it
     writes is what it reads under another shape. ``is_mask`` says which operations leave masks of bits; ``near_bytes``
-    what a chip keeps in memory of its own (``Chip.buffer_vmem_bytes``), ``rounds_ahead`` whether what loops only round
-    is rounded before them, by operations of its own, ``cuts_parts`` whether each product of a batch cuts its part out
-    of what others sent for itself, ``repeats_scores`` what ``Chip.repeats_scores`` says. On a GPU (``is_gpu``) nothing
-    is left as bits, kept near or made narrow, and libraries multiply (``libraries``). Kernels have the form that
-    ``forms`` knows them by.
+    what a chip keeps in memory of its own (``Chip.buffer_vmem_bytes``), ``is_split`` whether the graph is one device's:
+    then operations of their own round before loops what these only round, and put images in parts together for norms.
+    ``cuts_parts`` says whether each product of a batch cuts its part out of what others sent for itself,
+    ``repeats_scores`` what ``Chip.repeats_scores`` says. On a GPU (``is_gpu``) nothing is left as bits, kept near or
+    made narrow, and libraries multiply (``libraries``). Kernels have the form that ``forms`` knows them by.
     """
     simple = simplify(graph)
     if is_gpu:
         return _program(simple, _is_none, 0, forms, simple.mesh, cuts_parts=False, repeats_scores="all", is_gpu=True)
     cut = cut_convolutions(simple, smallest_whole(keeps_near=near_bytes > 0))
     singles = near_bytes <= 0
-    simple = with_images_put_together(with_norms_written(simple, cut), cut, singles=singles) if cut else simple
-    rounded = with_roundings_before_loops(simple) if rounds_ahead else simple
+    simple = with_norms_written(simple, cut) if cut else simple
+    if is_split:
+        simple = with_images_put_together(simple, cut, singles=singles) if cut else simple
+        simple = with_roundings_before_loops(simple)
     return _program(
-        rounded,
+        simple,
         is_mask,
         near_bytes,
         forms,

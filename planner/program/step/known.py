@@ -120,7 +120,7 @@ class Known:
             graph,
             is_mask=_is_none,
             near_bytes=near_bytes,
-            rounds_ahead=False,
+            is_split=False,
             repeats_scores=repeats_scores,
             is_gpu=is_gpu,
         )
