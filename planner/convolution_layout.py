@@ -69,6 +69,12 @@ def convolutions_in(graph: Graph) -> int:
     return sum(1 for _, op, _ in graph.walk() if op.kind == KIND)
 
 
+def any_wrong(graph: Graph, used: Collection[str]) -> bool:
+    """Whether the partitioner gets some convolution of a laid out graph wrong, loops entered."""
+    wrong = any(not layout.is_safe(used) for layout in convolution_layouts(graph))
+    return wrong or any(any_wrong(body, used) for op in graph.ops for body in op.bodies)
+
+
 def as_products(graph: Graph, used: Collection[str], count: int | None = None) -> Graph:
     """The same laid out graph, with what ``turns`` says of each convolution that the partitioner gets wrong on a mesh
     of these axes as its attribute ``PRODUCTS``; it has ``count`` convolutions.
@@ -97,7 +103,8 @@ def turns(
 
     That is where a kernel's gradient is split along the window: then all of the image goes to every device. There is
     one product for each place in its kernel or its result, the fewer. Where the partitioner gets it wrong, all
-    convolutions of the step, ``count``, become products, which is charged to the one that asks for it.
+    convolutions of the step, ``count``, become products, which is charged to the one that asks for it. That is no
+    price, which only the step laid out anew has, but keeps a search from it; at least it is computed once.
     """
     given: Mapping[str, Sequence[int]] = op.attributes
     inside = [kernel[dim] for dim in given["kernel_spatial_dimensions"]]

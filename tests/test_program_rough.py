@@ -38,6 +38,9 @@ class FakeCosts:
     def is_passed(self, choice: Choice) -> bool:
         return False
 
+    def deterred_s(self, choice: Choice) -> float:
+        return 0.0
+
     def multiplying_s(self, choice: Choice) -> float:
         return 2.0
 

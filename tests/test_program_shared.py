@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
 import jax
@@ -14,7 +16,7 @@ from meshwright.planner.estimate.figures import Estimate
 from meshwright.planner.kinds import COLLECTIVE_PERMUTE
 from meshwright.planner.lookups import filled
 from meshwright.planner.program.solving.decode import laid_out
-from meshwright.planner.program.solving.solutions import PER_S
+from meshwright.planner.program.solving.solutions import PER_S, Solutions
 from meshwright.planner.solver.solve import solve
 from small_graphs import exact_of, nothing
 from small_steps import CONVOLUTION, program_of, shape, trained
@@ -220,3 +222,18 @@ def test_few_images_in_all_are_not_put_together_before_they_are_split() -> None:
     assert len(program.wiring.levels[0].values) == len(graph.values)
     found = program.solve()
     assert found.objective_s * 0.9 < found.bound_s <= found.objective_s
+
+
+def test_a_search_is_kept_from_convolutions_that_the_partitioner_gets_wrong_and_a_bound_is_not() -> None:
+    """What products in their place take only the price of the written plan says: at least one run is proven."""
+    program = program_of(small_steps.convolved(batch=8, size=64, channels=128), "v5e:2x4", "{a: 2, b: 4}")
+    node = next(each for each in program.wiring.nodes if each.deterred)
+    others = [choice for choice in range(len(node.costs)) if choice not in node.deterred]
+    kept = Solutions(program, time.monotonic() + 60, 0, None, math.inf)
+    node.costs[others] += 1.0  # a second: no solution makes one of them
+    first = kept.solved(guess=True)
+    took = kept.price(first.choices)
+    assert took.least_s < took.estimate.step_time_s / 4
+    assert first.cost == pytest.approx(took.least_s * PER_S, rel=0.1)
+    assert kept.solved(guess=True).cost > 4 * first.cost
+    assert kept.solved(guess=False).bound / PER_S < took.least_s * 1.1

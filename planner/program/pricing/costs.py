@@ -81,7 +81,12 @@ class Costs:
             return collectives_s
         if self.is_passed(choice):
             return collectives_s + (self._packing_s(choice) if self.blueprint.masks else 0.0)
-        return collectives_s + self.computing_s(choice) * self._turns(choice)
+        return collectives_s + self.computing_s(choice)
+
+    def deterred_s(self, choice: Choice) -> float:
+        """What is to keep a search from convolutions that have to be computed otherwise: about what that takes more."""
+        turns = self._turns(choice)
+        return self.computing_s(choice) * (turns - 1) if turns > 1 and not self.is_passed(choice) else 0.0
 
     @property
     def is_sending_all(self) -> bool:
@@ -143,7 +148,7 @@ class Costs:
         others = {at: each for at, each in self._pieces(choice).items() if at != number}
         found = dict(sorted((others | ({} if piece.plain else {number: piece})).items()))
         collectives_s = self._all_asking_s(found)
-        whole_s = collectives_s + self._computing(choice, found, (value, layout)) * self._turns(choice)
+        whole_s = collectives_s + self._computing(choice, found, (value, layout))
         if self.blueprint.own.ops[number].kind not in ELEMENTWISE or value in self.blueprint.around.left:
             return whole_s, 0.0
         passed_s = min(self.seconds(choice) + self._asking_s(number, piece), whole_s)
@@ -221,7 +226,7 @@ class Costs:
         return bool(copies) and all(choice.layouts[form_of[a]] == choice.layouts[form_of[b]] for a, b in copies)
 
     def _turns(self, choice: Choice) -> int:
-        """How often its convolutions are computed."""
+        """How often its convolutions are computed, about."""
         if not self.blueprint.convolutions:
             return 1
         used = [axis for axis, size in self.pricing.mesh.items() if size > 1]

@@ -30,13 +30,13 @@ class Worth(NamedTuple):
 
 
 def worth(costs: Costs, every: Sequence[Choice], edge: Sequence[int], *, exactly: bool = False) -> list[Worth]:
-    """The choices of a kernel, of those under which all at its ``edge`` lies alike the one that takes least; all priced
-    ``exactly``, or only those that may be good.
+    """The choices of a kernel, of those under which all at its ``edge`` lies alike the one that takes least, and apart
+    of those that are deterred; all priced ``exactly``, or only those that may be good.
     """
     found = [Worth(choice, costs.seconds(choice)) for choice in every] if exactly else _priced(costs, every)
-    best: dict[tuple[Sharding, ...], Worth] = {}
+    best: dict[tuple[bool | Sharding, ...], Worth] = {}
     for one in found:
-        seen = tuple([one.choice.layouts[form] for form in edge])
+        seen = (costs.deterred_s(one.choice) > 0, *(one.choice.layouts[form] for form in edge))
         other = best.get(seen)
         if other is not None and one.seconds >= other.seconds and other.roughly is None:
             continue  # it takes no less, even at the least

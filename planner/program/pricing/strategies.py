@@ -38,7 +38,8 @@ class Options:
     more by ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has what is added up over devices
     as it is written, ``done`` under which strategies nothing done to it later can be computed with it, by the value: it
     is left as bits, or devices sent it. What is computed in passing takes the seconds ``whole`` more, by the value,
-    where a device's part is cut out of it: then it is written before.
+    where a device's part is cut out of it: then it is written before. From those ``deterred`` a search is kept as if
+    they cost so much more.
     """
 
     costs: Seconds
@@ -57,6 +58,7 @@ class Options:
     done: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
     whole: dict[int, Seconds] = field(default_factory=dict)
     rough: dict[int, float] = field(default_factory=dict)
+    deterred: dict[int, float] = field(default_factory=dict)
 
     @property
     def exactly(self) -> list[bool]:
@@ -295,6 +297,7 @@ class Strategies:
             across=dict(self._across(blueprint.apart, costs, exactly)),
             chosen=tuple(chosen),
             rough={place: each.roughly for place, each in enumerate(found) if each.roughly is not None},
+            deterred={place: more_s for place, each in enumerate(chosen) if (more_s := costs.deterred_s(each))},
             sums=_sums(blueprint, costs, chosen, _left(blueprint.own)),
             done=_done(blueprint, costs, chosen, masks),
             whole=dict(self._whole(blueprint, costs, chosen)),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from ....dsl.plan import Mesh
-from ...convolution_layout import as_products
+from ...convolution_layout import any_wrong, as_products
 from ...estimate.device_program import DeviceProgram, device_program
 from ...estimate.device_work import device_work
 from ...estimate.estimate import estimate
@@ -43,9 +43,14 @@ class Missed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exact:
-    """A solution's estimate, what clusters of nodes miss, and the bytes that each node's values take at the peak."""
+    """A solution's estimate, what clusters of nodes miss, and the bytes that each node's values take at the peak.
+
+    It takes ``least_s`` at least: less than the estimate where convolutions have to be computed otherwise, which no
+    price but the written plan's says how long it takes. What clusters miss is said beside that.
+    """
 
     estimate: Estimate
+    least_s: float
     missed: tuple[Missed, ...]
     held_bytes: Mapping[int, int]
 
@@ -56,10 +61,15 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     Kernels of the whole may hold operations of several nodes: those form a cluster, whose seconds are compared with
     what the program says of its nodes.
     """
-    sizes = wiring.reshards.mesh
-    graph = as_products(_labelled(wiring, choices), [axis for axis, size in sizes.items() if size > 1])
-    laid = device_program(graph, machine, wiring.partitioned, wiring.counted.forms)
-    found = estimate(device_work(laid, machine, counted=wiring.counted), mesh, machine)
+    used = [axis for axis, size in wiring.reshards.mesh.items() if size > 1]
+    graph = _labelled(wiring, choices)
+
+    def priced(graph: Graph) -> tuple[DeviceProgram, Estimate]:
+        laid = device_program(graph, machine, wiring.partitioned, wiring.counted.forms)
+        return laid, estimate(device_work(laid, machine, counted=wiring.counted), mesh, machine)
+
+    laid, found = priced(graph)
+    _, as_written = priced(as_products(graph, used)) if any_wrong(graph, used) else (laid, found)
     promised = list(_promised(wiring, choices))
     clusters = _Clusters(laid, {node for node, seconds in promised if seconds})
     for ends, more in wiring.together.items():
@@ -80,7 +90,8 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
     nodes, read = clusters.members(), _read(handed, clusters.root)
     missed = [Missed(nodes=nodes.get(root, ()), read=read.get(root, {}), seconds=s) for root, s in took.items()]
     apart = alone(netted(missed, _kin(wiring)), sent, _read(handed, lambda node: node))
-    return Exact(estimate=found, missed=tuple(apart), held_bytes=held_bytes(found.memory.tensors))
+    held = held_bytes(found.memory.tensors)
+    return Exact(estimate=as_written, least_s=found.step_time_s, missed=tuple(apart), held_bytes=held)
 
 
 def alone(

@@ -28,8 +28,9 @@ class Learnt:
     ``guess_s`` has for each node the same shared out among its choices: a guess of what they take in other company.
     ``known`` are the solutions so far, by the choice of each node, with what their clusters took more in all: nothing
     that is learnt charges one beyond that, though what others taught may hold for it too; ``corrected`` is how often
-    something was taken back for that. ``account`` says what of that is decisive. What rough choices cost more is
-    guessed once a solution is known (``guesses_rough``): before that what is solved bounds all others.
+    something was taken back for that. ``account`` says what of that is decisive. What rough choices cost more, and what
+    is to keep a search from others, is guessed once a solution is known (``guesses_rough``): before that what is solved
+    bounds all others.
     """
 
     leader: NDArray[np.int64]
@@ -77,8 +78,8 @@ class Learnt:
                     guess_s[number][each] -= roughly_s if self.guesses_rough else 0.0
         if not self.guesses_rough:
             for node, guess in zip(nodes, guess_s, strict=True):
-                for choice, roughly_s in node.rough.items():
-                    guess[choice] += roughly_s
+                for choice, more_s in (*node.rough.items(), *node.deterred.items()):
+                    guess[choice] += more_s
             self.guesses_rough = True
         if priced:
             self.account, self.priced = Account.of(wiring), self.priced + 1

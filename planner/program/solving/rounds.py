@@ -13,7 +13,7 @@ from ...solver.prepare import prepare
 from ...solver.solution import Solution
 from ..wiring.ways import open_ways
 from .by_rows import EFFORT
-from .found import Found, Tell
+from .found import Found, Status, Tell
 from .limited import DOUBT, Limited
 from .named import named_layouts
 from .solutions import CLOSE, ENOUGH, LOOKING, NEAR, PER_S, Solutions, often
@@ -134,9 +134,10 @@ class Rounds:
         kept.count, kept.infeasible = 1, kept.best is None
         if kept.best is None:
             return kept.answer()
-        least_s = kept.best[0].estimate.step_time_s
+        least_s = kept.least_s
         credit_s = max(float(found[1][0]) / PER_S - least_s, 0.0)
-        return replace(kept.answer(), bound_s=least_s, floor_s=least_s, credit_s=credit_s, status="optimal")
+        status: Status = "optimal" if least_s >= kept.best_s * (1 - ENOUGH) else "feasible"
+        return replace(kept.answer(), bound_s=least_s, floor_s=least_s, credit_s=credit_s, status=status)
 
     def _prove(self, best_s: float) -> None:
         """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt; within a limit

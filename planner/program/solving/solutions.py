@@ -66,7 +66,7 @@ class Solutions:
     ``misfits`` has what each solution taught that did not fit. ``sure`` says that rows are those that
     hold in any order of kernels: for proofs, and for what is tried last, where those doubted most allow nothing.
     ``priced`` has each solution with what it took, and how much less than its costs in some places: others may as well,
-    so that counts against the bound (``credit_s``).
+    so that counts against the bound (``credit_s``). None that was priced and fits takes less than ``least_s``.
     """
 
     def __init__(self, program: Program, deadline: float, seed: int, stop: Callable[[], bool] | None, cutoff_s: float):
@@ -78,6 +78,7 @@ class Solutions:
         self.bound_s = 0.0
         self.floor_s = 0.0
         self.count = 0
+        self.least_s = math.inf
         self.limit_bytes: int | None = None
         self.doubt = 1.0
         self.misfits: dict[tuple[int, ...], Misfit] = {}
@@ -151,7 +152,9 @@ class Solutions:
         self.seen(peak, choices)
         if limit is not None and peak > limit:
             self.misfits[tuple(choices)] = Misfit(peak_bytes=peak, held_bytes=took.held_bytes)
-        elif seconds < self.best_s * (1 - ENOUGH if len(program.wiring.nodes) > LARGE else 1):
+            return took
+        self.least_s = min(self.least_s, took.least_s)
+        if seconds < self.best_s * (1 - ENOUGH if len(program.wiring.nodes) > LARGE else 1):
             self.best = (took, choices)
         return took
 

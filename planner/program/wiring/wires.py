@@ -36,7 +36,8 @@ class Node:
     memory, or of which ``parts`` are cut there, or that was gathered of pieces that lie ``across``. Under choices under
     which a value is ``done`` nothing later is computed with it: it is put into a stack by a kernel of its own. What is
     computed in passing takes ``whole`` more where a device's part is cut out of it. Choices that are ``rough`` cost so
-    much more, about, until they are made and priced; of what was rough nothing is known to be saved (``unsaved``).
+    much more, about, until they are made and priced; of what was rough nothing is known to be saved (``unsaved``). From
+    those ``deterred`` a search for solutions is kept as if they cost so much more.
 
     ``layouts`` has, for each value of its level that it lays out, the layout under each choice. ``stems`` is what a
     kernel is called but for its turn (``ties``), None of a value, ``paths`` those that it may share with others. It is
@@ -60,6 +61,7 @@ class Node:
     done: Mapping[int, NDArray[np.bool_]] = field(default_factory=dict)
     whole: Mapping[int, Costs] = field(default_factory=dict)
     rough: dict[int, float] = field(default_factory=dict)
+    deterred: Mapping[int, float] = field(default_factory=dict)
     unsaved: frozenset[int] = frozenset()
     times: int = 1
     repeats: int = 1

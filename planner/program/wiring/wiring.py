@@ -130,6 +130,7 @@ def _level(
                 done=options.done,
                 whole={value: each * often for value, each in options.whole.items()},
                 rough={choice: each * often for choice, each in options.rough.items()},
+                deterred={choice: each * often for choice, each in options.deterred.items()},
                 unsaved=frozenset(options.rough),
                 stems=stems(program.graph, kernel),
                 paths=shared_paths(program.graph, kernel),
