@@ -190,7 +190,7 @@ def test_of_a_large_program_the_best_stays_unless_something_is_better_by_a_thous
     nodes: int, best_s: float
 ) -> None:
     """Its plan is being written by then; of a small one the least is kept."""
-    wiring = SimpleNamespace(levels=[], nodes=[SimpleNamespace(costs=np.zeros(1), rough={})] * nodes)
+    wiring = SimpleNamespace(levels=[], nodes=[SimpleNamespace(costs=np.zeros(1), rough={}, deterred={})] * nodes)
     program = SimpleNamespace(
         wiring=wiring, leader=np.arange(nodes), mesh=None, machine=None, limit_bytes=None, choices=lambda decided: [0]
     )
@@ -212,4 +212,5 @@ def test_of_a_large_program_the_best_stays_unless_something_is_better_by_a_thous
 
 
 def priced_at(seconds: float) -> object:
-    return SimpleNamespace(estimate=SimpleNamespace(step_time_s=seconds, peak_bytes=1), missed=[], held_bytes={})
+    estimate = SimpleNamespace(step_time_s=seconds, peak_bytes=1)
+    return SimpleNamespace(estimate=estimate, least_s=seconds, missed=[], held_bytes={})
