@@ -13,6 +13,7 @@ from meshwright.dsl.machine import parse_topology
 from meshwright.dsl.reader import loads
 from meshwright.planner.graph import Sharding
 from meshwright.planner.program import Program, build
+from meshwright.planner.program.solving.solutions import PER_S
 from meshwright.planner.program.wiring.wires import Wiring
 from meshwright.planner.solver.solve import solve
 from meshwright.planner.topology import physical
@@ -23,10 +24,10 @@ from small_steps import Pair, scanned, shape, trained
 TOPOLOGY = "v5e:2x2"
 
 
-def program_of(pair: Pair, mesh: str, pins: Mapping[str, Sharding] | None = None) -> Program:
+def program_of(pair: Pair, mesh: str, pins: Mapping[str, Sharding] | None = None, topology: str = TOPOLOGY) -> Program:
     workload = Drafts(*pair)
-    plan = loads(f"meshwright: 1\ntopology: {TOPOLOGY}\nmesh: {mesh}\n")
-    return build(workload.graph(plan), plan.mesh, physical(parse_topology(TOPOLOGY)), pins=pins)
+    plan = loads(f"meshwright: 1\ntopology: {topology}\nmesh: {mesh}\n")
+    return build(workload.graph(plan), plan.mesh, physical(parse_topology(topology)), pins=pins)
 
 
 def solved(program: Program) -> list[int]:
@@ -157,3 +158,17 @@ def test_what_is_cut_before_it_is_sent_is_rounded_after_that() -> None:
     around = [each.predicted_s for each in took.kernels if each.label in ("convert", "turned-copy")]
     assert [each.label for each in took.kernels].count("convert") == 1
     assert promised == pytest.approx(sum(sent) + sum(around), rel=0.1)
+
+
+@pytest.mark.parametrize("is_one", [True, False])
+def test_products_read_what_was_rounded_for_them_before_it_was_sent(is_one: bool) -> None:
+    """Half the bytes of what is gathered along two ways; what is multiplied with itself is rounded once for both."""
+    lies = (("a",), ("b", "c"))
+    args: Pair = (lambda x, y: x @ (x if is_one else y), (shape(512, 512), shape(512, 512)))
+    program = program_of(args, "{a: 2, b: 2, c: 2}", dict.fromkeys(("x", "y", "out"), lies), topology="v3:2x2")
+    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
+    assert found.choices is not None
+    took = exact_of(program, program.choices(found.choices)).estimate
+    assert [each.label for each in took.kernels].count("convert") == 2 - is_one
+    assert [each.kind for each in took.collectives] == ["all-gather", "all-gather"]
+    assert found.cost / PER_S == pytest.approx(took.step_time_s, rel=1e-3)

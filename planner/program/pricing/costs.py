@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ...compute.copies.turned_copies import Copies, copies_seconds
 from ...compute.single_ops import packing_seconds
 from ...compute.speed import Speed
+from ...compute.work import padded_bytes
 from ...convolution_layout import convolution_layout, turns
 from ...estimate.traffic import Tariff, axes_of, held_bytes
 from ...fusion.masks import is_packed
@@ -109,6 +110,13 @@ class Costs:
             shares = (size for size, split in ways for loop in (split.loop, split.then) if loop in loops)
             total += squares / math.prod(shares)
         return total * speed.coefficients.multiply_add_cycles / speed.clock_hz
+
+    def rounding_saves_s(self, choice: Choice, value: int) -> float:
+        """What its products take less at most that read a value rounded to half its bytes."""
+        speed, form = self.pricing.speed, self.blueprint.nest.form_of[value]
+        part = Value(self._shape(value, form, choice.layouts[form]), NARROW)
+        less_s = padded_bytes(part) * speed.coefficients.byte_cycles / speed.clock_hz
+        return max(min(less_s, self.computing_s(choice) - self.multiplying_s(choice)), 0.0)
 
     def _all_asking_s(self, found: Mapping[int, Piece]) -> float:
         return sum(self._asking_s(number, piece) for number, piece in found.items())

@@ -165,6 +165,10 @@ class Reshards:
             now = step.layout
         return lies_across(local_shape(shape, now, self.mesh))
 
+    def is_sent(self, source: Sharding, target: Sharding) -> bool:
+        """Whether devices send each other what is brought from one layout into another."""
+        return source != target and any(step.kind != SLICE for step in self._steps(source, target))
+
     def cutting(self, value: Value, layout: Sharding) -> float:
         """Seconds of writing what one device keeps of a value that it holds more of."""
         return self._convert(Value(self._part(value, layout), value.dtype), value.dtype)

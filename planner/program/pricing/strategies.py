@@ -24,6 +24,8 @@ from .rough import Worth, worth
 Seconds = NDArray[np.float64]
 Exactly = Sequence[Choice | None]  # None of what is known roughly
 REGION = "manual_computation"
+LITTLE = 2e-2
+"""What part of what a kernel takes is not worked out where it is at most that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +36,12 @@ class Options:
     ``savings`` are the seconds less where it reads a value that it is handed, not computing it in passing;
     ``tables`` those more where it reads a value as it lies that was scattered into, ``far`` where it reads one from the
     large memory that lies there so, ``parts`` where it does a part of one, ``across`` where one has been gathered of
-    pieces that lie across. Those of a product that something ends are
-    more by ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has what is added up over devices
-    as it is written, ``done`` under which strategies nothing done to it later can be computed with it, by the value: it
-    is left as bits, or devices sent it. What is computed in passing takes the seconds ``whole`` more, by the value,
-    where a device's part is cut out of it: then it is written before. From those ``deterred`` a search is kept as if
-    they cost so much more.
+    pieces that lie across; ``rounded`` are those less where it reads one that was rounded for its products. Those of a
+    product that something ends are more by ``ended`` if that is computed with it, and by ``alone`` if not. ``sums`` has
+    what is added up over devices as it is written, ``done`` under which strategies nothing done to it later can be
+    computed with it, by the value: it is left as bits, or devices sent it. What is computed in passing takes ``whole``
+    more, by the value, where a device's part is cut out of it: then it is written before. From those ``deterred`` a
+    search is kept as if they cost so much more.
     """
 
     costs: Seconds
@@ -51,6 +53,7 @@ class Options:
     far: dict[int, Seconds] = field(default_factory=dict)
     parts: dict[int, Seconds] = field(default_factory=dict)
     across: dict[int, Seconds] = field(default_factory=dict)
+    rounded: dict[int, Seconds] = field(default_factory=dict)
     chosen: tuple[Choice, ...] = ()
     ended: Seconds | None = None
     alone: Seconds | None = None
@@ -68,13 +71,13 @@ class Options:
     def renamed(self, numbers: Sequence[int]) -> Options:
         """The same of a kernel whose values have other numbers."""
         layouts = {numbers[place]: each for place, each in self.layouts.items()}
-        by_value = (self.savings, self.tables, self.far, self.parts, self.across, self.whole)
+        by_value = (self.savings, self.tables, self.far, self.parts, self.across, self.whole, self.rounded)
         savings, tables, far, *read = ({numbers[v]: each for v, each in found.items()} for found in by_value)
-        parts, across, whole = read
+        parts, across, whole, rounded = read
         sums = {numbers[value]: each for value, each in self.sums.items()}
         done = {numbers[value]: each for value, each in self.done.items()}
         kept = replace(self, layouts=layouts, savings=savings, tables=tables, far=far, parts=parts, across=across)
-        return replace(kept, whole=whole, sums=sums, done=done)
+        return replace(kept, whole=whole, rounded=rounded, sums=sums, done=done)
 
 
 @dataclass(kw_only=True)
@@ -242,10 +245,10 @@ class Strategies:
         }
         layouts = {value: each for value, each in found.layouts.items() if value in inside}
         sums = _sums(blueprint, whole, found.chosen, (made,))
-        by_value = (found.far, found.parts, found.across)
-        far, parts, across = ({v: each for v, each in known.items() if v in inside} for known in by_value)
+        by_value = (found.far, found.parts, found.across, found.rounded)
+        far, parts, across, rounded = ({v: each for v, each in known.items() if v in inside} for known in by_value)
         kept = replace(found, layouts=layouts, savings=savings, tables={}, far=far, parts=parts, across=across)
-        kept = replace(kept, sums=sums)
+        kept = replace(kept, rounded=rounded, sums=sums)
         return replace(kept, costs=least, ended=ended, alone=beside)
 
     def _handed(self, blueprint: Blueprint, found: Options, made: int, value: int) -> Seconds:
@@ -264,7 +267,7 @@ class Strategies:
         own = rough.chosen[choice]
         exact = self._options(blueprint, costs, [Worth(own, costs.seconds(own))])
         exact = exact if made is None else self._before_end(blueprint, exact, made)
-        more_s = sum(float(each[0]) for each in exact.savings.values())
+        more_s = sum(float(each[0]) for by_value in (exact.savings, exact.rounded) for each in by_value.values())
         for by_value in (exact.tables, exact.far, exact.parts, exact.across):
             more_s -= sum(min(float(each[0]), 0.0) for each in by_value.values())
         for own_s, known_s in ((exact.ended, rough.ended), (exact.alone, rough.alone)):
@@ -295,6 +298,7 @@ class Strategies:
             far=self._far(blueprint.apart, costs, exactly, far_reads(blueprint.around, *on)),
             parts=self._far(blueprint.apart, costs, exactly, large_reads(blueprint.around, *on)),
             across=dict(self._across(blueprint.apart, costs, exactly)),
+            rounded=self._rounded(blueprint.apart, costs, exactly),
             chosen=tuple(chosen),
             rough={place: each.roughly for place, each in enumerate(found) if each.roughly is not None},
             deterred={place: more_s for place, each in enumerate(chosen) if (more_s := costs.deterred_s(each))},
@@ -346,6 +350,25 @@ class Strategies:
             more = self._more(blueprint.reading_across(value), costs, chosen)
             if more.any():
                 yield value, more
+
+    def _rounded(self, blueprint: Blueprint, costs: Costs, chosen: Exactly) -> dict[int, Seconds]:
+        """What its products take less that read a value rounded: its bytes take no longer, and they multiply still.
+        Where that is little it is not worked out.
+        """
+        found = {}
+        for value in blueprint.rounded if blueprint.multiplied and not blueprint.is_free else ():
+            if value not in blueprint.own.arguments:
+                continue
+            others = self._costs(blueprint.reading_rounded(value))
+            less = np.zeros(len(chosen))
+            for place, choice in enumerate(chosen):
+                if choice is not None:
+                    took_s, most_s = costs.computing_s(choice), costs.rounding_saves_s(choice, value)
+                    is_little = most_s <= LITTLE * took_s
+                    less[place] = most_s if is_little else max(took_s - others.computing_s(choice), 0.0)
+            if less.any():
+                found[value] = less
+        return found
 
     def _more(self, blueprint: Blueprint, costs: Costs, chosen: Exactly) -> Seconds:
         """What computing takes more of a kernel that is in other company."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ...compute.copies.turned import GRADIENT
 from ...compute.images.convolved import KEEPING
 from ...compute.products import Product, product_of
-from ...fusion.narrow import WIDE
+from ...fusion.narrow import NARROW, WIDE
 from ...fusion.nature import ELEMENTWISE, PRODUCTS
 from ...fusion.recomputed import is_rematted
 from ...fusion.sliced import is_computed_of_part, is_uniform
@@ -82,6 +82,7 @@ class Blueprint:
     ops: dict[int, Alone] = field(default_factory=dict)
     parts: dict[Kernel, KernelPart] = field(default_factory=dict)
     elsewhere: dict[Around, Blueprint] = field(default_factory=dict)
+    narrow: dict[int, Blueprint] = field(default_factory=dict)
     like: Blueprint | None = None
     alike: dict[Hashable, Blueprint] = field(default_factory=dict)
 
@@ -175,13 +176,23 @@ class Blueprint:
         """The same where its products read a value from the large memory."""
         return self._beside(self.around._replace(far=frozenset((value,))))
 
+    def reading_rounded(self, value: int) -> Blueprint:
+        """The same where its products read a float32 value as it was rounded for them."""
+        if value not in self.narrow:
+            values = list(self.own.values)
+            values[value] = replace(values[value], dtype=NARROW)
+            own: dict[str, Any] = {"fused": {}, "parts": {}, "elsewhere": {}, "narrow": {}, "like": None}
+            self.narrow[value] = made = replace(self, own=self.own.holding(tuple(values)), **own)
+            vars(made)["nest"] = self.nest
+        return self.narrow[value]
+
     def reading_across(self, value: int) -> Blueprint:
         """The same where a kernel of a convolution lies across, as the pieces do that it was gathered of."""
         return self._beside(self.around._replace(across=frozenset((value,))))
 
     def _beside(self, around: Around) -> Blueprint:
         if around not in self.elsewhere:
-            own: dict[str, Any] = {"fused": {}, "parts": {}, "elsewhere": {}}
+            own: dict[str, Any] = {"fused": {}, "parts": {}, "elsewhere": {}, "narrow": {}}
             self.elsewhere[around] = replace(self, around=around, like=self.like or self, **own)
         return self.elsewhere[around]
 

@@ -181,7 +181,7 @@ class Known:
             _, sums = self.rounded.get(id(graph), (graph, frozenset[int]()))
             rounded = frozenset(place for place, number in enumerate(numbers) if number in sums)
             padded = self._padded(graph, kernel, numbers)
-            _, copied_of = self.copies.get(id(graph), (graph, {}))
+            copied_of = self.copied_of(graph)
             place = {number: at for at, number in enumerate(numbers)}
             copies = tuple((at, place[copied_of[v]]) for v, at in place.items() if copied_of.get(v) in place)
             known = (tuple(inside.items()), handed, told, turned, behind, turns, rounded, around, padded, copies)
@@ -206,6 +206,11 @@ class Known:
             self.places[id(kernel)] = (kernel, found, numbers)
         _, blueprint, numbers = self.places[id(kernel)]
         return blueprint, numbers
+
+    def copied_of(self, graph: Graph) -> Mapping[int, int]:
+        """The copies that products read of what they read twice, each with what it is of."""
+        _, found = self.copies.get(id(graph), (graph, {}))
+        return found
 
     def _around(self, graph: Graph, kernel: Kernel, numbers: Sequence[int], held: Sequence[Staying]) -> Around:
         """What is known of the values of a kernel, which have these ``numbers`` in the graph."""

@@ -1,16 +1,17 @@
-"""What products read from the large memory where it lies there, and not where it is brought elsewhere."""
+"""What products read as it lies, from the large memory or wide, and otherwise where it is brought elsewhere."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from ...graph import Sharding
 from ...partition.layout import local_shape
-from .wires import Level, Port, Wiring, extends
+from .wires import Level, Port, Wiring, by_pairs, extends
 
 More = dict[Sharding, float]
 
@@ -49,11 +50,20 @@ def read_gathered(wiring: Wiring, value: int, source: Port, ports: Iterable[Port
         if more is None:
             continue
         shape = wiring.levels[wiring.nodes[port.node].level].graph.shape(value)
-        ours, theirs = list(dict.fromkeys(source.layouts)), list(dict.fromkeys(port.layouts))
-        found = np.array([[wiring.reshards.is_gathered_across(shape, a, b) for b in theirs] for a in ours])
-        across = found[np.ix_([ours.index(a) for a in source.layouts], [theirs.index(b) for b in port.layouts])]
+        across = by_pairs(partial(wiring.reshards.is_gathered_across, shape), source.layouts, port.layouts)
         if across.any():
             wiring.join_up(source, port, np.where(across, more[None, :], 0.0))
+
+
+def read_rounded(wiring: Wiring, value: int, source: Port, ports: Iterable[Port]) -> None:
+    """Adds what products take less that read what was rounded before it was sent."""
+    for port in ports:
+        less = wiring.nodes[port.node].rounded.get(value)
+        if less is None:
+            continue
+        sent = by_pairs(wiring.reshards.is_sent, source.layouts, port.layouts)
+        if sent.any():
+            wiring.join_up(source, port, np.where(sent, -less[None, :], 0.0))
 
 
 def spare_shared(wiring: Wiring, source: Port, shared: Port, more: More) -> None:

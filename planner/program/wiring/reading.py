@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,10 +13,10 @@ from ...graph import Graph, Sharding, Value
 from ...images import CONVOLUTION
 from ...kernels import Kernel
 from ...partition.layout import whole
-from .elsewhere import read_far, read_gathered, read_parts, spare_shared
+from .elsewhere import read_far, read_gathered, read_parts, read_rounded, spare_shared
 from .going_on import forbid, stops
 from .ways import can_be_left, in_vain, ways_to
-from .wires import Costs, Level, Node, Port, Sharing, Wiring, extends, only_to
+from .wires import Costs, Level, Node, Port, Sharing, Wiring, by_pairs, extends, only_to
 
 FEW = 64
 """Of steps of so many kernels at most all ways are choices: of longer ones they make proofs too long."""
@@ -66,6 +67,9 @@ def read(
     ways: Sequence[Sharding | None] = ()
     read_parts(wiring, value, source, ports)
     read_gathered(wiring, value, source, ports)
+    if narrow:
+        read_rounded(wiring, value, source, ports)
+        _round_copies(wiring, level, value, ports)
     for port in (each for each in ports if not level.number and (value, each.node) in wiring.updates):
         wiring.edge(source, port, known, wiring.handed(level, port.node), in_order=in_order, rounded=rounded)
     ports = [port for port in ports if level.number or (value, port.node) not in wiring.updates]
@@ -125,6 +129,25 @@ def read(
     return ports[0] if source is level.source[value] else source
 
 
+def _round_copies(wiring: Wiring, level: Level, value: int, ports: Sequence[Port]) -> None:
+    """Adds what rounding takes for a second operand that is sent, of an argument that the first is as it lies: what
+    both are sent is rounded once.
+    """
+    of = wiring.strategies.known.copied_of(level.graph).get(value)
+    for port in ports if of in level.graph.arguments else ():
+        source, first = level.source[of], wiring.nodes[port.node].layouts.get(of)
+        if first is None:
+            continue
+        known, reshards, times = level.graph.values[of], wiring.reshards, wiring.handed(level, port.node)
+        pairs = list(zip(first, port.layouts, strict=True))
+        wiring.hand_on(
+            source,
+            port,
+            times
+            * np.array([[reshards.rounding_sent(known, s, b) * (a == s) for a, b in pairs] for s in source.layouts]),
+        )
+
+
 def _write_pinned(wiring: Wiring, level: Level, value: int, port: Port) -> None:
     """Adds what it takes to write what is pinned for the first that reads it otherwise, or a part of it."""
     seconds, pin = level.written.pop(value, None), level.pinned.get(value)
@@ -149,8 +172,8 @@ def _put_brought(wiring: Wiring, made: Port, port: Port) -> None:
     """
     reader = wiring.nodes[port.node]
     if reader.apart is not None and not reader.in_passing:
-        sent = np.array([[not extends(other, one) for other in port.layouts] for one in made.layouts])
-        wiring.hand_on(made, port, np.where(sent, reader.apart[None, :], 0.0))
+        is_cut = by_pairs(lambda lies, wanted: extends(wanted, lies), made.layouts, port.layouts)
+        wiring.hand_on(made, port, np.where(is_cut, 0.0, reader.apart[None, :]))
 
 
 def _cut_whole(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | None:
@@ -158,8 +181,7 @@ def _cut_whole(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | 
     whole = wiring.nodes[source.node].whole.get(value)
     if whole is None:
         return None
-    others = np.array([[one != other for other in port.layouts] for one in source.layouts])
-    return np.where(others, whole[:, None], 0.0)
+    return np.where(by_pairs(operator.ne, source.layouts, port.layouts), whole[:, None], 0.0)
 
 
 def _turned_back(wiring: Wiring, value: int, source: Port, port: Port) -> Costs | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,7 +33,8 @@ class Node:
     What is computed ``in_passing`` by those that it is handed to is ``apart`` only where what it hands on is not as
     they have it, or takes what it does ``after`` a product; these then take less by ``savings``, by the value. What
     reads a value as it lies that was scattered into takes more by ``tables``, and one that lies ``far``, in the large
-    memory, or of which ``parts`` are cut there, or that was gathered of pieces that lie ``across``. Under choices under
+    memory, or of which ``parts`` are cut there, or that was gathered of pieces that lie ``across``, and less where one
+    was ``rounded`` for its products. Under choices under
     which a value is ``done`` nothing later is computed with it: it is put into a stack by a kernel of its own. What is
     computed in passing takes ``whole`` more where a device's part is cut out of it. Choices that are ``rough`` cost so
     much more, about, until they are made and priced; of what was rough nothing is known to be saved (``unsaved``). From
@@ -55,6 +56,7 @@ class Node:
     far: Mapping[int, Costs] = field(default_factory=dict)
     parts: Mapping[int, Costs] = field(default_factory=dict)
     across: Mapping[int, Costs] = field(default_factory=dict)
+    rounded: Mapping[int, Costs] = field(default_factory=dict)
     ended: Costs | None = None
     alone: Costs | None = None
     sums: Mapping[int, Sequence[Sum | None]] = field(default_factory=dict)
@@ -361,6 +363,15 @@ class Level:
 def extends(layout: Sharding, other: Sharding) -> bool:
     """Whether a layout splits further what another splits."""
     return all(own[: len(given)] == given for own, given in zip(layout, other, strict=True))
+
+
+def by_pairs(
+    test: Callable[[Sharding, Sharding], bool], ours: Sequence[Sharding], theirs: Sequence[Sharding]
+) -> NDArray[np.bool_]:
+    """What a test says of each pair of layouts, (ours, theirs); of those that are alike it is asked once."""
+    (own, rows), (others, columns) = _numbered(ours), _numbered(theirs)
+    found = np.array([[test(a, b) for b in others] for a in own], np.bool_).reshape(len(own), len(others))
+    return found[np.ix_(rows, columns)]
 
 
 def _numbered(layouts: Sequence[Sharding]) -> tuple[list[Sharding], list[int]]:

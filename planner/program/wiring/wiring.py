@@ -97,6 +97,7 @@ def _level(
         asked=pinned_reads(program.graph, wiring.pins),
     )
     wiring.levels.append(level)
+    copied = strategies.known.copied_of(program.graph).keys()
     for position, kernel in enumerate(program.kernels):
         if kernel.bodies:
             op = program.graph.ops[kernel.ops[-1]]
@@ -108,11 +109,11 @@ def _level(
             continue
         options = strategies.of(program.graph, kernel)
         layouts, own = options.layouts, repeats_of(program.graph, kernel)
-        often = times * own
+        often, is_copy = times * own, not copied.isdisjoint(kernel.writes)
         number = wiring.node(
             Node(
                 level=level.number,
-                apart=options.apart * often,
+                apart=options.apart * (0 if is_copy else often),  # what reads it has it rounded, or reads it as it is
                 after=options.after * often,
                 costs=options.costs * often,
                 layouts=layouts,
@@ -124,6 +125,7 @@ def _level(
                 far={value: each * often for value, each in options.far.items()},
                 parts={value: each * often for value, each in options.parts.items()},
                 across={value: each * often for value, each in options.across.items()},
+                rounded={value: each * often for value, each in options.rounded.items()},
                 ended=None if options.ended is None else options.ended * often,
                 alone=None if options.alone is None else options.alone * often,
                 sums=options.sums,
@@ -175,6 +177,9 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     _lay_out_before_barriers(wiring, level)
     readers: dict[tuple[int, bool, Waits], list[Port]] = {}
     wanted, as_made = first_reads(level), wide_pins(wiring, level)
+    copied = wiring.strategies.known.copied_of(level.graph)
+    plain = [kernel for kernel in level.program.kernels if copied and not kernel.bodies]
+    narrow = {value for kernel in plain for value in rounded_reads(wiring, level.graph, kernel) & copied.keys()}
     for position, kernel in enumerate(level.program.kernels):
         if kernel.bodies:
             for operand, port, as_it_lies in loops[position]:
@@ -186,6 +191,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             continue
         node = wiring.nodes[level.kernels[position]]
         rounded = rounded_reads(wiring, level.graph, kernel) - as_made
+        rounded |= {value for copy, value in copied.items() if copy in narrow and copy in kernel.writes}
         for value in own_reads(level.graph, kernel):
             if value not in wanted[level.kernels[position]]:
                 continue
