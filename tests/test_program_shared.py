@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -237,3 +238,33 @@ def test_a_search_is_kept_from_convolutions_that_the_partitioner_gets_wrong_and_
     assert first.cost == pytest.approx(took.least_s * PER_S, rel=0.1)
     assert kept.solved(guess=True).cost > 4 * first.cost
     assert kept.solved(guess=False).bound / PER_S < took.least_s * 1.1
+
+
+@pytest.mark.parametrize("topology", ["v5e:2x4", "v3:2x2", "cpu:8"])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda x, w: x + x @ w,
+        lambda x, w: x * jax.nn.sigmoid(x @ w),
+        lambda x, w: 1.5 * x + (2.0 * w + w @ w) @ x,
+    ],
+    ids=["residual", "gate", "power"],
+)
+def test_what_comes_after_a_product_of_the_same_value_is_computed_at_its_end(
+    layer: Callable[[jax.Array, jax.Array], jax.Array], topology: str
+) -> None:
+    """The value's dims are two loops there, and one here: as one kernel neither could be split, as two it would be
+    written and read between them.
+    """
+
+    def loss(params: Any, x: jax.Array) -> jax.Array:
+        for w in params:
+            x = layer(x, w)
+        return jnp.mean(x**2)
+
+    program = program_of(trained(loss, [shape(2048, 2048)] * 2, shape(2048, 2048)), topology, "{a: 8}")
+    found = solve(program.problem(None, nothing(program), guess=False), time_limit_s=60)
+    assert found.choices is not None
+    took = exact_of(program, program.choices(found.choices)).estimate
+    assert found.cost < took.step_time_s * PER_S * 1.05
+    assert program.solve().bound_s > 0.9 * took.step_time_s

@@ -38,7 +38,7 @@ from .passing import with_ends_apart, with_passing_apart
 from .roles import with_roles_apart
 from .summed import every_image_summed
 from .turns import put_of, with_turns_apart
-from .twice import with_second_operands
+from .twice import with_ends_of_copies, with_second_operands
 
 
 @dataclass(slots=True, kw_only=True)
@@ -128,6 +128,7 @@ class Known:
         fused = fused if is_gpu else self._narrowed(fused)
         read = {value for _, value in behind(graph).reads}
         twice = with_second_operands(*with_own_fills(fused, simplify(graph).values), read)
+        twice = with_ends_of_copies(twice, read)
         self.copies[id(twice.program.graph)] = twice.program.graph, twice.copies
         self.free.update({id(kernel): kernel for kernel in twice.copying})
         apart = with_passing_apart(with_turns_apart(twice.program, self.free), self.passing)

@@ -26,7 +26,7 @@ def with_roles_apart(program: Program, within: dict[int, Kernel], seen: Seen) ->
     kernels: list[Kernel] = []
     for kernel in program.kernels:
         bodies = tuple(with_roles_apart(body, within, seen) for body in kernel.bodies)
-        parts = () if bodies else _parts(program.graph, kernel)
+        parts = () if bodies else parts_by_roles(program.graph, kernel)
         within.update({id(each): each for each in parts[:1] if not set(each.writes) & set(kernel.writes)})
         _, values = seen.get(id(kernel), (kernel, frozenset[int]()))
         seen.update({id(each): (each, own) for each in parts if (own := values & _values(program.graph, each))})
@@ -34,7 +34,7 @@ def with_roles_apart(program: Program, within: dict[int, Kernel], seen: Seen) ->
     return replace(program, kernels=tuple(kernels))
 
 
-def _parts(graph: Graph, kernel: Kernel) -> tuple[Kernel, ...]:
+def parts_by_roles(graph: Graph, kernel: Kernel) -> tuple[Kernel, ...]:
     """The product and what comes after it; nothing where they may stay one. What a kernel is handed that its operations
     make, those of its parts make that have them.
     """

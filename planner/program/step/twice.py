@@ -1,7 +1,8 @@
-"""What a product reads twice along other loops, as two values: ``x @ x``, ``x @ x.T``.
+"""What a kernel reads twice along other loops, as two values: ``x @ x``, ``x @ x.T``, ``x + x @ w``.
 
 A kernel has one layout for each of its values, so of one value whose dims are one loop neither could be split. Here the
-product's second operand is made of copies, each a kernel of its own, which takes nothing where both lie alike.
+product's second operand, and what is computed after the product, is made of copies, each a kernel of its own, which
+takes nothing where both lie alike.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ...graph import Factors, Graph, Op, Origin, Value
 from ...kernels import Kernel, Program
 from .nest import nest_of
 from .passing import SIMPLE, own_ops, own_reads
+from .roles import parts_by_roles
 
 
 class Twice(NamedTuple):
@@ -29,13 +31,15 @@ class Twice(NamedTuple):
 
 
 class _Double(NamedTuple):
-    """A product's second operand: the ``kernel`` (its position), the operations that make it there, and the values that
-    these read as others in the kernel do.
+    """A product's second operand, or what comes after it: the ``kernel`` (its position), the operations there that are
+    made anew for it, the values that it reads as others in the kernel do, and those that read all of that: all they do
+    after the product (``rest``), or their second operand.
     """
 
     kernel: int
     made: tuple[int, ...]
     read: tuple[int, ...]
+    rest: tuple[int, ...] = ()
 
 
 def with_second_operands(program: Program, values: Sequence[Value], behind: Collection[int]) -> Twice:
@@ -45,6 +49,19 @@ def with_second_operands(program: Program, values: Sequence[Value], behind: Coll
     kernels = enumerate(program.kernels)
     found = dict(each for at, kernel in kernels for each in _doubles(program.graph, at, kernel, behind))
     return _Writer(program.graph, values).twice(program, found) if found else Twice(program, tuple(values))
+
+
+def with_ends_of_copies(twice: Twice, behind: Collection[int]) -> Twice:
+    """The same with what comes after products apart, where both read one value along other loops."""
+    program = twice.program
+    kernels = enumerate(program.kernels)
+    found = dict(each for at, kernel in kernels for each in _ends(program.graph, at, kernel, behind))
+    if not found:
+        return twice
+    more = _Writer(program.graph, twice.values).twice(program, found)
+    before = {kernel.writes for kernel in twice.copying}
+    copying = (kernel for kernel in more.program.kernels if kernel.writes in before)
+    return more._replace(copying=(*copying, *more.copying), copies={**twice.copies, **more.copies})
 
 
 def _doubles(graph: Graph, position: int, kernel: Kernel, behind: Collection[int]) -> Iterator[tuple[int, _Double]]:
@@ -58,6 +75,23 @@ def _doubles(graph: Graph, position: int, kernel: Kernel, behind: Collection[int
     is_simple = {graph.ops[number].kind for number in made} <= SIMPLE
     if both and is_simple and not {*behind} & {*read, second}:
         yield products[0], _Double(position, made, both)
+
+
+def _ends(graph: Graph, position: int, kernel: Kernel, behind: Collection[int]) -> Iterator[tuple[int, _Double]]:
+    parts = () if kernel.bodies else parts_by_roles(graph, kernel)
+    if not parts:
+        return
+    product, rest = parts
+    made = tuple(number for number in rest.ops if number in product.ops)
+    read = tuple(value for value in rest.reads if value in product.reads and graph.values[value].shape)
+    anew = {*read, *(value for number in made for value in graph.ops[number].results)}
+    later = (number for number in rest.ops if number not in product.ops)
+    own = tuple(number for number in later if not anew.isdisjoint(graph.ops[number].operands))
+    makers = {value: number for number, op in enumerate(graph.ops) for value in op.results}
+    is_simple = {graph.ops[number].kind for number in made} <= SIMPLE
+    is_there = all(number < own[0] for number in (*made, *(makers.get(value, -1) for value in read)))
+    if is_simple and is_there and not {*behind} & {*read}:
+        yield own[0], _Double(position, made, read, own)
 
 
 def _is_bound(graph: Graph, kernel: Kernel) -> bool:
@@ -93,10 +127,16 @@ class _Writer:
     def twice(self, program: Program, found: Mapping[int, _Double]) -> Twice:
         """The program with the second operand of each of these products apart."""
         source = self.source
+        renamed: dict[int, Mapping[int, int]] = {}
         for number, op in enumerate(source.ops):
-            own = self._second(found[number]) if number in found else {}
+            own = self._second(found[number]) if number in found else renamed.get(number, {})
+            first = 1
+            if number in found and found[number].rest:
+                renamed |= dict.fromkeys(found[number].rest, own)
+            if number in renamed:
+                first = 0
             self.place[number] = len(self.ops)
-            operands = (*op.operands[:1], *(own.get(each, each) for each in op.operands[1:]))
+            operands = (*op.operands[:first], *(own.get(each, each) for each in op.operands[first:]))
             self.ops.append(op.moved(operands) if own else op)
         of = [self.copies[number] for number in sorted(self.copies)]
         values = (*source.values, *(source.values[number] for number in of))
