@@ -1,7 +1,9 @@
-"""What a product reads twice along other loops, as two values: ``x @ x``, ``x @ x.T``.
+"""What kernels of products read twice along other loops, as two values: ``x @ x``, ``x @ x.T``, ``[x, y] @ w + x``.
 
-A kernel has one layout for each of its values, so of one value whose dims are one loop neither could be split. Here the
-product's second operand is made of copies, each a kernel of its own, which takes nothing where both lie alike.
+A kernel has one layout for each of its values, so of one value whose dims are one loop neither could be split; nor
+could what a product is added to that it is made of, where devices need all of that for the product. Here the second
+operand, or what comes after the product, is made of copies, each a kernel of its own, which takes nothing where both
+lie alike.
 """
 
 from __future__ import annotations
@@ -30,17 +32,18 @@ class Twice(NamedTuple):
 
 class _Double(NamedTuple):
     """A product's second operand: the ``kernel`` (its position), the operations that make it there, and the values that
-    these read as others in the kernel do.
+    these read as others in the kernel do. Of what comes ``after`` a product, these values alone.
     """
 
     kernel: int
     made: tuple[int, ...]
     read: tuple[int, ...]
+    after: bool = False
 
 
 def with_second_operands(program: Program, values: Sequence[Value], behind: Collection[int]) -> Twice:
-    """The program with such operands apart. ``values`` are its own as the step has them; what is read ``behind``
-    barriers stays as it is. Loops are not entered.
+    """The program with such operands apart, and what is read after products. ``values`` are its own as the step has
+    them; what is read ``behind`` barriers stays as it is. Loops are not entered.
     """
     kernels = enumerate(program.kernels)
     found = dict(each for at, kernel in kernels for each in _doubles(program.graph, at, kernel, behind))
@@ -49,7 +52,10 @@ def with_second_operands(program: Program, values: Sequence[Value], behind: Coll
 
 def _doubles(graph: Graph, position: int, kernel: Kernel, behind: Collection[int]) -> Iterator[tuple[int, _Double]]:
     products = [number for number in kernel.ops if graph.ops[number].kind in PRODUCTS]
-    if kernel.bodies or len(products) != 1 or not _is_bound(graph, kernel):
+    if kernel.bodies or len(products) != 1:
+        return
+    if not _is_bound(graph, kernel):
+        yield from _after(graph, position, kernel, products[0], behind)
         return
     first, second = graph.ops[products[0]].operands[:2]
     made, read = _made_of(graph, kernel, second)
@@ -58,6 +64,29 @@ def _doubles(graph: Graph, position: int, kernel: Kernel, behind: Collection[int
     is_simple = {graph.ops[number].kind for number in made} <= SIMPLE
     if both and is_simple and not {*behind} & {*read, second}:
         yield products[0], _Double(position, made, both)
+
+
+def _after(
+    graph: Graph, position: int, kernel: Kernel, product: int, behind: Collection[int]
+) -> Iterator[tuple[int, _Double]]:
+    """The operations after a product that read what it is made of, where dims are not to be split for that alone."""
+    before, read = _made_of(graph, kernel, *graph.ops[product].results)
+    rest = [number for number in kernel.ops if number not in before]
+    own = {value for number in rest for value in graph.ops[number].operands}
+    both = tuple(value for value in kernel.reads if value in read & own and graph.values[value].shape)
+    computed = {value for number in before[:-1] for value in graph.ops[number].results}
+    if not both or own & computed or {*behind} & {*both}:
+        return
+    if _blocked(graph, kernel.ops) - _blocked(graph, before) - _blocked(graph, rest):
+        double = _Double(position, (), both, after=True)
+        yield from ((number, double) for number in rest if not set(both).isdisjoint(graph.ops[number].operands))
+
+
+def _blocked(graph: Graph, ops: Sequence[int]) -> set[tuple[int, int]]:
+    """The dims, each of a value, of which devices need all for some of these operations."""
+    nest = nest_of(graph, ops)
+    dims = ((value, place, loops) for value, each in nest.dims.items() for place, loops in enumerate(each))
+    return {(value, place) for value, place, loops in dims if any(nest.blocked[loop] for loop in loops)}
 
 
 def _is_bound(graph: Graph, kernel: Kernel) -> bool:
@@ -89,14 +118,16 @@ class _Writer:
     copies: dict[int, int] = field(default_factory=dict)
     place: dict[int, int] = field(default_factory=dict)
     more: dict[int, tuple[list[int], list[int]]] = field(default_factory=dict)
+    own: dict[int, dict[int, int]] = field(default_factory=dict)
 
     def twice(self, program: Program, found: Mapping[int, _Double]) -> Twice:
         """The program with the second operand of each of these products apart."""
         source = self.source
         for number, op in enumerate(source.ops):
-            own = self._second(found[number]) if number in found else {}
+            own = self._read(found[number]) if number in found else {}
             self.place[number] = len(self.ops)
-            operands = (*op.operands[:1], *(own.get(each, each) for each in op.operands[1:]))
+            first = op.operands[: 0 if number in found and found[number].after else 1]
+            operands = (*first, *(own.get(each, each) for each in op.operands[len(first) :]))
             self.ops.append(op.moved(operands) if own else op)
         of = [self.copies[number] for number in sorted(self.copies)]
         values = (*source.values, *(source.values[number] for number in of))
@@ -113,6 +144,12 @@ class _Writer:
             kernels.append(kernel)
         known = (*self.known, *(self.known[number] for number in of))
         return Twice(replace(program, graph=graph, kernels=tuple(kernels)), known, tuple(copying), self.copies)
+
+    def _read(self, double: _Double) -> dict[int, int]:
+        """What an operation reads of copies, which are written before the first one that does."""
+        if double.kernel not in self.own:
+            self.own[double.kernel] = self._second(double)
+        return self.own[double.kernel]
 
     def _second(self, double: _Double) -> dict[int, int]:
         """Writes what makes a second operand of copies; the copy of each value that it is made of, and its own."""

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from ...graph import Sharding
-from ...partition.layout import local_shape
-from .wires import Level, Port, Wiring, extends
+from ...partition.layout import extends, local_shape
+from .wires import Level, Port, Wiring
 
 More = dict[Sharding, float]
 

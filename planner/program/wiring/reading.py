@@ -11,11 +11,11 @@ import numpy as np
 from ...graph import Graph, Sharding, Value
 from ...images import CONVOLUTION
 from ...kernels import Kernel
-from ...partition.layout import whole
+from ...partition.layout import extends, whole
 from .elsewhere import read_far, read_gathered, read_parts, spare_shared
 from .going_on import forbid, stops
 from .ways import can_be_left, in_vain, ways_to
-from .wires import Costs, Level, Node, Port, Sharing, Wiring, extends, only_to
+from .wires import Costs, Level, Node, Port, Sharing, Wiring, only_to
 
 FEW = 64
 """Of steps of so many kernels at most all ways are choices: of longer ones they make proofs too long."""
