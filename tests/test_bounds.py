@@ -91,3 +91,18 @@ def test_no_plan_is_below_the_bound_nor_much_better_than_the_answer(
     assert_lawful(found, STEPS[name], every_plan(STEPS[name], topology, mesh))
     assert found.step_time_s is not None
     assert found.gap < max(0.01, SHORT_S / found.step_time_s) or name in NOT_PROVEN
+
+
+def test_one_row_is_cut_out_of_a_dim_that_is_split() -> None:
+    """The device that has it adds it up with the others' zeros: all before that may be split along the dim."""
+    step: Step = (lambda x: jax.nn.softmax(jax.nn.softmax(x, axis=0), axis=2)[:, 0], [shape(32, 256, 512)])
+    topology, mesh = "v3:2x2", {"a": 2, "b": 4}
+    by_hand: dict[str, Sharding | None] = {
+        "x": ((), ("a",), ()),
+        "out": (("b",), ()),
+        "ops/lambda/reduce_max.0.in0": ((), ("a", "b"), ()),
+        "ops/lambda/sub.0": (("b",), ("a",), ()),
+    }
+    found = search(*step, topology=topology, mesh=mesh)
+    assert_lawful(found, step, iter([written(topology, mesh, by_hand)]))
+    assert found.gap < 0.01

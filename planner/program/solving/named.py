@@ -9,6 +9,7 @@ from ...fusion.behind import Waits
 from ...fusion.nature import PRODUCTS
 from ...graph import Graph, Op, Sharding
 from ...operands import operand_paths, readers_of
+from ..step.nest import SLICE
 from ..wiring.wires import Level, Wiring
 from .decode import LaidOut, ended, laid_out
 
@@ -19,8 +20,9 @@ ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "maximum", "min
 def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]:
     """The layouts of arguments and results, of every value that has a path, and of operands that are read otherwise.
 
-    What only a loop begins with lies as the loop carries it, of which no path tells. Blocks that repeat may share their
-    paths: then it is as most of them have it.
+    What only a loop begins with lies as the loop carries it, of which no path tells. One place that is cut out of a dim
+    lies as that does, which propagation finds. Blocks that repeat may share their paths: then it is as most of them
+    have it.
     """
     said = _Said()
     every = [laid_out(wiring, level, choices) for level in wiring.levels]
@@ -37,8 +39,11 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
         for number, op in enumerate(graph.ops):
             for value, own in op.named:
                 is_laid = value in solved.layouts and (number in solved.nodes or bool(op.bodies))
-                if graph.shape(value) and is_laid and number not in again:
+                shape = graph.shape(value)
+                if shape and is_laid and number not in again:
                     lies = between.get(value, solved.layouts[value])
+                    if op.kind == SLICE and any(size == 1 and axes for size, axes in zip(shape, lies, strict=True)):
+                        continue
                     said.say(own, carried.get(value, lies), op.origin.repeats)
         readers = {number: paths for number, paths in readers_of(graph).items() if number not in again}
         beside = _beside(level, solved, readers, opened.get(level.number, set()))
