@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
@@ -15,6 +16,8 @@ from .decode import LaidOut, ended, laid_out
 
 ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"}) | PRODUCTS
 """What stands for a place whole: others may be the last of several, whose operands are not the place's."""
+
+TURNED = re.compile(r"(^|/)transpose\.")
 
 
 def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]:
@@ -37,7 +40,7 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
                 said.say(path, results[value])
         again, between = _again(graph), solved.between
         for number, op in enumerate(graph.ops):
-            for value, own in op.named:
+            for value, own in _named_last(op):
                 is_laid = value in solved.layouts and (number in solved.nodes or bool(op.bodies))
                 shape = graph.shape(value)
                 if shape and is_laid and number not in again:
@@ -73,6 +76,14 @@ class _Said:
         """By path, what is said for most."""
         most = {path: found.most_common(1)[0][0] for path, found in self._by_path.items()}
         return {path: layout for path, layout in most.items() if layout is not None}
+
+
+def _named_last(op: Op) -> Sequence[tuple[int, str]]:
+    """What a plan says of the values that an operation makes, with their paths: of a product that was folded with
+    transposes what comes of those. A constraint before them would keep what it multiplies apart from them.
+    """
+    turned = [(value, path) for value, path in op.named if TURNED.search(path)] if op.kind in PRODUCTS else []
+    return turned or op.named
 
 
 def _again(graph: Graph) -> set[int]:
