@@ -38,7 +38,15 @@ def light() -> Graph:
     return drawing.graph(drawing.dot(x, made, 0, 0), drawing.total(made, 0))
 
 
-GRAPHS = {"summed": summed, "light": light}
+def kept() -> Graph:
+    """``y + z`` and the sum of its ``tanh``: one kernel, which leaves both."""
+    drawing = Drawing()
+    y, z = drawing.arg(4096, 1024), drawing.arg(4096, 1024)
+    made = drawing.each("add", y, z)
+    return drawing.graph(made, drawing.total(drawing.each("tanh", made), 0))
+
+
+GRAPHS = {"summed": summed, "light": light, "kept": kept}
 PATHS = [
     ("summed", ["ops/dot_general.0"]),
     ("summed", ["ops/add.1"]),
@@ -48,6 +56,7 @@ PATHS = [
     ("light", ["ops/add.0"]),
     ("light", ["ops/tanh.1"]),
     ("light", ["ops/add.0", "ops/tanh.1"]),
+    ("kept", ["ops/add.0", "ops/tanh.1"]),
 ]
 
 

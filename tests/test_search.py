@@ -241,6 +241,26 @@ def test_what_is_found_to_be_better_beside_a_plan_is_written_too(least_s: float,
     assert result.bound_s <= best_s
 
 
+def test_what_is_found_to_be_better_beside_a_plan_lies_over_its_axes() -> None:
+    """A plan's axes have other names than those of the mesh that was solved, and may be fewer."""
+    others: list[tuple[set[str], set[str]]] = []
+
+    class Pinned(FakeSolver):
+        def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+            found = super().__call__(task, stop)
+            return replace(found, objective_s=0.01) if "params/w" in task.pins else found
+
+    def minimise(layouts: Any, plan: Plan, workload: FakeStep, **options: Any) -> Any:
+        used = {axis for lies in layouts.values() for axes in lies for axis in axes}
+        others.append((used, set(plan.mesh.sizes)))
+        return written(layouts, plan, workload)
+
+    solver = Pinned(lambda plan: (1.2 * by_axes(plan)[0], by_axes(plan)[1]))
+    ask(solver=solver, lies={"params/w": (("data",), ())}, minimise=minimise)
+    assert any("params/w" in task.pins for task in solver.tasks)
+    assert all(used <= axes for used, axes in others)
+
+
 def replaced(made: Any, step_time_s: float) -> Any:
     """What was written, at another price."""
     return SimpleNamespace(plan=made.plan, estimate=FakeEstimate(step_time_s, made.estimate.peak_bytes))

@@ -23,6 +23,9 @@ from meshwright.planner.program import Known, exceeds_anywhere
 from meshwright.planner.search.pool import Processes
 from meshwright.planner.search.task import Task
 from meshwright.planner.topology import physical
+from small_steps import shape, trained
+
+VOCABULARY = 5000
 
 
 def small_step() -> tuple[Any, tuple[Any, ...]]:
@@ -193,3 +196,20 @@ def test_a_step_with_a_region_is_searched_on_the_regions_mesh() -> None:
         mw.estimate(
             mw.loads("meshwright: 1\ntopology: cpu:8\nmesh: {c: 8}\ntensors: {'**': replicate}\n"), region_step, args
         )
+
+
+def test_a_table_that_reads_and_writes_words_is_planned_as_it_was_solved() -> None:
+    """Its gradient is added up of a product and of one that is turned twice: said at both ends of that, how it lies
+    would keep devices from adding both up at once, as the program has it.
+    """
+
+    def loss(params: Any, tokens: jax.Array, targets: jax.Array) -> jax.Array:
+        x = jax.nn.one_hot(tokens, VOCABULARY) @ params["table"]
+        logits = jnp.tanh(x @ params["w"]) @ params["table"].T
+        return -jnp.mean(jnp.sum(jax.nn.log_softmax(logits) * jax.nn.one_hot(targets, VOCABULARY), -1))
+
+    ids = shape(128, 256, dtype=jnp.int32)
+    step, args = trained(loss, {"table": shape(VOCABULARY, 1024), "w": shape(1024, 1024)}, ids, ids)
+    found = search(step, args, topology="v5e:4x8", mesh={"x": 32})
+    assert found.status == "optimal"
+    assert found.step_time_s == pytest.approx(found.candidates[0].objective_s, rel=0.01)

@@ -57,6 +57,11 @@ def left_over(axes: Iterable[str], taken: Iterable[str], mesh: Mesh) -> Axes:
     return tuple(found)
 
 
+def extends(layout: Sharding, other: Sharding) -> bool:
+    """Whether a layout splits further what another splits."""
+    return all(own[: len(given)] == given for own, given in zip(layout, other, strict=True))
+
+
 def overlap(axes: Iterable[str], others: Iterable[str], mesh: Mesh) -> bool:
     """Whether an axis, or a part of one, is among the others too, whole or in part."""
     parts = [_part(axis, mesh) for axis in others]

@@ -155,7 +155,7 @@ class Board:
         """
         for one in self.tried:
             one.bound_s = max(one.bound_s, self.least_of(one.candidate.policy))
-            plans = (plan.step_time_s for plan in self.ranked if plan.candidate is one.candidate)
+            plans = (plan.step_time_s for plan in self.ranked if plan.candidate.index == one.candidate.index)
             if (self.doubts or self.credit_s) and all(seconds >= one.loose_s for seconds in plans):
                 one.bound_s = max(one.bound_s, one.loose_s)
 
@@ -196,7 +196,7 @@ class Board:
 
     def _asked_of(self, plan: Tried) -> Tried:
         """What is known of the candidate of a plan, which may be laid out by hand."""
-        return next(one for one in self.tried if one.candidate is plan.candidate)
+        return next(one for one in self.tried if one.candidate.index == plan.candidate.index)
 
     def _above_s(self, plan: Tried) -> float:
         """How much more than a plan takes the bound says that none takes less than."""

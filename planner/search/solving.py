@@ -165,7 +165,8 @@ class Solving:
         if found is None or not found.layouts:
             return None
         if found.objective_s < plan.step_time_s * (1 - CLOSE):
-            self._board.by_hand.append(_beside(plan.candidate, found.objective_s, found.layouts))
+            own = replace(plan.candidate, plan=replace(plan.candidate.plan, mesh=written.mesh))
+            self._board.by_hand.append(_beside(own, found.objective_s, found.layouts))
         return found.bound_s + found.credit_s
 
     def loosen(self) -> None:

@@ -14,10 +14,13 @@ from ..step.nest import Form, Meeting, Nest
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What one axis splits: a loop, and after it is added up another (None: every device has the sum)."""
+    """What one axis splits: a loop, and after it is added up another (None: every device has the sum). One place that
+    is cut out of a loop is such a sum, unless it is ``kept`` where it is.
+    """
 
     loop: int | None = None
     then: int | None = None
+    kept: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -103,6 +106,8 @@ def _splits(nest: Nest, size: int) -> Iterator[Split]:
         for then in loops if loop in nest.sums else ():
             if then != loop and _is_after(nest, loop, then):
                 yield Split(loop, then)
+                if any(loop in form.places for form in nest.forms):
+                    yield Split(loop, then, kept=True)
 
 
 def _is_after(nest: Nest, loop: int, then: int) -> bool:
@@ -122,9 +127,10 @@ def _used(nest: Nest, split: Split) -> tuple[Uses | None, frozenset[int]]:
 
 
 def _loop(form: Form, split: Split) -> int | None:
-    if split.loop in form.loops:
+    is_after = split.loop in form.after and split.then in form.loops
+    if split.loop in form.loops and not (is_after and not split.kept and split.loop in form.places):
         return split.loop
-    return split.then if split.then in form.loops and split.loop in form.after else None
+    return split.then if is_after else None
 
 
 def _asks(nest: Nest, meeting: Meeting, uses: Uses) -> bool:

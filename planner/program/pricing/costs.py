@@ -18,7 +18,7 @@ from ...fusion.narrow import NARROW, WIDE
 from ...fusion.nature import ELEMENTWISE
 from ...graph import Op, Sharding, Value
 from ...kinds import ALL_REDUCE, KINDS
-from ...partition.layout import local_shape
+from ...partition.layout import extends, local_shape
 from ...topology import Machine
 from ..step.around import Around
 from ..step.blueprint import Blueprint, Padding
@@ -229,9 +229,12 @@ class Costs:
         return took_s + self._turning(part) if self.blueprint.turned else took_s
 
     def _reads_once(self, choice: Choice) -> bool:
-        """Whether what it reads twice lies alike."""
-        form_of, copies = self.blueprint.nest.form_of, self.blueprint.copies
-        return bool(copies) and all(choice.layouts[form_of[a]] == choice.layouts[form_of[b]] for a, b in copies)
+        """Whether what it reads twice lies alike, or is cut in passing for what comes after its products."""
+        form_of, multiplied = self.blueprint.nest.form_of, self.blueprint.multiplied_copies
+        copies = [(copy, *(choice.layouts[form_of[v]] for v in (copy, of))) for copy, of in self.blueprint.copies]
+        return bool(copies) and all(
+            own == lies or (copy not in multiplied and extends(own, lies)) for copy, own, lies in copies
+        )
 
     def _turns(self, choice: Choice) -> int:
         """How often its convolutions are computed, about."""

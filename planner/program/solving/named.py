@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
@@ -9,18 +10,22 @@ from ...fusion.behind import Waits
 from ...fusion.nature import PRODUCTS
 from ...graph import Graph, Op, Sharding
 from ...operands import operand_paths, readers_of
+from ..step.nest import SLICE
 from ..wiring.wires import Level, Wiring
 from .decode import LaidOut, ended, laid_out
 
 ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "maximum", "minimum"}) | PRODUCTS
 """What stands for a place whole: others may be the last of several, whose operands are not the place's."""
 
+TURNED = re.compile(r"(^|/)transpose\.")
+
 
 def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]:
     """The layouts of arguments and results, of every value that has a path, and of operands that are read otherwise.
 
-    What only a loop begins with lies as the loop carries it, of which no path tells. Blocks that repeat may share their
-    paths: then it is as most of them have it.
+    What only a loop begins with lies as the loop carries it, of which no path tells. One place that is cut out of a dim
+    lies as that does, which propagation finds. Blocks that repeat may share their paths: then it is as most of them
+    have it.
     """
     said = _Said()
     every = [laid_out(wiring, level, choices) for level in wiring.levels]
@@ -35,10 +40,13 @@ def named_layouts(wiring: Wiring, choices: Sequence[int]) -> dict[str, Sharding]
                 said.say(path, results[value])
         again, between = _again(graph), solved.between
         for number, op in enumerate(graph.ops):
-            for value, own in op.named:
+            for value, own in _named_last(op):
                 is_laid = value in solved.layouts and (number in solved.nodes or bool(op.bodies))
-                if graph.shape(value) and is_laid and number not in again:
+                shape = graph.shape(value)
+                if shape and is_laid and number not in again:
                     lies = between.get(value, solved.layouts[value])
+                    if op.kind == SLICE and any(size == 1 and axes for size, axes in zip(shape, lies, strict=True)):
+                        continue
                     said.say(own, carried.get(value, lies), op.origin.repeats)
         readers = {number: paths for number, paths in readers_of(graph).items() if number not in again}
         beside = _beside(level, solved, readers, opened.get(level.number, set()))
@@ -68,6 +76,14 @@ class _Said:
         """By path, what is said for most."""
         most = {path: found.most_common(1)[0][0] for path, found in self._by_path.items()}
         return {path: layout for path, layout in most.items() if layout is not None}
+
+
+def _named_last(op: Op) -> Sequence[tuple[int, str]]:
+    """What a plan says of the values that an operation makes, with their paths: of a product that was folded with
+    transposes what comes of those. A constraint before them would keep what it multiplies apart from them.
+    """
+    turned = [(value, path) for value, path in op.named if TURNED.search(path)] if op.kind in PRODUCTS else []
+    return turned or op.named
 
 
 def _again(graph: Graph) -> set[int]:

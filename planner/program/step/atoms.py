@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -60,6 +61,18 @@ def overlay(left: Atom, right: Atom) -> None:
         left.size = max(left.size, right.size)
         left.overlaid = True
         _become(right, left)
+
+
+def lay_out_along(one: Atom, row: Sequence[Atom]) -> None:
+    """Makes a dim of one place, which is cut out of a row of loops, lie along all of it: one device has the number."""
+    known, ours = leaves([one]), leaves(row)
+    if not known:
+        one.parts = tuple(ours)
+    elif math.prod(atom.size for atom in known) == math.prod(atom.size for atom in ours):
+        unify(known, ours)
+    else:
+        for atom in (*known, *ours):
+            atom.blocked = True
 
 
 def _become(gone: Atom, kept: Atom) -> None:

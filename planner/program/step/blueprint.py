@@ -126,6 +126,14 @@ class Blueprint:
         return replace(self.own, ops=ops, arguments=tuple(value for value in self.own.arguments if value not in of))
 
     @cached_property
+    def multiplied_copies(self) -> frozenset[int]:
+        """The copies that its products read, or what these are made of."""
+        products = tuple(v for op in self.own.ops if op.kind in PRODUCTS for v in op.operands)
+        made = own_ops(self.own, Kernel(ops=tuple(range(len(self.own.ops))), reads=(), writes=products))
+        read = {*products, *(value for number in made for value in self.own.ops[number].operands)}
+        return frozenset(copy for copy, _ in self.copies if copy in read)
+
+    @cached_property
     def lookups(self) -> tuple[Op, ...]:
         """Its operations that take rows of tables."""
         return tuple(op for op in self.own.ops if op.kind == GATHER)

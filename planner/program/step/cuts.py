@@ -94,6 +94,7 @@ class _Cutting:
                 self.cuts.passing[id(head)] = head
                 yield head
             kernel = self._handed(kernel, value)
+        inside = self._inside(kernel)  # what only those read that are apart now needs no cut
         heavy = next((value for value in inside if value not in simple), None)
         if heavy is None:
             yield kernel
@@ -119,7 +120,7 @@ class _Cutting:
         """
         ops = set(self._part(kernel, (value,)).ops)
         made = {each for number in ops for each in self.graph.ops[number].results}
-        left = [value, *(each for each in kernel.writes if each in made)]
+        left = list(dict.fromkeys((value, *(each for each in kernel.writes if each in made))))
         while True:
             after = self._rest(kernel, left)
             again = [number for number in after.ops if number in ops and not self._is_simple((number,))]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ....dsl.records import record
 from ...graph import Graph, Op
 from ...ranked import TOP_K
-from .atoms import Atom, leaves, overlay, unify
+from .atoms import Atom, lay_out_along, leaves, overlay, unify
 
 SAME = frozenset({"propagation_barrier", "optimization_barrier", "sharding_constraint", "reshard", "copy"})
 FREE = frozenset({"constant", "iota"})
-CUTS = frozenset({"slice", "pad"})
+SLICE = "slice"
+CUTS = frozenset({SLICE, "pad"})
 
 
 Dims = tuple[tuple[int, ...], ...]  # the loops of each dim
@@ -23,11 +24,12 @@ Dims = tuple[tuple[int, ...], ...]  # the loops of each dim
 @record(frozen=True, slots=True)
 class Form:
     """What values have in common that are laid out alike: the loops of their dims, and the loops that have been added
-    up before them.
+    up before them; ``places`` are those of dims of one place, which was cut out of them.
     """
 
     dims: Dims
     after: frozenset[int]
+    places: frozenset[int] = frozenset()
 
     @property
     def loops(self) -> tuple[int, ...]:
@@ -53,7 +55,8 @@ class Nest:
     ``sums`` has, for each loop that some operation adds up, the values that lie after such an operation: where they do
     not have the loop themselves they may be split otherwise than what comes before. ``needs`` has for each operation
     the loops that it adds up or of which devices need their neighbours' parts, ``tensors`` the values that it reads
-    and makes; ``windows`` are the loops that something slides along, or sorts.
+    and makes; ``windows`` are the loops that something slides along, or sorts. ``places`` has by value the loops of
+    which it has one place: who has that adds it up with the others' zeros.
     """
 
     sizes: tuple[int, ...]
@@ -63,6 +66,7 @@ class Nest:
     needs: tuple[frozenset[int], ...]
     tensors: tuple[tuple[int, ...], ...]
     windows: frozenset[int] = frozenset()
+    places: Mapping[int, frozenset[int]] = field(default_factory=dict)
 
     @cached_property
     def alone(self) -> frozenset[int]:
@@ -94,7 +98,8 @@ class Nest:
         return {meeting: tuple(numbers) for meeting, numbers in found.items()}
 
     def _form(self, value: int) -> Form:
-        return Form(self.dims[value], frozenset(loop for loop, after in self.sums.items() if value in after))
+        after = frozenset(loop for loop, after in self.sums.items() if value in after)
+        return Form(self.dims[value], after, self.places.get(value, frozenset()))
 
 
 def nest_of(graph: Graph, numbers: Sequence[int]) -> Nest:
@@ -121,6 +126,9 @@ def _join(graph: Graph, op: Op, atoms: dict[int, list[list[Atom]]]) -> list[Atom
         for size, dim, factors in zip(graph.values[value].shape, atoms[value], rule, strict=True):
             if factors:
                 ways = math.prod(op.factors.sizes[f] for f in factors)
+                if size == 1 < ways and _cuts_off(op):
+                    lay_out_along(dim[0], [own[f] for f in factors])
+                    continue
                 is_same = size == ways or (_cuts_off(op) and max(size, ways) < 2 * min(size, ways))
                 _match(dim, [own[f] for f in factors], is_same=is_same)
     return own
@@ -174,17 +182,19 @@ def _numbered(
                 row.append(number[id(leaf)])
             rows.append(tuple(row))
         dims[value] = tuple(rows)
+    places = _places(graph, dims)
     sums: dict[int, set[int]] = {}
     needs = []
     windows: set[int] = set()
     for op, own in factors:
         summed = _loops(number, own, op.factors.reduction) if op.factors else frozenset()
-        after = _after(ops, op) if summed else frozenset()
-        for loop in summed:
+        cut = places.get(op.results[0], frozenset()) if op.kind == SLICE else frozenset()
+        after = _after(ops, op) if summed or cut else frozenset()
+        for loop in summed | cut:
             sums.setdefault(loop, set()).update(after)
         moved = _loops(number, own, op.factors.permutation) if op.factors else frozenset()
         ranked = _loops(number, own, range(len(own))) if op.kind == TOP_K else frozenset[int]()
-        needs.append(summed | moved | ranked)
+        needs.append(summed | moved | ranked | _left_out(op, dims, places))
         if op.kind not in CUTS:
             windows |= moved
     shared = {loop for each in dims.values() for row in each if len(row) > 1 for loop in row}
@@ -196,12 +206,26 @@ def _numbered(
         needs=tuple(needs),
         tensors=tuple((*op.operands, *op.results) for op in ops),
         windows=frozenset(windows),
+        places=places,
     )
 
 
 def _loops(number: Mapping[int, int], own: Sequence[Atom], factors: Iterable[int]) -> frozenset[int]:
     """The numbers of the loops that some factors are."""
     return frozenset(number[id(leaf)] for leaf in leaves(own[factor] for factor in factors) if id(leaf) in number)
+
+
+def _places(graph: Graph, dims: Mapping[int, Dims]) -> dict[int, frozenset[int]]:
+    """By value the loops of its dims of one place."""
+    rows = ((value, zip(graph.shape(value), each, strict=True)) for value, each in dims.items())
+    found = ((value, frozenset(loop for size, loops in row if size == 1 for loop in loops)) for value, row in rows)
+    return {value: loops for value, loops in found if loops}
+
+
+def _left_out(op: Op, dims: Mapping[int, Dims], places: Mapping[int, frozenset[int]]) -> frozenset[int]:
+    """The loops of which an operation reads one place that it leaves nowhere: all devices need that then."""
+    read = frozenset[int]().union(*(places.get(value, frozenset()) for value in op.operands))
+    return read - {loop for value in op.results for dim in dims[value] for loop in dim} if read else read
 
 
 def _after(ops: Sequence[Op], first: Op) -> frozenset[int]:

@@ -26,7 +26,7 @@ def with_roles_apart(program: Program, within: dict[int, Kernel], seen: Seen) ->
     kernels: list[Kernel] = []
     for kernel in program.kernels:
         bodies = tuple(with_roles_apart(body, within, seen) for body in kernel.bodies)
-        parts = () if bodies else parts_by_roles(program.graph, kernel)
+        parts = () if bodies else _apart(program.graph, kernel)
         within.update({id(each): each for each in parts[:1] if not set(each.writes) & set(kernel.writes)})
         _, values = seen.get(id(kernel), (kernel, frozenset[int]()))
         seen.update({id(each): (each, own) for each in parts if (own := values & _values(program.graph, each))})
@@ -34,9 +34,15 @@ def with_roles_apart(program: Program, within: dict[int, Kernel], seen: Seen) ->
     return replace(program, kernels=tuple(kernels))
 
 
-def parts_by_roles(graph: Graph, kernel: Kernel) -> tuple[Kernel, ...]:
-    """The product and what comes after it; nothing where they may stay one. What a kernel is handed that its operations
-    make, those of its parts make that have them.
+def _apart(graph: Graph, kernel: Kernel) -> tuple[Kernel, ...]:
+    """The product and what comes after it; nothing where they may stay one."""
+    parts = product_and_rest(graph, kernel)
+    return parts if parts and meet(graph, kernel, *parts) else ()
+
+
+def product_and_rest(graph: Graph, kernel: Kernel) -> tuple[Kernel, Kernel] | tuple[()]:
+    """The product of a kernel and what comes after it, if that is all there is. What the kernel is handed that its
+    operations make, those of its parts make that have them.
     """
     products = [number for number in kernel.ops if graph.ops[number].kind in PRODUCTS]
     if len(products) != 1:
@@ -48,9 +54,10 @@ def parts_by_roles(graph: Graph, kernel: Kernel) -> tuple[Kernel, ...]:
     after = tuple(value for value in kernel.writes if value != made)
     rest = _kernel(graph, replace(alone, reads=(*alone.reads, made), writes=after))
     is_whole = {*product.ops, *rest.ops} == set(kernel.ops) and made in rest.reads
-    if not is_whole or not _meet(graph, kernel, product, rest):
+    if not is_whole:
         return ()
-    return tuple(_handed(graph, part, (set(kernel.reads) & inside) - {made}) for part in (product, rest))
+    handed = (set(kernel.reads) & inside) - {made}
+    return _handed(graph, product, handed), _handed(graph, rest, handed)
 
 
 def _kernel(graph: Graph, kernel: Kernel) -> Kernel:
@@ -68,7 +75,7 @@ def _values(graph: Graph, kernel: Kernel) -> set[int]:
     return {value for op in ops for value in (*op.operands, *op.results)}
 
 
-def _meet(graph: Graph, kernel: Kernel, product: Kernel, rest: Kernel) -> bool:
+def meet(graph: Graph, kernel: Kernel, product: Kernel, rest: Kernel) -> bool:
     """Whether dims of a value go along one loop for no other reason than what both parts of a kernel read."""
     if set(product.reads).isdisjoint(rest.reads):
         return False

@@ -1,6 +1,7 @@
-"""What a kernel reads twice along other loops, as two values: ``x @ x``, ``x @ x.T``, ``x + x @ w``.
+"""What kernels read twice along other loops, as two values: ``x @ x``, ``x @ x.T``, ``x @ w + x``, ``[x, y] @ w + x``.
 
-A kernel has one layout for each of its values, so of one value whose dims are one loop neither could be split. Here the
+A kernel has one layout for each of its values, so of one value whose dims are one loop neither could be split; nor
+could what comes after a product split what that is made of, where devices need all of it for the product. Here the
 product's second operand, and what is computed after the product, is made of copies, each a kernel of its own, which
 takes nothing where both lie alike.
 """
@@ -16,7 +17,7 @@ from ...graph import Factors, Graph, Op, Origin, Value
 from ...kernels import Kernel, Program
 from .nest import nest_of
 from .passing import SIMPLE, own_ops, own_reads
-from .roles import parts_by_roles
+from .roles import meet, product_and_rest
 
 
 class Twice(NamedTuple):
@@ -52,7 +53,9 @@ def with_second_operands(program: Program, values: Sequence[Value], behind: Coll
 
 
 def with_ends_of_copies(twice: Twice, behind: Collection[int]) -> Twice:
-    """The same with what comes after products apart, where both read one value along other loops."""
+    """The same with what comes after products apart, where both read one value along other loops, or devices need all
+    of its dims for the product alone.
+    """
     program = twice.program
     kernels = enumerate(program.kernels)
     found = dict(each for at, kernel in kernels for each in _ends(program.graph, at, kernel, behind))
@@ -78,8 +81,8 @@ def _doubles(graph: Graph, position: int, kernel: Kernel, behind: Collection[int
 
 
 def _ends(graph: Graph, position: int, kernel: Kernel, behind: Collection[int]) -> Iterator[tuple[int, _Double]]:
-    parts = () if kernel.bodies else parts_by_roles(graph, kernel)
-    if not parts:
+    parts = () if kernel.bodies else product_and_rest(graph, kernel)
+    if not parts or not (meet(graph, kernel, *parts) or _is_blocked(graph, kernel, *parts)):
         return
     product, rest = parts
     made = tuple(number for number in rest.ops if number in product.ops)
@@ -92,6 +95,19 @@ def _ends(graph: Graph, position: int, kernel: Kernel, behind: Collection[int]) 
     is_there = all(number < own[0] for number in (*made, *(makers.get(value, -1) for value in read)))
     if is_simple and is_there and not {*behind} & {*read}:
         yield own[0], _Double(position, made, read, own)
+
+
+def _is_blocked(graph: Graph, kernel: Kernel, product: Kernel, rest: Kernel) -> bool:
+    """Whether devices need all of some dims for the whole of a kernel and not for one of its parts."""
+    whole, *parts = (_blocked(graph, each.ops) for each in (kernel, product, rest))
+    return bool(whole.difference(*parts))
+
+
+def _blocked(graph: Graph, ops: Sequence[int]) -> set[tuple[int, int]]:
+    """The dims, each of a value, of which devices need all for some of these operations."""
+    nest = nest_of(graph, ops)
+    dims = ((value, place, loops) for value, each in nest.dims.items() for place, loops in enumerate(each))
+    return {(value, place) for value, place, loops in dims if any(nest.blocked[loop] for loop in loops)}
 
 
 def _is_bound(graph: Graph, kernel: Kernel) -> bool:

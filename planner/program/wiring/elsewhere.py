@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from ...graph import Sharding
-from ...partition.layout import local_shape
-from .wires import Level, Port, Wiring, by_pairs, extends
+from ...partition.layout import extends, local_shape
+from .wires import Level, Port, Wiring, by_pairs
 
 More = dict[Sharding, float]
 

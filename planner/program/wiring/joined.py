@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...graph import Graph, Sharding
+from ...partition.layout import extends
 from ..pricing.strategies import Options, Strategies
 from ..step.cuts import Cut
-from .wires import Level, Port, Wiring, extends
+from .wires import Level, Port, Wiring
 
 Layouts = Mapping[int, Sequence[Sharding]]
 

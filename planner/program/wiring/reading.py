@@ -12,11 +12,12 @@ import numpy as np
 from ...graph import Graph, Sharding, Value
 from ...images import CONVOLUTION
 from ...kernels import Kernel
-from ...partition.layout import whole
+from ...partition.layout import extends, whole
 from .elsewhere import read_far, read_gathered, read_parts, read_rounded, spare_shared
 from .going_on import forbid, stops
+from .opened import forbid_cuts
 from .ways import can_be_left, in_vain, ways_to
-from .wires import Costs, Level, Node, Port, Sharing, Wiring, by_pairs, extends, only_to
+from .wires import Costs, Level, Node, Port, Sharing, Wiring, by_pairs, only_to
 
 FEW = 64
 """Of steps of so many kernels at most all ways are choices: of longer ones they make proofs too long."""
@@ -96,6 +97,7 @@ def read(
             others = np.array([[one != other for other in shared.layouts] for one in source.layouts])
             wiring.hand_on(source, shared, np.where(others & passed, np.inf, 0.0))
             forbid(wiring, stopped, shared, ways, len(own))
+        forbid_cuts(wiring, source, ports)
         cut = _cut_whole(wiring, value, source, shared)
         wiring.edge(source, shared, known, times, in_order=in_order, rounded=rounded, unsent=cut)
         wiring.spare(made, shared, value, pin)

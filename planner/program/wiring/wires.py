@@ -15,6 +15,7 @@ from ...fusion.behind import Waits
 from ...graph import Graph, Sharding, Value
 from ...kernels import Kernel, Program
 from ...partition import Found
+from ...partition.layout import extends
 from ..pricing.costs import Sum
 from ..pricing.reshards import Reshards
 from ..pricing.strategies import Strategies
@@ -358,11 +359,6 @@ class Level:
         ops = (self.graph.ops[number] for number in kernel.ops)
         found = (self.behind.get((op.results[0], value)) for op in ops if op.results)
         return next((waits for waits in found if waits), ())
-
-
-def extends(layout: Sharding, other: Sharding) -> bool:
-    """Whether a layout splits further what another splits."""
-    return all(own[: len(given)] == given for own, given in zip(layout, other, strict=True))
 
 
 def by_pairs(
