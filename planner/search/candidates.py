@@ -91,6 +91,7 @@ def meshes(
     names = tuple(dict.fromkeys((*axis_names, *named_axes(rule.assignment for rule in plan.rules))))
     every = foldings(machine, max(MAX_AXES, len(names)))
     if not names:
+        demands_of(plan, tensors, plan.mesh)  # pins that name no axis may be wrong on any mesh too
         return _unnamed(machine, tensors, every, limit)
     named = [mesh for folding in every for mesh in _named(folding, machine, names)]
     if not named:
