@@ -209,7 +209,7 @@ class _Resolver:
             self._keep(tensor, self._inherited(tensor, source, rule))
 
     def _inherited(self, tensor: Tensor, source: Tensor, rule: Rule) -> Layout | None:
-        """What a tensor takes over of another; that their shapes disagree is told whether that one has a layout or not."""
+        """What a tensor takes over of another; that their shapes disagree is told even of one without a layout."""
         kept, lies = kept_dims(tensor.shape, source.shape), self.layouts.get(key_of(source))
         layout = None if kept is None or lies is None else inherited(lies, kept, source.shape)
         if kept is None or (lies is not None and layout is None):
