@@ -205,15 +205,14 @@ class _Resolver:
         source = self._followed(tensor)
         if source is None:
             self._report_orphan(tensor, rule)
-        elif key_of(source) in self.layouts:
-            self._keep(tensor, self._inherited(tensor, source, rule))
         else:
-            self.failed.add(key_of(tensor))
+            self._keep(tensor, self._inherited(tensor, source, rule))
 
     def _inherited(self, tensor: Tensor, source: Tensor, rule: Rule) -> Layout | None:
-        kept = kept_dims(tensor.shape, source.shape)
-        layout = None if kept is None else inherited(self.layouts[key_of(source)], kept, source.shape)
-        if layout is None:
+        """What a tensor takes over of another; that their shapes disagree is told even of one without a layout."""
+        kept, lies = kept_dims(tensor.shape, source.shape), self.layouts.get(key_of(source))
+        layout = None if kept is None or lies is None else inherited(lies, kept, source.shape)
+        if kept is None or (lies is not None and layout is None):
             self._report_mismatch(tensor, source, rule)
         return layout
 

@@ -194,6 +194,9 @@ def test_a_tensor_that_cannot_follow_says_so() -> None:
     explicit = plan_with("params/**: {shard: {device_assignment: [[0, 1]]}}\nopt/**: like params", mesh="{x: 2}")
     assert codes(explicit, tensor("params/w", 8, 6), tensor("opt/w", 6)) == ["MW115"]
     assert codes(explicit, tensor("params/w", 8, 6), tensor("opt/w", 8, 6)) == []
+    left_open = plan_with("opt/**: like params")
+    assert codes(left_open, tensor("params/w", 8, 6), tensor("opt/w", 6, 8)) == ["MW103", "MW115"]
+    assert codes(left_open, tensor("params/w", 8, 6), tensor("opt/w", 6)) == ["MW103"]
 
 
 def test_likes_that_run_in_a_circle_are_found_with_and_without_tensors() -> None:

@@ -20,7 +20,7 @@ from meshwright.planner.graph import Graph
 from meshwright.planner.program import Program, build
 from meshwright.planner.program.solving.limited import Limited
 from meshwright.planner.program.solving.lowering import Choices, Lowering, Moves
-from meshwright.planner.program.solving.solutions import Solutions
+from meshwright.planner.program.solving.solutions import BEYOND, ENOUGH, Solutions
 from meshwright.planner.search.task import Solver, Task
 from meshwright.planner.topology import physical
 from small_graphs import Drawing, exact_of, program_of, promised_s, size_of, steps, strategies
@@ -158,6 +158,28 @@ def _program(pair: Pair, topology: str, mesh: str, limit_bytes: int | None) -> P
     returned = {each.path: each.returns for each in workload.tensors if each.returns}
     graph, machine = workload.graph(plan), physical(plan.topology)
     return build(graph, plan.mesh, machine, returned=returned, limit_bytes=limit_bytes)
+
+
+@pytest.mark.parametrize("mesh", ["{x: 4}", "{x: 2, y: 2, z: 2}"])
+def test_what_takes_a_little_more_than_the_limit_is_kept_beside_what_fits(mesh: str) -> None:
+    """Also where a program is solved by parts; what takes far more is not."""
+    plan = loads(
+        f"meshwright: 1\ntopology: {'v5e:2x2' if mesh == '{x: 4}' else 'v3:2x2'}\nmesh: {mesh}\ntensors: {{}}\n"
+    )
+    assert plan.topology is not None
+    graph, machine = Drafts(*mlp(layers=1)).graph(plan), physical(plan.topology)
+    task = Task(
+        graph=graph, mesh=plan.mesh, machine=machine, pins={}, returned={}, limit_bytes=None, time_limit_s=120.0
+    )
+    solver = Solver()
+    free = solver(task, lambda: False)
+    assert (free.near, free.near_s) == ({}, math.inf)
+    taken = free.least_bytes
+    held = solver(replace(task, limit_bytes=taken - 1), lambda: False)
+    assert held.near
+    assert held.near_s <= free.objective_s * (1 + ENOUGH) < held.objective_s
+    far = solver(replace(task, limit_bytes=int(taken / (1 + BEYOND)) - 1), lambda: False)
+    assert far.near_s > free.objective_s
 
 
 def test_a_program_is_built_once_for_tasks_that_differ_by_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:

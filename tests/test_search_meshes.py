@@ -242,11 +242,24 @@ def test_a_wrong_mesh_and_wrong_pins_are_told_at_once(mesh: str, code: str) -> N
     assert {found.code for found in error.value.problems} == {code, "MW101", "MW106"}
 
 
-def test_a_wrong_pattern_is_said_on_whatever_mesh() -> None:
-    plan = plan_of("mesh: auto\ntensors: {params/zz: E@a ...}")
-    with pytest.raises(PlanError) as error:
-        meshes(plan, machine("v5e:4x4"), TENSORS)
-    assert [found.code for found in error.value.problems] == ["MW101"]
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("params/zz: E@a ...", "MW101"),
+        ("params/zz: replicate", "MW101"),
+        ("'**': auto, params/e: replicate", "MW102"),
+        ("params/e: A B", "MW104"),
+        ("params/w: like params/e", "MW115"),
+        ("params/w: {shard: {device_assignment: [[0, 1], [2, 3]]}}", "MW113"),
+    ],
+)
+def test_a_wrong_rule_is_said_on_whatever_mesh(text: str, code: str) -> None:
+    """Whether it names an axis or not, and whether what it speaks of is left open or not."""
+    for mesh in ("auto", "{a: auto, b: auto}"):
+        plan = plan_of(f"mesh: {mesh}\ntensors: {{{text}}}")
+        with pytest.raises(PlanError) as error:
+            meshes(plan, machine("v5e:4x4"), TENSORS)
+        assert [found.code for found in error.value.problems] == [code]
 
 
 def test_what_is_pinned() -> None:

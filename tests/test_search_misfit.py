@@ -286,3 +286,30 @@ def test_what_takes_least_is_looked_for_where_most_is_computed_anew() -> None:
 
     several = sorted(map(tried, ("none", "dots", "full")), key=_least_promised)
     assert [one.candidate.remat for one in several] == ["full", "dots", "none"]
+
+
+class Beside(FakeSolver):
+    """Finds what fits, and beside it what takes a little more memory and half of the time."""
+
+    def __call__(self, task: Task, stop: Callable[[], bool]) -> Found:
+        found = super().__call__(task, stop)
+        return replace(found, near={"params/w": (("b",), ()), "batch": ((), ())}, near_s=found.objective_s / 2)
+
+
+@pytest.mark.parametrize(("num_bytes", "fits"), [(9000, True), (9001, False)])
+def test_layouts_that_take_a_little_more_than_the_limit_are_the_answer_where_their_plan_fits(
+    num_bytes: int, fits: bool
+) -> None:
+    """What does not fit is left as it is: no lower limit is searched for it."""
+
+    def minimise(layouts: Mapping[str, object], plan: Plan, workload: FakeStep, **options: object) -> SimpleNamespace:
+        is_near = layouts["params/w"] == (("b",), ())
+        return SimpleNamespace(
+            plan=plan, estimate=FakeEstimate(0.0625, num_bytes) if is_near else FakeEstimate(1, 8000)
+        )
+
+    solver = Beside(by_axes)
+    result, _, _ = ask(text="mesh: {a: 8, b: 4}\nlimits: {hbm: 9000 B}", solver=solver, minimise=minimise)
+    assert (result.step_time_s, result.peak_bytes) == ((0.0625, 9000) if fits else (1, 8000))
+    assert result.bound_s <= result.step_time_s
+    assert {task.limit_bytes for task in solver.tasks} <= {9000, None}

@@ -10,14 +10,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import meshwright as mw
+import numpy as np
 import pytest
 import toy
 from extent import some
 from fake_search import GRAPH
 from in_process import search
 from meshwright.backends.jax.drafts import Drafts
+from meshwright.backends.jax.search_options import amount_of, mesh_of
 from meshwright.dsl.errors import PlanError
-from meshwright.dsl.plan import Limits, Mesh
+from meshwright.dsl.plan import Axis, Limits, Mesh
 from meshwright.dsl.writer import dumps
 from meshwright.planner.program import Known, exceeds_anywhere
 from meshwright.planner.search.pool import Processes
@@ -79,6 +81,16 @@ def test_pins_of_a_real_plan_are_kept(tmp_path: Path) -> None:
         ({"topology": "cpu:8", "seed": -1}, "MW553"),
         ({"topology": "cpu:8", "mesh": {"a": "three"}}, "MW553"),
         ({"topology": "cpu:8", "limits": {"vmem": 3}}, "MW553"),
+        ({"topology": "cpu:8", "time_limit_s": "5"}, "MW553"),
+        ({"topology": "cpu:8", "top_k": 2.0}, "MW553"),
+        ({"topology": "cpu:8", "seed": True}, "MW553"),
+        ({"topology": "cpu:8", "mesh": {1: 8}}, "MW553"),
+        ({"topology": "cpu:8", "mesh": {"a b": 8}}, "MW050"),
+        ({"topology": "cpu:8", "mesh": {"": 8}}, "MW049"),
+        ({"topology": "cpu:8", "limits": {"hbm": "15"}}, "MW025"),
+        ({"topology": "cpu:8", "limits": {"hbm": 1.5}}, "MW553"),
+        ({"topology": "cpu:8", "hbm_limit_bytes": 0}, "MW027"),
+        ({"topology": "cpu:8", "hbm_limit_bytes": True}, "MW553"),
         ({"topology": "cpu:8", "mesh": {"a": 3}}, "MW210"),
         ({"topology": "cpu:8", "plan": "meshwright: 1\nremat: full\n"}, "MW304"),
     ],
@@ -88,6 +100,11 @@ def test_wrong_questions_are_refused(options: dict[str, Any], code: str) -> None
     with pytest.raises(PlanError) as error:
         mw.search(step, args, **options)
     assert code in {found.code for found in error.value.problems}
+
+
+def test_amounts_and_sizes_may_be_written_as_in_a_plan() -> None:
+    assert amount_of("hbm_limit_bytes", "1 GiB") == amount_of("hbm_limit_bytes", np.int64(2**30)) == 2**30
+    assert mesh_of({"a": np.int64(2), "b": "auto"}).axes == (Axis(name="a", size=2), Axis(name="b", size=None))
 
 
 def test_workers_solve_tasks_and_say_why_they_fail() -> None:

@@ -18,7 +18,6 @@ from ...dsl.plan import Axis, Fingerprint, Limits, Mesh, Plan, Topology
 from ...dsl.reader import load, loads
 from ...dsl.resolve import resolve
 from ...dsl.rule_checks import unknown_saved
-from ...dsl.units import parse_bytes
 from ...planner import device_assignment
 from ...planner.minimise import minimise
 from ...planner.search.candidates import NO_REMAT
@@ -38,6 +37,7 @@ from .devices import DeviceTopology
 from .drafts import Drafts
 from .fingerprint import fingerprint
 from .layouts import check, region_meshes, region_problems
+from .search_options import amount_of, limits_of, mesh_of
 from .short_drafts import ShortDrafts
 from .short_search import searched_short
 from .workload import PyTree, Step
@@ -156,9 +156,9 @@ def asked_plan(
     if mesh is not None:
         asked = replace(asked, mesh=mesh if isinstance(mesh, Mesh) else mesh_of(mesh))
     if limits is not None:
-        asked = replace(asked, limits=limits if isinstance(limits, Limits) else _limits(limits))
+        asked = replace(asked, limits=limits if isinstance(limits, Limits) else limits_of(limits))
     if hbm_limit_bytes is not None:
-        asked = replace(asked, limits=Limits(hbm_bytes=hbm_limit_bytes))
+        asked = replace(asked, limits=Limits(hbm_bytes=amount_of("hbm_limit_bytes", hbm_limit_bytes)))
     return asked
 
 
@@ -182,28 +182,6 @@ def _topology(given: str | Topology | DeviceTopology) -> Topology:
     if isinstance(given, DeviceTopology):
         return given.machine.topology
     return parse_topology(given) if isinstance(given, str) else given
-
-
-def mesh_of(sizes: Mapping[str, int | str | None]) -> Mesh:
-    """The mesh with these axes, major first; ``"auto"`` and None leave a size to the planner."""
-    holes = ("auto", None)
-    wrong = [
-        problem("MW553", option=f"mesh['{name}']", value=repr(size), expected="a whole number above 0, or 'auto'")
-        for name, size in sizes.items()
-        if size not in holes and not (isinstance(size, int) and not isinstance(size, bool) and size > 0)
-    ]
-    raise_errors(wrong)
-    axes = (Axis(name=name, size=size if isinstance(size, int) else None) for name, size in sizes.items())
-    return Mesh(axes=tuple(axes) or None)
-
-
-def _limits(given: Mapping[str, int | str]) -> Limits:
-    wrong = [
-        problem("MW553", option="limits", value=repr(key), expected="the key 'hbm'") for key in given if key != "hbm"
-    ]
-    raise_errors(wrong)
-    hbm = given.get("hbm")
-    return Limits(hbm_bytes=parse_bytes(hbm) if isinstance(hbm, str) else hbm)
 
 
 def check_options(time_limit_s: float, seed: int, top_k: int) -> None:

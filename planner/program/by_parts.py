@@ -38,7 +38,7 @@ class Parts:
     choices of one of them, ``program`` the last that was built. Of what they find ``tell`` hears, better and better.
 
     What was found took up to ``credit_s`` less than its costs say: others may as well. ``least`` is what took least
-    memory where nothing fitted.
+    memory where nothing fitted, ``near`` what took a little more than the limit and the least time.
     """
 
     make: Make
@@ -53,9 +53,16 @@ class Parts:
     credit_s: float = 0.0
     told_s: float = math.inf
     least: Found | None = None
+    near: Found | None = None
 
     def solve(self, mesh: Mesh) -> Found:
         """What is found among all choices on a mesh."""
+        found = self._solve(mesh)
+        if self.near is None or self.near.near_s >= found.objective_s:
+            return replace(found, near_s=math.inf, near=None)
+        return replace(found, near_s=self.near.near_s, near=self.near.near)
+
+    def _solve(self, mesh: Mesh) -> Found:
         count = sum(1 for size in mesh.sizes.values() if (size or 1) > 1)
         if count <= FEW_AXES:
             return self._solved(None)
@@ -91,13 +98,16 @@ class Parts:
     def _solved(self, among: Asked) -> Found:
         """What is found among some choices, that is better than what is known."""
         self.program = self.make(among, self.program)
-        return self.program.solve(
+        found = self.program.solve(
             time_limit_s=max(self.deadline - time.monotonic(), 0.0),
             seed=self.seed,
             stop=self.stop,
             cutoff_s=min(self._best_s, self.cutoff_s) + self.credit_s,
             tell=self._tell_better,
         )
+        if found.near is not None and (self.near is None or found.near_s < self.near.near_s):
+            self.near = found
+        return found
 
     def _tell_better(self, seconds: float, layouts: Mapping[str, Sharding]) -> None:
         if self.tell is not None and seconds < self.told_s:

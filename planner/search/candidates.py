@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Literal, cast
 
-from ...dsl.errors import PlanError, Problem, listing, problem
+from ...dsl.errors import PlanError, Problem, listing, problem, raise_errors
 from ...dsl.plan import Axis, Mesh, Plan, Remat
 from ...dsl.tensors import Tensor
 from ..graph import Graph, Sharding
@@ -15,7 +15,7 @@ from ..links import OUTER
 from ..topology import Machine
 from .floor import Products, least_argument_bytes, least_result_bytes
 from .meshes import MAX_AXES, NAMES, Folding, filled, foldings, uncovered
-from .pins import Demand, demands_of, joined_axes, named_axes, pinned, pinned_values
+from .pins import Demand, demands_of, joined_axes, misassigned, named_axes, pinned, pinned_values
 from .promise import by_axes, by_promise
 from .workload import Workload, decided_remat
 
@@ -86,11 +86,13 @@ def meshes(
     """
     if plan.mesh.axes is not None and None not in plan.mesh.sizes.values():
         return _given(plan, tensors)
+    raise_errors(misassigned(plan, tensors, machine.num_devices))
     if plan.mesh.axes is not None:
         return _possible(plan, machine, tensors, filled(machine, plan.mesh.axes), limit)
     names = tuple(dict.fromkeys((*axis_names, *named_axes(rule.assignment for rule in plan.rules))))
     every = foldings(machine, max(MAX_AXES, len(names)))
     if not names:
+        demands_of(plan, tensors, plan.mesh)  # pins that name no axis may be wrong on any mesh too
         return _unnamed(machine, tensors, every, limit)
     named = [mesh for folding in every for mesh in _named(folding, machine, names)]
     if not named:

@@ -18,7 +18,8 @@ from .result import PricedPlan
 from .solving import Solving
 from .tried import Tried, why_not
 from .workload import Workload
-from .writing import Minimise, Writing
+from .writing import Writing
+from .written import Minimise
 
 ROUNDS = 4
 BETTER = 2  # plans are written, and once more what was found beside them
@@ -84,6 +85,7 @@ class Driver:
                 self._writing.write()
                 board.doubt(self._solving.cost_of)
         self._writing.write()  # what was found beside the last plans
+        self._writing.write_near()
         board.doubt(self._solving.cost_of)
         board.forget()
         if not (board.ranked or board.bound_s == math.inf):

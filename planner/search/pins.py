@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...dsl.errors import Problem, raise_errors
-from ...dsl.plan import Assignment, Auto, Axis, Mesh, Place, Plan, Remat
+from ...dsl.plan import Assignment, Auto, Axis, Mesh, Place, Plan, Remat, Shard
 from ...dsl.resolve import resolve
 from ...dsl.rule_checks import axes_of
 from ...dsl.rule_matches import OPS
@@ -23,6 +23,9 @@ OPEN = frozenset({"MW103"})
 
 OF_ALL_DEVICES = frozenset({"MW113"})
 """Problems that hang on how many devices there are."""
+
+ALL_DEVICES = "all devices"
+"""An axis that no plan names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +112,16 @@ def demands_of(plan: Plan, tensors: Sequence[Tensor], mesh: Mesh) -> list[Demand
                 demand = Demand(pattern=rule.pattern, path=path, dim=dim, size=shape[dim], axes=axes, place=rule.place)
                 found.setdefault(demand)
     return list(found)
+
+
+def misassigned(plan: Plan, tensors: Sequence[Tensor], num_devices: int) -> list[Problem]:
+    """What is wrong with a plan's explicit device assignments on any mesh of so many devices."""
+    if not any(isinstance(rule.assignment, Shard) for rule in plan.rules):
+        return []
+    probe = Mesh(axes=tuple(Axis(name=name, size=1) for name in plan.mesh.sizes), place=plan.mesh.place)
+    probe = replace(probe, axes=(*(probe.axes or ()), Axis(name=ALL_DEVICES, size=num_devices)))
+    resolution = resolve(replace(plan, mesh=probe, topology=None), tensors)
+    return [found for found in resolution.problems if found.code in OF_ALL_DEVICES]
 
 
 def joined_axes(demands: Iterable[Demand], tensors: Sequence[Tensor]) -> frozenset[str]:

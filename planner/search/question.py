@@ -18,7 +18,7 @@ from .progress import Clock, Progress
 from .result import PricedPlan
 from .tried import Tried
 from .workload import Workload, decided_remat
-from .writing import Minimise
+from .written import Minimise
 
 MORE_MESHES = 8  # times as many, where those tried are proven to have no plan
 FIRST = 0.85  # of the time for the best plan, where others come after; it is solved for as long as without others

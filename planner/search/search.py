@@ -20,7 +20,7 @@ from .question import Answer, Means, Question, answer
 from .result import MeshCount, PricedPlan, Row, SearchResult, status_of
 from .task import Status
 from .tried import Tried
-from .writing import Minimise
+from .written import Minimise
 
 LONGER = 0.7
 """Of the time after a search's own, that it has as long as nothing is found."""

@@ -166,7 +166,7 @@ class Solving:
             return None
         if found.objective_s < plan.step_time_s * (1 - CLOSE):
             own = replace(plan.candidate, plan=replace(plan.candidate.plan, mesh=written.mesh))
-            self._board.by_hand.append(_beside(own, found.objective_s, found.layouts))
+            self._board.by_hand.append(beside(own, found.objective_s, found.layouts))
         return found.bound_s + found.credit_s
 
     def loosen(self) -> None:
@@ -187,7 +187,7 @@ class Solving:
         best.loose_s = min(found.bound_s, best.objective_s)
         if found.layouts and found.objective_s < best.objective_s * (1 - CLOSE):
             layouts = {**found.layouts, **best.candidate.pins}
-            self._board.by_hand.append(_beside(best.candidate, found.objective_s, layouts))
+            self._board.by_hand.append(beside(best.candidate, found.objective_s, layouts))
 
     def _turn(self, one: Tried) -> tuple[int, int, int]:
         """When a candidate's turn is: policies that did not fit elsewhere come late; once the one that recomputes
@@ -262,6 +262,8 @@ class Solving:
             return
         one.given_s = one.given_s if found.ended else math.inf
         _keep_least(one, found)
+        if found.near_s < one.near_s:
+            one.near, one.near_s = found.near, found.near_s
         board, axes = self._board, one.num_axes
         board.solving_s[axes] = max(board.solving_s.get(axes, 0.0), found.took_s)
         board.least_s[one.candidate.policy] = found.least_s
@@ -281,7 +283,7 @@ class Solving:
         one.bound_s = max(one.bound_s, min(bounds_s[doubts], one.cutoff_s))
         if found.layouts and found.objective_s < one.objective_s:
             if one.priced or one.why:  # solved once more
-                board.by_hand.append(_beside(one.candidate, found.objective_s, found.layouts))
+                board.by_hand.append(beside(one.candidate, found.objective_s, found.layouts))
             else:
                 one.objective_s, one.layouts = found.objective_s, found.layouts
         if found.anywhere:
@@ -331,7 +333,7 @@ def _keep_least(one: Tried, found: Found) -> None:
         one.least, one.least_bytes = found.least, found.least_bytes
 
 
-def _beside(candidate: Candidate, objective_s: float, layouts: Mapping[str, Sharding]) -> Tried:
+def beside(candidate: Candidate, objective_s: float, layouts: Mapping[str, Sharding]) -> Tried:
     """Layouts that are not a candidate's own solution."""
     return Tried(
         candidate=candidate,

@@ -55,8 +55,9 @@ class Found:
     ``bound_s`` counts what exact prices taught, ``floor_s`` the costs of kernels alone. ``credit_s`` is the most that a
     solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``least_s`` is what
     the step takes at least on any mesh of the machine. Where nothing fits, ``least`` are the layouts of the least
-    memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. ``took_s`` is
-    what it took to build the program and to solve it; ``ended`` says that the time ended that.
+    memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. ``near`` are
+    layouts that take a little more than the limit, and ``near_s``, less than what fits. ``took_s`` is what it took to
+    build the program and to solve it; ``ended`` says that the time ended that.
     """
 
     status: Status
@@ -70,6 +71,8 @@ class Found:
     layouts: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     least_bytes: int = 0
+    near: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
+    near_s: float = math.inf
     anywhere: bool = False
 
 
@@ -224,5 +227,7 @@ class Solver:
             layouts=layouts,
             least=dict(found.least or {}),
             least_bytes=found.peak_bytes,
+            near=dict(found.near or {}),
+            near_s=found.near_s,
             anywhere=anywhere,
         )

@@ -6,11 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
 
 from ...dsl.errors import PlanError
 from ...dsl.plan import Limits, Plan
-from ..estimate.figures import Estimate
 from ..graph import Sharding
 from .board import AGAIN, Board, Settings
 from .candidates import Candidate
@@ -18,12 +16,14 @@ from .naming import Laid, readable
 from .progress import Clock
 from .result import PricedPlan
 from .simple import argument_bytes, simple_layouts
-from .solving import Solving
+from .solving import Solving, beside
 from .task import First
-from .tried import Tried
+from .tried import CLOSE, Tried
 from .workload import Rematerialised, Workload
+from .written import Minimise, Written
 
 FINISHING_S = 5.5e-4  # for each operation: what a plan takes that is written after its deadline
+NEAR = 2  # plans that are written of layouts that take a little more than the limit
 LOWERINGS = 4  # of the limit, where a plan takes more memory than its layouts promised
 SEVERAL = 2  # candidates solved, before the best is written while others are
 READABLE = 3e-2
@@ -34,24 +34,6 @@ MOST_PRICED = 40  # times that a plan of many lines is priced without some of th
 COMPUTED = "ops/"
 GRACE_S = 0.7  # after the time is over: for the plans by hand of a small step, the first of which is always priced
 BY_HAND = "laid out by hand: the batch split, the state with it or over an axis of its own, or nothing"
-
-
-class Written(Protocol):
-    """A plan with its price."""
-
-    @property
-    def plan(self) -> Plan:
-        """The plan."""
-
-    @property
-    def estimate(self) -> Estimate:
-        """What it takes."""
-
-
-Minimise = Callable[..., Written]
-"""The plan with layouts: ``minimise(layouts, plan, workload, deadline=..., exact=..., promised_s=..., proven_s=...,
-begun=...)``.
-"""
 
 
 class _OvertakenError(Exception):
@@ -77,6 +59,7 @@ class Writing:
         self._ahead: dict[int, tuple[Tried, Mapping[str, Sharding], Written | None]] = {}  # written ahead of their turn
         self._firsts: dict[int, tuple[First, Written]] = {}  # written before they were proven
         self._least: dict[int, Mapping[str, Sharding]] = {}  # of least memory, written
+        self._near: set[int] = set()  # the candidates of which layouts were written that take a little too much
         self._over_s: float | None = None  # when it was seen first that the time is over
 
     def write(self) -> None:
@@ -141,6 +124,26 @@ class Writing:
                 _keep_beyond(one, self._written(one, clock.end, of=(one.least, 0.0)))
             except PlanError:
                 continue
+
+    def write_near(self) -> None:
+        """Writes layouts that take a little more memory than the limit, and less time than the best plan, the quickest
+        first: the plans that fit are kept, for what few lines say takes other copies and another program.
+        """
+        board = self._board
+        for one in sorted(board.tried, key=lambda one: (one.near_s, one.candidate.index)):
+            is_worth = one.near_s < board.written_s * (1 - CLOSE)
+            if not is_worth or self._late or len(self._near) >= NEAR:
+                return
+            if one.candidate.index in self._near:
+                continue
+            self._near.add(one.candidate.index)
+            self._say(f"writing a plan of {one.candidate} that may fit")
+            with suppress(PlanError):
+                written = self._written(one, of=(one.near, one.near_s))
+                if written.estimate.peak_bytes <= (self._settings.limit_bytes or math.inf):
+                    found = beside(one.candidate, one.near_s, one.near)
+                    self._keep(found, written)
+                    board.by_hand.append(found)
 
     def meanwhile(self) -> None:
         """What there is to write while candidates are being solved: of long steps the best layouts so far."""

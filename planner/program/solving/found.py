@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -21,8 +22,9 @@ class Found:
     ``objective_s`` is the exact price of the layouts, ``bound_s`` what no layouts of the program take less than at the
     costs that exact prices led to, ``floor_s`` the same at the costs of kernels alone; both allow for ``credit_s``,
     the most that a solution took less than its costs. ``peak_bytes`` is a device's memory; where nothing fits, the
-    least that was seen, and ``least`` the layouts that take it. ``rounds`` is how often the program was solved,
-    ``choices`` that of each of its nodes.
+    least that was seen, and ``least`` the layouts that take it. ``near`` are the best layouts that take a little more
+    than the limit and ``near_s`` seconds, less than what fits: the plan that is written of them may fit. ``rounds`` is
+    how often the program was solved, ``choices`` that of each of its nodes.
     """
 
     status: Status
@@ -33,5 +35,7 @@ class Found:
     peak_bytes: int = 0
     layouts: Mapping[str, Sharding] | None = None
     least: Mapping[str, Sharding] | None = None
+    near_s: float = math.inf
+    near: Mapping[str, Sharding] | None = field(default=None, repr=False)
     rounds: int = 0
     choices: tuple[int, ...] = field(default=(), repr=False)
