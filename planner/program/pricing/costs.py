@@ -231,10 +231,12 @@ class Costs:
     def _reads_once(self, choice: Choice) -> bool:
         """Whether what it reads twice lies alike, or is cut in passing for what comes after its products."""
         form_of, multiplied = self.blueprint.nest.form_of, self.blueprint.multiplied_copies
-        copies = [(copy, *(choice.layouts[form_of[v]] for v in (copy, of))) for copy, of in self.blueprint.copies]
-        return bool(copies) and all(
-            own == lies or (copy not in multiplied and extends(own, lies)) for copy, own, lies in copies
-        )
+
+        def is_alike(copy: int, of: int) -> bool:
+            own, lies = choice.layouts[form_of[copy]], choice.layouts[form_of[of]]
+            return own == lies or (copy not in multiplied and extends(own, lies))
+
+        return bool(self.blueprint.copies) and all(is_alike(copy, of) for copy, of in self.blueprint.copies)
 
     def _turns(self, choice: Choice) -> int:
         """How often its convolutions are computed, about."""
