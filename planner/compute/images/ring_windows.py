@@ -8,7 +8,8 @@ from ...fusion.nature import UPDATE
 from ...graph import Graph, Op
 from ...image_pieces import NARROW_BITS
 from ...images import LANES, ROWS, batch_on_lanes, images_of, is_gradient_of_kernel
-from ..windows import FEW, Manner, Windows, spatial
+from ..manner import Manner
+from ..windows import FEW, Windows, spatial
 
 RING_PIECES = 2
 """The devices whose features each turn of a ring brings."""
