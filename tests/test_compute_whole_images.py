@@ -81,7 +81,7 @@ def test_what_pictures_make_is_added_up_position_by_position(name: str, batch: i
     assert took(strided, name, work, near_result=name == "v5e") == pytest.approx(cycles, rel=0.1)
 
 
-@pytest.mark.parametrize(("name", "batch", "cycles"), [("v5e", 8, 123_295), ("v6e", 16, 133_460)])
+@pytest.mark.parametrize(("name", "batch", "cycles"), [("v5e", 8, 123_295), ("v6e", 16, 133_460), ("v3", 8, 333_334)])
 def test_the_gradient_of_a_kernel_over_pictures_takes_a_row_for_many(name: str, batch: int, cycles: int) -> None:
     graph = convolved((batch, *PICTURES), (batch, 112, 112, 64), STEM, gradient=True)
     op = replace(graph.ops[0], attributes={**graph.ops[0].attributes, "rhs_dilation": (2, 2)})
@@ -140,3 +140,24 @@ def test_pictures_are_rounded_as_they_lie_and_copied_to_be_convolved(name: str, 
     work = work_of(graph, rounding)
     assert images.counted(rounding, work) == work
     assert images.copies_cycles(convolving, lambda _: near) == pytest.approx(cycles, rel=0.4 if near else 0.05)
+
+
+@pytest.mark.parametrize(("means", "cycles"), [(1, 53_692), (2, 61_705)])
+def test_what_is_known_of_places_is_moved_between_lanes_and_rows(means: int, cycles: int) -> None:
+    """Sums over features in layer norm, as compiled for v5e: one or two values of each place are read for them."""
+    image, place = Value((8, 56, 56, 96), "bf16"), Value((8, 56, 56), "f32")
+    values = (image, Value((1, 1, 96, 96), "bf16"), image, *[place] * means, Value(image.shape, "f32"), place)
+    last = len(values) - 1
+    ops = (
+        Op(kind="convolution", operands=(0, 1), results=(2,), attributes=CONVOLVED),
+        *(Op(kind="sort", results=(3 + number,)) for number in range(means)),
+        Op(kind="subtract", operands=(2, *range(3, last - 1)), results=(last - 1,)),
+        Op(kind="reduce", operands=(last - 1,), results=(last,), attributes={"dimensions": (3,), "reducer": "add"}),
+    )
+    graph = Graph(values=values, ops=ops, arguments=(0, 1), results=(last,))
+    kernel = Kernel(ops=(means + 1, means + 2), reads=(2, *range(3, last - 1)), writes=(last,))
+    speed = speed_of(catalogue()["v5e"])
+    images = Convolved(graph, speed.coefficients, speed.edge, given=graph.arguments)
+    work = images.counted(kernel, work_of(graph, kernel))
+    near = [True] * len(kernel.reads)
+    assert cycles_of(work, near, (True,), speed.edge, speed.coefficients).total == pytest.approx(cycles, rel=0.15)

@@ -34,9 +34,6 @@ TURNED_ROWS = 1.3 * ROWS
 GRADIENT_APART = 0.6
 """What of a convolution's vector operations its kernel's gradient takes, of features apart, seen on v5e."""
 
-PACKED_ROWS = 0.8
-"""What of a row a register of many pictures takes for the gradient of a kernel, seen on v5e and v6e."""
-
 SHARED_LANES = 64
 """How many images on the lanes take as much of a depth as fewer do: seen on v3, v5e and v5p."""
 
@@ -171,13 +168,14 @@ def windows_of(
 def _of_picture(manner: Manner, windows: Windows, *, is_gradient: bool, is_whole: bool) -> Windows:
     """The same of few features, as pictures have them. What they make is added up by the vector units, position by
     position, of up to sixteen whole images at once: on v5e of 8 pictures at 12544 places of 49 positions 414107 cycles,
-    of which 246000 for this, on v6e of 16 215040. For a kernel's gradient they are one row: 123295 and 133460 cycles.
+    of which 246000 for this, on v6e of 16 215040. For a kernel's gradient they are one row: 123295 and 133460 cycles,
+    333334 on v3.
     """
     batch = windows.streamed
-    if batch < ROWS or not (is_whole and manner.picture_operations):
+    if batch < ROWS or not is_whole or not (is_gradient or manner.picture_operations):
         return replace(windows, least=manner.picture_rows * -(-batch // ROWS))
     if is_gradient:
-        return replace(windows, least=PACKED_ROWS * manner.picture_rows * -(-batch // (2 * ROWS)))
+        return replace(windows, least=manner.gradient_rows * -(-batch // (2 * ROWS)))
     made = -(-batch // (2 * ROWS)) * -(-windows.leaving // LANES)
     registers = manner.picture_operations * windows.taps * made
     return replace(windows, least=manner.picture_rows, registers=registers, adds=True)

@@ -29,6 +29,7 @@ from .given_parts import GivenParts
 from .group_sums import GroupSums
 from .images_in_parts import ImagesInParts
 from .looped_images import HALVES, TURNING_CYCLES, LoopedImages
+from .place_sums import PlaceSums
 from .ring_windows import ring_windows_of
 
 RESHAPE = "reshape"
@@ -85,6 +86,7 @@ class Convolved:
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
         by_features = {part: whole for part, whole in self._parted.items() if not is_across(whole, self._images[whole])}
         self._sums = GroupSums(graph, by_features, self._images, of)
+        self._place_sums = PlaceSums(graph, self._images)
         self._convolved, self._regrouped = set[int](), set[int]()
         self._before_next = 0.0
         self._loops = LoopedImages(graph, of, self._images, self._turned_shapes, in_loop=in_loop)
@@ -150,8 +152,8 @@ class Convolved:
                 self._across.add(op.results[0])
         ops = [graph.ops[number] for number in kernel.ops if graph.ops[number].kind == CONVOLUTION]
         self._made.update(kernel.writes if ops else ())
-        reads = tuple(int(size * self._growth(v)) for v, size in zip(kernel.reads, work.reads, strict=True))
-        writes = tuple(int(size * self._growth(v)) for v, size in zip(kernel.writes, work.writes, strict=True))
+        reads = tuple(int(size * self._lies(v)) for v, size in zip(kernel.reads, work.reads, strict=True))
+        writes = tuple(int(size * self._lies(v)) for v, size in zip(kernel.writes, work.writes, strict=True))
         around = (*kernel.reads, *kernel.writes)
         growth, spread = self._whole_growth(around), max(map(self._spread, around), default=1.0)
         spilled = min(growth, self._whole_growth(kernel.writes)) if ops else growth
@@ -160,7 +162,7 @@ class Convolved:
             work,
             reads=tuple(int(size * moved) for size in reads),
             writes=tuple(int(size * moved) for size in writes),
-            spill_bytes=int(work.spill_bytes * spilled * moved),
+            spill_bytes=int(work.spill_bytes * spilled * moved) + self._place_sums.moved_bytes(around),
             registers=work.registers * growth * spread,
             space_bytes=int(work.space_bytes * growth * (spread if work.single and spread == HALF_EMPTY else 1.0)),
             products=tuple(self._product(op) for op in ops) if ops else work.products,
@@ -255,6 +257,10 @@ class Convolved:
         if image is None or not whole.num_elements:
             return 1.0
         return max(1.0, self._laid(value, image) * whole.bits / 8 / padded_bytes(whole))
+
+    def _lies(self, value: int) -> float:
+        """The same of what is known of an image's places too."""
+        return self._growth(value) * self._place_sums.growth(value)
 
     def _whole_growth(self, around: Sequence[int]) -> float:
         """How much larger what a kernel reads and writes is all told: what it computes are numbers of all of these."""
