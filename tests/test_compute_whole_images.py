@@ -73,6 +73,17 @@ def test_a_convolution_that_leaves_its_image_in_the_large_memory_waits_for_it(
     assert took(graph, "v5p", work, near_result=False) == pytest.approx(cycles, rel=0.15)
 
 
+@pytest.mark.parametrize(
+    ("size", "enters", "leaves", "cycles"), [(56, 64, 256, 92_272), (56, 256, 64, 51_088), (56, 64, 64, 48_762)]
+)
+def test_what_a_convolution_reads_from_a_common_memory_is_at_hand(
+    size: int, enters: int, leaves: int, cycles: int
+) -> None:
+    """As compiled for v4, whose cores have one."""
+    graph, work = normed(size, enters, leaves)
+    assert took(graph, "v4", work) == pytest.approx(cycles, rel=0.12)
+
+
 @pytest.mark.parametrize(("name", "batch", "cycles"), [("v5e", 8, 414_107), ("v6e", 16, 215_040)])
 def test_what_pictures_make_is_added_up_position_by_position(name: str, batch: int, cycles: int) -> None:
     graph, work = normed(112, 3, 64, 7, batch, step=2)
@@ -81,7 +92,9 @@ def test_what_pictures_make_is_added_up_position_by_position(name: str, batch: i
     assert took(strided, name, work, near_result=name == "v5e") == pytest.approx(cycles, rel=0.1)
 
 
-@pytest.mark.parametrize(("name", "batch", "cycles"), [("v5e", 8, 123_295), ("v6e", 16, 133_460), ("v3", 8, 333_334)])
+@pytest.mark.parametrize(
+    ("name", "batch", "cycles"), [("v5e", 8, 123_295), ("v6e", 16, 133_460), ("v3", 8, 333_334), ("v4", 8, 226_538)]
+)
 def test_the_gradient_of_a_kernel_over_pictures_takes_a_row_for_many(name: str, batch: int, cycles: int) -> None:
     graph = convolved((batch, *PICTURES), (batch, 112, 112, 64), STEM, gradient=True)
     op = replace(graph.ops[0], attributes={**graph.ops[0].attributes, "rhs_dilation": (2, 2)})
@@ -129,7 +142,8 @@ def rounded_pictures() -> tuple[Graph, Kernel, Kernel]:
 
 
 @pytest.mark.parametrize(
-    ("name", "near", "cycles"), [("v5e", True, 5600), ("v5e", False, 583_968), ("v5p", False, 299_348)]
+    ("name", "near", "cycles"),
+    [("v5e", True, 5600), ("v5e", False, 583_968), ("v5p", False, 299_348), ("v4", True, 305_536)],
 )
 def test_pictures_are_rounded_as_they_lie_and_copied_to_be_convolved(name: str, near: bool, cycles: int) -> None:
     """The copies as compiled, into the fast memory or the large one."""
@@ -139,7 +153,9 @@ def test_pictures_are_rounded_as_they_lie_and_copied_to_be_convolved(name: str, 
     assert images.copies_cycles(rounding, lambda _: near) == 0
     work = work_of(graph, rounding)
     assert images.counted(rounding, work) == work
-    assert images.copies_cycles(convolving, lambda _: near) == pytest.approx(cycles, rel=0.4 if near else 0.05)
+    assert images.copies_cycles(convolving, lambda _: near) == pytest.approx(
+        cycles, rel=0.4 if cycles < 10_000 else 0.1
+    )
 
 
 @pytest.mark.parametrize(("means", "cycles"), [(1, 53_692), (2, 61_705)])

@@ -71,11 +71,12 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
     """Cycles of a kernel, given which of its reads and writes are in vector memory."""
     if work.kind == FREE:
         return Cycles(total=0.0, bound=MEMORY, far_bytes=0)
-    left = 0  # in a common memory, which is as slow as the large one but for what products read, and slower to write
+    left = 0  # in a common memory, as slow as the large one but for what products read, and slower to write
     if of.common_bytes:
         left = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if is_near)
-        near = near if _is_product_of_matrices(work) else [False] * len(near)
-        near_writes = [False] * len(near_writes)
+        makes_image = _convolves(work) and MOST_KEPT * work.spill_bytes >= sum(work.reads)
+        near = near if _is_product_of_matrices(work) or makes_image else [False] * len(near)
+        near_writes = near_writes if makes_image else [False] * len(near_writes)
     if work.kind == PRODUCT and len(work.writes) >= UPDATED and any(near_writes) and not of.near_read_share:
         near_writes = [True] * len(near_writes) if _behind(work, near, near_writes) else near_writes
     far_reads = sum([size for size, is_near in zip(work.reads, near, strict=True) if not is_near])

@@ -43,7 +43,7 @@ class Manner(NamedTuple):
 
 FIRST, SECOND, LATER = (
     Manner(3.2, False, 0.245, 3.5, 5, 2, 1, 0, 10, 18, 0, 0, 0, 22),
-    Manner(3.2, False, 0.24, 4.2, 5, 2, 2, 0, 5.6, 22, 57, 45, 108),
+    Manner(3.2, False, 0.24, 4.2, 5, 2, 1.3, 0, 5.6, 22, 57, 45, 108),
     Manner(8, True, 0.066, 5.6, 7.5, 1, 0.8, 1.45, 11.6, 24, 81, 52, 26),
 )
 """As seen on v3, on v4, and on v5e and v6e."""

@@ -240,7 +240,7 @@ class Convolved:
         took = turning_cycles(read, made, self._of, leaves=left_near)
         left_near = leaves_near(read, made, self._of, None) if left_near is None else left_near
         of_few = batch_on_lanes(whole.shape[image.features], whole.shape[image.batch], whole.bits) and registers > laid
-        is_narrow = of_few and bool(self._of.held_near_bytes) and not left_near
+        is_narrow = of_few and (self._of.common_bytes > 0 or (bool(self._of.near_total_bytes) and not left_near))
         return max(took, manner_of(self._of).tile_cycles * made.registers) if is_narrow else took
 
     def _emptied(self, whole: Value, image: Image) -> float:
