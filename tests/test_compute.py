@@ -16,10 +16,11 @@ from meshwright.planner.compute.coefficients import Coefficients
 from meshwright.planner.compute.cycles import cycles_of
 from meshwright.planner.compute.demand import demanded
 from meshwright.planner.compute.fit import Measured, errors, fit
+from meshwright.planner.compute.manner import LATER
 from meshwright.planner.compute.products import product_of
 from meshwright.planner.compute.sides import ONCE
 from meshwright.planner.compute.start import first_guess
-from meshwright.planner.compute.windows import LATER, Windows, windows_of
+from meshwright.planner.compute.windows import Windows, windows_of
 from meshwright.planner.compute.work import padded_bytes, work_of
 from meshwright.planner.estimate.roofline import bound
 from meshwright.planner.fusion import fuse

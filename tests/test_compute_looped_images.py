@@ -13,6 +13,7 @@ from meshwright.planner.fusion import fuse
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Kernel
 from programs import CONVOLVED, KERNEL_GRADIENT
+from test_compute import convolved
 
 TURNS = 4
 
@@ -149,3 +150,16 @@ def test_an_image_with_gaps_and_its_batch_on_the_lanes_fills_no_depth() -> None:
     values = (image, Value((3, 3, 4, 64), "bf16"), made)
     cycles = squares_or_vectors("v5e", Graph(values=values, ops=(op,), arguments=(0, 1), results=(2,)))
     assert cycles == pytest.approx(4_753_781, rel=0.1)
+
+
+@pytest.mark.parametrize(("gradient", "cycles"), [(False, 2_475_054), (True, 1_122_229)])
+def test_pictures_whose_few_features_go_round_a_ring_share_no_depth(gradient: bool, cycles: int) -> None:
+    """A stem of 64 features over 16 devices, of which a turn makes four of each of two, as compiled for v5e."""
+    speed = speed_of(catalogue()["v5e"])
+    images, made, kernel = (8, 224, 224, 3), (8, 112, 112, 8), (7, 7, 3, 8)
+    graph = convolved(images, made if gradient else kernel, kernel if gradient else made, gradient=gradient)
+    op = graph.ops[0]
+    said = {**op.attributes, "rhs_dilation" if gradient else "window_strides": (2, 2)}
+    strided = replace(graph, ops=(replace(op, attributes=said),))
+    looped_there = Convolved(strided, speed.coefficients, speed.edge, in_loop=True)
+    assert looped_there.units_cycles(strided.ops[0]) == pytest.approx(cycles, rel=0.03)

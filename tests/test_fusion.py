@@ -158,6 +158,17 @@ def test_a_sum_that_several_read_is_written_where_that_moves_fewer_bytes(
     assert any(total in kernel.writes for kernel in program.kernels) == is_written
 
 
+@pytest.mark.parametrize(("sums", "products", "is_written"), [(4, 1, False), (0, 5, True)])
+def test_sums_that_go_through_the_same_numbers_read_them_once(sums: int, products: int, is_written: bool) -> None:
+    """As compiled for v5e, v5p and v6e, of what comes back to an image that is normed by its batch and then pooled."""
+    g = Writer()
+    total = g.op("multiply", g.arg(256, 256), g.arg(256, 256))
+    results = [g.total(g.op("multiply", total, g.arg(256, 256)), 0) for _ in range(sums)]
+    results += [g.dot(total, g.arg(256, 256)) for _ in range(products)]
+    program = fuse(g.graph(*results))
+    assert any(total in kernel.writes for kernel in program.kernels) == is_written
+
+
 def test_of_two_sums_that_may_be_computed_in_passing_the_later_one_is() -> None:
     """As compiled on v5e: each alone would be, and then the earlier one has more readers."""
     g = Writer()

@@ -69,6 +69,25 @@ def test_the_code_of_convolutions_hangs_on_their_windows(places: int, groups: in
     assert 0.5 * kib <= made / KIB <= 2 * kib
 
 
+@pytest.mark.parametrize(
+    ("size", "enters", "leaves", "window", "kib"),
+    [(56, 64, 64, 3, 686), (14, 256, 256, 3, 476), (7, 512, 512, 3, 265), (14, 256, 1024, 1, 241)],
+)
+def test_the_code_of_convolutions_of_many_images_grows_with_the_root_of_their_work(
+    size: int, enters: int, leaves: int, window: int, kib: int
+) -> None:
+    """As compiled for v5e, of eight images in bfloat16 and of sums beside what is made of them."""
+    image, kernel = Value((8, size, size, enters), "bf16"), Value((window, window, enters, leaves), "bf16")
+    made, summed = Value((8, size, size, leaves), "bf16"), Value((leaves,), "bf16")
+    ops = (
+        Op(kind="convolution", operands=(0, 1), results=(2,), attributes=CONVOLVED),
+        Op(kind="reduce", operands=(2, 3), results=(4,), attributes={"dimensions": (0, 1, 2), "reducer": "add"}),
+    )
+    graph = of_ops((image, kernel, made, Value((), "bf16"), summed), ops, (0, 1, 3), (2, 4)).graph
+    program = Program(graph=graph, kernels=(Kernel(ops=(0, 1), reads=(0, 1), writes=(2, 4)),))
+    assert (code_bytes(program, catalogue()["v5e"]) - BASE_BYTES) / KIB == pytest.approx(kib, rel=0.5)
+
+
 def test_no_program_takes_less_than_the_least() -> None:
     assert code(8, 8, 8, "v5e") >= least_code_bytes(1, 0)
 

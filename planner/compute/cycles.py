@@ -48,6 +48,13 @@ FEW_ROWS, FEW_SHARE = 1024, 0.5
 v5e f32[16,1,8192] 11.4 a row, f32[16,1,16384] 23.6; on v5p and v6e twice as many still take a third.
 """
 
+SPILLED, CONVOLVED, COMPUTED, MOST_KEPT = 1.13, 0.37, 0.25, 4
+"""What a convolution takes of what it goes through without keeping it where it waits for that, and what of the matrix
+and of the vector units' work comes on top: seen on v5e and v5p, of 8 images of 7 to 56 rows that leave sums beside them
+(v5e: 64 to 256 features of 3136 places 62828 cycles, of which 47040 for what is summed, 256 to 1024 of 196 20050, of
+which 11760). And how many times as long as for that it waits for memory at most.
+"""
+
 UNHIDDEN, UNHIDDEN_LATER = 0.55, 0.2
 """What of the vector units' work goes on while no product does, seen on v3, and on v5e: where both take long."""
 
@@ -64,11 +71,12 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
     """Cycles of a kernel, given which of its reads and writes are in vector memory."""
     if work.kind == FREE:
         return Cycles(total=0.0, bound=MEMORY, far_bytes=0)
-    left = 0  # in a common memory, which is as slow as the large one but for what products read, and slower to write
+    left = 0  # in a common memory, as slow as the large one but for what products read, and slower to write
     if of.common_bytes:
         left = sum(size for size, is_near in zip(work.writes, near_writes, strict=True) if is_near)
-        near = near if _is_product_of_matrices(work) else [False] * len(near)
-        near_writes = [False] * len(near_writes)
+        makes_image = _convolves(work) and MOST_KEPT * work.spill_bytes >= sum(work.reads)
+        near = near if _is_product_of_matrices(work) or makes_image else [False] * len(near)
+        near_writes = near_writes if makes_image else [False] * len(near_writes)
     if work.kind == PRODUCT and len(work.writes) >= UPDATED and any(near_writes) and not of.near_read_share:
         near_writes = [True] * len(near_writes) if _behind(work, near, near_writes) else near_writes
     far_reads = sum([size for size, is_near in zip(work.reads, near, strict=True) if not is_near])
@@ -80,7 +88,7 @@ def cycles_of(work: Work, near: Sequence[bool], near_writes: Sequence[bool], edg
         total = work.passes * (sum(work.reads) + far_writes) * of.byte_cycles
         return Cycles(total=total, bound=MEMORY, far_bytes=far_reads + far_writes)
     if work.kind == PRODUCT:
-        convolves = any(each.windows for each in work.products)
+        convolves = _convolves(work)
         if work.spill_bytes and not (far_writes or of.near_read_share or convolves):
             work = replace(work, spill_bytes=0)
         if convolves and (of.near_total_bytes or of.common_bytes) and max(work.writes) >= work.spill_bytes:
@@ -222,6 +230,8 @@ def _product(
     slowest = max(matrix, memory, vector)
     filled = of.batch_fills * _batch(work) * of.fill_bytes * of.byte_cycles
     fill = max(min(of.fill_share * far, of.fill_bytes) * of.byte_cycles, min(filled, max(matrix, vector), memory))
+    if _starts_apart(work, of):
+        fill = 0.0  # in what starting takes
     bound = MATRIX if slowest == matrix else VECTOR if slowest == vector else MEMORY
     after = behind * of.byte_cycles
     if behind and _starts_by_sides(work, behind, of):
@@ -231,8 +241,22 @@ def _product(
     hidden = HIDDEN * max(0.0, after - slowest)
     units = max(slowest, _unhidden(work, matrix, vector, behind, of))
     units += UNITED * min(max(matrix, vector), memory) if is_cut else 0.0
+    if is_cut and _convolves(work) and of.near_read_share:
+        units = max(units, _convolved(work, memory, matrix, apart, of))
     total = units + after - hidden + fill + steps + start
     return Cycles(total=total, bound=MEMORY if after > slowest else bound, far_bytes=far)
+
+
+def _convolved(work: Work, memory: float, matrix: float, apart: float, of: Coefficients) -> float:
+    """Cycles of a convolution that waits for what it goes through without keeping it, none if that is little; ``apart``
+    are vector operations for what squares make.
+    """
+    spilled = work.spill_bytes * of.byte_cycles
+    if memory >= MOST_KEPT * spilled:
+        return 0.0
+    adds = any(each.windows is not None and each.windows.adds for each in work.products)
+    computed = COMPUTED * work.registers + (1.0 if adds else COMPUTED) * apart
+    return memory + (SPILLED - 1) * spilled + CONVOLVED * matrix + computed * of.register_cycles
 
 
 def _unhidden(work: Work, matrix: float, vector: float, behind: int, of: Coefficients) -> float:
@@ -244,6 +268,15 @@ def _unhidden(work: Work, matrix: float, vector: float, behind: int, of: Coeffic
         return 0.0
     share = UNHIDDEN_LATER if of.near_total_bytes else UNHIDDEN
     return max(matrix, vector) + share * min(matrix, vector)
+
+
+def _starts_apart(work: Work, of: Coefficients) -> bool:
+    """Whether what starting a convolution takes is known, wherever what it works on is (v5e, v5p)."""
+    return _convolves(work) and bool(of.product_start_cycles and of.near_read_share)
+
+
+def _convolves(work: Work) -> bool:
+    return any(each.windows is not None for each in work.products)
 
 
 def _starts_by_sides(work: Work, behind: int, of: Coefficients) -> bool:
@@ -260,8 +293,11 @@ def _product_start(
     """Cycles of starting a product: windows of both operands come before it multiplies, its last one leaves after that,
     where no update is ``behind``.
 
-    Batches of products and convolutions start as other kernels do.
+    Batches of products start as other kernels do, and convolutions but where what is near counts as if it were not
+    (v5e, v5p): there they wait for one operand and for what they leave, wherever these are.
     """
+    if _starts_apart(work, of):
+        return of.product_start_cycles + of.product_read_cycles + max(of.product_write_cycles, of.product_round_cycles)
     if not _starts_by_sides(work, behind, of):
         is_near = all(near) and all(near_writes)
         return _start(sum(work.reads) + sum(work.writes), of) * (NEAR_START if is_near else 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import NamedTuple
 
 from ...dsl.records import record
@@ -211,7 +212,8 @@ def price_at(
             rows = rowwise.extra_cycles(kernel) if rowwise else 0.0
             more += sum(brought.pop(value, 0.0) for value in kernel.reads) if brought else 0.0
             more += updated.copies_cycles(kernel) if updated else 0.0
-            more += convolved.copies_cycles(kernel) if convolved else 0.0
+            if convolved:
+                more += convolved.copies_cycles(kernel, None if near is None else partial(near.is_near, point=point))
             more += convolved.grouped_cycles(kernel) + convolved.parts_cycles(kernel) if convolved else 0.0
             more += rows_cycles(graph, kernel, stacks, speed.edge) if stacks else 0.0
             cut = patches.copies_cycles(kernel) if patches else 0.0

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..graph import Graph, Op, Value
 from ..images import LANES, ROWS, batch_on_lanes, images_of, is_gradient_of_kernel, tile_rows
-from .coefficients import Coefficients
+from .manner import FIRST, Manner
 
 NARROWEST, NARROWER, FEW = 64, 32, 4
 """The features that a position of a window takes of a square's depth at least; where registers are full of images, as
@@ -31,62 +31,11 @@ TURNED_ROWS = 1.3 * ROWS
 """How many rows a register of images takes whose few features are turned to be a depth, seen on v3."""
 
 
+GRADIENT_APART = 0.6
+"""What of a convolution's vector operations its kernel's gradient takes, of features apart, seen on v5e."""
+
 SHARED_LANES = 64
 """How many images on the lanes take as much of a depth as fewer do: seen on v3, v5e and v5p."""
-
-
-class Manner(NamedTuple):
-    """How a chip's compiler convolves: ``few_rows`` are those that a register of few images takes at least, and
-    ``packs_all`` if positions share a depth also where what leaves has the batch on the lanes, where windows move on
-    by several places, and of batches of any size, in whichever layout they are. ``loading`` are the
-    rows that bringing a row of ``columns`` of a kernel into a square takes where an image has gaps, ``tap_operations``
-    the vector operations for each position of a window whose features stay apart. ``picture_rows`` are those that a
-    register of images of so few features as pictures have takes for each position of a window, and ``part_operations``
-    vector operations what shifts or copies cut images takes, for each 1024 of their numbers that are read or written.
-    ``ring_operations`` are those at each place at least where few images are convolved to features of each of two
-    devices, ``summed_operations`` where from those, and ``ring_gradient_operations`` for a kernel's gradient.
-    ``place_operations`` are those of windows of one place over few whole images, for each register of features made,
-    and ``apart_operations`` those of taking apart what a ring has made, of each place and device, where a single image
-    lies otherwise than few: none where it does not.
-    """
-
-    few_rows: float
-    packs_all: bool
-    loading: float
-    gap_operations: float
-    tap_operations: float
-    picture_rows: float
-    part_operations: float
-    ring_operations: float
-    summed_operations: float
-    ring_gradient_operations: float
-    place_operations: float = 0.0
-    apart_operations: float = 0.0
-
-
-FIRST, SECOND, LATER = (
-    Manner(3.2, False, 0.245, 3.5, 5, 2, 18, 0, 0, 0, 22),
-    Manner(3.2, False, 0.24, 4.2, 5, 2, 22, 57, 45, 108),
-    Manner(8, True, 0.066, 5.6, 7.5, 1, 24, 81, 52, 26),
-)
-"""As seen on v3, on v4, and on v5e and v6e."""
-
-PAIRED = LATER._replace(
-    gap_operations=6.9,
-    ring_operations=105,
-    summed_operations=66,
-    ring_gradient_operations=36,
-    apart_operations=50,
-)
-PAIRED_NEAR_BYTES = 2**26
-"""As seen on v5p, whose two cores have less vector memory than one of v5e, and share no place of an image."""
-
-
-def manner_of(of: Coefficients) -> Manner:
-    """The manner of a chip, by what its compiler keeps in vector memory, and whether it takes small values whole."""
-    if of.near_total_bytes:
-        return PAIRED if of.near_total_bytes < PAIRED_NEAR_BYTES else LATER
-    return SECOND if of.whole_bytes else FIRST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +58,7 @@ class Windows:
     beside: int = 1
     turns_over: bool = False
     registers: float = 0.0
+    adds: bool = False
     loads: float = 0
     loading: float = 0.0
     leaves_last: bool = True
@@ -149,7 +99,7 @@ def windows_of(
     left, right, made = (graph.values[number] for number in (value, op.operands[1], op.results[0]))
     window, result = spatial(right, said, "kernel"), spatial(made, said, "output")
     if is_depthwise(graph, op):
-        return _apart(manner, math.prod(result if is_gradient else window), left if is_gradient else made)
+        return _apart(graph, op, manner, math.prod(result if is_gradient else window), is_gradient=is_gradient)
     groups = _groups_apart(graph, op)
     features, batch = max(left.shape[image.features] // groups, 1), max(left.shape[image.batch] * parts, 1)
     gaps = math.prod(said.get("lhs_dilation", ()))
@@ -166,8 +116,8 @@ def windows_of(
         least = TURNED_ROWS * registers
         return Windows(taps=taps, streamed=batch, entering=features, leaving=leaving, room=FEW, least=least)
     if features < ROWS and gaps == 1 and batch < LANES and math.prod(result if is_gradient else window) > 1:
-        least = manner.picture_rows * -(-batch // ROWS)
-        return Windows(taps=taps, streamed=batch, entering=features, leaving=leaving, room=FEW, least=least)
+        picture = Windows(taps=taps, streamed=batch, entering=features, leaving=leaving, room=FEW)
+        return _of_picture(manner, picture, is_gradient=is_gradient, is_whole=parts == 1)
     plain = is_plain(said) or (manner.packs_all and gaps == 1)
     beside = (result if is_gradient else window)[-1] if manner.packs_all and window else 1
     leaves_on_lanes = _leaves_on_lanes(graph, op, is_gradient)
@@ -181,6 +131,9 @@ def windows_of(
             return found
         return replace(found, streamed=-(-rows // gaps), loading=manner.loading, features=features)
     rows = _up(batch, min(ROWS, tile_rows(batch, 1)))
+    turns_round = is_gradient and manner.packs_all and plain and leaving <= NARROWEST < features
+    if turns_round and parts == 1 and batch >= ROWS and math.prod(result) > 1:  # what leaves room is the depth
+        features, leaving, leaves_on_lanes = leaving, features, True
     few = is_gradient or manner.packs_all or ROWS <= batch <= MOST_SHARED
     least = 0.0
     shared: int | None = None
@@ -212,6 +165,22 @@ def windows_of(
     )
 
 
+def _of_picture(manner: Manner, windows: Windows, *, is_gradient: bool, is_whole: bool) -> Windows:
+    """The same of few features, as pictures have them. What they make is added up by the vector units, position by
+    position, of up to sixteen whole images at once: on v5e of 8 pictures at 12544 places of 49 positions 414107 cycles,
+    of which 246000 for this, on v6e of 16 215040. For a kernel's gradient they are one row: 123295 and 133460 cycles,
+    333334 on v3.
+    """
+    batch = windows.streamed
+    if batch < ROWS or not is_whole or not (is_gradient or manner.picture_operations):
+        return replace(windows, least=manner.picture_rows * -(-batch // ROWS))
+    if is_gradient:
+        return replace(windows, least=manner.gradient_rows * -(-batch // (2 * ROWS)))
+    made = -(-batch // (2 * ROWS)) * -(-windows.leaving // LANES)
+    registers = manner.picture_operations * windows.taps * made
+    return replace(windows, least=manner.picture_rows, registers=registers, adds=True)
+
+
 def _loaded(manner: Manner, batch: int, room: int | None, is_gradient: bool) -> float:
     """What of its registers an image brings to the squares at each position: half where many positions share one."""
     if not manner.packs_all:
@@ -229,9 +198,17 @@ def is_depthwise(graph: Graph, op: Op) -> bool:
     return groups > 1 and each == 1 and groups == kernel[said["kernel_output_feature_dimension"]]
 
 
-def _apart(manner: Manner, positions: int, value: Value) -> Windows:
-    registers = manner.tap_operations * positions * value.num_elements / (LANES * ROWS)
-    return Windows(taps=0, streamed=0, entering=0, leaving=0, registers=registers)
+def _apart(graph: Graph, op: Op, manner: Manner, positions: int, *, is_gradient: bool) -> Windows:
+    """A convolution of features apart: each position goes over what it makes, or for a kernel's gradient over what it
+    reads, with lanes filled up (v5e: 49 positions over 96 features of 8 images, 3136 places, 375328 and 193618 cycles).
+    """
+    (read, first), (second, image) = images_of(graph, op)
+    value, features = (read, first.features) if is_gradient else (second, image.features)
+    many = graph.shape(value)[features]
+    share = GRADIENT_APART if is_gradient and manner.packs_all else 1.0
+    numbers = graph.values[value].num_elements // max(many, 1) * _up(many, LANES)
+    registers = share * manner.tap_operations * positions * numbers / (LANES * ROWS)
+    return Windows(taps=0, streamed=0, entering=0, leaving=0, registers=registers, adds=True)
 
 
 def _groups(op: Op) -> int:

@@ -14,7 +14,7 @@ import heapq
 from collections.abc import Collection, Mapping
 
 from ..graph import Graph, Op
-from .nature import ELEMENTWISE, PRODUCTS, SPREAD, STEPWISE, VIEWS, is_constant, widens
+from .nature import ELEMENTWISE, PRODUCTS, REDUCE, SPREAD, STEPWISE, VIEWS, is_constant, widens
 from .uses import Uses
 
 _WORD_BYTES, _WORD_BITS = 4, 32
@@ -139,7 +139,7 @@ class _Queue:
 
         def look(number: int) -> None:
             read[number], reading[number] = self._sources(number), self._readers(number)
-            n, own = len(reading[number]), self._sizes.of(self._left[number])
+            n, own = self._count(reading[number]), self._sizes.of(self._left[number])
             saved = own * (1 + n) - (n - 1) * sum(map(self._sizes.of, read[number]))
             heapq.heappush(queue, (-saved, -number))
             latest[number] = saved
@@ -173,6 +173,12 @@ class _Queue:
             else:
                 waiting += (reader for value in graph.ops[here].results for reader in after[value])
         return found
+
+    def _count(self, readers: set[int]) -> int:
+        """How many kernels readers are: what several sums go through is read once for all of them."""
+        ops = [self._graph.ops[number] for number in readers]
+        summed = {self._graph.shape(op.operands[0]) for op in ops if op.kind == REDUCE}
+        return sum(op.kind != REDUCE for op in ops) + len(summed)
 
     def _sources(self, number: int) -> set[int]:
         """What is read where an operation is computed: arrays of half its size or more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from ..compute.products import COMPLEX, COMPLEX_PASSES
 from ..compute.written_out import WRITTEN_OUT, code_bytes_of, is_written_out
 from ..fusion.nature import ALLOCATE, PRODUCTS, UPDATE
 from ..graph import Graph, Op, Value
-from ..images import CONVOLUTION, is_of_one_place
+from ..images import CONVOLUTION, ROWS, images_of, is_of_one_place
 from ..kernels import Kernel, Program
 from ..kinds import KINDS
 from ..lookups import GATHER, SCATTER, is_looked_up_apart
@@ -44,6 +45,15 @@ LEAST_CONVOLUTION_BYTES, WINDOW_BYTES, SQUARE_BYTES = 60 << 10, 150, 80
 """What a convolution takes at least from v4 on, and more for each cycle of the units that compute it, of windows of
 several places and of one: all that a kernel does at once is written out. 22 nets for v4, v5e, v5p and v6e take 45 to
 100 bytes for each cycle of one of a kernel's windows, all told.
+"""
+WHOLE_WINDOW_BYTES, WHOLE_SQUARE_BYTES = 2600, 1600
+"""The same for the root of the cycles, of images that fill registers. Forward, back and for the kernel, of 8
+images on v5e, 3136 places of 64 features take 520 to 850 KiB, 196 of 256 350 to 480, 49 of 512 265; of 32 images the
+first 880; windows of one place 180 to 240 KiB.
+"""
+SUM_TO_PRODUCT, LEAST_SUMMED = 0.04, 8
+"""What each sum over an image adds that a kernel leaves beside it, of what a product takes (v5e: 15 to 22 KiB),
+and how many numbers such a sum adds up at least.
 """
 GFLOP_BYTES, GROWTH, LEAST_PRODUCT_BYTES, LARGEST_PRODUCT = 140 << 10, 0.65, 20 << 10, 1.2
 """What a product of a GFLOP takes, the power of its work that smaller and larger ones take, the least, and how often a
@@ -133,10 +143,12 @@ def _bytes(graph: Graph, kernel: Kernel, product: ProductCode, units: Units | No
         found := [op for op in map(graph.ops.__getitem__, kernel.ops) if is_written_out(op)]
     ):
         return sum(code_bytes_of(graph, op) for op in found)
-    further = int(RESULT_TO_PRODUCT * product.num_bytes)
+    convolutions = [op for op in map(graph.ops.__getitem__, kernel.ops) if op.kind == CONVOLUTION]
+    is_whole = bool(convolutions) and all(_is_of_many(graph, op) for op in convolutions)
+    to_product = SUM_TO_PRODUCT if is_whole and _leaves_sums(graph, kernel) else RESULT_TO_PRODUCT
+    further = int(to_product * product.num_bytes)
     more = _more_bytes(graph, kernel, further, multiplies=not kinds.isdisjoint(PRODUCTS))
-    if CONVOLUTION in kinds:
-        convolutions = [op for op in map(graph.ops.__getitem__, kernel.ops) if op.kind == CONVOLUTION]
+    if convolutions:
         return _convolution_bytes(graph, kernel, convolutions, product, units, more, in_loop=in_loop)
     if "dot_general" in kinds:
         return more + usual_bytes(graph, kernel, product)
@@ -208,9 +220,25 @@ def _convolution_bytes(
         )
     if units is None:
         return usual
+    cycles = sum(map(units.cycles, convolutions))
+    if not (units.has_common or in_loop) and all(_is_of_many(graph, op) for op in convolutions):
+        each = WHOLE_SQUARE_BYTES if is_square else WHOLE_WINDOW_BYTES
+        return min(usual, more + LEAST_CONVOLUTION_BYTES + int(each * math.sqrt(cycles)))
     window_bytes = COMMON_WINDOW_BYTES if units.has_common else WINDOW_BYTES
     each = SQUARE_BYTES if is_square else window_bytes
-    return min(usual, LEAST_CONVOLUTION_BYTES + int(each * sum(map(units.cycles, convolutions))))
+    return min(usual, LEAST_CONVOLUTION_BYTES + int(each * cycles))
+
+
+def _is_of_many(graph: Graph, op: Op) -> bool:
+    """Whether a convolution is of so many images that they fill registers."""
+    (value, image), *_ = images_of(graph, op)
+    return graph.shape(value)[image.batch] >= ROWS
+
+
+def _leaves_sums(graph: Graph, kernel: Kernel) -> bool:
+    """Whether all that a kernel leaves but one array are sums over that."""
+    sizes = sorted(graph.values[value].num_elements for value in kernel.writes)
+    return len(sizes) > 1 and sizes[-1] > LEAST_SUMMED * sizes[-2]
 
 
 def usual_bytes(graph: Graph, kernel: Kernel, usual: ProductCode) -> int:

@@ -17,7 +17,7 @@ from ...fusion.nature import CONVERT, PRODUCTS, REDUCE, SLICE, UPDATE, VIEWS
 from ...graph import Graph, Op
 from ...kernels import Kernel
 from ..coefficients import Coefficients
-from ..windows import LATER, manner_of
+from ..manner import LATER, manner_of
 from ..work import LANES, LOOP, REGISTER_ELEMENTS, SUBLANES, Work, padded_elements
 from .turning import FIRST_CYCLES
 

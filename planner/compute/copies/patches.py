@@ -17,7 +17,7 @@ from ...fusion.nature import CONVERT, LANES
 from ...graph import Graph, Op
 from ...kernels import Kernel
 from ..coefficients import Coefficients
-from ..windows import FIRST, LATER, PAIRED, SECOND, Manner, manner_of
+from ..manner import FIRST, LATER, PAIRED, SECOND, Manner, manner_of
 from ..work import REGISTER_ELEMENTS, SUBLANES, padded_elements, round_up
 from .turned import GRADIENT
 

@@ -55,13 +55,15 @@ def turning_cycles(
     is_result: bool = False,
     free_bytes: float | None = None,
     came_near: bool | None = None,
+    leaves: bool | None = None,
 ) -> float:
     """Cycles of a copy; what a step's result becomes so is in the large memory. ``free_bytes`` are those of the vector
-    memory that earlier copies left free, if that is known, as is whether what it reads ``came_near``.
+    memory that earlier copies left free, if that is known, as is whether what it reads ``came_near``, and whether it
+    ``leaves`` near what it makes.
     """
     if came_near is None or not of.near_total_bytes:
         came_near = read.num_bytes <= (NEAR_SHARE * of.near_total_bytes or of.common_bytes)
-    left_near = not is_result and leaves_near(read, made, of, free_bytes)
+    left_near = not is_result and (leaves_near(read, made, of, free_bytes) if leaves is None else leaves)
     return sides_cycles(read, made, of, read_near=came_near, made_near=left_near)
 
 

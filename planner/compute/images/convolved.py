@@ -6,27 +6,30 @@ are cut (``images_in_parts``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from ...cut_images import PARTS
 from ...fusion.grouped import is_across, parts_lanes
+from ...fusion.nature import CONVERT
 from ...graph import Graph, Op, Value
 from ...image_pieces import is_turned_for_gradient, looped_images, pieces_of, turned_shapes
 from ...images import CONVOLUTION, ROWS, Image, batch_on_lanes, images, images_of, is_gradient_of_kernel, laid_elements
 from ...kernels import Kernel
 from ...kinds import ALL_GATHER
 from ..coefficients import Coefficients
-from ..copies.turning import Side, turning_cycles
+from ..copies.turning import Side, leaves_near, turning_cycles
+from ..manner import manner_of
 from ..products import Product, product_of
-from ..windows import manner_of, windows_of
+from ..windows import windows_of
 from ..work import FREE, LOOP, REGISTER_ELEMENTS, Work, padded_bytes, padded_elements
 from .gathered_features import features_cycles, is_gathered_turned
 from .given_parts import GivenParts
 from .group_sums import GroupSums
 from .images_in_parts import ImagesInParts
 from .looped_images import HALVES, TURNING_CYCLES, LoopedImages
+from .place_sums import PlaceSums
 from .ring_windows import ring_windows_of
 
 RESHAPE = "reshape"
@@ -34,6 +37,7 @@ KEEPING = frozenset({"convert", "reverse"})
 """What leaves a kernel as it lies."""
 
 Shape = tuple[int, ...]
+IsNear = Callable[[int], bool]
 HALF_EMPTY = 2.0
 """How much of registers is empty of images that fill half: what is filled alone takes as many as if it filled them, of
 four images (v5e, v5p, v6e) and not of two (v6e).
@@ -82,6 +86,7 @@ class Convolved:
         self._parted = self._parted_shapes() if self._images else dict[Shape, Shape]()
         by_features = {part: whole for part, whole in self._parted.items() if not is_across(whole, self._images[whole])}
         self._sums = GroupSums(graph, by_features, self._images, of)
+        self._place_sums = PlaceSums(graph, self._images)
         self._convolved, self._regrouped = set[int](), set[int]()
         self._before_next = 0.0
         self._loops = LoopedImages(graph, of, self._images, self._turned_shapes, in_loop=in_loop)
@@ -139,28 +144,40 @@ class Convolved:
         if cut is not None:
             self._given.update(kernel.writes)
             return cut
+        if self._rounds_given(kernel):
+            self._given.update(kernel.writes)
+            return work
         for op in (graph.ops[number] for number in kernel.ops) if self._across else ():
             if op.kind in KEEPING and op.operands[0] in self._across:
                 self._across.add(op.results[0])
         ops = [graph.ops[number] for number in kernel.ops if graph.ops[number].kind == CONVOLUTION]
         self._made.update(kernel.writes if ops else ())
-        reads = tuple(int(size * self._growth(v)) for v, size in zip(kernel.reads, work.reads, strict=True))
-        writes = tuple(int(size * self._growth(v)) for v, size in zip(kernel.writes, work.writes, strict=True))
+        reads = tuple(int(size * self._lies(v)) for v, size in zip(kernel.reads, work.reads, strict=True))
+        writes = tuple(int(size * self._lies(v)) for v, size in zip(kernel.writes, work.writes, strict=True))
         around = (*kernel.reads, *kernel.writes)
         growth, spread = self._whole_growth(around), max(map(self._spread, around), default=1.0)
+        spilled = min(growth, self._whole_growth(kernel.writes)) if ops else growth
         moved = max(FILLED * spread, 1.0) if work.kind == LOOP and not self._of.held_near_bytes else 1.0
         return replace(
             work,
             reads=tuple(int(size * moved) for size in reads),
             writes=tuple(int(size * moved) for size in writes),
-            spill_bytes=int(work.spill_bytes * growth * moved),
+            spill_bytes=int(work.spill_bytes * spilled * moved) + self._place_sums.moved_bytes(around),
             registers=work.registers * growth * spread,
             space_bytes=int(work.space_bytes * growth * (spread if work.single and spread == HALF_EMPTY else 1.0)),
             products=tuple(self._product(op) for op in ops) if ops else work.products,
         )
 
-    def copies_cycles(self, kernel: Kernel) -> float:
-        """What copying the arguments takes that a kernel is the first to convolve, and what loops before it read."""
+    def _rounds_given(self, kernel: Kernel) -> bool:
+        """Whether a kernel only rounds images that are given, as they lie: what convolves them copies that."""
+        ops = [self._graph.ops[number] for number in kernel.ops]
+        return all(op.kind == CONVERT for op in ops) and self._given.issuperset(kernel.reads)
+
+    def copies_cycles(self, kernel: Kernel, is_near: IsNear | None = None) -> float:
+        """What copying the arguments takes that a kernel is the first to convolve, and what loops before it read.
+
+        ``is_near`` says which values have their copies in fast memory there, for who knows.
+        """
         graph = self._graph
         took = self._before_next + self._loops.whole_cycles(kernel) + self._loops.slices_cycles(kernel)
         self._before_next = 0.0
@@ -171,7 +188,8 @@ class Convolved:
                 given = self._given & _behind(graph, kernel, value) if value in op.operands else None
                 if given:
                     parts = given & self._given_parts.laid.keys()
-                    took += self._copy_cycles(min(parts, default=value), image)
+                    left_near = None if is_near is None else any(map(is_near, given))
+                    took += self._copy_cycles(min(parts, default=value), image, left_near)
                     self._given -= given
         return took
 
@@ -205,20 +223,32 @@ class Convolved:
         whole = replace(held, shape=self._parted.get(held.shape, held.shape))
         return self._turning(value, whole, self._images[whole.shape])
 
-    def _copy_cycles(self, value: int, image: Image) -> float:
+    def _copy_cycles(self, value: int, image: Image, left_near: bool | None) -> float:
         whole = self._graph.values[value]
         laid, least = self._laid(value, image), padded_bytes(whole) * 8 // whole.bits
         if laid <= least and value not in self._turned:
             return 0.0
-        return self._turning(value, whole, image)
+        return self._turning(value, whole, image, left_near)
 
-    def _turning(self, value: int, whole: Value, image: Image) -> float:
+    def _turning(self, value: int, whole: Value, image: Image, left_near: bool | None = None) -> float:
         """Cycles of a copy of an image between where it pads least and where convolutions want it."""
         laid = self._in_parts.laid_of(whole, image, turned=value in self._turned)
-        registers = laid * _emptied(whole.shape[image.batch], self._in_parts.is_cut(whole.shape))
+        registers = laid * self._emptied(whole, image)
         lies = self._given_parts.laid.get(value, padded_elements(whole.shape))
         read = Side(lies / REGISTER_ELEMENTS, lies * whole.bits / 8)
-        return turning_cycles(read, Side(registers / REGISTER_ELEMENTS, laid * whole.bits / 8), self._of)
+        made = Side(registers / REGISTER_ELEMENTS, laid * whole.bits / 8)
+        took = turning_cycles(read, made, self._of, leaves=left_near)
+        left_near = leaves_near(read, made, self._of, None) if left_near is None else left_near
+        of_few = batch_on_lanes(whole.shape[image.features], whole.shape[image.batch], whole.bits) and registers > laid
+        is_narrow = of_few and (self._of.common_bytes > 0 or (bool(self._of.near_total_bytes) and not left_near))
+        return max(took, manner_of(self._of).tile_cycles * made.registers) if is_narrow else took
+
+    def _emptied(self, whole: Value, image: Image) -> float:
+        """How much of a register's rows so few images leave empty, or so few features with the batch on the lanes."""
+        many, batch = whole.shape[image.features], whole.shape[image.batch]
+        if batch_on_lanes(many, batch, whole.bits):
+            return _emptied(many, is_cut=False)
+        return _emptied(batch, self._in_parts.is_cut(whole.shape))
 
     def _growth(self, value: int) -> float:
         """How much larger than where it pads least a value is."""
@@ -227,6 +257,10 @@ class Convolved:
         if image is None or not whole.num_elements:
             return 1.0
         return max(1.0, self._laid(value, image) * whole.bits / 8 / padded_bytes(whole))
+
+    def _lies(self, value: int) -> float:
+        """The same of what is known of an image's places too."""
+        return self._growth(value) * self._place_sums.growth(value)
 
     def _whole_growth(self, around: Sequence[int]) -> float:
         """How much larger what a kernel reads and writes is all told: what it computes are numbers of all of these."""

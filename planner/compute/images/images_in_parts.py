@@ -39,7 +39,7 @@ from ...images import (
 from ...kernels import Kernel
 from ...kinds import BETWEEN_PARTS, TURNED_COPY
 from ..coefficients import Coefficients
-from ..windows import manner_of
+from ..manner import manner_of
 from ..work import LANES, REGISTER_ELEMENTS, SUBLANES, padded_elements, round_up
 from .parted import (
     EDGED,

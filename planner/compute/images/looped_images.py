@@ -12,7 +12,7 @@ from ...images import Image, batch_on_lanes, laid_elements, moves_on, tile_rows
 from ...kernels import Kernel
 from ...whole_images import added_whole, taken_whole
 from ..coefficients import Coefficients
-from ..windows import manner_of
+from ..manner import manner_of
 from ..work import REGISTER_ELEMENTS
 
 Shape = tuple[int, ...]

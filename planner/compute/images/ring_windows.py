@@ -8,7 +8,8 @@ from ...fusion.nature import UPDATE
 from ...graph import Graph, Op
 from ...image_pieces import NARROW_BITS
 from ...images import LANES, ROWS, batch_on_lanes, images_of, is_gradient_of_kernel
-from ..windows import FEW, Manner, Windows, spatial
+from ..manner import Manner
+from ..windows import FEW, Windows, spatial
 
 RING_PIECES = 2
 """The devices whose features each turn of a ring brings."""
@@ -16,6 +17,11 @@ RING_PIECES = 2
 ENTERING_ROWS, GAPPED_ROWS = 68, 64
 """The rows at each place, at least, where the two devices' features enter with the batch on the lanes, whatever the
 window is (v5e, v6e). And those of each position where the image has gaps, half of which are passed (v5e).
+"""
+
+PICTURE_GRADIENT_ROWS = 7.2
+"""The rows at each position that the gradient of a kernel over pictures takes whose outputs go round a ring (v5e: of
+eight of 224 rows, 7x7, four features of each of two devices 1122229 cycles, where they are convolved 2475054).
 """
 
 GRADIENT_TAP, ONE_IMAGE, GAPS = 0.01, 0.6, 0.6
@@ -38,7 +44,9 @@ def ring_windows_of(graph: Graph, op: Op, manner: Manner) -> Windows | None:
     whole, right, made = (graph.values[number] for number in (value, op.operands[1], op.results[0]))
     batch, entering = whole.shape[image.batch], whole.shape[image.features]
     operations = _ring_operations(graph, op, manner)
-    if not operations or batch >= ROWS:
+    if batch >= ROWS:
+        return _of_pictures(graph, op, manner, batch, entering)
+    if not operations:
         return None
     window, result = spatial(right, said, "kernel"), spatial(made, said, "output")
     leaving = right.shape[said["kernel_output_feature_dimension"]]
@@ -72,6 +80,21 @@ def ring_windows_of(graph: Graph, op: Op, manner: Manner) -> Windows | None:
         room=room,
         registers=share * operations * places,
     )
+
+
+def _of_pictures(graph: Graph, op: Op, manner: Manner, batch: int, entering: int) -> Windows | None:
+    """The same of so many pictures that they fill registers, convolved to so few features of each device that these
+    have the batch on the lanes: whole registers of rows for both devices at each position, which share no depth.
+    """
+    leaving = graph.shape(op.operands[1])[op.attributes["kernel_output_feature_dimension"]]
+    turns = batch_on_lanes(max(leaving // RING_PIECES, 1), batch, NARROW_BITS)
+    if not manner.packs_all or entering >= ROWS or not turns:
+        return None
+    is_gradient = is_gradient_of_kernel(graph, op)
+    right, made = graph.values[op.operands[1]], graph.values[op.results[0]]
+    taps = math.prod(spatial(right, op.attributes, "kernel")) * math.prod(spatial(made, op.attributes, "output"))
+    least = PICTURE_GRADIENT_ROWS if is_gradient else RING_PIECES * ROWS
+    return Windows(taps=taps, streamed=0, entering=entering, leaving=leaving, least=least)
 
 
 def _ring_operations(graph: Graph, op: Op, manner: Manner) -> float:
