@@ -29,7 +29,7 @@ from .copies.ranked import RANKS, Ranked
 from .copies.relaid import Relaid
 from .copies.rowwise import Rowwise
 from .copies.strided import rows_cycles, strided, turned_stacks
-from .copies.turned import Turned
+from .copies.turned import WIDE_EDGE, Turned
 from .copies.turned_copies import Copies, copies_cycles, crossings
 from .copies.updated import Updated, lent
 from .cycles import Cycles, cycles_of
@@ -162,7 +162,7 @@ def price_at(
     few |= laid.growth if laid else {}
     ranked = Ranked(graph, of, given, step.left) if speed.edge > 1 and not kinds.isdisjoint(RANKS) else None
     joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
-    inside = filled(graph) if speed.edge > 1 and looks_up else frozenset[int]()
+    inside = filled(graph, is_wide=speed.edge >= WIDE_EDGE) if speed.edge > 1 and looks_up else frozenset[int]()
     inside = inside.union(step.filled)
     awaited: dict[int, Kernel] = {}
     written_twice = set(step.packed)
