@@ -22,6 +22,7 @@ from .coefficients import Coefficients
 from .compared import COMPARE, compares, given_arrays, packed_apart
 from .copies.batch_rows import BatchRows
 from .copies.caches import few_rows, through_few_rows
+from .copies.cut_across import cut_across
 from .copies.few_rows import cut_for_products, lying_whole, tile_by_tile
 from .copies.joined import Joined
 from .copies.patches import Patches
@@ -162,6 +163,7 @@ def price_at(
     few |= laid.growth if laid else {}
     ranked = Ranked(graph, of, given, step.left) if speed.edge > 1 and not kinds.isdisjoint(RANKS) else None
     joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
+    across = cut_across(graph, of) if apart is None and has_bodies and speed.edge > 1 else {}
     inside = filled(graph, is_wide=speed.edge >= WIDE_EDGE) if speed.edge > 1 and looks_up else frozenset[int]()
     inside = inside.union(step.filled)
     awaited: dict[int, Kernel] = {}
@@ -214,6 +216,7 @@ def price_at(
             more += convolved.copies_cycles(kernel) if convolved else 0.0
             more += convolved.grouped_cycles(kernel) + convolved.parts_cycles(kernel) if convolved else 0.0
             more += rows_cycles(graph, kernel, stacks, speed.edge) if stacks else 0.0
+            more += sum(across.get(value, 0.0) for value in kernel.writes) if across else 0.0
             cut = patches.copies_cycles(kernel) if patches else 0.0
             more += cut
             cut_out = cut_for_products(graph, kernel, tiled) if tiled else {}
