@@ -12,7 +12,16 @@ FILL = "broadcast_in_dim"
 LANES, ROWS = 128, 8
 
 FEW_ROWS = 0.03
-"""The share of a table's rows from which on a scatter fills the table itself: not with 2 % on v3, with 6 % on v6e."""
+"""The share of a table's rows with which a scatter is taken to fill the table itself on v6e: it does with 6 %."""
+
+FILLED_A_ROW_BYTES = 17_500
+"""Of a table, for each row that is added to it: a scatter fills up to so much itself (v3, v4, v5e, v5p). Of 32000 rows
+of 2 KiB it does for 4096 and not for 3500, of rows of 4 KiB for 7900 and not for 6000; rows count with the lanes that
+they leave empty.
+"""
+
+FILLED_NUMBERS = 2**22
+"""Below so many numbers, of two bytes or of four, it fills a table for any row at all (v4, v5e)."""
 
 
 FEWEST_LOOKED_UP, FEWEST_ROWS = 1025, 4097
@@ -60,16 +69,17 @@ def row_tiles(value: Value) -> int:
     return math.prod(more) * -(-rows // ROWS) * -(-lanes // LANES)
 
 
-def filled(graph: Graph) -> frozenset[int]:
+def filled(graph: Graph, *, is_wide: bool | None = None) -> frozenset[int]:
     """The values of one number everywhere that are nothing but what scatters add rows to: the scatter fills them.
 
-    So it is where it takes more than a few of a table's rows (``FEW_ROWS``); with fewer they are written first.
+    So it is where it adds many rows for the table's size, or the table is small; otherwise it is written first.
+    ``is_wide`` says whether the matrix unit is v6e's; where nobody knows, what either fills is.
     """
     scatters = graph.of_kind(SCATTER)
     if not scatters:
         return frozenset()
     made = {op.results[0] for op in graph.of_kind(FILL) if graph.values[op.operands[0]].num_elements == 1}
-    begun = {v for op in scatters if _adds_rows(graph, op) and _takes_many(graph, op) for v in tables_of(op)}
+    begun = {v for op in scatters if _adds_rows(graph, op) and _takes_many(graph, op, is_wide) for v in tables_of(op)}
     others = {v for op in graph.ops for v in op.operands[_num_tables(op) :]}.union(graph.results)
     few = {v for op in scatters for v in tables_of(op)} - begun
     return frozenset(made & begun - others - few)
@@ -83,9 +93,14 @@ def _adds_rows(graph: Graph, op: Op) -> bool:
     return found_by == tuple(range(len(found_by))) and dims == 2 + len(stacks) == 1 + len(found_by)
 
 
-def _takes_many(graph: Graph, op: Op) -> bool:
+def _takes_many(graph: Graph, op: Op, is_wide: bool | None) -> bool:
     table, added = (graph.values[values[0]] for values in (tables_of(op), added_by(op)))
-    return added.num_elements >= FEW_ROWS * table.num_elements
+    has_share = added.num_elements >= FEW_ROWS * table.num_elements
+    if is_wide or (has_share and is_wide is None):
+        return has_share
+    rows, numbers = added.num_elements // max(1, table.shape[-1]), row_tiles(table) * ROWS * LANES
+    num_bytes = numbers * table.num_bytes // max(1, table.num_elements)
+    return numbers < FILLED_NUMBERS or num_bytes <= FILLED_A_ROW_BYTES * rows
 
 
 def _num_tables(op: Op) -> int:

@@ -177,12 +177,12 @@ def test_each_scatter_begins_with_an_array_of_its_own() -> None:
     assert sorted(kernels) == [[FILL], [FILL], [FILL, "maximum"], ["scatter"], ["scatter"]]
 
 
-def zeros(rows: int, scattered: int) -> Graph:
-    shapes = ((), (rows, 64), (scattered, 1), (scattered, 64), (rows, 64))
+def zeros(rows: int, scattered: int, width: int = 64, dtype: str = "f32") -> Graph:
+    shapes = ((), (rows, width), (scattered, 1), (scattered, width), (rows, width))
     fill = Op(kind="broadcast_in_dim", operands=(0,), results=(1,))
     said = {"inserted_window_dims": (0,), "update_window_dims": (1,)}
     scatter = Op(kind="scatter", operands=(1, 2, 3), results=(4,), attributes=said)
-    values = tuple(Value(shape, "f32") for shape in shapes)
+    values = tuple(Value(shape, dtype) for shape in shapes)
     return Graph(values=values, ops=(fill, scatter), arguments=(0, 2, 3), results=(4,))
 
 
@@ -205,8 +205,32 @@ def stacked_zeros(rows: int, added: int) -> Graph:
 @pytest.mark.parametrize("of", [zeros, stacked_zeros])
 def test_a_scatter_of_many_rows_fills_what_it_adds_to(of: Callable[[int, int], Graph]) -> None:
     """Compiled so for v3 and v5e, also for eight tables of 131072 rows to each of which 4096 are added."""
-    assert filled(of(8192, 2048)) == {1}
-    assert not filled(of(100000, 2048))
+    assert filled(of(8192, 2048), is_wide=False) == {1}
+    assert not filled(of(100000, 2048), is_wide=False)
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "dtype", "most", "least"),
+    [
+        (32000, 1024, "bf16", 3500, 4096),
+        (32000, 1024, "f32", 6000, 7900),
+        (8192, 512, "bf16", 128, 512),
+        (8192, 512, "f32", 512, 1024),
+    ],
+)
+def test_a_scatter_of_few_rows_for_its_table_finds_it_written(
+    rows: int, width: int, dtype: str, most: int, least: int
+) -> None:
+    """Compiled so for v4 and v5e; tables of 7168 x 512 are filled for 16 rows (v5e)."""
+    assert not filled(zeros(rows, most, width, dtype), is_wide=False)
+    assert filled(zeros(rows, least, width, dtype), is_wide=False) == {1}
+    assert filled(zeros(7168, 16, 512, dtype), is_wide=False) == {1}
+
+
+def test_what_a_scatter_of_some_chip_fills_is_filled_where_no_chip_is_known() -> None:
+    for rows, added in ((32000, 1024), (32000, 4096), (7168, 16)):
+        found = [filled(zeros(rows, added, 512, "f32"), is_wide=is_wide) for is_wide in (True, False)]
+        assert filled(zeros(rows, added, 512, "f32")) == found[0] | found[1]
 
 
 def cache(*, donated: bool) -> Graph:

@@ -111,6 +111,21 @@ def test_what_a_loop_stacks_up_is_not_filled_before() -> None:
     assert [(kernel.label, kernel.total_s) for kernel in found if kernel.times == 1] == [("allocate", 0.0)]
 
 
+@pytest.mark.parametrize(("turns", "is_filled"), [(4, True), (8, False)])
+def test_what_two_loops_stack_up_in_arrays_alike_is_filled_for_each(turns: int, is_filled: bool) -> None:
+    """Compiled so for v4, v5e and v6e: a loop is seen to write all of a stack if no other begins with such an array."""
+    said = "meshwright: 1\ntopology: v5e:2x2\nmesh: {data: 4}\ntensors:\n  x: replicate\n  out/**: replicate\n"
+
+    def step(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        x, one = jax.lax.scan(lambda x, _: (jnp.tanh(x), x), x, None, length=4)
+        return one, jax.lax.scan(lambda x, _: (jnp.sin(x), x), x, None, length=turns)[1]
+
+    found = mw.estimate(loads(said), jax.jit(step), (jax.ShapeDtypeStruct((B, K), jnp.float32),)).kernels
+    filling = [kernel for kernel in found if kernel.label in ("allocate", "broadcast_in_dim")]
+    assert [kernel.label == "broadcast_in_dim" for kernel in filling] == [is_filled] * 2
+    assert all(kernel.total_s > 0 for kernel in filling) == is_filled
+
+
 def test_a_loop_of_unknown_turns_is_said_to_be_priced_as_one_turn() -> None:
     def step(x: jax.Array) -> jax.Array:
         return jax.lax.while_loop(lambda x: jnp.sum(x) < 100, jnp.tanh, x)

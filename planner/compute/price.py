@@ -23,6 +23,7 @@ from .coefficients import Coefficients
 from .compared import COMPARE, compares, given_arrays, packed_apart
 from .copies.batch_rows import BatchRows
 from .copies.caches import few_rows, through_few_rows
+from .copies.cut_across import cut_across
 from .copies.few_rows import cut_for_products, lying_whole, tile_by_tile
 from .copies.joined import Joined
 from .copies.patches import Patches
@@ -30,7 +31,7 @@ from .copies.ranked import RANKS, Ranked
 from .copies.relaid import Relaid
 from .copies.rowwise import Rowwise
 from .copies.strided import rows_cycles, strided, turned_stacks
-from .copies.turned import Turned
+from .copies.turned import WIDE_EDGE, Turned
 from .copies.turned_copies import Copies, copies_cycles, crossings
 from .copies.updated import Updated, lent
 from .cycles import Cycles, cycles_of
@@ -163,7 +164,8 @@ def price_at(
     few |= laid.growth if laid else {}
     ranked = Ranked(graph, of, given, step.left) if speed.edge > 1 and not kinds.isdisjoint(RANKS) else None
     joined = Joined(program, speed.coefficients) if speed.edge > 1 and looks_up else None
-    inside = filled(graph) if speed.edge > 1 and looks_up else frozenset[int]()
+    across = cut_across(graph, of) if apart is None and has_bodies and speed.edge > 1 else {}
+    inside = filled(graph, is_wide=speed.edge >= WIDE_EDGE) if speed.edge > 1 and looks_up else frozenset[int]()
     inside = inside.union(step.filled)
     awaited: dict[int, Kernel] = {}
     written_twice = set(step.packed)
@@ -216,6 +218,7 @@ def price_at(
                 more += convolved.copies_cycles(kernel, None if near is None else partial(near.is_near, point=point))
             more += convolved.grouped_cycles(kernel) + convolved.parts_cycles(kernel) if convolved else 0.0
             more += rows_cycles(graph, kernel, stacks, speed.edge) if stacks else 0.0
+            more += sum(across.get(value, 0.0) for value in kernel.writes) if across else 0.0
             cut = patches.copies_cycles(kernel) if patches else 0.0
             more += cut
             cut_out = cut_for_products(graph, kernel, tiled) if tiled else {}

@@ -11,6 +11,8 @@ from ..lookups import SCATTER, tables_of
 from .nature import ALLOCATE, BROADCAST, UPDATE
 
 WRITING = frozenset({SCATTER, UPDATE, "while"})
+SHARED = "shared"
+"""Says of a fill that several write into such an array, each into one of its own."""
 
 
 def with_own_fills(graph: Graph) -> Graph:
@@ -24,14 +26,14 @@ def with_own_fills(graph: Graph) -> Graph:
     reads = graph.reads() if filled else {}
     if not any(reads[value] > 1 for value in filled if value in reads):
         return graph
-    values, ops = list(graph.values), list[Op]()
+    values, ops, shared = list(graph.values), list[Op](), _written_by_several(graph)
     for op in graph.ops:
         if written := _written_into(op):
             operands = list(op.operands)
             for position, value in enumerate(written):
                 if value in filled and reads[value] > 1:
                     operands[position] = len(values)
-                    ops.append(replace(filled[value], results=(len(values),)))
+                    ops.append(_own(filled[value], len(values), is_shared=value in shared))
                     values.append(graph.values[value])
             op = replace(op, operands=tuple(operands))
         ops.append(op)
@@ -42,16 +44,30 @@ def with_allocations(graph: Graph) -> Graph:
     """The graph in which arrays filled with one number, only for a loop to write each piece of them, are not filled.
 
     So JAX makes what a scan stacks up; the compiler sees that no turn reads it and that all turns together write all.
+    It does not where another loop or a scatter begins with such an array too, as layers of recurrent nets do (v4, v5e,
+    v6e).
     """
     if not any(op.kind == "while" for op in graph.nesting):
         return graph
-    filled = {op.results[0] for op in graph.ops if _is_filled(graph, op)} - set(graph.results)
+    fills = (op for op in graph.ops if _is_filled(graph, op) and SHARED not in op.attributes)
+    filled = {op.results[0] for op in fills} - set(graph.results)
     for op in graph.ops if filled else ():
         filled.difference_update(_taken(op) if op.kind == "while" and op.bodies else op.operands)
     if not filled:
         return graph
     ops = (_allocated(op) if op.results and op.results[0] in filled else op for op in graph.ops)
     return replace(graph, ops=tuple(ops))
+
+
+def _written_by_several(graph: Graph) -> frozenset[int]:
+    """The values that more than one operation writes into, a loop that does so twice counted once."""
+    writers = Counter(value for op in graph.ops for value in set(_written_into(op)))
+    return frozenset(value for value, count in writers.items() if count > 1)
+
+
+def _own(fill: Op, value: int, *, is_shared: bool) -> Op:
+    attributes = {**fill.attributes, SHARED: True} if is_shared else fill.attributes
+    return replace(fill, results=(value,), attributes=attributes)
 
 
 def _written_into(op: Op) -> tuple[int, ...]:
