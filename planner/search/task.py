@@ -56,8 +56,9 @@ class Found:
     solution was seen to take less than its costs; where nothing was priced it is not in the bounds. ``least_s`` is what
     the step takes at least on any mesh of the machine. Where nothing fits, ``least`` are the layouts of the least
     memory that were seen, which take ``least_bytes``; ``anywhere`` says that nothing does on any mesh. ``near`` are
-    layouts that take a little more than the limit, and ``near_s``, less than what fits. ``took_s`` is what it took to
-    build the program and to solve it; ``ended`` says that the time ended that.
+    layouts that take a little more than the limit, and ``near_s``, less than what fits, ``second`` those next to the
+    best, and ``second_s``. ``took_s`` is what building the program and solving it took; ``ended`` says that the time
+    ended that.
     """
 
     status: Status
@@ -73,6 +74,8 @@ class Found:
     least_bytes: int = 0
     near: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
     near_s: float = math.inf
+    second: Mapping[str, Sharding] = field(default_factory=dict, repr=False)
+    second_s: float = math.inf
     anywhere: bool = False
 
 
@@ -229,5 +232,7 @@ class Solver:
             least_bytes=found.peak_bytes,
             near=dict(found.near or {}),
             near_s=found.near_s,
+            second=dict(found.second or {}),
+            second_s=found.second_s,
             anywhere=anywhere,
         )

@@ -59,6 +59,7 @@ class Writing:
         self._ahead: dict[int, tuple[Tried, Mapping[str, Sharding], Written | None]] = {}  # written ahead of their turn
         self._firsts: dict[int, tuple[First, Written]] = {}  # written before they were proven
         self._least: dict[int, Mapping[str, Sharding]] = {}  # of least memory, written
+        self._second: set[int] = set()  # the candidates of which the next layouts were written
         self._near: set[int] = set()  # the candidates of which layouts were written that take a little too much
         self._over_s: float | None = None  # when it was seen first that the time is over
 
@@ -124,6 +125,20 @@ class Writing:
                 _keep_beyond(one, self._written(one, clock.end, of=(one.least, 0.0)))
             except PlanError:
                 continue
+
+    def write_second(self) -> None:
+        """Writes the layouts that were next to a candidate's best, where the plan of these takes more than they cost,
+        and more than the next: not all layouts are said by the names that a step has.
+        """
+        board = self._board
+        for one in board.tried:
+            is_short_of = one.priced is not None and one.step_time_s > one.objective_s * (1 + CLOSE)
+            is_known = one.candidate.index in self._second
+            if is_short_of and not is_known and one.second_s < board.written_s * (1 - CLOSE) and not self._late:
+                self._second.add(one.candidate.index)
+                self._say(f"writing the next plan of {one.candidate}")
+                board.by_hand.append(found := beside(one.candidate, one.second_s, one.second))
+                self._write_one(found)
 
     def write_near(self) -> None:
         """Writes layouts that take a little more memory than the limit, and less time than the best plan, the quickest

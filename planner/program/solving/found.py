@@ -23,7 +23,8 @@ class Found:
     costs that exact prices led to, ``floor_s`` the same at the costs of kernels alone; both allow for ``credit_s``,
     the most that a solution took less than its costs. ``peak_bytes`` is a device's memory; where nothing fits, the
     least that was seen, and ``least`` the layouts that take it. ``near`` are the best layouts that take a little more
-    than the limit and ``near_s`` seconds, less than what fits: the plan that is written of them may fit. ``rounds`` is
+    than the limit and ``near_s`` seconds, less than what fits: the plan that is written of them may fit. ``second`` are
+    those that were next to the best, and ``second_s``: the best may become no such plan as they cost. ``rounds`` is
     how often the program was solved, ``choices`` that of each of its nodes.
     """
 
@@ -37,5 +38,7 @@ class Found:
     least: Mapping[str, Sharding] | None = None
     near_s: float = math.inf
     near: Mapping[str, Sharding] | None = field(default=None, repr=False)
+    second_s: float = math.inf
+    second: Mapping[str, Sharding] | None = field(default=None, repr=False)
     rounds: int = 0
     choices: tuple[int, ...] = field(default=(), repr=False)
