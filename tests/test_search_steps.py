@@ -104,7 +104,8 @@ def test_wrong_questions_are_refused(options: dict[str, Any], code: str) -> None
 
 def test_amounts_and_sizes_may_be_written_as_in_a_plan() -> None:
     assert amount_of("hbm_limit_bytes", "1 GiB") == amount_of("hbm_limit_bytes", np.int64(2**30)) == 2**30
-    assert mesh_of({"a": np.int64(2), "b": "auto"}).axes == (Axis(name="a", size=2), Axis(name="b", size=None))
+    sizes: dict[str, Any] = {"a": np.int64(2), "b": "auto"}
+    assert mesh_of(sizes).axes == (Axis(name="a", size=2), Axis(name="b", size=None))
 
 
 def test_workers_solve_tasks_and_say_why_they_fail() -> None:

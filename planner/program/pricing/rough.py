@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...graph import Sharding
 from .choices import Choice
 from .costs import Costs
 
@@ -34,7 +33,7 @@ def worth(costs: Costs, every: Sequence[Choice], edge: Sequence[int], *, exactly
     of those that are deterred; all priced ``exactly``, or only those that may be good.
     """
     found = [Worth(choice, costs.seconds(choice)) for choice in every] if exactly else _priced(costs, every)
-    best: dict[tuple[bool | Sharding, ...], Worth] = {}
+    best: dict[tuple[object, ...], Worth] = {}
     for one in found:
         seen = (costs.deterred_s(one.choice) > 0, *(one.choice.layouts[form] for form in edge))
         other = best.get(seen)

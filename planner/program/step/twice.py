@@ -8,6 +8,7 @@ takes nothing where both lie alike.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -57,8 +58,9 @@ def with_ends_of_copies(twice: Twice, behind: Collection[int]) -> Twice:
     of its dims for the product alone.
     """
     program = twice.program
-    kernels = enumerate(program.kernels)
-    found = dict(each for at, kernel in kernels for each in _ends(program.graph, at, kernel, behind))
+    standing = Counter(number for kernel in program.kernels for number in kernel.ops)
+    ends = (each for at, kernel in enumerate(program.kernels) for each in _ends(program.graph, at, kernel, behind))
+    found = {first: double for first, double in ends if all(standing[number] == 1 for number in double.rest)}
     if not found:
         return twice
     more = _Writer(program.graph, twice.values).twice(program, found)

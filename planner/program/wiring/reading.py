@@ -136,7 +136,9 @@ def _round_copies(wiring: Wiring, level: Level, value: int, ports: Sequence[Port
     both are sent is rounded once.
     """
     of = wiring.strategies.known.copied_of(level.graph).get(value)
-    for port in ports if of in level.graph.arguments else ():
+    if of is None or of not in level.graph.arguments:
+        return
+    for port in ports:
         source, first = level.source[of], wiring.nodes[port.node].layouts.get(of)
         if first is None:
             continue

@@ -179,7 +179,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
     wanted, as_made = first_reads(level), wide_pins(wiring, level)
     copied = wiring.strategies.known.copied_of(level.graph)
     plain = [kernel for kernel in level.program.kernels if copied and not kernel.bodies]
-    narrow = {value for kernel in plain for value in rounded_reads(wiring, level.graph, kernel) & copied.keys()}
+    halved = {value for kernel in plain for value in rounded_reads(wiring, level.graph, kernel) & copied.keys()}
     for position, kernel in enumerate(level.program.kernels):
         if kernel.bodies:
             for operand, port, as_it_lies in loops[position]:
@@ -191,7 +191,7 @@ def _hand_on(wiring: Wiring, level: Level) -> None:
             continue
         node = wiring.nodes[level.kernels[position]]
         rounded = rounded_reads(wiring, level.graph, kernel) - as_made
-        rounded |= {value for copy, value in copied.items() if copy in narrow and copy in kernel.writes}
+        rounded |= {value for copy, value in copied.items() if copy in halved and copy in kernel.writes}
         for value in own_reads(level.graph, kernel):
             if value not in wanted[level.kernels[position]]:
                 continue
