@@ -24,7 +24,7 @@ from .rough import Worth, worth
 Seconds = NDArray[np.float64]
 Exactly = Sequence[Choice | None]  # None of what is known roughly
 REGION = "manual_computation"
-LITTLE = 2e-2
+LITTLE = 1e-3
 """What part of what a kernel takes is not worked out where it is at most that."""
 
 
