@@ -222,7 +222,7 @@ def test_few_images_in_all_are_not_put_together_before_they_are_split() -> None:
     graph = program.wiring.levels[0].graph
     assert len(program.wiring.levels[0].values) == len(graph.values)
     found = program.solve()
-    assert found.objective_s * 0.9 < found.bound_s <= found.objective_s
+    assert found.objective_s * 0.7 < found.bound_s <= found.objective_s
 
 
 def test_a_search_is_kept_from_convolutions_that_the_partitioner_gets_wrong_and_a_bound_is_not() -> None:

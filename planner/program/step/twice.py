@@ -94,7 +94,7 @@ def _ends(graph: Graph, position: int, kernel: Kernel, behind: Collection[int]) 
     own = tuple(number for number in later if not anew.isdisjoint(graph.ops[number].operands))
     makers = {value: number for number, op in enumerate(graph.ops) for value in op.results}
     is_simple = {graph.ops[number].kind for number in made} <= SIMPLE
-    is_there = all(number < own[0] for number in (*made, *(makers.get(value, -1) for value in read)))
+    is_there = bool(own) and all(number < own[0] for number in (*made, *(makers.get(value, -1) for value in read)))
     if is_simple and is_there and not {*behind} & {*read}:
         yield own[0], _Double(position, made, read, own)
 
