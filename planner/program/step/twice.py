@@ -84,11 +84,13 @@ def _doubles(graph: Graph, position: int, kernel: Kernel, behind: Collection[int
 
 def _ends(graph: Graph, position: int, kernel: Kernel, behind: Collection[int]) -> Iterator[tuple[int, _Double]]:
     parts = () if kernel.bodies else product_and_rest(graph, kernel)
-    if not parts or not (meet(graph, kernel, *parts) or _is_blocked(graph, kernel, *parts)):
+    if not parts:
         return
     product, rest = parts
-    made = tuple(number for number in rest.ops if number in product.ops)
     read = tuple(value for value in rest.reads if value in product.reads and graph.values[value].shape)
+    if not read or not (meet(graph, kernel, product, rest) or _is_blocked(graph, kernel, product, rest)):
+        return
+    made = tuple(number for number in rest.ops if number in product.ops)
     anew = {*read, *(value for number in made for value in graph.ops[number].results)}
     later = (number for number in rest.ops if number not in product.ops)
     own = tuple(number for number in later if not anew.isdisjoint(graph.ops[number].operands))
