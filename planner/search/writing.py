@@ -29,6 +29,7 @@ SEVERAL = 2  # candidates solved, before the best is written while others are
 READABLE = 3e-2
 """What a plan of a long step may take more that has few lines, and what another has to take less for it to be left."""
 
+BROKEN = 1e-2  # how much more than its layouts cost a plan may take for nothing else to be written in its place
 FEW_LINES, SHORTER = 15, 4  # what all can read, and how many times fewer lines than another has are few beside it
 MOST_PRICED = 40  # times that a plan of many lines is priced without some of them
 COMPUTED = "ops/"
@@ -132,7 +133,7 @@ class Writing:
         """
         board = self._board
         for one in board.tried:
-            is_short_of = one.priced is not None and one.step_time_s > one.objective_s * (1 + CLOSE)
+            is_short_of = one.priced is not None and one.step_time_s > one.objective_s * (1 + BROKEN)
             is_known = one.candidate.index in self._second
             if is_short_of and not is_known and one.second_s < board.written_s * (1 - CLOSE) and not self._late:
                 self._second.add(one.candidate.index)
