@@ -112,7 +112,45 @@ def numbers():
     return step, shapes(*[(64, 32)] * 3)
 
 
-STEPS = {each.__name__: each for each in (model, routed, parts, numbers)}
+def layers():
+    """Scanned layers that are computed anew, their gradients and Adam's step: what a loop carries has a name."""
+
+    def layer(x, w):
+        x = x + attention(x, w)
+        return mw.tag(x + mw.tag(jax.nn.gelu(x @ w["up"]), "wide") @ w["down"], "carried"), x.mean()
+
+    def loss(w, table, tokens):
+        x, means = jax.lax.scan(jax.checkpoint(layer), table[tokens], w)
+        return -jnp.take_along_axis(jax.nn.log_softmax(x @ table.T), tokens[..., None], -1).mean() + means.sum()
+
+    def step(w, table, mu, tokens):
+        value, (grad, of_table) = jax.value_and_grad(loss, (0, 1))(w, table, tokens)
+        mu = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mu, grad)
+        return jax.tree.map(lambda p, m: p - m, w, mu), table - of_table, mu, value
+
+    m, h = 64, 128
+    names = {"q": (m, m), "k": (m, m), "v": (m, m), "o": (m, m), "up": (m, h), "down": (h, m)}
+    w = {name: jax.ShapeDtypeStruct((4, *shape), F32) for name, shape in names.items()}
+    return step, (w, *shapes((96, m)), w, *shapes((16, 32), dtype=I32))
+
+
+def turns():
+    """Loops in loops, one that swaps what it carries, and what they read from outside; barriers."""
+
+    def step(x, w, y):
+        def outer(carry, row):
+            inner = jax.lax.scan(lambda d, k: (jnp.tanh(d @ row) * k + y, d.sum(0)), carry, jnp.arange(3.0))
+            return inner[0] + y, inner[1]
+
+        x, sums = jax.lax.scan(outer, x, w)
+        x, y = jax.lax.optimization_barrier((x, y @ w[0]))
+        one, other = jax.lax.fori_loop(0, 6, lambda _, two: (two[1] @ w[1], mw.tag(two[0] + two[1], "both")), (x, y))
+        return one * 2 + jnp.sort(other, 0), sums, x
+
+    return step, shapes((64, 32), (4, 32, 32), (64, 32))
+
+
+STEPS = {each.__name__: each for each in (model, routed, parts, numbers, layers, turns)}
 
 
 def a_layout(shape, mesh, rng):
@@ -185,6 +223,35 @@ def test_values_are_said_to_lie_where_shardy_takes_them(monkeypatch, name, topol
         found += known
         assert one == other
     assert found
+
+
+def test_loops_that_ask_more_than_numbers_whether_they_turn_are_left_to_shardy(monkeypatch):
+    def step(x, w):
+        return jax.lax.while_loop(lambda x: x.sum() > 0, lambda x: jnp.tanh(x @ w), x)
+
+    args = shapes((64, 32), (32, 32))
+    drafts = drafts_of(step, args)
+    plan = a_plan(drafts.traced(step, args, None).tensors, "v5e:2x4", random.Random(1), 0)
+    one, other, known = both(monkeypatch, Draft, "graph", drafts._from_draft, plan, drafts.layouts(plan, step, args))
+    assert one == other
+    assert not known
+
+
+def test_what_a_function_is_given_is_made_elsewhere():
+    """Turns of an unrolled loop are calls of one function, whose carry has the name of the loop's."""
+    _, (w, table, _, tokens) = layers()
+
+    def step(w, table, tokens):
+        turn = lambda x, w: (x + jnp.tanh(x @ w["up"]) @ w["down"] + attention(x, w), None)  # noqa: E731
+        loss = lambda w: (jax.lax.scan(turn, table[tokens], w, unroll=2)[0] ** 2).mean()  # noqa: E731
+        return jax.grad(loss)(w)
+
+    args = w, table, tokens
+    drafts = drafts_of(step, args)
+    traced = drafts.traced(step, args, None)
+    named = [each.path for each in traced.values.tensors]
+    plan = a_plan(traced.tensors + traced.values.tensors, "v5e:2x4", random.Random(1), len(named))
+    assert set(drafts.lies(plan, step, args)) & set(named)
 
 
 def test_what_several_read_of_a_value_laid_out_alike_is_laid_out_once():

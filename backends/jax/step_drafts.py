@@ -171,7 +171,7 @@ class StepDrafts:
         if known is None:
             return None
         draft, reading, layouts, placed = known
-        if draft.has_loops or draft.convolves or placed.mesh.size == 1 or reshards_all(plan):
+        if draft.convolves or placed.mesh.size == 1 or reshards_all(plan):
             return None  # before any sketch is made
         reading = reading.over(dict(placed.mesh.shape), named=False)
         return self._sketch(plan, draft, layouts, placed).graph(layouts, placed, reading)
@@ -201,7 +201,7 @@ class StepDrafts:
             return None
         reading = reading.over(dict(placed.mesh.shape), named=False)
         all_of_it = reshards_all(plan)
-        graph = None if draft.has_loops or all_of_it else draft.graph(layouts, placed, reading)
+        graph = None if all_of_it else draft.graph(layouts, placed, reading)
         if graph is not None:
             return graph
         module = draft.laid_out(layouts, placed)

@@ -20,7 +20,8 @@ _ELSEWHERE = frozenset({CALL, *CONSTANTS})
 
 
 class Body:
-    """The graph of one block so far: its values, its operations, and what it reads from outside.
+    """The graph of one block so far: its values, its operations, and what it reads from outside. ``inside`` are those
+    of the blocks in its operations, in order.
 
     Constants are put where they are first read, so that no loop takes one from outside. What a call calls, of
     ``functions`` by name, is read in its place.
@@ -29,6 +30,7 @@ class Body:
     def __init__(self, reading: Reading, parent: Body | None = None, functions: Mapping[str, Any] | None = None):
         self.reading = reading
         self.captured: dict[Any, int] = {}
+        self.inside: list[Body] = []
         self._functions: Mapping[str, Any] = functions or (parent._functions if parent else {})
         self._given: dict[Any, Any] = parent._given if parent else {}  # what calls give for arguments
         self._called: list[Any] = []
@@ -119,7 +121,8 @@ class Body:
 
     def inner(self, block: Any, arguments: Iterable[Value] = ()) -> Body:
         """A block inside one of this one's operations, read."""
-        return Body(self.reading, self).read(block, arguments)
+        self.inside.append(Body(self.reading, self))
+        return self.inside[-1].read(block, arguments)
 
     def number(self, value: Any) -> int:
         """The number of a value that stands in this graph, or is brought into it from outside."""
@@ -138,6 +141,10 @@ class Body:
     def known(self, value: Any) -> int | None:
         """The number of a value that was read; None of a constant that nothing reads."""
         return self._numbers.get(value)
+
+    def numbers(self) -> Iterable[tuple[Any, int]]:
+        """The values that were read, each with its number."""
+        return self._numbers.items()
 
     def operands(self, operation: Any) -> tuple[int, ...]:
         """The numbers of what an operation reads."""

@@ -37,8 +37,9 @@ from .propagation import main_function, prepare, split
 from .reading import Reading
 from .rewrites.common import constants_once
 from .rewrites.simplify import constants_ahead
+from .spreading.lying import Lying
 from .spreading.network import Rules
-from .spreading.template import Lying, Template
+from .spreading.template import Template
 from .step_graph import argument_paths, spread_graph
 from .value_names import WHILE, name_carried, name_value, with_names, without_names
 from .value_names import value_names as value_names_at

@@ -27,12 +27,12 @@ def operation_parts(body: Body, operation: Any, form: Form) -> Parts:
 
 
 def _while(body: Body, operation: Any, form: Form) -> Parts:
-    carry = body.reading.results(operation.results, form)
+    carry, begins = body.reading.results(operation.results, form), body.operands(operation)
     inside = body.inner(operation.regions[1].blocks[0], carry)
     outside = list(inside.captured)
     turns = trips(operation)
     return {
-        "operands": tuple(map(body.number, (*operation.operands, *outside))),
+        "operands": (*begins, *map(body.number, outside)),
         "attributes": {} if turns is not None else {"trips_unknown": True},
         "bodies": (inside.graph(outside),),
         "trips": 1 if turns is None else turns,

@@ -27,7 +27,7 @@ from .reading import Reading
 from .rewrites.rewriter import BROADCAST
 from .rewrites.simplify import NESTING, nested
 from .shardings import RESHARDS
-from .spreading.constrained import Spot, made_once
+from .spreading.constrained import Spot, made_once, turns
 from .spreading.flat import Flat
 from .spreading.template import Template
 from .step_graph import edge_attributes, lies_of, spread_graph
@@ -48,7 +48,7 @@ class Sketch:
         self.draft = draft
         self._module = draft.unlaid(layouts, placed)
         split(self._module)
-        self._whole = None if draft.has_loops or draft.convolves else Whole(draft, self._module.clone())
+        self._whole = None if draft.convolves else Whole(draft, self._module.clone())
         _lean(self._module)
         self._main = main_function(self._module)
         self._flat: list[Flat | None] = []
@@ -60,7 +60,8 @@ class Sketch:
         with self._module.context:
             for at, (operation, _) in enumerate(nested(self._module)):
                 for number, path in all_names(operation.location):
-                    self._makers[path].append((at, number))
+                    if number < len(operation.results):  # else what a function is given, and not made
+                        self._makers[path].append((at, number))
                 for position, path in enumerate(reads(operation.attributes)):
                     self._noted.add(at)
                     self._readers[path].append((at, position))
@@ -68,15 +69,13 @@ class Sketch:
             self._makers[tag] = [spot for path in paths for spot in self._makers.get(path, ())]
 
     def graph(self, layouts: StepLayouts, placed: DeviceMesh, reading: Reading) -> Graph | None:
-        """The graph that propagation gives under a plan's layouts, nearly; None where that is not known: with loops,
-        or convolutions.
-        """
+        """The graph that propagation gives under a plan's layouts, nearly; None where that is not known."""
         if self._whole is None:
             return None
         chosen, main = self.draft.chosen(layouts, placed), self._whole.main
         with self._whole.module.context, ir.Location.unknown():
             template = self._whole.template(reading)
-            spots = None if template is None else self._spots(template.graph, self._whole, chosen)
+            spots = None if template is None else self._spots(template.entered.graph, self._whole, chosen)
             if template is None or spots is None:
                 return None
             self.draft.lay_edges(main, layouts, placed)
@@ -142,6 +141,8 @@ class Sketch:
                 if graph.shape(value) == place.shape:
                     position = position if place.is_operand else 0
                     found.append((Spot(value=value, maker=maker, reader=reader, position=position), attribute))
+                    if not place.is_operand and place.path in self.draft.traced.values.carried:
+                        found += [(spot, attribute) for spot in at_hand.turns.get(value, ())]
         return made_once(found)
 
     def _reading(self, path: str) -> list[Made]:
@@ -219,6 +220,7 @@ class Whole:
         self.draft, self.module, self.main = draft, module, main_function(module)
         self.made: tuple[tuple[int | None, ...], ...] = ()
         self.makers: Mapping[int, int] = {}
+        self.turns: Mapping[int, tuple[Spot, Spot]] = {}
         self._templates: list[Template | None] = []
 
     def template(self, reading: Reading) -> Template | None:
@@ -227,8 +229,9 @@ class Whole:
             found = self.draft.template(self.module, reading)
             self._templates.append(found)
             if found is not None:
-                self.made = tuple([tuple(map(found.known, each.results)) for each, _ in nested(self.module)])
-                self.makers = {value: place for place, op in enumerate(found.graph.ops) for value in op.results}
+                numbers = found.entered.numbers
+                self.made = tuple([tuple(map(numbers.get, each.results)) for each, _ in nested(self.module)])
+                self.makers, self.turns = found.entered.makers(), turns(found.entered.graph)
         return self._templates[0]
 
 

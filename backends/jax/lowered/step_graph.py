@@ -26,7 +26,8 @@ from .attributes import LIES
 from .body import Body
 from .propagation import functions, main_function, propagated
 from .reading import Reading
-from .spreading.template import Lying, Template
+from .spreading.lying import Lying
+from .spreading.template import Template
 from .sub_axes import in_parts
 
 
@@ -123,8 +124,8 @@ def spread_graph(template: Template, main: Any, lying: Lying, reading: Reading) 
     """The same of a module before propagation, found without Shardy from its ``template``; None where that is not
     known. What XLA's partitioner gets wrong is noted (``as_products``). ``main`` is the module's function.
     """
-    entering = edge_attributes(main, "arg_attrs", len(template.graph.arguments), reading)
-    leaving = edge_attributes(main, "res_attrs", len(template.graph.results), reading)
+    entering = edge_attributes(main, "arg_attrs", len(template.entered.graph.arguments), reading)
+    leaving = edge_attributes(main, "res_attrs", len(template.entered.graph.results), reading)
     graph = template.laid_out(lies_of(entering), lies_of(leaving), lying)
     return None if graph is None else _whole_step(as_products(graph, lying.used), entering, lying.mesh)
 

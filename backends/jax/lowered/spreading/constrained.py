@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .....dsl.records import record
 from .....planner.graph import Graph, Op
+from .entered import EDGE, END, LOOP, NUMBER, POSITION
 from .network import CONSTRAINT, Rules
 from .uses import Changing, Use, Uses, with_operands
 
@@ -16,7 +17,8 @@ from .uses import Changing, Use, Uses, with_operands
 @record(frozen=True, slots=True, kw_only=True)
 class Spot:
     """Where a constraint stands: behind what makes ``value``, for all that reads it; or of what the operation
-    ``reader``, by its place in the graph, reads at ``position``, for that and ``others`` behind it that read it so.
+    ``reader``, by its place in the graph, reads at ``position``, for that and ``others`` behind it that read it so; or
+    before the loop ``reader``, for what in it reads the value (``inside``).
     """
 
     value: int
@@ -24,6 +26,7 @@ class Spot:
     reader: int | None = None
     position: int = 0
     others: tuple[Use, ...] = ()
+    inside: tuple[Use, ...] = ()
 
     @property
     def place(self) -> int:
@@ -47,6 +50,21 @@ def made_once(constraints: Sequence[tuple[Spot, Any]]) -> list[tuple[Spot, Any]]
     return list(found)
 
 
+def turns(graph: Graph) -> dict[int, tuple[Spot, Spot]]:
+    """By each value that a loop leaves where constraints on it stand in the loop: where its turns end and begin."""
+    found, loops = dict[int, tuple[Spot, Spot]](), dict[int, tuple[int, Op]]()
+    ends = dict[int, tuple[int, Op]]()
+    for place, op in enumerate(graph.ops):
+        if op.kind in (LOOP, END):
+            (loops if op.kind == LOOP else ends)[op.attributes[NUMBER]] = place, op
+        elif op.kind == EDGE and op.attributes[NUMBER] in loops:
+            position = op.attributes[POSITION]
+            (begin, loop), (end, returns) = loops[op.attributes[NUMBER]], ends[op.attributes[NUMBER]]
+            last = Spot(value=returns.operands[position], maker=end, reader=end, position=position)
+            found[op.results[0]] = last, Spot(value=loop.results[position], maker=begin)
+    return found
+
+
 def constrained(graph: Graph, uses: Uses, spots: Sequence[Spot], rules: Rules) -> tuple[Graph, Uses]:
     """The graph with a constraint at each spot, put there one after the other, which makes the values from the last on;
     and its uses, of which those that change do so in that order.
@@ -61,7 +79,7 @@ def constrained(graph: Graph, uses: Uses, spots: Sequence[Spot], rules: Rules) -
             behind[spot.maker].insert(0, number)
         else:
             value = changing.operands.get((spot.reader, spot.position), value)
-            for use in ((spot.reader, spot.position), *spot.others):
+            for use in spot.inside or ((spot.reader, spot.position), *spot.others):
                 changing.move(use, changing.operands.get(use, spot.value), number)
             before[spot.reader].append(number)
         own = -number, 0  # until it has a place
@@ -86,6 +104,38 @@ def constrained(graph: Graph, uses: Uses, spots: Sequence[Spot], rules: Rules) -
     values = (*graph.values, *(graph.values[spot.value] for spot in spots))
     grown = replace(graph, values=values, ops=tuple(ops))
     operands = {(places[place], position): value for (place, position), value in changing.operands.items()}
-    lists = [changing.lists.get(value) for value in range(len(values))]
-    moved = [uses[v] if each is None else each for v, each in enumerate(lists)]
+    known = [*uses, *([] for _ in spots)]
+    moved = [changing.lists.get(value, each) for value, each in enumerate(known)]
     return with_operands(grown, operands), [[(places[place], at) for place, at in each] for each in moved]
+
+
+def opened(graph: Graph, uses: Uses, stated: Iterable[int], rules: Rules) -> tuple[Graph, Uses]:
+    """The graph with a constraint before each loop on whatever it reads from outside that has a stated layout, as
+    ``open_for_loops`` puts them: the ``stated`` arguments, and what constraints make. They leave all open.
+    """
+    known = {value for value in (*stated, *(op.results[0] for op in graph.of_kind(CONSTRAINT))) if graph.shape(value)}
+    for numbers in _levels(graph):
+        places = {(op.kind, op.attributes[NUMBER]): at for at, op in enumerate(graph.ops) if op.kind in (LOOP, END)}
+        makers = {value: place for place, op in enumerate(graph.ops) for value in op.results}
+        spots = list[Spot]()
+        for begin, end in ((places[LOOP, number], places[END, number]) for number in numbers):
+            read = dict.fromkeys(value for op in graph.ops[begin + 1 : end + 1] for value in op.operands)
+            for value in (each for each in read if each in known and makers.get(each, -1) < begin):
+                inside = tuple([use for use in uses[value] if begin < use[0] <= end])
+                spots.append(Spot(value=value, maker=begin, reader=begin, inside=inside))
+        if spots:
+            graph, uses = constrained(graph, uses, spots, rules)
+    return graph, uses
+
+
+def _levels(graph: Graph) -> list[list[int]]:
+    """The numbers of a graph's loops in order, those first in which the most others stand around them."""
+    found, depth = list[list[int]](), 0
+    for op in graph.ops:
+        if op.kind == LOOP:
+            depth += 1
+            found += [[]] * (depth > len(found))
+            found[depth - 1] = [*found[depth - 1], op.attributes[NUMBER]]
+        elif op.kind == END:
+            depth -= 1
+    return found[::-1]

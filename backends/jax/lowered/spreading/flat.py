@@ -1,4 +1,4 @@
-"""A module without loops, read once, in which it is asked again and again how values come to lie."""
+"""A module, read once, in which it is asked again and again how values come to lie."""
 
 from __future__ import annotations
 
@@ -7,30 +7,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from .....planner.graph import Graph, Sharding
-from ..body import Body
-from ..propagation import is_simple, main_function
 from ..reading import Reading
 from ..rewrites.simplify import nested
 from .applied import applied
-from .constrained import Spot, constrained
+from .constrained import Spot, constrained, opened, turns
+from .entered import Entered
+from .lying import Lying
 from .network import Rules, is_known, network
-from .template import WRITTEN, Lying, said_by
-from .uses import Uses, changed, uses_of
+from .template import WRITTEN, left_open, said_by
+from .uses import Uses, changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flat:
-    """The ``graph`` of a module before it is laid out, with its ``uses``.
+    """The ``graph`` of a module before it is laid out, its loops entered, with its ``uses``.
 
     ``made`` are the numbers of the values that each of the module's operations makes, in order, None of those that
-    nothing reads; ``makers`` the places in the graph of what makes each value. ``lying`` is over the module's mesh;
-    ``written`` are the constraints that stand in it.
+    nothing reads; ``makers`` the places in the graph of what makes each value, ``turns`` of what a loop leaves where
+    its turns end and begin. ``lying`` is over the module's mesh; ``written`` are the constraints that stand in it.
     """
 
     graph: Graph
     uses: Uses
     made: tuple[tuple[int | None, ...], ...]
     makers: Mapping[int, int]
+    turns: Mapping[int, tuple[Spot, Spot]]
     written: tuple[Any, ...]
     rules: Rules
     lying: Lying
@@ -38,19 +39,16 @@ class Flat:
     @classmethod
     def read(cls, module: Any, reading: Reading, rules: Rules) -> Flat | None:
         """The same of a module that Shardy has split; None where it has operations that are not known."""
-        if not is_simple(module):
-            return None
-        block = main_function(module).regions[0].blocks[0]
-        body = Body(reading).read(block, [reading.value(each.type, None) for each in block.arguments])
-        graph = body.graph()
-        if not is_known(graph):
+        entered = Entered.read(module, reading, {})
+        if entered is None or not is_known(entered.graph):
             return None
         operations = [operation for operation, _ in nested(module)]
         return cls(
-            graph=graph,
-            uses=uses_of(graph),
-            made=tuple([tuple(map(body.known, operation.results)) for operation in operations]),
-            makers={value: place for place, op in enumerate(graph.ops) for value in op.results},
+            graph=entered.graph,
+            uses=entered.uses,
+            made=tuple([tuple(map(entered.numbers.get, operation.results)) for operation in operations]),
+            makers=entered.makers(),
+            turns=turns(entered.graph),
             written=tuple([operation for operation in operations if operation.name == WRITTEN]),
             rules=rules,
             lying=Lying(mesh=reading.mesh, layouts=rules.layouts),
@@ -66,6 +64,9 @@ class Flat:
         said = said_by(self.graph, self.written, lying)
         said |= {number: lying.number(each) for number, (_, each) in enumerate(constraints, len(self.graph.values))}
         graph, uses = constrained(self.graph, self.uses, [spot for spot, _ in constraints], self.rules)
+        stated = [value for value, each in zip(graph.arguments, arguments, strict=True) if each is not None]
+        first, (graph, uses) = len(graph.values), opened(graph, uses, stated, self.rules)
+        said |= left_open(graph, first, lying)
         before, changing = applied(graph, uses, [*map(lying.number, arguments)], said, lying.layouts)
         found = network(*changed(graph, uses, changing), self.rules)
         layouts, _ = found.spread(before, [*map(lying.number, results)])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from operator import itemgetter
 
 from .....planner.graph import Factors, Graph, Op
+from .entered import EDGE, FLOW, Flow
 from .rounds import Layouts, Network, Told
 from .rule import BACKWARD, BOTH, FORWARD, NONE, Rule
 from .uses import Uses
@@ -28,7 +29,7 @@ ELEMENTWISE = frozenset({CONSTRAINT, *_ELEMENTWISE.split()})
 PASSED = ELEMENTWISE | {"reshape", "transpose"}
 PARTS = frozenset({"dynamic_slice", "dynamic_update_slice"})
 BROADCAST = "broadcast_in_dim"
-KNOWN = PASSED | PARTS | {BROADCAST, *_OTHERS.split()}
+KNOWN = PASSED | PARTS | FLOW | {BROADCAST, *_OTHERS.split()}
 ROUNDS = 5
 Rounds = tuple[Told, ...]
 
@@ -40,7 +41,8 @@ class Rules:
         self.layouts = Layouts()
         self._told: dict[tuple[object, ...], Told] = {}
         self._rounds: dict[tuple[object, ...], Rounds] = {}
-        self._identities: dict[tuple[int, ...], Factors] = {}
+        self._identities: dict[tuple[tuple[int, ...], int], Factors] = {}
+        self._edges: dict[tuple[tuple[int, ...], int], Rounds] = {}
         self._begins: dict[int, list[int]] = {}
         self._leaving: dict[tuple[int, ...], Told] = {}
 
@@ -73,12 +75,22 @@ class Rules:
             found = self._leaving[shape] = self._of(rule, (BOTH,) * len(shape))
         return found
 
-    def identity(self, shape: tuple[int, ...]) -> Factors:
-        """The rule of what gives back a tensor of this shape."""
-        if shape not in self._identities:
+    def edge(self, shape: tuple[int, ...], sources: int) -> Rounds:
+        """What is told of a value of this shape that comes from so many ``sources``: all of them and it, at once."""
+        key = shape, sources
+        found = self._edges.get(key)
+        if found is None:
+            rule = Rule(factors=_of_any_size(self.identity(shape, sources)), elementwise=False)
+            found = self._edges[key] = (self._of(rule, (BOTH,) * len(shape)),) * ROUNDS
+        return found
+
+    def identity(self, shape: tuple[int, ...], operands: int = 1) -> Factors:
+        """The rule of what gives back a tensor of this shape, each of so many operands if they are the same."""
+        key = shape, operands
+        if key not in self._identities:
             dims = tuple([(dim,) for dim in range(len(shape))])
-            self._identities[shape] = Factors(sizes=shape, operands=(dims,), results=(dims,))
-        return self._identities[shape]
+            self._identities[key] = Factors(sizes=shape, operands=(dims,) * operands, results=(dims,))
+        return self._identities[key]
 
     def _of(self, rule: Rule, ways: tuple[int, ...]) -> Told:
         key = rule, ways
@@ -104,26 +116,37 @@ def network(graph: Graph, uses: Uses, rules: Rules) -> Network:
     """The network of a graph of known operations, which read its values as ``uses`` say."""
     ranked = [bool(value.shape) for value in graph.values]
     single = [len(of) == 1 or not is_ranked for of, is_ranked in zip(uses, ranked, strict=True)]
-    nodes, node_of = list[Op](), [-1] * (len(graph.ops) + 1)
+    flow, node_of = Flow(graph), [-1] * (len(graph.ops) + 1)
+    told, values = list[Rounds](), list[tuple[int, ...]]()
     touched: list[list[int]] = [[] for _ in uses]
     for place, op in enumerate(graph.ops):
-        if op.factors is not None and sum([ranked[value] for value in op.operands + op.results]) > 1:
-            node_of[place] = len(nodes)
+        tensors = flow.tensors(op) if op.kind == EDGE else op.operands + op.results
+        has_rule = op.factors is not None or op.kind == EDGE
+        if has_rule and sum([ranked[value] for value in tensors]) > 1:
+            node_of[place] = len(told)
             for value in op.results:
-                touched[value].append(len(nodes))
-            nodes.append(op)
+                touched[value].append(len(told))
+            values.append(tensors)
+            told.append(
+                rules.edge(graph.values[tensors[-1]].shape, len(tensors) - 1)
+                if op.kind == EDGE
+                else rules.rounds(op, all(map(single.__getitem__, op.operands)))
+            )
     for tell, of in zip(touched, uses, strict=True):
-        tell += [node_of[place] for place, _ in of if node_of[place] >= 0]
-    told = [rules.rounds(op, all(map(single.__getitem__, op.operands))) for op in nodes]
-    values = tuple([op.operands + op.results for op in nodes])
+        tell += [node for node in map(node_of.__getitem__, flow.readers(of)) if node >= 0]
+    if flow.left:
+        values = [tuple([flow.left.get(value, value) for value in each]) for each in values]
+        for turning, left in flow.left.items():
+            touched[left] = touched[turning] + touched[left]
     return Network(
-        values=values,
+        values=tuple(values),
         told=tuple(zip(*told, strict=True)) or ((),) * ROUNDS,
         touched=tuple(map(tuple, touched)),
         returned=graph.results,
         leaving=tuple([rules.leaving(graph.values[value].shape) for value in graph.results]),
         takes=tuple([itemgetter(*each) for each in values]),
         begins=tuple(map(tuple, rules.beginning(told))),
+        left=flow.left,
     )
 
 

@@ -6,7 +6,7 @@ operation whose tensors changed is looked at next, the last that was told so fir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .rule import Layout, Rule
@@ -76,6 +76,8 @@ class Network:
     """What picks each operation's tensors from all."""
     begins: tuple[tuple[int, ...], ...]
     """By round the operations that are told otherwise than in the one before."""
+    left: Mapping[int, int]
+    """By what a loop's turns read, what it leaves, which lies so too."""
 
     def spread(self, layouts: Sequence[int], results: Sequence[int]) -> tuple[list[int], list[int]]:
         """How values and results lie after propagation, by the numbers of their layouts, from how they lie before."""
@@ -87,6 +89,8 @@ class Network:
             self._leave(lying, leaving, settled)
             self._round(told, lying, settled)
             self._leave(lying, leaving, settled)
+        for turning, left in self.left.items():
+            lying[turning] = lying[left]
         return lying, leaving
 
     def _leave(self, lying: list[int], leaving: list[int], settled: bytearray) -> None:

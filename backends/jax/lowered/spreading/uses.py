@@ -4,7 +4,7 @@ are told of a change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from .....planner.graph import Graph
@@ -36,6 +36,8 @@ class Changing:
         self.lists: dict[int, list[Use]] = {}
         self.operands: dict[Use, int] = {}
         """What is read now, where it is another value than before."""
+        self.behind: list[tuple[int, int]] = []
+        """The places of operations that go elsewhere, one after the other: each directly behind another."""
 
     def of(self, value: int) -> list[Use]:
         """The uses of a value; of one that is new none."""
@@ -47,6 +49,10 @@ class Changing:
     def add(self, use: Use, value: int) -> None:
         """What is new reads a value."""
         self.of(value).insert(0, use)
+
+    def turn(self, value: int) -> None:
+        """All that reads a value reads it anew, one after the other."""
+        self.of(value).reverse()
 
     def move(self, use: Use, value: int, other: int) -> None:
         """What reads a value reads another instead."""
@@ -71,4 +77,17 @@ def with_operands(graph: Graph, operands: Mapping[Use, int]) -> Graph:
 def changed(graph: Graph, uses: Uses, changing: Changing) -> tuple[Graph, Uses]:
     """A graph and its uses once they have changed."""
     lists = [changing.lists.get(value, known) for value, known in enumerate(uses)]
-    return (with_operands(graph, changing.operands) if changing.operands else graph), lists
+    found = with_operands(graph, changing.operands) if changing.operands else graph
+    return _in_order(found, lists, changing.behind) if changing.behind else (found, lists)
+
+
+def _in_order(graph: Graph, uses: Uses, behind: Sequence[tuple[int, int]]) -> tuple[Graph, Uses]:
+    """A graph and its uses where operations went behind others."""
+    after: dict[int, list[int]] = {}
+    for place, other in behind:
+        after.setdefault(other, []).insert(0, place)
+    moved = {place for place, _ in behind}
+    order = [each for place in range(len(graph.ops)) if place not in moved for each in (place, *after.get(place, ()))]
+    now = {place: number for number, place in enumerate([*order, len(order)])}
+    ops = tuple([graph.ops[place] for place in order])
+    return replace(graph, ops=ops), [[(now[place], position) for place, position in each] for each in uses]
