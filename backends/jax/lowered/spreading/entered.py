@@ -190,9 +190,16 @@ class _Entering:
         self.nests[number] = self.nests[number].moved((), made)
         return made
 
-    def _append(self, kind: str, number: int, position: int = 0, **values: tuple[int, ...]) -> None:
-        said = {NUMBER: number, POSITION: position}
-        self.ops.append(Op(kind=kind, attributes=said, origin=self.nests[number].origin, **values))
+    def _append(
+        self,
+        kind: str,
+        number: int,
+        position: int = 0,
+        operands: tuple[int, ...] = (),
+        results: tuple[int, ...] = (),
+    ) -> None:
+        said, origin = {NUMBER: number, POSITION: position}, self.nests[number].origin
+        self.ops.append(Op(kind=kind, operands=operands, results=results, attributes=said, origin=origin))
 
 
 def _is_plain(loop: Any) -> bool:
