@@ -18,6 +18,7 @@ from fake_search import GRAPH
 from in_process import search
 from meshwright.backends.jax.drafts import Drafts
 from meshwright.backends.jax.search_options import amount_of, mesh_of
+from meshwright.backends.jax.trace import trace
 from meshwright.dsl.errors import PlanError
 from meshwright.dsl.plan import Axis, Limits, Mesh
 from meshwright.dsl.writer import dumps
@@ -85,6 +86,12 @@ def test_pins_of_a_real_plan_are_kept(tmp_path: Path) -> None:
         ({"topology": "cpu:8", "top_k": 2.0}, "MW553"),
         ({"topology": "cpu:8", "seed": True}, "MW553"),
         ({"topology": "cpu:8", "mesh": {1: 8}}, "MW553"),
+        ({"topology": "cpu:8", "mesh": ["a", "b"]}, "MW553"),
+        ({"topology": 8}, "MW553"),
+        ({"topology": "cpu:8", "plan": 8}, "MW553"),
+        ({"topology": "cpu:8", "limits": "8 GiB"}, "MW553"),
+        ({"topology": "cpu:8", "donate_argnums": 7}, "MW553"),
+        ({"topology": "cpu:8", "donate_argnums": (0, "a")}, "MW553"),
         ({"topology": "cpu:8", "mesh": {"a b": 8}}, "MW050"),
         ({"topology": "cpu:8", "mesh": {"": 8}}, "MW049"),
         ({"topology": "cpu:8", "limits": {"hbm": "15"}}, "MW025"),
@@ -100,6 +107,30 @@ def test_wrong_questions_are_refused(options: dict[str, Any], code: str) -> None
     with pytest.raises(PlanError) as error:
         mw.search(step, args, **options)
     assert code in {found.code for found in error.value.problems}
+
+
+def test_all_that_is_wrong_of_a_call_is_said_at_once() -> None:
+    step, args = toy.pair()
+    with pytest.raises(PlanError) as error:
+        mw.search(step, args, topology=8, mesh={"a": 0, "b": "c"}, limits={"hbm": "15"}, top_k=0, seed=-1)
+    assert [found.code for found in error.value.problems] == ["MW553"] * 5 + ["MW025"]
+
+
+def test_one_argument_alone_is_no_tuple_of_arguments() -> None:
+    step, args = toy.pair()
+    for call in (lambda: mw.search(step, args[0], topology="cpu:8"), lambda: trace(step, args[0])):
+        with pytest.raises(TypeError, match="args are a tuple"):
+            call()
+
+
+def test_donated_arguments_are_counted_as_jax_counts_them() -> None:
+    step, args = toy.pair()
+    traced = trace(step, args)
+    assert traced.donates(-1) == (len(args) - 1,)
+    assert traced.donates((np.int64(0),)) == (0,)
+    for wrong in (len(args), "a", [True], [0, -9]):
+        with pytest.raises(PlanError, match="MW553"):
+            traced.donates(wrong)
 
 
 def test_amounts_and_sizes_may_be_written_as_in_a_plan() -> None:

@@ -14,7 +14,7 @@ from ...planner.search.floor import Products
 from .estimate import drafts_of, estimate, graph_of
 from .tag_values import call_values, tag_values
 from .trace import Traced
-from .workload import PyTree, Step
+from .workload import PyTree, Step, arguments_of
 
 POLICIES = ("full", "dots")
 
@@ -34,7 +34,7 @@ class Drafts:
         calibration: Calibration | None = None,
     ):
         self.step = step
-        self.args = tuple(args)
+        self.args = arguments_of(args)
         self.donate_argnums = donate_argnums
         self._calibration = calibration
         self._drafts = drafts_of(step, self.args, donate_argnums)

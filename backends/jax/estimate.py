@@ -25,7 +25,7 @@ from .layouts import region_problems, step_layouts
 from .step_drafts import StepDrafts
 from .trace import Traced, trace
 from .uncollected import uncollected
-from .workload import PyTree, Step
+from .workload import PyTree, Step, arguments_of
 
 MAX_DRAFTS = 4
 """Of how many forms of arguments a step's drafts are kept."""
@@ -168,7 +168,7 @@ def _said(plan: Plan, machine: Machine) -> Hashable:
 
 def _form(args: Sequence[PyTree], donate_argnums: int | Sequence[int] | None) -> Hashable:
     """What a step's traces depend on."""
-    leaves, structure = jax.tree.flatten(tuple(args))
+    leaves, structure = jax.tree.flatten(arguments_of(args))
     forms = tuple([(np.shape(leaf), getattr(leaf, "dtype", type(leaf)), _is_weak(leaf)) for leaf in leaves])
     donated = tuple(donate_argnums) if isinstance(donate_argnums, Sequence) else donate_argnums
     return structure, forms, donated

@@ -58,9 +58,10 @@ def planned(
     """``layouts``' step jitted with their shardings over ``placed``.
 
     Donation is that of the step, or ``donate_argnums``; ``platform`` is a machine's (``tpu``), needed without devices.
+    Raises ``PlanError`` for numbers of no argument.
     """
     placed = replace(placed, order=common_order(placed.mesh.axis_names, layouts.shardings(placed)))
-    donated = layouts.traced.donated if donate_argnums is None else donate_argnums
+    donated = layouts.traced.donates(donate_argnums)
     given = layouts.of_results(placed), layouts.of_operands(placed)
     jaxpr = constrain(layouts.traced.jaxpr, layouts.chooser(placed), *given, placed.order)
     for_tpu = _is_compiled_for_tpu(placed.mesh)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import jax
 
@@ -81,8 +82,7 @@ def search(
     a topology or an option is wrong; that nothing fits is an answer (``status``).
     """
     begin_s = time.monotonic() if begin_s is None else begin_s
-    check_options(time_limit_s, seed, top_k)
-    asked = asked_plan(plan, topology, mesh, limits, hbm_limit_bytes)
+    asked = asked_plan(plan, topology, mesh, limits, hbm_limit_bytes, option_problems(time_limit_s, seed, top_k))
     machine = machine_of(asked)
     listed = [name for name, value in asked.settings.items() if named_values(value) is not None]
     if listed:
@@ -148,18 +148,30 @@ def asked_plan(
     mesh: Mapping[str, int | str | None] | Mesh | None,
     limits: Mapping[str, int | str] | Limits | None,
     hbm_limit_bytes: int | None,
+    wrong: Iterable[Problem] = (),
 ) -> Plan:
-    """The partial plan with what the call says in its place."""
-    asked = _plan(plan)
-    if topology is not None:
-        asked = replace(asked, topology=_topology(topology))
-    if mesh is not None:
-        asked = replace(asked, mesh=mesh if isinstance(mesh, Mesh) else mesh_of(mesh))
-    if limits is not None:
-        asked = replace(asked, limits=limits if isinstance(limits, Limits) else limits_of(limits))
+    """The partial plan with what the call says in its place. Raises ``PlanError`` with all that is wrong of it, and
+    with what else is ``wrong`` of the call.
+    """
+    found, problems = Plan(mesh=Mesh(axes=None)), list(wrong)
+    said: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+        "topology": (topology, _topology),
+        "mesh": (mesh, mesh_of),
+        "limits": (limits, limits_of),
+    }
     if hbm_limit_bytes is not None:
-        asked = replace(asked, limits=Limits(hbm_bytes=amount_of("hbm_limit_bytes", hbm_limit_bytes)))
-    return asked
+        said["limits"] = hbm_limit_bytes, lambda given: Limits(hbm_bytes=amount_of("hbm_limit_bytes", given))
+    try:
+        found = _plan(plan)
+    except PlanError as error:
+        problems += error.problems
+    for name, (value, read) in said.items():
+        try:
+            found = found if value is None else replace(found, **{name: read(value)})
+        except PlanError as error:
+            problems += error.problems
+    raise_errors(problems)
+    return found
 
 
 def machine_of(asked: Plan) -> Machine:
@@ -169,24 +181,25 @@ def machine_of(asked: Plan) -> Machine:
     return physical(asked.topology)
 
 
-def _plan(plan: Plan | str | os.PathLike[str] | None) -> Plan:
+def _plan(plan: Any) -> Plan:
     if plan is None:
         return Plan(mesh=Mesh(axes=None))
     if isinstance(plan, Plan):
         return plan
+    if not isinstance(plan, str | os.PathLike):
+        expected = "a Plan, the name of a file or the text of a plan"
+        raise PlanError([problem("MW553", option="plan", value=repr(plan), expected=expected)])
     is_text = isinstance(plan, str) and ("\n" in plan or plan.lstrip().startswith("meshwright:"))
     return loads(str(plan)) if is_text else load(plan)
 
 
-def _topology(given: str | Topology | DeviceTopology) -> Topology:
+def _topology(given: Any) -> Topology:
     if isinstance(given, DeviceTopology):
         return given.machine.topology
+    if not isinstance(given, str | Topology):
+        expected = "a name such as 'v5e:4x4', a Topology, or what meshwright.topology makes"
+        raise PlanError([problem("MW553", option="topology", value=repr(given), expected=expected)])
     return parse_topology(given) if isinstance(given, str) else given
-
-
-def check_options(time_limit_s: float, seed: int, top_k: int) -> None:
-    """Raises ``PlanError`` with every option of a search that is out of its range (MW553)."""
-    raise_errors(option_problems(time_limit_s, seed, top_k))
 
 
 def _plan_problems(plan: Plan, workload: Drafts) -> list[Problem]:

@@ -14,17 +14,27 @@ from ...dsl.units import check_bytes, parse_bytes
 HOLES = ("auto", None)
 
 
-def mesh_of(sizes: Mapping[str, int | str | None]) -> Mesh:
+def mesh_of(sizes: Mapping[str, int | str | None] | Mesh) -> Mesh:
     """The mesh with these axes, major first; ``"auto"`` and None leave a size to the planner. Raises ``PlanError`` for
     names that a plan cannot write, and sizes that are none.
     """
+    if isinstance(sizes, Mesh):
+        return sizes
+    if not isinstance(sizes, Mapping):
+        raise PlanError(
+            [problem("MW553", option="mesh", value=repr(sizes), expected="sizes by name: {'x': 2, 'y': 4}")]
+        )
     raise_errors([each for name, size in sizes.items() for each in (*_of_name(name), *_of_size(name, size))])
     axes = (Axis(name=name, size=None if size in HOLES else int(size or 0)) for name, size in sizes.items())
     return Mesh(axes=tuple(axes) or None)
 
 
-def limits_of(given: Mapping[str, int | str]) -> Limits:
+def limits_of(given: Mapping[str, int | str] | Limits) -> Limits:
     """The limits by their keys in a plan. Raises ``PlanError`` for other keys, and for what is no amount."""
+    if isinstance(given, Limits):
+        return given
+    if not isinstance(given, Mapping):
+        raise PlanError([problem("MW553", option="limits", value=repr(given), expected="{'hbm': '15 GiB'}")])
     raise_errors(
         [problem("MW553", option="limits", value=repr(key), expected="the key 'hbm'") for key in given if key != "hbm"]
     )

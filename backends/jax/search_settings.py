@@ -17,6 +17,7 @@ from ...planner.search.candidates import Meshes
 from ...planner.search.choosing import Choosing
 from ...planner.search.combination import Combination
 from ...planner.search.fitted import fitted
+from ...planner.search.options import option_problems
 from ...planner.search.pool import Processes
 from ...planner.search.progress import Clock, Progress
 from ...planner.search.result import SearchResult
@@ -30,7 +31,7 @@ from .loading import load_workload, trace_workload
 from .model_steps import ModelSteps
 from .open_meshes import name_of, open_meshes
 from .open_settings import OpenSettings, none_accepted, open_settings
-from .search import asked_plan, check_options, machine_of, search
+from .search import asked_plan, machine_of, search
 from .settings_answer import Answer
 from .workload import PyTree, Step
 
@@ -63,8 +64,7 @@ def search_plan(
     Raises ``PlanError`` as that does, and where the model accepts no combination (MW567).
     """
     begin_s = time.monotonic() if begin_s is None else begin_s
-    check_options(time_limit_s, seed, top_k)
-    asked = asked_plan(plan, topology, mesh, limits, None)
+    asked = asked_plan(plan, topology, mesh, limits, None, option_problems(time_limit_s, seed, top_k))
     machine = machine_of(asked)
     left = open_settings(asked)
     if left.every or left.axes_of(asked):

@@ -235,8 +235,7 @@ class StepDrafts:
 
     def _donated(self, traced: Traced) -> list[int]:
         """The numbers of the donated leaves of the arguments."""
-        said = traced.donated if self._donate_argnums is None else self._donate_argnums
-        chosen = [said] if isinstance(said, int) else list(said)
+        chosen = traced.donates(self._donate_argnums)
         numbered = jax.tree.unflatten(traced.in_tree, range(traced.in_tree.num_leaves))
         return [leaf for number in chosen for leaf in jax.tree.leaves(numbered[number])]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,11 +16,12 @@ from ...dsl.rule_matches import named_values, names_values
 from ...dsl.tensors import Tensor
 from .annotate import Marks, mark_p, remat_context
 from .paths import argument_names, leaf_paths
+from .search_options import is_whole
 from .state import returned_state
 from .taken_over import taking_over
 from .unshared import unshared
 from .values import Values
-from .workload import PyTree, Step
+from .workload import PyTree, Step, arguments_of
 from .written import word
 
 RESERVED = ("out", "acts", "ops")
@@ -50,6 +51,22 @@ class Traced:
     num_remat_blocks: int
     values: Values
 
+    def donates(self, said: Any) -> tuple[int, ...]:
+        """The numbers of the donated arguments: of those that the step itself lends, or ``said``, one or several, as
+        JAX counts them.
+
+        Raises ``PlanError`` for what is no argument's number (MW553).
+        """
+        if said is None:
+            return self.donated
+        given: list[Any] = [said] if isinstance(said, str) or not isinstance(said, Iterable) else list(said)
+        count = len(self.names)
+        wrong = [each for each in given if not (is_whole(each) and -count <= each < count)]
+        if wrong:
+            expected = f"numbers of arguments: {', '.join(map(str, range(count))) or 'the step has none'}"
+            raise PlanError([problem("MW553", option="donate_argnums", value=listing(wrong), expected=expected)])
+        return tuple(int(each) % count for each in given)
+
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """Everything that a plan can name but for ``values``."""
@@ -71,7 +88,7 @@ def trace(step: Step, args: Sequence[PyTree], remat: Remat | None = None, marks:
 
     Raises ``PlanError`` where an argument's name is one that the plan language reserves (``out``, ``acts``, ``ops``).
     """
-    args = tuple(args)
+    args = arguments_of(args)
     names = tuple(argument_names(step, len(args)))
     clash = [name for name in names if name in RESERVED]
     if clash:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 PyTree = Any
 Step = Callable[..., Any]
+
+
+def arguments_of(args: Sequence[PyTree]) -> tuple[PyTree, ...]:
+    """A step's arguments, each a pytree. Raises ``TypeError`` for what is one pytree, or none."""
+    if not isinstance(args, tuple | list):
+        raise TypeError(f"args are a tuple with a step's arguments, not {type(args).__name__}: (args,) where it is one")
+    return tuple(args)
 
 
 class Workload(tuple[Step, tuple[PyTree, ...]]):

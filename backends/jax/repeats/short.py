@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
 
 from ....dsl.tensors import Tensor
@@ -69,8 +68,7 @@ def shortened(traced: Traced, donate_argnums: int | Sequence[int] | None = None)
             stands_for |= gone
     if not stands_for:
         return None
-    donated = traced.donated if donate_argnums is None else np.atleast_1d(donate_argnums).tolist()
-    short = _traced(replace(traced, jaxpr=opened), edges, donated)
+    short = _traced(replace(traced, jaxpr=opened), edges, traced.donates(donate_argnums))
     agree = values.stems == short.values.stems and set(traced.tagged) == set(short.tagged)
     return Short(traced=short, stands_for=stands_for, num_equations=len(opened.jaxpr.eqns)) if agree else None
 
