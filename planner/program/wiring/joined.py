@@ -79,7 +79,8 @@ def _together(
         at = np.ix_(made, read)
         took[at] = np.minimum(took[at], whole.costs[choice])
     made_s, read_s = (_costs(own, options) for own, options in zip(nodes, parts, strict=True))
-    more = took - made_s[:, None] - read_s[None, :]
+    with np.errstate(invalid="ignore"):  # what is not possible either way
+        more = took - made_s[:, None] - read_s[None, :]
     return np.where(np.isfinite(more), more, 0.0)
 
 
