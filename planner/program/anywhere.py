@@ -14,6 +14,7 @@ from ..topology import Machine
 from .pricing.costs import Pricing
 from .pricing.reshards import Reshards
 from .pricing.strategies import REGION, Strategies
+from .pricing.strategy_prices import StrategyPrices
 from .rows.needs import needed_in_all
 from .rows.usage import always_there, least_bytes
 from .solving.limited import DOUBT
@@ -60,7 +61,7 @@ def _whole(graph: Graph, mesh: Mesh, machine: Machine, known: Known) -> Wiring:
     program, values = known.program(graph, near_bytes, (), repeats_scores=repeats, is_gpu=is_gpu)
     speed = speed_of(chip, None)
     pricing = Pricing(machine=machine, speed=speed, tariff=prices, mesh={}, convolutions=convolutions_in(graph))
-    strategies = Strategies(pricing=pricing, known=known, pieces=pricing.pieces())
+    strategies = Strategies(prices=StrategyPrices(pricing=pricing, pieces=pricing.pieces()), known=known)
     reshards = Reshards(
         mesh={}, tariff=prices, speed=speed, target=target(machine.platform, machine, 1), images=images(graph)
     )

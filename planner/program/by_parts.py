@@ -169,7 +169,7 @@ def _bundles(count: int) -> Iterator[tuple[tuple[int, ...], ...]]:
 
 def _all_choices(program: Program, count: int) -> float:
     """About how many choices there are on a mesh of so many axes, by those that there are where these are bundled."""
-    wiring, among = program.wiring, program.wiring.strategies.among
+    wiring, among = program.wiring, program.wiring.strategies.prices.among
     groups = len(among.groups) if isinstance(among, Bundled) else count
     nodes = (node for level in wiring.levels for node in level.kernels.values())
     return sum(math.pow(len(wiring.nodes[node].costs), count / groups) for node in nodes)

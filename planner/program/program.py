@@ -32,6 +32,7 @@ from .pricing.choices import Among
 from .pricing.costs import Pricing
 from .pricing.reshards import Reshards
 from .pricing.strategies import Strategies
+from .pricing.strategy_prices import StrategyPrices
 from .rows.needs import Need, needs
 from .rows.usage import Row, local_bytes, with_memory, with_needs, with_rows
 from .solving.company import taken_together
@@ -238,9 +239,10 @@ def build(
     chip, cut = machine.chip, () if loose else pins or {}
     near_bytes, repeats, is_gpu = chip.buffer_vmem_bytes, chip.repeats_scores, machine.platform == "gpu"
     program, values = known.program(graph, near_bytes, cut, repeats_scores=repeats, is_gpu=is_gpu)
-    pieces = pricing.pieces() if before is None else before.wiring.strategies.pieces
+    pieces = pricing.pieces() if before is None else before.wiring.strategies.prices.pieces
     inside = (pins or {}).keys() - numbers.keys() - results.keys()  # what is brought into a pin is said beyond prices
-    strategies = Strategies(pricing=pricing, known=known, pieces=pieces, among=among, exactly=bool(inside))
+    priced = StrategyPrices(pricing=pricing, pieces=pieces, among=among, exactly=bool(inside))
+    strategies = Strategies(prices=priced, known=known)
     if helped:
         strategies.share(program)
     reshards = Reshards(

@@ -224,7 +224,7 @@ class _Flow:
             return []
         alone = blueprint.alone(at)
         lying = list(zip(*(layouts[value] for value in values), strict=True))
-        pieces = {each: strategies.pieces.of(alone, each).graph for each in dict.fromkeys(lying)}
+        pieces = {each: strategies.prices.pieces.of(alone, each).graph for each in dict.fromkeys(lying)}
         left = self.level.graph.results
         is_left, is_held = any(made in left for made in kernel.writes), op.results[0] in self.least
         shapes = {each: _multiplied(graph, is_left=is_left, is_held=is_held) for each, graph in pieces.items()}

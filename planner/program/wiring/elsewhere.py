@@ -34,7 +34,7 @@ def read_parts(wiring: Wiring, value: int, source: Port, ports: Iterable[Port]) 
         if more is None:
             continue
         level = wiring.levels[wiring.nodes[port.node].level]
-        known, room = level.graph.values[value], wiring.strategies.pricing.machine.chip.buffer_vmem_bytes
+        known, room = level.graph.values[value], wiring.strategies.prices.pricing.machine.chip.buffer_vmem_bytes
         shapes = (local_shape(known.shape, layout, wiring.reshards.mesh) for layout in source.layouts)
         is_large = [replace(known, shape=shape).num_bytes > room for shape in shapes]
         pairs = zip(source.layouts, is_large, strict=True)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from ...graph import Graph, Sharding
 from ...partition.layout import extends
-from ..pricing.strategies import Options, Strategies
+from ..pricing.options import Options
+from ..pricing.strategies import Strategies
 from ..step.cuts import Cut
 from .wires import Level, Port, Wiring
 

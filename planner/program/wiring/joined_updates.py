@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 
 def join_turned(wiring: Wiring, level: Level) -> None:
     """Adds what such updates copy together with the first one of their shape."""
-    pricing = wiring.strategies.pricing
+    pricing = wiring.strategies.prices.pricing
     if pricing.speed.edge < WIDE_EDGE:
         return
     known, kernels, shape_of = wiring.strategies.known, level.program.kernels, level.graph.shape
