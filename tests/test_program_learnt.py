@@ -159,7 +159,8 @@ def test_a_proof_is_tried_once_more_where_something_was_taken_back() -> None:
     bounds, learnt = [0.9, 1.0], learner()
     program = SimpleNamespace(deciders=[0], wiring=SimpleNamespace(nodes=[SimpleNamespace(costs=[0.0], rough={})]))
     took = SimpleNamespace(estimate=SimpleNamespace(step_time_s=1.0))
-    kept = mock.Mock(program=program, learnt=learnt, bound_s=0.5, credit_s=0.0, cutoff_s=math.inf, limit_bytes=None)
+    known = {"floor_s": 0.5, "credit_s": 0.0, "cutoff_s": math.inf, "limit_bytes": None}
+    kept = mock.Mock(program=program, learnt=learnt, bound_s=0.5, **known)
     kept.ended.return_value = False
     kept.solved.side_effect = lambda **_: SimpleNamespace(choices=[0], bound=bounds.pop(0) * PER_S, status="optimal")
 
@@ -172,12 +173,32 @@ def test_a_proof_is_tried_once_more_where_something_was_taken_back() -> None:
     assert kept.bound_s == 1.0
 
 
+def test_what_the_last_solution_took_back_is_proven_anew() -> None:
+    """By what is left of what was learnt: else nothing were proven but what was so before anything was."""
+    program = SimpleNamespace(deciders=[0], wiring=SimpleNamespace(nodes=[SimpleNamespace(costs=[0.0], rough={})]))
+    known = {"floor_s": 0.5, "best_s": 1.0, "credit_s": 0.0, "cutoff_s": math.inf, "limit_bytes": None}
+    kept = mock.Mock(program=program, learnt=learner(), bound_s=0.5, **known)
+    kept.ended.return_value = False
+    kept.solved.return_value = SimpleNamespace(choices=[0], bound=0.9 * PER_S, status="optimal")
+    left = [0.5, 0.5]
+
+    def price(_: list[int]) -> object:
+        kept.bound_s = left.pop() if left else kept.bound_s
+        return SimpleNamespace(estimate=SimpleNamespace(step_time_s=1.0))
+
+    kept.price.side_effect = price
+    Rounds(kept)._prove(1.0)
+    assert kept.bound_s == 0.9
+    assert not left
+
+
 @pytest.mark.parametrize(("choices", "efforts"), [(PROVING, [1, ONCE_MORE]), (PROVING + 1, [1])])
 def test_a_proof_that_could_not_be_completed_is_tried_once_more_and_harder(choices: int, efforts: list[int]) -> None:
     """Unless there are many choices, which would take long."""
     nodes = [SimpleNamespace(costs=np.zeros(choices), rough={})]
     program = SimpleNamespace(deciders=[0], wiring=SimpleNamespace(nodes=nodes))
-    kept = mock.Mock(program=program, learnt=learner(), bound_s=0.5, credit_s=0.0, cutoff_s=math.inf, limit_bytes=None)
+    known = {"floor_s": 0.5, "credit_s": 0.0, "cutoff_s": math.inf, "limit_bytes": None}
+    kept = mock.Mock(program=program, learnt=learner(), bound_s=0.5, **known)
     kept.ended.return_value = False
     kept.solved.return_value = SimpleNamespace(choices=None, bound=0.6 * PER_S, status="unknown")
     Rounds(kept)._prove(1.0)

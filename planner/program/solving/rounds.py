@@ -38,6 +38,8 @@ ONCE_MORE = 5
 """How many times as hard a proof is tried once more that the solver could not complete, of no more choices than
 ``PROVING``.
 """
+TAKEN_BACK = 3
+"""How often it is proven anew what the last solution that was priced took back."""
 
 
 class Rounds:
@@ -141,11 +143,25 @@ class Rounds:
 
     def _prove(self, best_s: float) -> None:
         """Solves with what was learnt exactly, until nothing cheaper can be or nothing more is learnt; within a limit
-        by rows that are sure, or it would prove nothing.
+        by rows that are sure, or it would prove nothing. Where the last that was priced took back what was proven, it
+        is proven anew with what is left of what was learnt.
         """
         kept = self.kept
         kept.limit_bytes = self.program.limit_bytes if kept.limit_bytes is not None else None
         kept.sure, kept.doubt = True, DOUBT
+        self._prove_in_turn(best_s)
+        for _ in range(TAKEN_BACK):
+            if kept.bound_s > kept.floor_s or kept.ended():
+                return
+            solution = kept.solved(guess=False, below_s=kept.best_s + kept.credit_s)
+            kept.bound_s = max(kept.bound_s, solution.bound / PER_S)
+            if solution.choices is None:
+                return
+            kept.price(solution.choices)
+
+    def _prove_in_turn(self, best_s: float) -> None:
+        """The same, proof after proof."""
+        kept = self.kept
         size = sum(len(self.program.wiring.nodes[node].costs) for node in self.program.deciders)
         proofs, patience = often(PROOFS, PROVING, size), often(STALLED, 2 * PROVING, size)
         patience = STALLED[0] if self.limited.lowered else patience  # what fits is far from what the program says
