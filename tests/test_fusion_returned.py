@@ -68,6 +68,28 @@ def test_they_are_not_where_nothing_else_reads_them_or_they_are_made_in_their_pl
     assert 0 not in copied(stepped(**changed))
 
 
+@pytest.mark.parametrize(("columns", "is_first"), [(1024, True), (1000, False)])
+def test_they_are_not_where_columns_of_no_whole_lanes_arrive_in_another_layout(columns: int, is_first: bool) -> None:
+    """A head of 32000 columns from 32 devices of v5e: what turns them is all that is copied."""
+    whole, part = Value((512, 4 * columns), "f32"), Value((512, columns), "f32")
+    ops = (
+        Op(kind="dot_general", operands=(1, 0), results=(2,), attributes=PRODUCT),
+        Op(kind="dynamic_slice", operands=(0,), results=(3,)),
+        Op(kind="all-gather", operands=(3,), results=(4,), attributes=GATHER | {"dimensions": (1,)}),
+    )
+    graph = Graph(
+        values=(whole, Value((512, 512), "f32"), whole, part, whole),
+        ops=ops,
+        arguments=(0, 1),
+        results=(4, 2),
+        names=("w", "x"),
+        result_names=("w", "y"),
+        aliases={0: 0},
+        mesh={"x": 4},
+    )
+    assert (0 in copied(with_copies(fuse(turned(graph))))) == is_first
+
+
 def test_an_argument_is_copied_for_the_product_whose_result_takes_its_place() -> None:
     square = Value((1024, 1024), "f32")
     product = Op(kind="dot_general", operands=(0, 1), results=(2,), attributes=PRODUCT)

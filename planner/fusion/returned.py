@@ -3,8 +3,10 @@
 The next value of a donated argument is written where that was (``input_output_alias``). XLA's copy insertion copies the
 argument first and the value last, and leaves out what does no harm. Where the next value is gathered the TPU compiler
 leaves both in: weights whose updates are shared out over devices are copied as a step begins, if more than their update
-reads them (v3, v4, v5e, v5p and v6e; the copies of what arrives are ``partition``'s). So it does with an argument that
-a product reads whose result takes its place, and with what a loop stacks where an argument that it reads lies.
+reads them (v3, v4, v5e, v5p and v6e; the copies of what arrives are ``partition``'s), but for those that arrive in
+another layout, which the last copy turns (v5e: the 32000 columns of a head from 32 devices). So it does with an
+argument that a product reads whose result takes its place, and with what a loop stacks where an argument that it reads
+lies.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import replace
 from ..graph import Graph, Op
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, COPIED_IN_ORDER, TURNED_COPY
-from .nature import PRODUCTS
+from .nature import LANES, PRODUCTS
 
 
 def with_copies(program: Program) -> Program:
@@ -29,8 +31,10 @@ def with_copies(program: Program) -> Program:
             continue
         own = makers[result]
         op = next(graph.ops[number] for number in own.ops if result in graph.ops[number].results)
-        if _is_gathered(graph, op, makers):
-            if sum(argument in kernel.reads for kernel in program.kernels) > 1:
+        gather = _gather(graph, op, makers)
+        if gather is not None:
+            is_read_again = sum(argument in kernel.reads for kernel in program.kernels) > 1
+            if is_read_again and not _arrives_turned(graph, gather):
                 first.append(argument)
         elif op.kind == "while":
             if argument in own.reads and op.operands[op.results.index(result)] != argument:
@@ -40,11 +44,17 @@ def with_copies(program: Program) -> Program:
     return _with(program, first, last) if first or last else program
 
 
-def _is_gathered(graph: Graph, op: Op, makers: Mapping[int, Kernel]) -> bool:
-    """Whether it copies what devices gather."""
+def _gather(graph: Graph, op: Op, makers: Mapping[int, Kernel]) -> Op | None:
+    """What gathers what an operation copies, if that is gathered."""
     while op.kind == TURNED_COPY and op.operands[0] in makers:
         op = graph.ops[makers[op.operands[0]].ops[-1]]
-    return op.kind == ALL_GATHER
+    return op if op.kind == ALL_GATHER else None
+
+
+def _arrives_turned(graph: Graph, gather: Op) -> bool:
+    """Whether the last dim is gathered in parts of no whole lanes: they arrive with that dim outermost."""
+    shape = graph.shape(gather.operands[0])
+    return gather.attributes.get("dimensions", ()) == (len(shape) - 1,) and len(shape) > 1 and shape[-1] % LANES > 0
 
 
 def _multiplied(graph: Graph, kernel: Kernel) -> Iterator[tuple[int, ...]]:
