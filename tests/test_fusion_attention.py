@@ -260,6 +260,44 @@ def test_the_gradient_of_scores_that_are_kept_as_exponentials_is_written() -> No
     assert backward(is_again=False, width=64, dtype="bf16", near_bytes=0) == (False, True)
 
 
+@pytest.mark.parametrize("near_bytes", [0, LITTLE, MUCH])
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_the_gradient_of_narrow_scores_is_written_where_a_scan_has_stacked_their_exponentials(
+    dtype: str, near_bytes: int
+) -> None:
+    """As scanned decoders' programs for v3, v5e, v5p and v6e do with heads of 64, or with 32; wide ones' products
+    compute it for themselves (v5e and v6e).
+    """
+    g = Writer()
+    said = {f"{side}_batching_dimensions": (0, 1) for side in ("lhs", "rhs")}
+    shape, heads, rows = (BATCH, HEADS, ROWS, ROWS), (BATCH, HEADS, ROWS, 32), (0, 1, 2)
+    stack, turn = g.arg(2, *shape), g.arg(dtype="s32")
+    after, values, queries, keys = (g.arg(*heads, dtype=dtype) for _ in range(4))
+    zero = g.op("constant", shape=(), dtype="s32", splat=0)
+    part = g.op("dynamic_slice", stack, turn, *[zero] * 4, shape=(1, *shape))
+    made = g.op("reshape", part, shape=shape)
+    contracted = {"lhs_contracting_dimensions": (3,), "rhs_contracting_dimensions": (3,)}
+    of_share = g.op("dot_general", after, values, shape=shape, **said, **contracted)
+    of_share = of_share if dtype == "f32" else g.op("convert", of_share, dtype="f32")
+    sums = g.spread(g.arg(BATCH, HEADS, ROWS), *shape, dims=rows)
+    divided = g.op("divide", of_share, sums)
+    mean = g.spread(g.op("negate", g.total(g.op("multiply", divided, made), 3)), *shape, dims=rows)
+    inner = g.op("multiply", g.op("add", divided, mean), made)
+    kept = g.spread(g.arg(ROWS, ROWS, dtype="pred"), *shape, dims=(2, 3))
+    gradient = g.op("select", kept, inner, g.spread(g.scalar(0.0), *shape), shape=shape, dtype="f32")
+    gradient = g.op("multiply", gradient, g.spread(g.scalar(0.125), *shape))
+    gradient = gradient if dtype == "f32" else g.op("convert", gradient, dtype=dtype)
+    one_group = g.op("reshape", g.op("reshape", gradient, shape=(BATCH, HEADS, 1, ROWS, ROWS)), shape=shape)
+    ends = [
+        g.op("dot_general", one_group, read, shape=heads, **said, **contracted)
+        for read, dim in ((keys, 3), (queries, 2))
+        for contracted in [{"lhs_contracting_dimensions": (dim,), "rhs_contracting_dimensions": (2,)}]
+    ]
+    program = fuse(g.graph(*ends), near_bytes=near_bytes)
+    wrote = {v for kernel in program.kernels for v in kernel.writes}
+    assert (gradient in wrote) == (dtype == "bf16")
+
+
 def test_the_gradient_of_raw_scores_that_a_remat_policy_computes_again_is_written_where_less_is_near() -> None:
     """As v5p and tpu7x have it of 16 heads of 512 places that share no keys; v4 and v6e do not write it."""
     again = "checkpoint/rematted_computation/exp"

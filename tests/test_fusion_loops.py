@@ -176,3 +176,32 @@ def test_what_a_ring_without_a_loop_reads_padded_its_products_pad(trips: int, al
     whole = g.graph(made)
     program = fuse(replace(whole, ops=(*whole.ops[:-1], replace(whole.ops[-1], bodies=(body,), trips=trips))))
     assert len(kernels(program, "pad", shape=(ROWS, WIDTH))) == alone
+
+
+@pytest.mark.parametrize(("dtype", "is_one"), [("f32", True), ("bf16", False)])
+def test_what_a_scan_stacks_of_a_softmax_is_summed_by_a_kernel_of_its_own(dtype: str, is_one: bool) -> None:
+    """Exponentials and shares in a decoder's forward pass, for v3 to v6e: one kernel stacks both of wide scores."""
+    g = Writer()
+    shape, rows = (4, 2, 256, 256), (0, 1, 2)
+    scores, most, turn = g.arg(*shape, dtype=dtype), g.arg(*shape[:3]), g.arg(dtype="s32")
+    zero = g.op("constant", shape=(), dtype="s32", splat=0)
+    wide = scores if dtype == "f32" else g.op("convert", scores, dtype="f32")
+    made = g.op("exponential", g.op("subtract", wide, g.spread(most, *shape, dims=rows)))
+    sums = g.total(made, 3)
+    share = g.op("convert", g.op("divide", made, g.spread(sums, *shape, dims=rows)), dtype="bf16")
+    stacks = [
+        g.op(
+            "dynamic_update_slice",
+            g.arg(2, *shape, dtype=g.values[part].dtype),
+            g.op("reshape", part, shape=(1, *shape)),
+            turn,
+            *[zero] * 4,
+        )
+        for part in (made, share)
+    ]
+    program = fuse(g.graph(*stacks, sums))
+    first, second, summing = (
+        next(kernel for kernel in program.kernels if value in kernel.writes) for value in (*stacks, sums)
+    )
+    assert summing is not first
+    assert (first is second) == is_one

@@ -14,6 +14,7 @@ from meshwright.planner.fusion import fuse, with_copies
 from meshwright.planner.graph import Graph, Op, Value
 from meshwright.planner.kernels import Program
 from meshwright.planner.kinds import IN_ORDER, TURNED_COPY
+from meshwright.planner.memory import schedule
 from meshwright.planner.partition.passes.turned import turned
 
 MIB = 2**20
@@ -66,6 +67,50 @@ def test_weights_whose_next_values_are_gathered_are_copied_first_and_all_read_th
 @pytest.mark.parametrize("changed", [{"reads_again": False}, {"is_gathered": False}, {"is_donated": False}])
 def test_they_are_not_where_nothing_else_reads_them_or_they_are_made_in_their_place(changed: dict[str, bool]) -> None:
     assert 0 not in copied(stepped(**changed))
+
+
+@pytest.mark.parametrize(
+    ("shape", "dim", "is_first"),
+    [
+        ((512, 4096), 1, True),
+        ((512, 4000), 1, False),
+        ((512, 8, 64), 0, True),
+        ((256, 8, 64), 0, False),
+        ((512, 8, 128), 0, False),
+    ],
+)
+def test_they_are_not_where_they_arrive_in_another_layout(shape: tuple[int, ...], dim: int, is_first: bool) -> None:
+    """Where parts of the lanes are no whole ones, as of a head of 32000 columns from 32 devices of v5e, or heads fill
+    the lanes of a weight whose rows are gathered (v3): what turns them is all that is copied, at once.
+    """
+    size, free = 4, shape[1:]
+    part = tuple(each // size if place == dim else each for place, each in enumerate(shape))
+    x, w, after, y, gradient, cut, gradient_cut, new, whole = range(9)
+    rows = (64, shape[0])
+    values = (rows, shape, (64, *free), (64, *free), shape, part, part, part, shape)
+    back = {"lhs_contracting_dimensions": (0,), "rhs_contracting_dimensions": (0,)}
+    ops = (
+        Op(kind="dot_general", operands=(x, w), results=(y,), attributes=PRODUCT),
+        Op(kind="dot_general", operands=(x, after), results=(gradient,), attributes=back),
+        Op(kind="dynamic_slice", operands=(w,), results=(cut,)),
+        Op(kind="dynamic_slice", operands=(gradient,), results=(gradient_cut,)),
+        Op(kind="subtract", operands=(cut, gradient_cut), results=(new,)),
+        Op(kind="all-gather", operands=(new,), results=(whole,), attributes=GATHER | {"dimensions": (dim,)}),
+    )
+    graph = Graph(
+        values=tuple(Value(each, "f32") for each in values),
+        ops=ops,
+        arguments=(w, x, after),
+        results=(whole, y),
+        names=("w", "x", "g"),
+        result_names=("w", "y"),
+        aliases={0: 0},
+        mesh={"x": size},
+    )
+    made = with_copies(fuse(turned(graph)))
+    assert (w in copied(made)) == is_first
+    order = [made.graph.ops[kernel.ops[-1]].kind for kernel in schedule(made).kernels]
+    assert (order[0] == TURNED_COPY) == is_first
 
 
 def test_an_argument_is_copied_for_the_product_whose_result_takes_its_place() -> None:

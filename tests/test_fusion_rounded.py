@@ -267,3 +267,17 @@ def test_a_mask_of_wider_numbers_is_written_once_for_several_products(products: 
     numbers = g.op("convert", mask, dtype="bf16")
     program = fuse(g.graph(*(routed(g, numbers) for _ in range(products))))
     assert (("pred", 4) in written(program, program.kernels)) == is_written
+
+
+@pytest.mark.parametrize("is_looked_up", [True, False])
+def test_a_products_table_is_read_as_it_is_rounded_for_lookups(*, is_looked_up: bool) -> None:
+    """Tied embeddings in bfloat16, as compiled for v4 and v5p: rounded once, not by each product again."""
+    g = Writer()
+    table, rows, ids = g.arg(4096, 256), g.arg(64, 256, dtype="bf16"), g.arg(64, 1, dtype="s32")
+    looked_up = g.op("convert", table, dtype="bf16")
+    found = g.op("gather", looked_up, ids, shape=(64, 256), collapsed_slice_dims=(0,), slice_sizes=(1, 256))
+    turned = g.op("transpose", table, shape=(256, 4096), permutation=(1, 0))
+    logits = g.dot(rows, g.op("convert", turned, dtype="bf16"))
+    program = fuse(g.graph(*((found, logits) if is_looked_up else (logits,))))
+    (product,) = (kernel for kernel in program.kernels if logits in kernel.writes)
+    assert (table in product.reads) != is_looked_up

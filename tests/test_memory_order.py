@@ -8,6 +8,7 @@ from meshwright.planner.fusion import fuse
 from meshwright.planner.fusion.nature import SENT
 from meshwright.planner.graph import Op, Value
 from meshwright.planner.kernels import Program
+from meshwright.planner.kinds import COPIED_IN_ORDER, TURNED_COPY
 from meshwright.planner.memory.flow.arriving import arriving
 from meshwright.planner.memory.flow.flow import flow
 from meshwright.planner.memory.flow.operands import operands
@@ -126,3 +127,19 @@ def test_results_in_donated_arguments_place_are_no_more_at_one_point_than_at_ano
     assert order in ([4, 6, 5, 9], [5, 9, 4, 6])
     order = [kernel.writes[0] for kernel in schedule(updates(donated=False)).kernels]
     assert set(order[:2]) == {4, 5}
+
+
+def test_copies_of_donated_weights_come_first_and_of_their_next_values_last() -> None:
+    """As v4's programs hold all the weights whose updates are shared out: twice throughout."""
+    copies = (Op(kind=TURNED_COPY, operands=(n,), results=(n + 3,), attributes=COPIED_IN_ORDER) for n in (0, 1))
+    products = (
+        Op(kind="dot_general", operands=(2, 3), results=(5,)),
+        Op(kind="dot_general", operands=(5, 4), results=(6,)),
+        Op(kind="tanh", operands=(4,), results=(8,)),
+        Op(kind="tanh", operands=(3,), results=(7,)),
+    )
+    back = (Op(kind=TURNED_COPY, operands=(n + 7,), results=(n + 9,), attributes=COPIED_IN_ORDER) for n in (0, 1))
+    values = (Value((1024, 1024), "f32"),) * 11
+    made = of_ops(values, (*copies, *products, *back), (0, 1, 2), (9, 10, 6), aliases={0: 0, 1: 1})
+    order = [kernel.writes[0] for kernel in schedule(made).kernels]
+    assert (order[:2], order[-2:]) == ([3, 4], [9, 10])

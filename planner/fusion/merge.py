@@ -22,6 +22,8 @@ CUT = frozenset({"slice", CONVERT})
 READERS = 64
 """What more kernels read than this is not looked through for pairs of them."""
 
+WORD_BITS = 32
+
 
 class Merging:
     """Groups by number, which of them makes each value and which ones read it, as they are merged.
@@ -129,13 +131,15 @@ class Merging:
         """Whether two groups reduce, or one reads nothing that the other does not read, single numbers aside.
 
         What one reads from behind a barrier is not what the other reads before it, and stacks into which slices of a
-        value are put are not read.
+        value are put are not read, nor are those of what is computed of wide values: exponentials and shares of a
+        softmax are stacked by one kernel if the scores are wide, by two if they are narrow (v4, v5e and v6e).
         """
         one, other = self.groups[first], self.groups[second]
         if one.waits != other.waits:
             return False
         sliced = not (self._is_whole(value, one) or self._is_whole(value, other))
-        stacks = self._stacks(one) | self._stacks(other) if sliced else set[int]()
+        computed = self._is_wide(value) and self._computes(one) and self._computes(other)
+        stacks = self._stacks(one) | self._stacks(other) if sliced or computed else set[int]()
         if sliced and not stacks:
             return self._are_parts(value, one, other)
         apart = (one.reads - other.reads - stacks, other.reads - one.reads - stacks)
@@ -150,6 +154,12 @@ class Merging:
         alike = kinds | more <= PARTED or (kinds <= CUT and other.reduces and one.reads <= other.reads)
         return maker is not None and bool(maker.products) and alike
 
+    def _is_wide(self, value: int) -> bool:
+        return self.graph.values[value].bits >= WORD_BITS
+
+    def _computes(self, group: Group) -> bool:
+        return any(self.graph.ops[number].kind in ELEMENTWISE for number in group.ops)
+
     def _are_single(self, values: set[int]) -> bool:
         return all(self.graph.values[value].num_elements <= 1 for value in values)
 
@@ -163,6 +173,8 @@ class Merging:
             return False
         if other.reduces and self._is_reduced_apart(first, second):
             return False
+        if self._stacks_apart(one, other):
+            return False
         if self._path(first, second) or self._path(second, first, skip_direct=True):
             return False
         self._join(first, second)
@@ -174,6 +186,12 @@ class Merging:
         if self._packs(one) or self._leaves_two(first, second):
             return True
         return not self.by_rows and (self._ranks_besides(one, second) or self._adds_up_rows(one, other))
+
+    def _stacks_apart(self, one: Group, other: Group) -> bool:
+        """Whether one reduces and the other puts a part into a stack: no kernel does both (scanned decoders for v3 to
+        v6e, of which a row's sum and the exponentials that a scan keeps go through the same scores).
+        """
+        return not self.by_rows and bool((one.reduces and self._stacks(other)) or (other.reduces and self._stacks(one)))
 
     def _packs(self, group: Group) -> bool:
         """Whether a product makes bits of what it writes."""

@@ -3,8 +3,10 @@
 The next value of a donated argument is written where that was (``input_output_alias``). XLA's copy insertion copies the
 argument first and the value last, and leaves out what does no harm. Where the next value is gathered the TPU compiler
 leaves both in: weights whose updates are shared out over devices are copied as a step begins, if more than their update
-reads them (v3, v4, v5e, v5p and v6e; the copies of what arrives are ``partition``'s). So it does with an argument that
-a product reads whose result takes its place, and with what a loop stacks where an argument that it reads lies.
+reads them (v3, v4, v5e, v5p and v6e; the copies of what arrives are ``partition``'s), but for those that arrive in
+another layout, which the last copy turns (v3, v4 and v5e: columns that are no whole lanes for each device). So it does
+with an argument that a product reads whose result takes its place, and with what a loop stacks where an argument that
+it reads lies.
 """
 
 from __future__ import annotations
@@ -15,13 +17,18 @@ from dataclasses import replace
 from ..graph import Graph, Op
 from ..kernels import Kernel, Program
 from ..kinds import ALL_GATHER, COPIED_IN_ORDER, TURNED_COPY
-from .nature import PRODUCTS
+from .nature import LANES, PRODUCTS, batch_dims, free_dims
+from .operands import MATRIX_RANK
+
+MOST_BEFORE = 64
+"""Through how many operations it is looked what an update is made of."""
 
 
 def with_copies(program: Program) -> Program:
     """A whole step with the copies of its donated arguments, first, and of their next values, last."""
     graph = program.graph
     makers = {value: kernel for kernel in program.kernels for value in kernel.writes} if graph.aliases else {}
+    made = {value: op for op in graph.ops for value in op.results} if graph.aliases else {}
     first, last = list[int](), list[int]()
     for place, position in graph.aliases.items():
         argument, result = graph.arguments[position], graph.results[place]
@@ -29,8 +36,10 @@ def with_copies(program: Program) -> Program:
             continue
         own = makers[result]
         op = next(graph.ops[number] for number in own.ops if result in graph.ops[number].results)
-        if _is_gathered(graph, op, makers):
-            if sum(argument in kernel.reads for kernel in program.kernels) > 1:
+        gather = _gather(graph, op, makers)
+        if gather is not None:
+            is_read_again = sum(argument in kernel.reads for kernel in program.kernels) > 1
+            if is_read_again and not arrives_turned(graph, gather, made):
                 first.append(argument)
         elif op.kind == "while":
             if argument in own.reads and op.operands[op.results.index(result)] != argument:
@@ -40,11 +49,40 @@ def with_copies(program: Program) -> Program:
     return _with(program, first, last) if first or last else program
 
 
-def _is_gathered(graph: Graph, op: Op, makers: Mapping[int, Kernel]) -> bool:
-    """Whether it copies what devices gather."""
+def _gather(graph: Graph, op: Op, makers: Mapping[int, Kernel]) -> Op | None:
+    """What gathers what an operation copies, if that is gathered."""
     while op.kind == TURNED_COPY and op.operands[0] in makers:
         op = graph.ops[makers[op.operands[0]].ops[-1]]
-    return op.kind == ALL_GATHER
+    return op if op.kind == ALL_GATHER else None
+
+
+def arrives_turned(graph: Graph, gather: Op, makers: Mapping[int, Op]) -> bool:
+    """Whether what is gathered for a next value arrives in another layout than that has: its lanes in parts that are
+    not whole, or the rows of a weight of several heads, whose gradients are made head by head.
+    """
+    shape, whole = (graph.shape(values[0]) for values in (gather.operands, gather.results))
+    dims = gather.attributes.get("dimensions", ())
+    if len(shape) < MATRIX_RANK or len(dims) != 1:
+        return False
+    last = len(shape) - 1
+    lanes = next((dim for dim in (last, *range(last)) if whole[dim] >= LANES), last)
+    if dims[0] == lanes:
+        return shape[lanes] % LANES > 0
+    return lanes == last > 1 and dims[0] == 0 and _is_of_heads(graph, gather.operands[0], makers)
+
+
+def _is_of_heads(graph: Graph, value: int, makers: Mapping[int, Op]) -> bool:
+    """Whether the last product of what an update is made of has columns of several dims, and is no batch."""
+    waiting, seen = [value], set[int]()
+    while waiting and len(seen) < MOST_BEFORE:
+        op = makers.get(waiting.pop(0))
+        if op is None or op.results[0] in seen:
+            continue
+        seen.add(op.results[0])
+        if op.kind in PRODUCTS:
+            return batch_dims(graph, op) == 0 and any(free_dims(graph, op, side) > 1 for side in (0, 1))
+        waiting += op.operands
+    return False
 
 
 def _multiplied(graph: Graph, kernel: Kernel) -> Iterator[tuple[int, ...]]:

@@ -9,7 +9,20 @@ from typing import Any
 from ..graph import Graph, Op
 from ..kinds import COLLECTIVE_PERMUTE
 from .allocated import with_allocations, with_own_fills
-from .nature import AFTER, APART, BARRIER, BEHIND, BROADCAST, CONSTANT, IN_PASSING, PRODUCTS, REDUCE, SLICE, VIEWS
+from .nature import (
+    AFTER,
+    APART,
+    BARRIER,
+    BEHIND,
+    BROADCAST,
+    CONSTANT,
+    CONVERT,
+    IN_PASSING,
+    PRODUCTS,
+    REDUCE,
+    SLICE,
+    VIEWS,
+)
 from .outer import with_multiplications
 from .rounded import with_roundings
 from .sliced import with_slices_first
@@ -25,11 +38,33 @@ def simplify(graph: Graph) -> Graph:
 
     The roundings that it adds for products, and what is spread where it only multiplies, have new numbers.
     """
-    graph = with_multiplications(graph)
+    graph = with_tables_rounded_once(with_multiplications(graph))
     whole = _without_barriers(replace(graph, **merged(graph)))
     living = _living(with_allocations(with_own_fills(with_broadcasts_in_loops(whole))))
     kept = with_roundings(with_slices_first(living))
     return replace(kept, ops=tuple(map(_inside, kept.ops))) if kept.nesting else kept
+
+
+def with_tables_rounded_once(graph: Graph) -> Graph:
+    """The graph in which an argument that is turned to be rounded is rounded as it lies, where that is done for others:
+    the products of tied embeddings read what rows are looked up in (v4 and v5p).
+    """
+    given = frozenset(graph.arguments)
+    rounded: dict[tuple[int, str], int] = {}
+    turned: dict[int, Op] = {}
+    ops = []
+    for op in graph.ops:
+        if op.kind == "transpose" and op.operands[0] in given:
+            turned[op.results[0]] = op
+        elif op.kind == CONVERT:
+            source, dtype = op.operands[0], graph.values[op.results[0]].dtype
+            if source in given:
+                rounded.setdefault((source, dtype), op.results[0])
+            turn = turned.get(source)
+            if turn is not None and (turn.operands[0], dtype) in rounded:
+                op = replace(turn, operands=(rounded[turn.operands[0], dtype],), results=op.results, origin=op.origin)
+        ops.append(op)
+    return replace(graph, ops=tuple(ops))
 
 
 def merged(graph: Graph) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ..graph import Graph, Op
 from .cut_out import is_convolved_part, is_rounded_image, is_shared_part, is_thin_matrix
@@ -10,6 +10,7 @@ from .duplicated import dearer_in_passing, not_on_all_ways
 from .grouped import grouped
 from .interleaved import is_interleaved
 from .libraries import ends_product, is_passed, multiplied
+from .narrow import NARROW
 from .nature import (
     APART,
     BEHIND,
@@ -92,6 +93,15 @@ def written_ops(
 def _repeats(repeated: str, softmax: Softmax) -> bool:
     """Whether products compute the gradient of these scores for themselves, of heads that share keys."""
     return repeated == "all" or (repeated == "wide" and not softmax.is_narrow)
+
+
+def _stacks(graph: Graph) -> Iterator[int]:
+    """What a loop's turn is given to take its own part of, as gradients take what a scan's forward pass has kept."""
+    given = frozenset(graph.arguments)
+    for op in graph.of_kind("dynamic_slice"):
+        stack = op.operands[0]
+        if stack in given and graph.shape(op.results[0]) == (1, *graph.shape(stack)[1:]):
+            yield stack
 
 
 def _made(graph: Graph, numbers: Collection[int]) -> frozenset[int]:
@@ -194,7 +204,7 @@ def _combined(
     Also, by value, the arrays in memory that others are made of.
     """
     sources: dict[int, set[int]] = {}
-    reads, values = _reads(graph, uses, written), graph.values
+    reads, values, stacks = _reads(graph, uses, written), graph.values, frozenset(_stacks(graph))
     found, padded = set(), set[int]()
     for number, op in enumerate(graph.ops):
         if number in written or op.kind == CONSTANT:
@@ -215,7 +225,9 @@ def _combined(
         sources[result] = here
         if len(here) > 1 and op.kind in ELEMENTWISE and reads[result] >= MANY_PRODUCTS and not widens(graph, op):
             narrow = result not in padded and again.isdisjoint(here) and _is_for_batches(graph, uses, result)
-            narrow = narrow and is_only_multiplied(graph, uses, result, keeps_near, apart=not apart.isdisjoint(here))
+            is_kept = values[result].dtype == NARROW and not stacks.isdisjoint(here)
+            lies = is_kept or not apart.isdisjoint(here)
+            narrow = narrow and is_only_multiplied(graph, uses, result, keeps_near, apart=lies)
             if narrow or _is_sent(graph, uses, result):
                 found.add(number)
                 del sources[result]

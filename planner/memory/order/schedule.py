@@ -19,6 +19,7 @@ from .deferred import deferred, defers
 from .gathered import gathers_beside
 from .hidden import hidden
 from .orders import depth_first_order, list_order, post_order
+from .outside import copies_outside
 from .permuted import beside_permutes
 from .rounded import behind_updates
 
@@ -60,6 +61,7 @@ def put_in_order(program: Program, chip: Chip | None = None) -> Scheduled:
     offloads = chip is not None and chip.offloads_collectives
     rounds = chip is not None and gathers_beside(chip)
     found = _scheduled(program, temporary_bytes(program, chip), offloads, rounds)
+    found = _reordered(found, copies_outside(found.program))
     if chip is None or offloads:
         return found if chip is None else _with_gathers(found, chip, program.graph.mesh)
     if defers(chip):
