@@ -33,7 +33,8 @@ LITTLE = 0.2  # of the same: what another takes less that says nothing of the re
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missed:
     """What a cluster of nodes takes beyond their costs. ``read`` has the nodes that it is handed values by, each with
-    those of its choices that hand on the same. ``shared_s`` of it hang on what others have of the fast memory.
+    those of its choices that hand on the same. ``shared_s`` of it hang on what others have of the fast memory, known
+    where all that a device holds at once would have room there: what lies there hangs on the whole step then.
     """
 
     nodes: tuple[int, ...]
@@ -83,10 +84,11 @@ def exact(wiring: Wiring, choices: Sequence[int], mesh: Mesh, machine: Machine) 
             clusters.join(*ends)
             clusters.join(ends[0], wiring.reader(ends))
     took, sent, shared = (defaultdict[int, float](float) for _ in range(3))
+    fits_near = found.peak_bytes <= machine.chip.buffer_vmem_bytes
     for kernel in found.kernels:
         if kernel.step_s:
             took[clusters.of(kernel.origin)] += kernel.step_s
-            shared[clusters.of(kernel.origin)] += kernel.shared_s * kernel.times
+            shared[clusters.of(kernel.origin)] += kernel.shared_s * kernel.times * fits_near
     for collective in found.collectives:
         took[clusters.of(collective.origin)] += collective.total_s
         sent[_node(collective.origin)] += collective.total_s
