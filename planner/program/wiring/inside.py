@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ...fusion.behind import Waits
 from ...graph import Graph
+from ...kernels import Kernel
 from ..step.passing import own_ops
 from .wires import Costs, Level, Port, Wiring
 
@@ -25,6 +27,16 @@ def hand_on_inside(wiring: Wiring, level: Level) -> None:
         if saving is not None:
             read.costs = read.costs - saving
         wiring.edge(source, target, level.graph.values[value], read.times, unsent=saving)
+
+
+def handed_inside(
+    wiring: Wiring, level: Level, kernels: Mapping[int, Kernel]
+) -> Iterator[tuple[tuple[int, Waits], Port]]:
+    """Such values that products are handed too, as they wait for them, with who has each brought elsewhere as it is."""
+    for value, maker, reader in _handed(level):
+        if wiring.nodes[maker].in_passing and value in kernels[maker].writes:
+            port = Port(reader, tuple(wiring.nodes[reader].layouts[value]))
+            yield (value, level.waits(kernels[reader], value)), port
 
 
 def _spared(wiring: Wiring, level: Level) -> dict[int, Costs]:
