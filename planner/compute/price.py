@@ -326,17 +326,15 @@ def _price(
     took = pace(work, near_reads, near_writes, speed.edge, speed.coefficients)
     cycles = took.total + more_cycles
     residence.now += cycles
-    alone = residence.alone(
+    read, left = residence.alone(
         [(size, whole) for _, size, whole in reads],
         [(size, v not in results and leaves) for v, size in zip(kernel.writes, work.writes, strict=False)],
     )
-    at_best = [
-        [one or other for one, other in zip(*each, strict=True)]
-        for each in zip((near_reads, near_writes), alone, strict=True)
-    ]
+    read = [one or other for one, other in zip(near_reads, read, strict=True)]
+    left = [one or other for one, other in zip(near_writes, left, strict=True)]
     shared = 0.0
-    if at_best != [near_reads, near_writes]:
-        shared = max(took.total - pace(work, *at_best, speed.edge, speed.coefficients).total, 0.0)
+    if (read, left) != (near_reads, near_writes):
+        shared = max(took.total - pace(work, read, left, speed.edge, speed.coefficients).total, 0.0)
     return KernelPrice(
         kernel=kernel,
         times=times,
