@@ -29,6 +29,13 @@ def hand_on_inside(wiring: Wiring, level: Level) -> None:
         wiring.edge(source, target, level.graph.values[value], read.times, unsent=saving)
 
 
+def computed_twice(level: Level, copied: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """What kernels compute of a value in passing, and of its copy: a step has it once."""
+    made = {value for _, fresh, *_ in _computed(level) for at in fresh for value in level.graph.ops[at].results}
+    inside = made - level.source.keys()
+    yield from ((of, copy) for copy, of in copied.items() if copy in inside and of in inside)
+
+
 def handed_inside(
     wiring: Wiring, level: Level, kernels: Mapping[int, Kernel]
 ) -> Iterator[tuple[tuple[int, Waits], Port]]:
